@@ -1,0 +1,36 @@
+"""Max-margin classification with many labels.
+
+The public names are resolved on first use, so that importing the package costs
+next to nothing: neither numba nor matplotlib is loaded before a fit or a plot asks
+for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_ESTIMATORS = {
+    "MultiLabelSVC": "maxmargin.estimators.multilabel",
+}
+_ROOMS = ("datasets", "priors")
+
+__all__ = ["MultiLabelSVC", "__version__", "datasets", "priors"]
+
+if TYPE_CHECKING:
+    from maxmargin import datasets, priors
+    from maxmargin.estimators.multilabel import MultiLabelSVC
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ESTIMATORS:
+        return getattr(importlib.import_module(_ESTIMATORS[name]), name)
+    if name in _ROOMS:
+        return importlib.import_module(f"maxmargin.{name}")
+    raise AttributeError(f"module 'maxmargin' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Flat-array inner loops: the only room where numba is imported."""

@@ -1,0 +1,49 @@
+"""The one decorator behind every compiled loop.
+
+Loops are compiled on first call, cached on disk and run without the GIL. Three
+environment variables matter:
+
+- ``NUMBA_DISABLE_JIT=1`` runs the same functions as plain Python (numba's own switch);
+- ``MAXMARGIN_JIT_CACHE=0`` keeps nothing on disk;
+- ``NUMBA_CACHE_DIR`` moves the cache (numba's own switch).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Sums may be reordered and fused; NaN, infinities and divisions keep their meaning.
+REORDER = frozenset({"contract", "reassoc", "nsz"})
+
+
+def compiled(function: F | None = None, *, reorder: bool = False, inline: bool = False) -> Any:
+    """Compile `function` for flat arrays.
+
+    Parameters
+    ----------
+    reorder : bool
+        Allow floating-point sums to be reordered, which lets them run in SIMD.
+    inline : bool
+        Ask LLVM to inline the function into its callers; such a helper is never cached by itself.
+    """
+    if function is None:
+        return lambda f: compiled(f, reorder=reorder, inline=inline)
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if reorder:
+        options["fastmath"] = set(REORDER)
+    if inline:
+        return numba.njit(forceinline=True, **options)(function)
+    if os.environ.get("MAXMARGIN_JIT_CACHE", "1") == "0":
+        return numba.njit(**options)(function)
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError as error:
+        if "cannot cache function" not in str(error):
+            raise
+        return numba.njit(**options)(function)

@@ -1,0 +1,72 @@
+"""One view of the rows of X, dense or CSR, for the compiled loops.
+
+Row i of X is the pairs ``(indices[k - dense * indptr[i]], data[k])`` for k from
+``indptr[i]`` to ``indptr[i + 1]``. A dense matrix is the case in which all rows share
+one index array 0..D-1 (``dense = 1``), a CSR matrix the case ``dense = 0``. Nothing is
+copied: ``data`` is the user's own memory, and int32 or int64 column indices are
+reinterpreted as unsigned, which spares the loops numpy's negative-index wrap-around.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+Flat = tuple[np.ndarray, np.ndarray, np.ndarray, np.int64]
+
+
+def readonly(array: np.ndarray) -> np.ndarray:
+    """Return a read-only C-contiguous view, so that each loop has one signature per dtype."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a matrix as flat arrays; build it with `Rows.of`."""
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    dense: bool
+    shape: tuple[int, int]
+    matrix: Any
+
+    @classmethod
+    def of(cls, X: Any) -> Rows:
+        """View a C-contiguous dense or canonical CSR matrix of floats."""
+        n, d = X.shape
+        if sp.issparse(X):
+            if not X.has_canonical_format:
+                X = X.copy()
+                X.sum_duplicates()
+            unsigned = np.uint64 if X.indices.dtype.itemsize == 8 else np.uint32
+            indices = X.indices.view(unsigned)
+            indptr = X.indptr.astype(np.int64)
+            return cls(readonly(X.data), readonly(indices), readonly(indptr), False, (n, d), X)
+        X = np.ascontiguousarray(X)
+        indptr = np.arange(n + 1, dtype=np.int64) * d
+        indices = np.arange(d, dtype=np.uint32)
+        return cls(readonly(X.reshape(-1)), readonly(indices), readonly(indptr), True, (n, d), X)
+
+    @property
+    def flat(self) -> Flat:
+        """The arguments every compiled loop over rows starts with."""
+        return self.data, self.indices, self.indptr, np.int64(self.dense)
+
+    def squared_norms(self) -> np.ndarray:
+        """Squared Euclidean norm of every row, in float64."""
+        if self.dense:
+            X = self.matrix
+            return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        starts = self.indptr[:-1]
+        squares = np.square(self.data, dtype=np.float64)
+        sums = np.zeros(self.shape[0])
+        filled = np.flatnonzero(np.diff(self.indptr))
+        if filled.size:
+            sums[filled] = np.add.reduceat(squares, starts[filled])
+        return sums

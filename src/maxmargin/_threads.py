@@ -1,0 +1,40 @@
+"""Threads over compiled loops that release the GIL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def count_threads(n_jobs: int | None) -> int:
+    """Number of threads that `n_jobs` asks for (None: 1, -1: all cores, -2: all but one)."""
+    if n_jobs is None:
+        return 1
+    if n_jobs == 0:
+        raise ValueError("n_jobs == 0 has no meaning; use 1 for one thread or -1 for all cores.")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
+
+
+def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> list[R]:
+    """Run `task` on every part, in the calling thread when there is nothing to share.
+
+    On Ctrl-C the parts already started are waited for, so that no thread writes into
+    arrays that the caller goes on to read.
+    """
+    parts = list(parts)
+    if n_threads <= 1 or len(parts) <= 1:
+        return [task(part) for part in parts]
+    with ThreadPoolExecutor(max_workers=min(n_threads, len(parts))) as pool:
+        futures = [pool.submit(task, part) for part in parts]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise

@@ -1,0 +1,1 @@
+"""The scikit-learn face of the package, one file per task."""

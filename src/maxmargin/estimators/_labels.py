@@ -1,0 +1,262 @@
+"""The label edge: words outside, signs inside.
+
+`LabelSpace.read` takes the labels in whatever kind the user has them, and answers with a
+matrix of signs (int8, N x L): +1 the label is on, -1 it is off, 0 it is not known. The
+space remembers the kind and gives predictions back in it.
+
+| given to fit                                   | kind         | predict answers                 |
+|------------------------------------------------|--------------|---------------------------------|
+| array of 0/1, booleans, NaN for unknown        | "indicator"  | array of 0/1 of the same dtype  |
+| array of -1/+1, NaN for unknown                | "sign"       | array of -1/+1                  |
+| scipy sparse matrix or array of 0/1            | "sparse"     | the same kind of CSR            |
+| pandas or polars frame of such columns         | "frame"      | the same kind of frame          |
+| list (tuple, array) of sets, lists or tuples   | "sets"       | list of the same containers     |
+| vector of two classes                          | "binary"     | vector of classes               |
+| vector of more classes (or of one)             | "multiclass" | vector of classes (best score)  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+_CONTAINERS = (set, frozenset, list, tuple)
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """The labels known to a fitted estimator and the kind in which they were given."""
+
+    kind: str
+    classes: np.ndarray
+    container: Any = None
+    dtype: Any = None
+
+    @classmethod
+    def read(cls, y: Any) -> tuple[LabelSpace, np.ndarray]:
+        """Learn the label space of `y` and return it with the matrix of signs."""
+        space = cls._recognise(y)
+        return space, space.signs(y)
+
+    @classmethod
+    def _recognise(cls, y: Any) -> LabelSpace:
+        if y is None:
+            raise ValueError(
+                "This estimator requires y to be passed, but the target y is None; pass the labels."
+            )
+        if sp.issparse(y):
+            container = sp.csr_array if isinstance(y, sp.sparray) else sp.csr_matrix
+            dtype = y.dtype if y.dtype.kind in "iu" else np.dtype(np.int64)
+            return cls("sparse", np.arange(y.shape[1]), container, dtype)
+        frame = nw.from_native(y, eager_only=True, pass_through=True)
+        if isinstance(frame, nw.DataFrame):
+            values = _frame_values(frame)
+            return cls("frame", np.array(frame.columns, dtype=object), frame, _frame_kind(values))
+        if _is_sets(y):
+            return cls("sets", _sorted_names(y), _container_of(y))
+        values = np.asarray(y)
+        if values.ndim == 2 and values.shape[1] == 1 and not _is_indicator(values):
+            values = column_or_1d(values, warn=True)
+        if values.ndim == 2:
+            kind = "sign" if _has_minus_one(values) else "indicator"
+            dtype = np.dtype(np.int64) if values.dtype.kind in "fO" else values.dtype
+            return cls(kind, np.arange(values.shape[1]), None, dtype)
+        if values.ndim != 1:
+            raise ValueError(
+                f"y should be a 1d array, or a 2d array of label indicators; got an array of shape "
+                f"{values.shape} instead."
+            )
+        values = column_or_1d(values)
+        check_classification_targets(values)
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
+        classes = np.unique(values)
+        return cls("binary" if classes.size == 2 else "multiclass", classes, None, classes.dtype)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of label columns inside: one for two classes, else one per class or label."""
+        return 1 if self.kind == "binary" else len(self.classes)
+
+    @property
+    def single_label(self) -> bool:
+        """Whether each sample has exactly one class."""
+        return self.kind in ("binary", "multiclass")
+
+    def signs(self, y: Any) -> np.ndarray:
+        """Encode labels of the kind seen by `fit` as an int8 matrix of +1, -1 and 0 (unknown)."""
+        if self.kind == "sparse":
+            return self._signs_of_sparse(y)
+        if self.kind == "sets":
+            return self._signs_of_sets(y)
+        if self.single_label:
+            return self._signs_of_classes(column_or_1d(np.asarray(y)))
+        if self.kind == "frame":
+            values = _frame_values(nw.from_native(y, eager_only=True))
+        else:
+            values = np.asarray(y)
+        if values.shape[1] != len(self.classes):
+            raise ValueError(f"y has {values.shape[1]} label columns, but {len(self.classes)} were fitted.")
+        return _signs_of_dense(values)
+
+    def _signs_of_sparse(self, y: Any) -> np.ndarray:
+        y = sp.csr_array(y)
+        y.sum_duplicates()
+        known = ~np.isnan(y.data) if y.dtype.kind == "f" else np.ones(y.data.size, bool)
+        if not np.isin(y.data[known], (0, 1)).all():
+            raise ValueError("y is sparse and holds values other than 0 and 1; pass a binary indicator.")
+        signs = np.full(y.shape, -1, np.int8)
+        rows = np.repeat(np.arange(y.shape[0]), np.diff(y.indptr))
+        signs[rows, y.indices] = np.where(known, np.where(y.data == 1, 1, -1), 0)
+        return signs
+
+    def _signs_of_sets(self, y: Any) -> np.ndarray:
+        column = {name: k for k, name in enumerate(self.classes)}
+        signs = np.full((len(y), len(self.classes)), -1, np.int8)
+        for i, labels in enumerate(y):
+            for name in labels:
+                if name not in column:
+                    raise ValueError(f"y[{i}] holds the label {name!r}, which was not seen in fit.")
+                signs[i, column[name]] = 1
+        return signs
+
+    def _signs_of_classes(self, y: np.ndarray) -> np.ndarray:
+        codes = np.searchsorted(self.classes, y)
+        unknown = np.flatnonzero(self.classes[np.minimum(codes, len(self.classes) - 1)] != y)
+        if unknown.size:
+            raise ValueError(f"y[{unknown[0]}] is {y[unknown[0]]!r}, a class that was not seen in fit.")
+        if self.kind == "binary":
+            return np.where(codes == 1, 1, -1).astype(np.int8)[:, None]
+        signs = np.full((len(y), len(self.classes)), -1, np.int8)
+        signs[np.arange(len(y)), codes] = 1
+        return signs
+
+    def answer(self, on: np.ndarray, like: Any = None) -> Any:
+        """Give a boolean N x L matrix of predictions back in the kind given to fit.
+
+        `like` is the X of the prediction; a pandas frame lends its index to the answer.
+        """
+        if self.kind == "binary":
+            return self.classes[on[:, 0].astype(int)]
+        if self.kind == "multiclass":
+            return self.classes[np.argmax(on, axis=1)]
+        if self.kind == "sparse":
+            return self.container(on.astype(self.dtype))
+        if self.kind == "sets":
+            return [self.container(self.classes[row].tolist()) for row in on]
+        if self.kind == "sign":
+            return np.where(on, 1, -1).astype(self.dtype)
+        if self.kind == "frame":
+            return _frame_answer(self, on, like)
+        return on.astype(self.dtype)
+
+    def scores(self, decision: np.ndarray) -> np.ndarray:
+        """Shape a decision matrix as scikit-learn expects: a vector for two classes."""
+        return decision[:, 0] if self.kind == "binary" else decision
+
+    def choose(self, decision: np.ndarray) -> np.ndarray:
+        """Turn scores (N x L) into a boolean matrix: positive labels, or the best class."""
+        if self.kind == "multiclass":
+            on = np.zeros(decision.shape, bool)
+            on[np.arange(len(decision)), np.argmax(decision, axis=1)] = True
+            return on
+        return decision > 0
+
+
+def _is_sets(y: Any) -> bool:
+    """Whether y is a sequence of label collections (as opposed to a matrix of numbers)."""
+    if isinstance(y, np.ndarray):
+        return y.ndim == 1 and y.dtype == object and len(y) > 0 and isinstance(y[0], _CONTAINERS)
+    if not isinstance(y, Sequence) or isinstance(y, str) or not len(y):
+        return False
+    if any(isinstance(row, (set, frozenset)) for row in y):
+        return True
+    if not all(isinstance(row, _CONTAINERS) for row in y):
+        return False
+    # Rows of equal length holding only 0, 1, -1 or NaN are an indicator written as lists.
+    entries = [entry for row in y for entry in row]
+    numeric = all(isinstance(entry, (int, float, np.number, np.bool_)) for entry in entries)
+    return not (numeric and len({len(row) for row in y}) == 1 and len(entries) > 0)
+
+
+def _container_of(y: Sequence[Any]) -> type:
+    kind = type(y[0])
+    return kind if kind in _CONTAINERS else set
+
+
+def _sorted_names(y: Sequence[Any]) -> np.ndarray:
+    names = {name for labels in y for name in labels}
+    if not names:
+        raise ValueError("y holds no label at all; every set is empty.")
+    try:
+        ordered = sorted(names)
+    except TypeError:
+        ordered = sorted(names, key=lambda name: (type(name).__name__, str(name)))
+    array = np.empty(len(ordered), dtype=object)
+    array[:] = ordered
+    return array
+
+
+def _is_indicator(values: np.ndarray) -> bool:
+    if values.dtype.kind not in "buif":
+        return False
+    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    return bool(np.isin(known, (0, 1)).all() or np.isin(known, (-1, 1)).all())
+
+
+def _has_minus_one(values: np.ndarray) -> bool:
+    return values.dtype.kind in "if" and bool((values == -1).any())
+
+
+def _signs_of_dense(values: np.ndarray) -> np.ndarray:
+    if values.dtype == object:
+        try:
+            values = values.astype(np.float64)
+        except (TypeError, ValueError):
+            raise ValueError("y is a matrix of objects; pass 0/1 or -1/+1, with NaN for unknown.") from None
+    if values.dtype.kind not in "buif":
+        raise ValueError(f"y is a matrix of {values.dtype}; pass 0/1 or -1/+1, with NaN for unknown.")
+    if not _is_indicator(values):
+        bad = values[~np.isin(values, (-1, 0, 1))]
+        bad = bad[~np.isnan(bad)] if bad.dtype.kind == "f" else bad
+        what = f"it holds {bad.flat[0]!r}" if bad.size else "it mixes -1, 0 and 1"
+        raise ValueError(
+            f"y must be a binary indicator of 0/1 or of -1/+1 (NaN for an unknown entry); {what}."
+        )
+    signs = np.where(values == 1, np.int8(1), np.int8(-1))
+    if values.dtype.kind == "f":
+        signs[np.isnan(values)] = 0
+    return signs
+
+
+def _frame_values(frame: Any) -> np.ndarray:
+    """Columns of a frame as one matrix; nulls become NaN."""
+    columns = []
+    for name in frame.columns:
+        column = frame[name]
+        if column.null_count():
+            column = column.cast(nw.Float64)
+        columns.append(np.asarray(column.to_numpy()))
+    return np.column_stack(columns) if columns else np.empty((len(frame), 0))
+
+
+def _frame_kind(values: np.ndarray) -> Any:
+    return "sign" if _has_minus_one(values) else "indicator"
+
+
+def _frame_answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
+    values = np.where(on, 1, -1 if space.dtype == "sign" else 0)
+    frame = space.container
+    data = {name: values[:, k] for k, name in enumerate(space.classes)}
+    native = nw.from_dict(data, backend=frame.implementation).to_native()
+    index = getattr(like, "index", None)
+    if frame.implementation.is_pandas() and index is not None and len(index) == len(native):
+        native.index = index
+    return native

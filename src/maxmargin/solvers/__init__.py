@@ -1,0 +1,1 @@
+"""One file per algorithm: the epochs and the state they move."""

@@ -1,0 +1,187 @@
+"""The outer loop of every iterative method: epochs, certified stopping, limits, records.
+
+A method moves its own state one epoch at a time and can say, from that state alone, what
+the primal and dual objective are. The loop decides when to stop:
+
+- *converged*: the relative gap (P - D) / |P| is at or below `tol`, on a certificate that
+  the method recomputed from its stored solution, never on a running value;
+- *stopped*: `max_iter` epochs, `time_limit` seconds, Ctrl-C, or a callback said so.
+
+Whatever the reason, the state stays usable and the last certificate describes it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+# A gap this small relative to the objective cannot be told from rounding in float64.
+ROUNDING = 1e-14
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Primal and dual objective of one stored solution, and the relative gap between them."""
+
+    primal: float
+    dual: float
+
+    @property
+    def gap(self) -> float:
+        """(P - D) / |P|; never negative, 0 for a problem whose objective is 0."""
+        difference = max(self.primal - self.dual, 0.0)
+        if difference == 0.0:
+            return 0.0
+        return difference / abs(self.primal) if self.primal else math.inf
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What an epoch reports.
+
+    `exact` says that the certificate was computed from the state as it is now, over all
+    samples and labels; otherwise the loop asks for a recomputed one before it stops.
+    """
+
+    certificate: Certificate
+    active: int
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of `history_`."""
+
+    epoch: int
+    seconds: float
+    primal: float
+    dual: float
+    gap: float
+    active: int
+
+
+class Clock:
+    """Seconds since the start of a fit, and whether its time limit has passed."""
+
+    def __init__(self, limit: float | None = None) -> None:
+        self.limit = math.inf if limit is None else limit
+        self.start = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.start
+
+    def expired(self) -> bool:
+        return self.seconds >= self.limit
+
+
+class Method(Protocol):
+    """What the loop asks of an algorithm.
+
+    `epoch` may return early when the clock has expired; `certify` recomputes primal and
+    dual from the stored solution in float64.
+    """
+
+    def epoch(self, clock: Clock) -> Progress: ...
+
+    def certify(self) -> Certificate: ...
+
+
+class Observer(Protocol):
+    """Told before and after every epoch; a true answer of `after` ends the fit."""
+
+    def before(self) -> None: ...
+
+    def after(self, record: Record) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When to stop: the certified relative gap, the number of epochs, the seconds."""
+
+    tol: float = 1e-3
+    max_iter: int = 1000
+    time_limit: float | None = None
+
+
+@dataclass
+class Outcome:
+    """How a run ended: the final certificate, why it stopped, and one record per epoch."""
+
+    certificate: Certificate
+    reason: str
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def converged(self) -> bool:
+        return self.reason == "converged"
+
+    @property
+    def n_iter(self) -> int:
+        return len(self.history)
+
+
+def require(problem: object, names: Iterable[str], solver: str) -> None:
+    """Check before the first epoch that a problem offers what a solver will ask for."""
+    missing = [name for name in names if not hasattr(problem, name)]
+    if missing:
+        raise TypeError(f"{solver} needs a problem with {missing}; {type(problem).__name__} has none.")
+
+
+def run(method: Method, stopping: Stopping, observer: Observer | None = None) -> Outcome:
+    """Run `method` until its certified gap is small enough or a limit is reached."""
+    require(method, ("epoch", "certify"), "The outer loop")
+    clock = Clock(stopping.time_limit)
+    history: list[dict[str, Any]] = []
+    certificate: Certificate | None = None
+    reason = "max_iter"
+    try:
+        for epoch in range(1, stopping.max_iter + 1):
+            if observer is not None:
+                observer.before()
+            progress = method.epoch(clock)
+            certificate = progress.certificate if progress.exact else None
+            shown = progress.certificate
+            if shown.gap <= max(stopping.tol, ROUNDING) and certificate is None:
+                shown = certificate = method.certify()
+            record = Record(epoch, clock.seconds, shown.primal, shown.dual, shown.gap, progress.active)
+            history.append(asdict(record))
+            told_to_stop = observer is not None and observer.after(record)
+            if certificate is not None and certificate.gap <= max(stopping.tol, ROUNDING):
+                reason = "converged"
+                break
+            if told_to_stop:
+                reason = "callback"
+                break
+            if clock.expired():
+                reason = "time_limit"
+                break
+    except KeyboardInterrupt:
+        reason, certificate = "interrupted", None
+    if certificate is None:
+        certificate = method.certify()
+        if reason != "converged" and certificate.gap <= max(stopping.tol, ROUNDING):
+            reason = "converged"
+    return Outcome(certificate, reason, history)
+
+
+KNOBS: dict[str, str] = {
+    "max_iter": "increase max_iter",
+    "time_limit": "increase time_limit",
+    "interrupted": "fit again with warm_start=True to go on",
+    "callback": "a callback asked to stop",
+}
+
+
+def shortfall(outcome: Outcome, tol: float) -> str | None:
+    """One sentence for the user when a run stopped early, None when it converged."""
+    if outcome.converged:
+        return None
+    return (
+        f"Stopped after {outcome.n_iter} epochs at a relative duality gap of "
+        f"{outcome.certificate.gap:.3g} (tol={tol:g}); the model is usable. "
+        f"To get closer, {KNOBS[outcome.reason]} or loosen tol."
+    )
