@@ -1,0 +1,104 @@
+"""Files in and out: transparent .xz and .gz, line numbers, writes that are whole or absent."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from maxmargin.datasets._errors import DataFormatError
+
+PathLike = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+
+_XZ = b"\xfd7zXZ\x00"
+_GZIP = b"\x1f\x8b"
+_BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+
+
+@contextmanager
+def open_bytes(path: PathLike) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """The unpacked bytes of a file and the file as stored (its position shows the progress).
+
+    Compression is told by the first bytes, not by the name.
+    """
+    with open(path, "rb") as stored:
+        start = stored.read(len(_XZ))
+        stored.seek(0)
+        try:
+            if start == _XZ:
+                with lzma.LZMAFile(stored) as unpacked:
+                    yield unpacked, stored
+            elif start.startswith(_GZIP):
+                with gzip.GzipFile(fileobj=stored) as unzipped:
+                    yield unzipped, stored  # type: ignore[misc]
+            else:
+                yield stored, stored
+        except _BROKEN as error:
+            raise DataFormatError(f"broken or cut off compressed file ({error})", path) from error
+
+
+def read_bytes(path: PathLike) -> bytes:
+    """All unpacked bytes of a file."""
+    with open_bytes(path) as (unpacked, _):
+        return unpacked.read()
+
+
+def byte_lines(path: PathLike) -> Iterator[tuple[int, bytes]]:
+    """Numbered lines, each with its line end."""
+    with open_bytes(path) as (unpacked, _):
+        yield from enumerate(unpacked, 1)
+
+
+def text_lines(path: PathLike, encoding: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines as text, each with its line end; a byte order mark is dropped."""
+    for number, line in byte_lines(path):
+        if number == 1 and line.startswith(b"\xef\xbb\xbf"):
+            line = line[3:]
+        try:
+            yield number, line.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise DataFormatError(
+                f"not {encoding} text ({error.reason}); pass the right encoding=",
+                path,
+                number,
+                error.start + 1,
+            ) from error
+
+
+@contextmanager
+def whole_file(path: PathLike) -> Iterator[IO[bytes]]:
+    """A file to write that appears under its name only when it is complete.
+
+    It is written beside its place under a passing name and moved there in one step; on any
+    error the passing file is removed. Names that end in .xz or .gz are compressed.
+    """
+    target = Path(path)
+    handle, passing = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as stored:
+            if target.suffix == ".xz":
+                with lzma.LZMAFile(stored, "wb") as packed:
+                    yield packed
+            elif target.suffix == ".gz":
+                with gzip.GzipFile(filename="", fileobj=stored, mode="wb", mtime=0) as zipped:
+                    yield zipped  # type: ignore[misc]
+            else:
+                yield stored
+        os.chmod(passing, 0o666 & ~_umask())
+        os.replace(passing, target)
+    except BaseException:
+        Path(passing).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
