@@ -10,19 +10,23 @@ from maxmargin.datasets._arff import read_arff, read_mulan
 from maxmargin.datasets._csv import read_csv, read_parquet
 from maxmargin.datasets._dataset import Dataset
 from maxmargin.datasets._errors import DataFormatError
+from maxmargin.datasets._fetch import DownloadError, fetch
 from maxmargin.datasets._letters import read_letter_data
 from maxmargin.datasets._load import load
 from maxmargin.datasets._registry import DatasetInfo, FileInfo, cache_dir, info, list_datasets
 from maxmargin.datasets._svmlight import read_svmlight, write_svmlight
+from maxmargin.datasets._write import write_arff, write_csv
 from maxmargin.datasets._xml import LabelTree, read_label_xml
 
 __all__ = [
     "DataFormatError",
     "Dataset",
     "DatasetInfo",
+    "DownloadError",
     "FileInfo",
     "LabelTree",
     "cache_dir",
+    "fetch",
     "info",
     "list_datasets",
     "load",
@@ -33,5 +37,7 @@ __all__ = [
     "read_mulan",
     "read_parquet",
     "read_svmlight",
+    "write_arff",
+    "write_csv",
     "write_svmlight",
 ]

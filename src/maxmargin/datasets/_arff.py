@@ -189,6 +189,7 @@ class _Table:
         for j, attribute in enumerate(header.attributes):
             if j in labels:
                 encoder = _label_encoder(attribute, labels[j], single)
+                self._check_label(attribute, encoder, header.data_line)
             elif attribute.name in drop:
                 encoder = _Encoder("drop", 0, number)
             else:
@@ -208,6 +209,13 @@ class _Table:
         self.words: list[str] = []
         self.x = _Entries()
         self.y = _Entries()
+
+    def _check_label(self, attribute: Attribute, encoder: _Encoder, line: int) -> None:
+        try:
+            for value in attribute.values or ():
+                encoder.check(value)
+        except ValueError as error:
+            raise DataFormatError(f"label {attribute.name!r}: {error}", self.path, line) from None
 
     def read(self, lines: Lines) -> None:
         for number_, raw in lines:
@@ -236,29 +244,15 @@ class _Table:
 
     def _sparse_row(self, line: str, number_: int) -> None:
         scan = Scanner(line, self.path, number_)
-        scan.at = 1
         given: set[int] = set()
-        scan.skip()
-        while scan.peek() != "}":
-            start = scan.at
-            digits = scan.word("an attribute's number", stop=" \t,}")
+        for place, (digits, word) in enumerate(_plain_pairs(line) or _scanned_pairs(scan), 1):
             if not _INDEX.fullmatch(digits) or int(digits) >= len(self.encoders):
-                raise scan.error(f"{digits!r} is not the number of an attribute", start)
+                raise scan.error(f"{digits!r} is not the number of an attribute", place - 1)
             j = int(digits)
             if j in given:
-                raise scan.error(f"attribute {j} occurs twice in the row", start)
+                raise scan.error(f"attribute {j} occurs twice in the row", place - 1)
             given.add(j)
-            word = scan.word("a value", stop=",}")
-            self._put(j, self.encoders[j], word, number_, start + 1)
-            scan.skip()
-            mark = scan.peek()
-            if mark == ",":
-                scan.at += 1
-                scan.skip()
-            elif mark != "}":
-                raise scan.error("',' or '}' expected")
-        scan.at += 1
-        scan.end()
+            self._put(j, self.encoders[j], word, number_, place)
         for j, word in self.defaults:
             if j not in given:
                 self._put(j, self.encoders[j], word, number_, 1)
@@ -309,6 +303,33 @@ class _Table:
         )
 
 
+def _plain_pairs(line: str) -> list[list[str]] | None:
+    """The pairs of a sparse row without quotes or anything else out of the ordinary."""
+    if "'" in line or '"' in line or not line.endswith("}"):
+        return None
+    pairs = [pair.split() for pair in line[1:-1].split(",")]
+    return pairs if all(len(pair) == 2 for pair in pairs) and "}" not in line[:-1] else None
+
+
+def _scanned_pairs(scan: Scanner) -> list[tuple[str, str]]:
+    """The pairs of any sparse row, read character by character."""
+    pairs: list[tuple[str, str]] = []
+    scan.at = 1
+    scan.skip()
+    while scan.peek() != "}":
+        digits = scan.word("an attribute's number", stop=" \t,}")
+        pairs.append((digits, scan.word("a value", stop=",}")))
+        scan.skip()
+        if scan.peek() == ",":
+            scan.at += 1
+            scan.skip()
+        elif scan.peek() != "}":
+            raise scan.error("',' or '}' expected")
+    scan.at += 1
+    scan.end()
+    return pairs
+
+
 @dataclass
 class _Encoder:
     kind: str  # "feature", "onehot", "label", "class" or "drop"
@@ -317,7 +338,8 @@ class _Encoder:
     width: int = 1
 
     def check(self, word: str) -> str:
-        self.encode(word)
+        if math.isnan(self.encode(word)):
+            raise ValueError("the value is missing")
         return word
 
     def names(self, attribute: Attribute) -> list[str]:

@@ -145,15 +145,15 @@ def unescape(text: str) -> str:
 
 
 def fields(line: str, scan: Scanner) -> list[str]:
-    """The comma separated fields of a dense row."""
-    if "'" not in line and '"' not in line:
+    """The comma separated fields of a dense row; an unquoted % starts a comment."""
+    if "'" not in line and '"' not in line and "%" not in line:
         return [word.strip() for word in line.split(",")]
-    fields = []
+    found = []
     while True:
-        fields.append(scan.word("a value", stop=","))
+        found.append(scan.word("a value", stop=",%"))
         scan.skip()
-        if scan.at >= len(line):
-            return fields
+        if scan.peek() in ("", "%"):
+            return found
         if scan.peek() != ",":
             raise scan.error("',' expected")
         scan.at += 1

@@ -94,11 +94,11 @@ def read_parquet(
     except ImportError as error:
         raise ImportError("Reading Parquet needs pyarrow: pip install pyarrow") from error
     where = LabelColumns(target, labels, label_prefix)
-    try:
-        with open(path, "rb") as file:
+    with open(path, "rb") as file:
+        try:
             table = pq.read_table(pa.PythonFile(file), use_threads=False)
-    except (pa.ArrowException, EOFError) as error:
-        raise DataFormatError(f"not a readable Parquet file ({error})", path) from error
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise DataFormatError(f"not a readable Parquet file ({error})", path) from error
     names = [str(name) for name in table.column_names]
     _check_names(names, drop, path)
     label_columns = where.find(names, path)

@@ -23,37 +23,40 @@ _BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 
 
 @contextmanager
-def open_bytes(path: PathLike) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The unpacked bytes of a file and the file as stored (its position shows the progress).
+def unpacked(stored: IO[bytes], path: PathLike) -> Iterator[IO[bytes]]:
+    """The unpacked bytes of an open file; compression is told by the first bytes, not by the name."""
+    start = stored.read(len(_XZ))
+    stored.seek(0)
+    try:
+        if start == _XZ:
+            with lzma.LZMAFile(stored) as plain:
+                yield plain
+        elif start.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=stored) as unzipped:
+                yield unzipped  # type: ignore[misc]
+        else:
+            yield stored
+    except _BROKEN as error:
+        raise DataFormatError(f"broken or cut off compressed file ({error})", path) from error
 
-    Compression is told by the first bytes, not by the name.
-    """
-    with open(path, "rb") as stored:
-        start = stored.read(len(_XZ))
-        stored.seek(0)
-        try:
-            if start == _XZ:
-                with lzma.LZMAFile(stored) as unpacked:
-                    yield unpacked, stored
-            elif start.startswith(_GZIP):
-                with gzip.GzipFile(fileobj=stored) as unzipped:
-                    yield unzipped, stored  # type: ignore[misc]
-            else:
-                yield stored, stored
-        except _BROKEN as error:
-            raise DataFormatError(f"broken or cut off compressed file ({error})", path) from error
+
+@contextmanager
+def open_bytes(path: PathLike) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """The unpacked bytes of a file and the file as stored (its position shows the progress)."""
+    with open(path, "rb") as stored, unpacked(stored, path) as plain:
+        yield plain, stored
 
 
 def read_bytes(path: PathLike) -> bytes:
     """All unpacked bytes of a file."""
-    with open_bytes(path) as (unpacked, _):
-        return unpacked.read()
+    with open_bytes(path) as (plain, _):
+        return plain.read()
 
 
 def byte_lines(path: PathLike) -> Iterator[tuple[int, bytes]]:
     """Numbered lines, each with its line end."""
-    with open_bytes(path) as (unpacked, _):
-        yield from enumerate(unpacked, 1)
+    with open_bytes(path) as (plain, _):
+        yield from enumerate(plain, 1)
 
 
 def text_lines(path: PathLike, encoding: str) -> Iterator[tuple[int, str]]:
@@ -73,29 +76,39 @@ def text_lines(path: PathLike, encoding: str) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def whole_file(path: PathLike) -> Iterator[IO[bytes]]:
+def placed(path: PathLike) -> Iterator[IO[bytes]]:
     """A file to write that appears under its name only when it is complete.
 
-    It is written beside its place under a passing name and moved there in one step; on any
-    error the passing file is removed. Names that end in .xz or .gz are compressed.
+    It is written beside its place under a passing name and moved there in one step; on any error
+    the passing file is removed and what stood under the name before stays.
     """
     target = Path(path)
     handle, passing = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     try:
-        with os.fdopen(handle, "wb") as stored:
-            if target.suffix == ".xz":
-                with lzma.LZMAFile(stored, "wb") as packed:
-                    yield packed
-            elif target.suffix == ".gz":
-                with gzip.GzipFile(filename="", fileobj=stored, mode="wb", mtime=0) as zipped:
-                    yield zipped  # type: ignore[misc]
-            else:
-                yield stored
+        with os.fdopen(handle, "w+b") as stored:
+            yield stored
+            stored.flush()
+            os.fsync(stored.fileno())
         os.chmod(passing, 0o666 & ~_umask())
         os.replace(passing, target)
     except BaseException:
         Path(passing).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def whole_file(path: PathLike) -> Iterator[IO[bytes]]:
+    """Like `placed`, and packed if the name ends in .xz or .gz."""
+    suffix = Path(path).suffix
+    with placed(path) as stored:
+        if suffix == ".xz":
+            with lzma.LZMAFile(stored, "wb") as packed:
+                yield packed
+        elif suffix == ".gz":
+            with gzip.GzipFile(filename="", fileobj=stored, mode="wb", mtime=0) as zipped:
+                yield zipped  # type: ignore[misc]
+        else:
+            yield stored
 
 
 def _umask() -> int:

@@ -246,11 +246,11 @@ class _Rows:
 def _blocks(path: PathLike, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole lines, each with the number of its first line."""
     line = 1
-    with open_bytes(path) as (unpacked, stored):
+    with open_bytes(path) as (plain, stored):
         total = stored.seek(0, 2)
         stored.seek(0)
-        while block := unpacked.read(BLOCK):
-            block += unpacked.readline()
+        while block := plain.read(BLOCK):
+            block += plain.readline()
             yield line, block
             line += block.count(b"\n")
             if progress is not None:

@@ -36,7 +36,7 @@ def reuters_modapte(folder: Folder) -> Dataset:
     documents: dict[str, str] = {}
     categories = ""
     try:
-        with open_bytes(path) as (unpacked, _), tarfile.open(fileobj=unpacked, mode="r|") as archive:
+        with open_bytes(path) as (plain, _), tarfile.open(fileobj=plain, mode="r|") as archive:
             for member in archive:
                 file = archive.extractfile(member) if member.isfile() else None
                 if file is None:
