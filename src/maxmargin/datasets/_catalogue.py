@@ -140,10 +140,12 @@ def _satimage(folder: Folder) -> Dataset:
 def _segment(folder: Folder) -> Dataset:
     """The Statlog file (2310 rows in one); the two UCI files hold the same rows, split 210/2100."""
     data = read_csv(folder.file("segment.dat"), target=-1, header=False, delimiter=" ")
-    with_names = next(
-        line for _, line in text_lines(folder.file("segmentation.data"), "utf-8") if line.startswith("REGION")
-    )
-    return replace(data, feature_names=tuple(with_names.strip().split(",")))
+    path = folder.file("segmentation.data")
+    with_names = next((line for _, line in text_lines(path, "utf-8") if line.startswith("REGION")), "")
+    names = tuple(with_names.strip().split(","))
+    if len(names) != data.X.shape[1]:
+        raise DataFormatError(f"no line with the names of the {data.X.shape[1]} features", path)
+    return replace(data, feature_names=names)
 
 
 def _poker(folder: Folder) -> Dataset:
