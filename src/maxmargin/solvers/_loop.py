@@ -78,6 +78,22 @@ class Clock:
         return self.seconds >= self.limit
 
 
+class Patience:
+    """Tells when the gap has stopped falling, as it does at the limit of the working precision."""
+
+    def __init__(self, epochs: int = 5, factor: float = 0.9) -> None:
+        self.epochs, self.factor = epochs, factor
+        self.best, self.waited = math.inf, 0
+
+    def exhausted(self, gap: float) -> bool:
+        """Record the gap of one epoch; true once it has not improved by `factor` for long enough."""
+        if gap < self.factor * self.best:
+            self.best, self.waited = gap, 0
+            return False
+        self.waited += 1
+        return self.waited >= self.epochs
+
+
 class Method(Protocol):
     """What the loop asks of an algorithm.
 

@@ -1,0 +1,134 @@
+"""Dual coordinate ascent for labels that are not coupled, all labels at once and then one by one.
+
+Problem, dual and gap as in problems/m3l.py with R diagonal. The method alternates between
+two layouts of the same weights:
+
+1. *Sweeps*, feature-major: a row x_i is read once for all labels and the loops run along
+   them. Cheap per variable; used while almost every variable still moves.
+2. *Polishing*, label-major: each label works on the list of samples that still have a gap,
+   with its weight vector in cache, until its share of the gap is small enough.
+
+Each epoch ends with one exact measurement of the gap over all samples and labels, which also
+rebuilds the lists, so nothing that was left out can be forgotten. Labels share nothing but X:
+threads take one range of labels each. The bias is found as in solvers/_bias.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin._jit import m3l as loops
+from maxmargin._rows import readonly
+from maxmargin._threads import run_threads
+from maxmargin.solvers._bias import BiasAnswer
+from maxmargin.solvers._loop import Certificate, Clock, Patience, Progress, require
+
+FIRST_SWEEPS = 3
+PASSES = 10
+# Random numbers handed to the polishing loop per epoch; a power of two, small enough for L1.
+DRAWS = 1 << 13
+
+
+class LabelSweeps:
+    """State of the method: alpha (N x L) and W ((D+1) x L) in the working precision."""
+
+    def __init__(
+        self, problem: Any, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
+    ) -> None:
+        require(
+            problem, ("rows", "costs", "bias", "q", "r", "accumulate", "measure", "solution"), "LabelSweeps"
+        )
+        self.problem, self.tol, self.rng, self.n_threads = problem, tol, rng, n_threads
+        self.n, self.L = alpha.shape
+        self.flags = np.ones((self.n, self.L), np.bool_)
+        self.S = np.zeros(self.L)
+        self.gap = np.empty(0)
+        self.relative_gap = np.inf
+        self.patience = Patience()
+        self._prepare(alpha)
+
+    def _prepare(self, alpha: np.ndarray) -> None:
+        """Set up the state in the precision of alpha."""
+        problem, real = self.problem, alpha.dtype.type
+        self.alpha, self.real = alpha, real
+        answer = BiasAnswer.choose(problem.bias, problem.q)
+        self.bias, self.give, self.pull = real(answer.bias), real(answer.give), real(answer.pull)
+        self.q = readonly((problem.q + answer.rate).astype(real))
+        self.r = readonly(problem.r.astype(real))
+        self.costs = problem.costs.flat(real)
+        self.W = problem.accumulate(alpha, real, self.n_threads) * self.r
+
+    @property
+    def bias_row(self) -> np.ndarray:
+        """The bias as a row of V."""
+        return self.W[-1] / self.problem.r
+
+    def epoch(self, clock: Clock) -> Progress:
+        if self.gap.size:
+            self._polish(clock)
+        elif self.alpha.any():
+            self._measure()
+            self._polish(clock)
+        else:
+            for _ in range(FIRST_SWEEPS):
+                self._sweep()
+        progress = self._measure()
+        if self.patience.exhausted(progress.certificate.gap) and self.real is np.float32:
+            self._prepare(self.alpha.astype(np.float64))
+        return progress
+
+    def certify(self) -> Certificate:
+        Z, certificate = self.problem.solution(self.alpha, self.bias_row, self.n_threads)
+        self.W[:] = Z
+        return certificate
+
+    def _sweep(self) -> None:
+        order = readonly(self.rng.permutation(self.n))
+
+        def work(part: tuple[np.uint64, np.uint64]) -> None:
+            loops.sweep_labels(
+                *self.problem.rows.flat, self.bias, self.give, order, *part, self.alpha, *self.costs,
+                self.q, self.r, self.W, self.S,
+            )  # fmt: skip
+
+        run_threads(work, self.problem.label_ranges(self.n_threads), self.n_threads)
+        goal = (self.problem.bias * self.S * self.problem.r).astype(self.real)
+        self.W[-1] += self.pull * (goal - self.W[-1])
+
+    def _polish(self, clock: Clock) -> None:
+        counts = np.count_nonzero(self.flags, axis=0)
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        members = np.empty(starts[-1], np.int32 if self.n < 2**31 else np.int64)
+        order = readonly(self.rng.permutation(self.n))
+        loops.gather_lists(readonly(self.flags), order, starts[:-1].copy(), members)
+        draws = readonly(self.rng.randint(0, 2**32, DRAWS, dtype=np.uint32))
+        targets = readonly(self.gap * (0.5 * max(self.tol / self.relative_gap, 0.02)))
+        WT = np.ascontiguousarray(self.W.T)
+
+        def work(labels: np.ndarray) -> None:
+            if not clock.expired():
+                loops.polish_labels(
+                    *self.problem.rows.flat, self.bias, self.give, self.pull, readonly(labels),
+                    readonly(starts), readonly(members), self.alpha, *self.costs, self.q, self.r, WT,
+                    self.S, targets, PASSES, draws,
+                )  # fmt: skip
+
+        # Longest lists first and in small groups, so that threads end together.
+        by_length = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        n_groups = min(len(by_length), 8 * self.n_threads)
+        run_threads(work, [by_length[k::n_groups] for k in range(n_groups)], self.n_threads)
+        self.W = np.ascontiguousarray(WT.T)
+
+    def _measure(self) -> Progress:
+        problem = self.problem
+        sums = problem.measure(self.alpha, self.W, None, self.flags, self.n_threads)
+        self.S = sums.S
+        lag = self.bias_row - problem.bias * self.S
+        self.gap = sums.gap + 0.5 * problem.r * lag**2
+        norms = np.einsum("jl,jl->l", self.W, self.W, dtype=np.float64)
+        primal = 0.5 * float(np.sum(norms / problem.r)) + float(sums.loss.sum()) + problem.costs.constant
+        certificate = Certificate(primal, primal - float(self.gap.sum()))
+        self.relative_gap = certificate.gap
+        return Progress(certificate, int(np.count_nonzero(self.flags)))

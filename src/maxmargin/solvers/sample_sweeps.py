@@ -1,0 +1,117 @@
+"""Dual coordinate ascent for coupled labels, all labels of one sample together.
+
+Problem, dual and gap as in problems/m3l.py with a prior R that ties labels together. The
+labels of a sample form one block; its scores are x_i'T G with R = G H':
+
+- full rank: T = V = X'A, G = R, H = I; a changed variable touches one column of T;
+- low rank:  T = V P', G = H = P' with R = P'P; everything costs rank instead of labels.
+
+An epoch makes a few passes over the entries that still have a gap and ends with one exact
+measurement over all of them, which marks those to visit next. The bias is found as in
+solvers/_bias.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin._jit import m3l as loops
+from maxmargin._rows import readonly
+from maxmargin.solvers._bias import BiasAnswer
+from maxmargin.solvers._loop import Certificate, Clock, Patience, Progress, require
+
+PASSES = 5
+
+
+class SampleSweeps:
+    """State of the method: alpha (N x L), T ((D+1) x K) and the bias row u, in working precision."""
+
+    def __init__(
+        self, problem: Any, alpha: np.ndarray, *, rng: np.random.RandomState, n_threads: int = 1
+    ) -> None:
+        require(
+            problem, ("rows", "costs", "q", "r", "R", "low_rank", "accumulate", "measure"), "SampleSweeps"
+        )
+        self.problem, self.rng, self.n_threads = problem, rng, n_threads
+        self.n, self.L = alpha.shape
+        self.flags = np.ones((self.n, self.L), np.bool_)
+        self.S = np.einsum("il,il->l", problem.costs.signs, alpha, dtype=np.float64)
+        self.bias_row = problem.bias * self.S
+        self.patience = Patience()
+        self._prepare(alpha)
+
+    def _prepare(self, alpha: np.ndarray) -> None:
+        """Set up the state in the precision of alpha."""
+        problem, real = self.problem, alpha.dtype.type
+        self.alpha, self.real = alpha, real
+        P = problem.low_rank
+        self.factored = P is not None
+        G = (problem.R if P is None else P).astype(real)
+        self.G, self.GT = readonly(G), readonly(G.T)
+        answer = BiasAnswer.choose(problem.bias, problem.q)
+        self.bias, self.give, self.pull = real(answer.bias), real(answer.give), answer.pull
+        self.q = readonly((problem.q + answer.rate).astype(real))
+        self.r = readonly(problem.r.astype(real))
+        self.costs = problem.costs.flat(real)
+        V = problem.accumulate(alpha, real, self.n_threads)
+        V[-1] = self.bias_row
+        self.T = np.ascontiguousarray(V @ G.T) if self.factored else V
+
+    def epoch(self, clock: Clock) -> Progress:
+        counts = np.count_nonzero(self.flags, axis=1)
+        bounds = np.zeros((2, 2, self.L), self.real)
+        bounds[:, 0] = [[-np.inf], [np.inf]]
+        for _ in range(PASSES):
+            before = self.S.copy()
+            loops.sweep_samples(
+                *self.problem.rows.flat, self.bias, self.give, readonly(self.rng.permutation(self.n)),
+                readonly(self.rng.permutation(self.L)), self.alpha, *self.costs, self.q, self.r,
+                self.T, self.GT, self.GT, self.factored, self.flags, counts, bounds[0], bounds[1], self.S,
+            )  # fmt: skip
+            self._draw_bias(before)
+            bounds = self._reach(bounds)
+            if clock.expired():
+                break
+        progress = self._measure()
+        if self.patience.exhausted(progress.certificate.gap) and self.real is np.float32:
+            self._prepare(self.alpha.astype(np.float64))
+        return progress
+
+    def certify(self) -> Certificate:
+        self._prepare(self.alpha)
+        return self.problem.solution(self.alpha, self.bias_row, self.n_threads)[1]
+
+    def _draw_bias(self, before: np.ndarray) -> None:
+        """End a pass: the bias row answered `give` per step, now draw it towards its dual value."""
+        self.bias_row += self.give * (self.S - before)
+        self.bias_row += self.pull * (self.problem.bias * self.S - self.bias_row)
+        self.T[-1] = self.G @ self.bias_row if self.factored else self.bias_row
+
+    def _reach(self, bounds: np.ndarray) -> np.ndarray:
+        """Bounds (44)-(45) for the next pass: how far other labels can still push each one.
+
+        |R_kl| / R_kk is the push of label k on label l per unit of its own gradient.
+        """
+        push = np.abs(self.problem.R) / self.problem.r[:, None]
+        low = np.min(push * bounds[0, 1].astype(np.float64)[:, None], axis=0)
+        high = np.max(push * bounds[1, 1].astype(np.float64)[:, None], axis=0)
+        fresh = np.zeros_like(bounds)
+        fresh[0, 0] = np.where(low < 0, low, -np.inf)
+        fresh[1, 0] = np.where(high > 0, high, np.inf)
+        return fresh
+
+    def _measure(self) -> Progress:
+        problem = self.problem
+        sums = problem.measure(self.alpha, self.T, self.G, self.flags, self.n_threads)
+        loss, value = float(sums.loss.sum()), float(sums.value.sum())
+        self.S = sums.S
+        lag = self.bias_row - problem.bias * self.S
+        gap = float(sums.gap.sum()) + 0.5 * float(lag @ problem.R @ lag)
+        # <A, F> = <m, alpha> - <g, alpha> and <g, alpha> = loss - gap, for scores F with the bias u R;
+        # moving from s S to u in both factors completes the square.
+        cross = value - loss + float(sums.gap.sum())
+        norm = cross + float(lag @ problem.R @ self.bias_row)
+        primal = 0.5 * norm + loss + problem.costs.constant
+        return Progress(Certificate(primal, primal - gap), int(np.count_nonzero(self.flags)))
