@@ -1,0 +1,180 @@
+"""Splits that keep the share of every label: iterative stratification for several labels per sample.
+
+Sechidis, Tsoumakas, Vlahavas: On the stratification of multi-label data, ECML PKDD 2011. Labels are
+dealt out rarest first. A sample goes to the part that still lacks most samples of the label at
+hand, among equals to the part that lacks most samples at all, then to the first (or, when
+shuffling, a random) one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.model_selection import BaseCrossValidator
+from sklearn.preprocessing import MultiLabelBinarizer
+from sklearn.utils import _safe_indexing, check_random_state, indexable
+
+_SEVERAL_LABELS = (
+    "y must hold several labels per sample: an indicator of shape (n_samples, n_labels) or a list of sets. "
+    "For one class per sample use sklearn.model_selection.StratifiedKFold."
+)
+
+
+class IterativeStratifiedKFold(BaseCrossValidator):
+    """K-fold cross-validation that keeps the share of every label in every fold.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of folds, at least 2.
+    shuffle : bool, default=False
+        Whether samples are dealt out in random order and ties are broken at random.
+    random_state : int, RandomState instance or None, default=None
+        Seed when `shuffle` is True.
+
+    Notes
+    -----
+    Folds may differ in size by a few samples: shares of labels come first. Time is linear in the
+    number of label entries, plus the square of the number of labels.
+
+    Examples
+    --------
+    >>> from maxmargin.datasets import load
+    >>> from maxmargin.model_selection import IterativeStratifiedKFold
+    >>> data = load("yeast", "train")
+    >>> int(data.Y[:, 13].sum())                               # the rarest label
+    21
+    >>> folds = IterativeStratifiedKFold(n_splits=3).split(data.X, data.Y)
+    >>> [int(data.Y[test, 13].sum()) for _, test in folds]
+    [7, 7, 7]
+    """
+
+    def __init__(self, n_splits: int = 5, *, shuffle: bool = False, random_state: Any = None):
+        if not isinstance(n_splits, int | np.integer) or n_splits < 2:
+            raise ValueError(f"n_splits must be a whole number of at least 2. Got {n_splits!r} instead.")
+        if random_state is not None and not shuffle:
+            raise ValueError("random_state has no effect without shuffle=True; set that or leave it out.")
+        self.n_splits = int(n_splits)
+        self.shuffle = shuffle
+        self.random_state = random_state
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """The number of folds."""
+        return self.n_splits
+
+    def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Training and test rows of each fold.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Only its length is used.
+        y : indicator (dense, sparse or data frame) or list of sets
+            The labels of each sample.
+        groups : ignored
+        """
+        if y is None:
+            raise ValueError("y must hold the labels of each sample. Got None instead.")
+        X, y = indexable(X, y)
+        Y = _indicator(y)
+        if Y.shape[0] < self.n_splits:
+            raise ValueError(f"n_splits={self.n_splits} is more than the {Y.shape[0]} samples.")
+        rng = check_random_state(self.random_state) if self.shuffle else None
+        fold = _deal_out(Y, np.full(self.n_splits, 1 / self.n_splits), rng)
+        for k in range(self.n_splits):
+            yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
+
+
+def iterative_train_test_split(
+    X: Any, y: Any, *, test_size: float = 0.25, random_state: Any = None
+) -> tuple[Any, Any, Any, Any]:
+    """Split into a training and a test part with the same share of every label.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix or data frame
+        The samples.
+    y : indicator (dense, sparse or data frame) or list of sets
+        The labels of each sample.
+    test_size : float in (0, 1), default=0.25
+        Share of the test part, met up to a few samples.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the order in which samples are dealt out.
+
+    Returns
+    -------
+    X_train, X_test, y_train, y_test
+        As of scikit-learn's `train_test_split`.
+    """
+    if not 0 < test_size < 1:
+        raise ValueError(f"test_size must lie between 0 and 1. Got {test_size!r} instead.")
+    X, y = indexable(X, y)
+    part = _deal_out(_indicator(y), np.array([1 - test_size, test_size]), check_random_state(random_state))
+    train, test = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
+    if not len(train) or not len(test):
+        raise ValueError(f"test_size={test_size} leaves one part without samples; there are {len(part)}.")
+    return (
+        _safe_indexing(X, train),
+        _safe_indexing(X, test),
+        _safe_indexing(y, train),
+        _safe_indexing(y, test),
+    )
+
+
+def _indicator(y: Any) -> sp.csr_array:
+    """Positive label entries as CSR; missing ones count as absent."""
+    if isinstance(y, list | tuple) and y and not _is_table(y):
+        if not all(isinstance(labels, set | frozenset | list | tuple) for labels in y):
+            raise ValueError(_SEVERAL_LABELS)
+        return sp.csr_array(MultiLabelBinarizer(sparse_output=True).fit_transform(y))
+    Y = sp.csr_array(y, dtype=float) if sp.issparse(y) else np.asarray(y, dtype=float)
+    if Y.ndim != 2:
+        raise ValueError(_SEVERAL_LABELS)
+    values = Y.data if sp.issparse(Y) else Y
+    if not np.isin(values[~np.isnan(values)], (-1, 0, 1)).all():
+        raise ValueError("y must be an indicator of 0/1 or -1/+1.")
+    return sp.csr_array(Y == 1)
+
+
+def _is_table(y: Any) -> bool:
+    """Whether nested lists are rows of an indicator rather than lists of labels."""
+    if not all(isinstance(row, list | tuple) for row in y):
+        return False
+    return len({len(row) for row in y}) == 1 and all(value in (-1, 0, 1) for row in y for value in row)
+
+
+def _deal_out(Y: sp.csr_array, shares: np.ndarray, rng: np.random.RandomState | None) -> np.ndarray:
+    """The part of each sample."""
+    n = Y.shape[0]
+    by_label = sp.csc_array(Y)
+    remaining = np.diff(by_label.indptr).astype(np.int64)
+    lacking = remaining[:, None] * shares
+    lacking_any = n * shares
+    part = np.full(n, -1)
+
+    def place(sample: int, most: np.ndarray) -> None:
+        best = np.flatnonzero(np.isclose(most, most.max(), rtol=0, atol=1e-9))
+        room = lacking_any[best]
+        best = best[np.isclose(room, room.max(), rtol=0, atol=1e-9)]
+        chosen = best[0] if rng is None else best[rng.randint(len(best))]
+        labels = Y.indices[Y.indptr[sample] : Y.indptr[sample + 1]]
+        part[sample] = chosen
+        lacking[labels, chosen] -= 1
+        lacking_any[chosen] -= 1
+        remaining[labels] -= 1
+
+    while remaining.any():
+        label = int(np.argmin(np.where(remaining > 0, remaining, n + 1)))
+        for sample in _ordered(by_label.indices[by_label.indptr[label] : by_label.indptr[label + 1]], rng):
+            if part[sample] < 0:
+                place(sample, lacking[label])
+    for sample in _ordered(np.flatnonzero(part < 0), rng):
+        place(sample, lacking_any)
+    return part
+
+
+def _ordered(samples: np.ndarray, rng: np.random.RandomState | None) -> np.ndarray:
+    return np.sort(samples) if rng is None else rng.permutation(samples)
