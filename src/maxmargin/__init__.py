@@ -15,12 +15,12 @@ __version__ = "0.1.0"
 _ESTIMATORS = {
     "MultiLabelSVC": "maxmargin.estimators.multilabel",
 }
-_ROOMS = ("datasets", "priors")
+_ROOMS = ("datasets", "model_selection", "priors")
 
-__all__ = ["MultiLabelSVC", "__version__", "datasets", "priors"]
+__all__ = ["MultiLabelSVC", "__version__", "datasets", "model_selection", "priors"]
 
 if TYPE_CHECKING:
-    from maxmargin import datasets, priors
+    from maxmargin import datasets, model_selection, priors
     from maxmargin.estimators.multilabel import MultiLabelSVC
 
 
