@@ -48,6 +48,18 @@ def test_values_labels_comments_blank_lines_and_empty_sets(tmp_path):
     assert data.X.nnz == 6 and data.X.indices.dtype == np.int32
 
 
+def test_samples_without_any_feature(tmp_path):
+    data = read_svmlight(written(tmp_path, "1\n2,1\n"))
+    assert data.X.shape == (2, 0) and data.Y.toarray().tolist() == [[1, 0], [1, 1]]
+    assert read_svmlight(written(tmp_path, "1\n"), n_features=3).X.shape == (1, 3)
+
+
+def test_the_matrix_can_be_changed_in_place(tmp_path):
+    X = read_svmlight(written(tmp_path, "1 1:2\n")).X
+    X.data *= 2
+    assert X.toarray().tolist() == [[4]]
+
+
 def test_qid_is_kept(tmp_path):
     data = read_svmlight(written(tmp_path, "1 qid:7 1:2\nqid:8 2:1\n0,1 qid:-1\n"))
     np.testing.assert_array_equal(data.per_row["qid"], [7, 8, -1])
@@ -240,7 +252,8 @@ def test_the_fast_parser_takes_ordinary_text():
     assert part.indices.tolist() == [0, 2, 1] and list(part.label_sizes) == [2, 0]
 
 
-def test_memory_stays_below_twice_the_matrix(tmp_path):
+def test_memory_stays_near_that_of_the_matrix(tmp_path, monkeypatch):
+    monkeypatch.setattr(_svmlight, "BLOCK", 1 << 16)
     rng = np.random.default_rng(0)
     values = [f"{v:.6f}" for v in rng.random(50)]
     path = tmp_path / "big.svm"
@@ -256,6 +269,6 @@ def test_memory_stays_below_twice_the_matrix(tmp_path):
     csr = data.X.data.nbytes + data.X.indices.nbytes + data.X.indptr.nbytes
     block = 24 * _svmlight.BLOCK
     assert data.X.nnz == 600_000
-    assert peak < 2 * csr + block
+    assert peak < 1.5 * csr + block
     assert seen[-1] == (path.stat().st_size,) * 2
     assert [done for done, _ in seen] == sorted(done for done, _ in seen) and len(seen) > 5

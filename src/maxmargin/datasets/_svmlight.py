@@ -4,8 +4,8 @@ A file is read in blocks of whole lines. A block is parsed all at once; when any
 exactly as it should be, the block is parsed again word by word, which finds the line and the
 character to report. Both give the same arrays.
 
-Memory: the arrays of the result, once more for the one being joined, and a few dozen MiB for a
-block: less than twice the CSR matrix however large the file is.
+Memory: the arrays of the result, which grow in place, and a few dozen MiB for a block: well below
+twice the CSR matrix however large the file is.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def read_svmlight(
         0 if zero_based else 1,
         float(np.finfo(dtype).max),
     )
-    rows = _Rows(dtype)
+    rows = _Rows(array("d" if dtype == np.float64 else "f"))
     for first_line, block in _blocks(path, progress):
         try:
             part = _parse_block(block, rules)
@@ -188,9 +188,8 @@ class _Part:
 class _Rows:
     """The samples read so far."""
 
-    dtype: Any
-    indices: list[np.ndarray] = field(default_factory=list)
-    values: list[np.ndarray] = field(default_factory=list)
+    values: array
+    indices: array = field(default_factory=lambda: array("i"))
     sizes: array = field(default_factory=lambda: array("q"))
     labels: array = field(default_factory=lambda: array("q"))
     label_sizes: array = field(default_factory=lambda: array("q"))
@@ -203,22 +202,21 @@ class _Rows:
             owner = np.repeat(np.arange(len(sizes)), sizes)
             sizes = np.bincount(owner[stored], minlength=len(sizes))
             part.indices, part.values = part.indices[stored], part.values[stored]
-        small = not len(part.indices) or part.indices.max() <= np.iinfo(np.int32).max
-        self.indices.append(part.indices.astype(np.int32 if small else np.int64))
-        self.values.append(part.values.astype(self.dtype))
+        if self.indices.typecode == "i" and part.indices.max(initial=0) > np.iinfo(np.int32).max:
+            self.indices = array("q", self.indices)
+        self.indices.frombytes(part.indices.astype(self.indices.typecode).tobytes())
+        self.values.frombytes(part.values.astype(self.values.typecode).tobytes())
         self.sizes.frombytes(sizes.astype(np.int64).tobytes())
         self.labels.extend(part.labels)
         self.label_sizes.extend(part.label_sizes)
         self.qid.extend(part.qid)
 
     def matrix(self, n_features: int | None) -> sp.csr_array:
-        """The joined CSR matrix; the pieces are given up one kind at a time."""
+        """The CSR matrix, on the memory that was filled while reading."""
         indptr = np.zeros(len(self.sizes) + 1, dtype=np.int64)
         np.cumsum(self.sizes, out=indptr[1:])
-        indices = np.concatenate(self.indices)
-        self.indices.clear()
-        values = np.concatenate(self.values)
-        self.values.clear()
+        indices = np.frombuffer(self.indices, dtype=self.indices.typecode)
+        values = np.frombuffer(self.values, dtype=self.values.typecode)
         width = n_features if n_features is not None else int(indices.max(initial=-1)) + 1
         if indptr[-1] <= np.iinfo(np.int32).max and indices.dtype == np.int32:
             indptr = indptr.astype(np.int32)
