@@ -28,9 +28,9 @@ DEFINITENESS = 1e-8
 RANK = 1e-12
 
 
-def identity(n_labels: int) -> np.ndarray:
-    """No correlation: one independent classifier per label."""
-    return np.eye(n_labels)
+def identity(labels: Any) -> np.ndarray:
+    """No correlation: one independent classifier per label (their number, or a label matrix)."""
+    return np.eye(labels if np.ndim(labels) == 0 else np.shape(labels)[1])
 
 
 def from_categories(signatures: Any, weights: Any = None, shrinkage: float = 0.0) -> np.ndarray:
@@ -149,8 +149,8 @@ def check(R: Any, n_labels: int | None = None, clip: bool = False) -> np.ndarray
         )
     R = (R + R.T) / 2
     if not (np.diag(R) > 0).all():
-        k = int(np.flatnonzero(~(np.diag(R) > 0))[0])
-        raise ValueError(f"prior must have a positive diagonal, but prior[{k}, {k}] = {R[k, k]:g}.")
+        bad = int(np.flatnonzero(~(np.diag(R) > 0))[0])
+        raise ValueError(f"prior must have a positive diagonal, but prior[{bad}, {bad}] = {R[bad, bad]:g}.")
     eigenvalues, vectors = np.linalg.eigh(R)
     if eigenvalues[0] < -DEFINITENESS * eigenvalues[-1]:
         if not clip:

@@ -29,9 +29,6 @@ from maxmargin._jit.rows import (
     row_scores,
 )
 
-# Entries whose share of the gap is below this fraction of their box are left alone.
-QUIET = 1e-6
-
 
 @compiled(inline=True)
 def entry_costs(i, l, Y, weight, upper, margin, tied):
@@ -83,18 +80,17 @@ def accumulate(data, indices, indptr, dense, bias, alpha, Y, lo, hi, V):
 @compiled
 def measure(
     data, indices, indptr, dense, bias, first, last, alpha, Y, weight, upper, margin, tied,
-    T, G, coupled, flags, loss, gap, value, S,
+    T, G, coupled, quiet, flags, loss, gap, value, S,
 ):  # fmt: skip
     """Losses, gap and dual value per label over the samples first..last, and what is left to do.
 
     Scores are f_i = x_i'T, or x_i'T G when `coupled`. Adds to `loss`, `gap`, `value` and S
-    (float64, one entry per label) and marks in `flags` the entries that still have a gap.
+    (float64, one entry per label) and marks in `flags` the entries whose share of the gap is above `quiet`.
     """
     L = alpha.shape[1]
     K = T.shape[1]
     real = T.dtype.type
     zero = real(0)
-    quiet = real(QUIET)
     t = np.empty(K, T.dtype)
     f = np.empty(L, T.dtype)
     c = np.empty(L, T.dtype)
@@ -120,7 +116,7 @@ def measure(
             gap[l] += share
             value[l] += m[l] * real(a[l])
             S[l] += y[l] * a[l]
-            marks[l] = share > quiet * c[l]
+            marks[l] = share > quiet
 
 
 @compiled
@@ -220,7 +216,7 @@ def polish_labels(
         small = real(0.1 * targets[l] / max(active, 1))
         low_reach, high_reach = -infinity, infinity
         cursor, mask = l * 7919, draws.shape[0] - 1
-        for sweep in range(n_passes):
+        for _ in range(n_passes):
             for u in range(active - 1, 0, -1):
                 cursor += 1
                 v = np.int64((np.uint64(draws[cursor & mask]) * np.uint64(u + 1)) >> np.uint64(32))

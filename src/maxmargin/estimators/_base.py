@@ -15,6 +15,10 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from maxmargin.solvers._loop import Outcome, Record, Stopping, shortfall
 
+# Up to this many dual variables a fit takes milliseconds whatever its precision.
+TINY = 2000
+TINY_GAP = 1e-12
+
 # Parameters that mean the same in every iterative estimator.
 COMMON_CONSTRAINTS: dict[str, list[Any]] = {
     "C": [Interval(Real, 0, None, closed="neither")],
@@ -53,8 +57,10 @@ class FitObserver:
 class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the iterative estimators: input edge, stopping, callbacks, attributes of a fit."""
 
-    def _stopping(self) -> Stopping:
-        return Stopping(self.tol, self.max_iter, self.time_limit)
+    def _stopping(self, size: int) -> Stopping:
+        """When to stop; a problem of few variables (`size`) is solved to the last digits."""
+        goal = TINY_GAP if size <= TINY else None
+        return Stopping(self.tol, self.max_iter, self.time_limit, goal)
 
     def _observer(self, X: Any, y: Any, attributes: Any = None) -> FitObserver:
         """Open the callback context of this fit; call it once, inside `fit`."""

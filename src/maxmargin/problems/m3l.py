@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,10 @@ class EntryCosts:
 
     def flat(self, dtype: type) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
         """Read-only arguments of the compiled loops, in working precision."""
-        parts = (readonly(np.asarray(part, dtype)) for part in (self.weight, self.upper, self.margin))
-        return readonly(self.signs), *parts, self.tied
+        weight, upper, margin = (
+            readonly(np.asarray(a, dtype)) for a in (self.weight, self.upper, self.margin)
+        )
+        return readonly(self.signs), weight, upper, margin, self.tied
 
     def boxes(self) -> np.ndarray:
         """All boxes as one matrix."""
@@ -143,7 +146,7 @@ class LinearM3L:
     def accumulate(self, alpha: np.ndarray, dtype: type = np.float64, n_threads: int = 1) -> np.ndarray:
         """V = X'A, feature-major with the bias last."""
         _, L, D = self.shape
-        V = np.zeros((D + 1, L), dtype)
+        V: np.ndarray = np.zeros((D + 1, L), dtype)
 
         def work(part: tuple[np.uint64, np.uint64]) -> None:
             loops.accumulate(
@@ -155,7 +158,9 @@ class LinearM3L:
 
     def couple(self, V: np.ndarray) -> np.ndarray:
         """Z = V R."""
-        return V @ self.R.astype(V.dtype) if self.coupled and self.R is not None else V * self.r.astype(V.dtype)
+        return (
+            V @ self.R.astype(V.dtype) if self.coupled and self.R is not None else V * self.r.astype(V.dtype)
+        )
 
     def solution(
         self, alpha: np.ndarray, u: np.ndarray | None = None, n_threads: int = 1
@@ -189,7 +194,6 @@ class LinearM3L:
         With every alpha at its box, g = m - Y*F and F grows in proportion to the boxes; the
         solution keeps this form until the first gradient reaches zero.
         """
-        n, L, _ = self.shape
         boxes = self.costs.boxes()
         Z = self.couple(self.accumulate(boxes))
         X = self.rows.matrix
@@ -207,9 +211,15 @@ class LinearM3L:
         return [(np.uint64(lo), np.uint64(min(lo + width, L))) for lo in range(0, L, width)]
 
     def measure(
-        self, alpha: np.ndarray, T: np.ndarray, G: np.ndarray | None, flags: np.ndarray, n_threads: int
+        self,
+        alpha: np.ndarray,
+        T: np.ndarray,
+        G: np.ndarray | None,
+        flags: np.ndarray,
+        n_threads: int,
+        quiet: float = 0.0,
     ) -> Sums:
-        """Sums per label for weights T (or T G); marks the unfinished entries."""
+        """Sums per label for weights T (or T G); marks entries with a gap above `quiet`."""
         n, L, _ = self.shape
         dtype = T.dtype.type
         costs = self.costs.flat(dtype)
@@ -220,9 +230,9 @@ class LinearM3L:
             sums = np.zeros((4, L))
             loops.measure(
                 *self.rows.flat, dtype(self.bias), *part, readonly(alpha), *costs,
-                readonly(T), mix, G is not None, flags, *sums,
+                readonly(T), mix, G is not None, dtype(quiet), flags, *sums,
             )  # fmt: skip
             return sums
 
-        parts = list(zip(bounds[:-1], bounds[1:], strict=True))
+        parts = list(pairwise(bounds))
         return Sums(*sum(run_threads(work, parts, n_threads), np.zeros((4, L))))

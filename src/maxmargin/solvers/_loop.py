@@ -116,11 +116,22 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: the certified relative gap, the number of epochs, the seconds."""
+    """When to stop: the certified relative gap, the number of epochs, the seconds.
+
+    `goal`, when below `tol`, is where the run heads for; from `tol` on it counts as converged
+    and goes on only while the gap keeps falling. Set for problems so small that the last
+    digits cost nothing.
+    """
 
     tol: float = 1e-3
     max_iter: int = 1000
     time_limit: float | None = None
+    goal: float | None = None
+
+    @property
+    def target(self) -> float:
+        """The gap to head for, at or below `tol`."""
+        return max(self.tol if self.goal is None else min(self.tol, self.goal), ROUNDING)
 
 
 @dataclass
@@ -151,6 +162,8 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
     """Run `method` until its certified gap is small enough or a limit is reached."""
     require(method, ("epoch", "certify"), "The outer loop")
     clock = Clock(stopping.time_limit)
+    tol = max(stopping.tol, ROUNDING)
+    patience = Patience(epochs=50)
     history: list[dict[str, Any]] = []
     certificate: Certificate | None = None
     reason = "max_iter"
@@ -159,14 +172,14 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
             if observer is not None:
                 observer.before()
             progress = method.epoch(clock)
-            certificate = progress.certificate if progress.exact else None
             shown = progress.certificate
-            if shown.gap <= max(stopping.tol, ROUNDING) and certificate is None:
+            certificate = shown if progress.exact else None
+            if shown.gap <= stopping.target and certificate is None:
                 shown = certificate = method.certify()
             record = Record(epoch, clock.seconds, shown.primal, shown.dual, shown.gap, progress.active)
             history.append(asdict(record))
             told_to_stop = observer is not None and observer.after(record)
-            if certificate is not None and certificate.gap <= max(stopping.tol, ROUNDING):
+            if certificate is not None and certificate.gap <= stopping.target:
                 reason = "converged"
                 break
             if told_to_stop:
@@ -175,12 +188,14 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
             if clock.expired():
                 reason = "time_limit"
                 break
+            if shown.gap <= tol and patience.exhausted(shown.gap):
+                break
     except KeyboardInterrupt:
         reason, certificate = "interrupted", None
     if certificate is None:
         certificate = method.certify()
-        if reason != "converged" and certificate.gap <= max(stopping.tol, ROUNDING):
-            reason = "converged"
+    if certificate.gap <= tol:
+        reason = "converged"
     return Outcome(certificate, reason, history)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from maxmargin._jit import dca as loops
 from maxmargin._rows import readonly
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
+from maxmargin.solvers._reach import coupled_reach
 
 SWITCH = 100.0
 
@@ -65,6 +66,11 @@ class DualCoordinateAscent:
             self._move_bounds()
         return progress
 
+    @property
+    def bias_row(self) -> None:
+        """The bias is an ordinary feature here and follows from alpha."""
+        return None
+
     def certify(self) -> Certificate:
         self.Z, certificate = self.problem.solution(self.alpha)
         return certificate
@@ -83,14 +89,10 @@ class DualCoordinateAscent:
         return np.concatenate(pieces), bounds
 
     def _move_bounds(self) -> None:
-        """(44)-(45): lb_l = min_k |R_kl| m_k / R_kk, ub_l = max_k |R_kl| M_k / R_kk."""
         self.largest = max(float(self.high[1].max()), float(-self.low[1].min()))
-        push = np.abs(self.R) / self.problem.r[:, None]
-        low = np.min(push * self.low[1][:, None], axis=0)
-        high = np.max(push * self.high[1][:, None], axis=0)
+        reach = coupled_reach(self.R, self.low[1], self.high[1])
         self._forget_bounds()
-        self.low[0] = np.where(low < 0, low, -np.inf)
-        self.high[0] = np.where(high > 0, high, np.inf)
+        self.low[0], self.high[0] = reach
 
     def _measure(self) -> Progress:
         problem = self.problem

@@ -24,6 +24,7 @@ from maxmargin._rows import readonly
 from maxmargin._threads import run_threads
 from maxmargin.solvers._bias import BiasAnswer
 from maxmargin.solvers._loop import Certificate, Clock, Patience, Progress, require
+from maxmargin.solvers._reach import neglected_share
 
 FIRST_SWEEPS = 3
 PASSES = 10
@@ -46,6 +47,7 @@ class LabelSweeps:
         self.S = np.zeros(self.L)
         self.gap = np.empty(0)
         self.relative_gap = np.inf
+        self.quiet = 0.0
         self.patience = Patience()
         self._prepare(alpha)
 
@@ -123,7 +125,7 @@ class LabelSweeps:
 
     def _measure(self) -> Progress:
         problem = self.problem
-        sums = problem.measure(self.alpha, self.W, None, self.flags, self.n_threads)
+        sums = problem.measure(self.alpha, self.W, None, self.flags, self.n_threads, self.quiet)
         self.S = sums.S
         lag = self.bias_row - problem.bias * self.S
         self.gap = sums.gap + 0.5 * problem.r * lag**2
@@ -131,4 +133,5 @@ class LabelSweeps:
         primal = 0.5 * float(np.sum(norms / problem.r)) + float(sums.loss.sum()) + problem.costs.constant
         certificate = Certificate(primal, primal - float(self.gap.sum()))
         self.relative_gap = certificate.gap
+        self.quiet = neglected_share(self.tol, certificate.primal, self.alpha.size)
         return Progress(certificate, int(np.count_nonzero(self.flags)))

@@ -21,6 +21,7 @@ from maxmargin._jit import m3l as loops
 from maxmargin._rows import readonly
 from maxmargin.solvers._bias import BiasAnswer
 from maxmargin.solvers._loop import Certificate, Clock, Patience, Progress, require
+from maxmargin.solvers._reach import coupled_reach, neglected_share
 
 PASSES = 5
 
@@ -29,16 +30,17 @@ class SampleSweeps:
     """State of the method: alpha (N x L), T ((D+1) x K) and the bias row u, in working precision."""
 
     def __init__(
-        self, problem: Any, alpha: np.ndarray, *, rng: np.random.RandomState, n_threads: int = 1
+        self, problem: Any, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
     ) -> None:
         require(
             problem, ("rows", "costs", "q", "r", "R", "low_rank", "accumulate", "measure"), "SampleSweeps"
         )
-        self.problem, self.rng, self.n_threads = problem, rng, n_threads
+        self.problem, self.tol, self.rng, self.n_threads = problem, tol, rng, n_threads
         self.n, self.L = alpha.shape
         self.flags = np.ones((self.n, self.L), np.bool_)
         self.S = np.einsum("il,il->l", problem.costs.signs, alpha, dtype=np.float64)
         self.bias_row = problem.bias * self.S
+        self.quiet = 0.0
         self.patience = Patience()
         self._prepare(alpha)
 
@@ -61,17 +63,18 @@ class SampleSweeps:
 
     def epoch(self, clock: Clock) -> Progress:
         counts = np.count_nonzero(self.flags, axis=1)
-        bounds = np.zeros((2, 2, self.L), self.real)
-        bounds[:, 0] = [[-np.inf], [np.inf]]
+        reach = np.full(self.L, -np.inf), np.full(self.L, np.inf)
         for _ in range(PASSES):
             before = self.S.copy()
+            low, high = np.zeros((2, 2, self.L), self.real)
+            low[0], high[0] = reach
             loops.sweep_samples(
                 *self.problem.rows.flat, self.bias, self.give, readonly(self.rng.permutation(self.n)),
                 readonly(self.rng.permutation(self.L)), self.alpha, *self.costs, self.q, self.r,
-                self.T, self.GT, self.GT, self.factored, self.flags, counts, bounds[0], bounds[1], self.S,
+                self.T, self.GT, self.GT, self.factored, self.flags, counts, low, high, self.S,
             )  # fmt: skip
             self._draw_bias(before)
-            bounds = self._reach(bounds)
+            reach = coupled_reach(self.problem.R, low[1], high[1])
             if clock.expired():
                 break
         progress = self._measure()
@@ -89,22 +92,9 @@ class SampleSweeps:
         self.bias_row += self.pull * (self.problem.bias * self.S - self.bias_row)
         self.T[-1] = self.G @ self.bias_row if self.factored else self.bias_row
 
-    def _reach(self, bounds: np.ndarray) -> np.ndarray:
-        """Bounds (44)-(45) for the next pass: how far other labels can still push each one.
-
-        |R_kl| / R_kk is the push of label k on label l per unit of its own gradient.
-        """
-        push = np.abs(self.problem.R) / self.problem.r[:, None]
-        low = np.min(push * bounds[0, 1].astype(np.float64)[:, None], axis=0)
-        high = np.max(push * bounds[1, 1].astype(np.float64)[:, None], axis=0)
-        fresh = np.zeros_like(bounds)
-        fresh[0, 0] = np.where(low < 0, low, -np.inf)
-        fresh[1, 0] = np.where(high > 0, high, np.inf)
-        return fresh
-
     def _measure(self) -> Progress:
         problem = self.problem
-        sums = problem.measure(self.alpha, self.T, self.G, self.flags, self.n_threads)
+        sums = problem.measure(self.alpha, self.T, self.G, self.flags, self.n_threads, self.quiet)
         loss, value = float(sums.loss.sum()), float(sums.value.sum())
         self.S = sums.S
         lag = self.bias_row - problem.bias * self.S
@@ -114,4 +104,5 @@ class SampleSweeps:
         cross = value - loss + float(sums.gap.sum())
         norm = cross + float(lag @ problem.R @ self.bias_row)
         primal = 0.5 * norm + loss + problem.costs.constant
+        self.quiet = neglected_share(self.tol, primal, self.alpha.size)
         return Progress(Certificate(primal, primal - gap), int(np.count_nonzero(self.flags)))
