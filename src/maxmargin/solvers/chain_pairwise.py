@@ -1,0 +1,156 @@
+"""Pairwise Frank-Wolfe on chains with cached labelings (the default solver).
+
+Problem and dual as in problems/chain.py. Block i holds alpha_i as a list of labelings with
+weights. A visit
+
+1. finds the labeling u with the largest H_i by Viterbi and adds it to the list;
+2. on the list alone, repeatedly moves weight from the worst labeling v in use to the best
+   one u, gamma = min((H_u - H_v) / (C_i |Psi_u - Psi_v|^2), alpha_v), until the gap of the
+   list has shrunk to PRECISION of what it was. Stored Gram matrices keep H exact;
+3. moves w by the sum of these steps.
+
+Step 2 minimises a quadratic with its curvature divided by RELAXATION. For any relaxation
+below 2 the dual still rises: the minimiser d satisfies d . H >= d'Qd / relaxation, so the
+change of the true quadratic is at most (1/2 - 1/relaxation) d'Qd < 0. Over-relaxation
+anticipates what the neighbouring blocks will do.
+
+The dual rises smoothly but P(w) jumps about, as each visit serves its own sequence; the
+primal is therefore evaluated at a running mean of w over the last few epochs.
+
+Gap and stopping: see solvers/_chain.py. Pairwise steps with an active set: Lacoste-Julien
+and Jaggi (2015); cached labelings: Shah, Kolmogorov and Lampert (2015), Osokin et al. (2016).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from maxmargin.solvers._chain import PIECES, ChainMethod
+
+CACHED_STEPS = 100
+PRECISION = 0.1
+RELAXATION = 1.5
+# Weight of the newest epoch in the running mean of w.
+NEWEST = 0.2
+FIRST_CAPACITY = 8
+
+
+@dataclass
+class Labelings:
+    """The dual solution: for every block its labelings, their weights, losses and Gram matrix."""
+
+    capacity: np.ndarray
+    count: np.ndarray
+    label_at: np.ndarray
+    slot_at: np.ndarray
+    gram_at: np.ndarray
+    labels: np.ndarray
+    alpha: np.ndarray
+    deltas: np.ndarray
+    grams: np.ndarray
+
+    @classmethod
+    def empty(cls, lengths: np.ndarray, capacity: np.ndarray) -> Labelings:
+        def starts(sizes: np.ndarray) -> np.ndarray:
+            return np.concatenate([[0], np.cumsum(sizes)])
+
+        at = starts(capacity * lengths), starts(capacity), starts(capacity**2)
+        count = np.zeros(lengths.size, np.int64)
+        labels = np.zeros(at[0][-1], np.int32)
+        return cls(
+            capacity, count, *at, labels, np.zeros(at[1][-1]), np.zeros(at[1][-1]), np.zeros(at[2][-1])
+        )
+
+    @classmethod
+    def of_truth(cls, y: np.ndarray, offsets: np.ndarray) -> Labelings:
+        """Every block holds the true labeling alone: w = 0."""
+        lengths = np.diff(offsets)
+        slots = cls.empty(lengths, np.full(lengths.size, FIRST_CAPACITY))
+        slots.count[:] = 1
+        slots.alpha[slots.slot_at[:-1]] = 1.0
+        within = np.arange(y.size) - np.repeat(offsets[:-1], lengths)
+        slots.labels[np.repeat(slots.label_at[:-1], lengths) + within] = y
+        return slots
+
+    def in_use(self) -> np.ndarray:
+        """How many labelings of every block have weight."""
+        return np.add.reduceat(self.alpha > 0, self.slot_at[:-1], dtype=np.int64)
+
+    def enlarged(self, offsets: np.ndarray) -> Labelings:
+        """The same with twice the room for blocks that are full and use more than half of it."""
+        from maxmargin._jit.chain_pairwise import move_slots
+
+        full = (self.count == self.capacity) & (2 * self.in_use() > self.capacity)
+        if not full.any():
+            return self
+        new = Labelings.empty(np.diff(offsets), np.where(full, 2 * self.capacity, self.capacity))
+        new.count[:] = self.count
+        move_slots(
+            offsets, self.count, self.capacity, self.label_at, self.slot_at, self.gram_at,
+            self.labels, self.alpha, self.deltas, self.grams,
+            new.capacity, new.label_at, new.slot_at, new.gram_at,
+            new.labels, new.alpha, new.deltas, new.grams,
+        )  # fmt: skip
+        return new
+
+
+class ChainPairwise(ChainMethod):
+    """The method above; `state` is the dual solution of an earlier fit on the same sequences."""
+
+    def __init__(
+        self, problem: Any, rng: np.random.RandomState, tol: float, state: Labelings | None = None
+    ) -> None:
+        super().__init__(problem, rng, tol)
+        self.state = Labelings.of_truth(problem.y, problem.offsets) if state is None else state
+        self.gaps = np.where(problem.costs > 0, np.inf, 0.0)
+        self.mean = problem.weights()
+        self.part_sum = np.zeros_like(self.mean.vector)
+        self.parts = 0
+        K, longest = problem.n_labels, problem.longest
+        self.scratch = problem.weights()
+        self.work = *np.zeros((2, longest, K)), np.zeros(longest, np.int64)
+        if state is not None:
+            self.restore()
+
+    def visit(self, order: np.ndarray) -> None:
+        from maxmargin._jit.chain_pairwise import pairwise_epoch
+
+        if self.parts == 0:
+            self.state = self.state.enlarged(self.problem.offsets)
+        p, s = self.problem, self.state
+        H, old = np.empty((2, int(s.capacity.max())))
+        pairwise_epoch(
+            *p.rows.flat, p.offsets, p.y, p.costs, p.loss, order, *self.weights.parts, *self.scratch.parts,
+            s.capacity, s.label_at, s.slot_at, s.gram_at, s.count, s.labels, s.alpha, s.deltas, s.grams,
+            self.gaps, CACHED_STEPS, PRECISION, RELAXATION, *self.work, H, old,
+        )  # fmt: skip
+        self.part_sum += self.weights.vector
+        self.parts += 1
+        if self.parts == PIECES:
+            share = max(1.0 / (self.epochs + 1), NEWEST)
+            self.mean.vector += share * (self.part_sum / PIECES - self.mean.vector)
+            self.part_sum[:] = 0.0
+            self.parts = 0
+
+    def candidate(self) -> Any:
+        return self.mean
+
+    def expected_loss(self) -> np.ndarray:
+        s = self.state
+        return np.add.reduceat(s.alpha * s.deltas, s.slot_at[:-1])
+
+    def active(self) -> int:
+        return int((self.state.alpha > 0).sum())
+
+    def restore(self) -> None:
+        from maxmargin._jit.chain_pairwise import weights_of_labelings
+
+        p, s = self.problem, self.state
+        self.weights.vector[:] = 0.0
+        weights_of_labelings(
+            *p.rows.flat, p.offsets, p.y, p.costs, s.capacity, s.label_at, s.slot_at, s.count,
+            s.labels, s.alpha, *self.weights.parts,
+        )  # fmt: skip
