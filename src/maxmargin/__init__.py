@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _ESTIMATORS = {
+    "ChainSVC": "maxmargin.estimators.chain",
     "MultiLabelSVC": "maxmargin.estimators.multilabel",
 }
-_ROOMS = ("datasets", "model_selection", "priors")
+_ROOMS = ("datasets", "metrics", "model_selection", "priors")
 
-__all__ = ["MultiLabelSVC", "__version__", "datasets", "model_selection", "priors"]
+__all__ = ["ChainSVC", "MultiLabelSVC", "__version__", "datasets", "metrics", "model_selection", "priors"]
 
 if TYPE_CHECKING:
-    from maxmargin import datasets, model_selection, priors
+    from maxmargin import datasets, metrics, model_selection, priors
+    from maxmargin.estimators.chain import ChainSVC
     from maxmargin.estimators.multilabel import MultiLabelSVC
 
 

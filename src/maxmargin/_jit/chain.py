@@ -204,34 +204,58 @@ def log_sum(values, size):
 
 
 @compiled
-def forward_backward(un, pr, stride, length, forward, backward, work):
+def shift_to_zero(values, size):
+    """Subtract the largest value and return it."""
+    top = values[0]
+    for a in range(1, size):
+        top = max(top, values[a])
+    for a in range(size):
+        values[a] -= top
+    return top
+
+
+@compiled
+def forward_backward(un, pr, stride, length, forward, backward, norms, work):
     """Forward and backward log messages; returns log Z.
 
-    log mu_t = forward[t] + backward[t] - log Z, and the log marginal of edge t is
-    forward[t, a] + pr[t * stride, a, b] + un[t + 1, b] + backward[t + 1, b] - log Z.
+    Every message is shifted to a largest value of 0, so that no digits are lost on long
+    chains or at low temperatures. norms[0, t] and norms[1, t] normalise node t and edge t:
+
+        log mu_t(a) = forward[t, a] + backward[t, a] - norms[0, t],
+        log mu_{t, t+1}(a, b) = forward[t, a] + pr[t * stride, a, b] + un[t + 1, b]
+                                + backward[t + 1, b] - norms[1, t].
     """
     K = un.shape[1]
     for a in range(K):
         forward[0, a] = un[0, a]
         backward[length - 1, a] = 0.0
+    log_z = shift_to_zero(forward[0], K)
     for t in range(1, length):
         table = pr[(t - 1) * stride]
         for b in range(K):
             for a in range(K):
                 work[a] = forward[t - 1, a] + table[a, b]
             forward[t, b] = un[t, b] + log_sum(work, K)
+        log_z += shift_to_zero(forward[t], K)
+    norms[1, length - 1] = 0.0
     for t in range(length - 2, -1, -1):
         table = pr[t * stride]
         for a in range(K):
             for b in range(K):
                 work[b] = table[a, b] + un[t + 1, b] + backward[t + 1, b]
             backward[t, a] = log_sum(work, K)
-    return log_sum(forward[length - 1], K)
+        norms[1, t] = shift_to_zero(backward[t], K)
+    for t in range(length):
+        for a in range(K):
+            work[a] = forward[t, a] + backward[t, a]
+        norms[0, t] = log_sum(work, K)
+        norms[1, t] += norms[0, t]
+    return log_z + log_sum(forward[length - 1], K)
 
 
 @compiled
 def node_marginals(
-    data, indices, indptr, dense, offsets, first, last, U, R, B, rate, un, forward, backward, work, out
+    data, indices, indptr, dense, offsets, first, last, U, R, B, rate, un, forward, backward, norms, work, out
 ):
     """Marginals of softmax(rate * score) for the sequences first..last-1, into out (rows x K)."""
     K = U.shape[1]
@@ -245,7 +269,7 @@ def node_marginals(
         for t in range(length):
             for a in range(K):
                 un[t, a] *= rate
-        log_z = forward_backward(un, table, 0, length, forward, backward, work)
+        forward_backward(un, table, 0, length, forward, backward, norms, work)
         for t in range(length):
             for a in range(K):
-                out[start + t, a] = math.exp(forward[t, a] + backward[t, a] - log_z)
+                out[start + t, a] = math.exp(forward[t, a] + backward[t, a] - norms[0, t])

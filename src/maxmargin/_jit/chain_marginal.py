@@ -194,4 +194,3 @@ def weights_of_marginals(
         touched = spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp)
         move_weights(costs[i], V, VB, columns, touched, dR, U, R, B)
     return stamp
-

@@ -185,9 +185,7 @@ def pairwise_epoch(
                 deltas[slot_at[i] + spot] = loss[i] * wrong
                 add_difference(data, indices, indptr, dense, start, length, y, path, 1.0, V, VR, VB)
                 for j in range(m):
-                    product = dot_difference(
-                        data, indices, indptr, dense, start, length, y, z[j], V, VR, VB
-                    )
+                    product = dot_difference(data, indices, indptr, dense, start, length, y, z[j], V, VR, VB)
                     gram[j, spot] = product
                     gram[spot, j] = product
                 clear_difference(data, indices, indptr, dense, start, length, y, path, V, VR, VB)
@@ -201,7 +199,22 @@ def pairwise_epoch(
 
 @compiled
 def weights_of_labelings(
-    data, indices, indptr, dense, offsets, y, costs, capacity, label_at, slot_at, count, labels, alpha, U, R, B
+    data,
+    indices,
+    indptr,
+    dense,
+    offsets,
+    y,
+    costs,
+    capacity,
+    label_at,
+    slot_at,
+    count,
+    labels,
+    alpha,
+    U,
+    R,
+    B,
 ):
     """Add w = sum_i C_i sum_j alpha_ij Psi_ij to the weights (U, R, B), which enter as zero."""
     for i in range(offsets.size - 1):

@@ -47,7 +47,7 @@ def add_scaled(target, values, rate):
 
 
 @compiled
-def soft_move(theta_un, theta_pr, stride, log_z, forward, backward, mu, pairs, start, length, d, dR):
+def soft_move(theta_un, theta_pr, stride, forward, backward, norms, mu, pairs, start, length, d, dR):
     """(d, dR) = marginals given by the messages minus the present ones."""
     K = dR.shape[0]
     for a in range(K):
@@ -55,11 +55,11 @@ def soft_move(theta_un, theta_pr, stride, log_z, forward, backward, mu, pairs, s
             dR[a, b] = -pairs[a, b]
     for t in range(length):
         for a in range(K):
-            d[t, a] = math.exp(forward[t, a] + backward[t, a] - log_z) - mu[start + t, a]
+            d[t, a] = math.exp(forward[t, a] + backward[t, a] - norms[0, t]) - mu[start + t, a]
     for t in range(length - 1):
         table = theta_pr[t * stride]
         for a in range(K):
-            reached = forward[t, a] - log_z
+            reached = forward[t, a] - norms[1, t]
             for b in range(K):
                 dR[a, b] += math.exp(reached + table[a, b] + theta_un[t + 1, b] + backward[t + 1, b])
 
@@ -67,7 +67,7 @@ def soft_move(theta_un, theta_pr, stride, log_z, forward, backward, mu, pairs, s
 @compiled
 def oeg_epoch(
     data, indices, indptr, dense, offsets, y, costs, loss, order, U, R, B, V, VB,
-    mu, pairs, theta_un, theta_pr, rates, un, forward, backward, work, d, dR, columns, seen, stamp,
+    mu, pairs, theta_un, theta_pr, rates, un, forward, backward, norms, work, d, dR, columns, seen, stamp,
 ):  # fmt: skip
     """Online exponentiated gradient with rate 1 / tau for each sequence."""
     K = R.shape[0]
@@ -81,8 +81,8 @@ def oeg_epoch(
             add_scaled(theta_un[start + t], un[t], rates[i])
         add_scaled(theta_pr[i].reshape(K * K), flat_R, rates[i])
         theta = theta_un[start : start + length]
-        log_z = forward_backward(theta, theta_pr[i : i + 1], 0, length, forward, backward, work)
-        soft_move(theta, theta_pr[i : i + 1], 0, log_z, forward, backward, mu, pairs[i], start, length, d, dR)
+        forward_backward(theta, theta_pr[i : i + 1], 0, length, forward, backward, norms, work)
+        soft_move(theta, theta_pr[i : i + 1], 0, forward, backward, norms, mu, pairs[i], start, length, d, dR)
         stamp += 1
         touched = spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp)
         move_marginals(1.0, d, dR, mu, pairs[i], start, length)
@@ -109,13 +109,13 @@ def target_potentials(log_nodes, log_edges, start, length, un, R, rate, theta_un
 
 
 @compiled
-def mix_edges(gamma, theta_un, theta_pr, log_z, forward, backward, length, log_edges):
+def mix_edges(gamma, theta_un, theta_pr, forward, backward, norms, length, log_edges):
     """Mix the marginals given by the messages into the log edge marginals with weight gamma."""
     keep, take = np.log1p(-gamma), math.log(gamma)
     K = theta_un.shape[1]
     for t in range(length - 1):
         for a in range(K):
-            reached = take + forward[t, a] - log_z
+            reached = take + forward[t, a] - norms[1, t]
             for b in range(K):
                 target = reached + theta_pr[t, a, b] + theta_un[t + 1, b] + backward[t + 1, b]
                 log_edges[t, a, b] = log_add(keep + log_edges[t, a, b], target)
@@ -189,7 +189,7 @@ def marginals_of_logs(log_nodes, log_edges, start, length, mu, pairs):
 def bcpl_epoch(
     data, indices, indptr, dense, offsets, y, costs, loss, order, U, R, B, V, VB,
     mu, pairs, log_nodes, log_edges, edge_at, rates, longest, floor, safeguard, gaps,
-    un, forward, backward, work, path, theta_un, theta_pr, d, dR, columns, seen, stamp,
+    un, forward, backward, norms, work, path, theta_un, theta_pr, d, dR, columns, seen, stamp,
 ):  # fmt: skip
     """Block-coordinate partial linearisation in marginal space, with rate 1 / tau for each sequence.
 
@@ -218,8 +218,8 @@ def bcpl_epoch(
             vertex_decrease = vertex_gamma * (numerator - 0.5 * vertex_gamma * curvature)
 
         target_potentials(log_nodes, edges, start, length, un, R, rates[i], theta_un, theta_pr)
-        log_z = forward_backward(theta_un, theta_pr, 1, length, forward, backward, work)
-        soft_move(theta_un, theta_pr, 1, log_z, forward, backward, mu, pairs[i], start, length, d, dR)
+        forward_backward(theta_un, theta_pr, 1, length, forward, backward, norms, work)
+        soft_move(theta_un, theta_pr, 1, forward, backward, norms, mu, pairs[i], start, length, d, dR)
         numerator = gain(un, R, d, dR, length)
         stamp += 1
         touched = spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp)
@@ -232,13 +232,13 @@ def bcpl_epoch(
             continue
         if length == 1:
             for a in range(K):
-                work[a] = forward[0, a] - log_z
+                work[a] = forward[0, a] + backward[0, a] - norms[0, 0]
             settle_node(floor, gamma, work, path[0] if vertex else -1, log_nodes[start])
         else:
             if vertex:
                 mix_vertex(gamma, path, length, edges)
             else:
-                mix_edges(gamma, theta_un, theta_pr, log_z, forward, backward, length, edges)
+                mix_edges(gamma, theta_un, theta_pr, forward, backward, norms, length, edges)
             settle_edges(floor, length, log_nodes, start, edges, work)
         # The move is read off the settled logs, so that w follows the state and not the plan.
         for t in range(length):
@@ -257,7 +257,22 @@ def bcpl_epoch(
 
 
 @compiled
-def calibrate(offsets, mu, pairs, log_nodes, log_edges, edge_at, R, un, forward, backward, work, theta_un, theta_pr):
+def calibrate(
+    offsets,
+    mu,
+    pairs,
+    log_nodes,
+    log_edges,
+    edge_at,
+    R,
+    un,
+    forward,
+    backward,
+    norms,
+    work,
+    theta_un,
+    theta_pr,
+):
     """Make node and edge marginals consistent again, and mu and pairs equal to them."""
     K = R.shape[0]
     for i in range(offsets.size - 1):
@@ -265,13 +280,11 @@ def calibrate(offsets, mu, pairs, log_nodes, log_edges, edge_at, R, un, forward,
         edges = log_edges[edge_at[i] : edge_at[i + 1]].reshape((length - 1, K, K))
         if length > 1:
             target_potentials(log_nodes, edges, start, length, un, R, 0.0, theta_un, theta_pr)
-            log_z = forward_backward(theta_un, theta_pr, 1, length, forward, backward, work)
+            forward_backward(theta_un, theta_pr, 1, length, forward, backward, norms, work)
             for t in range(length - 1):
                 for a in range(K):
-                    reached = forward[t, a] - log_z
+                    reached = forward[t, a] - norms[1, t]
                     for b in range(K):
-                        edges[t, a, b] = (
-                            reached + theta_pr[t, a, b] + theta_un[t + 1, b] + backward[t + 1, b]
-                        )
+                        edges[t, a, b] = reached + theta_pr[t, a, b] + theta_un[t + 1, b] + backward[t + 1, b]
             settle_edges(0.0, length, log_nodes, start, edges, work)
         marginals_of_logs(log_nodes, edges, start, length, mu, pairs[i])

@@ -18,6 +18,7 @@ optimization for multi-class SVM", lambda = 1 / (C * sum of weights) and P_paper
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -62,7 +63,7 @@ def pieces(offsets: np.ndarray, n_threads: int) -> list[tuple[int, int]]:
         return [(0, n)]
     cuts = np.searchsorted(offsets, np.linspace(0, offsets[-1], 4 * n_threads + 1)[1:-1])
     bounds = np.unique(np.concatenate([[0], cuts, [n]]))
-    return [(int(a), int(b)) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [(int(a), int(b)) for a, b in itertools.pairwise(bounds)]
 
 
 class ChainProblem:
@@ -125,9 +126,7 @@ class ChainProblem:
             un, forward = np.empty((2, self.longest, self.n_labels))
             path = np.empty(self.longest, np.int64)
             parts = (readonly(p) for p in weights.parts)
-            hinges(
-                *self.rows.flat, self.offsets, *bounds, self.y, self.loss, *parts, un, forward, path, out
-            )
+            hinges(*self.rows.flat, self.offsets, *bounds, self.y, self.loss, *parts, un, forward, path, out)
 
         run_threads(part, pieces(self.offsets, self.n_threads), self.n_threads)
         return out

@@ -1,8 +1,9 @@
 """What the block solvers for chains share: the order of visits, evaluations, certificates.
 
 Any weights w' and any feasible alpha bracket the optimum, P(w') >= D(alpha). The dual of a
-certificate is that of the stored alpha; its primal belongs to the best weights seen, which
-are the ones the fit keeps.
+certificate is that of the stored alpha; its primal belongs to the weights the fit keeps:
+those of alpha or, where that is lower, the method's own candidate. Records between
+evaluations repeat the last primal, which stays a bound.
 
 Block gaps are collected on the way at no cost, but each belongs to the weights of its own
 visit. Their sum only says when an evaluation is worth a pass over all sequences.
@@ -27,7 +28,7 @@ class ChainMethod:
 
     It offers `visit` (move the blocks of an order), `expected_loss` (E Delta of every
     sequence), `restore` (recompute w from the dual solution), `active`, and `candidate`
-    (the weights worth evaluating now).
+    (the weights that a fit stopped now would keep).
     """
 
     gaps: np.ndarray | None = None
@@ -41,7 +42,7 @@ class ChainMethod:
         self.problem, self.rng, self.tol = problem, rng, tol
         self.blocks = np.flatnonzero(problem.costs > 0)
         self.weights = problem.weights()
-        self.best = self.weights.copy()
+        self.best = self.weights
         self.bound = np.inf
         self.epochs = 0
 
@@ -62,8 +63,8 @@ class ChainMethod:
 
     def epoch(self, clock: Clock) -> Progress:
         """Visit every block once, in random order."""
-        if not np.isfinite(self.bound):
-            self._evaluate(self.weights)
+        if self.epochs == 0:
+            self.bound = self.problem.primal(self.weights)
         for order in np.array_split(self.rng.permutation(self.blocks), PIECES):
             if clock.expired():
                 break
@@ -71,7 +72,7 @@ class ChainMethod:
         self.epochs += 1
         dual = self.problem.dual(self.weights, self.expected_loss())
         if self._due(dual):
-            self._evaluate(self.candidate())
+            self.bound = self.problem.primal(self.candidate())
         return Progress(Certificate(self.bound, dual), self.active())
 
     def _due(self, dual: float) -> bool:
@@ -80,14 +81,13 @@ class ChainMethod:
         estimate = self.gaps.sum()
         return bool(estimate <= self.tol * abs(dual + estimate))
 
-    def _evaluate(self, weights: Any) -> None:
-        primal = self.problem.primal(weights)
-        if primal < self.bound:
-            self.bound, self.best = primal, weights.copy()
-
     def certify(self) -> Certificate:
-        """Recompute w and D from the stored dual solution, and P of the best weights."""
+        """Recompute w and D from the stored dual solution, and P of the weights to keep."""
         self.restore()
-        self.bound = np.inf if self.epochs == 0 else self.problem.primal(self.best)
-        self._evaluate(self.weights)
+        self.best, self.bound = self.weights, self.problem.primal(self.weights)
+        other = self.candidate()
+        if other is not self.weights:
+            primal = self.problem.primal(other)
+            if primal < self.bound:
+                self.best, self.bound = other, primal
         return Certificate(self.bound, self.problem.dual(self.weights, self.expected_loss()))

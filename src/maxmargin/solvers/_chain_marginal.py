@@ -22,6 +22,7 @@ class MarginalMethod(ChainMethod):
         self.pairs = np.zeros((problem.lengths.size, K, K))
         self.scratch = problem.weights()
         self.un, self.forward, self.backward, self.d = np.zeros((4, longest, K))
+        self.norms = np.zeros((2, longest))
         self.work, self.dR = np.zeros(K), np.zeros((K, K))
         self.path = np.zeros(longest, np.int64)
         self.columns, self.seen = np.zeros(features, np.int64), np.zeros(features, np.int64)
@@ -37,6 +38,11 @@ class MarginalMethod(ChainMethod):
     def moves(self) -> tuple[Any, ...]:
         """Workspace of a move."""
         return self.d, self.dR, self.columns, self.seen, self.stamp
+
+    @property
+    def messages(self) -> tuple[np.ndarray, ...]:
+        """Workspace of a forward-backward pass."""
+        return self.un, self.forward, self.backward, self.norms, self.work
 
     def expected_loss(self) -> np.ndarray:
         p = self.problem

@@ -77,8 +77,8 @@ class ChainPartialLinearisation(MarginalMethod):
         self.stamp = bcpl_epoch(
             *self.data, order, *self.weights.parts, self.scratch.U, self.scratch.B, self.mu, self.pairs,
             self.log_nodes, self.log_edges, self.edge_at, self.rates, self.longest_step, self.floor,
-            self.safeguard, self.collected, self.un, self.forward, self.backward, self.work, self.path,
-            self.theta_un, self.theta_pr, *self.moves,
+            self.safeguard, self.collected, *self.messages, self.path, self.theta_un,
+            self.theta_pr, *self.moves,
         )  # fmt: skip
 
     def expected_loss(self) -> np.ndarray:
@@ -92,7 +92,7 @@ class ChainPartialLinearisation(MarginalMethod):
 
         calibrate(
             self.problem.offsets, self.mu, self.pairs, self.log_nodes, self.log_edges, self.edge_at,
-            self.weights.R, self.un, self.forward, self.backward, self.work, self.theta_un, self.theta_pr,
+            self.weights.R, *self.messages, self.theta_un, self.theta_pr,
         )  # fmt: skip
         super().restore()
 

@@ -39,7 +39,8 @@ class ChainExponentiatedGradient(MarginalMethod):
         if state is None:
             K = problem.n_labels
             state = softened_logs(problem.y, K, SOFTNESS), np.zeros((problem.lengths.size, K, K))
-        self.theta_un, self.theta_pr = state
+        self.theta_un: np.ndarray = state[0]
+        self.theta_pr: np.ndarray = state[1]
         self.restore()
 
     @property
@@ -60,5 +61,5 @@ class ChainExponentiatedGradient(MarginalMethod):
 
         self.stamp = oeg_epoch(
             *self.data, order, *weights.parts, self.scratch.U, self.scratch.B, self.mu, self.pairs,
-            self.theta_un, self.theta_pr, rates, self.un, self.forward, self.backward, self.work, *self.moves,
+            self.theta_un, self.theta_pr, rates, *self.messages, *self.moves,
         )  # fmt: skip

@@ -1,0 +1,355 @@
+"""Sequence labelling by a chain-structured SVM."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin._rows import Rows, readonly
+from maxmargin._threads import count_threads, run_threads
+from maxmargin.estimators._base import COMMON_CONSTRAINTS, MaxMarginEstimator
+from maxmargin.estimators._groups import Groups, read_groups
+from maxmargin.estimators._label_sequences import SequenceLabels, stack_labels
+from maxmargin.problems.chain import ChainProblem, ChainWeights, pieces
+from maxmargin.solvers._loop import run
+from maxmargin.solvers.chain_bcfw import ChainFrankWolfe
+from maxmargin.solvers.chain_bcpl import ChainPartialLinearisation
+from maxmargin.solvers.chain_oeg import ChainExponentiatedGradient
+from maxmargin.solvers.chain_pairwise import ChainPairwise
+
+
+class ChainSVC(ClassifierMixin, MaxMarginEstimator):
+    """Label the positions of sequences jointly, by a structured SVM on a chain.
+
+    A labeling z of a sequence with rows x_1..x_L scores
+
+        sum_t (coef_[z_t] . x_t + intercept_[z_t]) + sum_t transitions_[z_t, z_{t+1}]
+        + first_[z_1] + last_[z_L],
+
+    and training minimises 1/2 |w|^2 + C sum_i loss_i over all of these weights, where loss_i
+    is the margin violation of sequence i, scaled by the Hamming loss. In the scaling of the
+    partial-linearization paper lambda = 1 / (C n).
+
+    An epoch costs O(rows (K^2 + nonzeros K)) for K labels; memory beyond the data is a few
+    labelings per sequence (solver "pairwise"), rows K + n K^2 numbers ("bcfw", "oeg"), or
+    rows K^2 numbers ("bcpl").
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the sum of the losses of all sequences.
+    solver : {"pairwise", "bcfw", "bcpl", "oeg"}, default="pairwise"
+        How to get to the one optimum: pairwise Frank-Wolfe steps on cached labelings,
+        block-coordinate Frank-Wolfe, block-coordinate partial linearisation, or online
+        exponentiated gradient.
+    temperature : float or "auto", default="auto"
+        For "bcpl" and "oeg": how much the target of a step is softened. "auto" is 0.1 of the
+        largest loss of a sequence for "bcpl", and the smallest temperature that provably
+        never lowers the dual for "oeg".
+    safeguard : bool, default=True
+        For "bcpl": take the Frank-Wolfe step where it promises more. Without it small
+        temperatures can stall.
+    normalize_loss : bool, default=True
+        Divide the number of wrong labels of a sequence by its length, so that a sequence
+        costs at most 1; False counts the wrong labels, which suits sequences of thousands
+        of rows better (the margin is not divided by the length).
+    tol : float, default=1e-3
+        Relative duality gap at which training stops.
+    max_iter : int, default=1000
+        Most epochs (visits of every sequence).
+    time_limit : float or None, default=None
+        Seconds after which training stops.
+    warm_start : bool, default=False
+        Go on from the dual solution of the last fit, which must have had the same sequences,
+        labels and solver; C and weights may change.
+    n_jobs : int or None, default=None
+        Threads for evaluating the objective and for prediction.
+    random_state : int, RandomState or None, default=None
+        Order of the visits.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_labels,)
+    coef_ : array of shape (n_labels, n_features)
+    intercept_, first_, last_ : arrays of shape (n_labels,)
+    transitions_ : array of shape (n_labels, n_labels)
+        Score of a label (row) being followed by another (column).
+    primal_objective_, dual_objective_, duality_gap_ : float
+        Objective of the stored weights, dual objective, relative gap.
+    n_iter_ : int
+    history_ : list of dict
+        One record per epoch: epoch, seconds, primal (when last evaluated), dual,
+        gap, active (labelings, or pairs of position and label, that carry weight).
+    n_features_in_ : int
+
+    Notes
+    -----
+    X is a list of (length x features) matrices, dense or CSR, or one stacked matrix with
+    `lengths`. A matrix without `lengths` is read as sequences of length one, for which the
+    model is a multi-class SVM with a constant column of sqrt(3).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from maxmargin import ChainSVC
+    >>> X = [np.array([[1.0, 0], [0, 1], [0, 0]]), np.array([[0.0, 1], [0, 0]])]
+    >>> model = ChainSVC(C=10, random_state=0).fit(X, ["abb", "bb"])
+    >>> model.predict(X)
+    ['abb', 'bb']
+    >>> model.predict([np.array([[1.0, 0], [0, 0]])])
+    ['ab']
+    """
+
+    _parameter_constraints = {
+        **COMMON_CONSTRAINTS,
+        "solver": [StrOptions({"pairwise", "bcfw", "bcpl", "oeg"})],
+        "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "safeguard": ["boolean"],
+        "normalize_loss": ["boolean"],
+        "warm_start": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        solver: str = "pairwise",
+        temperature: float | str = "auto",
+        safeguard: bool = True,
+        normalize_loss: bool = True,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        time_limit: float | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.solver = solver
+        self.temperature = temperature
+        self.safeguard = safeguard
+        self.normalize_loss = normalize_loss
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> ChainSVC:
+        """Train on sequences.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (length, n_features), or one stacked matrix with `lengths`
+        y : list of label sequences (strings, lists, arrays), or one stacked vector
+        sample_weight : array-like of shape (n_sequences,), default=None
+            Multiplies C for each sequence.
+        lengths : array-like of int, default=None
+            Rows of each sequence in a stacked X.
+        """
+        groups = read_groups(self, X, lengths, reset=True)
+        self._labels, codes = SequenceLabels.read(y, groups)
+        self.classes_ = self._labels.classes
+        weights = self._read_weights(sample_weight, groups.lengths)
+        problem = ChainProblem(
+            Rows.of(groups.X),
+            groups.offsets,
+            codes,
+            self.classes_.size,
+            self.C,
+            weights,
+            self.normalize_loss,
+            count_threads(self.n_jobs),
+        )
+        method = self._method(problem)
+        outcome = run(method, self._stopping(), self._observer(X, y, lambda: _named(method.candidate())))
+        self.__dict__.update(_named(method.best))
+        self._dual = self.solver, problem.offsets, problem.y, method.state
+        self._store_outcome(outcome)
+        return self
+
+    def _method(self, problem: ChainProblem) -> Any:
+        """The chosen solver, at its start or where the last fit ended."""
+        state = None
+        if self.warm_start and hasattr(self, "_dual"):
+            solver, offsets, y, state = self._dual
+            if (
+                solver != self.solver
+                or not np.array_equal(offsets, problem.offsets)
+                or not np.array_equal(y, problem.y)
+            ):
+                raise ValueError(
+                    "warm_start=True goes on from the last fit and needs the same sequences, labels and "
+                    "solver; set warm_start=False to start anew."
+                )
+        arguments = problem, check_random_state(self.random_state), self.tol, state
+        temperature = None if self.temperature == "auto" else float(self.temperature)
+        if self.solver == "bcfw":
+            return ChainFrankWolfe(*arguments)
+        if self.solver == "bcpl":
+            return ChainPartialLinearisation(*arguments, temperature, self.safeguard)
+        if self.solver == "oeg":
+            return ChainExponentiatedGradient(*arguments, temperature)
+        return ChainPairwise(*arguments)
+
+    def __getstate__(self) -> Any:
+        # The dual solution serves warm starts only and can be far larger than the model.
+        return {name: value for name, value in super().__getstate__().items() if name != "_dual"}
+
+    def predict(self, X: Any, lengths: Any = None) -> Any:
+        """The labeling with the highest score for each sequence.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (length, n_features), or one stacked matrix with `lengths`
+        lengths : array-like of int, default=None
+
+        Returns
+        -------
+        y : list of label sequences in the kind given to fit, or one stacked vector
+        """
+        groups = self._read(X, lengths)
+        return self._labels.answer(self._decode(groups), groups)
+
+    def predict_marginals(self, X: Any, temperature: float = 1.0, lengths: Any = None) -> Any:
+        """Probability of every label at every position under softmax(score / temperature).
+
+        An SVM is not trained to be a probability model: choose the temperature on held-out
+        data. As it goes to 0 the marginals become the indicator of the prediction.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (length, n_features), or one stacked matrix with `lengths`
+        temperature : float, default=1.0
+        lengths : array-like of int, default=None
+
+        Returns
+        -------
+        marginals : list of arrays of shape (length, n_labels), or one stacked array
+        """
+        from maxmargin._jit.chain import node_marginals
+
+        if not temperature > 0:
+            raise ValueError(f"temperature must be a positive number. Got {temperature!r} instead.")
+        groups = self._read(X, lengths)
+        rows, weights = Rows.of(groups.X), self._weights()
+        K, longest = self.classes_.size, int(groups.lengths.max())
+        out = np.empty((rows.shape[0], K))
+
+        def part(bounds: tuple[int, int]) -> None:
+            messages = np.empty((3, longest, K))
+            node_marginals(
+                *rows.flat, readonly(groups.offsets), *bounds, *weights, 1.0 / temperature,
+                *messages, np.empty((2, longest)), np.empty(K), out,
+            )  # fmt: skip
+
+        self._in_threads(part, groups)
+        return groups.cut(out) if groups.kind == "list" else out
+
+    def predict_kbest(self, X: Any, k: int = 5, lengths: Any = None) -> list[list[tuple[Any, float]]]:
+        """The k labelings with the highest scores, best first, for each sequence.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (length, n_features), or one stacked matrix with `lengths`
+        k : int, default=5
+        lengths : array-like of int, default=None
+
+        Returns
+        -------
+        labelings : list of lists of (label sequence, score)
+            Fewer than k where a sequence has fewer labelings.
+        """
+        from maxmargin._jit.chain import kbest, unary_scores
+
+        if not isinstance(k, (int, np.integer)) or k < 1:
+            raise ValueError(f"k must be a whole number, at least 1. Got {k!r} instead.")
+        groups = self._read(X, lengths)
+        rows, (U, R, B) = Rows.of(groups.X), self._weights()
+        K = self.classes_.size
+        answers = []
+        for start, length in zip(groups.offsets[:-1], groups.lengths, strict=True):
+            un, labels, values = np.empty((length, K)), np.empty((k, length), np.int64), np.empty(k)
+            came, rank = np.empty((2, length, K, k), np.int64)
+            unary_scores(*rows.flat, start, length, U, B, un)
+            found = kbest(
+                un, R, length, k, np.empty((length, K, k)), came, rank, np.empty(K, np.int64), labels, values
+            )
+            answers.append(
+                [(self._labels.pack(self.classes_[labels[j]]), float(values[j])) for j in range(found)]
+            )
+        return answers
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> float:
+        """Letter accuracy: the share of positions with the right label.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (length, n_features), or one stacked matrix with `lengths`
+        y : list of label sequences, or one stacked vector; labels unknown to fit count as wrong
+        sample_weight : array-like of shape (n_sequences,), default=None
+        lengths : array-like of int, default=None
+        """
+        groups = self._read(X, lengths)
+        right = self.classes_[self._decode(groups)] == stack_labels(y, groups)
+        weights = self._read_weights(sample_weight, groups.lengths)
+        per_row = None if weights is None else np.repeat(weights, groups.lengths)
+        return float(np.average(right, weights=per_row))
+
+    def _read(self, X: Any, lengths: Any) -> Groups:
+        check_is_fitted(self)
+        return read_groups(self, X, lengths, reset=False)
+
+    def _weights(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(U, R, B) as the compiled loops take them."""
+        B = np.stack([self.intercept_, self.first_, self.last_])
+        return readonly(self.coef_.T), readonly(self.transitions_), readonly(B)
+
+    def _decode(self, groups: Groups) -> np.ndarray:
+        """Code of the predicted label of every row."""
+        from maxmargin._jit.chain import decode
+
+        rows, weights = Rows.of(groups.X), self._weights()
+        K, longest = self.classes_.size, int(groups.lengths.max())
+        labels, scores = np.empty(rows.shape[0], np.int64), np.empty(len(groups))
+
+        def part(bounds: tuple[int, int]) -> None:
+            un, forward = np.empty((2, longest, K))
+            decode(*rows.flat, readonly(groups.offsets), *bounds, *weights, un, forward, labels, scores)
+
+        self._in_threads(part, groups)
+        return labels
+
+    def _in_threads(self, part: Any, groups: Groups) -> None:
+        n_threads = count_threads(self.n_jobs)
+        run_threads(part, pieces(groups.offsets, n_threads), n_threads)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _named(weights: ChainWeights) -> dict[str, np.ndarray]:
+    """The weights under their public names."""
+    bias, first, last = weights.B.copy()
+    return {
+        "coef_": weights.U.T.copy(),
+        "transitions_": weights.R.copy(),
+        "intercept_": bias,
+        "first_": first,
+        "last_": last,
+    }
