@@ -57,9 +57,9 @@ class FitObserver:
 class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the iterative estimators: input edge, stopping, callbacks, attributes of a fit."""
 
-    def _stopping(self, size: int) -> Stopping:
-        """When to stop; a problem of few variables (`size`) is solved to the last digits."""
-        goal = TINY_GAP if size <= TINY else None
+    def _stopping(self, size: int | None = None) -> Stopping:
+        """When to stop; a problem of few variables (`size`, if told) is solved to the last digits."""
+        goal = TINY_GAP if size is not None and size <= TINY else None
         return Stopping(self.tol, self.max_iter, self.time_limit, goal)
 
     def _observer(self, X: Any, y: Any, attributes: Any = None) -> FitObserver:
