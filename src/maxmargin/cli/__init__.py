@@ -1,0 +1,66 @@
+"""The command line: parses and prints, no maths.
+
+One file per command; heavy imports stand inside the functions, so that `--help` and shell
+completion answer at once. Exit codes: 0 done, 1 something is wrong with a file or with the
+data, 2 the command line is wrong, 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from maxmargin import __version__
+from maxmargin.cli import _datasets, _demo, _warmup
+from maxmargin.cli._console import say
+
+DEBUG = "MAXMARGIN_DEBUG"
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog=f"Set {DEBUG}=1 to see where an error comes from. Shell completion: "
+    'eval "$(_MAXMARGIN_COMPLETE=bash_source maxmargin)" (or zsh_source, fish_source).',
+)
+@click.version_option(__version__, prog_name="maxmargin")
+def command() -> None:
+    """Max-margin classification with many labels."""
+
+
+for _room in (_demo, _warmup, _datasets):
+    command.add_command(_room.command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; a user's mistake becomes one line."""
+    try:
+        answer = command.main(
+            None if arguments is None else list(arguments), prog_name="maxmargin", standalone_mode=False
+        )
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.ClickException as mistake:
+        mistake.show()
+        return mistake.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        say("Stopped.")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone; keep Python from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (ValueError, OSError, ImportError, MemoryError) as error:
+        if os.environ.get(DEBUG):
+            raise
+        say(f"Error: {_one_line(error)}")
+        return 1
+    return answer if isinstance(answer, int) else 0
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__

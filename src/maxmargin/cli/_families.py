@@ -1,0 +1,101 @@
+"""The model families of the command line, one entry each.
+
+A family says which estimator it is, what a sample's labels look like (its task), which
+scikit-learn estimator stands beside it, and which parameters the demo and the warm-up use.
+Nothing heavy is imported before `build` or `baseline` is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model family.
+
+    Attributes
+    ----------
+    name : str
+        What `--model` calls it.
+    estimator : str
+        Its class, a public name of the package.
+    task : {"multilabel", "multiclass", "chain", "ranking"}
+        Kind of labels, which decides the measures.
+    summary : str
+        One line for `--help`.
+    baseline_name, baseline : str, callable
+        The scikit-learn estimator to stand beside it.
+    demo_data, demo_params : str, mapping
+        Data set (see `maxmargin.cli._demo_data`) and parameters of the demo.
+    variants : tuple of mappings
+        Parameters that between them reach every compiled loop.
+    """
+
+    name: str
+    estimator: str
+    task: str
+    summary: str
+    baseline_name: str
+    baseline: Callable[[], Any]
+    demo_data: str
+    demo_params: Mapping[str, Any] = field(default_factory=dict)
+    variants: tuple[Mapping[str, Any], ...] = ({},)
+
+    def build(self, **params: Any) -> Any:
+        """The estimator, not fitted."""
+        import maxmargin
+
+        return getattr(maxmargin, self.estimator)(**params)
+
+
+def _one_vs_rest() -> Any:
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import LinearSVC
+
+    return OneVsRestClassifier(LinearSVC())
+
+
+def _linear_svc() -> Any:
+    from sklearn.svm import LinearSVC
+
+    return LinearSVC()
+
+
+_ENTRIES = (
+    Family(
+        "multilabel",
+        "MultiLabelSVC",
+        "multilabel",
+        "several labels per sample, with a prior on how labels go together",
+        "OvR LinearSVC",
+        _one_vs_rest,
+        "yeast",
+        {"prior": "labels", "C": 0.1},
+        ({}, {"prior": "labels"}, {"solver": "dca"}),
+    ),
+    Family(
+        "chain",
+        "ChainSVC",
+        "chain",
+        "sequences, all positions labelled jointly",
+        "LinearSVC",
+        _linear_svc,
+        "digit-words",
+        {"C": 10.0},
+        tuple({"solver": solver} for solver in ("pairwise", "bcfw", "bcpl", "oeg")),
+    ),
+)
+FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}
+
+
+def build(family: Family, params: Mapping[str, Any]) -> Any:
+    """The estimator with parameters as words: `prior` may name a builder of `maxmargin.priors`."""
+    given = dict(params)
+    if given.get("prior") == "labels":
+        from maxmargin import priors
+
+        given["prior"] = priors.from_labels
+    return family.build(**given)

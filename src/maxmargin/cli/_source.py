@@ -1,0 +1,241 @@
+"""Where data comes from: a known name, a file in one of the formats, or stdin."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from maxmargin.cli._console import progress_bar
+
+if TYPE_CHECKING:
+    from maxmargin.datasets import Dataset
+
+FORMATS = ("arff", "csv", "letters", "parquet", "svmlight")
+_BY_SUFFIX = {
+    ".arff": "arff",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".data": "letters",
+    ".parquet": "parquet",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+}
+TABLES = ("arff", "csv", "parquet")
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a file, as told on the command line."""
+
+    format: str | None = None
+    target: str | None = None
+    labels: str | None = None
+    label_prefix: str | None = None
+    xml: Path | None = None
+    drop: str | None = None
+    header: bool = True
+    delimiter: str | None = None
+    zero_based: bool = False
+    float32: bool = False
+    split: str | None = None
+
+    @property
+    def says_labels(self) -> bool:
+        """Whether it is told which columns hold the labels."""
+        return not (self.target is None and self.labels is None and self.label_prefix is None)
+
+    def columns(self) -> dict[str, Any]:
+        """Arguments of the table readers that say where the labels are."""
+        labels: Any = self.labels
+        if labels is not None and labels != "meka":
+            labels = int(labels) if labels.lstrip("-").isdigit() else _names(labels)
+        target: Any = self.target
+        if target is not None and target.lstrip("-").isdigit():
+            target = int(target)
+        return {"target": target, "labels": labels, "label_prefix": self.label_prefix}
+
+    @property
+    def dtype(self) -> Any:
+        import numpy as np
+
+        return np.float32 if self.float32 else np.float64
+
+
+_OPTIONS = (
+    click.option("--format", type=click.Choice(FORMATS), help="Format of the file; default: by its name."),
+    click.option("--target", help="Tables: the column with the class of each sample (name or position)."),
+    click.option("--labels", help="Tables: 0/1 label columns, as names a,b,c or how many of the last."),
+    click.option("--label-prefix", help="Tables: 0/1 label columns, as the start of their names."),
+    click.option(
+        "--xml", type=click.Path(path_type=Path), help="ARFF: the Mulan file that names the labels."
+    ),
+    click.option("--drop", help="Tables: columns to leave out, a,b,c."),
+    click.option("--header/--no-header", default=True, help="CSV: whether the first line names the columns."),
+    click.option("--delimiter", help="CSV: the character between fields; default: comma (.tsv: tab)."),
+    click.option("--zero-based", is_flag=True, help="SVMlight: the first feature has index 0."),
+    click.option("--float32", is_flag=True, help="Keep the features in single precision."),
+    click.option(
+        "--split",
+        type=click.Choice(["train", "test", "all"]),
+        help="Which rows, where the data comes with a split.",
+    ),
+)
+
+
+def read_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how to read; the command gets them as one `reading`."""
+    names = ReadOptions.__dataclass_fields__
+
+    @functools.wraps(function)
+    def with_reading(*args: Any, **kwargs: Any) -> Any:
+        reading = ReadOptions(**{name: kwargs.pop(name) for name in names})
+        return function(*args, reading=reading, **kwargs)
+
+    for option in reversed(_OPTIONS):
+        with_reading = option(with_reading)
+    return with_reading
+
+
+def read(source: str, reading: ReadOptions, *, single: bool = False, split: str = "all") -> Dataset:
+    """Read a data set.
+
+    Parameters
+    ----------
+    source : str
+        A file, "-" for stdin, or the name of a known data set.
+    reading : ReadOptions
+    single : bool
+        SVMlight: whether each line must have one label.
+    split : str
+        Rows to take when the data comes with a split and the command line names none.
+    """
+    with located(source, reading) as path:
+        if path is None:
+            return _part(_load(source), reading.split, split)
+        return _part(_read_file(path, reading, single), reading.split, split)
+
+
+@contextmanager
+def located(source: str, reading: ReadOptions) -> Iterator[Path | None]:
+    """The file behind a source, stdin spooled to disk; None for a known data set."""
+    if source == "-":
+        if reading.format is None:
+            raise click.UsageError("Data on stdin needs --format, one of " + ", ".join(FORMATS) + ".")
+        with tempfile.TemporaryDirectory(prefix="maxmargin-") as folder:
+            path = Path(folder) / "stdin"
+            with open(path, "wb") as out:
+                shutil.copyfileobj(sys.stdin.buffer, out)
+            yield path
+        return
+    path = Path(source)
+    yield path if path.exists() else None
+
+
+def format_of(path: Path, reading: ReadOptions) -> str:
+    """The format asked for, or the one that the file's name tells."""
+    if reading.format is not None:
+        return reading.format
+    suffixes = [suffix for suffix in path.suffixes if suffix not in (".xz", ".gz")]
+    kind = _BY_SUFFIX.get(suffixes[-1].lower()) if suffixes else None
+    if kind is None:
+        raise click.UsageError(f"{path}: the name does not tell the format; give --format.")
+    return kind
+
+
+def _load(name: str) -> Dataset:
+    from maxmargin import datasets
+
+    known = datasets.list_datasets()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = (
+            f" Did you mean the data set {near[0]}?"
+            if near
+            else " `maxmargin datasets list` shows the names."
+        )
+        raise click.UsageError(f"There is no file and no known data set {name!r}.{hint}")
+    return datasets.load(name)
+
+
+def _part(data: Dataset, asked: str | None, default: str) -> Dataset:
+    if asked is not None:
+        return data.part(asked)
+    rows = {"train": data.train, "test": data.test}.get(default)
+    return data if rows is None else data.take(rows)
+
+
+def _read_file(path: Path, reading: ReadOptions, single: bool) -> Dataset:
+    from maxmargin import datasets
+
+    kind = format_of(path, reading)
+    if kind == "letters":
+        return datasets.read_letter_data(path)
+    if kind == "svmlight":
+        with reading_bar(path) as progress:
+            return datasets.read_svmlight(
+                path,
+                multilabel=not single,
+                zero_based=reading.zero_based,
+                dtype=reading.dtype,
+                progress=progress,
+            )
+    drop = _names(reading.drop)
+    if kind == "arff" and not reading.says_labels:
+        return datasets.read_mulan(path, _xml_of(path, reading), drop=drop, dtype=reading.dtype)
+    if not reading.says_labels:
+        raise click.UsageError(f"{path}: say which columns are labels: --target, --labels or --label-prefix.")
+    if kind == "arff":
+        return datasets.read_arff(path, drop=drop, dtype=reading.dtype, **reading.columns())
+    if kind == "parquet":
+        return datasets.read_parquet(path, drop=drop, dtype=reading.dtype, **reading.columns())
+    return datasets.read_csv(
+        path,
+        header=reading.header,
+        delimiter=delimiter_of(path, reading),
+        drop=drop,
+        dtype=reading.dtype,
+        **reading.columns(),
+    )
+
+
+def delimiter_of(path: Path, reading: ReadOptions) -> str:
+    if reading.delimiter is not None:
+        return {"tab": "\t", "\\t": "\t"}.get(reading.delimiter, reading.delimiter)
+    return "\t" if ".tsv" in path.suffixes else ","
+
+
+@contextmanager
+def reading_bar(path: Path) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar over the bytes of a file."""
+    with progress_bar() as bar:
+        task = bar.add_task(f"reading {path.name}")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _xml_of(path: Path, reading: ReadOptions) -> Path:
+    """The label file: as told, or beside the ARFF file with the longest name that fits."""
+    if reading.xml is not None:
+        return reading.xml
+    stem = path.name.partition(".arff")[0]
+    fitting = [other for other in path.parent.glob("*.xml") if stem.startswith(other.stem)]
+    if not fitting:
+        raise click.UsageError(
+            f"{path}: no label file beside it; give --xml, or say which columns are labels: "
+            "--target, --labels or --label-prefix."
+        )
+    return max(fitting, key=lambda other: len(other.stem))
+
+
+def _names(words: str | None) -> list[str]:
+    return [word.strip() for word in words.split(",")] if words else []
