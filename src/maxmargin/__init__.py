@@ -14,16 +14,27 @@ __version__ = "0.1.0"
 
 _ESTIMATORS = {
     "ChainSVC": "maxmargin.estimators.chain",
+    "LabelRanker": "maxmargin.estimators.ranking",
     "MultiLabelSVC": "maxmargin.estimators.multilabel",
 }
 _ROOMS = ("datasets", "metrics", "model_selection", "priors")
 
-__all__ = ["ChainSVC", "MultiLabelSVC", "__version__", "datasets", "metrics", "model_selection", "priors"]
+__all__ = [
+    "ChainSVC",
+    "LabelRanker",
+    "MultiLabelSVC",
+    "__version__",
+    "datasets",
+    "metrics",
+    "model_selection",
+    "priors",
+]
 
 if TYPE_CHECKING:
     from maxmargin import datasets, metrics, model_selection, priors
     from maxmargin.estimators.chain import ChainSVC
     from maxmargin.estimators.multilabel import MultiLabelSVC
+    from maxmargin.estimators.ranking import LabelRanker
 
 
 def __getattr__(name: str) -> Any:

@@ -89,14 +89,14 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
             raise ValueError("sample_weight is zero everywhere; at least one sample needs a positive weight.")
         return weights
 
-    def _store_outcome(self, outcome: Outcome) -> None:
-        """Keep what the run proved, and say so when it stopped short of `tol`."""
+    def _store_outcome(self, outcome: Outcome, *, warn: bool = True) -> None:
+        """Keep what the run proved, and say so (unless told otherwise) when it stopped short of `tol`."""
         self.primal_objective_ = outcome.certificate.primal
         self.dual_objective_ = outcome.certificate.dual
         self.duality_gap_ = outcome.certificate.gap
         self.n_iter_ = max(outcome.n_iter, 1)
         self.history_ = outcome.history
         message = shortfall(outcome, self.tol)
-        if message is not None:
+        if message is not None and warn:
             warnings.warn(f"{type(self).__name__}: {message}", ConvergenceWarning, stacklevel=3)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
