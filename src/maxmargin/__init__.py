@@ -16,14 +16,19 @@ _ESTIMATORS = {
     "ChainSVC": "maxmargin.estimators.chain",
     "LabelRanker": "maxmargin.estimators.ranking",
     "MultiLabelSVC": "maxmargin.estimators.multilabel",
+    "SparseMultiClassSVC": "maxmargin.estimators.sparse",
+    "SparseMultiLabelSVC": "maxmargin.estimators.sparse",
 }
-_ROOMS = ("datasets", "metrics", "model_selection", "priors")
+_ROOMS = ("baselines", "datasets", "metrics", "model_selection", "priors")
 
 __all__ = [
     "ChainSVC",
     "LabelRanker",
     "MultiLabelSVC",
+    "SparseMultiClassSVC",
+    "SparseMultiLabelSVC",
     "__version__",
+    "baselines",
     "datasets",
     "metrics",
     "model_selection",
@@ -31,10 +36,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from maxmargin import datasets, metrics, model_selection, priors
+    from maxmargin import baselines, datasets, metrics, model_selection, priors
     from maxmargin.estimators.chain import ChainSVC
     from maxmargin.estimators.multilabel import MultiLabelSVC
     from maxmargin.estimators.ranking import LabelRanker
+    from maxmargin.estimators.sparse import SparseMultiClassSVC, SparseMultiLabelSVC
 
 
 def __getattr__(name: str) -> Any:

@@ -62,9 +62,9 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         goal = TINY_GAP if size is not None and size <= TINY else None
         return Stopping(self.tol, self.max_iter, self.time_limit, goal)
 
-    def _observer(self, X: Any, y: Any, attributes: Any = None) -> FitObserver:
+    def _observer(self, X: Any, y: Any, attributes: Any = None, max_epochs: int | None = None) -> FitObserver:
         """Open the callback context of this fit; call it once, inside `fit`."""
-        context = self._init_callback_context(max_subtasks=self.max_iter)
+        context = self._init_callback_context(max_subtasks=max_epochs or self.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         return FitObserver(self, context, attributes, X, y)
 

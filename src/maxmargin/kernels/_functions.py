@@ -78,6 +78,7 @@ class Kernel:
         degree: int = 3,
         coef0: float = 0.0,
         offset: float = 0.0,
+        sample_weight: np.ndarray | None = None,
     ) -> Kernel:
         """Settle a kernel on the training rows X.
 
@@ -93,6 +94,8 @@ class Kernel:
             For "poly" (both) and "sigmoid" (coef0).
         offset : float
             Nonnegative constant added to every value.
+        sample_weight : array of shape (n_samples,), default=None
+            Weights in the variance of gamma="scale", so that a weight equals a repetition.
         """
         if callable(kernel):
             name, function = "callable", kernel
@@ -105,7 +108,9 @@ class Kernel:
             check_square(X)
         if name == "chi2":
             _check_nonnegative(X)
-        settled = cls(name, _gamma(gamma, X), int(degree), float(coef0), float(offset), function)
+        settled = cls(
+            name, _gamma(gamma, X, sample_weight), int(degree), float(coef0), float(offset), function
+        )
         diagonal = settled.diagonal(X)
         if (diagonal < 0).any():
             i = int(np.argmin(diagonal))
@@ -260,21 +265,33 @@ def _chi2_distances(X: Any, Z: Any) -> np.ndarray:
     return np.maximum(distances, 0)
 
 
-def _gamma(gamma: Any, X: Any) -> float:
+def _gamma(gamma: Any, X: Any, weights: np.ndarray | None = None) -> float:
     n_features = X.shape[1]
     if isinstance(gamma, str) and gamma == "auto":
         return 1.0 / n_features
     if isinstance(gamma, str) and gamma == "scale":
-        if sp.issparse(X):
-            size = X.shape[0] * n_features
-            variance = squared_norms(X).sum() / size - (X.sum(dtype=np.float64) / size) ** 2
-        else:
-            variance = X.var(dtype=np.float64)
+        variance = _variance(X, weights)
         return 1.0 / (n_features * variance) if variance > 0 else 1.0
     number = isinstance(gamma, Real) and not isinstance(gamma, bool)
     if not number or not math.isfinite(gamma) or gamma < 0:
         raise ValueError(f"gamma must be 'scale', 'auto' or a nonnegative number. Got {gamma!r} instead.")
     return float(gamma)
+
+
+def _variance(X: Any, weights: np.ndarray | None) -> float:
+    """Variance of all entries of X, each row counted with its weight."""
+    if weights is None and not sp.issparse(X):
+        return float(X.var(dtype=np.float64))
+    weights = np.ones(X.shape[0]) if weights is None else weights
+    size = weights.sum() * X.shape[1]
+    sums = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+    mean = weights @ sums / size
+    if sp.issparse(X):
+        return float(weights @ squared_norms(X) / size - mean**2)
+    total = 0.0
+    for rows in chunks(X.shape[0], X.shape[1] * 8):
+        total += float(weights[rows] @ np.square(X[rows] - mean, dtype=np.float64).sum(axis=1))
+    return total / size
 
 
 def _check_numbers(degree: Any, coef0: Any, offset: Any) -> None:

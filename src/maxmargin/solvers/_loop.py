@@ -44,11 +44,15 @@ class Progress:
 
     `exact` says that the certificate was computed from the state as it is now, over all
     samples and labels; otherwise the loop asks for a recomputed one before it stops.
+    `done` is the verdict of a method with a stopping rule of its own, for which the gap says
+    how well the current stage is solved and not whether the fit is over; None leaves the
+    verdict to the gap.
     """
 
     certificate: Certificate
     active: int
     exact: bool = False
+    done: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,7 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
     history: list[dict[str, Any]] = []
     certificate: Certificate | None = None
     reason = "max_iter"
+    gap_decides = True
     try:
         for epoch in range(1, stopping.max_iter + 1):
             if observer is not None:
@@ -174,12 +179,16 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
             progress = method.epoch(clock)
             shown = progress.certificate
             certificate = shown if progress.exact else None
-            if shown.gap <= stopping.target and certificate is None:
+            gap_decides = progress.done is None
+            stop = shown.gap <= stopping.target if gap_decides else bool(progress.done)
+            if stop and certificate is None:
                 shown = certificate = method.certify()
             record = Record(epoch, clock.seconds, shown.primal, shown.dual, shown.gap, progress.active)
             history.append(asdict(record))
             told_to_stop = observer is not None and observer.after(record)
-            if certificate is not None and certificate.gap <= stopping.target:
+            if gap_decides:
+                stop = certificate is not None and certificate.gap <= stopping.target
+            if stop:
                 reason = "converged"
                 break
             if told_to_stop:
@@ -188,13 +197,13 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
             if clock.expired():
                 reason = "time_limit"
                 break
-            if shown.gap <= tol and patience.exhausted(shown.gap):
+            if gap_decides and shown.gap <= tol and patience.exhausted(shown.gap):
                 break
     except KeyboardInterrupt:
         reason, certificate = "interrupted", None
     if certificate is None:
         certificate = method.certify()
-    if certificate.gap <= tol:
+    if gap_decides and certificate.gap <= tol:
         reason = "converged"
     return Outcome(certificate, reason, history)
 

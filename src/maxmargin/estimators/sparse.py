@@ -1,0 +1,416 @@
+"""Sparse max-margin machines: a small basis of training samples shared by all classes or labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.base import _fit_context
+from sklearn.utils.validation import check_consistent_length
+
+from maxmargin import priors
+from maxmargin.estimators._basis import (
+    BASIS_CONSTRAINTS,
+    BasisMachine,
+    constant_labels,
+    read_classes,
+    sample_costs,
+)
+from maxmargin.estimators._labels import LabelSpace
+from maxmargin.problems.basis_losses import SquaredHinges, SquaredMargins
+from maxmargin.problems.sparse import BasisProblem
+
+
+class SparseMultiClassSVC(BasisMachine):
+    """Multi-class SVM whose kernel functions are few and shared by all classes (SMSVM).
+
+    It minimises, over the coefficients of a basis of training samples that is grown greedily,
+
+        1/2 sum_r |w_r|^2 + C sum_i sum_{r != y_i} max(0, 1 + f_r(x_i) - f_{y_i}(x_i))^2 .
+
+    Prediction needs one kernel value per basis vector and sample, whatever the number of
+    classes. The papers' parameter is lambda = 1/(2C). Training costs O(n_candidates l k) and
+    a few Newton steps of O(l d k) per basis vector; memory is l d + l k numbers.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the squared margin violations.
+    max_basis : int, default=100
+        Most basis vectors; the basis stops growing earlier by `rel_tol`.
+    n_candidates : int or None, default=25
+        Samples drawn as candidates for every new basis vector; None tries all.
+    selection : {"block", "sequential", "jacobi"}, default="block"
+        How a candidate's coefficients are found: jointly for all classes, in one pass over
+        the classes with a random first basis vector (the paper), or each class for itself.
+    solver : {"auto", "newton", "newton-cg", "sweeps"}, default="auto"
+        How coefficients are optimised for a fixed basis: Newton's method on all of them, with
+        the linear system solved directly or by conjugate gradients ("auto": by size), or
+        class-by-class sweeps (the paper; slow to converge).
+    kernel : {"rbf", "linear", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="rbf"
+    gamma : {"scale", "auto"} or float, default="scale"
+    degree : int, default=3
+    coef0 : float, default=0.0
+    fit_intercept : bool, default=False
+        Add the constant ``intercept_scaling**2`` to the kernel, that is, a regularised bias.
+    intercept_scaling : float, default=1.0
+    rel_tol : float, default=1e-3
+        Growth stops when a new basis vector lowers the objective by less than this fraction;
+        0 goes on to `max_basis`.
+    n_iter_no_change : int, default=1
+        ... for this many basis vectors in a row.
+    tol : float, default=1e-6
+        Relative gap, for the final basis, between the objective and its lower bound.
+    max_iter : int, default=200
+        Newton iterations (or sweeps) for one basis.
+    full_bound : bool, default=False
+        Also bound from below the objective of the model with all samples as basis; needs the
+        kernel values between all samples that violate a margin.
+    keep_path : bool, default=True
+        Keep the coefficients of every stage for `truncate` and `staged_predict`; they are
+        d^2 k / 2 numbers.
+    time_limit : float or None, default=None
+        Seconds after which growth stops.
+    random_state : int, RandomState or None, default=None
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    basis_indices_ : array of shape (n_basis,)
+        Training samples in the basis, in the order they joined.
+    basis_vectors_ : array or CSR matrix of shape (n_basis, n_features)
+    coef_ : array of shape (n_classes, n_basis)
+        Coefficients of the kernel functions.
+    intercept_ : array of shape (n_classes,)
+    path_ : list of arrays
+        Coefficients with the first 1, 2, ... basis vectors.
+    primal_objective_, dual_objective_, duality_gap_ : float
+        Objective, its lower bound for this basis, and their relative distance, recomputed in
+        float64 from `coef_`.
+    full_model_bound_, full_model_gap_ : float
+        With `full_bound`: lower bound on the objective of the dense model, and by which
+        fraction of it the objective of this model could at most be lowered.
+    classes_ : array of shape (n_classes,)
+    history_ : list of dict
+        One record per basis vector: epoch, seconds, primal, dual, gap, active (basis vectors).
+    n_iter_ : int
+        Rounds of growth.
+
+    See Also
+    --------
+    maxmargin.baselines.SparseOneVsRest : A basis of its own for every class.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from maxmargin import SparseMultiClassSVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> machine = SparseMultiClassSVC(C=10, max_basis=10, random_state=0).fit(X, y)
+    >>> machine.n_basis_ <= 10
+    True
+    >>> bool(machine.score(X, y) > 0.95)
+    True
+    >>> [round(float((p == y).mean()), 1) for p in machine.staged_predict(X)][-1]
+    1.0
+    """
+
+    _parameter_constraints = BASIS_CONSTRAINTS
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        max_basis: int = 100,
+        n_candidates: int | None = 25,
+        selection: str = "block",
+        solver: str = "auto",
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = False,
+        intercept_scaling: float = 1.0,
+        rel_tol: float = 1e-3,
+        n_iter_no_change: int = 1,
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        full_bound: bool = False,
+        keep_path: bool = True,
+        time_limit: float | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.max_basis = max_basis
+        self.n_candidates = n_candidates
+        self.selection = selection
+        self.solver = solver
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.rel_tol = rel_tol
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.max_iter = max_iter
+        self.full_bound = full_bound
+        self.keep_path = keep_path
+        self.time_limit = time_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseMultiClassSVC:
+        """Grow a basis and fit its coefficients.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights on the losses; equal to repeating samples.
+        """
+        X = self._read_rows(X, reset=True)
+        self.classes_, codes = read_classes(X, y)
+        weights = self._read_weights(sample_weight, X)
+        costs = sample_costs(self.C, weights, X.shape[0])
+        loss = SquaredMargins(codes, costs, len(self.classes_))
+        problem = BasisProblem(self._settle_kernel(X, weights), X, loss, selection=self.selection)
+        growth = self._grow(problem, costs, y)
+        self._store_machine(problem, growth.path, constant=np.zeros(len(self.classes_)))
+        if self.full_bound:
+            self._store_full_bound(problem.full_model_bound())
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of the classes; for two classes the difference of the second and the first."""
+        return _contrast(self._scores(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class with the highest score; among equals the first."""
+        scores = self._scores(X)
+        return self.classes_[np.argmax(scores, axis=1)]
+
+    def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
+        """`decision_function` with the first 1, 2, ... basis vectors."""
+        for scores in self._staged_scores(X):
+            yield _contrast(scores)
+
+    def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
+        """`predict` with the first 1, 2, ... basis vectors."""
+        for scores in self._staged_scores(X):
+            yield self.classes_[np.argmax(scores, axis=1)]
+
+
+def _contrast(scores: np.ndarray) -> np.ndarray:
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
+class SparseMultiLabelSVC(BasisMachine):
+    """Multi-label SVM whose kernel functions are few and shared by all labels (SM3L, SM3L-P).
+
+    It minimises, over the coefficients of a basis of training samples that is grown greedily,
+
+        1/2 sum_{r,m} (R^-1)_rm <w_r, w_m> + C sum_{i,r} max(0, 1 - y_ir f_r(x_i))^2
+
+    with R the `prior` (the identity when None: the objective of one squared-hinge SVM per
+    label). Only R enters the computation, so it may be singular; a prior of low rank makes the
+    problem smaller. The papers' parameter is lambda = 1/C.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the squared margin violations.
+    prior : array-like of shape (n_labels, n_labels), callable or None, default=None
+        Label correlations R, see `maxmargin.priors`; a callable gets the number of labels.
+    max_basis : int, default=100
+        Most basis vectors; the basis stops growing earlier by `rel_tol`.
+    n_candidates : int or None, default=25
+        Samples drawn as candidates for every new basis vector; None tries all.
+    selection : {"block", "sequential", "jacobi"}, default="block"
+        How a candidate's coefficients are found: jointly for all labels, in one pass over
+        the labels with a random first basis vector (the paper), or each label for itself.
+    solver : {"auto", "newton", "newton-cg", "sweeps"}, default="auto"
+        How coefficients are optimised for a fixed basis: Newton's method on all of them, with
+        the linear system solved directly or by conjugate gradients ("auto": by size), or
+        label-by-label sweeps (the paper).
+    kernel : {"rbf", "linear", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="rbf"
+    gamma : {"scale", "auto"} or float, default="scale"
+    degree : int, default=3
+    coef0 : float, default=0.0
+    fit_intercept : bool, default=False
+        Add the constant ``intercept_scaling**2`` to the kernel, that is, a regularised bias,
+        correlated by the prior like everything else.
+    intercept_scaling : float, default=1.0
+    rel_tol : float, default=1e-3
+        Growth stops when a new basis vector lowers the objective by less than this fraction;
+        0 goes on to `max_basis`.
+    n_iter_no_change : int, default=1
+        ... for this many basis vectors in a row.
+    tol : float, default=1e-6
+        Relative gap, for the final basis, between the objective and its lower bound.
+    max_iter : int, default=200
+        Newton iterations (or sweeps) for one basis.
+    full_bound : bool, default=False
+        Also bound from below the objective of the model with all samples as basis; needs the
+        kernel values between all samples that violate a margin.
+    keep_path : bool, default=True
+        Keep the coefficients of every stage for `truncate` and `staged_predict`; they are
+        d^2 k / 2 numbers.
+    time_limit : float or None, default=None
+        Seconds after which growth stops.
+    random_state : int, RandomState or None, default=None
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    basis_indices_ : array of shape (n_basis,)
+        Training samples in the basis, in the order they joined.
+    basis_vectors_ : array or CSR matrix of shape (n_basis, n_features)
+    coef_ : array of shape (n_labels, n_basis)
+        Coefficients of the kernel functions.
+    intercept_ : array of shape (n_labels,)
+        A label that is always on or always off in the training data has +1 or -1 here and no
+        coefficients.
+    path_ : list of arrays
+        Coefficients with the first 1, 2, ... basis vectors.
+    primal_objective_, dual_objective_, duality_gap_ : float
+        Objective, its lower bound for this basis, and their relative distance, recomputed in
+        float64 from the stored solution.
+    full_model_bound_, full_model_gap_ : float
+        With `full_bound`: lower bound on the objective of the dense model, and by which
+        fraction of it the objective of this model could at most be lowered.
+    constant_labels_ : bool array of shape (n_labels,)
+        Labels that never changed in training.
+    classes_ : array of shape (n_labels,)
+    history_ : list of dict
+        One record per basis vector: epoch, seconds, primal, dual, gap, active (basis vectors).
+    n_iter_ : int
+        Rounds of growth.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from maxmargin import SparseMultiLabelSVC, priors
+    >>> X, Y = make_multilabel_classification(200, n_classes=4, random_state=0)
+    >>> R = priors.from_labels(Y[100:])
+    >>> machine = SparseMultiLabelSVC(C=10, prior=R, max_basis=20, random_state=0)
+    >>> machine.fit(X[:100], Y[:100]).predict(X[:3]).shape
+    (3, 4)
+    >>> machine.truncate(5).coef_.shape
+    (4, 5)
+    """
+
+    _parameter_constraints = {**BASIS_CONSTRAINTS, "prior": ["array-like", callable, None]}
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        prior: Any = None,
+        max_basis: int = 100,
+        n_candidates: int | None = 25,
+        selection: str = "block",
+        solver: str = "auto",
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = False,
+        intercept_scaling: float = 1.0,
+        rel_tol: float = 1e-3,
+        n_iter_no_change: int = 1,
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        full_bound: bool = False,
+        keep_path: bool = True,
+        time_limit: float | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.prior = prior
+        self.max_basis = max_basis
+        self.n_candidates = n_candidates
+        self.selection = selection
+        self.solver = solver
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.rel_tol = rel_tol
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.max_iter = max_iter
+        self.full_bound = full_bound
+        self.keep_path = keep_path
+        self.time_limit = time_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseMultiLabelSVC:
+        """Grow a basis and fit its coefficients.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : labels of n_samples
+            Indicators (0/1 or -1/+1, dense, sparse or a frame; NaN for unknown), a sequence of
+            label sets, or a vector of classes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights on the losses; equal to repeating samples.
+        """
+        X = self._read_rows(X, reset=True)
+        self._labels, signs = LabelSpace.read(y)
+        check_consistent_length(X, signs)
+        self.classes_ = self._labels.classes
+        weights = self._read_weights(sample_weight, X)
+        costs = sample_costs(self.C, weights, X.shape[0])
+        constant = constant_labels(signs, costs, self._labels)
+        loss = SquaredHinges(np.where(constant == 0, signs, np.int8(0)), costs)
+        kernel = self._settle_kernel(X, weights)
+        problem = BasisProblem(kernel, X, loss, self._factor(signs.shape[1]), self.selection)
+        growth = self._grow(problem, costs, y)
+        self.constant_labels_ = constant != 0
+        self._store_machine(problem, growth.path, constant)
+        if self.full_bound:
+            self._store_full_bound(problem.full_model_bound())
+        return self
+
+    def _factor(self, n_labels: int) -> np.ndarray | None:
+        if self.prior is None:
+            return None
+        R = self.prior(n_labels) if callable(self.prior) else self.prior
+        return priors.factor(priors.check(R, n_labels))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of the labels (n_samples, n_labels); a vector when y was one of two classes."""
+        scores = self._scores(X)
+        return self._labels.scores(scores)
+
+    def predict(self, X: Any) -> Any:
+        """Labels with a positive score, in the kind that `fit` was given."""
+        scores = self._scores(X)
+        return self._labels.answer(self._labels.choose(scores), like=X)
+
+    def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
+        """`decision_function` with the first 1, 2, ... basis vectors."""
+        for scores in self._staged_scores(X):
+            yield self._labels.scores(scores)
+
+    def staged_predict(self, X: Any) -> Iterator[Any]:
+        """`predict` with the first 1, 2, ... basis vectors."""
+        for scores in self._staged_scores(X):
+            yield self._labels.answer(self._labels.choose(scores), like=X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.two_d_labels = False
+        return tags

@@ -1,0 +1,158 @@
+"""SparseOneVsRest and ImportVectorMachine."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.datasets import load_iris, load_wine, make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from maxmargin import SparseMultiLabelSVC
+from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
+from maxmargin.kernels import Kernel
+from maxmargin.problems.basis_losses import MultiLogit
+from maxmargin.problems.sparse import BasisProblem, FullStepProblem
+
+
+@parametrize_with_checks([SparseOneVsRest(), ImportVectorMachine()])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def wine():
+    X, y = load_wine(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+def test_one_vs_rest_is_one_single_label_machine_per_class(wine):
+    X, y = wine
+    options = {"C": 2, "max_basis": 7, "rel_tol": 0, "n_candidates": None, "tol": 1e-10}
+    machine = SparseOneVsRest(**options).fit(X, y)
+    alone = [SparseMultiLabelSVC(**options).fit(X, (y == r).astype(int)[:, None]) for r in range(3)]
+    np.testing.assert_allclose(
+        machine.decision_function(X), np.hstack([m.decision_function(X) for m in alone]), atol=1e-6
+    )
+    assert machine.basis_sizes_.tolist() == [7, 7, 7]
+    assert set(machine.basis_indices_) == set(np.concatenate([m.basis_indices_ for m in alone]))
+    assert (machine.coef_ != 0).sum(axis=1).tolist() == [7, 7, 7]
+    assert machine.primal_objective_ == pytest.approx(sum(m.primal_objective_ for m in alone), rel=1e-8)
+    assert machine.duality_gap_ <= 1e-9
+
+
+def test_one_vs_rest_spanning_the_space_equals_linear_svc(wine):
+    X, y = wine
+    machine = SparseOneVsRest(C=0.3, kernel="linear", max_basis=50, rel_tol=0, tol=1e-10).fit(X, y)
+    peer = LinearSVC(C=0.3, fit_intercept=False, tol=1e-8, max_iter=100000).fit(X, y)
+    np.testing.assert_allclose(machine.decision_function(X), peer.decision_function(X), atol=1e-5)
+
+
+def test_one_vs_rest_truncates_every_basis(wine):
+    X, y = wine
+    machine = SparseOneVsRest(max_basis=9, rel_tol=0, random_state=0).fit(X, y)
+    cut = machine.truncate(3)
+    assert cut.basis_sizes_.tolist() == [3, 3, 3] and cut.n_basis_ <= 9 < machine.n_basis_
+    np.testing.assert_array_equal(cut.basis_vectors_, X[cut.basis_indices_])
+    assert cut.primal_objective_ > machine.primal_objective_
+    assert cut.predict(X).shape == y.shape
+    with pytest.raises(ValueError, match="n_basis must be an integer from 1 to 9"):
+        machine.truncate(10)
+    copy = pickle.loads(pickle.dumps(machine))
+    np.testing.assert_array_equal(copy.truncate(3).coef_, cut.coef_)
+
+
+def test_one_vs_rest_takes_many_labels_and_constant_ones():
+    X, Y = make_multilabel_classification(80, n_features=5, n_classes=4, random_state=0)
+    Y[:, 2] = 1
+    with pytest.warns(UserWarning, match=r"1 of 4 labels never change in the training data \(2\)"):
+        machine = SparseOneVsRest(max_basis=6, random_state=0).fit(X, Y)
+    assert machine.basis_sizes_[2] == 0
+    assert (machine.predict(X + 1e3)[:, 2] == 1).all()
+
+
+def test_one_vs_rest_shares_its_time_limit(wine):
+    X, y = wine
+    machine = SparseOneVsRest(max_basis=100, rel_tol=0, time_limit=1e-6, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="raise time_limit"):
+        machine.fit(X, y)
+    assert machine.basis_sizes_.tolist() == [1, 1, 1]
+    assert machine.predict(X).shape == y.shape
+
+
+def test_import_vectors_spanning_the_space_equal_logistic_regression(wine):
+    X, y = wine
+    machine = ImportVectorMachine(C=0.8, kernel="linear", max_basis=50, rel_tol=0, tol=1e-12).fit(X, y)
+    peer = LogisticRegression(C=0.8, fit_intercept=False, tol=1e-10, max_iter=10000).fit(X, y)
+    np.testing.assert_allclose(machine.predict_proba(X), peer.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(machine.coef_.sum(axis=0), 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["newton", "newton-cg"])
+@pytest.mark.parametrize("scoring", ["step", "full"])
+def test_import_vectors_certify_and_descend(wine, solver, scoring):
+    X, y = wine
+    machine = ImportVectorMachine(
+        C=5, max_basis=8, solver=solver, scoring=scoring, n_candidates=6, rel_tol=0, random_state=0
+    ).fit(X, y)
+    assert machine.duality_gap_ <= 1e-6 and machine.n_basis_ == 8
+    assert (np.diff([record["primal"] for record in machine.history_]) < 0).all()
+    np.testing.assert_allclose(machine.predict_proba(X).sum(axis=1), 1)
+    assert machine.score(X, y) > 0.9
+    assert [p.shape for p in machine.staged_predict(X)] == [y.shape] * 8
+
+
+def test_import_vectors_reach_the_minimum_of_a_generic_solver():
+    case = next(
+        case
+        for case in json.loads((Path(__file__).parents[1] / "fixtures" / "kat_sparse.json").read_text())[
+            "cases"
+        ]
+        if case["name"] == "imvm_J3"
+    )
+    X, y = np.array(case["X"]), np.array(case["y"])
+    K = Kernel.of(X, "rbf", gamma=case["gamma"]).block(X, X)[:, case["J"]]
+    K_JJ = K[case["J"]]
+
+    def e(a):
+        a = a.reshape(3, 3)
+        F = K @ a
+        loss = np.log(np.exp(F).sum(axis=1)) - F[np.arange(len(y)), y]
+        return case["lam"] / 2 * np.trace(a.T @ K_JJ @ a) + loss.sum()
+
+    found = minimize(e, np.zeros(9), method="BFGS", options={"gtol": 1e-9, "maxiter": 1000})
+    assert found.fun == pytest.approx(case["objective"], rel=1e-7)
+
+
+def test_full_scoring_is_one_newton_step_in_all_coefficients():
+    X, y = load_iris(return_X_y=True)
+    X, y = X[::6], y[::6]
+    loss = MultiLogit(y, np.full(len(y), 2.0), 3)
+    kernel = Kernel.of(X, "rbf", gamma=0.5)
+    full = FullStepProblem(kernel, X, loss)
+    for j in (0, 10):
+        full.grow(j, full.kernel_rows(np.array([j]))[0], np.full(3, 0.1))
+    scored = full.score(np.array([4, 20]))
+    for j, found in zip((4, 20), scored.objectives, strict=True):
+        larger = BasisProblem(kernel, X, loss)
+        for i, step in ((0, 0.1), (10, 0.1), (j, 0.0)):
+            larger.grow(i, larger.kernel_rows(np.array([i]))[0], np.full(3, step))
+        g, h = larger.gradient(), 1e-6
+        H = np.empty((g.size, g.size))
+        for column, E in enumerate(np.eye(g.size).reshape(-1, *g.shape)):
+            shifted = [
+                W + larger.pull(larger.loss.at(larger.push(W)).gradient)
+                for W in (larger.W + h * E, larger.W - h * E)
+            ]
+            H[:, column] = (shifted[0] - shifted[1]).ravel() / (2 * h)
+        W = larger.W - np.linalg.solve(H, g.ravel()).reshape(g.shape)
+        expected = 0.5 * (W**2).sum() + loss.value(larger.push(W))
+        assert found == pytest.approx(expected, rel=1e-6)

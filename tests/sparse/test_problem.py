@@ -1,0 +1,321 @@
+"""Fixed bases: known answers, derivatives, certificates, agreement of all methods."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from tests.naive import basis as naive
+
+from maxmargin import priors
+from maxmargin.kernels import Kernel
+from maxmargin.problems._pool import candidate_pool, row_keys
+from maxmargin.problems.basis_losses import MultiLogit, SquaredHinges, SquaredMargins
+from maxmargin.problems.sparse import BasisProblem
+from maxmargin.solvers.newton import JointNewton, Sweeps, conjugate_gradients, hessian
+
+CASES = {
+    case["name"]: case
+    for case in json.loads((Path(__file__).parents[1] / "fixtures" / "kat_sparse.json").read_text())["cases"]
+}
+# The squared Crammer-Singer loss is not differentiable and has no machine here.
+CASES.pop("cs2_Jall")
+METHODS = ("newton", "newton-cg", "sweeps")
+
+
+def build(case, dtype=np.float64, scale=1.0):
+    """The problem of a known answer, in the library's scaling: objective / lambda."""
+    X = np.array(case["X"], dtype=dtype)
+    n, lam, P = len(X), case["lam"], None
+    kernel = Kernel.of(X, "rbf", gamma=case["gamma"])
+    if case["method"] == "smsvm":
+        loss = SquaredMargins(np.array(case["y"]), np.full(n, scale / (2 * lam)), case["k"])
+    elif case["method"] == "imvm":
+        loss = MultiLogit(np.array(case["y"]), np.full(n, scale / lam), case["k"])
+    elif case["method"] == "spsvm":
+        loss = SquaredHinges(np.array(case["y_pm"])[:, None], np.full(n, scale / (2 * lam)))
+    else:
+        loss = SquaredHinges(np.array(case["Y"]), np.full(n, scale / lam))
+        P = priors.factor(np.array(case["R"]))
+    return BasisProblem(kernel, X, loss, P)
+
+
+def grown(case, **options):
+    problem = build(case, **options)
+    for j in case["J"]:
+        problem.grow(j, problem.kernel_rows(np.array([j]))[0], np.zeros(problem.rank))
+    return problem
+
+
+def solve(problem, method, tol=1e-13, max_iter=3000):
+    inner = Sweeps(problem, max_iter) if method == "sweeps" else JointNewton(problem, max_iter, method)
+    return inner.optimise(lambda: tol * problem.objective, lambda: False)
+
+
+# Sweeps converge slowly at a small lambda; that case has a test of its own below.
+SLOW_SWEEPS = ("smsvm_J4_smalllam", "sweeps")
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [pair for pair in product(CASES, METHODS) if pair != SLOW_SWEEPS]
+)
+def test_known_minima(name, method):
+    case = CASES[name]
+    problem = grown(case)
+    assert solve(problem, method)
+    certificate = problem.certify()
+    assert certificate.primal * case["lam"] == pytest.approx(case["objective"], rel=1e-9)
+    assert certificate.gap <= 1e-11
+    # The coefficients of a whole kernel matrix are as ill-conditioned as it is.
+    expected = np.array(case["coef"]).reshape(len(case["J"]), -1)
+    np.testing.assert_allclose(problem.coefficients(), expected, atol=2e-6 * np.abs(expected).max())
+    if "scores" in case:
+        np.testing.assert_allclose(problem.F, case["scores"], atol=1e-6)
+
+
+def test_sweeps_head_for_the_same_minimum_where_they_are_slow():
+    case = CASES["smsvm_J4_smalllam"]
+    problem = grown(case)
+    assert not solve(problem, "sweeps", max_iter=100)
+    early = problem.objective
+    assert not solve(problem, "sweeps", max_iter=3100)
+    certificate, minimum = problem.certify(), case["objective"] / case["lam"]
+    assert certificate.dual <= minimum <= certificate.primal < early
+    assert certificate.primal - minimum < 1e-3 * minimum
+
+
+KNOWN_STEPS = {"jacobi": "candidates_jacobi", "sequential": "candidates_seq", "block": "candidates_block"}
+
+
+@pytest.mark.parametrize(
+    ("name", "selection"), [(n, s) for n, s in product(CASES, KNOWN_STEPS) if KNOWN_STEPS[s] in CASES[n]]
+)
+def test_known_candidates(name, selection):
+    case = CASES[name]
+    known = case[KNOWN_STEPS[selection]]
+    problem = grown(case)
+    problem.selection = selection
+    assert solve(problem, "newton")
+    scored = problem.score(np.array(known["j"]))
+    steps = np.array(known["step"] if "step" in known else known["step_beta"])
+    np.testing.assert_allclose(problem.scores(scored.steps), steps, atol=1e-6)
+    np.testing.assert_allclose(scored.objectives * case["lam"], known["objective_after"], rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "full_model_lower_bound" in case])
+def test_known_bounds_of_the_full_model(name):
+    case = CASES[name]
+    problem = grown(case)
+    assert solve(problem, "newton")
+    bound = problem.full_model_bound() * case["lam"]
+    assert bound == pytest.approx(case["full_model_lower_bound"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["smsvm_Jall", "sm3l_Rpd_Jall"])
+def test_bound_of_the_full_model_is_tight_for_the_full_basis(name):
+    problem = grown(CASES[name])
+    assert solve(problem, "newton")
+    assert problem.full_model_bound() == pytest.approx(problem.objective, rel=1e-6)
+
+
+def test_known_derivatives():
+    case = CASES["smsvm_J3"]
+    point, problem = case["at_point"], grown(case)
+    L = problem.triangle()
+    problem.W = L.T @ np.array(point["coef"])
+    problem.Z = problem.push(problem.W)
+    problem.expand()
+    assert problem.objective * case["lam"] == pytest.approx(point["objective"], rel=1e-9)
+    np.testing.assert_allclose(L @ problem.gradient() * case["lam"], point["gradient"], rtol=1e-9)
+    H = hessian(problem.Psi, problem.expansion.curvature, None, problem.W.shape)
+    big = np.kron(np.eye(problem.rank), L)
+    np.testing.assert_allclose(
+        big @ H @ big.T * case["lam"], point["hessian_class_major"], rtol=1e-8, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("name", ["smsvm_J3", "sm3l_Rsing_J4", "imvm_J3"])
+def test_gradient_and_hessian_by_finite_differences(name):
+    problem = grown(CASES[name])
+    rng = np.random.default_rng(0)
+    W, V = rng.normal(size=(2, *problem.W.shape))
+
+    def at(W):
+        problem.W, problem.Z = W, problem.push(W)
+        problem.expand()
+        return problem.objective, problem.gradient()
+
+    h = 1e-6
+    (up, g_up), (down, g_down), (_, g) = at(W + h * V), at(W - h * V), at(W)
+    assert (up - down) / (2 * h) == pytest.approx(np.vdot(g, V), rel=1e-6)
+    H = hessian(problem.Psi, problem.expansion.curvature, problem.P, W.shape)
+    slope = (g_up - g_down) / (2 * h)
+    np.testing.assert_allclose((H @ V.T.ravel()).reshape(V.T.shape).T, slope, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["smsvm_J3", "sm3l_I_J3", "sm3l_Rpd_J3", "sm3l_Rsing_J4"])
+def test_minimum_equals_a_generic_solver(name):
+    case = CASES[name]
+    problem = grown(case)
+    assert solve(problem, "newton-cg")
+    K = problem.kernel.block(problem.X, problem.X)
+    J = case["J"]
+    L = np.linalg.cholesky(K[np.ix_(J, J)])
+    W = cp.Variable((len(J), problem.rank))
+    F = K[:, J] @ np.linalg.inv(L).T @ W
+    c = problem.loss.c
+    if case["method"] == "smsvm":
+        y = np.array(case["y"])
+        own = np.eye(case["k"])[y]
+        M = 1 + F - cp.sum(cp.multiply(own, F), axis=1, keepdims=True) @ np.ones((1, case["k"]))
+        violation = cp.multiply(1 - own, cp.pos(M))
+    else:
+        violation = cp.pos(1 - cp.multiply(np.array(case["Y"]), F @ problem.P))
+    loss = cp.sum(cp.multiply(np.repeat(c[:, None], violation.shape[1], 1), cp.square(violation)))
+    reference = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W) + loss))
+    reference.solve(solver=cp.CLARABEL, tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
+    assert problem.objective == pytest.approx(reference.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_certificate_holds_away_from_the_minimum(name):
+    case = CASES[name]
+    problem = grown(case)
+    problem.W = np.random.default_rng(1).normal(size=problem.W.shape)
+    problem.Z = problem.push(problem.W)
+    problem.expand()
+    certificate = problem.certify()
+    assert certificate.primal == pytest.approx(problem.objective, rel=1e-9)
+    assert certificate.dual <= case["objective"] / case["lam"] * (1 + 1e-9)
+
+
+def test_identity_prior_equals_none():
+    case = CASES["sm3l_I_J3"]
+    with_prior, without = grown(case), grown(case)
+    without.P, without.directions = None, np.eye(without.rank)
+    assert with_prior.P is not None
+    for problem in (with_prior, without):
+        solve(problem, "newton-cg")
+    np.testing.assert_allclose(with_prior.coefficients(), without.coefficients(), atol=1e-8)
+
+
+def test_prior_enters_through_R_alone():
+    case = CASES["sm3l_Rpd_J3"]
+    first, second = grown(case), grown(case)
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=first.P.shape))[0]
+    second.P = Q @ second.P
+    for problem in (first, second):
+        solve(problem, "newton-cg")
+    np.testing.assert_allclose(first.coefficients(), second.coefficients(), atol=1e-7)
+    np.testing.assert_allclose(
+        first.scores(first.score(np.array([1, 5])).steps),
+        second.scores(second.score(np.array([1, 5])).steps),
+        atol=1e-7,
+    )
+
+
+def test_growth_keeps_scores_and_factor_exact():
+    case = CASES["smsvm_Jall"]
+    problem = build(case)
+    rng = np.random.default_rng(0)
+    K = problem.kernel.block(problem.X, problem.X)
+    a = []
+    for j in (3, 0, 7, 5):
+        step = rng.normal(size=problem.rank)
+        problem.grow(j, K[j], step)
+        a.append(step)
+    J = problem.basis
+    np.testing.assert_allclose(problem.triangle() @ problem.triangle().T, K[np.ix_(J, J)], atol=1e-12)
+    np.testing.assert_allclose(problem.Z, K[:, J] @ np.array(a), atol=1e-12)
+    np.testing.assert_allclose(problem.push(problem.W), problem.Z, atol=1e-10)
+    np.testing.assert_allclose(problem.coefficients(), a, atol=1e-9)
+    schur = np.diag(K) - np.einsum("ij,ij->i", K[:, J], np.linalg.solve(K[np.ix_(J, J)], K[J]).T)
+    np.testing.assert_allclose(problem.residual, np.maximum(schur, 0), atol=1e-10)
+
+
+def test_dependent_candidates_are_refused():
+    X = np.array([[0.0, 1.0], [0.0, 1.0], [2.0, 0.0], [1.0, 1.0]])
+    y = np.array([0, 1, 0, 1])
+    problem = BasisProblem(Kernel.of(X, "linear"), X, SquaredMargins(y, np.ones(4), 2))
+    everything = np.arange(4)
+    assert problem.admissible(everything).tolist() == [0, 1, 2, 3]
+    problem.grow(0, X @ X[0], np.zeros(2))
+    assert problem.admissible(everything).tolist() == [2, 3]
+    problem.grow(3, X @ X[3], np.zeros(2))
+    assert problem.admissible(everything).size == 0
+
+
+@pytest.mark.parametrize("selection", ["block", "sequential"])
+@pytest.mark.parametrize("name", ["smsvm_J3", "sm3l_Rpd_J3"])
+def test_objective_after_a_step_is_the_one_reached(name, selection):
+    problem = grown(CASES[name])
+    problem.selection = selection
+    solve(problem, "newton", tol=1e-3)
+    scored = problem.score(np.array([1, 4]))
+    problem.grow(4, scored.rows[1], scored.steps[1])
+    assert problem.objective == pytest.approx(scored.objectives[1], rel=1e-12)
+
+
+def test_block_step_minimises_the_frozen_quadratic():
+    problem = grown(CASES["smsvm_J3"])
+    solve(problem, "newton")
+    K = problem.kernel_rows(np.array([8]))
+    step = problem.score(np.array([8])).steps[0]
+    D = naive.curvature(list(naive.margin_terms(problem.F, problem.loss.y)), problem.loss.c, problem.F.shape)
+    H = problem.diagonal[8] * np.eye(3) + np.einsum("i,irs->rs", K[0] ** 2, D)
+    B = problem.Z[8] + K[0] @ problem.expansion.gradient
+    np.testing.assert_allclose(H @ step, -B, atol=1e-10)
+
+
+def test_conjugate_gradients_reach_the_accuracy_asked_for():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(30, 30))
+    A = np.eye(30) + A @ A.T
+    b = rng.normal(size=(30, 2))
+    x, steps = conjugate_gradients(lambda V: A @ V, b, lambda V: V, 1e-10)
+    np.testing.assert_allclose(x, np.linalg.solve(A, b), atol=1e-7)
+    _, with_inverse = conjugate_gradients(lambda V: A @ V, b, lambda V: np.linalg.solve(A, V), 1e-10)
+    assert with_inverse <= 2 < steps
+
+
+def test_preconditioner_follows_a_growing_basis_exactly_while_weights_stay():
+    from maxmargin.solvers.newton import InverseBlocks
+
+    rng = np.random.default_rng(0)
+    Psi, weights = rng.normal(size=(40, 6)), rng.random((40, 3))
+    blocks = InverseBlocks()
+    blocks.follow(Psi[:, :2], weights)
+    blocks.judge(5, 1.0)
+    blocks.follow(Psi, weights)
+    for r, inverse in enumerate(blocks.inverse):
+        exact = np.eye(6) + (Psi.T * weights[:, r]) @ Psi
+        np.testing.assert_allclose(inverse @ exact, np.eye(6), atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_pool_goes_by_content(dtype):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (30, 4)).astype(dtype) * dtype(0.37)
+    keys = row_keys(X)
+    equal = {(i, j) for i in range(30) for j in range(i) if keys[i] == keys[j]}
+    assert equal == naive.row_key_pairs(X)
+    np.testing.assert_array_equal(row_keys(sp.csr_array(X)), keys)
+    np.testing.assert_array_equal(row_keys(X.astype(np.float32)), row_keys(X.astype(np.float64)))
+    order = rng.permutation(30)
+    pool, shuffled = candidate_pool(X, np.ones(30)), candidate_pool(X[order], np.ones(30))
+    np.testing.assert_array_equal(X[pool], X[order][shuffled])
+    weights = (np.arange(30) % 3 > 0).astype(float)
+    assert set(candidate_pool(X, weights)) <= set(np.flatnonzero(weights))
+    assert candidate_pool(X, weights, by_content=False).tolist() == np.flatnonzero(weights).tolist()
+
+
+def test_row_keys_ignore_stored_and_negative_zeros():
+    X = np.array([[0.0, 1.0], [-0.0, 1.0]])
+    assert row_keys(X)[0] == row_keys(X)[1]
+    stored = sp.csr_array((np.array([0.0, 1.0, 1.0]), np.array([0, 1, 1]), np.array([0, 2, 3])), shape=(2, 2))
+    assert row_keys(stored)[0] == row_keys(stored)[1] == row_keys(X)[0]
