@@ -1,0 +1,164 @@
+"""The M3L problem: certificate, closed form, tied loss, against enumeration and a generic solver."""
+
+from itertools import product
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from maxmargin import priors
+from maxmargin._rows import Rows
+from maxmargin.problems.m3l import LinearM3L, hamming_costs, tied_costs
+
+
+def random_problem(seed, n=7, d=3, L=3, R="dense", bias=1.0, missing=True):
+    rng = np.random.RandomState(seed)
+    X = rng.randn(n, d)
+    Y = np.where(rng.rand(n, L) < 0.5, 1, -1).astype(np.int8)
+    if missing:
+        Y[0, 0] = 0
+    costs = hamming_costs(Y, rng.rand(2, L) + 0.2, rng.rand(n, 1) + 0.1, rng.rand(2, L) + 0.3)
+    P = rng.randn({"dense": L, "low": 1}.get(R, L), L)
+    prior = None if R == "none" else P.T @ P + (0.3 * np.eye(L) if R == "dense" else 0)
+    return LinearM3L(Rows.of(X), costs, prior, bias), rng
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["none", "dense", "low"]), st.sampled_from([0.0, 1.0, 2.5]))
+def test_gap_is_the_sum_of_its_shares(seed, R, bias):
+    problem, rng = random_problem(seed, R=R, bias=bias)
+    n, L, _ = problem.shape
+    alpha = rng.rand(n, L) * problem.costs.boxes()
+    Z, certificate = problem.solution(alpha)
+    sums = problem.measure(alpha, Z, None, np.empty((n, L), np.bool_), 1)
+    assert certificate.primal - certificate.dual == pytest.approx(sums.gap.sum(), abs=1e-9)
+    assert certificate.primal >= certificate.dual - 1e-12
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["none", "dense", "low"]))
+def test_a_bias_of_its_own_keeps_weak_duality(seed, R):
+    problem, rng = random_problem(seed, R=R, bias=1.7)
+    n, L, _ = problem.shape
+    alpha = rng.rand(n, L) * problem.costs.boxes()
+    u = rng.randn(L)
+    Z, certificate = problem.solution(alpha, u)
+    lag = u - 1.7 * (problem.costs.signs * alpha).sum(0)
+    sums = problem.measure(alpha, Z, None, np.empty((n, L), np.bool_), 1)
+    lag_share = 0.5 * lag @ problem.couple(lag)
+    assert certificate.primal - certificate.dual == pytest.approx(sums.gap.sum() + lag_share, abs=1e-9)
+
+
+def test_gradient_of_the_dual_by_differences():
+    problem, rng = random_problem(3)
+    n, L, _ = problem.shape
+    alpha = rng.rand(n, L) * problem.costs.boxes()
+    Z, base = problem.solution(alpha)
+    F = problem.rows.matrix @ Z[:-1] + problem.bias * Z[-1]
+    g = problem.costs.margins() - problem.costs.signs * F
+    for i, l in product(range(n), range(L)):
+        if problem.costs.signs[i, l]:
+            shifted = alpha.copy()
+            shifted[i, l] += 1e-6
+            assert (problem.solution(shifted)[1].dual - base.dual) / 1e-6 == pytest.approx(g[i, l], abs=1e-4)
+
+
+def generic_optimum(problem):
+    """Minimise the primal over W with Z = W P, by CVXPY."""
+    X = np.asarray(problem.rows.matrix)
+    Xb = np.column_stack([X, np.full(len(X), problem.bias)])
+    L = problem.shape[1]
+    P = priors.factor(np.eye(L) if problem.R is None else problem.R)
+    W = cp.Variable((Xb.shape[1], len(P)))
+    slack = cp.pos(problem.costs.margins() - cp.multiply(problem.costs.signs, Xb @ W @ P))
+    objective = 0.5 * cp.sum_squares(W) + cp.sum(cp.multiply(problem.costs.boxes(), slack))
+    model = cp.Problem(cp.Minimize(objective))
+    model.solve(solver=cp.CLARABEL)
+    return model.value + problem.costs.constant
+
+
+@pytest.mark.parametrize("R", ["none", "dense", "low"])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_optimum_equals_a_generic_solver(R, bias):
+    from maxmargin.solvers._loop import Stopping, run
+    from maxmargin.solvers.dca import DualCoordinateAscent
+    from maxmargin.solvers.label_sweeps import LabelSweeps
+    from maxmargin.solvers.sample_sweeps import SampleSweeps
+
+    problem, _ = random_problem(11, R=R, bias=bias)
+    n, L, _ = problem.shape
+    expected = generic_optimum(problem)
+    fast = SampleSweeps if problem.coupled else LabelSweeps
+    for solver in (fast, DualCoordinateAscent):
+        method = solver(problem, np.zeros((n, L)), tol=1e-10, rng=np.random.RandomState(0))
+        outcome = run(method, Stopping(1e-10, 20000))
+        assert outcome.converged
+        assert outcome.certificate.primal == pytest.approx(expected, rel=1e-6)
+        check_kkt(problem, method.alpha)
+
+
+def check_kkt(problem, alpha, slack=1e-5):
+    Z, _ = problem.solution(alpha)
+    F = problem.rows.matrix @ Z[:-1] + problem.bias * Z[-1]
+    g = problem.costs.margins() - problem.costs.signs * F
+    boxes = problem.costs.boxes()
+    inside = (alpha > 1e-7) & (alpha < boxes - 1e-7)
+    assert np.all(alpha >= 0) and np.all(alpha <= boxes + 1e-15)
+    assert np.all(np.abs(g[inside]) < slack)
+    assert np.all(g[(alpha <= 1e-7) & (boxes > 0)] < slack)
+    assert np.all(g[(alpha >= boxes - 1e-7) & (boxes > 0)] > -slack)
+
+
+@pytest.mark.parametrize("R", ["none", "dense"])
+def test_small_boxes_have_a_closed_form(R):
+    problem, _ = random_problem(5, R=R)
+    scale = problem.closed_form_scale()
+    costs = problem.costs
+    for factor, optimal in ((0.99, True), (1.05, False)):
+        upper = costs.upper * scale * factor
+        shrunk = LinearM3L(
+            problem.rows, hamming_costs(costs.signs, upper, costs.weight, costs.margin), problem.R, 1.0
+        )
+        _, certificate = shrunk.solution(shrunk.costs.boxes())
+        assert (certificate.gap < 1e-12) is optimal
+
+
+def test_tied_loss_is_the_printed_one():
+    rng = np.random.RandomState(0)
+    L = 3
+    R = priors.shrink(priors.normalise(np.full((L, L), 0.2) + np.eye(L)), 0.2)
+    Y = np.where(rng.rand(5, L) < 0.5, 1, -1).astype(np.int8)
+    costs = tied_costs(Y, np.full((2, L), 2.0), np.ones((5, 1)), R)
+    # With weights zero the loss is C/2 max over y of y_i'R(y_i - y), summed over samples.
+    worst = sum(
+        max(y_i @ R @ (y_i - np.array(y)) for y in product((-1, 1), repeat=L)) for y_i in Y.astype(float)
+    )
+    problem = LinearM3L(Rows.of(rng.randn(5, 2)), costs, R, 1.0)
+    assert problem.solution(np.zeros((5, L)))[1].primal == pytest.approx(worst)
+
+
+def test_tied_loss_refuses_a_prior_that_rewards_errors():
+    Y = np.array([[1, 1, -1], [-1, 1, 1]], np.int8)
+    R = np.full((3, 3), 0.9) + 0.1 * np.eye(3)
+    with pytest.raises(ValueError, match=r"loss='tied' with this prior rewards"):
+        tied_costs(Y, np.ones((2, 3)), np.ones((2, 1)), R)
+    Y[0, 0] = 0
+    with pytest.raises(ValueError, match="unknown"):
+        tied_costs(Y, np.ones((2, 3)), np.ones((2, 1)), np.eye(3))
+
+
+def test_rows_are_views():
+    X = np.random.RandomState(0).randn(5, 4)
+    dense = Rows.of(X)
+    assert np.shares_memory(dense.data, X) and not dense.data.flags.writeable
+    for index in (np.int32, np.int64):
+        S = sp.csr_array(X)
+        S.indices, S.indptr = S.indices.astype(index), S.indptr.astype(index)
+        sparse = Rows.of(S)
+        assert np.shares_memory(sparse.data, S.data) and np.shares_memory(sparse.indices, S.indices)
+        np.testing.assert_allclose(sparse.squared_norms(), (X**2).sum(1))
+    np.testing.assert_allclose(dense.squared_norms(), (X**2).sum(1))
+    doubled = sp.csr_array((np.ones(4), ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 3))
+    doubled = sp.csr_array((np.ones(4), np.array([1, 1, 0, 0]), np.array([0, 2, 4])), shape=(2, 3))
+    np.testing.assert_allclose(Rows.of(doubled).squared_norms(), [4, 4])

@@ -1,0 +1,73 @@
+"""What importing costs, how loops are compiled, how threads are counted."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import maxmargin
+from maxmargin._threads import count_threads, run_threads
+
+
+def python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_import_is_light():
+    heavy = "('numba', 'matplotlib', 'click', 'rich', 'sklearn', 'scipy', 'pandas', 'polars')"
+    done = python(f"import sys, maxmargin; print([m for m in {heavy} if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stderr
+    assert (
+        "numba" not in python("import sys, maxmargin; maxmargin.priors; print(*sys.modules)").stdout.split()
+    )
+
+
+def test_public_names_resolve():
+    for name in maxmargin.__all__:
+        assert getattr(maxmargin, name) is not None
+    assert set(maxmargin.__all__) <= set(dir(maxmargin))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        maxmargin.nothing  # noqa: B018
+
+
+FIT = (
+    "import numpy as np; from maxmargin import MultiLabelSVC;"
+    "print(MultiLabelSVC(random_state=0).fit(np.eye(4), [[0, 1], [1, 0], [1, 1], [0, 0]]).n_iter_)"
+)
+
+
+def test_jit_switches(tmp_path):
+    reference = python(FIT)
+    assert reference.returncode == 0, reference.stderr
+    plain = python(FIT, NUMBA_DISABLE_JIT="1")
+    assert plain.stdout == reference.stdout, plain.stderr
+    off = python(FIT, MAXMARGIN_JIT_CACHE="0", NUMBA_CACHE_DIR=str(tmp_path))
+    assert off.stdout == reference.stdout and not list(tmp_path.iterdir()), off.stderr
+
+
+def test_a_read_only_home_is_no_obstacle():
+    code = (
+        "import numba.core.caching as c; c.CacheImpl._locator_classes = [];"
+        "from maxmargin._jit._compile import compiled; print(compiled(lambda x: x + 1)(1))"
+    )
+    done = python(code)
+    assert done.stdout.strip() == "2", done.stderr
+
+
+def test_threads():
+    assert count_threads(None) == 1 and count_threads(3) == 3 and count_threads(-1) >= 1
+    assert count_threads(-1000) == 1
+    with pytest.raises(ValueError, match="n_jobs == 0"):
+        count_threads(0)
+    for n in (1, 2, 5):
+        assert run_threads(lambda x: x * x, range(6), n) == [0, 1, 4, 9, 16, 25]
+    with pytest.raises(ZeroDivisionError):
+        run_threads(lambda x: np.int64(1) // x if x else 1 // 0, range(3), 2)
