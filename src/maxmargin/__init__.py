@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 _ESTIMATORS = {
     "ChainSVC": "maxmargin.estimators.chain",
     "LabelRanker": "maxmargin.estimators.ranking",
+    "LatentSVC": "maxmargin.estimators.latent",
     "MultiLabelSVC": "maxmargin.estimators.multilabel",
     "SparseMultiClassSVC": "maxmargin.estimators.sparse",
     "SparseMultiLabelSVC": "maxmargin.estimators.sparse",
@@ -24,6 +25,7 @@ _ROOMS = ("baselines", "datasets", "metrics", "model_selection", "priors")
 __all__ = [
     "ChainSVC",
     "LabelRanker",
+    "LatentSVC",
     "MultiLabelSVC",
     "SparseMultiClassSVC",
     "SparseMultiLabelSVC",
@@ -38,6 +40,7 @@ __all__ = [
 if TYPE_CHECKING:
     from maxmargin import baselines, datasets, metrics, model_selection, priors
     from maxmargin.estimators.chain import ChainSVC
+    from maxmargin.estimators.latent import LatentSVC
     from maxmargin.estimators.multilabel import MultiLabelSVC
     from maxmargin.estimators.ranking import LabelRanker
     from maxmargin.estimators.sparse import SparseMultiClassSVC, SparseMultiLabelSVC

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.naive import chain as naive
 
-from maxmargin._jit.chain_pairwise import solve_cached
+from maxmargin._jit.slots import solve_cached
 from maxmargin._rows import Rows
 from maxmargin.problems.chain import ChainProblem
 from maxmargin.solvers import chain_pairwise

@@ -10,51 +10,27 @@ from __future__ import annotations
 
 from maxmargin._jit._compile import compiled
 from maxmargin._jit.chain import augment, unary_scores, viterbi
+from maxmargin._jit.spread import best_step, spread_norm, spread_rows, subtract_spread
 
 
 @compiled(reorder=True)
 def spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp):
-    """Features of the move d (L x K): V += sum_t x_t d_t', VB; returns how many columns it touched.
-
-    seen[c] == stamp marks the columns already listed in `columns`; rows of V are cleared on
-    their first touch, so that nothing is left over from the block before.
-    """
+    """Features of the move d (L x K) into V and VB; returns how many columns of X they touch."""
     K = d.shape[1]
-    touched = 0
     VB[:] = 0.0
     for a in range(K):
         VB[1, a] = d[0, a]
         VB[2, a] = d[length - 1, a]
     for t in range(length):
-        move = d[t]
         for a in range(K):
-            VB[0, a] += move[a]
-        begin = indptr[start + t]
-        for k in range(begin, indptr[start + t + 1]):
-            value = data[k]
-            if value != 0.0:
-                c = indices[k - dense * begin]
-                row = V[c]
-                if seen[c] != stamp:
-                    seen[c] = stamp
-                    columns[touched] = c
-                    touched += 1
-                    for a in range(K):
-                        row[a] = value * move[a]
-                else:
-                    for a in range(K):
-                        row[a] += value * move[a]
-    return touched
+            VB[0, a] += d[t, a]
+    return spread_rows(data, indices, indptr, dense, start, length, d, V, columns, seen, stamp)
 
 
 @compiled(reorder=True)
 def squared_norm(V, VB, columns, touched, dR):
     """|E_s Phi - E_mu Phi|^2 of a spread move."""
-    total = 0.0
-    for j in range(touched):
-        row = V[columns[j]]
-        for a in range(row.size):
-            total += row[a] * row[a]
+    total = spread_norm(V, columns, touched)
     for a in range(VB.shape[1]):
         total += VB[0, a] * VB[0, a] + VB[1, a] * VB[1, a] + VB[2, a] * VB[2, a]
     for a in range(dR.shape[0]):
@@ -67,10 +43,7 @@ def squared_norm(V, VB, columns, touched, dR):
 def move_weights(scale, V, VB, columns, touched, dR, U, R, B):
     """(U, R, B) -= scale * (E_s Phi - E_mu Phi)."""
     K = dR.shape[0]
-    for j in range(touched):
-        row, weights = V[columns[j]], U[columns[j]]
-        for a in range(K):
-            weights[a] -= scale * row[a]
+    subtract_spread(scale, V, columns, touched, U)
     for r in range(3):
         for a in range(K):
             B[r, a] -= scale * VB[r, a]
@@ -91,16 +64,6 @@ def gain(un, R, d, dR, length):
         for b in range(K):
             total += R[a, b] * dR[a, b]
     return total
-
-
-@compiled
-def best_step(numerator, curvature, longest):
-    """Minimiser of the quadratic along the move, within [0, longest]."""
-    if numerator <= 0.0:
-        return 0.0
-    if numerator >= longest * curvature:
-        return longest
-    return numerator / curvature
 
 
 @compiled
@@ -128,23 +91,6 @@ def move_marginals(gamma, d, dR, mu, pairs, start, length):
     for a in range(K):
         for b in range(K):
             pairs[a, b] += gamma * dR[a, b]
-
-
-@compiled
-def expected_excess(un, R, y, start, length, mu, pairs):
-    """E_mu H: expected score minus the score of the truth."""
-    K = R.shape[0]
-    total = 0.0
-    for t in range(length):
-        for a in range(K):
-            total += mu[start + t, a] * un[t, a]
-        total -= un[t, y[start + t]]
-        if t > 0:
-            total -= R[y[start + t - 1], y[start + t]]
-    for a in range(K):
-        for b in range(K):
-            total += pairs[a, b] * R[a, b]
-    return total
 
 
 @compiled

@@ -20,7 +20,6 @@ import numpy as np
 from maxmargin._jit._compile import compiled
 from maxmargin._jit.chain import NEGLIGIBLE, augment, forward_backward, log_sum, unary_scores, viterbi
 from maxmargin._jit.chain_marginal import (
-    best_step,
     gain,
     move_marginals,
     move_weights,
@@ -28,6 +27,7 @@ from maxmargin._jit.chain_marginal import (
     squared_norm,
     vertex_move,
 )
+from maxmargin._jit.spread import best_step
 
 
 @compiled

@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from maxmargin._jit.chain import decode, kbest, node_marginals, unary_scores
 from maxmargin._rows import Rows, readonly
 from maxmargin._threads import count_threads, run_threads
 from maxmargin.estimators._base import COMMON_CONSTRAINTS, MaxMarginEstimator
@@ -240,8 +241,6 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         -------
         marginals : list of arrays of shape (length, n_labels), or one stacked array
         """
-        from maxmargin._jit.chain import node_marginals
-
         if not temperature > 0:
             raise ValueError(f"temperature must be a positive number. Got {temperature!r} instead.")
         groups = self._read(X, lengths)
@@ -273,8 +272,6 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         labelings : list of lists of (label sequence, score)
             Fewer than k where a sequence has fewer labelings.
         """
-        from maxmargin._jit.chain import kbest, unary_scores
-
         if not isinstance(k, (int, np.integer)) or k < 1:
             raise ValueError(f"k must be a whole number, at least 1. Got {k!r} instead.")
         groups = self._read(X, lengths)
@@ -320,8 +317,6 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
 
     def _decode(self, groups: Groups) -> np.ndarray:
         """Code of the predicted label of every row."""
-        from maxmargin._jit.chain import decode
-
         rows, weights = Rows.of(groups.X), self._weights()
         K, longest = self.classes_.size, int(groups.lengths.max())
         labels, scores = np.empty(rows.shape[0], np.int64), np.empty(len(groups))

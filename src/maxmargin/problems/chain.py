@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from maxmargin._jit.chain import hinges
 from maxmargin._rows import Rows, readonly
 from maxmargin._threads import run_threads
 
@@ -118,8 +119,6 @@ class ChainProblem:
 
     def hinges(self, weights: ChainWeights) -> np.ndarray:
         """max_z H_i(z) of every sequence."""
-        from maxmargin._jit.chain import hinges
-
         out = np.empty(self.lengths.size)
 
         def part(bounds: tuple[int, int]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin._jit.chain_marginal import weights_of_marginals
 from maxmargin.solvers._chain import ChainMethod
 
 
@@ -54,8 +55,6 @@ class MarginalMethod(ChainMethod):
         return int((self.mu > 1e-6).sum())
 
     def restore(self) -> None:
-        from maxmargin._jit.chain_marginal import weights_of_marginals
-
         p = self.problem
         self.weights.vector[:] = 0.0
         self.stamp = weights_of_marginals(

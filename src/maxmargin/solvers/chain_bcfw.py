@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin._jit.chain_marginal import bcfw_epoch
 from maxmargin.solvers._chain_marginal import MarginalMethod, truth_marginals
 
 Marginals = tuple[np.ndarray, np.ndarray]
@@ -38,8 +39,6 @@ class ChainFrankWolfe(MarginalMethod):
         return self.mu, self.pairs
 
     def visit(self, order: np.ndarray) -> None:
-        from maxmargin._jit.chain_marginal import bcfw_epoch
-
         self.stamp = bcfw_epoch(
             *self.data, order, *self.weights.parts, self.scratch.U, self.scratch.B, self.mu, self.pairs,
             self.gaps, self.un, self.forward, self.path, *self.moves,

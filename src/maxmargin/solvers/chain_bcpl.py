@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin._jit.chain_soft import bcpl_epoch, calibrate
 from maxmargin.solvers._chain_marginal import MarginalMethod, softened_logs
 
 SOFTNESS = 1e-2
@@ -72,8 +73,6 @@ class ChainPartialLinearisation(MarginalMethod):
         return self.log_nodes, self.log_edges
 
     def visit(self, order: np.ndarray) -> None:
-        from maxmargin._jit.chain_soft import bcpl_epoch
-
         self.stamp = bcpl_epoch(
             *self.data, order, *self.weights.parts, self.scratch.U, self.scratch.B, self.mu, self.pairs,
             self.log_nodes, self.log_edges, self.edge_at, self.rates, self.longest_step, self.floor,
@@ -88,8 +87,6 @@ class ChainPartialLinearisation(MarginalMethod):
 
     def restore(self) -> None:
         """Make the log marginals consistent, then recompute the marginals and w from them."""
-        from maxmargin._jit.chain_soft import calibrate
-
         calibrate(
             self.problem.offsets, self.mu, self.pairs, self.log_nodes, self.log_edges, self.edge_at,
             self.weights.R, *self.messages, self.theta_un, self.theta_pr,

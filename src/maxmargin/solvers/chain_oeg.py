@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin._jit.chain_soft import oeg_epoch
 from maxmargin.solvers._chain_marginal import MarginalMethod, safe_temperatures, softened_logs
 
 SOFTNESS = 1e-2
@@ -57,8 +58,6 @@ class ChainExponentiatedGradient(MarginalMethod):
         super().restore()
 
     def _sweep(self, order: np.ndarray, rates: np.ndarray, weights: Any) -> None:
-        from maxmargin._jit.chain_soft import oeg_epoch
-
         self.stamp = oeg_epoch(
             *self.data, order, *weights.parts, self.scratch.U, self.scratch.B, self.mu, self.pairs,
             self.theta_un, self.theta_pr, rates, *self.messages, *self.moves,

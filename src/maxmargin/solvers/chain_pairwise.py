@@ -23,12 +23,13 @@ and Jaggi (2015); cached labelings: Shah, Kolmogorov and Lampert (2015), Osokin 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from maxmargin._jit.chain_pairwise import pairwise_epoch, weights_of_labelings
 from maxmargin.solvers._chain import PIECES, ChainMethod
+from maxmargin.solvers._slots import Slots
 
 CACHED_STEPS = 100
 PRECISION = 0.1
@@ -38,73 +39,25 @@ NEWEST = 0.2
 FIRST_CAPACITY = 8
 
 
-@dataclass
-class Labelings:
-    """The dual solution: for every block its labelings, their weights, losses and Gram matrix."""
-
-    capacity: np.ndarray
-    count: np.ndarray
-    label_at: np.ndarray
-    slot_at: np.ndarray
-    gram_at: np.ndarray
-    labels: np.ndarray
-    alpha: np.ndarray
-    deltas: np.ndarray
-    grams: np.ndarray
-
-    @classmethod
-    def empty(cls, lengths: np.ndarray, capacity: np.ndarray) -> Labelings:
-        def starts(sizes: np.ndarray) -> np.ndarray:
-            return np.concatenate([[0], np.cumsum(sizes)])
-
-        at = starts(capacity * lengths), starts(capacity), starts(capacity**2)
-        count = np.zeros(lengths.size, np.int64)
-        labels = np.zeros(at[0][-1], np.int32)
-        return cls(
-            capacity, count, *at, labels, np.zeros(at[1][-1]), np.zeros(at[1][-1]), np.zeros(at[2][-1])
-        )
-
-    @classmethod
-    def of_truth(cls, y: np.ndarray, offsets: np.ndarray) -> Labelings:
-        """Every block holds the true labeling alone: w = 0."""
-        lengths = np.diff(offsets)
-        slots = cls.empty(lengths, np.full(lengths.size, FIRST_CAPACITY))
-        slots.count[:] = 1
-        slots.alpha[slots.slot_at[:-1]] = 1.0
-        within = np.arange(y.size) - np.repeat(offsets[:-1], lengths)
-        slots.labels[np.repeat(slots.label_at[:-1], lengths) + within] = y
-        return slots
-
-    def in_use(self) -> np.ndarray:
-        """How many labelings of every block have weight."""
-        return np.add.reduceat(self.alpha > 0, self.slot_at[:-1], dtype=np.int64)
-
-    def enlarged(self, offsets: np.ndarray) -> Labelings:
-        """The same with twice the room for blocks that are full and use more than half of it."""
-        from maxmargin._jit.chain_pairwise import move_slots
-
-        full = (self.count == self.capacity) & (2 * self.in_use() > self.capacity)
-        if not full.any():
-            return self
-        new = Labelings.empty(np.diff(offsets), np.where(full, 2 * self.capacity, self.capacity))
-        new.count[:] = self.count
-        move_slots(
-            offsets, self.count, self.capacity, self.label_at, self.slot_at, self.gram_at,
-            self.labels, self.alpha, self.deltas, self.grams,
-            new.capacity, new.label_at, new.slot_at, new.gram_at,
-            new.labels, new.alpha, new.deltas, new.grams,
-        )  # fmt: skip
-        return new
+def true_labelings(y: np.ndarray, offsets: np.ndarray) -> Slots:
+    """Every block holds the true labeling alone: w = 0."""
+    lengths = np.diff(offsets)
+    slots = Slots.empty(lengths, np.full(lengths.size, FIRST_CAPACITY))
+    slots.count[:] = 1
+    slots.alpha[slots.slot_at[:-1]] = 1.0
+    within = np.arange(y.size) - np.repeat(offsets[:-1], lengths)
+    slots.labels[np.repeat(slots.label_at[:-1], lengths) + within] = y
+    return slots
 
 
 class ChainPairwise(ChainMethod):
     """The method above; `state` is the dual solution of an earlier fit on the same sequences."""
 
     def __init__(
-        self, problem: Any, rng: np.random.RandomState, tol: float, state: Labelings | None = None
+        self, problem: Any, rng: np.random.RandomState, tol: float, state: Slots | None = None
     ) -> None:
         super().__init__(problem, rng, tol)
-        self.state = Labelings.of_truth(problem.y, problem.offsets) if state is None else state
+        self.state = true_labelings(problem.y, problem.offsets) if state is None else state
         self.gaps = np.where(problem.costs > 0, np.inf, 0.0)
         self.mean = problem.weights()
         self.part_sum = np.zeros_like(self.mean.vector)
@@ -116,10 +69,8 @@ class ChainPairwise(ChainMethod):
             self.restore()
 
     def visit(self, order: np.ndarray) -> None:
-        from maxmargin._jit.chain_pairwise import pairwise_epoch
-
         if self.parts == 0:
-            self.state = self.state.enlarged(self.problem.offsets)
+            self.state = self.state.enlarged()
         p, s = self.problem, self.state
         H, old = np.empty((2, int(s.capacity.max())))
         pairwise_epoch(
@@ -139,15 +90,12 @@ class ChainPairwise(ChainMethod):
         return self.mean
 
     def expected_loss(self) -> np.ndarray:
-        s = self.state
-        return np.add.reduceat(s.alpha * s.deltas, s.slot_at[:-1])
+        return self.state.expected_loss()
 
     def active(self) -> int:
         return int((self.state.alpha > 0).sum())
 
     def restore(self) -> None:
-        from maxmargin._jit.chain_pairwise import weights_of_labelings
-
         p, s = self.problem, self.state
         self.weights.vector[:] = 0.0
         weights_of_labelings(
