@@ -269,7 +269,9 @@ def bcpl_epoch(
         soften(alpha, H, start, size, rates[i], top, target)
         numerator = direction(target, alpha, H, start, size, d)
         stamp += 1
-        touched, norm = spread_bag(data, indices, indptr, dense, start, size, bias, d, V, columns, seen, stamp)
+        touched, norm = spread_bag(
+            data, indices, indptr, dense, start, size, bias, d, V, columns, seen, stamp
+        )
         gamma = best_step(numerator, cost * norm, longest)
         if decrease > gamma * (numerator - 0.5 * gamma * cost * norm):
             gamma = vertex_gamma
@@ -290,7 +292,9 @@ def bcpl_epoch(
                 alpha[start + h, k] /= total
                 d[h, k] += alpha[start + h, k]
         stamp += 1
-        touched, norm = spread_bag(data, indices, indptr, dense, start, size, bias, d, V, columns, seen, stamp)
+        touched, norm = spread_bag(
+            data, indices, indptr, dense, start, size, bias, d, V, columns, seen, stamp
+        )
         subtract_spread(cost, V, columns, touched, W)
         for k in range(K):
             W[W.shape[0] - 1, k] -= cost * V[W.shape[0] - 1, k]

@@ -176,7 +176,11 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
             count_threads(self.n_jobs),
         )
         method = self._method(problem)
-        outcome = run(method, self._stopping(), self._observer(X, y, lambda: _named(method.candidate())))
+        outcome = run(
+            method,
+            self._stopping(codes.size * self.classes_.size),
+            self._observer(X, y, lambda: _named(method.candidate())),
+        )
         self.__dict__.update(_named(method.best))
         self._dual = self.solver, problem.offsets, problem.y, method.state
         self._store_outcome(outcome)

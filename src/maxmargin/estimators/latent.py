@@ -182,15 +182,14 @@ class LatentSVC(ClassifierMixin, MaxMarginEstimator):
         )
         rng = check_random_state(self.random_state)
         observer = self._observer(X, y, max_epochs=self.n_init * self.max_iter)
-        best: tuple[Any, Outcome] | None = None
+        runs = []
         for start in range(self.n_init):
             method = self._method(problem, rng, self._choice(problem, rng, start))
-            outcome = run(method, self._stopping(), observer)
-            if best is None or method.objective < best[0].objective:
-                best = method, outcome
+            outcome = run(method, self._stopping(rows.shape[0] * self.classes_.size), observer)
+            runs.append((method, outcome))
             if outcome.reason in ("interrupted", "callback"):
                 break
-        self._store(*best)
+        self._store(*min(runs, key=lambda each: each[0].objective))
         return self
 
     def _store(self, method: Any, outcome: Outcome) -> None:
@@ -303,7 +302,9 @@ class LatentSVC(ClassifierMixin, MaxMarginEstimator):
 def read_classes(y: Any, groups: Groups) -> np.ndarray:
     """One class per bag."""
     if y is None:
-        raise ValueError("This estimator requires y to be passed, but the target y is None; pass the classes.")
+        raise ValueError(
+            "This estimator requires y to be passed, but the target y is None; pass the classes."
+        )
     classes = column_or_1d(y, warn=True)
     if len(classes) != len(groups):
         raise ValueError(

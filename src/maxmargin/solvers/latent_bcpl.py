@@ -29,7 +29,12 @@ class LatentPartialLinearisation(LatentRounds):
     """The method above."""
 
     def __init__(
-        self, problem: Any, *arguments: Any, temperature: float | None = None, safeguard: bool = True, **options: Any
+        self,
+        problem: Any,
+        *arguments: Any,
+        temperature: float | None = None,
+        safeguard: bool = True,
+        **options: Any,
     ) -> None:
         self.safeguard = safeguard
         tau = DEFAULT_TEMPERATURE * problem.curvatures()

@@ -33,6 +33,8 @@ FIRST_CAPACITY = 8
 class LatentPairs(LatentRounds):
     """The method above; `pairwise=False` takes Frank-Wolfe steps."""
 
+    state: Slots
+
     def __init__(self, *arguments: Any, pairwise: bool = True, **options: Any) -> None:
         self.pairwise = pairwise
         super().__init__(*arguments, **options)

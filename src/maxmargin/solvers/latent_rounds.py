@@ -2,7 +2,8 @@
 
 Problem, majoriser J_h* and its dual D as in problems/latent.py. The state is a pair of
 accepted weights W and candidates h* that are best for it, so that J_h*(W) = J(W). Blocks of
-the dual of J_h* are visited epoch by epoch, which gives weights V = V(alpha). As soon as
+the dual of J_h* are visited epoch by epoch. Let V be the mean of the weights of alpha over
+the last few epochs (the dual rises smoothly, but the primal jumps about). As soon as
 
     J_h*(V) - D(alpha) <= ROUND_PRECISION (J(W) - D(alpha)),
 
@@ -28,14 +29,17 @@ from maxmargin.solvers._loop import Certificate, Clock, Progress, require
 ROUND_PRECISION = 0.5
 # Evaluations between which the collected block gaps alone decide.
 EVALUATE_EVERY = 5
+# Pieces of an epoch, between which the time limit is looked at.
 PIECES = 8
+# Weight of the newest epoch in the running mean of the weights.
+NEWEST = 0.2
 
 
 class LatentRounds:
     """Base of the latent solvers; a subclass keeps alpha and moves its blocks.
 
     It offers `visit`, `restart` (alpha at the chosen candidates), `follow` (take weight from
-    the old choices to the new ones), `expected_loss`, `restore` (weights V from alpha) and
+    the old choices to the new ones), `expected_loss`, `restore` (weights W from alpha) and
     `active`.
     """
 
@@ -62,6 +66,7 @@ class LatentRounds:
         self.W = problem.weights()
         self.gaps = np.where(problem.costs > 0, np.inf, 0.0)
         self.epochs = 0
+        self.mean, self.averaged = problem.weights(), 0
         self.restart()
 
     def visit(self, order: np.ndarray) -> None:
@@ -87,10 +92,15 @@ class LatentRounds:
 
     def epoch(self, clock: Clock) -> Progress:
         """Visit every block once; end the round when its weights are good enough."""
+        total = np.zeros_like(self.W)
         for order in np.array_split(self.rng.permutation(self.blocks), PIECES):
             if clock.expired():
                 break
             self.visit(order)
+            total += self.W / PIECES
+        else:
+            self.averaged += 1
+            self.mean += max(1.0 / self.averaged, NEWEST) * (total - self.mean)
         self.epochs += 1
         dual = self.dual()
         allowed = self.objective - dual
@@ -99,18 +109,19 @@ class LatentRounds:
         return Progress(Certificate(self.objective, self.dual()), self.active())
 
     def _end_round(self, dual: float) -> None:
-        values = self.problem.values(self.W, self.chosen)
+        values = self.problem.values(self.mean, self.chosen)
         if values.majoriser - dual > self.round_precision * (self.objective - dual):
             return
         if values.objective < self.objective:
-            self._accept(values)
+            self._accept(self.mean, values)
 
-    def _accept(self, values: Any) -> None:
-        self.accepted, self.objective = self.W.copy(), values.objective
+    def _accept(self, weights: np.ndarray, values: Any) -> None:
+        self.accepted, self.objective = weights.copy(), values.objective
         self.objectives.append(self.objective)
         if not np.array_equal(values.best, self.chosen):
             self.follow(values.best)
             self.chosen = values.best
+            self.averaged = 0
             self.restore()
             if self.dual() <= 0:
                 self.restart()
@@ -125,5 +136,5 @@ class LatentRounds:
         self.objective = self.problem.values(self.accepted, self.chosen).objective
         values = self.problem.values(self.W, self.chosen)
         if values.objective < self.objective or (not self.objectives and self.epochs > 0):
-            self._accept(values)
+            self._accept(self.W, values)
         return Certificate(self.objective, self.dual())

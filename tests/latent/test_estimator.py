@@ -1,0 +1,215 @@
+"""LatentSVC: the scikit-learn surface, input kinds, limit cases."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from maxmargin import LatentSVC
+
+SOLVERS = ["pairwise", "bcpl", "bcfw"]
+
+
+@parametrize_with_checks([LatentSVC()])
+def test_sklearn_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
+
+
+def bags(n=60, seed=0, K=3, d=6, most=5):
+    """Distractors around zero, and one candidate near the centre of the class."""
+    rng = np.random.default_rng(seed)
+    centres = 3 * np.eye(K, d)
+    X, y, where = [], np.arange(n) % K, []
+    for k in y:
+        rows = rng.normal(size=(rng.integers(1, most + 1), d))
+        h = rng.integers(len(rows))
+        rows[h] += centres[k]
+        X.append(rows)
+        where.append(h)
+    return X, np.array(["one", "two", "three"])[y], np.array(where)
+
+
+X, Y, WHERE = bags()
+STACKED, LENGTHS = np.concatenate(X), [len(x) for x in X]
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_finds_class_and_candidate(solver):
+    model = LatentSVC(C=0.1, solver=solver, random_state=0, tol=1e-2).fit(X, Y)
+    unseen, truth, where = bags(seed=1)
+    assert model.score(unseen, truth) > 0.85
+    assert (model.predict_latent(unseen) == where).mean() > 0.8
+    assert (model.latent_ == WHERE).mean() > 0.8
+    assert np.all(np.diff(model.objectives_) < 0)
+    assert model.duality_gap_ <= 1e-2
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_one_candidate_is_the_multiclass_svm(n_classes, fit_intercept):
+    rows = np.array([x[h] for x, h in zip(X, WHERE, strict=True)])
+    labels = np.where(Y == "three", "two", Y) if n_classes == 2 else Y
+    model = LatentSVC(
+        C=0.05, fit_intercept=fit_intercept, intercept_scaling=2.0, tol=1e-10, max_iter=20_000
+    ).fit(rows[:, None, :], labels)
+    reference = LinearSVC(
+        C=0.05,
+        multi_class="crammer_singer",
+        fit_intercept=fit_intercept,
+        intercept_scaling=2.0,
+        tol=1e-11,
+        max_iter=10**6,
+    ).fit(rows, labels)
+    if n_classes == 2:
+        W, b = (
+            np.vstack([-reference.coef_, reference.coef_]) / 2,
+            np.outer(reference.intercept_, [-0.5, 0.5])[0],
+        )
+        np.testing.assert_allclose(
+            model.decision_function(rows), reference.decision_function(rows), atol=1e-4
+        )
+    else:
+        W, b = reference.coef_, reference.intercept_
+    np.testing.assert_allclose(model.coef_, W, atol=1e-4)
+    np.testing.assert_allclose(model.intercept_, np.broadcast_to(b, n_classes), atol=1e-4)
+    scores = rows @ W.T + b
+    truth = np.searchsorted(model.classes_, labels)
+    margins = scores + 1 - scores[np.arange(len(rows)), truth][:, None]
+    margins[np.arange(len(rows)), truth] = 0
+    objective = 0.5 * (W**2).sum() + 0.5 * (np.asarray(b) ** 2).sum() / 4 + 0.05 * margins.max(1).sum()
+    assert model.primal_objective_ == pytest.approx(objective, rel=1e-6)
+
+
+KINDS = {
+    "csr": ([sp.csr_array(x) for x in X], {}),
+    "pandas": ([pd.DataFrame(x, columns=list("abcdef")) for x in X], {}),
+    "stacked": (STACKED, {"lengths": LENGTHS}),
+    "stacked csr": (sp.csr_array(STACKED), {"lengths": LENGTHS}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_input_gives_the_same_model(kind):
+    rows, more = KINDS[kind]
+    options = {"C": 0.1, "tol": 1e-10, "max_iter": 5000, "random_state": 0}
+    model = LatentSVC(**options).fit(rows, Y, **more)
+    reference = LatentSVC(**options).fit(X, Y)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-4)
+    np.testing.assert_array_equal(model.predict(rows, **more), reference.predict(X))
+    np.testing.assert_array_equal(model.predict_latent(rows, **more), reference.predict_latent(X))
+    assert model.score(rows, Y, **more) == reference.score(X, Y)
+
+
+def test_scores_are_the_best_over_the_candidates():
+    model = LatentSVC(C=0.1, random_state=0).fit(X, Y)
+    scores = np.array([(x @ model.coef_.T + model.intercept_).max(0) for x in X])
+    np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
+    two = LatentSVC(C=0.1, n_jobs=2, random_state=0).fit(X, Y)
+    np.testing.assert_array_equal(two.decision_function(X), model.decision_function(X))
+
+
+@pytest.mark.parametrize("init", ["mean", "first", "middle", "random", np.zeros(len(X), int)])
+def test_starts(init):
+    model = LatentSVC(C=0.1, init=init, random_state=0).fit(X, Y)
+    assert np.all(np.diff(model.objectives_) < 0)
+    assert model.predict(X).shape == (len(X),)
+
+
+def test_more_starts_are_never_worse():
+    one = LatentSVC(C=1, init="random", random_state=3).fit(X, Y)
+    four = LatentSVC(C=1, init="random", n_init=4, random_state=3).fit(X, Y)
+    assert four.primal_objective_ <= one.primal_objective_ + 1e-12
+
+
+def test_float32_and_read_only_rows():
+    rows = STACKED.astype(np.float32)
+    rows.flags.writeable = False
+    single = LatentSVC(C=0.1, tol=1e-5, random_state=0).fit(rows, Y, lengths=LENGTHS)
+    double = LatentSVC(C=0.1, tol=1e-5, random_state=0).fit(STACKED, Y, lengths=LENGTHS)
+    assert single.primal_objective_ == pytest.approx(double.primal_objective_, rel=1e-4)
+
+
+def test_stopping_early_leaves_a_model():
+    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
+        model = LatentSVC(C=1, max_iter=1, tol=1e-9, random_state=0).fit(X, Y)
+    assert np.abs(model.coef_).sum() > 0
+    assert model.objectives_[-1] == pytest.approx(model.primal_objective_)
+    with pytest.warns(ConvergenceWarning, match="increase time_limit"):
+        LatentSVC(C=1000, solver="bcfw", tol=1e-12, max_iter=10**6, time_limit=0.1).fit(X, Y)
+
+
+def test_clone_pickle_pipeline_and_model_selection():
+    model = LatentSVC(C=0.1, random_state=0).fit(X, Y)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert clone(model).get_params() == model.get_params()
+    assert cross_val_score(LatentSVC(C=0.1), X, Y, cv=3).mean() > 0.8
+    search = GridSearchCV(LatentSVC(), {"C": [1e-6, 0.1]}, cv=2).fit(X, Y)
+    assert search.best_params_["C"] == 0.1
+    rows = np.array([x[0] for x in X])
+    pipe = make_pipeline(StandardScaler(), LatentSVC(C=0.1)).fit(rows, Y)
+    assert pipe.predict(rows).shape == Y.shape
+
+
+def test_callbacks_over_several_starts():
+    from sklearn.callback import ProgressBar
+
+    LatentSVC(C=0.01, n_init=2, random_state=0).set_callbacks(ProgressBar()).fit(X, Y)
+
+
+def test_one_class_only():
+    model = LatentSVC().fit(X, ["a"] * len(X))
+    assert set(model.predict(X)) == {"a"}
+    assert model.duality_gap_ == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "options", "message"),
+    [
+        ([], [], {}, "empty list"),
+        ([np.ones((2, 3)), np.ones((0, 3))], ["a", "b"], {}, r"X\[1\] is empty"),
+        (X, Y[:-1], {}, "inconsistent numbers of samples"),
+        (X, None, {}, "requires y"),
+        (X, np.full(len(X), np.nan), {}, "NaN"),
+        (X, Y, {"init": [0, 1]}, "one candidate per bag"),
+        (X, Y, {"init": np.full(len(X), 99)}, r"init\[0\] is 99"),
+        (X, Y, {"init": "best"}, "init"),
+        (X, Y, {"n_init": 0}, "n_init"),
+    ],
+)
+def test_bad_input_is_named(rows, labels, options, message):
+    with pytest.raises(ValueError, match=message):
+        LatentSVC(**options).fit(rows, labels)
+
+
+@given(
+    n=st.integers(2, 6),
+    K=st.integers(1, 4),
+    d=st.integers(1, 4),
+    seed=st.integers(0, 10**6),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    sparse=st.booleans(),
+)
+@settings(max_examples=20, deadline=None)
+def test_any_shape_ends_stationary(n, K, d, seed, dtype, sparse):
+    rng = np.random.default_rng(seed)
+    rows = [rng.normal(size=(rng.integers(1, 4), d)).round(1).astype(dtype) for _ in range(n)]
+    model = LatentSVC(C=0.5, tol=1e-4, max_iter=20_000, random_state=0)
+    model.fit([sp.csr_array(x) for x in rows] if sparse else rows, rng.integers(0, K, n))
+    assert model.duality_gap_ <= 1e-4
+    assert np.all(np.diff(model.objectives_) <= 0)
+    assert all(np.diff([record["primal"] for record in model.history_]) <= 1e-12)
