@@ -13,6 +13,7 @@ from maxmargin.datasets._errors import DataFormatError
 from maxmargin.datasets._fetch import DownloadError, fetch
 from maxmargin.datasets._letters import read_letter_data
 from maxmargin.datasets._load import load
+from maxmargin.datasets._mail import read_mail_folders
 from maxmargin.datasets._registry import DatasetInfo, FileInfo, cache_dir, info, list_datasets
 from maxmargin.datasets._svmlight import read_svmlight, write_svmlight
 from maxmargin.datasets._write import write_arff, write_csv
@@ -34,6 +35,7 @@ __all__ = [
     "read_csv",
     "read_label_xml",
     "read_letter_data",
+    "read_mail_folders",
     "read_mulan",
     "read_parquet",
     "read_svmlight",

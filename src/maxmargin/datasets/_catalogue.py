@@ -17,6 +17,7 @@ from maxmargin.datasets._dataset import Dataset
 from maxmargin.datasets._errors import DataFormatError
 from maxmargin.datasets._files import read_bytes, text_lines
 from maxmargin.datasets._letters import read_letter_data
+from maxmargin.datasets._mail import mailbox, shipped_stream
 from maxmargin.datasets._registry import Folder
 from maxmargin.datasets._shipped import shipped
 from maxmargin.datasets._svmlight import read_svmlight
@@ -210,4 +211,9 @@ BUILDERS: dict[str, Builder] = {
     "apascal-ayahoo-attributes": apascal_ayahoo,
     **dict.fromkeys(("20newsgroups", "reuters-r8", "reuters-r52"), tab_texts),
     "reuters21578-modapte": reuters_modapte,
+    **{
+        f"enron-folders/{user}": mailbox
+        for user in ("beck-s", "farmer-d", "kitchen-l", "lokay-m", "williams-w3")
+    },
+    "mail-stream": shipped_stream,
 }

@@ -137,12 +137,15 @@ class Folder:
         )
         raise FileNotFoundError(
             f"Data set {self.name!r}: no file {filename} in {' or '.join(map(str, self.places))}: {cure} "
-            f"MAXMARGIN_DATA to the directory that has {self.name}/{filename}."
+            f"MAXMARGIN_DATA to the directory that has {self.places[0].name}/{filename}."
         )
 
 
 def folder(name: str) -> Folder:
-    """Where to look for the files of a data set: MAXMARGIN_DATA, then the cache."""
+    """Where to look for the files of a data set: MAXMARGIN_DATA, then the cache.
+
+    Members of a collection (COLLECTION/MEMBER) share the folder of the collection.
+    """
     given = os.environ.get("MAXMARGIN_DATA")
     roots = ([Path(given)] if given else []) + [cache_dir()]
-    return Folder(name, tuple(root / name for root in roots))
+    return Folder(name, tuple(root / name.partition("/")[0] for root in roots))
