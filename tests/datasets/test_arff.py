@@ -191,6 +191,9 @@ def test_missing_class_is_refused(tmp_path):
         ("<labels>\n<label name='a'></labels>", 2, "not XML"),
         ("<labels>\nwords<label name='a'/></labels>", 2, "unexpected text"),
         ("", 1, "not XML"),
+        ('<?xml version="1.0" encoding="foo"?><labels/>', 1, "unknown encoding"),
+        ('<?xml version="1.0" encoding="hex"?><labels/>', 1, "not a text encoding"),
+        ('<?xml version="1.0" encoding="utf-7"?><labels/>', 1, "multi-byte"),
         ("<labels><label name='&unknown;'/></labels>", 1, "not XML"),
     ],
 )

@@ -29,7 +29,7 @@ SPARSE = (
     b"@relation r\n@attribute x real\n@attribute n {u,v}\n@attribute l {0,1}\n@data\n{0 1.5, 1 'v',2 1}\n{}\n"
 )
 CSV = b'x,"n, m",l\n1.5,-2e3,1\n,"4",0\n'
-XML = b'<?xml version="1.0"?><labels xmlns="a"><label name="l"><label name="x"/></label></labels>'
+XML = b'<?xml version="1.0" encoding="utf-8"?><labels><label name="l"><label name="x"/></label></labels>'
 LETTER = b"1\ta\t2\t1\t1\t0\t1\t0\t\n2\tb\t-1\t1\t2\t0\t0\t1\t\n"
 
 
@@ -55,7 +55,7 @@ READERS = {
     "letter": (read_letter_data, LETTER),
 }
 MARKS = [*b"\n\r,:'\"{}?%#\\ \t-_<>\xff\x00"]
-WORDS = [b"nan", b"1e999", b"9" * 30, b"&a;", b"<!DOCTYPE x>", b"@data", b"\xd9\xa1"]
+WORDS = [b"nan", b"1e999", b"9" * 30, b"&a;", b"<!DOCTYPE x>", b"@data", b"\xd9\xa1", b"utf-7"]
 PIECES = st.one_of(st.binary(max_size=6), st.sampled_from([bytes([mark]) for mark in MARKS] + WORDS))
 
 

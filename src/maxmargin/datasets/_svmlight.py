@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from maxmargin.datasets._dataset import Dataset
 from maxmargin.datasets._errors import DataFormatError
-from maxmargin.datasets._files import PathLike, Progress, open_bytes, whole_file
+from maxmargin.datasets._files import PathLike, Progress, open_bytes
 
 BLOCK = 1 << 20
 _LARGEST = np.iinfo(np.int64).max
@@ -87,6 +87,8 @@ def read_svmlight(
     """
     if dtype not in (np.float64, np.float32):
         raise ValueError(f"dtype must be float64 or float32. Got {dtype!r} instead.")
+    if labels is not None and len(set(labels)) < len(labels):
+        raise ValueError("labels must differ from each other.")
     rules = _Rules(
         path,
         multilabel,
@@ -111,51 +113,6 @@ def read_svmlight(
     Y, names = rows.indicator(labels) if multilabel else rows.classes(labels)
     features = tuple(f"x{j}" for j in range(X.shape[1])) if X.shape[1] <= 1_000_000 else ()
     return Dataset(X, Y, features, names, source=str(path), per_row=per_row)
-
-
-def write_svmlight(data: Dataset, path: PathLike, *, zero_based: bool = False) -> None:
-    """Write multi-label SVMlight text (packed if the name ends in .xz or .gz).
-
-    Labels are written as column numbers of Y from 0, or as they are when each sample has one
-    integer class; other classes as their number in `label_names`. Values are written with as many
-    digits as reading them back exactly needs.
-    """
-    X = sp.csr_array(data.X)
-    if not np.isfinite(X.data).all():
-        raise ValueError("SVMlight text cannot hold missing or infinite feature values.")
-    if X.shape[1] == 0:
-        raise ValueError("SVMlight text cannot hold samples without features.")
-    first = 0 if zero_based else 1
-    X.sort_indices()
-    with whole_file(path) as out:
-        for i, words in enumerate(_label_words(data)):
-            start, stop = X.indptr[i], X.indptr[i + 1]
-            pairs = [
-                f"{j + first}:{value!r}"
-                for j, value in zip(
-                    X.indices[start:stop].tolist(), X.data[start:stop].astype(float).tolist(), strict=True
-                )
-                if value != 0
-            ]
-            if not pairs and not words:
-                pairs = [f"{first}:0"]
-            out.write(f"{words} {' '.join(pairs)}".rstrip().encode() + b"\n")
-
-
-def _label_words(data: Dataset) -> Iterator[str]:
-    if data.multilabel:
-        Y = sp.csr_array(data.Y)
-        if not np.isin(Y.data, (0, 1)).all():
-            raise ValueError("SVMlight text cannot hold missing label entries.")
-        Y.eliminate_zeros()
-        Y.sort_indices()
-        for i in range(Y.shape[0]):
-            yield ",".join(map(str, Y.indices[Y.indptr[i] : Y.indptr[i + 1]].tolist()))
-    elif np.issubdtype(data.Y.dtype, np.integer):
-        yield from map(str, data.Y.tolist())
-    else:
-        code = {name: str(k) for k, name in enumerate(data.label_names)}
-        yield from (code[str(label)] for label in data.Y)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Writers of the table formats; `write_svmlight` stands with its reader."""
+"""Writers: a file is whole under its name or not there at all."""
 
 from __future__ import annotations
 
@@ -16,6 +16,51 @@ from maxmargin.datasets._files import PathLike, whole_file
 
 CLASS = "class"
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
+
+
+def write_svmlight(data: Dataset, path: PathLike, *, zero_based: bool = False) -> None:
+    """Write multi-label SVMlight text (packed if the name ends in .xz or .gz).
+
+    Labels are written as column numbers of Y from 0, or as they are when each sample has one
+    integer class; other classes as their number in `label_names`. Values are written with as many
+    digits as reading them back exactly needs.
+    """
+    X = sp.csr_array(data.X)
+    if not np.isfinite(X.data).all():
+        raise ValueError("SVMlight text cannot hold missing or infinite feature values.")
+    if X.shape[1] == 0:
+        raise ValueError("SVMlight text cannot hold samples without features.")
+    first = 0 if zero_based else 1
+    X.sort_indices()
+    with whole_file(path) as out:
+        for i, words in enumerate(_label_words(data)):
+            start, stop = X.indptr[i], X.indptr[i + 1]
+            pairs = [
+                f"{j + first}:{value!r}"
+                for j, value in zip(
+                    X.indices[start:stop].tolist(), X.data[start:stop].astype(float).tolist(), strict=True
+                )
+                if value != 0
+            ]
+            if not pairs and not words:
+                pairs = [f"{first}:0"]
+            out.write(f"{words} {' '.join(pairs)}".rstrip().encode() + b"\n")
+
+
+def _label_words(data: Dataset) -> Iterator[str]:
+    if data.multilabel:
+        Y = sp.csr_array(data.Y)
+        if not np.isin(Y.data, (0, 1)).all():
+            raise ValueError("SVMlight text cannot hold missing label entries.")
+        Y.eliminate_zeros()
+        Y.sort_indices()
+        for i in range(Y.shape[0]):
+            yield ",".join(map(str, Y.indices[Y.indptr[i] : Y.indptr[i + 1]].tolist()))
+    elif np.issubdtype(data.Y.dtype, np.integer):
+        yield from map(str, data.Y.tolist())
+    else:
+        code = {name: str(k) for k, name in enumerate(data.label_names)}
+        yield from (code[str(label)] for label in data.Y)
 
 
 def write_csv(data: Dataset, path: PathLike) -> None:

@@ -35,10 +35,10 @@ def read_label_xml(path: PathLike) -> LabelTree:
     except expat.ExpatError as error:
         reason = expat.errors.messages[error.code]
         raise DataFormatError(f"not XML: {reason}", path, error.lineno, error.offset + 1) from error
-    except ValueError as error:
-        if isinstance(error, DataFormatError):
-            raise
-        raise DataFormatError(f"not XML: {error}", path) from error
+    except DataFormatError:
+        raise
+    except (LookupError, ValueError) as error:  # of the encoding that the file declares
+        raise DataFormatError(f"not XML: {error}", path, 1) from error
     if not state.names:
         raise state.error("no <label name=...> in the file")
     return LabelTree(tuple(state.names), tuple(state.parents))
