@@ -198,7 +198,6 @@ def test_extreme_logits_stay_finite():
         99100
     )
     assert steps.log_growth(900.0, -1e5) == pytest.approx(-900.0)
-    assert steps.log_growth(-900.0, 1.0) == 0.0 or steps.log_growth(-900.0, 1.0) > 0.0
 
 
 @pytest.mark.nojit

@@ -19,6 +19,7 @@ _ESTIMATORS = {
     "MultiLabelSVC": "maxmargin.estimators.multilabel",
     "SparseMultiClassSVC": "maxmargin.estimators.sparse",
     "SparseMultiLabelSVC": "maxmargin.estimators.sparse",
+    "StreamRanker": "maxmargin.estimators.stream",
 }
 _ROOMS = ("baselines", "datasets", "metrics", "model_selection", "priors")
 
@@ -29,6 +30,7 @@ __all__ = [
     "MultiLabelSVC",
     "SparseMultiClassSVC",
     "SparseMultiLabelSVC",
+    "StreamRanker",
     "__version__",
     "baselines",
     "datasets",
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from maxmargin.estimators.multilabel import MultiLabelSVC
     from maxmargin.estimators.ranking import LabelRanker
     from maxmargin.estimators.sparse import SparseMultiClassSVC, SparseMultiLabelSVC
+    from maxmargin.estimators.stream import StreamRanker
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,46 @@
+"""`StreamRanker`: the same model as `LabelRanker`, one dictionary at a time."""
+
+import numpy as np
+import pytest
+
+from maxmargin import LabelRanker, StreamRanker
+
+
+def examples(m=40):
+    rng = np.random.RandomState(0)
+    X = (rng.rand(m, 12) < 0.3).astype(float)
+    y = np.array(list("abc"))[X[:, :3].argmax(1)]
+    return X, y, [{f"w{j}": 1.0 for j in np.flatnonzero(row)} for row in X]
+
+
+@pytest.mark.parametrize("update", ["fixed", "worst_pair", "all_pairs"])
+def test_one_at_a_time_equals_a_chunk(update):
+    X, y, rows = examples()
+    chunk = LabelRanker(update).partial_fit(X, y)
+    one = StreamRanker(LabelRanker(update, n_features="grow"))
+    for row, label in zip(rows, y.tolist(), strict=True):
+        one.learn_one(row, label)
+    assert one.ranker.n_mistakes_ == chunk.n_mistakes_
+    order = [one.columns[f"w{j}"] for j in range(12)]
+    np.testing.assert_allclose(one.ranker.coef_[:, order], chunk.coef_, atol=1e-12)
+    assert [one.predict_one(row) for row in rows] == chunk.predict(X).tolist()
+    assert [one.rank_one(row) for row in rows] == chunk.rank(X).tolist()
+
+
+def test_hashed_names_stay_binary_under_the_entropy():
+    _, y, rows = examples()
+    model = StreamRanker(LabelRanker(regulariser="entropy", n_features=5, solver="exact", margin=0.3))
+    for row, label in zip(rows, y.tolist(), strict=True):
+        model.learn_one(row, label)
+    assert model.ranker.coef_.shape == (3, 5)
+    assert model.predict_one({"never": 1.0}) in {"a", "b", "c"}
+
+
+def test_sets_of_labels_and_the_beginning():
+    model = StreamRanker()
+    assert model.predict_one({"x": 1.0}) is None and model.rank_one({"x": 1.0}) == []
+    for _ in range(3):
+        model.learn_one({"x": 1.0}, {"a", "b"}).learn_one({"y": 1.0}, {"c"})
+    assert model.predict_one({"x": 1.0}) == {"a", "b"}
+    with pytest.raises(ValueError, match="n_features"):
+        StreamRanker(LabelRanker())
