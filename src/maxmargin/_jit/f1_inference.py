@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin._jit._compile import compiled
-from maxmargin._jit._cuts import FREE, OFF, ON, cut_workspace, maximise, own_graph, set_score
+from maxmargin._jit.cuts import FREE, OFF, ON, cut_workspace, maximise, own_graph, set_score
 
 SETTLED = 1e-10
 SECANTS = 12
@@ -101,6 +101,20 @@ def join_truth(plain, truth, n1, joint):
         rank += truth[i]
 
 
+@compiled
+def copy(target, source):
+    """Write one set over another (a plain loop compiles many times faster than a slice)."""
+    for i in range(target.shape[0]):
+        target[i] = source[i]
+
+
+@compiled
+def fill(target, value):
+    """Write one state over all labels."""
+    for i in range(target.shape[0]):
+        target[i] = value
+
+
 @compiled(inline=True)
 def size_and_hits(truth, y):
     """k = |y| and p = |y and P|."""
@@ -123,24 +137,27 @@ def augmented_score(a, plain, truth, n1, y):
 def empty_truth(a, plain, truth, work, state, trial, y):
     """Exact inference when no label is true: the best non-empty set, or the empty one."""
     V = a.shape[0]
-    state[:] = FREE
-    maximise(a, 0.0, truth, state, plain, True, work, y)
-    for i in range(V):
-        if y[i]:
-            return 1.0 + set_score(a, plain, y)
-    best = 0.0
     total = plain[6]
-    for i in range(V):
-        # No set scores above the empty one, so label i brings at most its own score and pairs.
-        if 1.0 + a[i] + total[i] <= best:
-            continue
-        state[i] = ON
-        maximise(a, 0.0, truth, state, plain, False, work, trial)
-        state[i] = FREE
+    fill(state, FREE)
+    best = 0.0
+    for i in range(-1, V):
+        if i >= 0:
+            # No set scores above the empty one, so label i brings at most its own score and pairs.
+            if 1.0 + a[i] + total[i] <= best:
+                continue
+            state[i] = ON
+        maximise(a, 0.0, truth, state, plain, True, work, trial)
         value = 1.0 + set_score(a, plain, trial)
-        if value > best:
-            best = value
-            y[:] = trial
+        if i >= 0:
+            state[i] = FREE
+            if value > best:
+                best = value
+                copy(y, trial)
+        else:
+            copy(y, trial)
+            for j in range(V):
+                if trial[j]:
+                    return value
     return best
 
 
@@ -214,11 +231,11 @@ def exact_search(a, plain, truth, n1, max_nodes, hint, scratch, y):
     state, trial, small, large, wake = sets[0], sets[1], sets[2], sets[3], sets[4]
     V = a.shape[0]
     join_truth(plain, truth, n1, joint)
-    y[:] = truth
+    copy(y, truth)
     best = set_score(a, plain, truth)
     unsettled = -np.inf
     nodes, depth = 0, 1
-    stack[0] = FREE
+    fill(stack[0], FREE)
     bounds[0] = np.inf
     first_hint = hint
     while depth > 0:
@@ -230,17 +247,18 @@ def exact_search(a, plain, truth, n1, max_nodes, hint, scratch, y):
             unsettled = max(unsettled, bound)
             continue
         nodes += 1
-        state[:] = stack[depth]
+        copy(state, stack[depth])
         low, high = 0, V - 1
         for i in range(V):
             low += state[i] == ON
             high -= state[i] == OFF
         if high < low:
-            trial[:] = state == ON
+            for i in range(V):
+                trial[i] = state[i] == ON
             value = augmented_score(a, plain, truth, n1, trial)
             if value > best:
                 best = value
-                y[:] = trial
+                copy(y, trial)
             continue
 
         too_small, too_large = False, False
@@ -254,17 +272,17 @@ def exact_search(a, plain, truth, n1, max_nodes, hint, scratch, y):
             bound = min(bound, upper)
             if value > best:
                 best = value
-                y[:] = trial
+                copy(y, trial)
             if bound <= best + SETTLED:
                 break
             if size > k0:
                 low = k0 + 1
                 too_large = True
-                large[:] = trial
+                copy(large, trial)
             else:
                 high = k0 - 1
                 too_small = True
-                small[:] = trial
+                copy(small, trial)
             hint = k0
             k0 = (low + high) // 2
         if nodes == 1:
@@ -278,12 +296,12 @@ def exact_search(a, plain, truth, n1, max_nodes, hint, scratch, y):
             if bound <= best + SETTLED:
                 continue
 
-        wake[:] = state
+        copy(wake, state)
         fixed_point(a, plain, truth, n1, work, u, wake, trial)
         value = augmented_score(a, plain, truth, n1, trial)
         if value > best:
             best = value
-            y[:] = trial
+            copy(y, trial)
         if bound <= best + SETTLED:
             continue
         choice, contested, strength = -1, False, -1.0
@@ -297,7 +315,7 @@ def exact_search(a, plain, truth, n1, max_nodes, hint, scratch, y):
         if choice < 0:
             continue
         for way in (OFF, ON):
-            stack[depth] = state
+            copy(stack[depth], state)
             stack[depth, choice] = way
             bounds[depth] = bound
             depth += 1
@@ -329,15 +347,15 @@ def refine(a, plain, truth, n1, m, state, joint, work, u, trial, small, large, b
         bound = min(bound, upper)
         if value > best:
             best = value
-            y[:] = trial
+            copy(y, trial)
         if bound <= best + SETTLED or upper <= crossing + SETTLED:
             break
         level = upper + 2.0 * hits * (size - m) * slope
         if size > m:
-            large[:] = trial
+            copy(large, trial)
             large_level, large_tilt = level, 2.0 * hits * (size - m)
         else:
-            small[:] = trial
+            copy(small, trial)
             small_level, small_tilt = level, 2.0 * hits * (size - m)
     return bound, best
 
@@ -346,7 +364,9 @@ def refine(a, plain, truth, n1, m, state, joint, work, u, trial, small, large, b
 def independent_search(a, truth, n1, order, y):
     """Exact inference without pairs, by sorting; answers h of the set written into y."""
     V = a.shape[0]
-    order[:] = np.argsort(-a)
+    ranked = np.argsort(-a)
+    for c in range(V):
+        order[c] = ranked[c]
     for i in range(V):
         y[i] = 0
     if n1 == 0:
@@ -417,11 +437,11 @@ def infer(a, plain, truth, exact, max_nodes, hint, order, scratch, y):
         value, bound, nodes, hint = exact_search(a, plain, truth, n1, max_nodes, hint, scratch, y)
         return value - at_truth, bound - at_truth, nodes, hint
     state = sets[0]
-    state[:] = FREE
+    fill(state, FREE)
     fixed_point(a, plain, truth, n1, work, u, state, y)
     value = augmented_score(a, plain, truth, n1, y)
     if value < at_truth:
-        y[:] = truth
+        copy(y, truth)
         value = at_truth
     return value - at_truth, np.inf, 1, hint
 
@@ -463,7 +483,7 @@ def fixed_point_batch(
             value[n] = empty_truth(a, plain, truth[n], work, sets[5], sets[6], y)
             certified[n] = 1
             continue
-        sets[0][:] = FREE
+        fill(sets[0], FREE)
         size = fixed_point(a, plain, truth[n], n1, work, u, sets[0], y)
         value[n] = augmented_score(a, plain, truth[n], n1, y)
         if certify:
