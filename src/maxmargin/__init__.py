@@ -20,6 +20,7 @@ _ESTIMATORS = {
     "SparseMultiClassSVC": "maxmargin.estimators.sparse",
     "SparseMultiLabelSVC": "maxmargin.estimators.sparse",
     "StreamRanker": "maxmargin.estimators.stream",
+    "SubmodularSVC": "maxmargin.estimators.submodular",
 }
 _ROOMS = ("baselines", "datasets", "metrics", "model_selection", "priors")
 
@@ -31,6 +32,7 @@ __all__ = [
     "SparseMultiClassSVC",
     "SparseMultiLabelSVC",
     "StreamRanker",
+    "SubmodularSVC",
     "__version__",
     "baselines",
     "datasets",
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from maxmargin.estimators.ranking import LabelRanker
     from maxmargin.estimators.sparse import SparseMultiClassSVC, SparseMultiLabelSVC
     from maxmargin.estimators.stream import StreamRanker
+    from maxmargin.estimators.submodular import SubmodularSVC
 
 
 def __getattr__(name: str) -> Any:

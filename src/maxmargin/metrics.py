@@ -1,10 +1,147 @@
-"""Measures that scikit-learn lacks."""
+"""Scores for predictions with many labels, and for sequences, that scikit-learn lacks.
+
+Label indicators are arrays, sparse matrices or data frames of 0/1 (or -1/+1), one column per
+label; a vector stands for one label.
+
+Examples
+--------
+>>> from maxmargin import metrics
+>>> truth = [[1, 1, 0], [0, 0, 0]]
+>>> answer = [[1, 0, 0], [0, 0, 0]]
+>>> float(metrics.example_f1(truth, answer))    # (2/3 + 1) / 2: two empty sets agree fully
+0.8333333333333333
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+
+__all__ = [
+    "example_f1",
+    "label_cardinality",
+    "letter_accuracy",
+    "precision_at_k",
+    "subset_accuracy",
+    "word_accuracy",
+]
+
+
+def _indicator(Y: Any, name: str) -> np.ndarray:
+    """A boolean matrix; a vector becomes one column."""
+    values = Y.toarray() if sp.issparse(Y) else np.asarray(Y)
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2:
+        raise ValueError(f"{name} must be a matrix of 0/1 with one column per label; got shape {values.shape}.")
+    if values.dtype.kind not in "buif":
+        raise ValueError(f"{name} holds {values.dtype}; pass a 0/1 indicator with one column per label.")
+    if not (np.isin(values, (0, 1)).all() or np.isin(values, (-1, 1)).all()):
+        raise ValueError(f"{name} must hold only 0/1 (or only -1/+1).")
+    return values > 0
+
+
+def _pair(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
+    truth, answer = _indicator(y_true, "y_true"), _indicator(y_pred, "y_pred")
+    if truth.shape != answer.shape:
+        raise ValueError(f"y_true has shape {truth.shape} but y_pred has shape {answer.shape}.")
+    return truth, answer
+
+
+def _mean(values: np.ndarray, sample_weight: Any) -> float:
+    if sample_weight is None:
+        return float(np.mean(values))
+    weights = np.asarray(sample_weight, dtype=float)
+    if weights.shape != values.shape:
+        raise ValueError(f"sample_weight has shape {weights.shape}; expected {values.shape}.")
+    return float(np.average(values, weights=weights))
+
+
+def example_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
+    """Mean over samples of 2 |y and t| / (|y| + |t|), which is 1 when both sets are empty.
+
+    The same as scikit-learn's ``f1_score(average="samples", zero_division=1)``, without the
+    warning, for sparse and -1/+1 indicators too.
+
+    Parameters
+    ----------
+    y_true, y_pred : array-like, sparse matrix or frame of shape (n_samples, n_labels)
+    sample_weight : array-like of shape (n_samples,), default=None
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import example_f1
+    >>> example_f1([[1, 0], [0, 0]], [[1, 1], [0, 1]], sample_weight=[3, 1])
+    0.5
+    """
+    truth, answer = _pair(y_true, y_pred)
+    hits = np.sum(truth & answer, axis=1)
+    sizes = truth.sum(axis=1) + answer.sum(axis=1)
+    return _mean(np.where(sizes > 0, 2.0 * hits / np.maximum(sizes, 1), 1.0), sample_weight)
+
+
+def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = None) -> float:
+    """Mean fraction of true labels among the k with the highest scores.
+
+    Ties are counted in expectation: labels whose scores equal the k-th highest share the places
+    that are left in equal parts, so that the result depends neither on the order of the labels
+    nor on chance. The divisor is k also for samples with fewer than k true labels.
+
+    Parameters
+    ----------
+    y_true : array-like, sparse matrix or frame of shape (n_samples, n_labels)
+    y_score : array-like of shape (n_samples, n_labels)
+        Real scores, such as those of a `decision_function`.
+    k : int, default=1
+        At most the number of labels.
+    sample_weight : array-like of shape (n_samples,), default=None
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import precision_at_k
+    >>> precision_at_k([[1, 0, 0]], [[0.5, 0.5, 0.1]], k=1)     # two labels share one place
+    0.5
+    """
+    truth = _indicator(y_true, "y_true")
+    scores = np.asarray(y_score, dtype=float)
+    if scores.shape != truth.shape:
+        raise ValueError(f"y_score has shape {scores.shape}; expected {truth.shape}.")
+    if np.isnan(scores).any():
+        raise ValueError("y_score holds NaN; every label needs a score.")
+    if not 1 <= k <= truth.shape[1]:
+        raise ValueError(f"k must be between 1 and the number of labels, {truth.shape[1]}. Got {k} instead.")
+    last = np.partition(scores, truth.shape[1] - k, axis=1)[:, truth.shape[1] - k, None]
+    above, level = scores > last, scores == last
+    share = (k - above.sum(axis=1)) / level.sum(axis=1)
+    hits = np.sum(truth & above, axis=1) + share * np.sum(truth & level, axis=1)
+    return _mean(hits / k, sample_weight)
+
+
+def subset_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
+    """Fraction of samples whose whole set of labels is right (also for sparse and -1/+1).
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import subset_accuracy
+    >>> subset_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
+    0.5
+    """
+    truth, answer = _pair(y_true, y_pred)
+    return _mean(np.all(truth == answer, axis=1).astype(float), sample_weight)
+
+
+def label_cardinality(Y: Any) -> float:
+    """Mean number of labels per sample.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import label_cardinality
+    >>> label_cardinality([[1, 1], [0, 1]])
+    1.5
+    """
+    return float(_indicator(Y, "Y").sum(axis=1).mean())
 
 
 def letter_accuracy(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:

@@ -1,12 +1,14 @@
 """Loops over the rows of X for the submodular multi-label machine.
 
 Z holds the unary weights feature-major with the bias last ((D + 1) x V). A block n is the part
-of the dual that belongs to one example: the mean of the labels (`labels[n]`) and of the pairs
-(`joints[n]`) of its planes, and their mean loss (`losses[n]`). Then
+of the dual that belongs to one sample: a convex combination of planes, kept as the mean of their
+labels (`labels[n]`), of their pairs (`joints[n]`) and of their losses (`losses[n]`). Then
 
     Z = sum_n c_n (x_n, 1) (y^n - labels[n])',    u_e = sum_n c_n strength_e (y^n_i y^n_j - joints[n, e])
 
-and the pair weights are the positive part of u.
+and the pair weights are strength_e max(0, u_e). The latest sets of a block are remembered
+(`memory[n]`, the first `kept[n]` rows) with their shares of the combination; what they do not
+explain is one more plane, the rest, which needs no storage: it is the mean minus the shares.
 """
 
 from __future__ import annotations
@@ -17,6 +19,11 @@ from maxmargin._jit._compile import compiled
 from maxmargin._jit.cuts import own_graph
 from maxmargin._jit.f1_inference import infer, inference_workspace, largest_truth
 from maxmargin._jit.rows import row_outer_few, row_scores
+
+# The rest of a block below this weight is rounding.
+RESIDUE = 1e-12
+# A block is left when its slope has fallen to this part of the first one.
+ENOUGH = 1e-2
 
 
 @compiled
@@ -42,70 +49,184 @@ def add_outer(data, indices, indptr, dense, bias, step, lo, hi, Z):
 
 
 @compiled
-def frank_wolfe_pass(
-    data, indices, indptr, dense, bias, order, truth, cost, square, first, second, strength,
-    slot, start, head, mirror, exact, max_nodes, hints, Z, u, labels, joints, losses, slack, bound,
+def plane_value(scores, first, second, weight, truth, y):
+    """Loss of the set y plus its score: the value of its plane, up to the score of the truth."""
+    size, hits, n1, value = 0, 0, 0, 0.0
+    for i in range(y.shape[0]):
+        n1 += truth[i]
+        if y[i]:
+            size += 1
+            hits += truth[i]
+            value += scores[i]
+    for e in range(first.shape[0]):
+        if y[first[e]] and y[second[e]]:
+            value += weight[e]
+    loss = 1.0 - 2.0 * hits / (size + n1) if size + n1 > 0 else 0.0
+    return value + loss, loss
+
+
+@compiled
+def remember(y, memory, share, kept):
+    """Add y to the remembered sets unless it is there; the one with the least share makes room."""
+    V = y.shape[0]
+    for m in range(kept):
+        same = True
+        for i in range(V):
+            if memory[m, i] != y[i]:
+                same = False
+                break
+        if same:
+            return kept
+    slot = kept
+    if kept == memory.shape[0]:
+        slot = 0
+        for m in range(1, kept):
+            if share[m] < share[slot]:
+                slot = m
+    for i in range(V):
+        memory[slot, i] = y[i]
+    share[slot] = 0.0
+    return max(kept, slot + 1)
+
+
+@compiled
+def pair_weights(u, strength, weight):
+    """Interactions of all pairs for the dual vector u."""
+    for e in range(u.shape[0]):
+        weight[e] = strength[e] * max(u[e], 0.0)
+
+
+@compiled
+def pairwise_step(
+    scores, first, second, weight, truth, c, square, strength, memory, share, kept, values,
+    labels, joints, losses, u, step, jump, floor,
 ):
-    """One Frank-Wolfe step for every block in `order`; records slack and bound as they were met.
+    """Move weight from the lowest to the highest plane of one block; answer the slope it found.
 
-    `slot[2 e]` and `slot[2 e + 1]` are the arcs of pair e in the graph (start, head, mirror). The
-    step maximises the dual with the curvature of the unclipped pairs, which is an upper bound,
-    so that the dual never falls.
+    The step maximises the dual with the curvature of the unclipped pairs, an upper bound, so that
+    the dual never falls. Nothing moves when the slope is at most `floor`.
     """
-    V, E = truth.shape[1], first.shape[0]
-    weight, total = np.zeros(head.shape[0]), np.zeros(V)
-    graph = own_graph(start, head, mirror, weight, total)
-    weight, total = graph[4], graph[6]
-    scratch = inference_workspace(V, head.shape[0], largest_truth(truth, 0, truth.shape[0]))
-    ranks = np.empty(V, np.int64)
-    scores, step, y = np.empty(V), np.empty(V), np.empty(V, np.uint8)
-    few = np.empty(V, np.int64)
-    for n in order:
-        c = cost[n]
-        row_scores(data, indices, indptr, dense, n, bias, Z, 0, V, scores)
-        total[:] = 0.0
-        for e in range(E):
-            w = strength[e] * max(u[e], 0.0)
-            weight[slot[2 * e]] = w
-            weight[slot[2 * e + 1]] = w
-            total[first[e]] += w
-            total[second[e]] += w
-        slack[n], bound[n], _, hints[n] = infer(
-            scores, graph, truth[n], exact, max_nodes, hints[n], ranks, scratch, y
-        )
-        size, hits, n1 = 0, 0, 0
-        for i in range(V):
-            size += y[i]
-            n1 += truth[n, i]
-            hits += y[i] * truth[n, i]
-        loss = 1.0 - 2.0 * hits / (size + n1) if size + n1 > 0 else 0.0
+    V, E = labels.shape[0], first.shape[0]
+    mean, rest, rest_value, rest_loss = losses, 1.0, 0.0, losses
+    for i in range(V):
+        mean += labels[i] * scores[i]
+    for e in range(E):
+        mean += joints[e] * weight[e]
+    rest_value = mean
+    high, low = 0, -1
+    for m in range(kept):
+        values[m], loss = plane_value(scores, first, second, weight, truth, memory[m])
+        rest -= share[m]
+        rest_value -= share[m] * values[m]
+        rest_loss -= share[m] * loss
+        if values[m] > values[high]:
+            high = m
+        if share[m] > 0 and (low < 0 or values[m] < values[low]):
+            low = m
+    from_rest = rest > RESIDUE and (low < 0 or rest_value / rest < values[low])
+    slope = values[high] - (rest_value / rest if from_rest else values[low])
+    if slope <= floor:
+        return slope, losses
 
-        # d = c (labels - y) (x, 1)' on Z and c strength (joints - pairs of y) on u.
-        slope, square_step, n_few = loss - losses[n], 0.0, 0
+    top, bottom = memory[high], memory[max(low, 0)]
+    for i in range(V):
+        step[i] = labels[i] if from_rest else bottom[i]
+    for e in range(E):
+        jump[e] = joints[e] if from_rest else bottom[first[e]] * bottom[second[e]]
+    if from_rest:
+        for m in range(kept):
+            if share[m] > 0:
+                for i in range(V):
+                    step[i] -= share[m] * memory[m, i]
+                for e in range(E):
+                    jump[e] -= share[m] * memory[m, first[e]] * memory[m, second[e]]
         for i in range(V):
-            step[i] = labels[n, i] - y[i]
-            slope -= scores[i] * step[i]
-            square_step += step[i] * step[i]
-        curvature = square[n] * square_step
+            step[i] /= rest
         for e in range(E):
-            jump = strength[e] * (joints[n, e] - y[first[e]] * y[second[e]])
-            slope -= max(u[e], 0.0) * jump
-            curvature += jump * jump
-        if slope <= 0.0:
+            jump[e] /= rest
+    curvature = 0.0
+    for i in range(V):
+        step[i] = top[i] - step[i]
+        curvature += square * step[i] * step[i]
+    for e in range(E):
+        jump[e] = top[first[e]] * top[second[e]] - jump[e]
+        curvature += (strength[e] * jump[e]) ** 2
+    most = rest if from_rest else share[low]
+    gamma = most if slope >= most * c * curvature else slope / (c * curvature)
+
+    _, gained = plane_value(scores, first, second, weight, truth, top)
+    if from_rest:
+        lost = rest_loss / rest
+    else:
+        _, lost = plane_value(scores, first, second, weight, truth, bottom)
+        share[low] = 0.0 if gamma == most else share[low] - gamma
+    share[high] += gamma
+    for i in range(V):
+        labels[i] += gamma * step[i]
+        scores[i] -= gamma * c * square * step[i]
+    for e in range(E):
+        joints[e] += gamma * jump[e]
+        u[e] -= gamma * c * strength[e] * jump[e]
+    pair_weights(u, strength, weight)
+    return slope, losses + gamma * (gained - lost)
+
+
+@compiled
+def block_pass(
+    data, indices, indptr, dense, bias, order, truth, cost, squares, first, second, strength,
+    slot, start, head, mirror, ask, exact, max_nodes, rounds, hints, memory, share, kept,
+    Z, u, labels, joints, losses, slack, bound,
+):
+    """Improve the blocks in `order`, one after the other.
+
+    With `ask` each sample is first asked for its most violating set, and slack and bound are
+    recorded as they were met; otherwise the block works on its remembered sets alone. `slot[2 e]`
+    and `slot[2 e + 1]` are the arcs of pair e in the graph (start, head, mirror).
+    """
+    V, E, M = truth.shape[1], first.shape[0], memory.shape[1]
+    graph = own_graph(start, head, mirror, np.zeros(head.shape[0]), np.zeros(V))
+    arcs, total = graph[4], graph[6]
+    scratch = inference_workspace(V, head.shape[0], largest_truth(truth, 0, truth.shape[0]))
+    ranks, few = np.empty(V, np.int64), np.empty(V, np.int64)
+    scores, before, step, y = np.empty(V), np.empty(V), np.empty(V), np.empty(V, np.uint8)
+    weight, jump, values = np.empty(E), np.empty(E), np.empty(M)
+    pair_weights(u, strength, weight)
+    for n in order:
+        row_scores(data, indices, indptr, dense, n, bias, Z, 0, V, scores)
+        if ask:
+            for i in range(V):
+                total[i] = 0.0
+            for e in range(E):
+                arcs[slot[2 * e]] = weight[e]
+                arcs[slot[2 * e + 1]] = weight[e]
+                total[first[e]] += weight[e]
+                total[second[e]] += weight[e]
+            slack[n], bound[n], _, hints[n] = infer(
+                scores, graph, truth[n], exact, max_nodes, hints[n], ranks, scratch, y
+            )
+            kept[n] = remember(y, memory[n], share[n], kept[n])
+        if kept[n] == 0:
             continue
-        gamma = 1.0 if slope >= c * curvature else slope / (c * curvature)
         for i in range(V):
-            labels[n, i] -= gamma * step[i]
-            step[i] *= gamma * c
+            before[i] = labels[n, i]
+        floor = 0.0
+        for r in range(rounds):
+            slope, losses[n] = pairwise_step(
+                scores, first, second, weight, truth[n], cost[n], squares[n], strength, memory[n], share[n],
+                kept[n], values, labels[n], joints[n], losses[n], u, step, jump, floor,
+            )
+            if slope <= floor:
+                break
+            if r == 0:
+                floor = ENOUGH * slope
+        n_few = 0
+        for i in range(V):
+            step[i] = cost[n] * (before[i] - labels[n, i])
             if step[i] != 0:
                 few[n_few] = i
                 n_few += 1
-        row_outer_few(data, indices, indptr, dense, n, bias, step, few, n_few, Z)
-        for e in range(E):
-            jump = joints[n, e] - y[first[e]] * y[second[e]]
-            joints[n, e] -= gamma * jump
-            u[e] += gamma * c * strength[e] * jump
-        losses[n] += gamma * (loss - losses[n])
+        if n_few:
+            row_outer_few(data, indices, indptr, dense, n, bias, step, few, n_few, Z)
 
 
 @compiled

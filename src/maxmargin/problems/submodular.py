@@ -114,11 +114,20 @@ class Answer:
 
 @dataclass(frozen=True)
 class Blocks:
-    """One mean plane per sample: mean labels, mean pairs (both of them on), mean loss."""
+    """One convex combination of planes per sample: mean labels, mean pairs (both on), mean loss.
 
+    `memory[n]` holds the `kept[n]` sets that the sample remembers and `share[n]` their part of the
+    combination. All belong to the true sets and the pairs of one problem.
+    """
+
+    truth: np.ndarray
+    pairs: np.ndarray
     labels: np.ndarray
     joints: np.ndarray
     losses: np.ndarray
+    memory: np.ndarray
+    share: np.ndarray
+    kept: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -153,6 +162,11 @@ class SubmodularF1:
     def n_nonnegative(self) -> int:
         """How many coordinates at the end of theta must not be negative."""
         return len(self.pairs)
+
+    @property
+    def when_stuck(self) -> str:
+        """What to change when new planes no longer help although the gap is open."""
+        return "increase max_nodes" if self.exact else "use inference='exact'"
 
     @cached_property
     def graph(self) -> PairGraph:
@@ -195,13 +209,13 @@ class SubmodularF1:
         run_threads(work, sample_ranges(N, self.n_threads), self.n_threads)
         return answer
 
-    def risk(self, theta: np.ndarray) -> tuple[np.ndarray, float, float]:
-        """Sets that violate most, what they cost at theta, and a proven upper bound of the loss."""
+    def risk(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """The sets that inference found most violating, and a proven upper bound of the loss part of P."""
         answer = self.infer(theta)
         bound = answer.bound
         if not np.isfinite(bound).all():
             bound = self.infer(theta, exact=True, max_nodes=1).bound
-        return answer.sets, float(self.cost @ answer.slack), float(self.cost @ bound)
+        return answer.sets, float(self.cost @ bound)
 
     def remembered(self, theta: np.ndarray, memory: list[np.ndarray]) -> np.ndarray:
         """Slack of each remembered set at theta, one row per entry of the memory."""
@@ -249,28 +263,43 @@ class SubmodularF1:
         bounds = np.linspace(0, V, min(self.n_threads, V) + 1).astype(int)
         return [(int(lo), int(hi)) for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)]
 
-    def blocks(self) -> Blocks:
-        """Every sample at its true set, where theta = 0."""
+    def blocks(self, memory: int) -> Blocks:
+        """Every sample at its true set, where theta = 0, with room to remember `memory` sets."""
+        N, V = self.truth.shape
         i, j = self.pairs.index.T
-        joints = (self.truth[:, i] & self.truth[:, j]).astype(np.float64)
-        return Blocks(self.truth.astype(np.float64), joints, np.zeros(len(self.truth)))
+        return Blocks(
+            self.truth,
+            self.pairs.index,
+            self.truth.astype(np.float64),
+            (self.truth[:, i] & self.truth[:, j]).astype(np.float64),
+            np.zeros(N),
+            np.zeros((N, memory, V), np.uint8),
+            np.zeros((N, memory)),
+            np.zeros(N, np.int64),
+        )
 
     def blocks_vector(self, blocks: Blocks) -> np.ndarray:
         """u = sum_n u_n, whose positive part on the pairs gives theta."""
-        zero = self.blocks()
+        zero = self.blocks(0)
         labels = self.cost[:, None] * (zero.labels - blocks.labels)
         return self.accumulate(labels, self.cost @ (zero.joints - blocks.joints))
 
-    def frank_wolfe_pass(self, order: np.ndarray, vector: np.ndarray, blocks: Blocks) -> np.ndarray:
-        """One Frank-Wolfe step per sample in `order`; the bounds of the slacks as they were met."""
+    def block_pass(
+        self, order: np.ndarray, vector: np.ndarray, blocks: Blocks, rounds: int, ask: bool = True
+    ) -> np.ndarray:
+        """Up to `rounds` steps for each block in `order`; the bounds of the slacks as they were met.
+
+        Without `ask` the blocks work on their remembered sets, and the answer is zero.
+        """
         Z, u = self.split(vector)
         first, second = (readonly(side) for side in self.pairs.index.T)
         slack, bound = np.zeros(len(self.truth)), np.zeros(len(self.truth))
-        loops.frank_wolfe_pass(
+        loops.block_pass(
             *self.rows.flat, np.float64(self.bias), readonly(order), readonly(self.truth), readonly(self.cost),
             readonly(self.squares), first, second, readonly(self.pairs.strength),
             readonly(self.graph.slots.reshape(-1)), readonly(self.graph.start), readonly(self.graph.head),
-            readonly(self.graph.mirror), self.exact, self.max_nodes, self.hints,
+            readonly(self.graph.mirror), ask, self.exact, self.max_nodes, rounds, self.hints,
+            blocks.memory, blocks.share, blocks.kept,
             Z, u, blocks.labels, blocks.joints, blocks.losses, slack, bound,
         )  # fmt: skip
         return np.where(np.isfinite(bound), bound, slack)
@@ -282,4 +311,4 @@ class SubmodularF1:
 
     def certificate(self, theta: np.ndarray, dual: float) -> Certificate:
         """Proven upper bound of P at theta, next to a dual value."""
-        return Certificate(0.5 * float(theta @ theta) + self.risk(theta)[2], dual)
+        return Certificate(0.5 * float(theta @ theta) + self.risk(theta)[1], dual)

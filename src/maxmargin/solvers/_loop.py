@@ -5,7 +5,7 @@ the primal and dual objective are. The loop decides when to stop:
 
 - *converged*: the relative gap (P - D) / |P| is at or below `tol`, on a certificate that
   the method recomputed from its stored solution, never on a running value;
-- *stopped*: `max_iter` epochs, `time_limit` seconds, Ctrl-C, or a callback said so.
+- *stopped*: `max_iter` epochs, `time_limit` seconds, Ctrl-C, a callback said so, or the method is stuck.
 
 Whatever the reason, the state stays usable and the last certificate describes it.
 """
@@ -46,13 +46,15 @@ class Progress:
     samples and labels; otherwise the loop asks for a recomputed one before it stops.
     `done` is the verdict of a method with a stopping rule of its own, for which the gap says
     how well the current stage is solved and not whether the fit is over; None leaves the
-    verdict to the gap.
+    verdict to the gap. `stuck` says that further epochs cannot help, and names what the user
+    could change.
     """
 
     certificate: Certificate
     active: int
     exact: bool = False
     done: bool | None = None
+    stuck: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,7 @@ class Outcome:
     certificate: Certificate
     reason: str
     history: list[dict[str, Any]] = field(default_factory=list)
+    cure: str = ""
 
     @property
     def converged(self) -> bool:
@@ -170,7 +173,7 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
     patience = Patience(epochs=50)
     history: list[dict[str, Any]] = []
     certificate: Certificate | None = None
-    reason = "max_iter"
+    reason, cure = "max_iter", ""
     gap_decides = True
     try:
         for epoch in range(1, stopping.max_iter + 1):
@@ -194,6 +197,9 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
             if told_to_stop:
                 reason = "callback"
                 break
+            if progress.stuck:
+                reason, cure = "stuck", progress.stuck
+                break
             if clock.expired():
                 reason = "time_limit"
                 break
@@ -205,7 +211,7 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
         certificate = method.certify()
     if gap_decides and certificate.gap <= tol:
         reason = "converged"
-    return Outcome(certificate, reason, history)
+    return Outcome(certificate, reason, history, cure)
 
 
 KNOBS: dict[str, str] = {
@@ -223,5 +229,5 @@ def shortfall(outcome: Outcome, tol: float) -> str | None:
     return (
         f"Stopped after {outcome.n_iter} epochs at a relative duality gap of "
         f"{outcome.certificate.gap:.3g} (tol={tol:g}); the model is usable. "
-        f"To get closer, {KNOBS[outcome.reason]} or loosen tol."
+        f"To get closer, {outcome.cure or KNOBS[outcome.reason]} or loosen tol."
     )

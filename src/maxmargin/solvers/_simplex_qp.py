@@ -70,7 +70,7 @@ def _move(
     """Step along `direction` as far as D grows and alpha stays nonnegative."""
     here = alpha[support]
     shrinking = direction < 0
-    reach = np.min(here[shrinking] / -direction[shrinking]) if shrinking.any() else 1.0
+    reach = np.min(here[shrinking] / -direction[shrinking], initial=np.inf)
     bend = K[support] @ alpha, K[np.ix_(support, support)] @ direction
     v, w = -alpha @ B, -direction @ B[support]
 

@@ -17,6 +17,9 @@ sample, which costs no inference.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from maxmargin.solvers import _simplex_qp
@@ -28,13 +31,33 @@ PATIENCE = 25
 ADVANCE = 0.1
 # Accuracy of the master problem relative to the gap of the whole.
 MASTER = 1e-2
+# Epochs in a row without a relative change of this size after which no further plane will help.
+STILL, PATIENCE_STILL = 1e-12, 3
+
+
+@dataclass(frozen=True)
+class BundleSolution:
+    """The best theta met; the sets behind the planes in use, and their weights (zero plane first).
+
+    Sets give a valid plane for any features, costs and pairs, so they can start another fit.
+    """
+
+    theta: np.ndarray
+    sets: list[np.ndarray]
+    alpha: np.ndarray
+
+    def fits(self, problem: Any) -> bool:
+        """Whether the sets are sets of this problem's samples."""
+        return all(labels.shape == problem.truth.shape for labels in self.sets)
 
 
 class Bundle:
     """State of the method: the planes, their weights alpha, and the best theta met."""
 
-    def __init__(self, problem, line_search: bool = True, memory: int = 10, start: tuple | None = None):
-        require(problem, ("risk", "plane", "certificate", "dimension", "n_nonnegative"), "The bundle method")
+    def __init__(
+        self, problem: Any, line_search: bool = True, memory: int = 10, start: BundleSolution | None = None
+    ) -> None:
+        require(problem, ("risk", "plane", "certificate", "dimension", "n_nonnegative", "when_stuck"), "The bundle method")
         if line_search:
             require(problem, ("remembered",), "The line search of the bundle method")
         self.problem = problem
@@ -43,21 +66,19 @@ class Bundle:
         self.G = np.zeros((1, problem.dimension))
         self.b = np.zeros(1)
         self.K = np.zeros((1, 1))
-        self.sets: list[np.ndarray | None] = [None]
+        self.sets: list[np.ndarray] = [np.empty((0, 0), np.uint8)]
         self.idle = np.zeros(1, np.int64)
         self.alpha = np.ones(1)
         self.recent: list[np.ndarray] = []
         self.memory = memory
         self.best = np.zeros(problem.dimension)
         self.best_primal = np.inf
+        self.still = 0
         if start is not None:
-            self._resume(*start)
-
-    def _resume(self, sets: list[np.ndarray], alpha: np.ndarray) -> None:
-        for labels in sets:
-            self._add(labels)
-        self.alpha = alpha.copy()
-        self._solve(0.0)
+            for labels in start.sets:
+                self._add(labels)
+            self.alpha = start.alpha.copy()
+            self._solve(MASTER * max(self.dual(), 0.0))
 
     @property
     def theta(self) -> np.ndarray:
@@ -67,11 +88,10 @@ class Bundle:
         return theta
 
     @property
-    def solution(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """The sets behind the planes in use (the zero plane has none) and all weights."""
-        used = np.flatnonzero(self.alpha > 0)
-        used = np.union1d([0], used)
-        return [self.sets[k] for k in used[1:]], self.alpha[used]
+    def solution(self) -> BundleSolution:
+        """What to keep of the run."""
+        used = np.union1d([0], np.flatnonzero(self.alpha > 0))
+        return BundleSolution(self.best, [self.sets[k] for k in used if k > 0], self.alpha[used])
 
     def dual(self) -> float:
         """D(alpha), from the stored planes."""
@@ -80,19 +100,22 @@ class Bundle:
 
     def epoch(self, clock: Clock) -> Progress:
         target = self.theta
-        point = self._between(target) if self.line_search and np.isfinite(self.best_primal) else target
-        sets, value, upper = self.problem.risk(point)
+        search = self.line_search and np.isfinite(self.best_primal) and self.still == 0
+        point = self._between(target) if search else target
+        sets, upper = self.problem.risk(point)
+        before = Certificate(self.best_primal, self.dual())
         primal = 0.5 * float(point @ point) + upper
         if primal < self.best_primal:
             self.best_primal, self.best = primal, point
         self.recent = [*self.recent, sets][-self.memory :]
         self._add(sets)
-        before = self.dual()
-        self._solve(MASTER * max(self.best_primal - before, 0.0))
+        self._solve(MASTER * max(self.best_primal - before.dual, 0.0))
         self._forget()
-        dual = self.dual()
-        certificate = Certificate(self.best_primal, dual)
-        return Progress(certificate, int(np.count_nonzero(self.alpha)))
+        now = Certificate(self.best_primal, self.dual())
+        moved = max(before.primal - now.primal, now.dual - before.dual)
+        self.still = 0 if moved > STILL * abs(now.primal) else self.still + 1
+        stuck = self.problem.when_stuck if self.still >= PATIENCE_STILL else ""
+        return Progress(now, int(np.count_nonzero(self.alpha)), stuck=stuck)
 
     def certify(self) -> Certificate:
         return self.problem.certificate(self.best, self.dual())
@@ -123,23 +146,31 @@ class Bundle:
     def _add(self, sets: np.ndarray) -> None:
         g, b = self.problem.plane(sets)
         row = self.G[:, : self.free] @ g[: self.free]
-        own = float(g[: self.free] @ g[: self.free])
-        self.K = np.block([[self.K, row[:, None]], [row[None, :], np.array([[own]])]])
-        self.G = np.vstack([self.G, g])
-        self.b = np.append(self.b, b)
-        self.sets.append(sets)
-        self.idle = np.append(self.idle, 0)
-        self.alpha = np.append(self.alpha, 0.0)
+        corner = np.array([[g[: self.free] @ g[: self.free]]])
+        # One statement, so that an interrupt leaves planes that belong together.
+        self.G, self.b, self.K, self.sets, self.idle, self.alpha = (
+            np.vstack([self.G, g]),
+            np.append(self.b, b),
+            np.block([[self.K, row[:, None]], [row[None, :], corner]]),
+            [*self.sets, sets],
+            np.append(self.idle, 0),
+            np.append(self.alpha, 0.0),
+        )
 
     def _solve(self, tol: float) -> None:
         self.alpha, _ = _simplex_qp.maximise(self.K, self.G[:, self.free :], self.b, self.alpha, tol)
 
     def _forget(self) -> None:
         self.idle = np.where(self.alpha > 0, 0, self.idle + 1)
-        keep = self.idle <= PATIENCE
-        keep[0] = True
-        if keep.all():
+        keep = np.flatnonzero(self.idle <= PATIENCE)
+        keep = np.union1d([0], keep)
+        if len(keep) == len(self.b):
             return
-        self.G, self.b, self.alpha, self.idle = self.G[keep], self.b[keep], self.alpha[keep], self.idle[keep]
-        self.K = self.K[np.ix_(keep, keep)]
-        self.sets = [labels for labels, kept in zip(self.sets, keep, strict=True) if kept]
+        self.G, self.b, self.K, self.sets, self.idle, self.alpha = (
+            self.G[keep],
+            self.b[keep],
+            self.K[np.ix_(keep, keep)],
+            [self.sets[k] for k in keep],
+            self.idle[keep],
+            self.alpha[keep],
+        )

@@ -1,0 +1,140 @@
+"""SubmodularSVC as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from maxmargin import SubmodularSVC
+from maxmargin.metrics import example_f1
+
+X, Y = make_multilabel_classification(60, n_features=8, n_classes=4, random_state=0)
+X = X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+@parametrize_with_checks([SubmodularSVC(), SubmodularSVC(solver="bcfw", random_state=0, tol=1e-2)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_clone_pickle_pipeline_and_search():
+    model = SubmodularSVC(C=0.3, tol=1e-2).fit(X, Y)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict(X), model.predict(X))
+    assert clone(model).get_params() == model.get_params()
+    pipeline = make_pipeline(StandardScaler(), SubmodularSVC(C=0.1, tol=1e-1))
+    assert cross_val_score(pipeline, X, Y, cv=2).shape == (2,)
+    search = GridSearchCV(SubmodularSVC(tol=1e-1), {"C": [0.01, 1.0], "interaction_scale": [0.0, 1.0]}, cv=2)
+    assert search.fit(X, Y).best_score_ > 0
+
+
+def test_every_kind_of_labels_comes_back_in_kind():
+    expected = SubmodularSVC(tol=1e-2).fit(X, Y).predict(X)
+    names = np.array(["a", "b", "c", "d"])
+    sets = [set(names[row > 0]) for row in Y]
+    frames = pd.DataFrame(Y, columns=names), pl.DataFrame(Y, schema=list(names))
+    answers = [
+        SubmodularSVC(tol=1e-2).fit(X, labels).predict(X)
+        for labels in (sp.csr_matrix(Y), sp.csr_array(Y), 2 * Y - 1, sets, *frames)
+    ]
+    assert isinstance(answers[0], sp.csr_matrix) and isinstance(answers[1], sp.csr_array)
+    assert np.array_equal(answers[0].toarray(), expected) and np.array_equal(answers[1].toarray(), expected)
+    assert np.array_equal(answers[2], 2 * expected - 1)
+    assert answers[3] == [set(names[row > 0]) for row in expected]
+    assert isinstance(answers[4], pd.DataFrame) and np.array_equal(answers[4].to_numpy(), expected)
+    assert isinstance(answers[5], pl.DataFrame) and np.array_equal(answers[5].to_numpy(), expected)
+
+
+def test_frames_in():
+    expected = SubmodularSVC(tol=1e-2).fit(X, Y)
+    model = SubmodularSVC(tol=1e-2).fit(pd.DataFrame(X, columns=[f"f{k}" for k in range(8)]), Y)
+    assert list(model.feature_names_in_) == [f"f{k}" for k in range(8)]
+    np.testing.assert_allclose(model.coef_, expected.coef_)
+    np.testing.assert_allclose(SubmodularSVC(tol=1e-2).fit(pl.DataFrame(X), Y).coef_, expected.coef_)
+
+
+@pytest.mark.parametrize("solver", ["bundle", "bcfw"])
+def test_dense_sparse_float32_readonly_and_threads_agree(solver):
+    model = SubmodularSVC(C=0.5, tol=1e-4, max_iter=3000, solver=solver, random_state=0)
+    base = clone(model).fit(X, Y).primal_objective_
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    for data in (sp.csr_matrix(X), sp.csr_array(X), X.astype(np.float32), frozen, np.asfortranarray(X)):
+        assert clone(model).fit(data, Y).primal_objective_ == pytest.approx(base, rel=2e-4)
+    assert clone(model).set_params(n_jobs=2).fit(X, Y).primal_objective_ == pytest.approx(base, rel=2e-4)
+
+
+def test_score_is_example_f1_and_margins_have_the_sign_of_the_answer():
+    model = SubmodularSVC(C=1.0, tol=1e-2).fit(X, Y)
+    answer = model.predict(X)
+    assert model.score(X, Y) == pytest.approx(example_f1(Y, answer))
+    margins = model.decision_function(X)
+    assert np.array_equal(margins > 1e-9, answer > 0)
+    assert (model.interaction_ >= 0).all() and np.allclose(model.interaction_, model.interaction_.T)
+    assert model.interaction_.any(), "the example is meant to use pairs"
+
+
+def test_sample_weight_equals_repetition():
+    weights = np.random.default_rng(0).integers(0, 3, len(Y))
+    weighted = SubmodularSVC(C=0.5, tol=1e-6, max_iter=3000).fit(X, Y, sample_weight=weights)
+    repeated = SubmodularSVC(C=0.5, tol=1e-6, max_iter=3000).fit(
+        np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0)
+    )
+    np.testing.assert_allclose(weighted.primal_objective_, repeated.primal_objective_, rtol=1e-5)
+    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=2e-2)
+
+
+@pytest.mark.parametrize("solver", ["bundle", "bcfw"])
+def test_warm_start_goes_on(solver):
+    model = SubmodularSVC(C=0.5, tol=1e-3, max_iter=3000, solver=solver, warm_start=True, random_state=0)
+    cold = model.fit(X, Y).n_iter_
+    assert model.fit(X, Y).n_iter_ < cold / 2
+    assert model.set_params(C=0.6).fit(X, Y).duality_gap_ <= 1e-3
+    with pytest.raises(ValueError, match="warm_start"):
+        model.fit(X[:30], Y[:30])
+
+
+def test_stops_short_with_a_usable_model_and_says_so():
+    with pytest.warns(ConvergenceWarning, match="max_iter"):
+        model = SubmodularSVC(tol=1e-8, max_iter=3).fit(X, Y)
+    assert model.n_iter_ == 3 and model.predict(X).shape == Y.shape
+    assert model.dual_objective_ < model.primal_objective_
+
+
+def test_unknown_entries_are_refused():
+    holes = Y.astype(float)
+    holes[3, 1] = np.nan
+    with pytest.raises(ValueError, match="unknown"):
+        SubmodularSVC().fit(X, holes)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0])
+def test_extreme_label_sets(fraction):
+    ones, zeros = np.ones_like(Y), np.zeros_like(Y)
+    model = SubmodularSVC(pair_fraction=fraction, tol=1e-3)
+    assert np.array_equal(clone(model).fit(X, ones).predict(X), ones)
+    assert np.array_equal(clone(model).fit(X, zeros).predict(X), zeros)
+    single = clone(model).fit(X, Y[:, :1])
+    assert single.predict(X).shape == (60, 1) and single.interaction_.shape == (1, 1)
+
+
+def test_classes_and_two_classes():
+    classes = np.array(["x", "y", "z"])[np.argmax(X[:, :3], axis=1)]
+    model = SubmodularSVC(C=10.0, tol=1e-2).fit(X, classes)
+    assert model.score(X, classes) == pytest.approx(np.mean(model.predict(X) == classes))
+    assert model.score(X, classes) > 0.8
+    two = SubmodularSVC(C=10.0, tol=1e-2).fit(X, classes == "x")
+    assert two.decision_function(X).shape == (60,)
+    assert two.score(X, classes == "x") == pytest.approx(np.mean(two.predict(X) == (classes == "x")))
