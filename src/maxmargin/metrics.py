@@ -35,7 +35,9 @@ def _indicator(Y: Any, name: str) -> np.ndarray:
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2:
-        raise ValueError(f"{name} must be a matrix of 0/1 with one column per label; got shape {values.shape}.")
+        raise ValueError(
+            f"{name} must be a matrix of 0/1 with one column per label; got shape {values.shape}."
+        )
     if values.dtype.kind not in "buif":
         raise ValueError(f"{name} holds {values.dtype}; pass a 0/1 indicator with one column per label.")
     if not (np.isin(values, (0, 1)).all() or np.isin(values, (-1, 1)).all()):

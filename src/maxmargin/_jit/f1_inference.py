@@ -448,7 +448,22 @@ def infer(a, plain, truth, exact, max_nodes, hint, order, scratch, y):
 
 @compiled
 def infer_batch(
-    scores, truth, start, head, mirror, weight, total, exact, max_nodes, begin, end, hints, Y, slack, bound, nodes
+    scores,
+    truth,
+    start,
+    head,
+    mirror,
+    weight,
+    total,
+    exact,
+    max_nodes,
+    begin,
+    end,
+    hints,
+    Y,
+    slack,
+    bound,
+    nodes,
 ):
     """Inference for the examples from `begin` to `end`, all over the same pairs."""
     V = scores.shape[1]

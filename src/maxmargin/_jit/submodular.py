@@ -49,8 +49,8 @@ def add_outer(data, indices, indptr, dense, bias, step, lo, hi, Z):
 
 
 @compiled
-def plane_value(scores, first, second, weight, truth, y):
-    """Loss of the set y plus its score: the value of its plane, up to the score of the truth."""
+def plane_value(scores, start, head, arcs, truth, y):
+    """Value of the plane of the set y, up to the score of the truth, and the loss in it."""
     size, hits, n1, value = 0, 0, 0, 0.0
     for i in range(y.shape[0]):
         n1 += truth[i]
@@ -58,9 +58,9 @@ def plane_value(scores, first, second, weight, truth, y):
             size += 1
             hits += truth[i]
             value += scores[i]
-    for e in range(first.shape[0]):
-        if y[first[e]] and y[second[e]]:
-            value += weight[e]
+            for k in range(start[i], start[i + 1]):
+                if y[head[k]]:
+                    value += 0.5 * arcs[k]
     loss = 1.0 - 2.0 * hits / (size + n1) if size + n1 > 0 else 0.0
     return value + loss, loss
 
@@ -89,17 +89,41 @@ def remember(y, memory, share, kept):
     return max(kept, slot + 1)
 
 
-@compiled
-def pair_weights(u, strength, weight):
-    """Interactions of all pairs for the dual vector u."""
-    for e in range(u.shape[0]):
-        weight[e] = strength[e] * max(u[e], 0.0)
+@compiled(inline=True)
+def set_pair(e, weight, first, second, slot, arcs, total):
+    """Give pair e a new weight in the graph."""
+    change = weight - arcs[slot[2 * e]]
+    arcs[slot[2 * e]] = weight
+    arcs[slot[2 * e + 1]] = weight
+    total[first[e]] += change
+    total[second[e]] += change
 
 
 @compiled
 def pairwise_step(
-    scores, first, second, weight, truth, c, square, strength, memory, share, kept, values,
-    labels, joints, losses, u, step, jump, floor,
+    scores,
+    first,
+    second,
+    strength,
+    slot,
+    start,
+    head,
+    arcs,
+    total,
+    truth,
+    c,
+    square,
+    memory,
+    share,
+    kept,
+    values,
+    labels,
+    joints,
+    losses,
+    u,
+    step,
+    jump,
+    floor,
 ):
     """Move weight from the lowest to the highest plane of one block; answer the slope it found.
 
@@ -111,11 +135,11 @@ def pairwise_step(
     for i in range(V):
         mean += labels[i] * scores[i]
     for e in range(E):
-        mean += joints[e] * weight[e]
+        mean += joints[e] * arcs[slot[2 * e]]
     rest_value = mean
     high, low = 0, -1
     for m in range(kept):
-        values[m], loss = plane_value(scores, first, second, weight, truth, memory[m])
+        values[m], loss = plane_value(scores, start, head, arcs, truth, memory[m])
         rest -= share[m]
         rest_value -= share[m] * values[m]
         rest_loss -= share[m] * loss
@@ -154,28 +178,57 @@ def pairwise_step(
     most = rest if from_rest else share[low]
     gamma = most if slope >= most * c * curvature else slope / (c * curvature)
 
-    _, gained = plane_value(scores, first, second, weight, truth, top)
+    _, gained = plane_value(scores, start, head, arcs, truth, top)
     if from_rest:
         lost = rest_loss / rest
     else:
-        _, lost = plane_value(scores, first, second, weight, truth, bottom)
+        _, lost = plane_value(scores, start, head, arcs, truth, bottom)
         share[low] = 0.0 if gamma == most else share[low] - gamma
     share[high] += gamma
     for i in range(V):
         labels[i] += gamma * step[i]
         scores[i] -= gamma * c * square * step[i]
     for e in range(E):
-        joints[e] += gamma * jump[e]
-        u[e] -= gamma * c * strength[e] * jump[e]
-    pair_weights(u, strength, weight)
+        if jump[e] != 0:
+            joints[e] += gamma * jump[e]
+            u[e] -= gamma * c * strength[e] * jump[e]
+            set_pair(e, strength[e] * max(u[e], 0.0), first, second, slot, arcs, total)
     return slope, losses + gamma * (gained - lost)
 
 
 @compiled
 def block_pass(
-    data, indices, indptr, dense, bias, order, truth, cost, squares, first, second, strength,
-    slot, start, head, mirror, ask, exact, max_nodes, rounds, hints, memory, share, kept,
-    Z, u, labels, joints, losses, slack, bound,
+    data,
+    indices,
+    indptr,
+    dense,
+    bias,
+    order,
+    truth,
+    cost,
+    squares,
+    first,
+    second,
+    strength,
+    slot,
+    start,
+    head,
+    mirror,
+    ask,
+    exact,
+    max_nodes,
+    rounds,
+    hints,
+    memory,
+    share,
+    kept,
+    Z,
+    u,
+    labels,
+    joints,
+    losses,
+    slack,
+    bound,
 ):
     """Improve the blocks in `order`, one after the other.
 
@@ -189,18 +242,12 @@ def block_pass(
     scratch = inference_workspace(V, head.shape[0], largest_truth(truth, 0, truth.shape[0]))
     ranks, few = np.empty(V, np.int64), np.empty(V, np.int64)
     scores, before, step, y = np.empty(V), np.empty(V), np.empty(V), np.empty(V, np.uint8)
-    weight, jump, values = np.empty(E), np.empty(E), np.empty(M)
-    pair_weights(u, strength, weight)
+    jump, values = np.empty(E), np.empty(M)
+    for e in range(E):
+        set_pair(e, strength[e] * max(u[e], 0.0), first, second, slot, arcs, total)
     for n in order:
         row_scores(data, indices, indptr, dense, n, bias, Z, 0, V, scores)
         if ask:
-            for i in range(V):
-                total[i] = 0.0
-            for e in range(E):
-                arcs[slot[2 * e]] = weight[e]
-                arcs[slot[2 * e + 1]] = weight[e]
-                total[first[e]] += weight[e]
-                total[second[e]] += weight[e]
             slack[n], bound[n], _, hints[n] = infer(
                 scores, graph, truth[n], exact, max_nodes, hints[n], ranks, scratch, y
             )
@@ -212,8 +259,29 @@ def block_pass(
         floor = 0.0
         for r in range(rounds):
             slope, losses[n] = pairwise_step(
-                scores, first, second, weight, truth[n], cost[n], squares[n], strength, memory[n], share[n],
-                kept[n], values, labels[n], joints[n], losses[n], u, step, jump, floor,
+                scores,
+                first,
+                second,
+                strength,
+                slot,
+                start,
+                head,
+                arcs,
+                total,
+                truth[n],
+                cost[n],
+                squares[n],
+                memory[n],
+                share[n],
+                kept[n],
+                values,
+                labels[n],
+                joints[n],
+                losses[n],
+                u,
+                step,
+                jump,
+                floor,
             )
             if slope <= floor:
                 break

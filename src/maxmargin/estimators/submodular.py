@@ -239,8 +239,8 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
             start = last[1]
             if not start.fits(problem):
                 raise ValueError(
-                    "warm_start=True needs as many samples and labels (for solver='bcfw' the same y and pairs) "
-                    "as in the last fit; fit a fresh clone or set warm_start=False."
+                    "warm_start=True needs as many samples and labels as in the last fit (for solver='bcfw' "
+                    "the same y and pairs); fit a fresh clone or set warm_start=False."
                 )
         if self.solver == "bcfw":
             return ClippedBCFW(problem, check_random_state(self.random_state), self.plane_cache, start)

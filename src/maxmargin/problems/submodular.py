@@ -16,6 +16,7 @@ the paper's objective. Without pairs the model is RML (reverse multi-label learn
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -71,7 +72,7 @@ def sample_ranges(n: int, n_threads: int) -> list[tuple[int, int]]:
     """Contiguous ranges of samples, several per thread because cuts vary in cost."""
     parts = 1 if n_threads <= 1 else 4 * n_threads
     bounds = np.linspace(0, n, min(parts, max(n, 1)) + 1).astype(int)
-    return [(int(lo), int(hi)) for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [(int(lo), int(hi)) for lo, hi in itertools.pairwise(bounds)]
 
 
 def best_sets(scores: np.ndarray, graph: tuple[np.ndarray, ...], n_threads: int = 1) -> np.ndarray:
@@ -261,7 +262,7 @@ class SubmodularF1:
     def _label_ranges(self) -> list[tuple[int, int]]:
         V = self.truth.shape[1]
         bounds = np.linspace(0, V, min(self.n_threads, V) + 1).astype(int)
-        return [(int(lo), int(hi)) for lo, hi in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [(int(lo), int(hi)) for lo, hi in itertools.pairwise(bounds)]
 
     def blocks(self, memory: int) -> Blocks:
         """Every sample at its true set, where theta = 0, with room to remember `memory` sets."""
@@ -295,8 +296,8 @@ class SubmodularF1:
         first, second = (readonly(side) for side in self.pairs.index.T)
         slack, bound = np.zeros(len(self.truth)), np.zeros(len(self.truth))
         loops.block_pass(
-            *self.rows.flat, np.float64(self.bias), readonly(order), readonly(self.truth), readonly(self.cost),
-            readonly(self.squares), first, second, readonly(self.pairs.strength),
+            *self.rows.flat, np.float64(self.bias), readonly(order), readonly(self.truth),
+            readonly(self.cost), readonly(self.squares), first, second, readonly(self.pairs.strength),
             readonly(self.graph.slots.reshape(-1)), readonly(self.graph.start), readonly(self.graph.head),
             readonly(self.graph.mirror), ask, self.exact, self.max_nodes, rounds, self.hints,
             blocks.memory, blocks.share, blocks.kept,

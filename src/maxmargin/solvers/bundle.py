@@ -57,7 +57,11 @@ class Bundle:
     def __init__(
         self, problem: Any, line_search: bool = True, memory: int = 10, start: BundleSolution | None = None
     ) -> None:
-        require(problem, ("risk", "plane", "certificate", "dimension", "n_nonnegative", "when_stuck"), "The bundle method")
+        require(
+            problem,
+            ("risk", "plane", "certificate", "dimension", "n_nonnegative", "when_stuck"),
+            "The bundle method",
+        )
         if line_search:
             require(problem, ("remembered",), "The line search of the bundle method")
         self.problem = problem

@@ -26,10 +26,9 @@ import numpy as np
 
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
 
-
 # Most passes without inference after one with it, and the part of the gain of the latter that
 # each of them must bring.
-CHEAP_PASSES, WORTHWHILE = 10, 0.05
+CHEAP_PASSES, WORTHWHILE = 10, 0.2
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,9 @@ class ClippedBCFW:
 
     def epoch(self, clock: Clock) -> Progress:
         before = self.dual()
-        upper = self.problem.block_pass(self.rng.permutation(self.used), self.vector, self.blocks, self.rounds)
+        upper = self.problem.block_pass(
+            self.rng.permutation(self.used), self.vector, self.blocks, self.rounds
+        )
         theta, now = self.theta, self.dual()
         met = Certificate(max(0.5 * float(theta @ theta) + float(self.problem.cost @ upper), now), now)
         worthwhile = WORTHWHILE * (now - before)

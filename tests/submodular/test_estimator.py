@@ -24,7 +24,20 @@ X, Y = make_multilabel_classification(60, n_features=8, n_classes=4, random_stat
 X = X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-@parametrize_with_checks([SubmodularSVC(), SubmodularSVC(solver="bcfw", random_state=0, tol=1e-2)])
+def unmet(estimator):
+    """Block Frank-Wolfe visits samples in random order, so equal problems agree to `tol` only."""
+    if estimator.solver == "bundle":
+        return {}
+    reason = "agrees to tol, not to 1e-9, because the order of samples is random"
+    return {
+        "check_sample_weight_equivalence_on_dense_data": reason,
+        "check_sample_weight_equivalence_on_sparse_data": reason,
+    }
+
+
+@parametrize_with_checks(
+    [SubmodularSVC(), SubmodularSVC(solver="bcfw", random_state=0, tol=1e-2)], expected_failed_checks=unmet
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -86,12 +99,12 @@ def test_score_is_example_f1_and_margins_have_the_sign_of_the_answer():
     assert model.interaction_.any(), "the example is meant to use pairs"
 
 
-def test_sample_weight_equals_repetition():
+@pytest.mark.parametrize("solver", ["bundle", "bcfw"])
+def test_sample_weight_equals_repetition(solver):
     weights = np.random.default_rng(0).integers(0, 3, len(Y))
-    weighted = SubmodularSVC(C=0.5, tol=1e-6, max_iter=3000).fit(X, Y, sample_weight=weights)
-    repeated = SubmodularSVC(C=0.5, tol=1e-6, max_iter=3000).fit(
-        np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0)
-    )
+    model = SubmodularSVC(C=0.5, tol=1e-6, max_iter=3000, solver=solver, random_state=0)
+    weighted = clone(model).fit(X, Y, sample_weight=weights)
+    repeated = clone(model).fit(np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0))
     np.testing.assert_allclose(weighted.primal_objective_, repeated.primal_objective_, rtol=1e-5)
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=2e-2)
 

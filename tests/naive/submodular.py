@@ -1,0 +1,141 @@
+"""Slow obvious twins of the cut, inference and block loops: enumeration and plain numpy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+
+def all_sets(V):
+    return np.array(list(itertools.product((0, 1), repeat=V)), dtype=np.int64)
+
+
+def scores_of(sets, a, W):
+    """Score of each set for unary scores a and an upper triangular W."""
+    return sets @ a + np.einsum("ki,ij,kj->k", sets, W, sets)
+
+
+def losses_of(sets, truth):
+    sizes = sets.sum(axis=1) + truth.sum()
+    return np.where(sizes > 0, 1 - 2 * (sets @ truth) / np.maximum(sizes, 1), 0.0)
+
+
+def best_sets(a, W, tie=1e-9):
+    """Value, smallest and largest maximiser by enumeration."""
+    sets = all_sets(len(a))
+    values = scores_of(sets, a, W)
+    best = sets[values >= values.max() - tie]
+    return values.max(), best.min(axis=0), best.max(axis=0)
+
+
+def margins(a, W):
+    sets = all_sets(len(a))
+    values = scores_of(sets, a, W)
+    return np.array([values[sets[:, i] == 1].max() - values[sets[:, i] == 0].max() for i in range(len(a))])
+
+
+def loss_augmented(a, W, truth):
+    """The largest h by enumeration, and all sets that reach it."""
+    sets = all_sets(len(a))
+    values = scores_of(sets, a, W) + losses_of(sets, truth)
+    return values.max(), sets[values >= values.max() - 1e-9]
+
+
+def algorithm_2(a, W, truth):
+    """The paper's loop over k, with the largest maximiser of each h_k (n1 >= 1)."""
+    V, n1 = len(a), truth.sum()
+    k, k_max, answers = 0, 0, {}
+    while k <= V:
+        answers[k] = best_sets(a - 2 / (k + n1) * truth, W)[2]
+        size = answers[k].sum()
+        if size > k:
+            k_max = k = size
+        else:
+            k_max = k if size == k else k_max
+            k += 1
+    return answers[k_max], k_max
+
+
+def algorithm_3(a, W, truth, y):
+    """Best gain in h_k, k = |y|, over sets that add at least one label to y."""
+    sets = all_sets(len(a))
+    sets = sets[(sets >= y).all(axis=1) & (sets.sum(axis=1) > y.sum())]
+    if not len(sets):
+        return -np.inf
+    u = a - 2 / (y.sum() + truth.sum()) * truth
+    return scores_of(sets, u, W).max() - scores_of(y[None], u, W)[0]
+
+
+def sorted_search(a, truth):
+    """All (p, q): the top p true labels and the top q others."""
+    order = np.argsort(-a)
+    on, off = order[truth[order] == 1], order[truth[order] == 0]
+    best = (-np.inf, None)
+    for p in range(len(on) + 1):
+        for q in range(len(off) + 1):
+            y = np.zeros(len(a), dtype=np.int64)
+            y[on[:p]] = 1
+            y[off[:q]] = 1
+            value = a @ y + losses_of(y[None], truth)[0]
+            if value > best[0]:
+                best = (value, y)
+    return best
+
+
+def pair_features(Y, pairs):
+    return Y[:, pairs[:, 0]] * Y[:, pairs[:, 1]]
+
+
+def block_pass(X, truth, cost, pairs, strength, order, state, rounds):
+    """One pass of block Frank-Wolfe with a memory, in lists and dense arrays.
+
+    `state` is a list of (sets, shares) per sample; the combination of sample n is the sum of shares
+    times planes. The first entry is the rest, which only ever loses weight; the others are the
+    memory, which has no limit here.
+    """
+    sets = all_sets(truth.shape[1])
+    for n in order:
+        own, share = state[n]
+        for turn in range(rounds):
+            theta1, u = dual_vector(X, truth, cost, pairs, strength, state)
+            W = np.zeros((truth.shape[1],) * 2)
+            W[pairs[:, 0], pairs[:, 1]] = strength * np.maximum(u, 0)
+            a = X[n] @ theta1
+            if turn == 0:
+                values = scores_of(sets, a, W) + losses_of(sets, truth[n])
+                y = sets[np.argmax(values)]
+                if not any(np.array_equal(y, other) for other in own[1:]):
+                    own.append(y)
+                    share.append(0.0)
+            mine = np.array(own)
+            values = scores_of(mine, a, W) + losses_of(mine, truth[n])
+            high = 1 + int(np.argmax(values[1:]))
+            used = [m for m in range(len(own)) if share[m] > 0]
+            low = min(used, key=lambda m: values[m])
+            slope = values[high] - values[low]
+            if turn == 0:
+                first = slope
+            if slope <= (0 if turn == 0 else 1e-2 * first):
+                break
+            step = mine[high] - mine[low]
+            jump = strength * (pair_features(mine, pairs)[high] - pair_features(mine, pairs)[low])
+            curvature = (X[n] @ X[n]) * (step @ step) + jump @ jump
+            gamma = min(share[low], slope / (cost[n] * curvature))
+            share[low] -= gamma
+            share[high] += gamma
+    return state
+
+
+def dual_vector(X, truth, cost, pairs, strength, state):
+    """theta before the cut at zero: unary weights (D x V) and pairs."""
+    labels = np.array([np.dot(share, np.array(own)) for own, share in state])
+    joints = np.array([np.dot(share, pair_features(np.array(own), pairs)) for own, share in state])
+    theta1 = X.T @ (cost[:, None] * (truth - labels))
+    return theta1, strength * (cost @ (pair_features(truth, pairs) - joints))
+
+
+def dual_value(X, truth, cost, pairs, strength, state):
+    theta1, u = dual_vector(X, truth, cost, pairs, strength, state)
+    losses = [np.dot(share, losses_of(np.array(own), truth[n])) for n, (own, share) in enumerate(state)]
+    return cost @ np.array(losses) - 0.5 * np.sum(theta1**2) - 0.5 * np.sum(np.maximum(u, 0) ** 2)

@@ -1,0 +1,274 @@
+"""Training of the submodular machine: optimum, duality, solvers against each other and cvxpy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from sklearn.svm import LinearSVC
+from tests.naive import submodular as naive
+
+from maxmargin import SubmodularSVC
+from maxmargin._rows import Rows
+from maxmargin.problems.label_pairs import LabelPairs, attractive_pairs, cooccurrence
+from maxmargin.problems.submodular import SubmodularF1
+from maxmargin.solvers import _simplex_qp
+from maxmargin.solvers._loop import Clock, Stopping, run
+from maxmargin.solvers.bundle import Bundle
+from maxmargin.solvers.clipped_bcfw import ClippedBCFW
+
+KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_submodular.json").read_text())
+
+
+def tiny(seed, N=7, V=4, D=3, fraction=1.0, **options):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, D))
+    truth = (X @ rng.normal(size=(D, V)) + rng.normal(size=(N, V)) > 0).astype(np.uint8)
+    pairs = attractive_pairs(truth, fraction, 1.0)
+    cost = rng.uniform(0.2, 1.5, N)
+    return SubmodularF1(Rows.of(X), truth, cost, pairs, **options)
+
+
+def all_constraints(problem):
+    """The quadratic program with one constraint for every sample and set."""
+    X = np.column_stack([problem.rows.matrix, np.full(len(problem.truth), problem.bias)])
+    N, V, D, E = problem.shape
+    Z, t, xi = cp.Variable((D + 1, V)), cp.Variable(E, nonneg=True), cp.Variable(N, nonneg=True)
+    sets = naive.all_sets(V)
+    constraints = []
+    for n in range(N):
+        truth = problem.truth[n].astype(int)
+        joint = naive.pair_features(sets, problem.pairs.index) - naive.pair_features(
+            truth[None], problem.pairs.index
+        )
+        margin = (sets - truth) @ (X[n] @ Z)
+        if E:
+            margin = margin + (joint * problem.pairs.strength) @ t
+        constraints.append(naive.losses_of(sets, truth) + margin <= xi[n])
+    norm = cp.sum_squares(Z) + (cp.sum_squares(t) if E else 0)
+    program = cp.Problem(cp.Minimize(0.5 * norm + problem.cost @ xi), constraints)
+    return program.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9)
+
+
+@pytest.mark.parametrize("case", KNOWN["cooccurrence"])
+def test_known_pairs(case):
+    Y = np.array(case["Y"])
+    np.testing.assert_allclose(np.triu(cooccurrence(Y), 1), case["count"])
+    half = attractive_pairs(Y, 0.5, 1.0)
+    assert half.index.tolist() == case["top_half"]
+    np.testing.assert_allclose(half.strength, np.array(case["max"])[tuple(half.index.T)], atol=1e-9)
+    jaccard = attractive_pairs(Y, 0.5, 2.0, "jaccard")
+    np.testing.assert_allclose(
+        jaccard.strength, 2 * np.array(case["jaccard"])[tuple(half.index.T)], atol=1e-9
+    )
+
+
+def test_number_of_pairs_in_the_paper():
+    rng = np.random.default_rng(0)
+    assert len(attractive_pairs(rng.random((400, 14)) < 0.5, 0.5, 1.0)) == 45
+    assert len(attractive_pairs(rng.random((400, 53)) < 0.5, 0.05, 1.0)) == 68
+    never = np.eye(5, dtype=int)
+    assert len(attractive_pairs(never, 1.0, 1.0)) == 0
+
+
+@pytest.mark.parametrize("case", KNOWN["bundle_qp"])
+def test_known_master_problem(case):
+    lam, E = case["lam"], case["nonneg_last"]
+    G = np.vstack([np.zeros(len(case["G"][0])), case["G"]]) / np.sqrt(lam)
+    b = np.concatenate([[0.0], case["b"]])
+    free = G.shape[1] - E
+    K = G[:, :free] @ G[:, :free].T
+    start = np.eye(len(b))[0]
+    alpha, grad = _simplex_qp.maximise(K, G[:, free:], b, start, 1e-12)
+    theta = -alpha @ G / np.sqrt(lam)
+    theta[free:] = np.maximum(theta[free:], 0)
+    np.testing.assert_allclose(theta, case["theta"], atol=1e-5)
+    value = lam / 2 * theta @ theta + max(0, np.max(np.array(case["b"]) + np.array(case["G"]) @ theta))
+    assert value == pytest.approx(case["value"], abs=1e-7)
+    assert grad.max() - alpha @ grad <= 1e-12
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_master_problem_against_cvxpy(seed):
+    rng = np.random.default_rng(seed)
+    m, free, E = int(rng.integers(2, 25)), int(rng.integers(1, 30)), int(rng.integers(0, 12))
+    G = rng.normal(size=(m, free + E)) * 10.0 ** rng.integers(-2, 3)
+    if seed % 2:
+        G[1:] = G[rng.integers(0, m, m - 1)]
+    G[0] = 0
+    b = np.concatenate([[0.0], rng.random(m - 1)])
+    alpha = rng.dirichlet(np.ones(m))
+    K, B = G[:, :free] @ G[:, :free].T, G[:, free:]
+    alpha, grad = _simplex_qp.maximise(K, B, b, alpha, 1e-10)
+    theta = np.concatenate([-alpha @ G[:, :free], np.maximum(-alpha @ B, 0)])
+    dual = b @ alpha - 0.5 * theta @ theta
+    assert (alpha >= 0).all() and alpha.sum() == pytest.approx(1.0)
+    assert grad.max() - alpha @ grad <= 1e-10
+    x = cp.Variable(free + E)
+    planes = cp.max(b + G @ x)
+    bounds = [x[free:] >= 0] if E else []
+    model = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(x) + planes), bounds)
+    assert dual == pytest.approx(model.solve(solver=cp.CLARABEL), abs=1e-6)
+
+
+@pytest.mark.parametrize("case", KNOWN["ssvm"])
+@pytest.mark.parametrize("solver", ["bundle", "bcfw"])
+def test_known_optimum(case, solver):
+    X, Y = np.array(case["X"]), np.array(case["Y"], np.uint8)
+    N = len(Y)
+    C = 1 / (case["lam"] * N)
+    pairs = LabelPairs(np.array(case["pairs"]), np.array(case["C"]))
+    problem = SubmodularF1(Rows.of(X), Y, np.full(N, C), pairs, bias=0.0)
+    method = Bundle(problem) if solver == "bundle" else ClippedBCFW(problem, np.random.RandomState(0))
+    outcome = run(method, Stopping(1e-7, 20000))
+    scale = C * N
+    assert outcome.converged
+    assert outcome.certificate.primal / scale == pytest.approx(case["objective"], abs=1e-6)
+    assert outcome.certificate.dual / scale == pytest.approx(case["lower_bound"], abs=1e-6)
+    Z, t = problem.split(method.solution.theta)
+    np.testing.assert_allclose(Z[:-1].T, case["theta1"], atol=2e-3)
+    np.testing.assert_allclose(t, case["theta2"], atol=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("fraction", [0.0, 1.0])
+def test_all_methods_reach_the_optimum_of_the_full_program(seed, fraction):
+    best = all_constraints(tiny(seed, fraction=fraction))
+    for method in (
+        Bundle(tiny(seed, fraction=fraction), line_search=True),
+        Bundle(tiny(seed, fraction=fraction), line_search=False),
+        ClippedBCFW(tiny(seed, fraction=fraction), np.random.RandomState(0)),
+    ):
+        outcome = run(method, Stopping(1e-6, 5000))
+        assert outcome.converged
+        assert outcome.certificate.primal == pytest.approx(best, rel=5e-6)
+        assert outcome.certificate.dual == pytest.approx(best, rel=5e-6)
+        assert (method.problem.split(method.solution.theta)[1] >= 0).all()
+
+
+def test_plain_block_frank_wolfe_comes_near():
+    best = all_constraints(tiny(0))
+    outcome = run(ClippedBCFW(tiny(0), np.random.RandomState(0), memory=1), Stopping(1e-2, 5000))
+    assert outcome.converged and outcome.certificate.primal == pytest.approx(best, rel=1e-2)
+
+
+@pytest.mark.parametrize("solver", ["bundle", "bcfw"])
+@pytest.mark.parametrize("inference", ["exact", "fixed_point"])
+def test_weak_duality_at_every_record(solver, inference):
+    problem = tiny(5, N=12, V=5, exact=inference == "exact")
+    best = all_constraints(problem)
+    method = Bundle(problem) if solver == "bundle" else ClippedBCFW(problem, np.random.RandomState(0))
+    outcome = run(method, Stopping(1e-6, 300))
+    duals = [record["dual"] for record in outcome.history]
+    assert (np.diff(duals) >= -1e-9 * best).all()
+    for record in outcome.history:
+        assert record["dual"] <= best * (1 + 1e-7) and record["dual"] <= record["primal"]
+    if solver == "bundle":
+        assert all(record["primal"] >= best * (1 - 1e-7) for record in outcome.history)
+    assert outcome.certificate.primal >= best * (1 - 1e-7)
+    assert outcome.certificate.dual <= best * (1 + 1e-7)
+
+
+def test_certificate_is_that_of_the_stored_solution():
+    problem = tiny(1)
+    method = Bundle(problem)
+    outcome = run(method, Stopping(1e-4, 500))
+    theta = method.solution.theta
+    Z, t = problem.split(theta)
+    W = np.zeros((4, 4))
+    W[tuple(problem.pairs.index.T)] = problem.pairs.strength * t
+    X = np.column_stack([problem.rows.matrix, np.ones(len(problem.truth))])
+    slack = []
+    for n, truth in enumerate(problem.truth.astype(int)):
+        best, _ = naive.loss_augmented(X[n] @ Z, W, truth)
+        slack.append(best - naive.scores_of(truth[None], X[n] @ Z, W)[0])
+    primal = 0.5 * theta @ theta + problem.cost @ np.array(slack)
+    assert outcome.certificate.primal == pytest.approx(primal, rel=1e-8)
+
+
+def test_inexact_inference_gets_stuck_with_a_true_gap_and_says_what_to_do():
+    for seed in range(20):
+        problem = tiny(seed, N=10, V=5, exact=False)
+        outcome = run(Bundle(problem), Stopping(1e-6, 400))
+        if outcome.reason == "stuck":
+            assert "inference='exact'" in outcome.cure
+            assert outcome.certificate.primal >= all_constraints(problem) * (1 - 1e-7)
+            return
+    pytest.fail("no seed made Algorithm 2 fail, so nothing was tested")
+
+
+def test_truncated_search_still_proves_its_gap():
+    problem = tiny(3, N=12, V=6, max_nodes=1)
+    outcome = run(Bundle(problem), Stopping(1e-3, 200))
+    best = all_constraints(problem)
+    assert outcome.certificate.dual <= best * (1 + 1e-7) <= outcome.certificate.primal * (1 + 2e-7)
+
+
+@pytest.mark.nojit
+def test_block_pass_equals_its_twin():
+    problem = tiny(2, N=4, V=3, D=2, bias=0.0)
+    X = problem.rows.matrix
+    index, strength = problem.pairs.index, problem.pairs.strength
+    rng = np.random.default_rng(0)
+    # Half the weight on a wrong set each: at theta = 0 many sets would tie.
+    others = 1 - problem.truth
+    state = [([t.astype(int), o.astype(int)], [0.5, 0.5]) for t, o in zip(problem.truth, others, strict=True)]
+    blocks = problem.blocks(8)
+    blocks.memory[:, 0], blocks.share[:, 0], blocks.kept[:] = others, 0.5, 1
+    blocks.labels[:] = 0.5 * (problem.truth + others)
+    blocks.joints[:] = 0.5 * (naive.pair_features(problem.truth, index) + naive.pair_features(others, index))
+    blocks.losses[:] = 0.5 * problem.losses(others)
+    vector = problem.blocks_vector(blocks)
+    for _ in range(3):
+        order = rng.permutation(4)
+        problem.block_pass(order, vector, blocks, 4)
+        naive.block_pass(X, problem.truth.astype(int), problem.cost, index, strength, order, state, 4)
+        Z, u = problem.split(vector)
+        expected = naive.dual_vector(X, problem.truth.astype(int), problem.cost, index, strength, state)
+        np.testing.assert_allclose(Z[:-1], expected[0], atol=1e-10)
+        np.testing.assert_allclose(u, expected[1], atol=1e-10)
+        theta = problem.blocks_vector(blocks)
+        np.testing.assert_allclose(vector, theta, atol=1e-10)
+        dual = problem.cost @ blocks.losses - 0.5 * np.sum(Z**2) - 0.5 * np.sum(np.maximum(u, 0) ** 2)
+        twin = naive.dual_value(X, problem.truth.astype(int), problem.cost, index, strength, state)
+        assert dual == pytest.approx(twin, abs=1e-10)
+
+
+@pytest.mark.parametrize("memory", [1, 2, 3])
+def test_a_small_memory_keeps_the_dual_rising(memory):
+    problem = tiny(4, N=9, V=5)
+    method = ClippedBCFW(problem, np.random.RandomState(1), memory=memory)
+    duals = []
+    for _ in range(30):
+        method.epoch(Clock())
+        duals.append(method.dual())
+        assert (method.blocks.share >= 0).all() and (method.blocks.share.sum(axis=1) <= 1 + 1e-9).all()
+    assert (np.diff(duals) >= -1e-12).all() and duals[-1] > duals[0]
+
+
+def test_no_pairs_is_rml_however_it_is_said():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 4))
+    Y = (X @ rng.normal(size=(4, 5)) > 0).astype(int)
+    options = {"C": 0.3, "tol": 1e-5, "max_iter": 5000}
+    plain = SubmodularSVC(pair_fraction=0.0, **options).fit(X, Y)
+    scaled = SubmodularSVC(interaction_scale=0.0, **options).fit(X, Y)
+    assert len(plain.pairs_) == len(scaled.pairs_) == 0 and not plain.interaction_.any()
+    assert plain.primal_objective_ == pytest.approx(scaled.primal_objective_, rel=1e-5)
+    assert np.array_equal(plain.predict(X) > 0, plain.decision_function(X) > 0)
+
+
+def test_one_label_is_a_linear_svm():
+    """With one label Delta is the 0/1 loss and the slack is the hinge loss of the unary score."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3))
+    y = X[:, 0] + 0.5 * rng.normal(size=50) > 0
+    model = SubmodularSVC(C=0.7, tol=1e-6, max_iter=5000).fit(X, y[:, None].astype(int))
+    svm = LinearSVC(C=0.7, loss="hinge", tol=1e-10, max_iter=10**6).fit(X, y)
+    w = np.append(svm.coef_, svm.intercept_)
+    hinge = np.maximum(0, 1 - np.where(y, 1, -1) * (X @ w[:-1] + w[-1])).sum()
+    assert model.primal_objective_ == pytest.approx(0.5 * w @ w + 0.7 * hinge, rel=1e-4)
+    np.testing.assert_allclose(model.coef_, svm.coef_, atol=1e-2)
