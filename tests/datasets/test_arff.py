@@ -1,5 +1,7 @@
 """ARFF and its label XML: the awkward files, faults with their place, round trips."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -277,3 +279,26 @@ def test_names_must_differ_to_be_written(tmp_path):
     with pytest.raises(ValueError, match="occurs twice"):
         write_arff(Dataset(np.ones((1, 1)), np.ones((1, 1)), ("a",), ("a",)), tmp_path / "a.arff")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_labels_alone(tmp_path):
+    for rows in ("1\n0\n", "{0 1}\n{}\n"):
+        data = read_arff(files(tmp_path, "@relation r\n@attribute l {0,1}\n@data\n" + rows)[0], labels=1)
+        assert data.X.shape == (2, 0) and data.Y.sum() == 1
+
+
+def test_dense_rows_need_little_more_memory_than_the_matrix(tmp_path):
+    width = 200
+    path, _ = files(
+        tmp_path,
+        "@relation r\n"
+        + "".join(f"@attribute x{j} numeric\n" for j in range(width))
+        + "@attribute l {0,1}\n@data\n"
+        + (",".join(["0.125"] * width) + ",1\n") * 2000,
+    )
+    tracemalloc.start()
+    data = read_arff(path, labels=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert data.X.shape == (2000, width) and (data.X == 0.125).all()
+    assert peak < 2.5 * data.X.nbytes
