@@ -173,6 +173,10 @@ def test_matrix_is_the_same_whole_or_in_rows(make, dtype, cache_size, monkeypatc
     np.testing.assert_allclose(K.rows(np.array([3, 44])), expected[[3, 44]], rtol=1e-5)
     assert K.rows(np.array([3])).dtype == dtype
     assert (K.rows(np.array([3]))[0, 3]) == 1.5
+    some = np.array([7, 3, 44, 20])
+    np.testing.assert_allclose(K.square(some), expected[np.ix_(some, some)], rtol=1e-5)
+    W = np.random.default_rng(1).normal(size=(2, 4)).astype(dtype)
+    np.testing.assert_allclose(K.combine(W, some), W @ expected[some], rtol=1e-4, atol=1e-5)
     B = np.random.default_rng(0).normal(size=(50, 4))
     np.testing.assert_allclose(K.times(B), expected @ B, rtol=1e-10)
     if K.whole is not None:
@@ -185,6 +189,9 @@ def test_precomputed_matrix_is_not_copied():
     shifted = KernelMatrix(Kernel.of(K, "precomputed", offset=1.0), K, 0)
     np.testing.assert_allclose(shifted.rows(np.array([2, 5])), K[[2, 5]] + 1)
     np.testing.assert_allclose(shifted.times(np.eye(17)), K + 1)
+    some = np.array([2, 3, 4])
+    np.testing.assert_allclose(shifted.square(some), K[2:5, 2:5] + 1)
+    np.testing.assert_allclose(shifted.combine(np.ones((1, 3)), some), (K[2:5] + 1).sum(axis=0)[None])
 
 
 class Trace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from numbers import Real
 from typing import Any
 
@@ -125,17 +126,16 @@ class KernelMatrix:
         k(x_i, x_i) in float64.
     whole : array of shape (n_samples, n_samples) or None
         The matrix, when it fits.
-    cache : RowCache or None
-        The rows, when it does not.
+    cache : RowCache
+        The rows, for when it does not; made on first use.
     """
 
     def __init__(self, kernel: Kernel, X: Any, cache_size: float = 200, dtype: Any = None) -> None:
         self.kernel, self.X = kernel, X
-        self.n = X.shape[0]
+        self.n, self.cache_size = X.shape[0], cache_size
         self.dtype = np.dtype(X.dtype if dtype is None else dtype)
         self.diagonal = kernel.diagonal(X)
         self.whole: np.ndarray | None = None
-        self.cache: RowCache | None = None
         ready = kernel.name == "precomputed" and X.dtype == self.dtype and not kernel.offset
         if ready:
             self.whole = X
@@ -144,15 +144,40 @@ class KernelMatrix:
             for rows, strip in self._strips(self.dtype):
                 self.whole[rows, rows.start :] = strip
                 self.whole[rows.start :, rows] = strip.T
-        else:
-            self.cache = RowCache(self._compute, (self.n, self.n), cache_size, self.dtype)
+
+    @cached_property
+    def cache(self) -> RowCache:
+        """Rows of K within `cache_size` MiB."""
+        return RowCache(
+            lambda indices: self._strip(indices, 0, self.dtype), (self.n, self.n), self.cache_size, self.dtype
+        )
 
     def rows(self, indices: np.ndarray) -> np.ndarray:
         """Rows of K; a copy."""
         if self.whole is not None:
             return self.whole[indices]
-        assert self.cache is not None
         return self.cache.store[self.cache.fetch(indices)]
+
+    def square(self, indices: np.ndarray) -> np.ndarray:
+        """K within some samples, read or computed, not kept."""
+        if self.whole is not None:
+            return self.whole[np.ix_(indices, indices)]
+        K = np.empty((len(indices), len(indices)), self.dtype)
+        for rows in chunks(len(indices), len(indices) * self.dtype.itemsize):
+            K[rows] = self.kernel.block(self._rows_of(indices[rows]), self._basis(indices), self.dtype)
+        np.fill_diagonal(K, self.diagonal[indices])
+        return K
+
+    def combine(self, W: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """W K[indices], the combinations of some rows of K, without keeping those rows."""
+        if self.whole is not None:
+            return W @ self.whole[indices]
+        answer = np.empty((len(W), self.n), W.dtype)
+        some = self._basis(indices)
+        for part in chunks(self.n, max(len(indices), self.X.shape[1]) * self.dtype.itemsize):
+            rows = np.arange(part.start, part.stop)
+            answer[:, part] = W @ self.kernel.block(self._rows_of(rows), some, self.dtype).T
+        return answer
 
     def times(self, B: np.ndarray) -> np.ndarray:
         """K @ B in float64, from values computed anew in float64 unless K is kept in it."""
@@ -166,9 +191,6 @@ class KernelMatrix:
             answer[rows.stop :] += beyond.T @ B[rows]
         return answer
 
-    def _compute(self, indices: np.ndarray) -> np.ndarray:
-        return self._strip(indices, 0, self.dtype)
-
     def _strips(self, dtype: np.dtype) -> Iterator[tuple[slice, np.ndarray]]:
         """The upper triangle of K: some rows, and their values from their own column on."""
         for rows in chunks(self.n, self.n * dtype.itemsize, most=256):
@@ -176,17 +198,25 @@ class KernelMatrix:
 
     def _strip(self, indices: np.ndarray, start: int, dtype: np.dtype) -> np.ndarray:
         """Rows of K from column `start` on, with an exact diagonal."""
-        X = self.X
         K = np.empty((len(indices), self.n - start), dtype)
-        some = X[indices]
-        width = 1 if self.kernel.name == "precomputed" else X.shape[1]
+        some = self._rows_of(indices)
+        width = 1 if self.kernel.name == "precomputed" else self.X.shape[1]
         for part in chunks(self.n - start, width * dtype.itemsize):
-            columns = slice(start + part.start, start + part.stop)
-            precomputed = self.kernel.name == "precomputed"
-            basis = np.arange(columns.start, columns.stop) if precomputed else X[columns]
-            K[:, part] = self.kernel.block(some, basis, dtype)
+            K[:, part] = self.kernel.block(
+                some, self._basis(np.arange(start + part.start, start + part.stop)), dtype
+            )
         K[np.arange(len(indices)), indices - start] = self.diagonal[indices]
         return K
+
+    def _rows_of(self, indices: np.ndarray) -> Any:
+        """Rows of X; consecutive ones without a copy."""
+        if len(indices) and indices[-1] - indices[0] + 1 == len(indices) and (np.diff(indices) == 1).all():
+            return self.X[indices[0] : indices[-1] + 1]
+        return self.X[indices]
+
+    def _basis(self, indices: np.ndarray) -> Any:
+        """What `Kernel.block` takes as its second side: rows of X, or columns when precomputed."""
+        return indices if self.kernel.name == "precomputed" else self._rows_of(indices)
 
 
 def capacity(shape: tuple[int, int], cache_size: float, dtype: Any) -> int:
