@@ -7,15 +7,18 @@ Three moves, all of which only ever raise the dual objective:
 
 - *block sweeps*: a few one-variable sweeps over all labels of 64 samples inside their
   64 x 64 kernel, then one matrix product carries the change to all residuals. Cheap per
-  coefficient (BLAS), so they make the first rough solution. A prior of low rank is applied
-  in its factors.
+  coefficient (BLAS). A prior of low rank is applied in its factors.
 - *pair steps* on one label: the most violating coefficient and its best partner (as in
   `solvers.smo`) are moved together; the pass that updates the residual also finds the next
   violation. They end when the gap of the label has fallen to its share of the goal; with a
-  prior that ties labels, already when it has fallen to a quarter. Labels that are not tied
-  run in threads.
+  prior that ties labels, already when it has fallen to a quarter, because the others move it
+  again. Labels that are not tied run in threads.
 - *Newton*: when the pair steps on a label have cost as much as a Cholesky factorisation of
   K on its free coefficients, that system is solved and the step cut to the box.
+
+Independent labels get block sweeps until the solution is roughly known, then pair steps.
+With tied labels each epoch takes whichever of the two last raised the dual more for its
+(counted, not timed) cost.
 
 When K does not fit in memory, samples are taken in random chunks whose own kernel does
 fit; the moves run inside the chunk and its change is carried to all residuals in blocks.
@@ -26,7 +29,7 @@ changes over to float64 when rounding keeps the gap from falling.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -34,15 +37,15 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from maxmargin._jit import kernel_m3l as loops
 from maxmargin._rows import readonly
 from maxmargin._threads import run_threads
-from maxmargin.solvers._loop import Certificate, Clock, Progress, require
+from maxmargin.solvers._loop import Certificate, Clock, Patience, Progress, require
 
 CONTRACT = (
     "K", "prior", "coupled", "low_rank", "target", "bounds", "constant", "feasible", "scores",
     "certificate", "precise",
 )  # fmt: skip
 BLOCK = 64
-SWEEPS_PER_BLOCK = 2
-# Block sweeps make way for pair steps below this relative gap, or after this many epochs.
+SWEEPS_PER_BLOCK = 4
+# Independent labels: pair steps follow below this relative gap, or after this many epochs.
 SWEEP_UNTIL = 0.05
 SWEEP_EPOCHS = 4
 # How far one visit takes the gap of a label: all the way, or to where others move it again.
@@ -52,7 +55,22 @@ NEWTON_MOST = 4000
 NEWTON_ROUNDS = 5
 RIDGE = 1e-10
 SINGULAR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
-STALLS_ALLOWED = 2
+# Tied labels: rough nanoseconds of one product in a matrix product, in a sweep, in a pair step.
+PRODUCT, SWEPT, PAIRED = 0.02, 0.1, 1.0
+# A move that was not taken looks this much better every epoch, so that it is tried again.
+RETRY = 1.25
+
+
+class Part(NamedTuple):
+    """Some samples, or all of them: their kernel and their columns of the state."""
+
+    K: np.ndarray
+    diagonal: np.ndarray
+    E: np.ndarray
+    B: np.ndarray
+    lo: np.ndarray
+    hi: np.ndarray
+    T: np.ndarray
 
 
 class PairDescent:
@@ -63,7 +81,7 @@ class PairDescent:
     problem : KernelM3L
     tol : float
         The relative gap that training stops at; label visits aim at it.
-    rng : numpy.random.Generator
+    rng : numpy.random.RandomState
         Draws the order of the samples in the block sweeps.
     n_threads : int, default=1
         Threads over labels, when the prior ties none.
@@ -75,43 +93,41 @@ class PairDescent:
         self,
         problem: Any,
         tol: float,
-        rng: np.random.Generator,
+        rng: Any,
         n_threads: int = 1,
         start: np.ndarray | None = None,
     ) -> None:
         require(problem, CONTRACT, "PairDescent")
         self.tol, self.rng, self.n_threads = tol, rng, n_threads
-        self.swept = self.stalls = 0
-        self.best = np.inf
+        self.swept = 0
+        self.rates = {"sweep": np.inf, "pairs": np.inf}
+        self.patience = Patience(3)
         self._load(problem, np.zeros(problem.target.shape) if start is None else start)
 
     def epoch(self, clock: Clock) -> Progress:
         """One pass over all samples (block sweeps) or over all labels (pair steps)."""
-        if self.stalls > STALLS_ALLOWED and self.E.dtype != np.float64:
-            self._load(self.problem.precise(), self.solution())
         K = self.problem.K
-        if K.whole is not None:
-            self._improve(readonly(K.whole), self.E, self.B, self.lo, self.hi, self.T, clock)
-        else:
+        if K.whole is None:
             for samples in self._chunks():
                 self._improve_chunk(samples, clock)
                 if clock.expired():
                     break
-        progress = self._progress()
-        gap = progress.certificate.gap
-        self.stalls = 0 if gap < 0.9 * self.best else self.stalls + 1
-        self.best = min(gap, self.best)
-        return progress
+        else:
+            part = Part(readonly(K.whole), self.diagonal, self.E, self.B, self.lo, self.hi, self.T)
+            (self._improve_tied if self.problem.coupled else self._improve)(part, clock)
+        gaps, duals = measure(self.E, self.B, self.lo, self.hi, self.T)
+        dual = float(duals.sum()) + self.problem.constant
+        certificate = Certificate(dual + float(gaps.sum()), dual)
+        if self.patience.exhausted(certificate.gap) and self.E.dtype != np.float64:
+            self._load(self.problem.precise(), self.solution())
+        return Progress(certificate, loops.count_movable(self.E, self.B, self.lo, self.hi))
 
     def certify(self) -> Certificate:
         """Recompute residuals and certificate from B, in float64."""
         B = self.problem.feasible(self.B)
         F = self.problem.scores(B)
-        np.subtract(self.problem.target, F, out=self.E, casting="same_kind")
-        certificate = self.problem.certificate(B, F)
-        if certificate.gap > self.best:
-            self.best, self.stalls = np.inf, self.stalls + 1
-        return certificate
+        self.E[:] = self.problem.target - F
+        return self.problem.certificate(B, F)
 
     def solution(self) -> np.ndarray:
         """The dual solution that `certify` speaks of, in float64."""
@@ -121,69 +137,75 @@ class PairDescent:
         """Take up a problem in the precision in which its kernel values are kept."""
         self.problem = problem
         dtype = problem.K.dtype
-        self.stalls = 0
         self.T = readonly(problem.target.astype(dtype))
         self.lo, self.hi = (readonly(bound.astype(dtype)) for bound in problem.bounds)
-        self.R, self.diagonal = readonly(problem.prior.astype(dtype)), problem.K.diagonal.astype(dtype)
+        self.R, self.diagonal = (readonly(a.astype(dtype)) for a in (problem.prior, problem.K.diagonal))
         self.r = readonly(np.diag(self.R).copy())
         self.P = None if problem.low_rank is None else problem.low_rank.astype(dtype)
         self.B = B.astype(dtype)
-        E = problem.target - problem.scores(B) if B.any() else problem.target
-        self.E = E.astype(dtype)
+        self.E = (problem.target - problem.scores(B) if B.any() else problem.target).astype(dtype)
 
-    def _progress(self) -> Progress:
-        gaps, duals = self._measure(self.E, self.B, self.lo, self.hi, self.T)
-        dual = float(duals.sum()) + self.problem.constant
-        movable = loops.count_movable(self.E, self.B, self.lo, self.hi)
-        return Progress(Certificate(dual + float(gaps.sum()), dual), movable)
-
-    @staticmethod
-    def _measure(E: Any, B: Any, lo: Any, hi: Any, T: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Gap and dual objective, label by label."""
-        gaps = [loops.label_gap(*label) for label in zip(E, B, lo, hi, strict=True)]
-        duals = [loops.label_dual(*label) for label in zip(E, B, T, strict=True)]
-        return np.array(gaps), np.array(duals)
-
-    def _improve(
-        self, K: Any, E: Any, B: Any, lo: Any, hi: Any, T: Any, clock: Clock, part: Any = None
-    ) -> None:
-        """One epoch on samples whose kernel K is at hand (`part`: those of a chunk)."""
-        gaps, duals = self._measure(E, B, lo, hi, T)
-        gap, primal = float(gaps.sum()), float(gaps.sum() + duals.sum()) + self.problem.constant
-        if gap > SWEEP_UNTIL * abs(primal) and self.swept < SWEEP_EPOCHS:
-            self._sweep(K, E, B, lo, hi, clock)
-            self.swept += part is None
-            if part is None:
-                return
-            gaps, duals = self._measure(E, B, lo, hi, T)
-            gap = float(gaps.sum())
-        if gap <= 0:
-            return
-        dual = abs(float(duals.sum()) + self.problem.constant)
-        patient = part is None and not self.problem.coupled
-        least = REDUCTION_ALONE if patient else REDUCTION_TIED
-        reduction = max(min(0.9 * self.tol * dual / gap, 1.0), least)
-        diagonal = readonly(self.diagonal if part is None else self.diagonal[part])
-        work = [(l, K, diagonal, E, B, lo, hi, reduction, clock) for l in np.argsort(-gaps)]
-        if self.problem.coupled:
-            for task in work:
-                self._visit_tied(*task)
+    def _improve(self, part: Part, clock: Clock) -> None:
+        """One epoch on independent labels."""
+        gaps, duals = measure(*part[2:])
+        primal = float(gaps.sum() + duals.sum()) + self.problem.constant
+        if gaps.sum() > SWEEP_UNTIL * abs(primal) and self.swept < SWEEP_EPOCHS:
+            self._sweep(part, clock)
+            self.swept += 1
         else:
-            run_threads(lambda task: self._visit(*task), work, self.n_threads)
+            self._visit_labels(part, gaps, duals, REDUCTION_ALONE, clock)
 
-    def _sweep(self, K: Any, E: Any, B: Any, lo: Any, hi: Any, clock: Clock) -> None:
+    def _improve_tied(self, part: Part, clock: Clock) -> None:
+        """One epoch on labels tied by the prior: the move that promises more."""
+        gaps, duals = measure(*part[2:])
+        L, n = self.E.shape
+        move = max(self.rates, key=lambda name: self.rates[name])
+        if move == "sweep":
+            self._sweep(part, clock)
+            rank = L if self.P is None else len(self.P)
+            cost = n * (n * rank * PRODUCT + BLOCK * L * SWEEPS_PER_BLOCK * SWEPT)
+        else:
+            steps = self._visit_labels(part, gaps, duals, REDUCTION_TIED, clock)
+            cost = n * (steps * PAIRED + L * L * SWEPT)
+        gained = float(measure(*part[2:])[1].sum() - duals.sum())
+        self.rates = {name: RETRY * rate for name, rate in self.rates.items()}
+        self.rates[move] = gained / cost
+
+    def _improve_chunk(self, samples: np.ndarray, clock: Clock) -> None:
+        """All moves within a chunk; its change is then carried to all residuals."""
+        arrays = (self.E, self.B, self.lo, self.hi, self.T)
+        E, B, lo, hi, T = (np.ascontiguousarray(array[:, samples]) for array in arrays)
+        K, diagonal = readonly(self.problem.K.square(samples)), readonly(self.diagonal[samples])
+        part = Part(K, diagonal, E, B, readonly(lo), readonly(hi), readonly(T))
+        self._sweep(part, clock)
+        self._visit_labels(part, *measure(*part[2:]), REDUCTION_TIED, clock)
+        changes = B - self.B[:, samples]
+        self.B[:, samples] = B
+        if self.P is not None:
+            self.E -= self.P.T @ self.problem.K.combine(self.P @ changes, samples)
+        else:
+            self.E -= self.problem.K.combine(self.R @ changes, samples)
+
+    def _chunks(self) -> list[np.ndarray]:
+        """Random chunks of samples whose own kernel fits in memory."""
+        K = self.problem.K
+        size = int(np.sqrt(K.cache_size * 2**20 / K.dtype.itemsize))
+        size = min(max(size, BLOCK), K.n)
+        return [np.sort(part) for part in np.array_split(self.rng.permutation(K.n), -(-K.n // size))]
+
+    def _sweep(self, part: Part, clock: Clock) -> None:
         """Block sweeps over all samples in random order."""
-        order = self.rng.permutation(K.shape[0])
+        order = self.rng.permutation(len(part.diagonal))
         for begin in range(0, len(order), BLOCK):
             samples = np.sort(order[begin : begin + BLOCK])
-            rows = K[samples]
-            inside = readonly(rows[:, samples])
-            changes = np.empty((len(E), len(samples)), E.dtype)
+            rows = part.K[samples]
+            changes = np.empty((len(part.E), len(samples)), part.E.dtype)
+            state = part.E, part.B, part.lo, part.hi, SWEEPS_PER_BLOCK, changes
             if self.problem.coupled:
-                loops.coupled_block_sweeps(inside, self.R, samples, E, B, lo, hi, SWEEPS_PER_BLOCK, changes)
+                loops.coupled_block_sweeps(readonly(rows[:, samples]), self.R, samples, *state)
             else:
-                loops.block_sweeps(inside, self.r, samples, E, B, lo, hi, SWEEPS_PER_BLOCK, changes)
-            E -= self._mix(changes, rows)
+                loops.block_sweeps(readonly(rows[:, samples]), self.r, samples, *state)
+            np.subtract(part.E, self._mix(changes, rows), out=part.E)
             if clock.expired():
                 return
 
@@ -195,60 +217,62 @@ class PairDescent:
             return (self.R @ changes) @ rows
         return (self.r[:, None] * changes) @ rows
 
-    def _visit_tied(self, l: int, K: Any, diagonal: Any, E: Any, *rest: Any) -> None:
-        """Pair steps on one label, then their effect on all labels tied to it."""
-        before = E[l].copy()
-        self._visit(l, K, diagonal, E, *rest)
-        before -= E[l]
-        before /= self.r[l]
-        loops.carry(l, self.R, before, E)
+    def _visit_labels(
+        self, part: Part, gaps: np.ndarray, duals: np.ndarray, least: float, clock: Clock
+    ) -> int:
+        """Pair steps on every label, the largest gap first; returns the number of steps."""
+        gap = float(gaps.sum())
+        if gap <= 0:
+            return 0
+        aim = 0.9 * self.tol * abs(float(duals.sum()) + self.problem.constant)
+        reduction = max(min(aim / gap, 1.0), least)
+        labels = np.argsort(-gaps)
+        if self.problem.coupled:
+            return sum(self._visit_tied(l, part, reduction, clock) for l in labels)
+        return sum(run_threads(lambda l: self._visit(l, part, reduction, clock), labels, self.n_threads))
 
-    def _visit(
-        self, l: int, K: Any, diagonal: Any, E: Any, B: Any, lo: Any, hi: Any, reduction: float, clock: Clock
-    ) -> None:
-        """Bring the gap of one label down by the factor `reduction`."""
-        label = E[l], B[l], lo[l], hi[l]
+    def _visit_tied(self, l: int, part: Part, reduction: float, clock: Clock) -> int:
+        """Pair steps on one label, then their effect on all labels tied to it."""
+        before = part.E[l].copy()
+        steps = self._visit(l, part, reduction, clock)
+        if steps:
+            before -= part.E[l]
+            before /= self.r[l]
+            loops.carry(l, self.R, before, part.E)
+        return steps
+
+    def _visit(self, l: int, part: Part, reduction: float, clock: Clock) -> int:
+        """Bring the gap of one label down by the factor `reduction`; returns the number of steps."""
+        label = e, b, lo, hi = part.E[l], part.B[l], part.lo[l], part.hi[l]
         target = reduction * loops.label_gap(*label)
         if target <= 0 or clock.expired():
-            return
-        n = len(diagonal)
-        work = np.empty((4, n), E.dtype)
-        bits = work.view(np.int32 if E.dtype == np.float32 else np.int64)
-        singular = E.dtype.type(SINGULAR[E.dtype])
+            return 0
+        n = len(e)
+        work = np.empty((4, n), e.dtype)
+        bits = work.view(np.int32 if e.dtype == np.float32 else np.int64)
+        singular = e.dtype.type(SINGULAR[e.dtype])
+        total = 0
         for _ in range(NEWTON_ROUNDS):
-            free = np.flatnonzero((B[l] > lo[l]) & (B[l] < hi[l]))
+            m = np.count_nonzero((b > lo) & (b < hi))
             # A pair step costs about n nanoseconds, a factorisation m^3/90 + m^2.
-            budget = max(n, int((len(free) ** 3 / 90 + len(free) ** 2) / n))
+            budget = max(n, int((m**3 / 90 + m**2) / n))
             steps, gap = loops.fast_label(
-                K, diagonal, self.r[l], *label, work, bits, budget, target, singular
+                part.K, part.diagonal, self.r[l], *label, work, bits, budget, target, singular
             )
+            total += steps
             if gap <= target or steps < budget or clock.expired():
-                return
-            newton_step(K, self.r[l], *label)
+                break
+            newton_step(part.K, self.r[l], *label)
+        return total
 
-    def _chunks(self) -> list[np.ndarray]:
-        """Random chunks of samples whose own kernel fits in memory."""
-        K = self.problem.K
-        n = K.n
-        size = int(np.sqrt(K.cache_size * 2**20 / K.dtype.itemsize))
-        size = min(max(size, BLOCK), n)
-        n_chunks = -(-n // size)
-        return [np.sort(part) for part in np.array_split(self.rng.permutation(n), n_chunks)]
 
-    def _improve_chunk(self, samples: np.ndarray, clock: Clock) -> None:
-        """All moves within a chunk; its change is then carried to all residuals."""
-        K = readonly(self.problem.K.square(samples))
-        E, B, lo, hi, T = (
-            np.ascontiguousarray(a[:, samples]) for a in (self.E, self.B, self.lo, self.hi, self.T)
-        )
-        before = B.copy()
-        self._improve(K, E, B, readonly(lo), readonly(hi), readonly(T), clock, samples)
-        self.B[:, samples] = B
-        changes = B - before
-        if self.P is not None:
-            self.E -= self.P.T @ self.problem.K.combine(self.P @ changes, samples)
-        else:
-            self.E -= self.problem.K.combine(self.R @ changes, samples)
+def measure(
+    E: np.ndarray, B: np.ndarray, lo: np.ndarray, hi: np.ndarray, T: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gap and dual objective, label by label."""
+    gaps = [loops.label_gap(*label) for label in zip(E, B, lo, hi, strict=True)]
+    duals = [loops.label_dual(*label) for label in zip(E, B, T, strict=True)]
+    return np.array(gaps), np.array(duals)
 
 
 def newton_step(K: np.ndarray, r: Any, e: np.ndarray, b: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> None:
