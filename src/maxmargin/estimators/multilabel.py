@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from copy import copy
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,18 @@ from maxmargin._rows import Rows
 from maxmargin._threads import count_threads
 from maxmargin.estimators._base import COMMON_CONSTRAINTS, MaxMarginEstimator
 from maxmargin.estimators._costs import entry_weights, label_numbers, side_weights
+from maxmargin.estimators._kernel_model import (
+    forget_model,
+    kernel_attributes,
+    kernel_method,
+    kernel_problem,
+    kernel_scores,
+    needs_kernel,
+)
 from maxmargin.estimators._labels import LabelSpace
+from maxmargin.kernels import NAMES
 from maxmargin.problems.m3l import LinearM3L, hamming_costs, tied_costs
+from maxmargin.problems.m3l_kernel import KernelM3L
 from maxmargin.solvers._loop import Stopping, run
 from maxmargin.solvers.dca import DualCoordinateAscent
 from maxmargin.solvers.label_sweeps import LabelSweeps
@@ -34,12 +44,15 @@ LARGE = 10**8
 
 
 class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
-    """Linear max-margin classifier for many labels, with a prior on how they correlate (M3L).
+    """Max-margin classifier for many labels, with a prior on how they correlate (M3L).
 
     Without a prior it minimises exactly the objective of one
     ``LinearSVC(C=C, loss="hinge")`` per label, all labels together::
 
         1/2 tr(R^-1 W'W) + C sum_il s_i max(0, 1 - y_il f_l(x_i)),     f_l(x) = w_l . x + b_l
+
+    With a kernel, f_l(x) = sum_i k(x, x_i) c_il + b_l and the same objective holds in the feature
+    space of k; all labels share one kernel matrix.
 
     With ``prior=R`` labels that are correlated under R share what they learn; in zero-shot
     learning R carries what is known of categories that were never seen.
@@ -52,6 +65,19 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         Symmetric positive semi-definite label correlations R with a positive diagonal; it may
         be singular. A callable, such as ``maxmargin.priors.from_labels``, is given the training
         labels (0/1) and returns R. None treats labels as independent.
+    kernel : {"linear", "rbf", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="linear"
+        A callable takes two matrices of rows and returns the matrix of their kernel values. With
+        "precomputed", X is the kernel matrix: of the training samples with each other in `fit`,
+        of new samples with them in `predict`.
+    gamma : {"scale", "auto"} or float, default="scale"
+        For "rbf", "poly", "sigmoid" and "chi2". "scale" is 1 / (n_features * X.var()), "auto"
+        1 / n_features.
+    degree : int, default=3
+        For "poly".
+    coef0 : float, default=0.0
+        For "poly" and "sigmoid".
+    cache_size : float, default=200
+        Memory for kernel values in MiB. A kernel matrix that fits is computed once.
     loss : {"hamming", "tied"}, default="hamming"
         "hamming" counts wrong labels; "tied" measures the error through the prior,
         y'R(y - z), and needs a diagonally dominant R.
@@ -67,9 +93,10 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         Whether to add a constant feature.
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the intercept is regularised.
-    solver : {"auto", "dca"}, default="auto"
-        "auto" is dual coordinate ascent over all labels of a sample at once; "dca" is the
-        paper's algorithm. Both reach the same optimum.
+    solver : {"auto", "dca", "smo"}, default="auto"
+        "auto" is dual coordinate ascent (linear), or block sweeps and pair steps on a shared
+        kernel matrix; "dca" (linear) and "smo" (any kernel) are the paper's algorithms. All
+        reach the same optimum.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000
@@ -92,7 +119,15 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
     Attributes
     ----------
     coef_ : ndarray of shape (n_labels, n_features)
+        Only for the linear kernel.
     intercept_ : ndarray of shape (n_labels,)
+    support_ : ndarray of shape (n_support,)
+        Training samples that any label needs. This and the next two: only for a kernel, or
+        solver="smo".
+    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
+        Their rows; empty with kernel="precomputed".
+    dual_coef_ : ndarray of shape (n_labels, n_support)
+        Their weights in the score of each label.
     classes_ : ndarray of shape (n_labels,)
         Label names, column numbers, or the classes of a 1d y.
     prior_ : ndarray of shape (n_labels, n_labels) or None
@@ -114,7 +149,9 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
     NaN marks an unknown entry, which has no loss), lists of sets of names, or a vector of
     classes; `predict` answers in the same kind. A pass costs O(n_labels nnz(X)) and memory is
     n_samples x n_labels dual variables (4 or 8 bytes each, plus 2) and
-    (n_features + 1) x n_labels weights, besides X.
+    (n_features + 1) x n_labels weights, besides X. With a kernel, memory is `cache_size` and
+    about six arrays of n_samples x n_labels, and `predict` works in blocks of bounded memory;
+    the bias is a constant added to the kernel.
 
     References
     ----------
@@ -136,13 +173,18 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
     _parameter_constraints: dict = {
         **COMMON_CONSTRAINTS,
         "prior": ["array-like", "sparse matrix", callable, None],
+        "kernel": [StrOptions(set(NAMES)), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
+        "degree": [Interval(Integral, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "cache_size": [Interval(Real, 0, None, closed="left")],
         "loss": [StrOptions({"hamming", "tied"})],
         "class_weight": [StrOptions({"balanced"}), dict, "array-like", None],
         "label_weight": [dict, "array-like", None],
         "label_margin": [Interval(Real, 0, None, closed="left"), dict, "array-like"],
         "fit_intercept": ["boolean"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
-        "solver": [StrOptions({"auto", "dca"})],
+        "solver": [StrOptions({"auto", "dca", "smo"})],
         "warm_start": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
     }
@@ -152,6 +194,11 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         C=1.0,
         *,
         prior=None,
+        kernel="linear",
+        gamma="scale",
+        degree=3,
+        coef0=0.0,
+        cache_size=200,
         loss="hamming",
         class_weight=None,
         label_weight=None,
@@ -170,6 +217,11 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
     ):
         self.C = C
         self.prior = prior
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.cache_size = cache_size
         self.loss = loss
         self.class_weight = class_weight
         self.label_weight = label_weight
@@ -188,7 +240,8 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = True
         return tags
@@ -218,13 +271,14 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         method = self._method(problem, stopping)
         observer = self._observer(X, y, lambda: self._attributes(problem, method))
         outcome = run(method, stopping, observer)
+        forget_model(self)
         self.__dict__.update(self._attributes(problem, method))
         if self.warm_start:
             self._warm = method.alpha, self.C
         self._store_outcome(outcome)
         return self
 
-    def _problem(self, X: Any, signs: np.ndarray, sample_weight: Any) -> LinearM3L:
+    def _problem(self, X: Any, signs: np.ndarray, sample_weight: Any) -> LinearM3L | KernelM3L:
         """The problem that the parameters and the data pose."""
         space = self._space
         self.classes_ = space.classes
@@ -240,6 +294,8 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
             margin = label_numbers(self.label_margin, space, "label_margin", default=1.0)
             costs = hamming_costs(signs, upper, weight, np.tile(margin, (2, 1)))
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        if needs_kernel(self):
+            return kernel_problem(self, X, costs, bias)
         return LinearM3L(Rows.of(X), costs, self.prior_, bias)
 
     def _read_prior(self, signs: np.ndarray) -> np.ndarray | None:
@@ -268,14 +324,16 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
     def _column_names(self) -> np.ndarray:
         return self.classes_[1:] if self._space.kind == "binary" else self.classes_
 
-    def _method(self, problem: LinearM3L, stopping: Stopping) -> Any:
+    def _method(self, problem: Any, stopping: Stopping) -> Any:
         """The solver, at zero or at the scaled last solution."""
-        n, L, _ = problem.shape
+        n, L = problem.costs.signs.shape
         rng = check_random_state(self.random_state)
         alpha: np.ndarray = np.zeros((n, L), self._working_dtype(problem, stopping))
         if self.warm_start and hasattr(self, "_warm") and self._warm[0].shape == alpha.shape:
             last, C = self._warm
             alpha[:] = problem.warm(last, self.C / C)
+        if isinstance(problem, KernelM3L):
+            return kernel_method(self, problem, alpha, stopping.target, rng)
         if self.solver == "dca":
             return DualCoordinateAscent(problem, alpha, tol=stopping.target, rng=rng)
         n_threads = count_threads(self.n_jobs)
@@ -283,7 +341,9 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
             return SampleSweeps(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
         return LabelSweeps(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
 
-    def _working_dtype(self, problem: LinearM3L, stopping: Stopping) -> type:
+    def _working_dtype(self, problem: Any, stopping: Stopping) -> type:
+        if isinstance(problem, KernelM3L):
+            return np.float64
         data = problem.rows.data
         worthwhile = data.dtype == np.float32 or data.size * problem.shape[1] >= LARGE
         single = worthwhile and stopping.target >= SINGLE_TOL
@@ -291,8 +351,10 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
             single = self.precision == "single"
         return np.float32 if single else np.float64
 
-    def _attributes(self, problem: LinearM3L, method: Any) -> dict[str, Any]:
+    def _attributes(self, problem: Any, method: Any) -> dict[str, Any]:
         """What prediction needs, from the state of the solver."""
+        if isinstance(problem, KernelM3L):
+            return kernel_attributes(self, problem, method)
         Z, _ = problem.solution(method.alpha, method.bias_row, count_threads(self.n_jobs))
         constants = self.constant_labels_
         intercept = np.where(constants, self._constant_scores, problem.bias * Z[-1])
@@ -308,8 +370,10 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         }
 
     def _scores(self, X: Any) -> np.ndarray:
-        check_is_fitted(self, "coef_")
+        check_is_fitted(self, "intercept_")
         X = self._read_rows(X, reset=False)
+        if not hasattr(self, "coef_"):
+            return kernel_scores(self, X)
         return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
 
     def decision_function(self, X):
@@ -363,7 +427,7 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
 
         Unknown entries (NaN) are not counted.
         """
-        check_is_fitted(self, "coef_")
+        check_is_fitted(self, "intercept_")
         truth = self._space.signs(y)
         scores = self._scores(X)
         check_consistent_length(truth, scores, sample_weight)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -97,20 +97,28 @@ class KernelM3L:
         """Weight of every training sample in the score of every label, A R (N x L)."""
         return B.T @ self.prior
 
-    def warm(self, B: np.ndarray, scale: float) -> np.ndarray:
+    def coefficients(self, alpha: np.ndarray) -> np.ndarray:
+        """B of given dual variables (N x L)."""
+        return np.ascontiguousarray((self.costs.signs * alpha).T)
+
+    def alpha(self, B: np.ndarray) -> np.ndarray:
+        """Dual variables (N x L) of a given B."""
+        return np.abs(B).T
+
+    def warm(self, alpha: np.ndarray, scale: float) -> np.ndarray:
         """A feasible start from the solution for another C: scaled, then cut to the boxes."""
-        return np.clip(B * scale, *self.bounds)
+        return np.clip(alpha * scale, 0, self.costs.boxes())
+
+    def closed_form_scale(self) -> float:
+        """Largest factor on all boxes for which alpha = box is optimal."""
+        boxes = self.costs.boxes()
+        pull = self.costs.signs * self.scores(self.coefficients(boxes)).T
+        limited = (pull > 0) & (boxes > 0)
+        if not limited.any():
+            return np.inf
+        return float(np.min(self.costs.margins()[limited] / pull[limited]))
 
     def precise(self) -> KernelM3L:
         """The same problem with kernel values kept in float64."""
         K = self.K
         return replace(self, K=KernelMatrix(K.kernel, K.X, K.cache_size, np.float64))
-
-
-def working_dtype(tol: float, X: Any) -> type:
-    """Precision in which kernel values are kept: float32 unless `tol` asks for more.
-
-    A relative gap of 1e-5 and more is far above what rounding to float32 does to it; the
-    certificate is in float64 in any case.
-    """
-    return np.float32 if tol >= 1e-5 and X.shape[0] > 1 else np.float64

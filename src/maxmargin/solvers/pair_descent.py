@@ -40,8 +40,8 @@ from maxmargin._threads import run_threads
 from maxmargin.solvers._loop import Certificate, Clock, Patience, Progress, require
 
 CONTRACT = (
-    "K", "prior", "coupled", "low_rank", "target", "bounds", "constant", "feasible", "scores",
-    "certificate", "precise",
+    "K", "prior", "coupled", "low_rank", "target", "bounds", "constant", "alpha", "feasible",
+    "scores", "certificate", "precise",
 )  # fmt: skip
 BLOCK = 64
 SWEEPS_PER_BLOCK = 4
@@ -132,6 +132,11 @@ class PairDescent:
     def solution(self) -> np.ndarray:
         """The dual solution that `certify` speaks of, in float64."""
         return self.problem.feasible(self.B)
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """The dual solution as dual variables, samples x labels."""
+        return self.problem.alpha(self.solution())
 
     def _load(self, problem: Any, B: np.ndarray) -> None:
         """Take up a problem in the precision in which its kernel values are kept."""

@@ -33,7 +33,7 @@ from maxmargin._jit import kernel_m3l as loops
 from maxmargin._rows import readonly
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
 
-CONTRACT = ("K", "prior", "target", "bounds", "constant", "feasible", "scores", "certificate")
+CONTRACT = ("K", "prior", "target", "bounds", "constant", "alpha", "scores", "certificate")
 # A pair is taken as singular when its determinant is below this fraction of K_pp K_qq.
 SINGULAR = 1e-12
 # Share of all coefficients that one epoch may touch, so that records come often enough.
@@ -95,6 +95,11 @@ class SMO:
     def solution(self) -> np.ndarray:
         """The dual solution that `certify` speaks of."""
         return self.B
+
+    @property
+    def alpha(self) -> np.ndarray:
+        """The dual solution as dual variables, samples x labels."""
+        return self.problem.alpha(self.solution())
 
     def _renew(self) -> None:
         """Violation of every label."""
