@@ -76,6 +76,13 @@ def test_gamma_is_that_of_svc(make, gamma):
     assert Kernel.of(make(X), "rbf", gamma=gamma).gamma == pytest.approx(model._gamma, rel=1e-12)
 
 
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_gamma_counts_weights_as_repetitions(make):
+    X, weights = features(), np.arange(17) % 3
+    weighted = Kernel.of(make(X), "rbf", sample_weight=weights).gamma
+    assert weighted == pytest.approx(Kernel.of(np.repeat(X, weights, axis=0), "rbf").gamma, rel=1e-12)
+
+
 def test_constant_features_have_gamma_one():
     assert Kernel.of(np.ones((3, 2)), "rbf").gamma == 1.0
 

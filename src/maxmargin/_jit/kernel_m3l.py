@@ -3,7 +3,8 @@
 All arrays are label-major. For one label: residual e = y m - f, signed coefficients
 b = y alpha between lo and hi, kernel rows K[p], r = R[l, l]. A coefficient that moves by w
 takes r w K[p] off the residual. A coefficient is movable when e > 0 and b < hi, or e < 0
-and b > lo; then |e| is its violation.
+and b > lo; then |e| is its violation. One whose e is zero may still follow as the partner of
+another.
 """
 
 from __future__ import annotations
@@ -84,12 +85,12 @@ def count_movable(E, B, lo, hi):
 
 @compiled
 def partner(K_p, diagonal, p, e, b, lo, hi, singular):
-    """The movable q whose pair with p promises the largest unconstrained gain (-1: none)."""
+    """The q whose pair with p promises the largest unconstrained gain (-1: none)."""
     q, largest = -1, 0.0
     e_p, k_pp = e[p], diagonal[p]
     for j in range(len(e)):
         x = e[j]
-        if (x > 0 and b[j] < hi[j]) or (x < 0 and b[j] > lo[j]):
+        if (x >= 0 and b[j] < hi[j]) or (x <= 0 and b[j] > lo[j]):
             k, k_jj = K_p[j], diagonal[j]
             det = k_pp * k_jj - k * k
             if det > singular * k_pp * k_jj:
@@ -236,8 +237,8 @@ def update_and_measure(K_p, K_q, w_p, w_q, e, up, down, violation):
 
 
 @compiled(reorder=True)
-def pair_gains(K_p, diagonal, p, e, violation, singular, gains):
-    """Unconstrained gain of every movable partner of p, up to a common factor."""
+def pair_gains(K_p, diagonal, p, e, up, down, violation, singular, gains):
+    """Unconstrained gain of every possible partner of p, up to a common factor."""
     zero = e.dtype.type(0)
     e_p, k_pp = e[p], diagonal[p]
     square, twice = e_p * e_p, e_p + e_p
@@ -246,7 +247,8 @@ def pair_gains(K_p, diagonal, p, e, violation, singular, gains):
         k, k_jj, x = K_p[j], diagonal[j], e[j]
         det = k_pp * k_jj - k * k
         gain = (square * k_jj + x * (x * k_pp - twice * k)) / det
-        gains[j] = gain if (det > least * k_jj) & (violation[j] > zero) else zero
+        possible = violation[j] + up[j] * down[j] > zero
+        gains[j] = gain if (det > least * k_jj) & possible else zero
 
 
 @compiled
@@ -276,7 +278,7 @@ def fast_label(K, diagonal, r, e, b, lo, hi, work, bits, budget, target, singula
         p = argmax_bits(bits[2])
         if p < 0:
             return step, 0.0
-        pair_gains(K[p], diagonal, p, e, violation, singular, gains)
+        pair_gains(K[p], diagonal, p, e, up, down, violation, singular, gains)
         q = argmax_bits(bits[3])
         other = q if q >= 0 else p
         w_p, w_q = move(p, q, K[p, other], diagonal, r, e, b, lo, hi)

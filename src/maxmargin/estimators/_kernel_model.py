@@ -36,8 +36,9 @@ def needs_kernel(model: Any) -> bool:
 def kernel_problem(model: Any, X: Any, costs: EntryCosts, bias: float) -> KernelM3L:
     """The problem on the kernel that the parameters name."""
     kernel = Kernel.of(
-        X, model.kernel, gamma=model.gamma, degree=model.degree, coef0=model.coef0, offset=bias**2
-    )
+        X, model.kernel, gamma=model.gamma, degree=model.degree, coef0=model.coef0, offset=bias**2,
+        sample_weight=costs.weight[:, 0] if costs.weight.shape[1] == 1 else None,
+    )  # fmt: skip
     if kernel.name == "precomputed":
         check_precomputed(X)
     elif kernel.name in ("sigmoid", "callable"):

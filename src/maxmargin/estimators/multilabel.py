@@ -71,7 +71,7 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         of new samples with them in `predict`.
     gamma : {"scale", "auto"} or float, default="scale"
         For "rbf", "poly", "sigmoid" and "chi2". "scale" is 1 / (n_features * X.var()), "auto"
-        1 / n_features.
+        1 / n_features; the variance counts sample weights.
     degree : int, default=3
         For "poly".
     coef0 : float, default=0.0

@@ -1,0 +1,181 @@
+"""Compiled loops of kernelised M3L against their slow twins, iterate by iterate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.naive import kernel_m3l as naive
+
+from maxmargin._jit import kernel_m3l as loops
+from maxmargin.kernels import Kernel, KernelMatrix
+from maxmargin.problems.m3l import hamming_costs
+from maxmargin.problems.m3l_kernel import KernelM3L
+from maxmargin.solvers.pair_descent import newton_step
+from maxmargin.solvers.smo import SMO
+
+
+def data(seed=0, n=12, L=3, rank=None):
+    """Kernel, prior, signs (one unknown), margins and boxes of a small problem."""
+    rng = np.random.RandomState(seed)
+    X = rng.randn(n, 3)
+    K = np.exp(-0.3 * ((X[:, None] - X) ** 2).sum(axis=2)) + 0.5
+    P = rng.randn(rank or L, L)
+    R = P.T @ P + (0 if rank else 0.2 * np.eye(L))
+    Y = np.where(rng.rand(n, L) < 0.5, 1, -1)
+    m, C = 0.3 + rng.rand(n, L), 0.2 + rng.rand(n, L)
+    C[0, 0] = 0
+    return K, R, Y, m, C
+
+
+def state(Y, m, C, K=None, R=None, alpha=None):
+    """Residuals, coefficients and bounds as the loops take them."""
+    alpha = np.zeros(Y.shape) if alpha is None else alpha
+    F = 0 if K is None else K @ (Y * alpha) @ R
+    arrays = (Y * m - F, Y * alpha, np.minimum(Y * C, 0), np.maximum(Y * C, 0))
+    return [np.ascontiguousarray(a.T.astype(float)) for a in arrays]
+
+
+@pytest.mark.nojit
+@given(st.integers(0, 10**6))
+@settings(max_examples=30)
+def test_pair_step_is_the_best_of_all_faces(seed):
+    rng = np.random.RandomState(seed)
+    A = rng.randn(2, 2)
+    Q = A @ A.T + 0.05 * np.eye(2)
+    e, lo = 3 * rng.randn(2), -rng.rand(2)
+    b = lo + rng.rand(2) * rng.rand()
+    hi = b + rng.rand(2)
+    expected = b + naive.best_pair(Q, e, lo - b, hi - b)
+    found = loops.pair_step(b[0], b[1], e[0], e[1], Q[0, 0], Q[1, 1], Q[0, 1], lo[0], hi[0], lo[1], hi[1])
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("break_factor", [0.0, 0.5])
+@pytest.mark.parametrize("rank", [None, 1])
+def test_smo_rounds_follow_the_corrected_algorithm(rank, break_factor):
+    K, R, Y, m, C = data(rank=rank)
+    E, B, lo, hi = state(Y, m, C)
+    violations, u = np.zeros(len(R)), np.zeros(len(K))
+    for l in range(len(R)):
+        loops.renew_violations(l, np.eye(len(R)), E, B, lo, hi, violations)
+    for alpha in naive.smo_rounds(K, R, Y, m, C, 8, 4, break_factor):
+        loops.smo_rounds(K, np.diag(K).copy(), R, E, B, lo, hi, violations, u, 1, 4, break_factor, 1e-12)
+        np.testing.assert_allclose(B.T, Y * alpha, atol=1e-9)
+        np.testing.assert_allclose(E.T, Y * naive.gradient(K, R, Y, m, alpha), atol=1e-9)
+
+
+def test_smo_on_cached_rows_makes_the_same_steps():
+    rng = np.random.RandomState(1)
+    X, signs = rng.randn(30, 3), np.where(rng.rand(30, 3) < 0.5, 1, -1).astype(np.int8)
+    costs = hamming_costs(signs, np.ones((2, 3)), np.ones((30, 1)))
+    R = np.array([[1, 0.5, 0], [0.5, 1, -0.3], [0, -0.3, 1]])
+    kernel = Kernel.of(X, "rbf", offset=1.0)
+    whole, cached = (SMO(KernelM3L(KernelMatrix(kernel, X, size), costs, R)) for size in (np.inf, 0))
+    assert cached.problem.K.whole is None and cached.problem.K.cache.capacity == 2
+    for _ in range(20):
+        assert whole._rounds(1) == cached._rounds(1)
+        np.testing.assert_allclose(whole.B, cached.B, atol=1e-12)
+    assert whole.B.any()
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_fused_label_steps_are_greedy_pair_steps(dtype):
+    K, _, Y, m, C = data(3)
+    Y, m, C = Y[:, :1], m[:, :1], C[:, :1]
+    r = 1.7
+    work = np.empty((4, len(K)), dtype)
+    bits = work.view(np.int32 if dtype == np.float32 else np.int64)
+    tolerance = 1e-5 if dtype == np.float32 else 1e-10
+    for n_steps in (0, 1, 2, 5, 9):
+        E, B, lo, hi = (a.astype(dtype) for a in state(Y, m, C))
+        diagonal = np.diag(K).astype(dtype)
+        done, gap = loops.fast_label(
+            K.astype(dtype), diagonal, dtype(r), E[0], B[0], lo[0], hi[0], work, bits, n_steps, -1.0,
+            dtype(1e-12),
+        )  # fmt: skip
+        alpha = naive.label_steps(K, r, Y, m, C, np.zeros(Y.shape), n_steps)
+        np.testing.assert_allclose(B[0], (Y * alpha)[:, 0], atol=tolerance)
+        primal, dual = naive.objectives(K, np.array([[r]]), Y, m, C, alpha)
+        assert gap == pytest.approx(primal - dual, abs=10 * tolerance)
+        assert done == n_steps
+
+
+def test_fused_label_steps_stop_at_their_target():
+    K, _, Y, m, C = data(3, n=40)
+    E, B, lo, hi = state(Y[:, :1], m[:, :1], C[:, :1])
+    work = np.empty((4, 40))
+    args = K, np.diag(K).copy(), 1.0, E[0], B[0], lo[0], hi[0], work, work.view(np.int64)
+    start = loops.label_gap(E[0], B[0], lo[0], hi[0])
+    steps, gap = loops.fast_label(*args, 10_000, 1e-3 * start, 1e-12)
+    assert 0 < steps < 10_000 and gap <= 1e-3 * start
+    assert loops.label_gap(E[0], B[0], lo[0], hi[0]) == pytest.approx(gap)
+
+
+@pytest.mark.nojit
+@given(st.lists(st.floats(0, 2.0**100, width=32), min_size=1, max_size=600))
+@settings(max_examples=25)
+def test_argmax_of_bits_is_argmax(values):
+    for dtype, integer in ((np.float32, np.int32), (np.float64, np.int64)):
+        v = np.array(values, dtype)
+        expected = int(np.argmax(v)) if v.any() else -1
+        assert loops.argmax_bits(v.view(integer)) == expected
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("coupled", [False, True])
+def test_block_sweeps_are_one_variable_steps(coupled):
+    K, R, Y, m, C = data(5)
+    if not coupled:
+        R = np.diag([1.0, 2.0, 0.5])
+    alpha = 0.5 * C
+    samples = np.array([1, 4, 7, 8])
+    E, B, lo, hi = state(Y, m, C, K, R, alpha)
+    residuals = E.copy()
+    changes = np.empty((len(E), len(samples)))
+    inside = np.ascontiguousarray(K[np.ix_(samples, samples)])
+    if coupled:
+        loops.coupled_block_sweeps(inside, R, samples, E, B, lo, hi, 2, changes)
+    else:
+        loops.block_sweeps(inside, np.diag(R).copy(), samples, E, B, lo, hi, 2, changes)
+    expected = naive.sweeps(K, R, Y, m, C, alpha, samples, 2)
+    np.testing.assert_allclose(B.T, Y * expected, atol=1e-10)
+    np.testing.assert_allclose(changes.T, (Y * (expected - alpha))[samples], atol=1e-10)
+    np.testing.assert_array_equal(E, residuals)
+
+
+def test_gap_and_dual_of_a_label():
+    K, _, Y, m, C = data(7)
+    Y, m, C = Y[:, :1], m[:, :1], C[:, :1]
+    alpha = np.random.RandomState(0).rand(*C.shape) * C
+    E, B, lo, hi = state(Y, m, C, K, np.eye(1), alpha)
+    primal, dual = naive.objectives(K, np.eye(1), Y, m, C, alpha)
+    assert loops.label_gap(E[0], B[0], lo[0], hi[0]) == pytest.approx(primal - dual, rel=1e-12)
+    assert loops.label_dual(E[0], B[0], (Y * m)[:, 0]) == pytest.approx(dual, rel=1e-12)
+
+
+@pytest.mark.parametrize("box", [100.0, 0.4])
+def test_newton_raises_the_dual_and_solves_without_bounds(box):
+    K, _, Y, m, C = data(9)
+    Y, m = Y[:, :1], m[:, :1]
+    C = np.full(Y.shape, box)
+    alpha = 0.5 * C
+    E, B, lo, hi = state(Y, m, C, K, np.eye(1), alpha)
+    before = naive.objectives(K, np.eye(1), Y, m, C, alpha)[1]
+    newton_step(K, 1.0, E[0], B[0], lo[0], hi[0])
+    moved = np.abs(B.T)
+    np.testing.assert_array_equal(B, np.clip(B, lo, hi))
+    np.testing.assert_allclose(E.T, Y * naive.gradient(K, np.eye(1), Y, m, moved), atol=1e-9)
+    assert naive.objectives(K, np.eye(1), Y, m, C, moved)[1] > before
+    if box == 100.0 and (np.abs(moved - 0.5 * C) < 0.5 * C).all():
+        np.testing.assert_allclose(E, 0, atol=1e-6)
+
+
+def test_newton_leaves_a_label_without_free_coefficients_alone():
+    K, _, Y, m, C = data(9)
+    E, B, lo, hi = state(Y, m, C)
+    newton_step(K, 1.0, E[0], B[0], lo[0], hi[0])
+    assert not B.any()

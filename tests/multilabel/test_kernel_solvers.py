@@ -1,0 +1,259 @@
+"""Kernelised M3L: both solvers reach the known optimum, and prove it."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from itertools import pairwise
+from pathlib import Path
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.svm import SVC
+from tests.naive import kernel_m3l as naive
+
+from maxmargin.kernels import Kernel, KernelMatrix
+from maxmargin.kernels import _functions as functions
+from maxmargin.problems.m3l import hamming_costs, tied_costs
+from maxmargin.problems.m3l_kernel import KernelM3L
+from maxmargin.solvers._loop import Stopping, run
+from maxmargin.solvers.pair_descent import PairDescent
+from maxmargin.solvers.smo import SMO
+
+CASES = json.loads((Path(__file__).parents[1] / "fixtures" / "m3l_kernel.json").read_text())["cases"]
+
+
+class GivenCosts:
+    """Costs with every entry given."""
+
+    def __init__(self, signs, boxes, margins, constant=0.0):
+        self.signs, self._boxes, self._margins, self.constant = signs, boxes, margins, constant
+
+    def boxes(self):
+        return self._boxes
+
+    def margins(self):
+        return self._margins
+
+
+def make(problem, solver, tol=1e-9, n_threads=1):
+    if solver == "smo":
+        return SMO(problem)
+    return PairDescent(problem, tol, np.random.RandomState(0), n_threads)
+
+
+def solve(problem, solver, tol=1e-9, max_iter=3000):
+    method = make(problem, solver, tol)
+    return method, run(method, Stopping(tol, max_iter))
+
+
+def random_problem(seed, n=25, L=4, prior="dense", C=1.0, cache_size=np.inf, dtype=np.float64, kernel="rbf"):
+    rng = np.random.RandomState(seed)
+    X = rng.randn(n, 3)
+    signs = np.where(rng.rand(n, L) < 0.4, 1, -1).astype(np.int8)
+    signs[1, 0] = 0
+    P = rng.randn(2, L)
+    R = {
+        "none": None,
+        "dense": 0.5 * P.T @ P + np.eye(L),
+        "low": P.T @ P,
+        "diagonal": np.diag(0.5 + rng.rand(L)),
+    }[prior]
+    costs = hamming_costs(signs, C * (0.5 + rng.rand(2, L)), 0.5 + rng.rand(n, 1), 0.5 + rng.rand(2, L))
+    K = KernelMatrix(Kernel.of(X, kernel, gamma=0.5, offset=1.0), X, cache_size, dtype)
+    return KernelM3L(K, costs, R)
+
+
+@pytest.mark.parametrize("solver", ["smo", "auto"])
+@pytest.mark.parametrize("cache_size", [np.inf, 0])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_known_answers(case, cache_size, solver):
+    X, Y = np.array(case["X"], float), np.array(case["Y"], np.int8)
+    right, wrong = np.array(case["delta_plus"], float), np.array(case["delta_minus"], float)
+    C = np.array(case["C"], float) * np.ones(Y.shape)
+    costs = GivenCosts(Y, 2 * C, (wrong - right) / 2 * np.ones(Y.shape), float(np.sum(C * right)))
+    kernel = Kernel.of(X, case["kernel"], gamma=case["gamma"], offset=case["bias_scale"] ** 2)
+    problem = KernelM3L(KernelMatrix(kernel, X, cache_size), costs, np.array(case["R"], float))
+    method, outcome = solve(problem, solver, 1e-10)
+    assert outcome.converged
+    assert outcome.certificate.primal == pytest.approx(case["objective"], rel=1e-8)
+    np.testing.assert_allclose(problem.scores(method.solution()).T, case["scores"], atol=1e-6)
+
+
+def test_tied_costs_are_those_of_the_known_answer():
+    case = next(case for case in CASES if case["name"] == "rbf_tied_loss")
+    X, Y, R = np.array(case["X"], float), np.array(case["Y"], np.int8), np.array(case["R"], float)
+    C = 2 * float(np.ravel(case["C"])[0])
+    costs = tied_costs(Y, np.full((2, Y.shape[1]), C), np.ones((len(Y), 1)), R)
+    kernel = Kernel.of(X, "rbf", gamma=case["gamma"], offset=case["bias_scale"] ** 2)
+    _, outcome = solve(KernelM3L(KernelMatrix(kernel, X), costs, R), "auto")
+    assert outcome.certificate.primal == pytest.approx(case["objective"], rel=1e-8)
+
+
+@pytest.mark.parametrize("prior", ["none", "diagonal", "dense", "low"])
+def test_solvers_agree_with_a_generic_one(prior):
+    problem = random_problem(3, n=12, L=3, prior=prior)
+    K, R = problem.K.times(np.eye(12)), problem.prior
+    root_K = np.linalg.cholesky(K + 1e-12 * np.eye(12))
+    values, vectors = np.linalg.eigh(R)
+    root_R = vectors * np.sqrt(np.maximum(values, 0))
+    lo, hi = problem.bounds
+    A = cp.Variable((12, 3))
+    objective = cp.sum(cp.multiply(problem.target.T, A)) - 0.5 * cp.sum_squares(root_K.T @ A @ root_R)
+    generic = cp.Problem(cp.Maximize(objective), [lo.T <= A, hi.T >= A])
+    generic.solve(solver=cp.CLARABEL)
+    for solver in ("smo", "auto"):
+        method, outcome = solve(problem, solver, 1e-9)
+        assert outcome.converged
+        assert outcome.certificate.dual == pytest.approx(generic.value, rel=1e-7)
+        np.testing.assert_allclose(problem.scores(method.solution()), (K @ A.value @ R).T, atol=2e-4)
+
+
+def test_mirrored_svc_has_the_same_optimum():
+    rng = np.random.RandomState(0)
+    X, y = rng.randn(40, 3), np.where(rng.rand(40) < 0.5, 1, -1).astype(np.int8)
+    K = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(axis=2))
+    mirrored = np.block([[K, -K], [-K, K]])
+    C = 0.7
+    svc = SVC(C=C / 2, kernel="precomputed", tol=1e-10).fit(mirrored, np.concatenate([y, -y]))
+    costs = hamming_costs(y[:, None], np.full((2, 1), C), np.ones((40, 1)))
+    problem = KernelM3L(KernelMatrix(Kernel.of(X, "rbf", gamma=0.5), X), costs)
+    for solver in ("smo", "auto"):
+        method, _ = solve(problem, solver, 1e-11)
+        scores = problem.scores(method.solution())[0]
+        np.testing.assert_allclose(scores, svc.decision_function(mirrored)[:40], atol=1e-5)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["none", "diagonal", "dense", "low"]),
+    st.sampled_from([0.05, 1.0, 30.0]),
+    st.sampled_from([np.inf, 0.002, 0]),
+    st.sampled_from(["smo", "auto"]),
+)
+@settings(max_examples=40)
+def test_certificates_hold_at_every_record(seed, prior, C, cache_size, solver):
+    problem = random_problem(seed, prior=prior, C=C, cache_size=cache_size)
+    method, outcome = solve(problem, solver, 1e-5)
+    assert outcome.converged and outcome.certificate.gap <= 1e-5
+    duals = [record["dual"] for record in outcome.history]
+    slack = 1e-9 * abs(outcome.certificate.primal)
+    assert all(record["primal"] >= record["dual"] - slack for record in outcome.history)
+    assert all(later >= earlier - slack for earlier, later in pairwise(duals))
+    alpha = method.alpha
+    boxes, margins, Y = problem.costs.boxes(), problem.costs.margins(), problem.costs.signs.astype(float)
+    assert (alpha >= 0).all() and (alpha <= boxes).all()
+    assert not alpha[boxes == 0].any()
+    primal, dual = naive.objectives(problem.K.times(np.eye(25)), problem.prior, Y, margins, boxes, alpha)
+    assert outcome.certificate.primal == pytest.approx(primal, rel=1e-9)
+    assert outcome.certificate.dual == pytest.approx(dual, rel=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["smo", "auto"])
+@pytest.mark.parametrize(
+    ("name", "X"),
+    [
+        ("duplicates", np.repeat(np.random.RandomState(0).randn(8, 2), 4, axis=0)),
+        ("zero vectors", np.vstack([np.zeros((6, 2)), np.random.RandomState(0).randn(20, 2)])),
+        ("rank one", np.random.RandomState(0).randn(26, 1)),
+        ("opposites", np.vstack([np.eye(3), -np.eye(3), -2 * np.eye(3)])),
+        ("all zero", np.zeros((5, 2))),
+        ("one sample", np.ones((1, 2))),
+    ],
+)
+def test_degenerate_kernels(name, X, solver):
+    rng = np.random.RandomState(1)
+    signs = np.where(rng.rand(len(X), 2) < 0.5, 1, -1).astype(np.int8)
+    costs = hamming_costs(signs, np.ones((2, 2)), np.ones((len(X), 1)))
+    for R in (None, np.ones((2, 2))):
+        problem = KernelM3L(KernelMatrix(Kernel.of(X, "linear"), X), costs, R)
+        _, outcome = solve(problem, solver, 1e-7)
+        assert outcome.certificate.gap <= 1e-7
+
+
+def test_work_in_single_precision_ends_in_double_when_needed():
+    problem = random_problem(0, n=60, C=50.0, dtype=np.float32)
+    method, outcome = solve(problem, "auto", 1e-10)
+    assert outcome.converged and method.E.dtype == np.float64
+    rough, outcome = solve(problem, "auto", 1e-3)
+    assert outcome.converged and rough.E.dtype == np.float32
+    assert rough.solution().dtype == np.float64
+
+
+def test_threads_change_nothing():
+    problem = random_problem(0, n=60, L=7, prior="diagonal")
+    one, two = (make(problem, "auto", 1e-6, n_threads) for n_threads in (1, 2))
+    run(one, Stopping(1e-6)), run(two, Stopping(1e-6))
+    np.testing.assert_array_equal(one.B, two.B)
+
+
+@pytest.mark.parametrize("solver", ["smo", "auto"])
+@pytest.mark.parametrize("prior", ["none", "low"])
+def test_residuals_are_those_of_the_solution(prior, solver):
+    problem = random_problem(2, prior=prior)
+    method = make(problem, solver)
+    run(method, Stopping(1e-12, 3))
+    np.testing.assert_allclose(method.E, problem.target - problem.scores(method.solution()), atol=1e-8)
+
+
+@pytest.mark.parametrize("solver", ["smo", "auto"])
+def test_a_warm_start_is_near_the_optimum_that_it_ends_at(solver):
+    low, high = random_problem(4, C=1.0), random_problem(4, C=1.02)
+    method, _ = solve(low, solver, 1e-8)
+    _, outcome = solve(high, solver, 1e-8)
+    start = high.coefficients(high.warm(method.alpha, 1.02))
+    warm = (
+        SMO(high, start) if solver == "smo" else PairDescent(high, 1e-8, np.random.RandomState(0), 1, start)
+    )
+    assert warm.certify().gap < 0.05
+    again = run(warm, Stopping(1e-8, 3000))
+    assert again.certificate.primal == pytest.approx(outcome.certificate.primal, rel=1e-7)
+
+
+def test_closed_form_for_small_boxes():
+    problem = random_problem(5)
+    scale = problem.closed_form_scale()
+    boxes = problem.costs.boxes()
+    for factor, holds in ((0.99, True), (1.01, False)):
+        costs = GivenCosts(problem.costs.signs, factor * scale * boxes, problem.costs.margins())
+        method, _ = solve(KernelM3L(problem.K, costs, problem.R), "auto", 1e-12)
+        assert np.allclose(method.alpha, factor * scale * boxes, rtol=1e-9) == holds
+
+
+def test_memory_stays_within_the_cache(monkeypatch):
+    monkeypatch.setattr(functions, "BLOCK_BYTES", 2**20)
+    rng = np.random.RandomState(0)
+    n, L, cache_size = 3000, 2, 4
+    X = rng.randn(n, 5)
+    costs = hamming_costs(np.where(X[:, :L] > 0, 1, -1).astype(np.int8), np.ones((2, L)), np.ones((n, 1)))
+    K = KernelMatrix(Kernel.of(X, "rbf"), X, cache_size, np.float32)
+    assert K.whole is None
+    for solver in ("smo", "auto"):
+        method = make(KernelM3L(K, costs), solver, 1e-3)
+        method.epoch(type("Clock", (), {"expired": lambda self: True})())
+        tracemalloc.start()
+        method = make(KernelM3L(K, costs), solver, 1e-3)
+        run(method, Stopping(1e-3, 3))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        state = 12 * n * L * 8
+        assert peak < cache_size * 2**20 + 6 * 2**20 + state < 0.5 * 4 * n * n
+
+
+def test_interrupted_and_limited_runs_keep_a_certificate():
+    problem = random_problem(0, n=200, L=6, C=100.0)
+    for solver in ("smo", "auto"):
+        method = make(problem, solver, 1e-12)
+        outcome = run(method, Stopping(1e-12, 10**6, time_limit=1e-4))
+        assert outcome.reason == "time_limit"
+        assert outcome.certificate.primal >= outcome.certificate.dual
+
+
+def test_contract_is_checked():
+    with pytest.raises(TypeError, match="SMO needs a problem with"):
+        SMO(object())
+    with pytest.raises(TypeError, match="PairDescent needs a problem with"):
+        PairDescent(object(), 1e-3, np.random.RandomState(0))
