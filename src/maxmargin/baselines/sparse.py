@@ -21,6 +21,7 @@ from maxmargin.estimators._basis import (
     sample_costs,
 )
 from maxmargin.estimators._labels import LabelSpace
+from maxmargin.kernels import Kernel
 from maxmargin.problems.basis_losses import MultiLogit, SquaredHinges
 from maxmargin.problems.sparse import BasisProblem, FullStepProblem
 from maxmargin.solvers._loop import Certificate, Clock, Stopping, run
@@ -149,17 +150,21 @@ class SparseOneVsRest(BasisMachine):
         costs = sample_costs(self.C, weights, X.shape[0])
         self._constant = constant_labels(signs, costs, self._labels)
         kernel = self._settle_kernel(X, weights)
-        signs = np.where(self._constant == 0, signs, np.int8(0))
-        problems = [BasisProblem(kernel, X, SquaredHinges(column[:, None], costs)) for column in signs.T]
-        self._grow_all(problems, costs, y)
+        losses = [
+            SquaredHinges(s[:, None], costs) for s in np.where(self._constant == 0, signs, np.int8(0)).T
+        ]
+        self._grow_all(kernel, X, losses, costs, y)
         self._store_union(X, kernel)
         return self
 
-    def _grow_all(self, problems: list[BasisProblem], costs: np.ndarray, y: Any) -> None:
+    def _grow_all(
+        self, kernel: Kernel, X: Any, losses: list[SquaredHinges], costs: np.ndarray, y: Any
+    ) -> None:
         rng, clock = check_random_state(self.random_state), Clock(self.time_limit)
-        observer = self._observer(problems[0].X, y, max_epochs=self.max_basis * len(problems))
+        observer = self._observer(X, y, max_epochs=self.max_basis * len(losses))
         self.history_, outcomes, self._stages_of = [], [], []
-        for column, problem in enumerate(problems):
+        for column, loss in enumerate(losses):
+            problem = BasisProblem(kernel, X, loss)
             method = self._method(problem, costs, rng)
             left = None if self.time_limit is None else max(clock.limit - clock.seconds, 1e-9)
             outcome = run(method, Stopping(self.tol, self.max_basis, left), observer)
@@ -172,7 +177,7 @@ class SparseOneVsRest(BasisMachine):
         self._complain(outcomes)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
 
-    def _store_union(self, X: Any, kernel: Any) -> None:
+    def _store_union(self, X: Any, kernel: Kernel) -> None:
         """Join the bases of all classes; a class has zeros at the vectors of the others."""
         self._keep_kernel(kernel)
         self._merge(max(self.max_basis, 1))

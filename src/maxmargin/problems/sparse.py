@@ -211,9 +211,10 @@ class BasisProblem:
         return before, pivot, column
 
     def _reserve(self, columns: int) -> None:
-        if columns > self._store.shape[1]:
-            larger = np.empty((self.n, min(self.n, max(16, 2 * self._store.shape[1]))), self._store.dtype)
-            larger[:, : self._store.shape[1]] = self._store
+        kept = self._store.shape[1]
+        if columns > kept:
+            larger = np.empty((self.n, min(self.n, kept + max(16, kept // 4))), self._store.dtype)
+            larger[:, :kept] = self._store
             self._store = larger
 
     def refine(self) -> None:

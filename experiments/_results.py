@@ -1,0 +1,52 @@
+"""Result files: one CSV per experiment, whose rows are replaced when a part is run again."""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> str:
+    """The kind of machine, for the last column of a result file."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line
+        ]
+        model = names[0] if names else model
+    return f"{model}, {os.cpu_count()} cores"
+
+
+def paper(name: str, key: tuple[str, ...]) -> dict[tuple[str, ...], dict[str, str]]:
+    """The paper's numbers from paper/<name>.csv, each column with "paper_" before its name."""
+    with (Path(__file__).parent / "paper" / f"{name}.csv").open(newline="") as file:
+        return {
+            tuple(row[k] for k in key): {f"paper_{k}": v for k, v in row.items() if k not in key}
+            for row in csv.DictReader(file)
+        }
+
+
+def write(name: str, rows: Iterable[Mapping[str, Any]], key: tuple[str, ...]) -> Path:
+    """Write rows to results/<name>.csv; an older row with the same key gives way."""
+    path = RESULTS / f"{name}.csv"
+    table = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            table = {tuple(row[k] for k in key): row for row in csv.DictReader(file)}
+    for row in rows:
+        shown = {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in row.items()}
+        table[tuple(shown[k] for k in key)] = {**shown, "machine": machine()}
+    columns = list(dict.fromkeys(column for row in table.values() for column in row if column != "machine"))
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*columns, "machine"], restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(table.values())
+    return path
