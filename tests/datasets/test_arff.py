@@ -273,6 +273,9 @@ def test_round_trip_of_classes(tmp_path):
         np.testing.assert_array_equal(again.X.toarray() if sparse else again.X, X)
     with pytest.raises(ValueError, match="one class per sample"):
         write_arff(data, tmp_path / "b.arff", tmp_path / "b.xml")
+    with pytest.raises(ValueError, match="called '\\?'"):
+        write_arff(Dataset(np.ones((1, 1)), np.array(["?"]), ("x",), ("?",)), tmp_path / "b.arff")
+    assert not (tmp_path / "b.arff").exists()
 
 
 def test_names_must_differ_to_be_written(tmp_path):

@@ -98,6 +98,10 @@ def write_arff(data: Dataset, path: PathLike, xml: PathLike | None = None) -> No
     xml : path-like, default=None
         The label file of Mulan, nested as `extras["label_parents"]` says; None writes none.
     """
+    if xml is not None and not data.multilabel:
+        raise ValueError("xml names several labels; this data has one class per sample.")
+    if not data.multilabel and "?" in data.label_names:
+        raise ValueError("ARFF cannot hold a class called '?', which means a missing value there.")
     names, labels = _names(data)
     with whole_file(path) as out:
         lines = [f"@relation {quote(data.name or 'data')}", ""]
@@ -117,8 +121,6 @@ def write_arff(data: Dataset, path: PathLike, xml: PathLike | None = None) -> No
             else:
                 out.write((",".join(words) + "\n").encode())
     if xml is not None:
-        if not data.multilabel:
-            raise ValueError("xml names several labels; this data has one class per sample.")
         with whole_file(xml) as out:
             out.write(_label_xml(data).encode())
 
