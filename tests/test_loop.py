@@ -49,7 +49,7 @@ def test_limits():
     assert run(Scripted([0.5]), Stopping(tol=0.1, time_limit=1e-9)).reason == "time_limit"
     interrupted = run(Scripted([0.5, None]), Stopping(tol=0.1))
     assert interrupted.reason == "interrupted" and interrupted.certificate.gap == pytest.approx(0.5)
-    assert shortfall(run(Scripted([0.0]), Stopping()), 1e-3) is None
+    assert shortfall(run(Scripted([1e-9]), Stopping()), 1e-3) is None
 
 
 def test_goal_below_tol_is_pursued_while_it_pays():

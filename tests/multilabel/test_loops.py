@@ -17,7 +17,7 @@ from maxmargin.solvers.dca import DualCoordinateAscent
 pytestmark = pytest.mark.nojit
 
 N, D, L = 9, 4, 3
-BIAS, GIVE, PULL = 1.5, 0.4, 0.3
+BIAS, PULL = 1.5, np.array([0.3, 1.0, 0.05])
 
 
 def make(seed, entry_weights=False, tied=False):
@@ -66,8 +66,7 @@ def test_accumulate_and_measure(variant):
 @pytest.mark.parametrize("bias", [BIAS, 0.0])
 def test_sweep_labels(variant, bias):
     rng, X, costs = make(1, **variant)
-    give = GIVE if bias else 0.0
-    q = (X**2).sum(1) + bias * give
+    q = (X**2).sum(1)
     r = rng.rand(L) + 0.5
     for rows in kinds(X):
         ours = np.zeros((N, L)), np.zeros((D + 1, L)), np.zeros(L)
@@ -76,10 +75,10 @@ def test_sweep_labels(variant, bias):
             order = rng.permutation(N)
             for lo, hi in ((0, 1), (1, L)):
                 loops.sweep_labels(
-                    *rows.flat, bias, give, readonly(order), np.uint64(lo), np.uint64(hi), ours[0],
+                    *rows.flat, bias, readonly(PULL), readonly(order), np.uint64(lo), np.uint64(hi), ours[0],
                     *costs.flat(np.float64), readonly(q), readonly(r), ours[1], ours[2],
                 )  # fmt: skip
-            naive.sweep_labels(X, bias, give, order, theirs[0], *costs.flat(np.float64), q, r, *theirs[1:])
+            naive.sweep_labels(X, bias, PULL, order, theirs[0], *costs.flat(np.float64), q, r, *theirs[1:])
             for a, b in zip(ours, theirs, strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-12)
         boxes = costs.boxes()
@@ -102,7 +101,7 @@ def test_gather_lists():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_polish_labels(variant):
     rng, X, costs = make(3, **variant)
-    q, r = (X**2).sum(1) + BIAS * GIVE, rng.rand(L) + 0.5
+    q, r = (X**2).sum(1), rng.rand(L) + 0.5
     draws = rng.randint(0, 2**32, 64, dtype=np.uint32)
     lists = [rng.permutation(N)[: 6 + l].astype(np.int32) for l in range(L)]
     starts = np.cumsum([0, *map(len, lists)])
@@ -112,14 +111,14 @@ def test_polish_labels(variant):
             alpha = np.zeros((N, L))
             WT, S = np.zeros((L, D + 1)), np.zeros(L)
             loops.polish_labels(
-                *rows.flat, BIAS, GIVE, PULL, readonly(np.array([2, 0, 1])), readonly(starts),
+                *rows.flat, BIAS, readonly(PULL), readonly(np.array([2, 0, 1])), readonly(starts),
                 readonly(np.concatenate(lists)), alpha, *costs.flat(np.float64), readonly(q), readonly(r),
                 WT, S, readonly(targets), n_passes, readonly(draws),
             )  # fmt: skip
             twin, W2, S2 = np.zeros((N, L)), np.zeros((L, D + 1)), np.zeros(L)
             for l in range(L):
                 naive.polish_label(
-                    X, BIAS, GIVE, PULL, l, lists[l], twin, *costs.flat(np.float64), q, r, W2[l], S2,
+                    X, BIAS, PULL, l, lists[l], twin, *costs.flat(np.float64), q, r, W2[l], S2,
                     targets[l], n_passes, draws,
                 )  # fmt: skip
             np.testing.assert_allclose(alpha, twin, atol=1e-12)
@@ -133,7 +132,7 @@ def test_sweep_samples(variant, low_rank):
     rng, X, costs = make(4, **variant)
     P = rng.randn(2, L)
     R = P.T @ P if low_rank else P.T @ P + np.eye(L)
-    q = (X**2).sum(1) + BIAS * GIVE
+    q = (X**2).sum(1)
     for rows in kinds(X):
         alpha, S = np.zeros((N, L)), np.zeros(L)
         twin, V, S2 = np.zeros((N, L)), np.zeros((D + 1, L)), np.zeros(L)
@@ -148,12 +147,12 @@ def test_sweep_samples(variant, low_rank):
             low2, high2 = low.copy(), high.copy()
             counts = flags.sum(1)
             loops.sweep_samples(
-                *rows.flat, BIAS, GIVE, readonly(order), readonly(label_order), alpha,
+                *rows.flat, BIAS, readonly(PULL), readonly(order), readonly(label_order), alpha,
                 *costs.flat(np.float64), readonly(q), readonly(np.diag(R).copy()), T, G, G, low_rank,
                 flags, counts, low, high, S,
             )  # fmt: skip
             naive.sweep_samples(
-                X, BIAS, GIVE, order, label_order, twin, *costs.flat(np.float64), q, R, V, marks, low2,
+                X, BIAS, PULL, order, label_order, twin, *costs.flat(np.float64), q, R, V, marks, low2,
                 high2, S2,
             )  # fmt: skip
             np.testing.assert_allclose(alpha, twin, atol=1e-9)

@@ -43,21 +43,21 @@ def clipped(a, g, curvature, c):
     return c if g > 0 else a
 
 
-def sweep_labels(X, bias, give, order, alpha, Y, weight, upper, margin, tied, q, r, W, S):
+def sweep_labels(X, bias, pull, order, alpha, Y, weight, upper, margin, tied, q, r, W, S):
     for i in order:
-        x, answer = np.append(X[i], bias), np.append(X[i], give)
+        x = np.append(X[i], bias)
         for l in range(Y.shape[1]):
             c, m = costs_of(i, l, Y, weight, upper, margin, tied)
             g = m - Y[i, l] * (x @ W[:, l])
-            new = clipped(alpha[i, l], g, q[i] * r[l], c)
+            new = clipped(alpha[i, l], g, (q[i] + pull[l] * bias**2) * r[l], c)
             d = Y[i, l] * (new - alpha[i, l])
             alpha[i, l] = new
-            W[:, l] += answer * d * r[l]
+            W[:, l] += np.append(X[i], pull[l] * bias) * d * r[l]
             S[l] += d
 
 
 def polish_label(
-    X, bias, give, pull, l, listed, alpha, Y, weight, upper, margin, tied, q, r, w, S, target, n_passes, draws
+    X, bias, pull, l, listed, alpha, Y, weight, upper, margin, tied, q, r, w, S, target, n_passes, draws
 ):
     turn = list(range(len(listed)))
     dropped = []
@@ -86,26 +86,27 @@ def polish_label(
                 continue
             if share > small:
                 low, high = min(low, g), max(high, g)
-                new = clipped(a, g, q[i] * r[l], c)
+                new = clipped(a, g, (q[i] + pull[l] * bias**2) * r[l], c)
                 d = Y[i, l] * (new - a)
-                w += np.append(X[i], give) * d * r[l]
+                w += np.append(X[i], pull[l] * bias) * d * r[l]
                 S[l] += d
                 alpha[i, l] = new
             t += 1
-        w[-1] += pull * (bias * S[l] * r[l] - w[-1])
+        lag = bias * S[l] - w[-1] / r[l]
+        w[-1] += pull[l] * lag * r[l]
+        left += 0.5 * r[l] * ((1 - pull[l]) * lag) ** 2
         low_reach = low if low < 0 else -np.inf
         high_reach = high if high > 0 else np.inf
-        if left <= target or not turn:
+        if left <= target:
             break
 
 
 def sweep_samples(
-    X, bias, give, order, label_order, alpha, Y, weight, upper, margin, tied, q, R, V, flags, low, high, S
+    X, bias, pull, order, label_order, alpha, Y, weight, upper, margin, tied, q, R, V, flags, low, high, S
 ):
     """With V kept in full: the low-rank form must give the same alpha."""
     for i in order:
-        x, answer = np.append(X[i], bias), np.append(X[i], give)
-        scores = x @ V
+        scores = np.append(X[i], bias) @ V
         for l in label_order:
             if not flags[i, l]:
                 continue
@@ -117,11 +118,12 @@ def sweep_samples(
                 continue
             if not (a == 0 and g < 0) and not (a == c and g > 0):
                 low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
-            new = clipped(a, g, q[i] * R[l, l], c)
+            own = q[i] + pull[l] * bias**2
+            new = clipped(a, g, own * R[l, l], c)
             d = Y[i, l] * (new - a)
             alpha[i, l] = new
-            scores[l] += q[i] * d
-            V[:, l] += answer * d
+            scores[l] += own * d
+            V[:, l] += np.append(X[i], pull[l] * bias) * d
             S[l] += d
 
 

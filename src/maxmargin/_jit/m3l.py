@@ -5,9 +5,9 @@ variables in [0, c_il], W or T weights stored feature-major with the bias last (
 g_il = m_il - y_il f_il the gradient of the dual, r the diagonal of R.
 
 The bias is a primal variable of its own. At the optimum it equals bias * S_l, S_l = sum_i A_il;
-while samples are visited it answers a step d of one of them by give * d instead of bias * d,
-and after each pass it is drawn towards bias * S by the factor `pull` (see solvers/label_sweeps.py).
-So q_i = |x_i|^2 + bias * give is the curvature along one variable.
+while samples are visited it answers a step d of one of them by pull[l] * bias * d, and after each
+pass it is drawn towards bias * S by the factor pull[l] (see solvers/_bias.py). So the curvature
+along one variable is r_l (q_i + rate_l), q_i = |x_i|^2, rate = pull * bias^2.
 
 Costs of an entry: its box is c_il = weight[i, l] * upper[y, l] (weight may have one column
 for all labels) and its margin m_il = margin[y, l], or margin[i, l] when `tied`. In the tables
@@ -121,7 +121,7 @@ def measure(
 
 @compiled
 def sweep_labels(
-    data, indices, indptr, dense, bias, give, order, lo, hi, alpha, Y, weight, upper, margin, tied,
+    data, indices, indptr, dense, bias, pull, order, lo, hi, alpha, Y, weight, upper, margin, tied,
     q, r, W, S,
 ):  # fmt: skip
     """One pass of dual coordinate ascent over all labels lo..hi of every sample in `order`.
@@ -131,7 +131,7 @@ def sweep_labels(
     """
     L = alpha.shape[1]
     real = W.dtype.type
-    zero = real(0)
+    zero, square = real(0), bias * bias
     f = np.empty(L, W.dtype)
     c = np.empty(L, W.dtype)
     m = np.empty(L, W.dtype)
@@ -145,7 +145,7 @@ def sweep_labels(
         n_few = 0
         for l in range(lo, hi):
             g = m[l] - real(y[l]) * f[l]
-            curvature = q[i] * r[l]
+            curvature = (q[i] + pull[l] * square) * r[l]
             target = a[l] + g / curvature if curvature > zero else (c[l] if g > zero else a[l])
             new = min(max(target, zero), c[l])
             step[l] = real(y[l]) * (new - a[l]) * r[l]
@@ -153,12 +153,13 @@ def sweep_labels(
             a[l] = new
         for l in range(lo, hi):
             if step[l] != zero:
+                W[W.shape[0] - 1, l] += pull[l] * bias * step[l]
                 few[n_few] = l
                 n_few += 1
         if n_few > (hi - lo) // 4:
-            row_outer(data, indices, indptr, dense, i, give, step, lo, hi, W)
+            row_outer(data, indices, indptr, dense, i, zero, step, lo, hi, W)
         elif n_few:
-            row_outer_few(data, indices, indptr, dense, i, give, step, few, n_few, W)
+            row_outer_few(data, indices, indptr, dense, i, zero, step, few, n_few, W)
 
 
 @compiled
@@ -178,7 +179,7 @@ def gather_lists(flags, order, ends, members):
 
 @compiled
 def polish_labels(
-    data, indices, indptr, dense, bias, give, pull, labels, starts, members, alpha, Y, weight, upper,
+    data, indices, indptr, dense, bias, pull, labels, starts, members, alpha, Y, weight, upper,
     margin, tied, q, r, WT, S, targets, n_passes, draws,
 ):  # fmt: skip
     """Dual coordinate ascent on the listed samples of each label in `labels`, one label at a time.
@@ -191,6 +192,7 @@ def polish_labels(
     """
     real = WT.dtype.type
     zero, infinity = real(0), real(np.inf)
+    square = bias * bias
     longest = 0
     for position in range(labels.shape[0]):
         l = labels[position]
@@ -210,7 +212,7 @@ def polish_labels(
         active = listed.shape[0]
         for t in range(active):
             i = listed[t]
-            a[t], y[t], curvature[t] = alpha[i, l], Y[i, l], q[i] * r[l]
+            a[t], y[t], curvature[t] = alpha[i, l], Y[i, l], (q[i] + pull[l] * square) * r[l]
             c[t], m[t] = entry_costs(i, l, Y, weight, upper, margin, tied)
             turn[t] = t
         small = real(0.1 * targets[l] / max(active, 1))
@@ -239,14 +241,16 @@ def polish_labels(
                     target = a[o] + g / curvature[o] if curvature[o] > zero else c[o]
                     new = min(max(target, zero), c[o])
                     step = y[o] * (new - a[o])
-                    row_add(data, indices, indptr, dense, i, give, step * r[l], w)
+                    row_add(data, indices, indptr, dense, i, pull[l] * bias, step * r[l], w)
                     S[l] += step
                     a[o] = new
                 t += 1
-            w[w.shape[0] - 1] += pull * (bias * real(S[l]) * r[l] - w[w.shape[0] - 1])
+            lag = bias * S[l] - w[w.shape[0] - 1] / r[l]
+            w[w.shape[0] - 1] += pull[l] * real(lag) * r[l]
+            left += 0.5 * r[l] * ((1 - pull[l]) * lag) ** 2
             low_reach = low if low < zero else -infinity
             high_reach = high if high > zero else infinity
-            if left <= targets[l] or active == 0:
+            if left <= targets[l]:
                 break
         for t in range(listed.shape[0]):
             alpha[listed[t], l] = a[t]
@@ -254,7 +258,7 @@ def polish_labels(
 
 @compiled
 def sweep_samples(
-    data, indices, indptr, dense, bias, give, order, label_order, alpha, Y, weight, upper, margin, tied,
+    data, indices, indptr, dense, bias, pull, order, label_order, alpha, Y, weight, upper, margin, tied,
     q, r, T, H, G, factored, flags, counts, low, high, S,
 ):  # fmt: skip
     """One pass over the marked entries of the samples in `order`, for coupled labels.
@@ -269,7 +273,7 @@ def sweep_samples(
     """
     L, K = alpha.shape[1], T.shape[1]
     real = T.dtype.type
-    zero = real(0)
+    zero, square = real(0), bias * bias
     t = np.empty(K, T.dtype)
     step = np.empty(K, T.dtype)
     few = np.empty(K, np.int64)
@@ -297,7 +301,8 @@ def sweep_samples(
                 continue
             if not (at_zero and g < zero) and not (at_top and g > zero):
                 low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
-            curvature = q[i] * r[l]
+            own = q[i] + pull[l] * square
+            curvature = own * r[l]
             target = a + g / curvature if curvature > zero else (c if g > zero else a)
             new = min(max(target, zero), c)
             if new == a:
@@ -309,15 +314,17 @@ def sweep_samples(
             if factored:
                 h_row = H[l]
                 for k in range(K):
-                    t[k] += q[i] * d * h_row[k]
+                    t[k] += own * d * h_row[k]
                     step[k] += d * h_row[k]
+                    T[T.shape[0] - 1, k] += pull[l] * bias * d * h_row[k]
             else:
-                t[l] += q[i] * d
+                t[l] += own * d
                 step[l] = d
+                T[T.shape[0] - 1, l] += pull[l] * bias * d
                 few[n_few] = l
                 n_few += 1
         if moved:
             if factored or n_few > K // 4:
-                row_outer(data, indices, indptr, dense, i, give, step, 0, K, T)
+                row_outer(data, indices, indptr, dense, i, zero, step, 0, K, T)
             else:
-                row_outer_few(data, indices, indptr, dense, i, give, step, few, n_few, T)
+                row_outer_few(data, indices, indptr, dense, i, zero, step, few, n_few, T)

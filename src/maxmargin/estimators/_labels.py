@@ -226,7 +226,7 @@ def _signs_of_dense(values: np.ndarray) -> np.ndarray:
     if not _is_indicator(values):
         bad = values[~np.isin(values, (-1, 0, 1))]
         bad = bad[~np.isnan(bad)] if bad.dtype.kind == "f" else bad
-        what = f"it holds {bad.flat[0]!r}" if bad.size else "it mixes -1, 0 and 1"
+        what = f"it holds {bad.flat[0]}" if bad.size else "it mixes -1, 0 and 1"
         raise ValueError(
             f"y must be a binary indicator of 0/1 or of -1/+1 (NaN for an unknown entry); {what}."
         )

@@ -7,33 +7,35 @@ its own, found by the proximal point method: with h(b) the best dual value for a
 
     b_new = argmin  h(b) + (b - b_old)^2 / (2 rho'),     1/rho = 1/s^2 + 1/rho'.
 
-Within one such problem b answers a step d of a sample by rho d (rho = s^2 would be the plain
-method), and going to the next one moves it by rho (S - b / s^2). One pass is taken per problem.
-The certificate accounts for whatever distance between b and s^2 S is left.
+Within one such problem b answers a step d of a sample by rho d, and going to the next one moves
+it by rho (S - b / s^2). One pass is taken per problem. rho = s^2 is the plain method; a small rho
+decouples the samples, but lets the bias travel slowly when it has far to go. So every label
+starts with a small rho and raises it whenever an epoch did not pay. The certificate accounts for
+whatever distance between b and s^2 S is left.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
-# rho relative to the mean squared norm of a sample: small enough that samples hardly feel each
-# other through the bias, large enough that the bias arrives within a few passes.
+# First rho, relative to the mean squared norm of a sample.
 RELATIVE_RATE = 0.05
+# An epoch pays when it leaves less than this share of a label's gap; otherwise rho grows.
+PAYS = 0.7
+GROWTH = 4.0
 
 
-class BiasAnswer(NamedTuple):
-    """How the bias row u answers: `give` per unit step of a sample, `pull` after each pass."""
+class BiasPull:
+    """rho / s^2 of every label: how strongly its bias is drawn to its dual value."""
 
-    bias: float
-    rate: float
-    give: float
-    pull: float
-
-    @classmethod
-    def choose(cls, bias: float, q: np.ndarray) -> BiasAnswer:
-        """Pick rho for samples of squared norm q; all zero when there is no bias."""
+    def __init__(self, bias: float, q: np.ndarray, n_labels: int) -> None:
         typical = float(np.mean(q))
-        rate = min(bias**2, RELATIVE_RATE * typical) if typical > 0 else bias**2
-        return cls(bias, rate, rate / bias, rate / bias**2) if bias else cls(0.0, 0.0, 0.0, 0.0)
+        start = min(1.0, RELATIVE_RATE * typical / bias**2) if bias and typical > 0 else 1.0
+        self.pull = np.full(n_labels, start)
+        self.last = np.full(n_labels, np.inf)
+
+    def learn(self, gap: np.ndarray, lag_share: np.ndarray) -> None:
+        """Raise rho where the gap hardly fell and the bias has a part in it."""
+        slow = (gap > PAYS * self.last) & (lag_share > 0.01 * gap)
+        self.pull = np.where(slow, np.minimum(GROWTH * self.pull, 1.0), self.pull)
+        self.last = gap.copy()

@@ -8,7 +8,7 @@ in two phases: A visits pairs (p, l) in random order and updates all labels at o
 when the largest projected gradient is below 100 tol, makes L steps along one label before the
 others hear of them. Variables at a bound leave the active set when their gradient points out of
 the box beyond what the other labels can still move (bounds (44)-(45) with |R_kl| / R_kk, which
-does not depend on the scale of R). Once the active set alone meets the tolerance it is restored.
+does not depend on the scale of R). Once the active set holds but a part of the gap it is restored.
 
 Hariharan, Vishwanathan, Varma 2012, section 5.2, with a permutation per pass instead of
 sampling with replacement.
@@ -59,7 +59,9 @@ class DualCoordinateAscent:
             self.Z, self.active, self.low, self.high,
         )  # fmt: skip
         progress = self._measure()
-        if seen <= self.tol * abs(progress.certificate.primal) and not self.active.all():
+        certificate = progress.certificate
+        enough = max(self.tol * abs(certificate.primal), 0.3 * (certificate.primal - certificate.dual))
+        if seen <= enough and not self.active.all():
             self.active[:] = True
             self._forget_bounds()
         else:

@@ -22,7 +22,7 @@ import numpy as np
 from maxmargin._jit import m3l as loops
 from maxmargin._rows import readonly
 from maxmargin._threads import run_threads
-from maxmargin.solvers._bias import BiasAnswer
+from maxmargin.solvers._bias import BiasPull
 from maxmargin.solvers._loop import Certificate, Clock, Patience, Progress, require
 from maxmargin.solvers._reach import neglected_share
 
@@ -48,6 +48,7 @@ class LabelSweeps:
         self.gap = np.empty(0)
         self.relative_gap = np.inf
         self.quiet = 0.0
+        self.follow = BiasPull(problem.bias, problem.q, self.L)
         self.patience = Patience()
         self._prepare(alpha)
 
@@ -55,9 +56,8 @@ class LabelSweeps:
         """Set up the state in the precision of alpha."""
         problem, real = self.problem, alpha.dtype.type
         self.alpha, self.real = alpha, real
-        answer = BiasAnswer.choose(problem.bias, problem.q)
-        self.bias, self.give, self.pull = real(answer.bias), real(answer.give), real(answer.pull)
-        self.q = readonly((problem.q + answer.rate).astype(real))
+        self.bias = real(problem.bias)
+        self.q = readonly(problem.q.astype(real))
         self.r = readonly(problem.r.astype(real))
         self.costs = problem.costs.flat(real)
         self.W = problem.accumulate(alpha, real, self.n_threads) * self.r
@@ -88,16 +88,17 @@ class LabelSweeps:
 
     def _sweep(self) -> None:
         order = readonly(self.rng.permutation(self.n))
+        pull = readonly(self.follow.pull.astype(self.real))
 
         def work(part: tuple[np.uint64, np.uint64]) -> None:
             loops.sweep_labels(
-                *self.problem.rows.flat, self.bias, self.give, order, *part, self.alpha, *self.costs,
+                *self.problem.rows.flat, self.bias, pull, order, *part, self.alpha, *self.costs,
                 self.q, self.r, self.W, self.S,
             )  # fmt: skip
 
         run_threads(work, self.problem.label_ranges(self.n_threads), self.n_threads)
         goal = (self.problem.bias * self.S * self.problem.r).astype(self.real)
-        self.W[-1] += self.pull * (goal - self.W[-1])
+        self.W[-1] += pull * (goal - self.W[-1])
 
     def _polish(self, clock: Clock) -> None:
         counts = np.count_nonzero(self.flags, axis=0)
@@ -107,18 +108,20 @@ class LabelSweeps:
         loops.gather_lists(readonly(self.flags), order, starts[:-1].copy(), members)
         draws = readonly(self.rng.randint(0, 2**32, DRAWS, dtype=np.uint32))
         targets = readonly(self.gap * (0.5 * max(self.tol / self.relative_gap, 0.02)))
+        pull = readonly(self.follow.pull.astype(self.real))
         WT = np.ascontiguousarray(self.W.T)
 
         def work(labels: np.ndarray) -> None:
             if not clock.expired():
                 loops.polish_labels(
-                    *self.problem.rows.flat, self.bias, self.give, self.pull, readonly(labels),
+                    *self.problem.rows.flat, self.bias, pull, readonly(labels),
                     readonly(starts), readonly(members), self.alpha, *self.costs, self.q, self.r, WT,
                     self.S, targets, PASSES, draws,
                 )  # fmt: skip
 
         # Longest lists first and in small groups, so that threads end together.
-        by_length = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        by_length = np.argsort(-counts, kind="stable")
+        by_length = by_length[self.gap[by_length] > 0]
         n_groups = min(len(by_length), 8 * self.n_threads)
         run_threads(work, [by_length[k::n_groups] for k in range(n_groups)], self.n_threads)
         self.W = np.ascontiguousarray(WT.T)
@@ -128,7 +131,9 @@ class LabelSweeps:
         sums = problem.measure(self.alpha, self.W, None, self.flags, self.n_threads, self.quiet)
         self.S = sums.S
         lag = self.bias_row - problem.bias * self.S
-        self.gap = sums.gap + 0.5 * problem.r * lag**2
+        lag_share = 0.5 * problem.r * lag**2
+        self.gap = sums.gap + lag_share
+        self.follow.learn(self.gap, lag_share)
         norms = np.einsum("jl,jl->l", self.W, self.W, dtype=np.float64)
         primal = 0.5 * float(np.sum(norms / problem.r)) + float(sums.loss.sum()) + problem.costs.constant
         certificate = Certificate(primal, primal - float(self.gap.sum()))

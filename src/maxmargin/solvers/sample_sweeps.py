@@ -19,7 +19,7 @@ import numpy as np
 
 from maxmargin._jit import m3l as loops
 from maxmargin._rows import readonly
-from maxmargin.solvers._bias import BiasAnswer
+from maxmargin.solvers._bias import BiasPull
 from maxmargin.solvers._loop import Certificate, Clock, Patience, Progress, require
 from maxmargin.solvers._reach import coupled_reach, neglected_share
 
@@ -41,6 +41,7 @@ class SampleSweeps:
         self.S = np.einsum("il,il->l", problem.costs.signs, alpha, dtype=np.float64)
         self.bias_row = problem.bias * self.S
         self.quiet = 0.0
+        self.follow = BiasPull(problem.bias, problem.q, self.L)
         self.patience = Patience()
         self._prepare(alpha)
 
@@ -52,9 +53,8 @@ class SampleSweeps:
         self.factored = P is not None
         G = (problem.R if P is None else P).astype(real)
         self.G, self.GT = readonly(G), readonly(G.T)
-        answer = BiasAnswer.choose(problem.bias, problem.q)
-        self.bias, self.give, self.pull = real(answer.bias), real(answer.give), answer.pull
-        self.q = readonly((problem.q + answer.rate).astype(real))
+        self.bias = real(problem.bias)
+        self.q = readonly(problem.q.astype(real))
         self.r = readonly(problem.r.astype(real))
         self.costs = problem.costs.flat(real)
         V = problem.accumulate(alpha, real, self.n_threads)
@@ -63,13 +63,14 @@ class SampleSweeps:
 
     def epoch(self, clock: Clock) -> Progress:
         counts = np.count_nonzero(self.flags, axis=1)
+        pull = readonly(self.follow.pull.astype(self.real))
         reach = np.full(self.L, -np.inf), np.full(self.L, np.inf)
         for _ in range(PASSES):
             before = self.S.copy()
             low, high = np.zeros((2, 2, self.L), self.real)
             low[0], high[0] = reach
             loops.sweep_samples(
-                *self.problem.rows.flat, self.bias, self.give, readonly(self.rng.permutation(self.n)),
+                *self.problem.rows.flat, self.bias, pull, readonly(self.rng.permutation(self.n)),
                 readonly(self.rng.permutation(self.L)), self.alpha, *self.costs, self.q, self.r,
                 self.T, self.GT, self.GT, self.factored, self.flags, counts, low, high, self.S,
             )  # fmt: skip
@@ -87,9 +88,10 @@ class SampleSweeps:
         return self.problem.solution(self.alpha, self.bias_row, self.n_threads)[1]
 
     def _draw_bias(self, before: np.ndarray) -> None:
-        """End a pass: the bias row answered `give` per step, now draw it towards its dual value."""
-        self.bias_row += self.give * (self.S - before)
-        self.bias_row += self.pull * (self.problem.bias * self.S - self.bias_row)
+        """End a pass: the bias row has answered its steps, now draw it towards its dual value."""
+        pull, bias = self.follow.pull, self.problem.bias
+        self.bias_row += pull * bias * (self.S - before)
+        self.bias_row += pull * (bias * self.S - self.bias_row)
         self.T[-1] = self.G @ self.bias_row if self.factored else self.bias_row
 
     def _measure(self) -> Progress:
@@ -98,7 +100,9 @@ class SampleSweeps:
         loss, value = float(sums.loss.sum()), float(sums.value.sum())
         self.S = sums.S
         lag = self.bias_row - problem.bias * self.S
-        gap = float(sums.gap.sum()) + 0.5 * float(lag @ problem.R @ lag)
+        lag_share = 0.5 * lag * (problem.R @ lag)
+        self.follow.learn(sums.gap + lag_share, lag_share)
+        gap = float(sums.gap.sum()) + float(lag_share.sum())
         # <A, F> = <m, alpha> - <g, alpha> and <g, alpha> = loss - gap, for scores F with the bias u R;
         # moving from s S to u in both factors completes the square.
         cross = value - loss + float(sums.gap.sum())
