@@ -1,0 +1,216 @@
+"""Per-label thresholds tuned for F1, around any estimator with scores."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.model_selection import cross_val_predict
+from sklearn.utils import get_tags
+from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from maxmargin.estimators._labels import LabelSpace
+
+MAX_SWEEPS = 50
+
+
+def tune_thresholds(y_true: np.ndarray, scores: np.ndarray, average: str = "samples") -> np.ndarray:
+    """Thresholds, one per label, that maximise F1; a label is on when its score is above.
+
+    "macro" is solved exactly, label by label. "micro" and "samples" start there and change one
+    threshold at a time to its exact best value, given the others, until none improves.
+
+    Parameters
+    ----------
+    y_true : boolean array of shape (n_samples, n_labels)
+    scores : array of shape (n_samples, n_labels)
+    average : {"samples", "micro", "macro"}, default="samples"
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from maxmargin.baselines import tune_thresholds
+    >>> truth = np.array([[True], [True], [False]])
+    >>> tune_thresholds(truth, np.array([[-1.0], [-2.0], [-3.0]]), "macro")
+    array([-2.5])
+    """
+    columns = [_Column(y_true[:, l], scores[:, l]) for l in range(scores.shape[1])]
+    for column in columns:
+        column.move(_f1(column.hits, column.sizes))
+    if average == "macro":
+        return np.array([column.threshold for column in columns])
+    objective = _micro if average == "micro" else _samples
+    for _ in range(MAX_SWEEPS):
+        moves = [column.move(objective(columns, column, y_true)) for column in columns]
+        if not any(moves):
+            break
+    return np.array([column.threshold for column in columns])
+
+
+def _f1(hits: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """2 hits / sizes, which is 1 where nothing is true and nothing predicted."""
+    return np.where(sizes > 0, 2.0 * hits / np.maximum(sizes, 1), 1.0)
+
+
+class _Column:
+    """One label: its samples by falling score, and what each cut of that order would predict.
+
+    Cut j puts the first j samples on; only cuts between different scores are allowed.
+    """
+
+    def __init__(self, truth: np.ndarray, scores: np.ndarray) -> None:
+        self.order = np.argsort(-scores, kind="stable")
+        ranked = scores[self.order]
+        n = len(ranked)
+        self.hits = np.concatenate([[0], np.cumsum(truth[self.order])])
+        self.sizes = np.arange(n + 1) + truth.sum()
+        self.allowed = np.concatenate([[True], ranked[1:] < ranked[:-1], [True]])
+        between = 0.5 * (ranked[1:] + ranked[:-1])
+        # A midpoint may round up to the upper score, which must stay above the threshold.
+        between = np.where(between < ranked[:-1], between, ranked[1:])
+        self.cuts = np.concatenate([[ranked[0]], between, [np.nextafter(ranked[-1], -np.inf)]])
+        self.cut = -1
+
+    @property
+    def threshold(self) -> float:
+        return float(self.cuts[self.cut])
+
+    @property
+    def on(self) -> np.ndarray:
+        answer = np.zeros(len(self.order), bool)
+        answer[self.order[: self.cut]] = True
+        return answer
+
+    def move(self, values: np.ndarray) -> bool:
+        """Go to the allowed cut with the highest value; whether that improved on the present one."""
+        values = np.where(self.allowed, values, -np.inf)
+        best = int(np.argmax(values))
+        if self.cut >= 0 and values[best] <= values[self.cut] + 1e-12:
+            return False
+        self.cut = best
+        return True
+
+
+def _micro(columns: list[_Column], column: _Column, y_true: np.ndarray) -> np.ndarray:
+    """Micro F1 for every cut of one column, the others as they are."""
+    hits = sum(other.hits[other.cut] for other in columns) - column.hits[column.cut]
+    sizes = sum(other.sizes[other.cut] for other in columns) - column.sizes[column.cut]
+    return _f1(hits + column.hits, sizes + column.sizes)
+
+
+def _samples(columns: list[_Column], column: _Column, y_true: np.ndarray) -> np.ndarray:
+    """Sum of example F1, up to a constant, for every cut of one column, the others as they are."""
+    own = next(l for l, other in enumerate(columns) if other is column)
+    answers = np.column_stack([other.on for other in columns])
+    answers[:, own] = False
+    hits = (answers & y_true).sum(axis=1)
+    sizes = answers.sum(axis=1) + y_true.sum(axis=1)
+    gain = _f1(hits + y_true[:, own], sizes + 1) - _f1(hits, sizes)
+    return np.concatenate([[0.0], np.cumsum(gain[column.order])])
+
+
+def _has(name: str) -> Any:
+    return available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), name))
+
+
+class ThresholdTuner(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+    """Tunes one threshold per label on held-out scores, then fits the estimator on all samples.
+
+    Parameters
+    ----------
+    estimator : multi-label classifier with `decision_function` or `predict_proba`
+    average : {"samples", "micro", "macro"}, default="samples"
+        Which F1 to maximise: of samples (example F1), over all entries, or the mean over labels.
+    cv : int, cross-validation generator or iterable, default=5
+        How held-out scores are made, see `sklearn.model_selection.cross_val_predict`.
+    n_jobs : int or None, default=None
+
+    Attributes
+    ----------
+    estimator_ : fitted estimator
+    thresholds_ : array of shape (n_labels,)
+        A label is on when its score is above its threshold.
+    classes_ : array of shape (n_labels,)
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from sklearn.multiclass import OneVsRestClassifier
+    >>> from sklearn.svm import LinearSVC
+    >>> from maxmargin.baselines import ThresholdTuner
+    >>> X, Y = make_multilabel_classification(60, n_classes=3, random_state=0)
+    >>> tuned = ThresholdTuner(OneVsRestClassifier(LinearSVC()), average="macro", cv=3).fit(X, Y)
+    >>> tuned.thresholds_.shape
+    (3,)
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {
+        "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"])],
+        "average": [StrOptions({"samples", "micro", "macro"})],
+        "cv": ["cv_object"],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self, estimator: Any, *, average: str = "samples", cv: Any = 5, n_jobs: int | None = None
+    ) -> None:
+        self.estimator = estimator
+        self.average = average
+        self.cv = cv
+        self.n_jobs = n_jobs
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any) -> ThresholdTuner:
+        """Score every sample by a model that has not seen it, tune, and fit on all samples."""
+        self._labels, signs = LabelSpace.read(y)
+        if not signs.all():
+            raise ValueError("y has unknown (NaN) entries; ThresholdTuner needs every label.")
+        on = signs > 0
+        target = column_or_1d(y) if self._labels.single_label else on.astype(int)
+        held_out = cross_val_predict(
+            clone(self.estimator), X, target, cv=self.cv, n_jobs=self.n_jobs, method=self._method()
+        )
+        self.thresholds_ = tune_thresholds(on, self._columns(held_out), self.average)
+        self.estimator_ = clone(self.estimator).fit(X, target)
+        self.classes_ = self._labels.classes
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        return self
+
+    def _method(self) -> str:
+        return "decision_function" if hasattr(self.estimator, "decision_function") else "predict_proba"
+
+    def _columns(self, scores: Any) -> np.ndarray:
+        """Scores with one column per label (for two classes, of the second)."""
+        if isinstance(scores, list):
+            return np.column_stack([np.asarray(part)[:, -1] for part in scores])
+        scores = np.asarray(scores, dtype=float)
+        if self._labels.kind == "binary" and scores.ndim == 2:
+            return scores[:, -1:]
+        return scores[:, None] if scores.ndim == 1 else scores
+
+    def predict(self, X: Any) -> Any:
+        """Labels whose score is above their threshold, in the kind that `fit` was given.
+
+        For one class per sample, the class whose score is above its threshold the most.
+        """
+        check_is_fitted(self)
+        scores = self._columns(getattr(self.estimator_, self._method())(X))
+        return self._labels.answer(self._labels.choose(scores - self.thresholds_), like=X)
+
+    @_has("decision_function")
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of the estimator minus the thresholds."""
+        check_is_fitted(self)
+        return self._labels.scores(self._columns(self.estimator_.decision_function(X)) - self.thresholds_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
+        return tags
