@@ -12,6 +12,7 @@ from maxmargin._jit import kernel_m3l as loops
 from maxmargin.kernels import Kernel, KernelMatrix
 from maxmargin.problems.m3l import hamming_costs
 from maxmargin.problems.m3l_kernel import KernelM3L
+from maxmargin.solvers._loop import Clock
 from maxmargin.solvers.pair_descent import newton_step
 from maxmargin.solvers.smo import SMO
 
@@ -76,7 +77,7 @@ def test_smo_on_cached_rows_makes_the_same_steps():
     whole, cached = (SMO(KernelM3L(KernelMatrix(kernel, X, size), costs, R)) for size in (np.inf, 0))
     assert cached.problem.K.whole is None and cached.problem.K.cache.capacity == 2
     for _ in range(20):
-        assert whole._rounds(1) == cached._rounds(1)
+        assert whole._rounds(1, Clock()) == cached._rounds(1, Clock())
         np.testing.assert_allclose(whole.B, cached.B, atol=1e-12)
     assert whole.B.any()
 

@@ -46,7 +46,10 @@ def kernel_problem(model: Any, X: Any, costs: EntryCosts, bias: float) -> Kernel
     single = model.precision == "single"
     if model.precision == "auto" and model.solver == "auto":
         single = model._stopping(costs.signs.size).target >= SINGLE_TOL
-    K = KernelMatrix(kernel, X, model.cache_size, np.float32 if single else np.float64)
+    dtype: Any = np.float32 if single else np.float64
+    if kernel.name == "precomputed" and not kernel.offset:
+        dtype = X.dtype  # the user's matrix serves as it is, without a copy
+    K = KernelMatrix(kernel, X, model.cache_size, dtype)
     return KernelM3L(K, costs, model.prior_)
 
 

@@ -78,7 +78,7 @@ class SMO:
         """Some rounds; the certificate is that of the running residuals."""
         slices = 8
         for _ in range(slices):
-            self.steps += self._rounds(-(-self.n_rounds // slices))
+            self.steps += self._rounds(-(-self.n_rounds // slices), clock)
             if clock.expired():
                 break
         self._renew()
@@ -106,10 +106,10 @@ class SMO:
         for l, (e, b, lo, hi) in enumerate(zip(self.E, self.B, self.lo, self.hi, strict=True)):
             self.violations[l] = loops.worst(e, b, lo, hi)[1]
 
-    def _rounds(self, n_rounds: int) -> int:
+    def _rounds(self, n_rounds: int, clock: Clock) -> int:
         whole = self.problem.K.whole
         if whole is None:
-            return sum(self._cached_round() for _ in range(n_rounds))
+            return sum(0 if clock.expired() else self._cached_round() for _ in range(n_rounds))
         return loops.smo_rounds(
             readonly(whole), self.diagonal, self.R, self.E, self.B, self.lo, self.hi, self.violations,
             self.u, n_rounds, self.n_inner, self.break_factor, SINGULAR,
