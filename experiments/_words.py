@@ -1,0 +1,34 @@
+"""The handwritten words of the OCR set, cut into sequences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin import datasets
+
+
+@dataclass(frozen=True)
+class Words:
+    """Stacked letters (CSR pixels), their labels, and the number of letters of each word."""
+
+    X: sp.csr_array
+    y: np.ndarray
+    lengths: np.ndarray
+
+    def labels(self) -> list[str]:
+        """The words as strings."""
+        ends = np.cumsum(self.lengths)
+        text = "".join(self.y.tolist())
+        return [text[end - length : end] for end, length in zip(ends, self.lengths, strict=True)]
+
+
+def load_words(split: str) -> Words:
+    """Fold 0 ("train", 626 words) or the other nine folds ("test", 6251 words)."""
+    data = datasets.load("ocr-letters")
+    rows = data.train if split == "train" else data.test
+    word = data.per_row["word"][rows]
+    lengths = np.unique(word, return_counts=True)[1]
+    return Words(sp.csr_array(data.X[rows]), data.y[rows], lengths)
