@@ -29,8 +29,8 @@ from sklearn.exceptions import ConvergenceWarning
 from maxmargin import ChainSVC
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
-from _words import Words, load_words  # noqa: E402
-from ocr_words import pixel_features  # noqa: E402
+from _words import Words, load_words
+from ocr_words import pixel_features
 
 
 def timed(call) -> tuple[float, object]:
@@ -153,7 +153,9 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tol", type=float, default=1e-2)
     parser.add_argument("--lam", type=float, default=0.01)
     parser.add_argument("--repeats", type=int, default=3)

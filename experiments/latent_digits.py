@@ -54,7 +54,9 @@ def windows(strips: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ ocr_words.png         the curves
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import time
 import warnings
@@ -19,10 +20,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from _words import Words, load_words
 from sklearn.exceptions import ConvergenceWarning
 
 import maxmargin
+from _words import Words, load_words
 from maxmargin import ChainSVC
 from maxmargin.metrics import word_accuracy
 
@@ -36,7 +37,7 @@ SOLVERS = {
     "OEG tau=10": {"solver": "oeg", "temperature": 10.0},
     "OEG safe tau": {"solver": "oeg"},
 }
-# For comparison: the strengths tried for each model, of which fold 0 chooses by cross-validation.
+# Strengths of the regulariser tried for the random field.
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)
 
 
@@ -62,7 +63,8 @@ def curves(train: Words, seconds: float) -> pd.DataFrame:
                     }
                 )
             print(
-                f"lambda {lam:5}  {name:18s} {model.n_iter_:5d} epochs  gap {model.duality_gap_:.2e}", flush=True
+                f"lambda {lam:5}  {name:18s} {model.n_iter_:5d} epochs  gap {model.duality_gap_:.2e}",
+                flush=True,
             )
     return pd.DataFrame(records)
 
@@ -83,7 +85,9 @@ def errors(train: Words, test: Words) -> pd.DataFrame:
                 "training seconds": seconds,
             }
         )
-        print(f"{model:22s} {setting:14s} letters {letters:.4f}  words {whole:.4f}  {seconds:.1f} s", flush=True)
+        print(
+            f"{model:22s} {setting:14s} letters {letters:.4f}  words {whole:.4f}  {seconds:.1f} s", flush=True
+        )
 
     for lam in LAMBDAS:
         C = 1 / (lam * train.lengths.size)
@@ -105,9 +109,7 @@ def independent(train: Words, test: Words, record) -> None:
         start = time.perf_counter()
         model = maxmargin.MultiClassSVC(C=1 / (lam * train.y.size), tol=1e-3, random_state=0)
         model.fit(train.X, train.y)
-        record(
-            "MultiClassSVC, letters", f"lambda={lam}", model.predict(test.X), time.perf_counter() - start
-        )
+        record("MultiClassSVC, letters", f"lambda={lam}", model.predict(test.X), time.perf_counter() - start)
 
 
 def random_field(train: Words, test: Words, record) -> None:
@@ -119,7 +121,9 @@ def random_field(train: Words, test: Words, record) -> None:
         return
     for c2 in STRENGTHS:
         start = time.perf_counter()
-        crf = sklearn_crfsuite.CRF(algorithm="lbfgs", c2=c2, max_iterations=200, all_possible_transitions=True)
+        crf = sklearn_crfsuite.CRF(
+            algorithm="lbfgs", c2=c2, max_iterations=200, all_possible_transitions=True
+        )
         crf.fit(pixel_features(train), [list(word) for word in train.labels()])
         seconds = time.perf_counter() - start
         predicted = crf.predict(pixel_features(test))
@@ -167,13 +171,15 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=10.0, help="time for each solver and lambda")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--only", choices=("curves", "errors"), default=None)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    machine = f"# {platform.machine()}, {platform.python_implementation()} {platform.python_version()}, one thread\n"
+    machine = f"# {platform.machine()}, {cpu()}, Python {platform.python_version()}, one thread\n"
     train, test = load_words("train"), load_words("test")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -184,6 +190,12 @@ def main() -> None:
             draw(table, arguments.out / "ocr_words.png")
         if arguments.only != "curves":
             save(errors(train, test), machine, arguments.out / "ocr_words_errors.csv")
+
+
+def cpu() -> str:
+    """Name of the processor, and how busy the machine was."""
+    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return f"{names[0].split(':')[1].strip()} ({len(names)} cores, load {os.getloadavg()[0]:.1f})"
 
 
 def save(table: pd.DataFrame, header: str, path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.naive import chain as naive
 
 from maxmargin._jit.chain import excess, forward_backward, kbest, unary_scores, viterbi
+from maxmargin._jit.chain_soft import target_marginals
 from maxmargin._rows import Rows
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_chain.json").read_text())["dp"]
@@ -131,3 +132,32 @@ def test_unary_scores_and_excess(sparse, dtype):
     difference = naive.score(un, pr, z) - naive.score(un, pr, y[1:])
     assert excess(un, R, y, 1, z, L) == pytest.approx(difference)
     assert excess(un, R, y, 1, y[1:], L) == 0.0
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("rate", [0.0, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("L", [1, 2, 4])
+def test_soft_targets_equal_enumeration_in_products_and_in_logs(L, rate):
+    """Rates beyond the reach of products switch to logarithms; both give s ~ p_mu exp(rate * score)."""
+    rng = np.random.default_rng(L)
+    K = 3
+    zs = naive.labelings(L, K)
+    node, kept = naive.marginals(rng.dirichlet(np.ones(len(zs))), zs, L, K)
+    un, R = rng.normal(size=(L, K)), rng.normal(size=(K, K))
+    nodes, edges = np.empty((L, K)), np.empty((max(L - 1, 1), K, K))
+    phi, forward, backward = np.empty((3, L, K))
+    target_marginals(
+        node, kept, 0, L, un, R, rate, phi, np.empty((K, K)), forward, backward,
+        np.empty((2, L)), np.empty(K), nodes, edges,
+    )  # fmt: skip
+    logs = []
+    for z in zs:
+        value = (
+            np.log(node[0, z[0]]) if L == 1 else sum(np.log(kept[t, z[t], z[t + 1]]) for t in range(L - 1))
+        )
+        logs.append(value - sum(np.log(node[t, z[t]]) for t in range(1, L - 1)))
+    scores = np.array([naive.score(un, np.repeat(R[None], L, 0), z) for z in zs])
+    target = naive.softmax(np.array(logs) + rate * scores)
+    expected_node, expected_edge = naive.marginals(target, zs, L, K)
+    np.testing.assert_allclose(nodes, expected_node, atol=1e-9)
+    np.testing.assert_allclose(edges[: L - 1], expected_edge, atol=1e-9)

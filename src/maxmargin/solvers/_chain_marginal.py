@@ -22,12 +22,19 @@ class MarginalMethod(ChainMethod):
         self.mu = np.zeros((problem.y.size, K))
         self.pairs = np.zeros((problem.lengths.size, K, K))
         self.scratch = problem.weights()
-        self.un, self.forward, self.backward, self.d = np.zeros((4, longest, K))
-        self.norms = np.zeros((2, longest))
-        self.work, self.dR = np.zeros(K), np.zeros((K, K))
+        self.un, self.forward, self.d = np.zeros((3, longest, K))
+        self.dR = np.zeros((K, K))
         self.path = np.zeros(longest, np.int64)
         self.columns, self.seen = np.zeros(features, np.int64), np.zeros(features, np.int64)
         self.stamp = 0
+
+    def make_messages(self) -> None:
+        """Allocate the workspace that `messages` names."""
+        K, longest = self.problem.n_labels, self.problem.longest
+        self.backward, self.nodes = np.zeros((2, longest, K))
+        self.norms, self.work = np.zeros((2, longest)), np.zeros(K)
+        self.edges = np.zeros((max(longest - 1, 1), K, K))
+        self.table = np.zeros((1, K, K))
 
     @property
     def data(self) -> tuple[Any, ...]:
@@ -42,8 +49,17 @@ class MarginalMethod(ChainMethod):
 
     @property
     def messages(self) -> tuple[np.ndarray, ...]:
-        """Workspace of a forward-backward pass."""
-        return self.un, self.forward, self.backward, self.norms, self.work
+        """Workspace of a forward-backward pass and of the marginals it gives."""
+        return (
+            self.un,
+            self.forward,
+            self.backward,
+            self.norms,
+            self.work,
+            self.nodes,
+            self.edges,
+            self.table,
+        )
 
     def expected_loss(self) -> np.ndarray:
         p = self.problem

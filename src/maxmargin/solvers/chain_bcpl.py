@@ -9,7 +9,7 @@ nothing changes in the objective, and the step is the paper's from there.
 
     s ~ p_mu(z) exp(H_i(z) / tau) by forward-backward,
     gamma = clip((E_s H - E_mu H) / (C_i |E_s Phi - E_mu Phi|^2), 0, 1 - EPSILON),
-    log mu_e <- log((1 - gamma) mu_e + gamma s_e) on every edge.
+    mu_e <- (1 - gamma) mu_e + gamma s_e on every edge.
 
 For L <= 2 it is the paper's algorithm. Small tau makes it stall, as mass shrinks by
 exp(-range(H) / tau); the safeguard takes the Frank-Wolfe step instead where that promises
@@ -35,7 +35,7 @@ FLOOR = 1e-15
 DEFAULT_TEMPERATURE = 0.1
 # Node and edge marginals are made consistent again after this many epochs.
 CALIBRATE_EVERY = 50
-Logs = tuple[np.ndarray, np.ndarray]
+Marginals = tuple[np.ndarray, np.ndarray]
 
 
 class ChainPartialLinearisation(MarginalMethod):
@@ -46,7 +46,7 @@ class ChainPartialLinearisation(MarginalMethod):
         problem: Any,
         rng: np.random.RandomState,
         tol: float,
-        state: Logs | None = None,
+        state: Marginals | None = None,
         temperature: float | None = None,
         safeguard: bool = True,
         epsilon: float = EPSILON,
@@ -60,24 +60,23 @@ class ChainPartialLinearisation(MarginalMethod):
         self.gaps = np.where(problem.costs > 0, np.inf, 0.0) if safeguard else None
         self.collected = np.zeros(lengths.size) if self.gaps is None else self.gaps
         self.edge_at = np.concatenate([[0], np.cumsum((lengths - 1) * K * K)])
-        self.theta_un = np.zeros((problem.longest, K))
-        self.theta_pr = np.zeros((max(problem.longest - 1, 1), K, K))
+        self.make_messages()
+        self.phi = np.zeros((problem.longest, K))
         if state is None:
-            nodes = softened_logs(problem.y, K, SOFTNESS)
+            nodes = np.exp(softened_logs(problem.y, K, SOFTNESS))
             state = nodes, independent_edges(nodes, problem.offsets)
-        self.log_nodes, self.log_edges = state
+        self.mu, self.edge_marginals = state
         self.restore()
 
     @property
-    def state(self) -> Logs:
-        return self.log_nodes, self.log_edges
+    def state(self) -> Marginals:
+        return self.mu, self.edge_marginals
 
     def visit(self, order: np.ndarray) -> None:
         self.stamp = bcpl_epoch(
             *self.data, order, *self.weights.parts, self.scratch.U, self.scratch.B, self.mu, self.pairs,
-            self.log_nodes, self.log_edges, self.edge_at, self.rates, self.longest_step, self.floor,
-            self.safeguard, self.collected, *self.messages, self.path, self.theta_un,
-            self.theta_pr, *self.moves,
+            self.edge_marginals, self.edge_at, self.rates, self.longest_step, self.floor, self.safeguard,
+            self.collected, *self.messages[:-1], self.table[0], self.path, self.phi, *self.moves,
         )  # fmt: skip
 
     def expected_loss(self) -> np.ndarray:
@@ -86,17 +85,17 @@ class ChainPartialLinearisation(MarginalMethod):
         return super().expected_loss()
 
     def restore(self) -> None:
-        """Make the log marginals consistent, then recompute the marginals and w from them."""
+        """Make the marginals consistent, then recompute w from them."""
         calibrate(
-            self.problem.offsets, self.mu, self.pairs, self.log_nodes, self.log_edges, self.edge_at,
-            self.weights.R, *self.messages, self.theta_un, self.theta_pr,
+            self.problem.offsets, self.mu, self.pairs, self.edge_marginals, self.edge_at, self.weights.R,
+            *self.messages[:-1], self.table[0], self.phi,
         )  # fmt: skip
         super().restore()
 
 
 def independent_edges(nodes: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Log edge marginals of independent nodes, edge after edge of every sequence, flat."""
+    """Edge marginals of independent nodes, edge after edge of every sequence, flat."""
     left = np.ones(len(nodes), bool)
     left[offsets[1:] - 1] = False
     t = np.flatnonzero(left)
-    return (nodes[t][:, :, None] + nodes[t + 1][:, None, :]).reshape(-1)
+    return (nodes[t][:, :, None] * nodes[t + 1][:, None, :]).reshape(-1)

@@ -35,6 +35,7 @@ class ChainExponentiatedGradient(MarginalMethod):
         temperature: float | None = None,
     ) -> None:
         super().__init__(problem, rng, tol)
+        self.make_messages()
         tau = safe_temperatures(problem) if temperature is None else np.full(problem.costs.size, temperature)
         self.rates = np.divide(1.0, tau, out=np.zeros_like(tau), where=tau > 0)
         if state is None:
