@@ -24,7 +24,7 @@ from maxmargin.solvers.online_ranking import OnlineRanking
 
 # A step of update III is accepted silently when its certified gap is this small a part of the round's loss.
 STEP_TOLERANCE = 1e-7
-DEFAULT_MARGIN = {"squared": 1.0, "entropy": 0.5}
+DEFAULT_MARGIN = {"squared": 1.0, "entropy": 0.01}
 
 
 class LabelRanker(ClassifierMixin, MaxMarginEstimator):
@@ -51,9 +51,10 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         Largest step of a round, and the weight of the sum of losses in the problem behind it
         (the paper's C and scikit-learn's are the same here).
     margin : float, default=None
-        By how much relevant labels should win. None means 1 for "squared" and 0.5 for
+        By how much relevant labels should win. None means 1 for "squared" and 0.01 for
         "entropy". Under the entropy a score is an average of x, so a margin that reaches the range
-        of x can never be met, and every round then takes the full step.
+        of x can never be met, and every round then takes the full step; with the presence of
+        thousands of words, averages are small and margins of 0.001 to 0.01 work well.
     solver : {"auto", "exact", "pdip"}, default="auto"
         Solver of "all_pairs". "exact" is water filling, which covers the squared norm, and the
         entropy for rows of two values (word presence, say); "pdip" is the paper's interior point
