@@ -49,11 +49,9 @@ def mistakes(X: Any, y: np.ndarray, update: str, regulariser: str, C: float, mar
     return model.partial_fit(X, y, classes=np.unique(y)).trace_["mistake"]
 
 
-def growing(
-    X: Any, y: np.ndarray, update: str, regulariser: str, C: float, margin: float
-) -> tuple[float, int]:
+def growing(X: Any, y: np.ndarray, update: str, regulariser: str, pair: tuple) -> tuple[float, int]:
     """The same, but folders become known when they first occur: error in percent, first occurrences."""
-    model = LabelRanker(update, regulariser, C=C, margin=margin).partial_fit(X, y)
+    model = LabelRanker(update, regulariser, C=pair[0], margin=pair[1]).partial_fit(X, y)
     return 100 * model.n_mistakes_ / len(y), model.n_first_occurrences_
 
 

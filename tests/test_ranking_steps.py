@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.naive import ranking as naive
 
 from maxmargin._jit import ranking_steps as steps
+from maxmargin._jit.ranking_interior import interior_path, interior_point
 
 KNOWN = json.loads((Path(__file__).parent / "fixtures" / "ranking.json").read_text())
 EMPTY, EMPTY2 = np.empty(0), np.empty((0, 0))
@@ -31,7 +32,7 @@ def interior(u, relevant, gamma, C, kind):
     p = naive_value(u, kind)
     loss = gamma - (p[relevant > 0].min() - p[relevant == 0].max())
     alpha = np.zeros(len(u))
-    steps.interior_point(u, EMPTY2, EMPTY, EMPTY, 0, relevant, len(u), gamma, C, kind, loss, alpha)
+    interior_point(u, EMPTY2, EMPTY, EMPTY, 0, relevant, len(u), gamma, C, kind, loss, alpha)
     return alpha
 
 
@@ -95,7 +96,7 @@ def test_best_step_known_answers(case):
         loss = gamma - (scores[relevant > 0].min() - scores[relevant == 0].max())
         row = (logs, np.full(k, -np.inf), scaled, len(x), relevant, k, gamma, C, steps.TILTED)
         other = np.zeros(k)
-        steps.interior_point(EMPTY, *row, loss, other)
+        interior_point(EMPTY, *row, loss, other)
         gap = steps.round_gap(EMPTY, *row, other)
         other /= spread
         found = other
@@ -183,7 +184,7 @@ def test_interior_point_iterates(kind, monkeypatch):
     )
     for n in (0, 1, 2, 5, 8):
         point = np.empty(6)
-        steps.interior_path(u, EMPTY2, EMPTY, EMPTY, 0, relevant, 5, gamma, C, kind, loss, n, point)
+        interior_path(u, EMPTY2, EMPTY, EMPTY, 0, relevant, 5, gamma, C, kind, loss, n, point)
         np.testing.assert_allclose(point, points[n], rtol=1e-9, atol=1e-12)
 
 

@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin._jit._compile import compiled
+from maxmargin._jit.ranking_interior import interior_point
 from maxmargin._jit.ranking_steps import (
     LINEAR,
-    interior_point,
     pair_step,
     round_gap,
     tie_width,

@@ -34,11 +34,11 @@ from maxmargin._jit.ranking import (
     enter_round,
     track_threshold,
 )
+from maxmargin._jit.ranking_interior import interior_point
 from maxmargin._jit.ranking_steps import (
     LOGISTIC,
     SATURATED,
     TILTED,
-    interior_point,
     key_of,
     level,
     log_growth,

@@ -26,22 +26,18 @@ logit where q is larger (it is above 9.2).
 
 S. Shalev-Shwartz, Y. Singer, A unified algorithmic approach for efficient online label
 ranking, AISTATS 2007; update II in the closed form of arcsinh, update III by water filling
-or by the paper's primal-dual interior point method.
+(the paper's interior point method is in `ranking_interior`).
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from maxmargin._jit._compile import compiled
 
 LINEAR, LOGISTIC, TILTED = 0, 1, 2
 SATURATED = 1.0 - 1e-4
 TIE = 1e-13
-INTERIOR_POINT_TOLERANCE = 1e-11
-INTERIOR_POINT_STEPS = 200
 
 
 @compiled(inline=True)
@@ -325,155 +321,3 @@ def round_gap(u, log_weight, log_rest, x, size, relevant, known, gamma, C, kind,
         else:
             high = max(high, m)
     return C * max(0.0, gamma - (low - high)) + moved - gamma * a
-
-
-@compiled
-def _slopes(u, log_weight, log_rest, x, size, relevant, known, gamma, kind, alpha, first, second):
-    """f'_y = m_y - gamma [y in Y] and f''_y at alpha; the slack variable has neither."""
-    for y in range(known):
-        if kind == TILTED:
-            _, m, variance = tilt(log_weight[y], log_rest[y], x, size, alpha[y])
-        elif kind == LOGISTIC:
-            m = sigmoid(u[y] + alpha[y])
-            variance = m * (1.0 - m)
-        else:
-            m, variance = u[y] + alpha[y], 1.0
-        first[y] = m - gamma * relevant[y]
-        second[y] = variance
-    first[known] = second[known] = 0.0
-
-
-@compiled
-def _residuals(first, lam, nu0, nu1, relevant, known, alpha, C, mu):
-    """Norms of the dual and primal residual, and of all residuals together."""
-    dual = centre = row0 = row1 = 0.0
-    for y in range(known + 1):
-        slack_row = y == known
-        in_second = 1.0 if slack_row or relevant[y] else 0.0
-        in_first = 0.0 if slack_row else 1.0
-        sign = -1.0 if in_second > 0.0 else 1.0
-        dual += (first[y] + lam[y] * sign + nu0 * in_first + nu1 * in_second) ** 2
-        centre += (-lam[y] * sign * alpha[y] - mu) ** 2
-        row0 += in_first * alpha[y]
-        row1 += in_second * alpha[y]
-    primal = row0 * row0 + (row1 - C) ** 2
-    return math.sqrt(dual), math.sqrt(primal), math.sqrt(dual + centre + primal)
-
-
-@compiled
-def interior_path(u, log_weight, log_rest, x, size, relevant, known, gamma, C, kind, loss, limit, point):
-    """At most `limit` iterations of the paper's primal-dual interior point method; returns their number.
-
-    min sum_y f_y(alpha_y) subject to two equalities (the steps sum to zero; mass plus slack is
-    C) and signs; `point` holds the steps and, last, the slack. `u` holds levels, not keys.
-    """
-    d = known + 1
-    n_in = 0
-    for y in range(known):
-        n_in += relevant[y]
-    first, second = np.empty(d), np.empty(d)
-    lam, d_lam = np.empty(d), np.empty(d)
-    trial, step, z, w = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
-    trial_lam = np.empty(d)
-    mean_slack = 1.5 * C / d
-    for y in range(known):
-        point[y] = C / (2.0 * n_in) if relevant[y] else -C / (2.0 * (known - n_in))
-    point[known] = 0.5 * C
-    for y in range(d):
-        lam[y] = loss * mean_slack / abs(point[y])
-    nu0 = nu1 = 0.0
-    _slopes(u, log_weight, log_rest, x, size, relevant, known, gamma, kind, point, first, second)
-    iteration = 0
-    while iteration < limit:
-        eta = 0.0
-        for y in range(d):
-            eta += lam[y] * abs(point[y])
-        mu = 0.1 * eta / d
-        dual, primal, norm = _residuals(first, lam, nu0, nu1, relevant, known, point, C, mu)
-        tolerance = INTERIOR_POINT_TOLERANCE
-        if eta <= tolerance * C * loss and dual <= tolerance * loss and primal <= tolerance * C:
-            break
-        iteration += 1
-        # Eliminate the steps and multipliers: a 2 x 2 system in d_nu.
-        m00 = m01 = m11 = b0 = b1 = row0 = row1 = 0.0
-        for y in range(d):
-            slack_row = y == known
-            in_second = 1.0 if slack_row or relevant[y] else 0.0
-            in_first = 0.0 if slack_row else 1.0
-            sign = -1.0 if in_second > 0.0 else 1.0
-            room = abs(point[y])
-            z[y] = second[y] + lam[y] / room
-            w[y] = -first[y] - mu * sign / room - nu0 * in_first - nu1 * in_second
-            m00 += in_first / z[y]
-            m01 += in_first * in_second / z[y]
-            m11 += in_second / z[y]
-            b0 += in_first * w[y] / z[y]
-            b1 += in_second * w[y] / z[y]
-            row0 += in_first * point[y]
-            row1 += in_second * point[y]
-        b0 += row0
-        b1 += row1 - C
-        det = m00 * m11 - m01 * m01
-        if not det > 0.0:
-            break
-        d0, d1 = (m11 * b0 - m01 * b1) / det, (m00 * b1 - m01 * b0) / det
-        length = 1.0
-        for y in range(d):
-            slack_row = y == known
-            in_second = 1.0 if slack_row or relevant[y] else 0.0
-            in_first = 0.0 if slack_row else 1.0
-            sign = -1.0 if in_second > 0.0 else 1.0
-            step[y] = (w[y] - in_first * d0 - in_second * d1) / z[y]
-            d_lam[y] = (lam[y] * sign * step[y] + mu) / abs(point[y]) - lam[y]
-            if d_lam[y] < 0.0:
-                length = min(length, -lam[y] / d_lam[y])
-        length *= 0.99
-        moved = False
-        while length > 1e-14:
-            inside = True
-            for y in range(d):
-                sign = -1.0 if y == known or relevant[y] else 1.0
-                trial[y] = point[y] + length * step[y]
-                trial_lam[y] = lam[y] + length * d_lam[y]
-                inside = inside and sign * trial[y] < 0.0
-            if inside:
-                _slopes(u, log_weight, log_rest, x, size, relevant, known, gamma, kind, trial, first, second)
-                t0, t1 = nu0 + length * d0, nu1 + length * d1
-                _, _, new = _residuals(first, trial_lam, t0, t1, relevant, known, trial, C, mu)
-                if new <= (1.0 - 0.01 * length) * norm:
-                    moved = True
-                    break
-            length *= 0.5
-        if not moved:
-            _slopes(u, log_weight, log_rest, x, size, relevant, known, gamma, kind, point, first, second)
-            break
-        for y in range(d):
-            point[y], lam[y] = trial[y], trial_lam[y]
-        nu0, nu1 = t0, t1
-    return iteration
-
-
-@compiled
-def interior_point(u, log_weight, log_rest, x, size, relevant, known, gamma, C, kind, loss, alpha):
-    """Update III by the interior point method; the caller accepts the step by its gap."""
-    point = np.empty(known + 1)
-    interior_path(
-        u, log_weight, log_rest, x, size, relevant, known, gamma, C, kind, loss, INTERIOR_POINT_STEPS, point
-    )
-    _tidy(point, relevant, known, C, alpha)
-
-
-@compiled
-def _tidy(point, relevant, known, C, alpha):
-    """Drop steps that are interior only by rounding, and make both sides carry the same mass."""
-    up = down = 0.0
-    for y in range(known):
-        alpha[y] = point[y] if abs(point[y]) > 1e-9 * C else 0.0
-        if relevant[y]:
-            up += alpha[y]
-        else:
-            down -= alpha[y]
-    mass = min(up, down, C)
-    for y in range(known):
-        if alpha[y] != 0.0:
-            alpha[y] *= mass / (up if relevant[y] else down)
