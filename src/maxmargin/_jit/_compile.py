@@ -10,8 +10,11 @@ environment variables matter:
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
@@ -42,8 +45,28 @@ def compiled(function: F | None = None, *, reorder: bool = False, inline: bool =
     if os.environ.get("MAXMARGIN_JIT_CACHE", "1") == "0":
         return numba.njit(**options)(function)
     try:
-        return numba.njit(cache=True, **options)(function)
+        return _stamped(numba.njit(cache=True, **options)(function))
     except RuntimeError as error:
         if "cannot cache function" not in str(error):
             raise
         return numba.njit(**options)(function)
+
+
+def _stamped(dispatcher: Any) -> Any:
+    """Tie the cache entry to all loops of the package.
+
+    Numba renews an entry when the function's own file changes; what the function calls may lie in
+    another file, and stale code would outlive an upgrade.
+    """
+    cache = getattr(dispatcher, "_cache", None)
+    if cache is not None:
+        cache._cache_file._source_stamp = f"{cache._cache_file._source_stamp} {_room_stamp()}"
+    return dispatcher
+
+
+@functools.cache
+def _room_stamp() -> str:
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()

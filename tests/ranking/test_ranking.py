@@ -17,7 +17,7 @@ from tests.naive import ranking as naive
 
 from maxmargin import LabelRanker
 
-KNOWN = json.loads((Path(__file__).parent / "fixtures" / "ranking.json").read_text())
+KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "ranking.json").read_text())
 UPDATES = {"I": "fixed", "II": "worst_pair", "III": "all_pairs"}
 REGULARISERS = {"l2": "squared", "ent": "entropy"}
 SIX = [(update, regulariser) for update in UPDATES.values() for regulariser in REGULARISERS.values()]

@@ -12,7 +12,7 @@ from tests.naive import ranking as naive
 from maxmargin._jit import ranking_steps as steps
 from maxmargin._jit.ranking_interior import interior_path, interior_point
 
-KNOWN = json.loads((Path(__file__).parent / "fixtures" / "ranking.json").read_text())
+KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "ranking.json").read_text())
 EMPTY, EMPTY2 = np.empty(0), np.empty((0, 0))
 
 

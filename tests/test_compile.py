@@ -1,0 +1,38 @@
+"""The cache of compiled loops."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CALLER = "from maxmargin._jit._compile import compiled\nfrom _callee import inner\n\n"
+CALLER += "@compiled\ndef outer(x):\n    return inner(x) + 1\n"
+CALLEE = "from maxmargin._jit._compile import compiled\n\n@compiled\ndef inner(x):\n    return x * {factor}\n"
+PROGRAM = """
+import sys, pathlib
+import maxmargin._jit._compile as compile
+compile.__file__ = str(pathlib.Path(sys.argv[1]) / "_compile.py")
+sys.path.insert(0, sys.argv[1])
+from _caller import outer
+print(outer(10), sum(outer.stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_a_change_in_another_file_renews_the_cache(tmp_path):
+    """A loop's cached code is not used once a loop it calls, in another file, has changed."""
+    (tmp_path / "_caller.py").write_text(CALLER)
+    environment = dict(os.environ, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1] / "src")
+
+    def run(factor):
+        (tmp_path / "_callee.py").write_text(CALLEE.format(factor=factor))
+        command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+        output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        return [int(word) for word in output.split()]
+
+    assert run(2) == [21, 0]
+    assert run(2) == [21, 1]
+    assert run(3) == [31, 0]
