@@ -209,6 +209,7 @@ def test_prior_enters_through_R_alone():
     first, second = grown(case), grown(case)
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=first.P.shape))[0]
     second.P = Q @ second.P
+    second.directions = np.linalg.pinv(second.P)
     for problem in (first, second):
         solve(problem, "newton-cg")
     np.testing.assert_allclose(first.coefficients(), second.coefficients(), atol=1e-7)
@@ -288,12 +289,13 @@ def test_preconditioner_follows_a_growing_basis_exactly_while_weights_stay():
 
     rng = np.random.default_rng(0)
     Psi, weights = rng.normal(size=(40, 6)), rng.random((40, 3))
+    base = np.array([1.0, 0.3, 2.0])
     blocks = InverseBlocks()
-    blocks.follow(Psi[:, :2], weights)
+    blocks.follow(Psi[:, :2], weights, base)
     blocks.judge(5, 1.0)
-    blocks.follow(Psi, weights)
+    blocks.follow(Psi, weights, base)
     for r, inverse in enumerate(blocks.inverse):
-        exact = np.eye(6) + (Psi.T * weights[:, r]) @ Psi
+        exact = base[r] * np.eye(6) + (Psi.T * weights[:, r]) @ Psi
         np.testing.assert_allclose(inverse @ exact, np.eye(6), atol=1e-9)
 
 

@@ -5,15 +5,17 @@ is 1-strongly convex, so e - min e <= |g|^2 / 2; every method here stops when th
 or below `slack`.
 
 - `JointNewton`: all coefficients at once, then an exact line search. The Newton equation is
-  solved by a Cholesky factor of H when it has at most `DENSE` rows, else by conjugate
+  solved by a Cholesky factor of H when it has at most `DENSE` rows (`DENSE_LOW_RANK` for a prior
+  of low rank), else by conjugate
   gradients; only samples with curvature take part.
 - `Sweeps` (Algorithm 3 of Ganu, Shevade and Sundararajan): class after class, one Newton step
   in the coefficients of that class and an exact search on the segment to it.
 
 The preconditioner of the conjugate gradients is the inverse of every column's own block
-I + Psi' diag(D_rr) Psi (with a prior: of the average block). It follows a growing basis by
-bordering, which costs one product with H, and is computed anew when the iterations it failed
-to save have cost as much as that would.
+I + Psi' diag(D_rr) Psi. With a prior it works in the space of the labels, b = al P, where only
+R^-1 couples them: the blocks are (R^-1)_rr I + Psi' diag(D_rr) Psi (R^+ for a singular R). It
+follows a growing basis by bordering, which costs one product with H, and is computed anew when
+the iterations it failed to save have cost as much as that would.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-DENSE = 300
+DENSE, DENSE_LOW_RANK = 300, 1500
 CG_STEPS = 250
 # A direction of no more than this accuracy is computed in float32.
 SINGLE = 1e-2
@@ -67,54 +69,63 @@ class JointNewton:
         problem = self.problem
         curvature = problem.expansion.curvature
         rows = curvature.rows()
-        curvature, Psi = curvature.restrict(rows), problem.Psi[rows]
-        if self.solver == "newton" or (self.solver == "auto" and g.size <= DENSE):
-            H = hessian(Psi, curvature, problem.P, g.shape)
+        curvature, Psi, P = curvature.restrict(rows), problem.Psi[rows], problem.P
+        if self._directly(g):
+            H = hessian(Psi, curvature, P, g.shape)
             return -cho_solve(cho_factor(H, lower=True), g.T.ravel()).reshape(g.T.shape).T
         if accuracy >= SINGLE:
             Psi = Psi.astype(np.float32, copy=False)
+            P = None if P is None else P.astype(np.float32)
 
         def product(V: np.ndarray) -> np.ndarray:
-            U = problem.back(curvature.product(problem.scores(Psi @ V.astype(Psi.dtype, copy=False))))
+            U = Psi @ V.astype(Psi.dtype, copy=False)
+            U = curvature.product(U) if P is None else curvature.product(U @ P) @ P.T
             return V + Psi.T @ U.astype(Psi.dtype, copy=False)
 
-        weights = curvature.diagonal()
-        if problem.P is not None:
-            weights = (weights @ np.einsum("am,am->m", problem.P, problem.P) / g.shape[1])[:, None]
-        self.blocks.follow(Psi, weights)
-        V, steps = conjugate_gradients(product, -g, self.blocks.apply, accuracy)
-        self.blocks.judge(steps, 4.0 * Psi.size * weights.shape[1])
+        weights, M = curvature.diagonal(), problem.directions
+        self.blocks.follow(Psi, weights, np.einsum("mr,mr->m", M, M))
+        precondition = self.blocks.apply if P is None else lambda V: self.blocks.apply(V @ M.T) @ M
+        V, steps = conjugate_gradients(product, -g, precondition, accuracy)
+        self.blocks.judge(steps, 4.0 * Psi.size * g.shape[1])
         return V
+
+    def _directly(self, g: np.ndarray) -> bool:
+        low_rank = self.problem.P is not None and len(self.problem.P) < len(self.problem.directions)
+        small = g.size <= (DENSE_LOW_RANK if low_rank else DENSE)
+        return self.solver == "newton" or (self.solver == "auto" and small)
 
 
 def hessian(Psi: np.ndarray, curvature: Any, P: np.ndarray | None, shape: tuple[int, int]) -> np.ndarray:
     """The Hessian as an (r d) x (r d) matrix, coefficients of a column next to each other."""
     d, r = shape
-    H = np.zeros((r, d, r, d))
-    for a, b, block in curvature.blocks(Psi):
-        if P is None:
+    if P is None:
+        H = np.zeros((r, d, r, d))
+        for a, b, block in curvature.blocks(Psi):
             H[a, :, b, :] = block
-            if a != b:
-                H[b, :, a, :] = block.T
-            continue
-        mixed = np.outer(P[:, a], P[:, b])
-        mixed = mixed if a == b else mixed + mixed.T
-        H += mixed[:, None, :, None] * block[None, :, None, :]
+            H[b, :, a, :] = block.T
+    else:
+        mixed, blocks = [], []
+        for a, b, block in curvature.blocks(Psi):
+            pair = np.outer(P[:, a], P[:, b])
+            mixed.append((pair if a == b else pair + pair.T).ravel())
+            blocks.append(block.ravel())
+        sums = np.array(mixed).T @ np.array(blocks, dtype=np.float64)
+        H = sums.reshape(r, r, d, d).transpose(0, 2, 1, 3)
     flat = H.reshape(r * d, r * d)
     flat[np.diag_indices_from(flat)] += 1.0
     return flat
 
 
 class InverseBlocks:
-    """Inverses of I + Psi' diag(w_r) Psi for every column r of weights, kept while d grows."""
+    """Inverses of base_r I + Psi' diag(w_r) Psi for every column r, kept while d grows."""
 
     def __init__(self) -> None:
-        self.inverse = np.empty((0, 0, 0))
+        self.inverse, self.base = np.empty((0, 0, 0)), np.empty(0)
         self.cost, self.spent, self.usual = 0.0, 0.0, 0
 
-    def follow(self, Psi: np.ndarray, weights: np.ndarray) -> None:
+    def follow(self, Psi: np.ndarray, weights: np.ndarray, base: np.ndarray) -> None:
         """Make the blocks fit Psi: border them, or compute them anew when that has paid off."""
-        d = Psi.shape[1]
+        d, self.base = Psi.shape[1], base
         if len(self.inverse) != weights.shape[1] or self.spent >= self.cost:
             self._renew(Psi, weights)
         while self.inverse.shape[1] < d:
@@ -123,9 +134,9 @@ class InverseBlocks:
     def _renew(self, Psi: np.ndarray, weights: np.ndarray) -> None:
         d = Psi.shape[1]
         self.inverse = np.empty((weights.shape[1], d, d))
-        for block, weight in zip(self.inverse, weights.T, strict=True):
+        for block, weight, base in zip(self.inverse, weights.T, self.base, strict=True):
             gram = own_block(Psi, weight)
-            gram[np.diag_indices(d)] += 1.0
+            gram[np.diag_indices(d)] += base
             block[:] = cho_solve(cho_factor(gram, lower=True, check_finite=False), np.eye(d))
         self.cost, self.spent, self.usual = 2.0 * np.count_nonzero(weights) * d * d, 0.0, 0
 
@@ -136,8 +147,8 @@ class InverseBlocks:
         h = (Psi[:, :d].T @ pulled.astype(Psi.dtype)).T.astype(np.float64)
         u = np.matmul(self.inverse, h[:, :, None])[:, :, 0]
         # The weights have changed since the other rows were made, so the Schur complement of
-        # the bordered block, at least 1 in exact terms, is held there.
-        s = np.maximum(1.0 + new @ pulled - np.einsum("rd,rd->r", h, u), 1.0)
+        # the bordered block, at least the base in exact terms, is held there.
+        s = np.maximum(self.base + new @ pulled - np.einsum("rd,rd->r", h, u), self.base)
         larger = np.empty((len(self.inverse), d + 1, d + 1))
         larger[:, :d, :d] = self.inverse + u[:, :, None] * (u / s[:, None])[:, None, :]
         larger[:, :d, d] = larger[:, d, :d] = -u / s[:, None]
@@ -145,8 +156,6 @@ class InverseBlocks:
         self.inverse = larger
 
     def apply(self, V: np.ndarray) -> np.ndarray:
-        if len(self.inverse) == 1:
-            return self.inverse[0] @ V
         return np.matmul(self.inverse, V.T[:, :, None])[:, :, 0].T
 
     def judge(self, steps: int, flops: float) -> None:
