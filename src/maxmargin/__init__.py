@@ -22,7 +22,8 @@ _ESTIMATORS = {
     "StreamRanker": "maxmargin.estimators.stream",
     "SubmodularSVC": "maxmargin.estimators.submodular",
 }
-_ROOMS = ("baselines", "datasets", "metrics", "model_selection", "priors")
+_FUNCTIONS = {"load": "maxmargin.persistence", "save": "maxmargin.persistence"}
+_ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors")
 
 __all__ = [
     "ChainSVC",
@@ -36,13 +37,16 @@ __all__ = [
     "__version__",
     "baselines",
     "datasets",
+    "load",
     "metrics",
     "model_selection",
+    "persistence",
     "priors",
+    "save",
 ]
 
 if TYPE_CHECKING:
-    from maxmargin import baselines, datasets, metrics, model_selection, priors
+    from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors
     from maxmargin.estimators.chain import ChainSVC
     from maxmargin.estimators.latent import LatentSVC
     from maxmargin.estimators.multilabel import MultiLabelSVC
@@ -50,11 +54,14 @@ if TYPE_CHECKING:
     from maxmargin.estimators.sparse import SparseMultiClassSVC, SparseMultiLabelSVC
     from maxmargin.estimators.stream import StreamRanker
     from maxmargin.estimators.submodular import SubmodularSVC
+    from maxmargin.persistence import load, save
 
 
 def __getattr__(name: str) -> Any:
     if name in _ESTIMATORS:
         return getattr(importlib.import_module(_ESTIMATORS[name]), name)
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
     if name in _ROOMS:
         return importlib.import_module(f"maxmargin.{name}")
     raise AttributeError(f"module 'maxmargin' has no attribute {name!r}")

@@ -58,7 +58,7 @@ class LabelSpace:
         frame = nw.from_native(y, eager_only=True, pass_through=True)
         if isinstance(frame, nw.DataFrame):
             values = _frame_values(frame)
-            return cls("frame", np.array(frame.columns, dtype=object), frame, _frame_kind(values))
+            return cls("frame", np.array(frame.columns, dtype=object), frame.head(0), _frame_kind(values))
         if _is_sets(y):
             return cls("sets", _sorted_names(y), _container_of(y))
         values = np.asarray(y)
