@@ -21,15 +21,20 @@ def check(model: Any) -> None:
         rule(vars(model))
 
 
+def _latent(state: dict[str, Any]) -> None:
+    if "coef_" in state:
+        K = _vector(state, "classes_")
+        _shape(state, "coef_", (K, _whole(state, "n_features_in_")))
+        _shape(state, "intercept_", (K,))
+
+
 def _chain(state: dict[str, Any]) -> None:
-    if "coef_" not in state:
-        return
-    K = _vector(state, "classes_")
-    d = _whole(state, "n_features_in_")
-    _shape(state, "coef_", (K, d))
-    _shape(state, "transitions_", (K, K))
-    for name in ("intercept_", "first_", "last_"):
-        _shape(state, name, (K,))
+    _latent(state)
+    if "coef_" in state:
+        K = _vector(state, "classes_")
+        _shape(state, "transitions_", (K, K))
+        _shape(state, "first_", (K,))
+        _shape(state, "last_", (K,))
 
 
 def _ranker(state: dict[str, Any]) -> None:
@@ -66,6 +71,7 @@ _RULES: dict[str, Callable[[dict[str, Any]], None]] = {
     "ChainSVC": _chain,
     "EntropyState": _ranking_state,
     "LabelRanker": _ranker,
+    "LatentSVC": _latent,
     "SquaredState": _ranking_state,
 }
 

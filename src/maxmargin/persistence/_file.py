@@ -200,15 +200,15 @@ def _check_document(document: Any, name: str) -> None:
     ):
         raise ModelFileError(f"{name} cannot be loaded: its description lacks a part.")
     model = document["model"]
-    if model.get("$") != "object" or not isinstance(model.get("state"), dict) or "class" not in model:
+    named = isinstance(model.get("class"), str) and not model["class"].startswith("part.")
+    if model.get("$") != "object" or not isinstance(model.get("state"), dict) or not named:
         raise ModelFileError(f"{name} cannot be loaded: it holds no model.")
 
 
 def _decoded(document: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     model = Decoder(tensors).decode(document["model"])
-    if not hasattr(model, "get_params"):
-        raise ModelFileError("it holds no estimator")
-    missing = [name for name in type(model)._get_param_names() if name not in vars(model)]
+    names = type(model)._get_param_names() if hasattr(model, "get_params") else ()
+    missing = [name for name in names if name not in vars(model)]
     if missing:
         raise ModelFileError(f"its parameters {missing} are missing")
     return model
