@@ -27,6 +27,7 @@ def models(tmp_path_factory):
         "multilabel": maxmargin.MultiLabelSVC().fit(X, [{"abc"[k] for k in range(3) if row[k]} for row in Y]),
         "chain": maxmargin.ChainSVC().fit(list(X.reshape(4, 5, 3)), list(Y[:, 0].reshape(4, 5))),
         "ranking": maxmargin.LabelRanker().fit(X, Y),
+        "submodular": maxmargin.SubmodularSVC().fit(X, Y),
     }.items():
         maxmargin.save(model, folder / name)
         contents[name] = (folder / name).read_bytes()
@@ -167,6 +168,14 @@ def test_arrays_that_do_not_fit_together_are_refused(models, tmp_path):
         state["coef_"] = state["intercept_"]
 
     forge(models["chain"], narrower, path)
+    with pytest.raises(ModelFileError, match="coef_"):
+        maxmargin.load(path)
+
+    def one_label_less(document):
+        state = document["model"]["state"]
+        state["interaction_"] = state["coef_"] = {"$": "array", "tensor": "t0", "order": "C"}
+
+    forge(models["submodular"], one_label_less, path)
     with pytest.raises(ModelFileError, match="coef_"):
         maxmargin.load(path)
 

@@ -37,7 +37,7 @@ def print_table(
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
     for k, column in enumerate(columns):
-        table.add_column(column, justify="left" if k in left else "right", overflow="fold")
+        table.add_column(column, justify="left" if k in left else "right", overflow="fold", no_wrap=k == 0)
     for row in rows:
         table.add_row(*(Text(number(value)) for value in row))
     console = Console()

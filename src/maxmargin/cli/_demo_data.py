@@ -54,6 +54,22 @@ def _digits() -> Split:
     )
 
 
+def _mail() -> Split:
+    """The shipped stream of mail, in its order: the first four fifths, then the rest."""
+    from maxmargin.datasets import load
+
+    data = load("mail-stream")
+    cut = data.X.shape[0] * 4 // 5
+    return Split(
+        data.X[:cut],
+        data.Y[:cut],
+        data.X[cut:],
+        data.Y[cut:],
+        label_names=data.label_names,
+        feature_names=data.feature_names,
+    )
+
+
 def digit_words(length: int = 6, noise: float = 0.5, seed: int = 0) -> Split:
     """Sequences of handwritten digits that mostly count upwards.
 
@@ -80,6 +96,7 @@ def digit_words(length: int = 6, noise: float = 0.5, seed: int = 0) -> Split:
 LOADERS: dict[str, Callable[[], Split]] = {
     "yeast": lambda: _table("yeast"),
     "emotions": lambda: _table("emotions"),
+    "mail-stream": _mail,
     "digits": _digits,
     "digit-words": digit_words,
 }

@@ -32,6 +32,8 @@ class Family:
         Data set (see `maxmargin.cli._demo_data`) and parameters of the demo.
     variants : tuple of mappings
         Parameters that between them reach every compiled loop.
+    headline : str
+        The measure to compare by; empty for the first one of the task.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Family:
     demo_data: str
     demo_params: Mapping[str, Any] = field(default_factory=dict)
     variants: tuple[Mapping[str, Any], ...] = ({},)
+    headline: str = ""
 
     def build(self, **params: Any) -> Any:
         """The estimator, not fitted."""
@@ -64,6 +67,25 @@ def _linear_svc() -> Any:
     return LinearSVC()
 
 
+def _svc() -> Any:
+    from sklearn.svm import SVC
+
+    return SVC()
+
+
+def _one_vs_rest_svc() -> Any:
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import SVC
+
+    return OneVsRestClassifier(SVC())
+
+
+def _online_pass() -> Any:
+    from sklearn.linear_model import SGDClassifier
+
+    return SGDClassifier(loss="hinge", max_iter=1, tol=None, shuffle=False, random_state=0)
+
+
 _ENTRIES = (
     Family(
         "multilabel",
@@ -74,7 +96,63 @@ _ENTRIES = (
         _one_vs_rest,
         "yeast",
         {"prior": "labels", "C": 0.1},
-        ({}, {"prior": "labels"}, {"solver": "dca"}),
+        (
+            {},
+            {"prior": "labels"},
+            {"solver": "dca"},
+            {"kernel": "rbf"},
+            {"kernel": "rbf", "prior": "labels"},
+        ),
+    ),
+    Family(
+        "ranking",
+        "LabelRanker",
+        "ranking",
+        "streams: learns from one sample at a time, new labels may appear",
+        "SGD, one pass",
+        _online_pass,
+        "mail-stream",
+        {},
+        (
+            {"update": "fixed"},
+            {"update": "worst_pair"},
+            {"update": "all_pairs"},
+            {"update": "all_pairs", "solver": "pdip"},
+            {"regulariser": "entropy", "update": "worst_pair"},
+            {"regulariser": "entropy", "update": "all_pairs"},
+        ),
+    ),
+    Family(
+        "sparse-multiclass",
+        "SparseMultiClassSVC",
+        "multiclass",
+        "one class per sample, with a small number of basis vectors",
+        "SVC",
+        _svc,
+        "digits",
+        {"max_basis": 30, "n_candidates": 10, "C": 10.0, "random_state": 0},
+    ),
+    Family(
+        "sparse-multilabel",
+        "SparseMultiLabelSVC",
+        "multilabel",
+        "several labels per sample, with a small number of basis vectors",
+        "OvR SVC",
+        _one_vs_rest_svc,
+        "emotions",
+        {"max_basis": 25, "n_candidates": 10, "fit_intercept": True, "random_state": 0},
+    ),
+    Family(
+        "submodular",
+        "SubmodularSVC",
+        "multilabel",
+        "several labels per sample, trained for the F1 of each sample, with attractive label pairs",
+        "OvR LinearSVC",
+        _one_vs_rest,
+        "emotions",
+        {"C": 0.1, "tol": 1e-2},
+        ({}, {"solver": "bcfw"}),
+        headline="example F1",
     ),
     Family(
         "chain",

@@ -37,6 +37,17 @@ def _chain(state: dict[str, Any]) -> None:
         _shape(state, "last_", (K,))
 
 
+def _submodular(state: dict[str, Any]) -> None:
+    if "coef_" not in state:
+        return
+    V = len(state["intercept_"])
+    _shape(state, "intercept_", (V,))
+    _shape(state, "coef_", (V, _whole(state, "n_features_in_")))
+    _shape(state, "interaction_", (V, V))
+    if not (np.isfinite(state["interaction_"]).all() and (state["interaction_"] >= 0).all()):
+        raise ModelFileError("its interaction_ holds something else than attractions")
+
+
 def _ranker(state: dict[str, Any]) -> None:
     if "_state" not in state:
         return
@@ -73,6 +84,7 @@ _RULES: dict[str, Callable[[dict[str, Any]], None]] = {
     "LabelRanker": _ranker,
     "LatentSVC": _latent,
     "SquaredState": _ranking_state,
+    "SubmodularSVC": _submodular,
 }
 
 

@@ -35,6 +35,8 @@ MOST_TEXT = 1 << 32
 # The dtypes that safetensors and numpy have in common, by the kind and size numpy gives them.
 TENSORS = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 _CONTAINERS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+# The dual solution serves warm starts only and can be far larger than the model.
+_LEFT_OUT = frozenset({"_sklearn_version", "_dual_solution"})
 _BACKENDS = ("pandas", "polars", "pyarrow")
 
 
@@ -111,7 +113,7 @@ class Encoder:
                 "which a model file cannot hold."
             )
         state = value.__getstate__() if hasattr(value, "get_params") else vars(value)
-        state = {key: item for key, item in state.items() if key != "_sklearn_version"}
+        state = {key: item for key, item in state.items() if key not in _LEFT_OUT}
         fields = {key: self.encode(item, f"{where}.{key}", depth + 1) for key, item in state.items()}
         return {"$": "object", "class": name, "state": fields}
 
