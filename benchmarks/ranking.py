@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from benchmarks import ranking_peers as peers
 
+from benchmarks import ranking_peers as peers
 from maxmargin import LabelRanker
 from maxmargin.datasets import load
 
