@@ -12,13 +12,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin._jit.chain import decode, kbest, node_marginals, unary_scores
 from maxmargin._rows import Rows, readonly
-from maxmargin._threads import count_threads, run_threads
+from maxmargin._threads import count_threads
 from maxmargin.estimators._base import COMMON_CONSTRAINTS, MaxMarginEstimator
 from maxmargin.estimators._groups import Groups, read_groups
 from maxmargin.estimators._label_sequences import SequenceLabels, stack_labels
-from maxmargin.problems.chain import ChainProblem, ChainWeights, pieces
+from maxmargin.problems.chain import ChainProblem, ChainWeights
+from maxmargin.problems.chain_decoding import best_labelings, best_labels, marginals
 from maxmargin.solvers._loop import run
 from maxmargin.solvers.chain_bcfw import ChainFrankWolfe
 from maxmargin.solvers.chain_bcpl import ChainPartialLinearisation
@@ -248,18 +248,9 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         if not temperature > 0:
             raise ValueError(f"temperature must be a positive number. Got {temperature!r} instead.")
         groups = self._read(X, lengths)
-        rows, weights = Rows.of(groups.X), self._weights()
-        K, longest = self.classes_.size, int(groups.lengths.max())
-        out = np.empty((rows.shape[0], K))
-
-        def part(bounds: tuple[int, int]) -> None:
-            messages = np.empty((3, longest, K))
-            node_marginals(
-                *rows.flat, readonly(groups.offsets), *bounds, *weights, 1.0 / temperature,
-                *messages, np.empty((2, longest)), np.empty(K), out,
-            )  # fmt: skip
-
-        self._in_threads(part, groups)
+        out = marginals(
+            Rows.of(groups.X), groups.offsets, self._weights(), temperature, count_threads(self.n_jobs)
+        )
         return groups.cut(out) if groups.kind == "list" else out
 
     def predict_kbest(self, X: Any, k: int = 5, lengths: Any = None) -> list[list[tuple[Any, float]]]:
@@ -279,20 +270,14 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         if not isinstance(k, (int, np.integer)) or k < 1:
             raise ValueError(f"k must be a whole number, at least 1. Got {k!r} instead.")
         groups = self._read(X, lengths)
-        rows, (U, R, B) = Rows.of(groups.X), self._weights()
-        K = self.classes_.size
-        answers = []
-        for start, length in zip(groups.offsets[:-1], groups.lengths, strict=True):
-            un, labels, values = np.empty((length, K)), np.empty((k, length), np.int64), np.empty(k)
-            came, rank = np.empty((2, length, K, k), np.int64)
-            unary_scores(*rows.flat, start, length, U, B, un)
-            found = kbest(
-                un, R, length, k, np.empty((length, K, k)), came, rank, np.empty(K, np.int64), labels, values
-            )
-            answers.append(
-                [(self._labels.pack(self.classes_[labels[j]]), float(values[j])) for j in range(found)]
-            )
-        return answers
+        found = best_labelings(Rows.of(groups.X), groups.offsets, self._weights(), int(k))
+        return [
+            [
+                (self._labels.pack(self.classes_[z]), float(value))
+                for z, value in zip(labels, values, strict=True)
+            ]
+            for labels, values in found
+        ]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> float:
         """Letter accuracy: the share of positions with the right label.
@@ -321,20 +306,7 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
 
     def _decode(self, groups: Groups) -> np.ndarray:
         """Code of the predicted label of every row."""
-        rows, weights = Rows.of(groups.X), self._weights()
-        K, longest = self.classes_.size, int(groups.lengths.max())
-        labels, scores = np.empty(rows.shape[0], np.int64), np.empty(len(groups))
-
-        def part(bounds: tuple[int, int]) -> None:
-            un, forward = np.empty((2, longest, K))
-            decode(*rows.flat, readonly(groups.offsets), *bounds, *weights, un, forward, labels, scores)
-
-        self._in_threads(part, groups)
-        return labels
-
-    def _in_threads(self, part: Any, groups: Groups) -> None:
-        n_threads = count_threads(self.n_jobs)
-        run_threads(part, pieces(groups.offsets, n_threads), n_threads)
+        return best_labels(Rows.of(groups.X), groups.offsets, self._weights(), count_threads(self.n_jobs))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

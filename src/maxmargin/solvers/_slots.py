@@ -56,7 +56,10 @@ class Slots:
 
     def enlarged(self) -> Slots:
         """The same with twice the room for blocks that are full and use more than half of it."""
-        full = (self.count == self.capacity) & (2 * self.in_use() > self.capacity)
+        full = self.count == self.capacity
+        if not full.any():
+            return self
+        full &= 2 * self.in_use() > self.capacity
         if not full.any():
             return self
         new = Slots.empty(self.widths, np.where(full, 2 * self.capacity, self.capacity))

@@ -93,7 +93,7 @@ class ChainPairwise(ChainMethod):
         return self.state.expected_loss()
 
     def active(self) -> int:
-        return int((self.state.alpha > 0).sum())
+        return int(np.count_nonzero(self.state.alpha))
 
     def restore(self) -> None:
         p, s = self.problem, self.state

@@ -103,4 +103,4 @@ class LatentPairs(LatentRounds):
         )  # fmt: skip
 
     def active(self) -> int:
-        return int((self.state.alpha > 0).sum())
+        return int(np.count_nonzero(self.state.alpha))
