@@ -355,7 +355,7 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         """What prediction needs, from the state of the solver."""
         if isinstance(problem, KernelM3L):
             return kernel_attributes(self, problem, method)
-        Z, _ = problem.solution(method.alpha, method.bias_row, count_threads(self.n_jobs))
+        Z = method.weights()
         constants = self.constant_labels_
         intercept = np.where(constants, self._constant_scores, problem.bias * Z[-1])
         dtype = problem.rows.data.dtype

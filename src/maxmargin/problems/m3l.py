@@ -157,7 +157,9 @@ class LinearM3L:
         return V
 
     def couple(self, V: np.ndarray) -> np.ndarray:
-        """Z = V R."""
+        """Z = V R (V itself for independent labels)."""
+        if self.R is None:
+            return V
         return (
             V @ self.R.astype(V.dtype) if self.coupled and self.R is not None else V * self.r.astype(V.dtype)
         )
@@ -171,12 +173,12 @@ class LinearM3L:
         """
         n, L, _ = self.shape
         V = self.accumulate(alpha, n_threads=n_threads)
-        dual_bias = V[-1].copy()
-        dual_norm = float(np.einsum("jl,jl->", V, self.couple(V)))
-        if u is not None:
-            V[-1] = u
         Z = self.couple(V)
-        primal_norm = dual_norm + float(V[-1] @ Z[-1] - dual_bias @ self.couple(dual_bias))
+        primal_norm = dual_norm = float(np.vdot(V, Z))
+        if u is not None:
+            bias = u.astype(np.float64)
+            primal_norm += float(bias @ self.couple(bias) - V[-1] @ Z[-1])
+            Z[-1] = self.couple(bias)
         sums = self.measure(alpha, Z, None, np.empty((n, L), np.bool_), n_threads)
         constant = self.costs.constant
         return Z, Certificate(

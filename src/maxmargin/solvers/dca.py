@@ -68,14 +68,14 @@ class DualCoordinateAscent:
             self._move_bounds()
         return progress
 
-    @property
-    def bias_row(self) -> None:
-        """The bias is an ordinary feature here and follows from alpha."""
-        return None
-
     def certify(self) -> Certificate:
         self.Z, certificate = self.problem.solution(self.alpha)
         return certificate
+
+    def weights(self) -> np.ndarray:
+        """Z of the state as it is."""
+        self.certify()
+        return self.Z
 
     def _delayed_order(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Shuffle within labels, cut into chunks of at most L pairs of one label, shuffle the chunks."""

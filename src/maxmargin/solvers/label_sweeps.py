@@ -48,6 +48,7 @@ class LabelSweeps:
         self.gap = np.empty(0)
         self.relative_gap = np.inf
         self.quiet = 0.0
+        self.solved: Any = None
         self.follow = BiasPull(problem.bias, problem.q, self.L)
         self.patience = Patience()
         self._prepare(alpha)
@@ -68,6 +69,7 @@ class LabelSweeps:
         return self.W[-1] / self.problem.r
 
     def epoch(self, clock: Clock) -> Progress:
+        self.solved = None
         if self.gap.size:
             self._polish(clock)
         elif self.alpha.any():
@@ -82,9 +84,15 @@ class LabelSweeps:
         return progress
 
     def certify(self) -> Certificate:
-        Z, certificate = self.problem.solution(self.alpha, self.bias_row, self.n_threads)
-        self.W[:] = Z
+        self.solved, certificate = self.problem.solution(self.alpha, self.bias_row, self.n_threads)
+        self.W[:] = self.solved
         return certificate
+
+    def weights(self) -> np.ndarray:
+        """Z of the state as it is, in float64."""
+        if self.solved is None:
+            self.certify()
+        return self.solved
 
     def _sweep(self) -> None:
         order = readonly(self.rng.permutation(self.n))

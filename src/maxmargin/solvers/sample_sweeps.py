@@ -41,6 +41,7 @@ class SampleSweeps:
         self.S = np.einsum("il,il->l", problem.costs.signs, alpha, dtype=np.float64)
         self.bias_row = problem.bias * self.S
         self.quiet = 0.0
+        self.solved: Any = None
         self.follow = BiasPull(problem.bias, problem.q, self.L)
         self.patience = Patience()
         self._prepare(alpha)
@@ -62,6 +63,7 @@ class SampleSweeps:
         self.T = np.ascontiguousarray(V @ G.T) if self.factored else V
 
     def epoch(self, clock: Clock) -> Progress:
+        self.solved = None
         counts = np.count_nonzero(self.flags, axis=1)
         pull = readonly(self.follow.pull.astype(self.real))
         reach = np.full(self.L, -np.inf), np.full(self.L, np.inf)
@@ -85,7 +87,14 @@ class SampleSweeps:
 
     def certify(self) -> Certificate:
         self._prepare(self.alpha)
-        return self.problem.solution(self.alpha, self.bias_row, self.n_threads)[1]
+        self.solved, certificate = self.problem.solution(self.alpha, self.bias_row, self.n_threads)
+        return certificate
+
+    def weights(self) -> np.ndarray:
+        """Z of the state as it is, in float64."""
+        if self.solved is None:
+            self.certify()
+        return self.solved
 
     def _draw_bias(self, before: np.ndarray) -> None:
         """End a pass: the bias row has answered its steps, now draw it towards its dual value."""
