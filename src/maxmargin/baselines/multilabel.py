@@ -175,9 +175,9 @@ class RAkEL(MetaEstimatorMixin, _MultiLabel):
             seen[tuple(sorted(np.append(group, fill).tolist()))] = None
         misses = 0
         while len(seen) < wanted and misses < 100:
-            group = tuple(sorted(rng.choice(n_labels, size, replace=False).tolist()))
-            misses = misses + 1 if group in seen else 0
-            seen[group] = None
+            drawn = tuple(sorted(rng.choice(n_labels, size, replace=False).tolist()))
+            misses = misses + 1 if drawn in seen else 0
+            seen[drawn] = None
         return [np.array(group) for group in seen]
 
     def vote_share(self, X: Any) -> np.ndarray:
