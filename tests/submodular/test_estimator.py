@@ -84,7 +84,9 @@ def test_dense_sparse_float32_readonly_and_threads_agree(solver):
     base = clone(model).fit(X, Y).primal_objective_
     frozen = X.copy()
     frozen.flags.writeable = False
-    for data in (sp.csr_matrix(X), sp.csr_array(X), X.astype(np.float32), frozen, np.asfortranarray(X)):
+    large = sp.csr_array(X)
+    large.indices, large.indptr = large.indices.astype(np.int64), large.indptr.astype(np.int64)
+    for data in (sp.csr_matrix(X), large, X.astype(np.float32), frozen, np.asfortranarray(X)):
         assert clone(model).fit(data, Y).primal_objective_ == pytest.approx(base, rel=2e-4)
     assert clone(model).set_params(n_jobs=2).fit(X, Y).primal_objective_ == pytest.approx(base, rel=2e-4)
 

@@ -75,7 +75,8 @@ class Bundle:
         self.alpha = np.ones(1)
         self.recent: list[np.ndarray] = []
         self.memory = memory
-        self.best = np.zeros(problem.dimension)
+        self.theta = self.best = np.zeros(problem.dimension)
+        self.lower = 0.0
         self.best_primal = np.inf
         self.still = 0
         if start is not None:
@@ -84,9 +85,8 @@ class Bundle:
             self.alpha = start.alpha.copy()
             self._solve(MASTER * max(self.dual(), 0.0))
 
-    @property
-    def theta(self) -> np.ndarray:
-        """Minimiser of the model for the weights alpha."""
+    def _minimiser(self) -> np.ndarray:
+        """theta(alpha), from the stored planes."""
         theta = -self.alpha @ self.G
         np.maximum(theta[self.free :], 0.0, out=theta[self.free :])
         return theta
@@ -99,15 +99,14 @@ class Bundle:
 
     def dual(self) -> float:
         """D(alpha), from the stored planes."""
-        theta = self.theta
+        theta = self._minimiser()
         return float(self.b @ self.alpha - 0.5 * theta @ theta)
 
     def epoch(self, clock: Clock) -> Progress:
-        target = self.theta
+        target, before = self.theta, Certificate(self.best_primal, self.lower)
         search = self.line_search and np.isfinite(self.best_primal) and self.still == 0
         point = self._between(target) if search else target
         sets, upper = self.problem.risk(point)
-        before = Certificate(self.best_primal, self.dual())
         primal = 0.5 * float(point @ point) + upper
         if primal < self.best_primal:
             self.best_primal, self.best = primal, point
@@ -115,7 +114,7 @@ class Bundle:
         self._add(sets)
         self._solve(MASTER * max(self.best_primal - before.dual, 0.0))
         self._forget()
-        now = Certificate(self.best_primal, self.dual())
+        now = Certificate(self.best_primal, self.lower)
         moved = max(before.primal - now.primal, now.dual - before.dual)
         self.still = 0 if moved > STILL * abs(now.primal) else self.still + 1
         stuck = self.problem.when_stuck if self.still >= PATIENCE_STILL else ""
@@ -163,6 +162,8 @@ class Bundle:
 
     def _solve(self, tol: float) -> None:
         self.alpha, _ = _simplex_qp.maximise(self.K, self.G[:, self.free :], self.b, self.alpha, tol)
+        self.theta = self._minimiser()
+        self.lower = float(self.b @ self.alpha - 0.5 * self.theta @ self.theta)
 
     def _forget(self) -> None:
         self.idle = np.where(self.alpha > 0, 0, self.idle + 1)
