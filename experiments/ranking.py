@@ -11,8 +11,8 @@ nor the margin, so both are chosen here, by two rules:
 - "hindsight": the setting with the fewest mistakes on the whole stream.
 
 Under the squared norm only C / margin matters, so the margin is 1. The error is the percentage of
-rounds with a ranking mistake. Writes ranking_table1.csv, and with --peers ranking_peers.csv and
-ranking_cumulative.png (settings of "first fifth").
+rounds with a ranking mistake. Writes ranking_table1.csv and ranking_cumulative.png (settings of
+"first fifth"); --peers adds other learners to the plot and writes ranking_peers.csv.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def verdict(rows: list[dict[str, Any]], rule: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--users", nargs="+", choices=list(PAPER), default=list(PAPER))
-    parser.add_argument("--peers", action="store_true", help="also run the other learners (minutes) and plot")
+    parser.add_argument("--peers", action="store_true", help="also run the other learners (20 minutes)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -172,9 +172,9 @@ def main() -> None:
     write(rows, options.out / "ranking_table1.csv")
     for rule in ("first fifth", "hindsight"):
         verdict(rows, rule)
+    plot(curves, options.out / "ranking_cumulative.png")
     if options.peers:
         write(others, options.out / "ranking_peers.csv")
-        plot(curves, options.out / "ranking_cumulative.png")
 
 
 if __name__ == "__main__":
