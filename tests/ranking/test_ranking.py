@@ -11,7 +11,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
 from sklearn.svm import LinearSVC
 from tests.naive import ranking as naive
 
@@ -485,6 +489,10 @@ def test_clear_errors():
         ranker().fit(np.where(X == 1, np.nan, X), sets(Y))
     with pytest.raises(ValueError, match="one kind"):
         ranker().partial_fit(X, np.arange(10) % 3).partial_fit(X, Y.astype(int))
+    with pytest.raises(ValueError, match="one kind"):
+        ranker().partial_fit(X, np.arange(10) % 3).partial_fit(X, sets(Y))
+    with pytest.raises(ValueError, match="no classes"):
+        ranker().partial_fit(X, np.arange(10) % 3).partial_fit(X, np.full(10, np.nan))
     with pytest.raises(ValueError, match="one type"):
         ranker().partial_fit(X, np.arange(10) % 3).partial_fit(X, np.array(list("abababababab"[:10])))
     with pytest.raises(ValueError, match="label columns"):
@@ -519,3 +527,15 @@ def test_pickle_and_going_on():
             model.partial_fit(X[20:], sets(Y[20:])).coef_, twin.partial_fit(X[20:], sets(Y[20:])).coef_
         )
         assert not hasattr(model, "history_")
+
+
+def test_inside_scikit_learn():
+    X, Y = stream(20, m=90, n=12, k=3, single=True)
+    Y = np.eye(3, dtype=bool)[X[:, :3].argmax(1)]
+    y = np.array(["a", "b", "c"])[Y.argmax(1)]
+    pipe = make_pipeline(MaxAbsScaler(), ranker(max_iter=20, random_state=0))
+    search = GridSearchCV(pipe, {"labelranker__C": [0.01, 1.0]}, cv=3).fit(X, y)
+    assert search.best_score_ > 0.9
+    assert cross_val_score(ranker(), X, y, cv=3).mean() > 0.6
+    fitted = ranker(trace=True, n_predicted=2).fit(X, y)
+    assert clone(fitted).get_params() == fitted.get_params() and not hasattr(clone(fitted), "classes_")

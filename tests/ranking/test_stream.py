@@ -42,5 +42,7 @@ def test_sets_of_labels_and_the_beginning():
     for _ in range(3):
         model.learn_one({"x": 1.0}, {"a", "b"}).learn_one({"y": 1.0}, {"c"})
     assert model.predict_one({"x": 1.0}) == {"a", "b"}
+    with pytest.raises(ValueError, match="finite"):
+        model.learn_one({"x": float("nan")}, {"a"})
     with pytest.raises(ValueError, match="n_features"):
         StreamRanker(LabelRanker())

@@ -63,10 +63,13 @@ class GrowingLabels:
         return np.array([self.index.setdefault(name, len(self.index)) for name in names], np.int64)
 
     def _read_classes(self, y: Any) -> Relevant:
-        space = LabelSpace._recognise(y)
-        if _FAMILY.get(space.kind) != "classes":
+        values = np.asarray(y)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values.ravel()
+        if values.ndim != 1 or (values.dtype == object and isinstance(values[0], edge._CONTAINERS)):
             raise ValueError("y was a vector of classes before and is not one now; keep to one kind.")
-        values = np.asarray(y).ravel()
+        if values.dtype.kind == "f" and not (values == np.rint(values)).all():
+            raise ValueError("y holds numbers that are no classes (NaN, infinite or fractional).")
         if len(self.classes) and _sort(values.dtype) != _sort(self.classes.dtype):
             raise ValueError(
                 f"y holds {values.dtype} and held {self.classes.dtype} before; keep to one type of label."

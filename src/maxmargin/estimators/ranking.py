@@ -202,8 +202,8 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         self
         """
         matrix = self._read_stream(X, reset=True)
-        labels = GrowingLabels(y, declare=True)
-        self._start(matrix, labels)
+        self._start(matrix, GrowingLabels(y, declare=True))
+        check_consistent_length(matrix, y)
         stream = self._stream(matrix, y, remember=self.max_iter > 1)
         method = OnlineRanking(stream, check_random_state(self.random_state))
         outcome = run(method, self._stopping(), self._observer(X, y))
@@ -231,12 +231,17 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         matrix = self._read_stream(X, reset=first)
         if first:
             self._start(matrix, GrowingLabels(y, classes))
+        check_consistent_length(matrix, y)
+        self._learn(matrix, y)
+        return self
+
+    def _learn(self, matrix: Any, y: Any) -> None:
+        """The online pass over rows that are known to be in order."""
         stream = self._stream(matrix, y)
         OnlineRanking(stream).learn()
         self._store_tally(stream)
         for stale in ("primal_objective_", "duality_gap_", "history_", "n_iter_"):
             self.__dict__.pop(stale, None)
-        return self
 
     def _start(self, matrix: Any, labels: GrowingLabels) -> None:
         """Fresh weights for the labels that are known in advance."""
@@ -256,7 +261,6 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
 
     def _stream(self, matrix: Any, y: Any, remember: bool = False) -> RankingStream:
         """The rows and labels of one call, checked before anything moves."""
-        check_consistent_length(matrix, y)
         problem, rows = self._problem(), Rows.of(matrix)
         if self.n_features == "grow":
             self._state.widen(rows.shape[1])
@@ -369,7 +373,10 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         -------
         labels in the kind given to `fit` or `partial_fit`
         """
-        scores = self.label_scores(X)
+        return self._choose(self.label_scores(X), X)
+
+    def _choose(self, scores: np.ndarray, X: Any = None) -> Any:
+        """Labels that the scores speak for."""
         if self._labels.single_label:
             return self.classes_[np.argmax(scores, axis=1)]
         if self.n_predicted is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.estimators.ranking import LabelRanker
+from maxmargin._rows import Rows
+from maxmargin.estimators.ranking import LabelRanker, _descending
 
 
 class StreamRanker:
@@ -18,7 +20,7 @@ class StreamRanker:
     Features are named, and their names may be new at any time. With ``n_features="grow"`` every
     new name gets a new column; with an integer, names are hashed to that many columns (a
     collision keeps the larger value, so that presence stays presence). Rows go to the ranker
-    singly; whole chunks are hundreds of times faster through `LabelRanker.partial_fit`.
+    singly; whole chunks are far faster through `LabelRanker.partial_fit`.
 
     Parameters
     ----------
@@ -54,6 +56,8 @@ class StreamRanker:
                 column = self.columns.setdefault(name, len(self.columns)) if learn else self.columns.get(name)
             else:
                 column = zlib.crc32(repr(name).encode()) % width
+            if not math.isfinite(value):
+                raise ValueError(f"x[{name!r}] is {value}; every value must be a finite number.")
             if column is not None and abs(value) > abs(values.get(column, 0.0)):
                 values[column] = value
         indices = np.array(sorted(values), dtype=np.int32)
@@ -63,18 +67,25 @@ class StreamRanker:
 
     def learn_one(self, x: Mapping[Hashable, float], y: Any) -> StreamRanker:
         """Predict and update; y is a label, or a set of labels if it was one from the start."""
-        self.ranker.partial_fit(self._row(x, learn=True), [y])
+        row = self._row(x, learn=True)
+        if hasattr(self.ranker, "classes_"):
+            self.ranker._learn(row, [y])
+        else:
+            self.ranker.partial_fit(row, [y])
         return self
 
     def predict_one(self, x: Mapping[Hashable, float]) -> Any:
         """The most relevant label (or the set of relevant ones); None before the first example."""
         if not hasattr(self.ranker, "classes_"):
             return None
-        answer = self.ranker.predict(self._row(x, learn=False))[0]
+        answer = self.ranker._choose(self._scores(x))[0]
         return answer.item() if isinstance(answer, np.generic) else answer
 
     def rank_one(self, x: Mapping[Hashable, float]) -> list[Any]:
         """All labels known so far, from the most to the least relevant."""
         if not hasattr(self.ranker, "classes_"):
             return []
-        return self.ranker.rank(self._row(x, learn=False))[0].tolist()
+        return self.ranker.classes_[_descending(self._scores(x))[0]].tolist()
+
+    def _scores(self, x: Mapping[Hashable, float]) -> np.ndarray:
+        return self.ranker._state.scores(Rows.of(self._row(x, learn=False)))
