@@ -17,10 +17,10 @@ import argparse
 import time
 
 import numpy as np
-from experiments._results import RESULTS, write
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC
 
+from experiments._results import RESULTS, write
 from maxmargin import MultiLabelSVC, datasets
 
 

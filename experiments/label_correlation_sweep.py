@@ -14,10 +14,10 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from experiments._results import RESULTS, write
-from experiments.zero_shot_awa import machine
 from sklearn.metrics import hamming_loss
 
+from experiments._results import RESULTS, write
+from experiments.zero_shot_awa import machine
 from maxmargin import datasets
 
 NAMES = ("black", "weak")

@@ -20,10 +20,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from _words import Words, load_words
 from sklearn.exceptions import ConvergenceWarning
 
 import maxmargin
-from _words import Words, load_words
 from maxmargin import ChainSVC
 from maxmargin.metrics import word_accuracy
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks import ranking_peers as peers
 
+from benchmarks import ranking_peers as peers
 from maxmargin import LabelRanker
 from maxmargin.datasets import load
 

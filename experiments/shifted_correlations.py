@@ -22,7 +22,6 @@ import warnings
 
 import numpy as np
 import scipy.sparse as sp
-from experiments._results import write
 from sklearn.linear_model import Ridge
 from sklearn.metrics import hamming_loss
 from sklearn.model_selection import GridSearchCV
@@ -30,6 +29,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from experiments._results import write
 from maxmargin import MultiLabelSVC, datasets, priors
 
 PAPER = {

@@ -17,9 +17,9 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from experiments import _results
 from sklearn.preprocessing import StandardScaler
 
+from experiments import _results
 from maxmargin import SparseMultiClassSVC, datasets
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 

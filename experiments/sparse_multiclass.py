@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from experiments import _results
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from experiments import _results
 from maxmargin import MultiClassSVC, SparseMultiClassSVC, datasets
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 from maxmargin.datasets.poker import draw_hands

@@ -24,11 +24,11 @@ import time
 from typing import Any
 
 import numpy as np
-from experiments import _results
 from sklearn.metrics import euclidean_distances, hamming_loss
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.preprocessing import StandardScaler
 
+from experiments import _results
 from maxmargin import MultiLabelSVC, SparseMultiLabelSVC, datasets, priors
 
 GROWN = 200

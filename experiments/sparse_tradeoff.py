@@ -21,13 +21,13 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from experiments import _results
 from sklearn.kernel_approximation import Nystroem
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
+from experiments import _results
 from maxmargin import SparseMultiClassSVC, datasets
 
 SIZES = (10, 20, 30, 45, 60, 90, 120, 180, 250, 350, 500, 700, 1000, 1400)

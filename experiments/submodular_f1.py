@@ -19,7 +19,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from experiments._results import RESULTS, write
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, KFold
@@ -28,6 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.svm import LinearSVC
 
+from experiments._results import RESULTS, write
 from maxmargin import MultiLabelSVC, SubmodularSVC, datasets
 from maxmargin.baselines import MLkNN, RAkEL, ThresholdTuner
 from maxmargin.metrics import example_f1

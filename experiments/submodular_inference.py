@@ -19,9 +19,9 @@ import itertools
 import warnings
 
 import numpy as np
-from experiments._results import RESULTS, write
 from sklearn.exceptions import ConvergenceWarning
 
+from experiments._results import RESULTS, write
 from maxmargin import SubmodularSVC, datasets
 from maxmargin._jit.f1_inference import fixed_point_batch
 from maxmargin._rows import Rows, readonly

@@ -17,11 +17,11 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from experiments._results import write
 from sklearn.metrics import hamming_loss
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.model_selection import GroupKFold
 
+from experiments._results import write
 from maxmargin import MultiLabelSVC, datasets, priors
 
 GRID = (0.002, 0.02, 0.2)

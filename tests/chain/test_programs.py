@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.naive import chain as naive
 
 from maxmargin._jit.chain import excess, forward_backward, kbest, unary_scores, viterbi
 from maxmargin._jit.chain_soft import target_marginals
 from maxmargin._rows import Rows
+from tests.naive import chain as naive
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_chain.json").read_text())["dp"]
 

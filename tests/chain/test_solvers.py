@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.naive import chain as naive
 
 from maxmargin._jit.slots import solve_cached
 from maxmargin._rows import Rows
@@ -16,6 +15,7 @@ from maxmargin.solvers.chain_bcfw import ChainFrankWolfe
 from maxmargin.solvers.chain_bcpl import ChainPartialLinearisation
 from maxmargin.solvers.chain_oeg import ChainExponentiatedGradient
 from maxmargin.solvers.chain_pairwise import ChainPairwise
+from tests.naive import chain as naive
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_chain.json").read_text())
 CASES = {case["name"]: case for case in KAT["problems"]}

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.naive import latent as naive
 
 from maxmargin._rows import Rows
 from maxmargin.problems.latent import LatentProblem
@@ -14,6 +13,7 @@ from maxmargin.solvers import latent_bcpl, latent_pairs
 from maxmargin.solvers._loop import Stopping, run
 from maxmargin.solvers.latent_bcpl import LatentPartialLinearisation
 from maxmargin.solvers.latent_pairs import LatentPairs
+from tests.naive import latent as naive
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_latent.json").read_text())
 

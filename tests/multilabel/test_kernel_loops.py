@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.naive import kernel_m3l as naive
 
 from maxmargin._jit import kernel_m3l as loops
 from maxmargin.kernels import Kernel, KernelMatrix
@@ -15,6 +14,7 @@ from maxmargin.problems.m3l_kernel import KernelM3L
 from maxmargin.solvers._loop import Clock
 from maxmargin.solvers.pair_descent import newton_step
 from maxmargin.solvers.smo import SMO
+from tests.naive import kernel_m3l as naive
 
 
 def data(seed=0, n=12, L=3, rank=None):

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.svm import SVC
-from tests.naive import kernel_m3l as naive
 
 from maxmargin.kernels import Kernel, KernelMatrix
 from maxmargin.kernels import _functions as functions
@@ -22,6 +21,7 @@ from maxmargin.problems.m3l_kernel import KernelM3L
 from maxmargin.solvers._loop import Stopping, run
 from maxmargin.solvers.pair_descent import PairDescent
 from maxmargin.solvers.smo import SMO
+from tests.naive import kernel_m3l as naive
 
 CASES = json.loads((Path(__file__).parents[1] / "fixtures" / "m3l_kernel.json").read_text())["cases"]
 

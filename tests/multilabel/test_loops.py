@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.naive import m3l as naive
 
 from maxmargin import priors
 from maxmargin._jit import dca as dca_loops
@@ -13,6 +12,7 @@ from maxmargin._jit import m3l as loops
 from maxmargin._rows import Rows, readonly
 from maxmargin.problems.m3l import EntryCosts, LinearM3L, hamming_costs, tied_costs
 from maxmargin.solvers.dca import DualCoordinateAscent
+from tests.naive import m3l as naive
 
 pytestmark = pytest.mark.nojit
 

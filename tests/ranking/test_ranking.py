@@ -17,9 +17,9 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.svm import LinearSVC
-from tests.naive import ranking as naive
 
 from maxmargin import LabelRanker
+from tests.naive import ranking as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "ranking.json").read_text())
 UPDATES = {"I": "fixed", "II": "worst_pair", "III": "all_pairs"}

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.naive import ranking as naive
 
 from maxmargin._jit import ranking_steps as steps
 from maxmargin._jit.ranking_interior import interior_path, interior_point
+from tests.naive import ranking as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "ranking.json").read_text())
 EMPTY, EMPTY2 = np.empty(0), np.empty((0, 0))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.naive import basis as naive
 
 from maxmargin.problems.basis_losses import MultiLogit, SquaredHinges, SquaredMargins, exact_step
+from tests.naive import basis as naive
 
 NAMES = ("margins", "hinges", "logit")
 

@@ -10,7 +10,6 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from tests.naive import basis as naive
 
 from maxmargin import priors
 from maxmargin.kernels import Kernel
@@ -18,6 +17,7 @@ from maxmargin.problems._pool import candidate_pool, row_keys
 from maxmargin.problems.basis_losses import MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.problems.sparse import BasisProblem
 from maxmargin.solvers.newton import JointNewton, Sweeps, conjugate_gradients, hessian
+from tests.naive import basis as naive
 
 CASES = {
     case["name"]: case

@@ -9,7 +9,6 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
-from tests.naive import submodular as naive
 
 from maxmargin import SubmodularSVC
 from maxmargin._rows import Rows
@@ -19,6 +18,7 @@ from maxmargin.solvers import _simplex_qp
 from maxmargin.solvers._loop import Clock, Stopping, run
 from maxmargin.solvers.bundle import Bundle
 from maxmargin.solvers.clipped_bcfw import ClippedBCFW
+from tests.naive import submodular as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_submodular.json").read_text())
 
