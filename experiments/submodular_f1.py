@@ -3,7 +3,7 @@
     python -m experiments.submodular_f1 figure1 yeast        # 1 %, 10 %, 100 % of the features, several draws
     python -m experiments.submodular_f1 figure1 enron
     python -m experiments.submodular_f1 table emotions birds medical bibtex
-    python -m experiments.submodular_f1 figure1 yeast --small # two draws, two folds, short grids
+    python -m experiments.submodular_f1 figure1 yeast --small # two draws, two folds, short grids; no files
 
 C and the interaction scale are chosen by cross-validation on the training part (5 folds), C of the other
 machines too. RAkEL has labelsets of V/2 labels and 2 V models, ML-kNN ten neighbours and s = 1, as in
@@ -128,8 +128,9 @@ def main() -> None:
             draws = 1 if fraction == 1.0 else 2 if chosen.small else chosen.draws
             for draw in range(draws):
                 rows += compete(name, draw, fraction, chosen.small)
-        write("submodular_f1", rows, ("data", "features", "draw", "method"))
-    if chosen.what == "figure1":
+        if not chosen.small:
+            write("submodular_f1", rows, ("data", "features", "draw", "method"))
+    if chosen.what == "figure1" and not chosen.small:
         plot(rows)
 
 
