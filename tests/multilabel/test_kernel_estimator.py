@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -252,3 +254,28 @@ def test_zero_shot_categories_are_recognised():
     model.fit(X[seen], signatures[category[seen]])
     found = model.predict_category(X[~seen], signatures[4:])
     assert np.mean(found == category[~seen] - 4) > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", ["auto", "smo"])
+def test_a_large_fit_stays_within_its_memory(solver):
+    limit = 600 if solver == "auto" else 60
+    script = f"""
+import resource, warnings
+import numpy as np
+from maxmargin import MultiLabelSVC
+warnings.simplefilter("ignore")
+rng = np.random.RandomState(0)
+X = rng.randn(20000, 20).astype(np.float32)
+Y = (X[:, :3] + X[:, 3:6] ** 2 > 0.5).astype(int)
+model = MultiLabelSVC(kernel="rbf", solver="{solver}", cache_size=200, precision="single", time_limit={limit})
+model.set_params(cache_size=1).fit(X[:3000], Y[:3000])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+model.set_params(cache_size=200).fit(X, Y)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, model.duality_gap_)
+"""
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    grown, gap = map(float, answer.stdout.split())
+    assert grown < 200 + 150, grown
+    if solver == "auto":
+        assert gap <= 1e-3

@@ -180,3 +180,15 @@ def test_newton_leaves_a_label_without_free_coefficients_alone():
     E, B, lo, hi = state(Y, m, C)
     newton_step(K, 1.0, E[0], B[0], lo[0], hi[0])
     assert not B.any()
+
+
+@pytest.mark.nojit
+def test_settled_samples_rest_at_bounds_that_hold_them():
+    K, R, Y, m, C = data(11)
+    alpha = np.where(np.random.RandomState(0).rand(*C.shape) < 0.5, 0, C)
+    alpha[3, 1] = 0.5 * C[3, 1]
+    E, B, lo, hi = state(Y, m, C, K, R, alpha)
+    movable = naive.projected(naive.gradient(K, R, Y, m, alpha), alpha, C) != 0
+    expected = ~(movable | ((alpha > 0) & (alpha < C))).any(axis=1)
+    np.testing.assert_array_equal(loops.settled(E, B, lo, hi), expected)
+    assert loops.count_movable(E, B, lo, hi) == movable.sum()

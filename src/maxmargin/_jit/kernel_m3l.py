@@ -84,6 +84,18 @@ def count_movable(E, B, lo, hi):
 
 
 @compiled
+def settled(E, B, lo, hi):
+    """Samples whose coefficients are all at a bound that holds them there."""
+    answer = np.ones(E.shape[1], np.bool_)
+    for l in range(len(E)):
+        for i in range(E.shape[1]):
+            x, b = E[l, i], B[l, i]
+            if (x > 0 and b < hi[l, i]) or (x < 0 and b > lo[l, i]) or lo[l, i] < b < hi[l, i]:
+                answer[i] = False
+    return answer
+
+
+@compiled
 def partner(K_p, diagonal, p, e, b, lo, hi, singular):
     """The q whose pair with p promises the largest unconstrained gain (-1: none)."""
     q, largest = -1, 0.0

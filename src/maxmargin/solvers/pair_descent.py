@@ -21,7 +21,8 @@ With tied labels each epoch takes whichever of the two last raised the dual more
 (counted, not timed) cost.
 
 When K does not fit in memory, samples are taken in random chunks whose own kernel does
-fit; the moves run inside the chunk and its change is carried to all residuals in blocks.
+fit; the moves run inside the chunk and its change is carried to all residuals in blocks. A
+sample all of whose coefficients rest at a bound sits the epoch out.
 
 Training stops on the relative duality gap, recomputed in float64 from B. Work in float32
 changes over to float64 when rounding keeps the gap from falling.
@@ -108,8 +109,9 @@ class PairDescent:
         """One pass over all samples (block sweeps) or over all labels (pair steps)."""
         K = self.problem.K
         if K.whole is None:
-            for samples in self._chunks():
-                self._improve_chunk(samples, clock)
+            chunks = self._chunks()
+            for samples in chunks:
+                self._improve_chunk(samples, REDUCTION_TIED if len(chunks) > 1 else REDUCTION_ALONE, clock)
                 if clock.expired():
                     break
         else:
@@ -176,14 +178,14 @@ class PairDescent:
         self.rates = {name: RETRY * rate for name, rate in self.rates.items()}
         self.rates[move] = gained / cost
 
-    def _improve_chunk(self, samples: np.ndarray, clock: Clock) -> None:
+    def _improve_chunk(self, samples: np.ndarray, least: float, clock: Clock) -> None:
         """All moves within a chunk; its change is then carried to all residuals."""
         arrays = (self.E, self.B, self.lo, self.hi, self.T)
         E, B, lo, hi, T = (np.ascontiguousarray(array[:, samples]) for array in arrays)
         K, diagonal = readonly(self.problem.K.square(samples)), readonly(self.diagonal[samples])
         part = Part(K, diagonal, E, B, readonly(lo), readonly(hi), readonly(T))
         self._sweep(part, clock)
-        self._visit_labels(part, *measure(*part[2:]), REDUCTION_TIED, clock)
+        self._visit_labels(part, *measure(*part[2:]), least, clock)
         changes = B - self.B[:, samples]
         self.B[:, samples] = B
         if self.P is not None:
@@ -192,11 +194,12 @@ class PairDescent:
             self.E -= self.problem.K.combine(self.R @ changes, samples)
 
     def _chunks(self) -> list[np.ndarray]:
-        """Random chunks of samples whose own kernel fits in memory."""
+        """Random chunks of the samples that may still move, whose own kernel fits in memory."""
         K = self.problem.K
-        size = int(np.sqrt(K.cache_size * 2**20 / K.dtype.itemsize))
-        size = min(max(size, BLOCK), K.n)
-        return [np.sort(part) for part in np.array_split(self.rng.permutation(K.n), -(-K.n // size))]
+        size = max(int(np.sqrt(K.cache_size * 2**20 / K.dtype.itemsize)), BLOCK)
+        settled = loops.settled(self.E, self.B, self.lo, self.hi)
+        order = self.rng.permutation(np.flatnonzero(~settled))
+        return [np.sort(part) for part in np.array_split(order, -(-len(order) // size))] if len(order) else []
 
     def _sweep(self, part: Part, clock: Clock) -> None:
         """Block sweeps over all samples in random order."""
