@@ -103,17 +103,20 @@ class PerLabel:
 
 
 class Official:
-    """libsvm-official, one model per label."""
+    """libsvm-official, one model per label on samples converted once."""
 
     def fit(self, X: np.ndarray, Y: np.ndarray, R: np.ndarray) -> None:
-        from libsvm.svmutil import svm_train
+        from libsvm.svmutil import svm_problem, svm_train
+        from scipy.sparse import csr_matrix
 
-        gamma = 1 / (X.shape[1] * X.var())
         signs = 2.0 * Y - 1
-        self.models = [
-            svm_train(signs[:, l], X.astype(np.float64), f"-q -s 0 -t 2 -c {C} -g {gamma} -m 200")
-            for l in range(Y.shape[1])
-        ]
+        shared = svm_problem(signs[:, 0], csr_matrix(X.astype(np.float64)))
+        options = f"-q -s 0 -t 2 -c {C} -g {1 / (X.shape[1] * X.var())} -m 200"
+        self.models = []
+        for l in range(Y.shape[1]):
+            for i, sign in enumerate(signs[:, l]):
+                shared.y[i] = sign
+            self.models.append(svm_train(shared, options))
 
     def gap(self, X: np.ndarray, Y: np.ndarray) -> float:
         A, b = np.zeros(Y.shape), np.zeros(Y.shape[1])
