@@ -30,7 +30,7 @@ def three_classes(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndar
     y = np.arange(n) % 3
     centres = np.array([[-1.3, 0.8], [1.3, 0.8], [0.0, -1.2], [0.0, 2.6]])
     where = np.where((y == 2) & (rng.random(n) < 0.4), 3, y)
-    return centres[where] + rng.normal(scale=0.75, size=(n, 2)), y
+    return centres[where] + rng.normal(scale=0.62, size=(n, 2)), y
 
 
 def smallest(machine: Any, X: np.ndarray, y: np.ndarray, goal: float) -> Any:
@@ -48,7 +48,7 @@ def boundaries() -> list[dict[str, Any]]:
     X_test, y_test = three_classes(3000, rng)
     shared = {"C": C, "gamma": GAMMA, "random_state": 0}
     machines = {
-        "SMSVM": SparseMultiClassSVC(max_basis=60, **shared),
+        "SMSVM": SparseMultiClassSVC(max_basis=60, n_iter_no_change=5, **shared),
         "ImVM": ImportVectorMachine(max_basis=60, rel_tol=0, **shared),
         "Sparse-OVA": SparseOneVsRest(max_basis=40, rel_tol=0, **shared),
     }
@@ -79,7 +79,7 @@ def spread(name: str) -> list[dict[str, Any]]:
         scaler = StandardScaler().fit(X)
         X, T = scaler.transform(X), scaler.transform(T)
     shared = {"C": 10.0, "gamma": 1.0 / X.shape[1], "random_state": 0}
-    joint = SparseMultiClassSVC(max_basis=100, **shared).fit(X, train.y)
+    joint = SparseMultiClassSVC(max_basis=100, n_iter_no_change=5, **shared).fit(X, train.y)
     goal = joint.score(T, test.y)
     apart = SparseOneVsRest(max_basis=100, rel_tol=0, **shared).fit(X, train.y)
     rows = []

@@ -1,6 +1,6 @@
 """Sparse multi-class machines: basis vectors, accuracy, time (tables 2 and 3, poker).
 
-    python -m experiments.sparse_multiclass iris wine glass vowel vehicle segment
+    python -m experiments.sparse_multiclass iris wine glass vowel 'vowel (3-fold)' vehicle segment
     python -m experiments.sparse_multiclass dna satimage shuttle letter
     python -m experiments.sparse_multiclass poker
 
@@ -9,11 +9,15 @@ each method by 3-fold cross-validation on the training part (at most `TUNING` sa
 basis of at most `TUNING_BASIS`), from gamma = 2^-3..2^1 / n_features and C = 1, 10, 100. Sets
 without a test part are cross-validated in 3 folds, with the choice made anew in each.
 
-SMSVM grows until a basis vector lowers the objective by less than a thousandth (or to the cap
-of the set), and its test accuracy there is the goal. For every sparse machine the smallest
-basis on its path that reaches the goal is given, or, if none does, the size with its best
-accuracy, as in the paper. Times are those of the whole training (`grown_to` basis vectors) and
-of predicting the whole test part.
+The test speakers of vowel are not those of its training part, and no method comes near the
+paper's accuracy on them; "vowel (3-fold)" cross-validates the 528 training samples instead, which
+gives what the paper prints.
+
+SMSVM grows until five basis vectors in a row lower the objective by less than a thousandth each
+(the paper: one; a single draw of candidates can be unlucky), or to the cap of the set, and its
+test accuracy there is the goal. For every sparse machine the smallest basis on its path that
+reaches the goal is given, or, if none does, the size with its best accuracy, as in the paper.
+Times are those of the whole training (`grown_to` basis vectors) and of predicting the test part.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from maxmargin.datasets.poker import draw_hands
 
 TUNING, TUNING_BASIS = 2000, 40
 GAMMAS, COSTS = 2.0 ** np.arange(-3, 2), (1.0, 10.0, 100.0)
-CROSS_VALIDATED = ("iris", "wine", "glass", "vehicle", "segment")
+CROSS_VALIDATED = ("iris", "wine", "glass", "vowel (3-fold)", "vehicle", "segment")
 # Most basis vectors of SMSVM, of ImVM, and of each class of Sparse-OVA.
 CAPS = {"letter": (180, 200, 180), "dna": (200, 300, 150), "poker": (100, 100, 100)}
 DEFAULT_CAPS = (150, 200, 100)
@@ -48,6 +52,7 @@ NAMES = (
     "wine",
     "glass",
     "vowel",
+    "vowel (3-fold)",
     "vehicle",
     "segment",
     "dna",
@@ -62,7 +67,7 @@ def methods(caps: tuple[int, int, int]) -> dict[str, Any]:
     """The machines of the tables; the caps are for the final fit."""
     shared = {"random_state": 0}
     return {
-        "SMSVM": SparseMultiClassSVC(max_basis=caps[0], **shared),
+        "SMSVM": SparseMultiClassSVC(max_basis=caps[0], n_iter_no_change=5, **shared),
         "ImVM": ImportVectorMachine(max_basis=caps[1], rel_tol=0, time_limit=600, **shared),
         "Sparse-OVA": SparseOneVsRest(max_basis=caps[2], rel_tol=0, time_limit=600, **shared),
         "SVC": SVC(cache_size=500),
@@ -73,7 +78,8 @@ def methods(caps: tuple[int, int, int]) -> dict[str, Any]:
 
 def parts(name: str) -> list[tuple[Any, np.ndarray, Any, np.ndarray]]:
     """Training and test parts: the paper's split, or three folds."""
-    data = datasets.load(name)
+    data = datasets.load(name.removesuffix(" (3-fold)"))
+    data = data.part("train") if name == "vowel (3-fold)" else data
     if name == "poker":
         X_test, y_test = draw_hands(1_000_000, random_state=0)
         splits = [(data.X, data.y, X_test, y_test)]
