@@ -220,6 +220,10 @@ def test_warm_start_goes_on():
     assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=1e-3)
     with pytest.raises(ValueError, match="warm_start=True"):
         model.fit(X[:-1], Y[:-1])
+    with pytest.raises(ValueError, match="warm_start=True"):
+        model.fit([x[:, ::-1] for x in X], Y)
+    with pytest.raises(ValueError, match="warm_start=True"):
+        model.set_params(solver="bcfw").fit(X, Y)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -182,7 +182,7 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
             self._observer(X, y, lambda: _named(method.candidate())),
         )
         self.__dict__.update(_named(method.best))
-        self._dual = self.solver, problem.offsets, problem.y, method.state
+        self._dual = self.solver, problem.offsets, problem.y, _probe(problem.rows), method.state
         self._store_outcome(outcome)
         return self
 
@@ -190,11 +190,12 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         """The chosen solver, at its start or where the last fit ended."""
         state = None
         if self.warm_start and hasattr(self, "_dual"):
-            solver, offsets, y, state = self._dual
+            solver, offsets, y, probe, state = self._dual
             if (
                 solver != self.solver
                 or not np.array_equal(offsets, problem.offsets)
                 or not np.array_equal(y, problem.y)
+                or not np.allclose(probe, _probe(problem.rows), rtol=1e-6)
             ):
                 raise ValueError(
                     "warm_start=True goes on from the last fit and needs the same sequences, labels and "
@@ -312,6 +313,11 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _probe(rows: Rows) -> np.ndarray:
+    """One random projection of every row, which tells two training sets apart."""
+    return rows.matrix @ np.random.RandomState(0).standard_normal(rows.shape[1])
 
 
 def _named(weights: ChainWeights) -> dict[str, np.ndarray]:
