@@ -302,8 +302,10 @@ class EntropyState(RankingState):
         """Weights on the simplex, labels x columns."""
         k = self.n_labels
         log_z = self._log_normalisers()
-        dense = np.repeat(np.exp(-log_z)[:, None], self.n_features, axis=1)
         seen = self.slots >= 0
+        # A column that never occurred has theta 0; while there is one, log Z is at least 0.
+        unseen = np.exp(np.minimum(-log_z, 0.0))
+        dense = np.repeat(unseen[:, None], self.n_features, axis=1)
         dense[:, seen] = np.exp(self.theta[self.slots[seen], :k] - log_z).T
         return dense
 
