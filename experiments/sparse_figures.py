@@ -4,7 +4,8 @@
 
 Figure 1: 300 training points of three classes in the plane, two Gaussian and one a mixture of
 two; SMSVM, ImVM and Sparse-OVA with their smallest basis that reaches the same accuracy on
-3,000 test points. Figure 2: how the basis vectors of SMSVM and Sparse-OVA at equal test accuracy
+3,000 test points. The paper does not give its distribution; the spread here was set so that the accuracy is
+near its 94.66 %. Figure 2: how the basis vectors of SMSVM and Sparse-OVA at equal test accuracy
 are spread over the classes of dna and satimage.
 """
 
