@@ -1,0 +1,474 @@
+"""Multi-class machines in the dual: Crammer-Singer with any cost matrix, and Weston-Watkins.
+
+Letters: n samples x_i with class y_i of c classes and cost C_i = C * sample weight; W_k the
+weights of class k; Delta(y, k) the cost of answering k when the truth is y;
+H_i(k) = Delta(y_i, k) + W_k.x_i - W_{y_i}.x_i the loss-augmented margin; alpha_i a point of
+the simplex over classes; q_i = |x_i|^2; kappa_i = C_i q_i the curvature of block i.
+
+    P(W)     = 1/2 |W|^2 + sum_i C_i max_k H_i(k)
+    D(alpha) = sum_i C_i sum_k alpha_ik Delta(y_i, k) - 1/2 |W|^2
+    W_k      = sum_i C_i (1[k = y_i] - alpha_ik) x_i
+    P - D    = sum_i g_i,   g_i = C_i [ max_k H_i(k) - alpha_i.H_i ]
+
+This is the problem of Mohapatra et al. with lambda = 1/(C sum_i weight_i) and
+p_i = weight_i / sum weight, multiplied by C sum_i weight_i; temperatures keep their meaning,
+because H and kappa are the same in both scales.
+
+Weston-Watkins replaces the maximum by sum_{k != y_i} max(0, H_i(k)) and the simplex by
+0 <= alpha_ik <= 1 for k != y_i; with alpha_{i y_i} = 1 - sum of the others every other
+formula stays as it is. The sparse-machines paper writes it with margin 2 and
+lambda = 1/(2C), which doubles W.
+
+`LinearMultiClass` keeps W (feature-major), `KernelMultiClass` keeps the scores of the
+training samples; both offer the same operations to the solvers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from maxmargin._jit import multiclass as loops
+from maxmargin._jit import multiclass_kernel as kernel_loops
+from maxmargin._rows import Rows, readonly
+from maxmargin._threads import run_threads
+from maxmargin.kernels import KernelMatrix
+from maxmargin.solvers._loop import Certificate
+
+LOSSES = {"crammer_singer": loops.CRAMMER_SINGER, "weston_watkins": loops.WESTON_WATKINS}
+STEPS = {
+    "fw": loops.FRANK_WOLFE,
+    "pairwise": loops.PAIRWISE,
+    "pl": loops.LINEARIZED,
+    "eg": loops.EXPONENTIATED,
+}
+# Keep the nonzeros of the busiest rows of a dense X when this share of X would hold them.
+EXTRACT_SHARE = 1 / 8
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Classes, costs and cost matrix of the samples: what both kinds of problem share."""
+
+    y: np.ndarray
+    costs: np.ndarray
+    Delta: np.ndarray
+    loss: str = "crammer_singer"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.y), len(self.Delta)
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """A block step by name and its numbers; temperatures are one per sample."""
+
+    name: str
+    temperatures: np.ndarray
+    safeguard: bool = True
+    truncation: float = 2.2e-16
+    floor: float = 1e-15
+
+
+@dataclass
+class State:
+    """Dual blocks and what follows from them.
+
+    `alpha` holds logarithms when `entropic`. `weights` is W for a linear problem and the
+    class-major scores of the training samples for a kernel. `moves` collects the weighted
+    moves of W for averaging over `n_steps` block steps.
+    """
+
+    alpha: np.ndarray
+    weights: np.ndarray
+    entropic: bool
+    moves: np.ndarray
+    n_steps: int = 0
+
+    def blocks(self) -> np.ndarray:
+        """The dual blocks themselves, on the simplex to rounding in float64."""
+        return np.exp(self.alpha) if self.entropic else np.asarray(self.alpha, np.float64)
+
+
+class MultiClassProblem:
+    """Operations that do not depend on how the scores are kept."""
+
+    def __init__(self, labels: Labels, norms: np.ndarray, dtype: Any) -> None:
+        self.labels = labels
+        self.n, self.c = labels.shape
+        self.dtype = np.dtype(dtype)
+        self.y = readonly(labels.y.astype(np.int64))
+        self.costs = readonly(labels.costs.astype(np.float64))
+        self.norms = readonly(norms)
+        self.kappa = self.costs * norms
+        self.loss = LOSSES[labels.loss]
+        self.present = np.flatnonzero(self.costs > 0)
+        self.rounding = 16 * float(np.finfo(self.dtype).eps)
+
+    def first_blocks(self, entropic: bool, spread: float) -> np.ndarray:
+        """All mass on the truth, less `spread` shared by the other classes."""
+        n, c = self.n, self.c
+        alpha = np.full((n, c), spread / max(c - 1, 1), np.float64 if entropic else self.dtype)
+        alpha[np.arange(n), self.y] = 1.0 - spread if c > 1 else 1.0
+        return np.log(alpha) if entropic else alpha
+
+    def first_primal(self) -> float:
+        """P(0), an upper bound that costs nothing."""
+        Delta = self.labels.Delta
+        worst = Delta.max(axis=1) if self.loss == loops.CRAMMER_SINGER else Delta.sum(axis=1)
+        return float(self.costs @ worst[self.y])
+
+    def dual(self, state: State) -> float:
+        """D of the stored blocks, from the weights as they are kept."""
+        return self.linear_term(state.blocks()) - 0.5 * self.squared_norm(state)
+
+    def squared_norm(self, state: State) -> float:
+        """|W|^2."""
+        raise NotImplementedError
+
+    def linear_term(self, alpha: np.ndarray) -> float:
+        """sum_i C_i alpha_i . Delta_i."""
+        return float(self.costs @ np.einsum("ik,ik->i", alpha, self.labels.Delta[self.y]))
+
+
+class LinearMultiClass(MultiClassProblem):
+    """The problem on the rows of X with an optional constant feature of value `bias`."""
+
+    def __init__(self, rows: Rows, labels: Labels, bias: float = 0.0, n_threads: int = 1) -> None:
+        super().__init__(labels, rows.squared_norms() + bias * bias, rows.data.dtype)
+        self.rows, self.n_threads = rows, n_threads
+        self.bias = self.dtype.type(bias)
+        self.width = padded_width(self.c)
+        Delta = np.zeros((self.c, self.width))
+        Delta[:, : self.c] = labels.Delta
+        self._Delta = {kind: readonly(Delta.astype(kind)) for kind in (np.dtype(np.float64), self.dtype)}
+        self._everything = readonly(np.arange(self.n))
+        self._extract: Extract | None = None
+        self._sparse_enough: bool | None = None
+
+    def start(self, entropic: bool, spread: float = 0.0, alpha: np.ndarray | None = None) -> State:
+        """State at the given blocks, or at all mass on the truth."""
+        if alpha is None:
+            alpha = self.first_blocks(entropic, spread)
+        elif entropic:
+            alpha = np.log((1 - spread) * alpha + spread / self.c)
+        else:
+            alpha = alpha.astype(self.dtype)
+        state = State(alpha, self._zeros(self.dtype), entropic, np.empty((0, 0), self.dtype))
+        self._rebuild(state, state.weights)
+        return state
+
+    def exact_sweep(self, state: State, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
+        """Solve the blocks in `order` exactly; returns the increase of the dual."""
+        gain = 0.0
+        for sample, flat, part in self._parts(order):
+            gain += loops.exact_sweep(
+                self.loss,
+                readonly(part),
+                sample,
+                *flat,
+                self.y,
+                self.costs,
+                self.norms,
+                self._Delta[self.dtype],
+                self.bias,
+                self.rounding,
+                state.weights,
+                state.alpha,
+                gaps,
+                idle,
+            )
+        return gain
+
+    def block_sweep(self, state: State, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
+        """One step of `rule` on the blocks in `order`; returns the increase of the dual."""
+        gain = loops.block_sweep(
+            STEPS[rule.name],
+            readonly(order),
+            self._everything,
+            *self.rows.flat,
+            self.y,
+            self.costs,
+            self.norms,
+            self._Delta[self.dtype],
+            self.bias,
+            readonly(rule.temperatures),
+            rule.safeguard,
+            rule.truncation,
+            rule.floor,
+            state.weights,
+            state.alpha,
+            state.moves,
+            state.n_steps,
+            gaps,
+        )
+        state.n_steps += len(order)
+        return gain
+
+    def certify(self, state: State, gaps: np.ndarray) -> Certificate:
+        """P and D of the stored blocks: W anew in float64, all samples and classes."""
+        W = self._zeros(np.dtype(np.float64))
+        self._rebuild(state, W)
+        losses, linear = self._score(W, state, gaps)
+        state.weights = W if self.dtype == np.float64 else W.astype(self.dtype)
+        half = 0.5 * float(np.vdot(W, W))
+        return Certificate(half + losses, linear - half)
+
+    def squared_norm(self, state: State) -> float:
+        return float(np.vdot(state.weights, state.weights))
+
+    def averaged_primal(self, state: State) -> tuple[float, np.ndarray]:
+        """P of the averaged weights W - V/S_K, and those weights."""
+        K = state.n_steps
+        W = state.weights.astype(np.float64) - state.moves / (0.5 * K * (K + 1))
+        losses, _ = self._score(W, state, np.empty(self.n))
+        return 0.5 * float(np.vdot(W, W)) + losses, W
+
+    def start_averaging(self, state: State) -> None:
+        """Collect the moves of W from here on."""
+        state.moves = self._zeros(self.dtype)
+        state.n_steps = 0
+
+    def margins(self, state: State) -> np.ndarray:
+        """H_i(k) up to a constant per sample, for all samples (n x c)."""
+        W = state.weights[:, : self.c].astype(np.float64)
+        scores = self.rows.matrix @ W[:-1] + float(self.bias) * W[-1]
+        return np.asarray(scores) + self.labels.Delta[self.y]
+
+    def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
+        """What moving alpha by `direction` takes from W, and its squared norm."""
+        costed = self.costs[:, None] * direction
+        G = self._zeros(np.dtype(np.float64))
+        G[:-1, : self.c] = self.rows.matrix.T @ costed
+        G[-1, : self.c] = float(self.bias) * costed.sum(axis=0)
+        return G, float(np.vdot(G, G))
+
+    def _zeros(self, dtype: np.dtype) -> np.ndarray:
+        return aligned_zeros((self.rows.shape[1] + 1, self.width), dtype)
+
+    def _rebuild(self, state: State, W: np.ndarray) -> None:
+        loops.rebuild(
+            self.loss,
+            state.entropic,
+            *self.rows.flat,
+            self.y,
+            self.costs,
+            self.bias,
+            state.alpha,
+            W,
+        )
+
+    def _score(self, W: np.ndarray, state: State, gaps: np.ndarray) -> tuple[float, float]:
+        edges = np.linspace(0, self.n, self.n_threads + 1).astype(np.int64)
+
+        def part(t: int) -> np.ndarray:
+            totals = np.zeros(2)
+            loops.score_pass(
+                self.loss,
+                state.entropic,
+                edges[t],
+                edges[t + 1],
+                *self.rows.flat,
+                self.y,
+                self.costs,
+                self._Delta[W.dtype],
+                self.bias,
+                W,
+                state.alpha,
+                gaps,
+                totals,
+            )
+            return totals
+
+        losses, linear = np.sum(run_threads(part, range(self.n_threads), self.n_threads), axis=0)
+        return float(losses), float(linear)
+
+    def _parts(self, order: np.ndarray) -> list[tuple[np.ndarray, Any, np.ndarray]]:
+        """Cut `order` into rows whose nonzeros are at hand and rows read from X itself."""
+        whole = (self._everything, self.rows.flat, order)
+        if not self.rows.dense or 4 * len(order) > self.n:
+            return [whole]
+        if self._extract is None or self._extract.misses(order) > len(order) // 2:
+            if self._sparse_enough is None:
+                probe = self.rows.matrix[:: max(1, self.n // 256)]
+                self._sparse_enough = np.count_nonzero(probe) < 0.5 * probe.size
+            self._extract = Extract.of(self.rows, np.sort(order)) if self._sparse_enough else None
+        if self._extract is None:
+            return [whole]
+        return self._extract.split(order, whole)
+
+
+@dataclass(frozen=True)
+class Extract:
+    """The nonzeros of some rows of a dense X, so that sweeps over a few busy rows skip the zeros.
+
+    It never holds more than `EXTRACT_SHARE` of the bytes of X.
+    """
+
+    samples: np.ndarray
+    flat: Any
+    place: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Rows, samples: np.ndarray) -> Extract | None:
+        data, indices, indptr, dense = rows.flat
+        strips = (samples[k : k + 1024] for k in range(0, len(samples), 1024))
+        size = sum(int(np.count_nonzero(rows.matrix[strip])) for strip in strips)
+        if size * (data.itemsize + indices.itemsize) > EXTRACT_SHARE * data.nbytes:
+            return None
+        # The loop writes one entry ahead of the nonzeros it keeps.
+        values, columns = np.empty(size + 1, data.dtype), np.empty(size + 1, indices.dtype)
+        starts = np.zeros(len(samples) + 1, np.int64)
+        loops.extract(readonly(samples), data, indices, indptr, values, columns, starts)
+        place = np.full(rows.shape[0], -1, np.int64)
+        place[samples] = np.arange(len(samples))
+        flat = (readonly(values), readonly(columns), readonly(starts), np.int64(0))
+        return cls(readonly(samples), flat, place)
+
+    def misses(self, order: np.ndarray) -> int:
+        return int((self.place[order] < 0).sum())
+
+    def split(self, order: np.ndarray, whole: Any) -> list[tuple[np.ndarray, Any, np.ndarray]]:
+        place = self.place[order]
+        parts = [(self.samples, self.flat, place[place >= 0])]
+        if len(parts[0][2]) < len(order):
+            parts.append((whole[0], whole[1], order[place < 0]))
+        return parts
+
+
+def padded_width(c: int) -> int:
+    """Classes per row of W, rounded up so that every row starts on a vector boundary."""
+    return c if c <= 2 else -(-c // 8) * 8 if c > 4 else 4
+
+
+def aligned_zeros(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """Zeros that start on a cache line."""
+    size = shape[0] * shape[1]
+    pad = 64 // dtype.itemsize
+    buffer = np.zeros(size + pad, dtype)
+    skip = (-buffer.ctypes.data % 64) // dtype.itemsize
+    return buffer[skip : skip + size].reshape(shape)
+
+
+class KernelMultiClass(MultiClassProblem):
+    """The problem in the feature space of a kernel; the state keeps the scores (c x n)."""
+
+    def __init__(self, K: KernelMatrix, labels: Labels) -> None:
+        super().__init__(labels, K.diagonal, K.dtype)
+        self.K = K
+        self._Delta = readonly(labels.Delta.astype(np.float64))
+
+    def start(self, entropic: bool, spread: float = 0.0, alpha: np.ndarray | None = None) -> State:
+        """State at the given blocks, or at all mass on the truth."""
+        if alpha is None:
+            alpha = self.first_blocks(entropic, spread)
+        elif entropic:
+            alpha = np.log((1 - spread) * alpha + spread / self.c)
+        else:
+            alpha = alpha.astype(self.dtype)
+        state = State(alpha, np.zeros((self.c, self.n)), entropic, np.empty((0, 0)))
+        if alpha_moved(state, self.y):
+            state.weights = np.ascontiguousarray(self.K.times(self.coefficients(state)).T)
+        return state
+
+    def coefficients(self, state: State) -> np.ndarray:
+        """B = C_i (e_{y_i} - alpha_i): the scores of a sample x are k(x, X) B."""
+        B = -normalised(state, self.loss)
+        B[np.arange(self.n), self.y] += 1.0
+        return self.costs[:, None] * B
+
+    def exact_sweep(self, state: State, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
+        """Solve the blocks in `order` exactly; returns the increase of the dual."""
+        gain = 0.0
+        for part, slots, store in self._parts(order):
+            gain += kernel_loops.exact_sweep(
+                self.loss,
+                part,
+                slots,
+                store,
+                self.y,
+                self.costs,
+                self.norms,
+                self._Delta,
+                self.rounding,
+                state.weights,
+                state.alpha,
+                gaps,
+                idle,
+            )
+        return gain
+
+    def block_sweep(self, state: State, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
+        """One step of `rule` on the blocks in `order`; returns the increase of the dual."""
+        gain = 0.0
+        for part, slots, store in self._parts(order):
+            gain += kernel_loops.block_sweep(
+                STEPS[rule.name],
+                part,
+                slots,
+                store,
+                self.y,
+                self.costs,
+                self.norms,
+                self._Delta,
+                readonly(rule.temperatures),
+                rule.safeguard,
+                rule.truncation,
+                rule.floor,
+                state.weights,
+                state.alpha,
+                gaps,
+            )
+        return gain
+
+    def certify(self, state: State, gaps: np.ndarray) -> Certificate:
+        """P and D of the stored blocks: scores anew in float64, all samples and classes."""
+        B = self.coefficients(state)
+        scores = self.K.times(B)
+        state.weights = np.ascontiguousarray(scores.T)
+        half = 0.5 * float(np.vdot(B, scores))
+        alpha = normalised(state, self.loss)
+        H = scores + self._Delta[self.y]
+        H -= H[np.arange(self.n), self.y][:, None]
+        losses = H.max(axis=1) if self.loss == loops.CRAMMER_SINGER else np.maximum(H, 0).sum(axis=1)
+        gaps[:] = self.costs * np.maximum(losses - np.einsum("ik,ik->i", alpha, H), 0)
+        return Certificate(half + float(self.costs @ losses), self.linear_term(alpha) - half)
+
+    def squared_norm(self, state: State) -> float:
+        return float(np.vdot(self.coefficients(state), state.weights.T))
+
+    def margins(self, state: State) -> np.ndarray:
+        """H_i(k) up to a constant per sample, for all samples (n x c)."""
+        return state.weights.T + self._Delta[self.y]
+
+    def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
+        """What moving alpha by `direction` takes from the scores, and its squared norm."""
+        costed = self.costs[:, None] * direction
+        moved = self.K.times(costed)
+        return np.ascontiguousarray(moved.T), float(np.vdot(costed, moved))
+
+    def _parts(self, order: np.ndarray) -> Any:
+        """Samples to visit, with the places of their kernel rows in a store."""
+        if self.K.whole is not None:
+            yield readonly(order), readonly(order), readonly(self.K.whole)
+            return
+        cache = self.K.cache
+        assert cache is not None
+        size = min(64, cache.capacity)
+        for k in range(0, len(order), size):
+            part = order[k : k + size]
+            yield readonly(part), readonly(cache.fetch(part)), readonly(cache.store)
+
+
+def alpha_moved(state: State, y: np.ndarray) -> bool:
+    """Whether any block has left the truth."""
+    return state.entropic or bool((state.alpha[np.arange(len(y)), y] != 1).any())
+
+
+def normalised(state: State, loss: int) -> np.ndarray:
+    """The dual blocks in float64, exactly on their simplex."""
+    alpha = state.blocks()
+    return alpha / alpha.sum(axis=1, keepdims=True) if loss == loops.CRAMMER_SINGER else alpha.copy()

@@ -1,0 +1,95 @@
+"""Block methods with a fixed step: BCFW, BCPL, OEG and pairwise steps.
+
+Problem, dual and gap are those of `maxmargin.problems.multiclass`; the steps themselves are
+`maxmargin._jit.blocks`. One epoch is one pass over a random permutation of the blocks, then a
+certificate: W recomputed from alpha in float64, every sample scored. The run ends when that
+relative gap is at most `tol`.
+
+| name     | target s of block i                     | step                                  |
+|----------|-----------------------------------------|---------------------------------------|
+| fw       | vertex of the largest margin            | exact line search (BCFW)              |
+| pl       | alpha_ik exp(H_ik / tau), normalised    | exact line search (BCPL, Algorithm 2) |
+| eg       | the same                                | 1 (OEG)                               |
+| pairwise | mass from the worst to the best answer  | exact, two classes change             |
+
+With averaging the model is the weighted average of all iterates (weight 2/(k+2) at block
+step k), and the certificate pairs its primal value with the dual value of the blocks.
+
+An exponentiated step has no line search. Below its safe temperature kappa_i / 4 it may climb
+down for ever; a run whose dual has not risen for `PATIENCE` passes is ended, and the best
+blocks seen are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from maxmargin.solvers._loop import Certificate, Clock, Progress, require
+
+PATIENCE = 10
+STRIDE = 65536
+
+
+class Watch:
+    """Remembers the best blocks of a method whose dual may fall, and says when it gave up."""
+
+    def __init__(self, state: Any, dual: float) -> None:
+        self.best, self.alpha, self.waited = dual, state.alpha.copy(), 0
+
+    def lost(self, state: Any, dual: float) -> bool:
+        if dual > self.best:
+            self.best, self.alpha, self.waited = dual, state.alpha.copy(), 0
+            return False
+        self.waited += 1
+        return self.waited >= PATIENCE or not math.isfinite(dual)
+
+    def restore(self, state: Any) -> None:
+        state.alpha = self.alpha
+
+
+class BlockSteps:
+    """The method behind the solvers "bcfw", "bcpl", "oeg" and "pairwise"."""
+
+    def __init__(
+        self,
+        problem: Any,
+        state: Any,
+        rule: Any,
+        rng: np.random.Generator,
+        *,
+        averaging: bool = False,
+        watched: bool = False,
+    ) -> None:
+        require(problem, ("block_sweep", "certify", "present"), f"solver with step {rule.name!r}")
+        self.problem, self.state, self.rule, self.rng = problem, state, rule, rng
+        self.gaps = np.zeros(problem.n)
+        self.averaging = averaging
+        if averaging:
+            require(problem, ("start_averaging", "averaged_primal"), "averaging=True")
+            problem.start_averaging(state)
+        self.watch = Watch(state, problem.dual(state)) if watched else None
+
+    def epoch(self, clock: Clock) -> Progress:
+        """One pass over all blocks in random order, then a certificate."""
+        order = self.rng.permutation(self.problem.present)
+        for k in range(0, len(order), STRIDE):
+            self.problem.block_sweep(self.state, self.rule, order[k : k + STRIDE], self.gaps)
+            if clock.expired():
+                break
+        certificate = self.certify()
+        diverged = self.watch is not None and self.watch.lost(self.state, certificate.dual)
+        if diverged and self.watch is not None:
+            self.watch.restore(self.state)
+            certificate = self.certify()
+        return Progress(certificate, len(order), exact=True, diverged=diverged)
+
+    def certify(self) -> Certificate:
+        """P and D of the stored blocks; P of the averaged weights when there are any."""
+        certificate = self.problem.certify(self.state, self.gaps)
+        if self.averaging and self.state.n_steps:
+            primal, self.average = self.problem.averaged_primal(self.state)
+            return Certificate(primal, certificate.dual)
+        return certificate
