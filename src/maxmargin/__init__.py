@@ -16,6 +16,7 @@ _ESTIMATORS = {
     "ChainSVC": "maxmargin.estimators.chain",
     "LabelRanker": "maxmargin.estimators.ranking",
     "LatentSVC": "maxmargin.estimators.latent",
+    "MultiClassSVC": "maxmargin.estimators.multiclass",
     "MultiLabelSVC": "maxmargin.estimators.multilabel",
     "SparseMultiClassSVC": "maxmargin.estimators.sparse",
     "SparseMultiLabelSVC": "maxmargin.estimators.sparse",
@@ -29,6 +30,7 @@ __all__ = [
     "ChainSVC",
     "LabelRanker",
     "LatentSVC",
+    "MultiClassSVC",
     "MultiLabelSVC",
     "SparseMultiClassSVC",
     "SparseMultiLabelSVC",
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors
     from maxmargin.estimators.chain import ChainSVC
     from maxmargin.estimators.latent import LatentSVC
+    from maxmargin.estimators.multiclass import MultiClassSVC
     from maxmargin.estimators.multilabel import MultiLabelSVC
     from maxmargin.estimators.ranking import LabelRanker
     from maxmargin.estimators.sparse import SparseMultiClassSVC, SparseMultiLabelSVC

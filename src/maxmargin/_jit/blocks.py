@@ -63,23 +63,22 @@ def project_simplex(v, c, candidates):
     branches on the data, which nothing could predict.
     """
     least = largest_of(v, c) - 1
-    size = 0
+    size, total = 0, least * 0
     for k in range(c):
         candidates[size] = k
-        size += v[k] > least
-    theta = least
+        above = v[k] > least
+        size += above
+        total += v[k] if above else least * 0
     while True:
-        kept, total = 0, theta * 0
+        theta = (total - 1) / size
+        kept, total = 0, least * 0
         for j in range(size):
             k = candidates[j]
             candidates[kept] = k
             above = v[k] > theta
             kept += above
-            total += v[k] if above else theta * 0
-        if kept == 0:
-            return theta, size
-        theta = (total - 1) / kept
-        if kept == size:
+            total += v[k] if above else least * 0
+        if kept == size or kept == 0:
             return theta, size
         size = kept
 
@@ -302,9 +301,9 @@ def weston_watkins_step(alpha, H, c, truth, kappa, new):
         else:
             low = s
         step = s - excess / (1.0 + free)
-        if step == s:
+        if abs(step - s) <= 1e-15 * (1.0 + s):
             break
-        s = step if low <= step <= high else 0.5 * (low + high)
+        s = step if low < step < high else 0.5 * (low + high)
     total = 0.0
     for k in range(c):
         if k != truth:

@@ -11,6 +11,8 @@ Arguments shared by all loops, as flat read-only arrays unless said otherwise:
   nonzero of a row updates the scores of all classes from contiguous memory;
 - `alpha` (n, c), writable: dual blocks, alpha or its logarithm.
 
+W may be in single precision whatever the precision of X.
+
 W = sum_i C_i (e_{y_i} - alpha_i) (x) x_i holds at all times.
 """
 
@@ -46,12 +48,13 @@ def add_scores(values, columns, start, stop, W, H):
     p = start
     while p + 4 <= stop:
         w0, w1, w2, w3 = W[columns[p]], W[columns[p + 1]], W[columns[p + 2]], W[columns[p + 3]]
-        x0, x1, x2, x3 = values[p], values[p + 1], values[p + 2], values[p + 3]
+        x0, x1 = H.dtype.type(values[p]), H.dtype.type(values[p + 1])
+        x2, x3 = H.dtype.type(values[p + 2]), H.dtype.type(values[p + 3])
         for k in range(width):
             H[k] += x0 * w0[k] + x1 * w1[k] + x2 * w2[k] + x3 * w3[k]
         p += 4
     while p < stop:
-        w, x = W[columns[p]], values[p]
+        w, x = W[columns[p]], H.dtype.type(values[p])
         for k in range(width):
             H[k] += x * w[k]
         p += 1
@@ -63,13 +66,13 @@ def add_row(values, columns, start, stop, step, changed, n_changed, W):
     width = W.shape[1]
     if 8 * n_changed <= width:
         for p in range(start, stop):
-            w, x = W[columns[p]], values[p]
+            w, x = W[columns[p]], W.dtype.type(values[p])
             for j in range(n_changed):
                 k = changed[j]
                 w[k] -= x * step[k]
     else:
         for p in range(start, stop):
-            w, x = W[columns[p]], values[p]
+            w, x = W[columns[p]], W.dtype.type(values[p])
             for k in range(width):
                 w[k] -= x * step[k]
 
@@ -89,7 +92,7 @@ def margins(data, indices, start, stop, dense, truth, Delta, bias, W, values, co
     """Loss-augmented margins of one row, 0 for the truth; returns how many nonzeros a dense row has."""
     d, width = W.shape[0] - 1, W.shape[1]
     for k in range(width):
-        H[k] = Delta[truth, k] + bias * W[d, k]
+        H[k] = Delta[truth, k] + W.dtype.type(bias) * W[d, k]
     size = 0
     if dense:
         size = nonzeros(data, start, d, values, columns)
@@ -112,7 +115,7 @@ def apply(data, indices, start, stop, dense, size, bias, values, columns, step, 
     if bias != 0:
         d = W.shape[0] - 1
         for j in range(n_changed):
-            W[d, changed[j]] -= bias * step[changed[j]]
+            W[d, changed[j]] -= W.dtype.type(bias) * step[changed[j]]
 
 
 @compiled(reorder=True, inline=True)
@@ -213,7 +216,7 @@ def exact_sweep(
     c, d, width = alpha.shape[1], W.shape[0] - 1, W.shape[1]
     H, step, new = np.zeros(width, W.dtype), np.zeros(width, W.dtype), np.empty(c, W.dtype)
     changed, candidates = np.empty(c + 1, np.int64), np.empty(c + 1, np.int64)
-    values, columns = np.empty(d + 1, data.dtype), np.empty(d + 1, indices.dtype)
+    values, columns = np.empty(d + 1, W.dtype), np.empty(d + 1, indices.dtype)
     total = 0.0
     for j in range(order.size):
         r = order[j]
@@ -247,7 +250,7 @@ def block_sweep(
     H, step = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
     old, new, log_target, log_new = np.empty(c), np.empty(c), np.empty(c), np.empty(c)
     changed = np.empty(c + 1, np.int64)
-    values, columns = np.empty(d + 1, data.dtype), np.empty(d + 1, indices.dtype)
+    values, columns = np.empty(d + 1, W.dtype), np.empty(d + 1, indices.dtype)
     total = 0.0
     for j in range(order.size):
         r = order[j]
@@ -283,7 +286,7 @@ def score_pass(
     c = alpha.shape[1]
     d, width = W.shape[0] - 1, W.shape[1]
     H, a = np.zeros(width, W.dtype), np.empty(c)
-    values, columns = np.empty(d + 1, data.dtype), np.empty(d + 1, indices.dtype)
+    values, columns = np.empty(d + 1, W.dtype), np.empty(d + 1, indices.dtype)
     losses, linear = 0.0, 0.0
     for i in range(first, last):
         if costs[i] == 0:
@@ -322,7 +325,7 @@ def rebuild(loss, logs, data, indices, indptr, dense, y, costs, bias, alpha, W):
     d = W.shape[0] - 1
     step, changed = np.zeros(W.shape[1], W.dtype), np.empty(c + 1, np.int64)
     a = np.empty(c)
-    values, columns = np.empty(d + 1, data.dtype), np.empty(d + 1, indices.dtype)
+    values, columns = np.empty(d + 1, W.dtype), np.empty(d + 1, indices.dtype)
     for i in range(n):
         if costs[i] == 0 or (not logs and alpha[i, y[i]] == 1 and loss == CRAMMER_SINGER):
             continue

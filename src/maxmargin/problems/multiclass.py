@@ -19,8 +19,8 @@ Weston-Watkins replaces the maximum by sum_{k != y_i} max(0, H_i(k)) and the sim
 formula stays as it is. The sparse-machines paper writes it with margin 2 and
 lambda = 1/(2C), which doubles W.
 
-`LinearMultiClass` keeps W (feature-major), `KernelMultiClass` keeps the scores of the
-training samples; both offer the same operations to the solvers.
+`LinearMultiClass` keeps W; `KernelMultiClass`, in its own file, keeps the scores of the
+training samples. Both offer the same operations to the solvers.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ from typing import Any
 import numpy as np
 
 from maxmargin._jit import multiclass as loops
-from maxmargin._jit import multiclass_kernel as kernel_loops
 from maxmargin._rows import Rows, readonly
 from maxmargin._threads import run_threads
-from maxmargin.kernels import KernelMatrix
 from maxmargin.solvers._loop import Certificate
 
 LOSSES = {"crammer_singer": loops.CRAMMER_SINGER, "weston_watkins": loops.WESTON_WATKINS}
@@ -78,8 +76,9 @@ class State:
     """Dual blocks and what follows from them.
 
     `alpha` holds logarithms when `entropic`. `weights` is W for a linear problem and the
-    class-major scores of the training samples for a kernel. `moves` collects the weighted
-    moves of W for averaging over `n_steps` block steps.
+    class-major scores of the training samples for a kernel; `certified` is W as the last
+    certificate computed it in float64. `moves` collects the weighted moves of W for averaging
+    over `n_steps` block steps.
     """
 
     alpha: np.ndarray
@@ -87,10 +86,22 @@ class State:
     entropic: bool
     moves: np.ndarray
     n_steps: int = 0
+    certified: np.ndarray | None = None
 
     def blocks(self) -> np.ndarray:
         """The dual blocks themselves, on the simplex to rounding in float64."""
         return np.exp(self.alpha) if self.entropic else np.asarray(self.alpha, np.float64)
+
+
+def alpha_moved(state: State, y: np.ndarray) -> bool:
+    """Whether any block has left the truth."""
+    return state.entropic or bool((state.alpha[np.arange(len(y)), y] != 1).any())
+
+
+def normalised(state: State, loss: int) -> np.ndarray:
+    """The dual blocks in float64, exactly on their simplex."""
+    alpha = state.blocks()
+    return alpha / alpha.sum(axis=1, keepdims=True) if loss == loops.CRAMMER_SINGER else alpha.copy()
 
 
 class MultiClassProblem:
@@ -115,6 +126,10 @@ class MultiClassProblem:
         alpha[np.arange(n), self.y] = 1.0 - spread if c > 1 else 1.0
         return np.log(alpha) if entropic else alpha
 
+    def given_blocks(self, alpha: np.ndarray, entropic: bool, spread: float) -> np.ndarray:
+        """Blocks to start from, moved inside the simplex when logarithms are needed."""
+        return np.log((1 - spread) * alpha + spread / self.c) if entropic else alpha.astype(self.dtype)
+
     def first_primal(self) -> float:
         """P(0), an upper bound that costs nothing."""
         Delta = self.labels.Delta
@@ -123,24 +138,76 @@ class MultiClassProblem:
 
     def dual(self, state: State) -> float:
         """D of the stored blocks, from the weights as they are kept."""
+        if not alpha_moved(state, self.y):
+            return 0.0
         return self.linear_term(state.blocks()) - 0.5 * self.squared_norm(state)
 
     def squared_norm(self, state: State) -> float:
         """|W|^2."""
         raise NotImplementedError
 
+    def interior(self, alpha: np.ndarray) -> np.ndarray:
+        """Samples whose block is not at a vertex."""
+        inside = (alpha > 0) & (alpha < 1)
+        inside[np.arange(self.n), self.y] &= self.loss == loops.CRAMMER_SINGER
+        return inside.any(axis=1) & (self.costs > 0)
+
+    def face(self, alpha: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Free coordinates (mask), pivots and upper bounds of the blocks of some samples."""
+        here, upper = np.arange(len(rows)), np.ones(alpha.shape)
+        free = (alpha > 0) & (alpha < 1)
+        if self.loss == loops.CRAMMER_SINGER:
+            pivots = np.argmax(alpha, axis=1)
+        else:
+            pivots = self.y[rows]
+            upper[here, pivots] = np.inf
+        free[here, pivots] = False
+        return free, pivots, upper
+
+    def rebalanced(self, blocks: np.ndarray, pivots: np.ndarray) -> np.ndarray:
+        """Blocks whose pivot makes them sum to one, free of the rounding of a step."""
+        here = np.arange(len(blocks))
+        blocks[here, pivots] = 0.0
+        blocks[here, pivots] = 1.0 - blocks.sum(axis=1)
+        if self.loss == loops.CRAMMER_SINGER:
+            np.clip(blocks, 0.0, 1.0, out=blocks)
+        return blocks
+
     def linear_term(self, alpha: np.ndarray) -> float:
         """sum_i C_i alpha_i . Delta_i."""
-        return float(self.costs @ np.einsum("ik,ik->i", alpha, self.labels.Delta[self.y]))
+        total = 0.0
+        for start in range(0, self.n, 4096):
+            part = slice(start, start + 4096)
+            dots = np.einsum("ik,ik->i", alpha[part], self.labels.Delta[self.y[part]])
+            total += float(self.costs[part] @ dots)
+        return total
 
 
 class LinearMultiClass(MultiClassProblem):
-    """The problem on the rows of X with an optional constant feature of value `bias`."""
+    """The problem on the rows of X with an optional constant feature of value `bias`.
 
-    def __init__(self, rows: Rows, labels: Labels, bias: float = 0.0, n_threads: int = 1) -> None:
-        super().__init__(labels, rows.squared_norms() + bias * bias, rows.data.dtype)
+    `precision` is the working precision of W and alpha: "single", "double", or "auto" for
+    single when `single_is_enough` at the given `tol`. Certificates are in float64 always.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        labels: Labels,
+        bias: float = 0.0,
+        *,
+        precision: str = "double",
+        tol: float = 0.0,
+        n_threads: int = 1,
+    ) -> None:
+        norms = rows.squared_norms() + bias * bias
+        if precision == "auto":
+            single = single_is_enough(labels.costs * norms, norms, tol)
+        else:
+            single = precision == "single"
+        super().__init__(labels, norms, np.float32 if single else np.float64)
         self.rows, self.n_threads = rows, n_threads
-        self.bias = self.dtype.type(bias)
+        self.bias = float(bias)
         self.width = padded_width(self.c)
         Delta = np.zeros((self.c, self.width))
         Delta[:, : self.c] = labels.Delta
@@ -153,10 +220,8 @@ class LinearMultiClass(MultiClassProblem):
         """State at the given blocks, or at all mass on the truth."""
         if alpha is None:
             alpha = self.first_blocks(entropic, spread)
-        elif entropic:
-            alpha = np.log((1 - spread) * alpha + spread / self.c)
         else:
-            alpha = alpha.astype(self.dtype)
+            alpha = self.given_blocks(alpha, entropic, spread)
         state = State(alpha, self._zeros(self.dtype), entropic, np.empty((0, 0), self.dtype))
         self._rebuild(state, state.weights)
         return state
@@ -213,9 +278,15 @@ class LinearMultiClass(MultiClassProblem):
         W = self._zeros(np.dtype(np.float64))
         self._rebuild(state, W)
         losses, linear = self._score(W, state, gaps)
-        state.weights = W if self.dtype == np.float64 else W.astype(self.dtype)
+        state.certified = W
+        state.weights = W.astype(self.dtype)
         half = 0.5 * float(np.vdot(W, W))
         return Certificate(half + losses, linear - half)
+
+    def solution(self, state: State, average: np.ndarray | None = None) -> np.ndarray:
+        """Weights of the model (n_features + 1, c): averaged, certified or as they are."""
+        W = state.weights if state.certified is None else state.certified
+        return (W if average is None else average)[:, : self.c]
 
     def squared_norm(self, state: State) -> float:
         return float(np.vdot(state.weights, state.weights))
@@ -235,15 +306,34 @@ class LinearMultiClass(MultiClassProblem):
     def margins(self, state: State) -> np.ndarray:
         """H_i(k) up to a constant per sample, for all samples (n x c)."""
         W = state.weights[:, : self.c].astype(np.float64)
-        scores = self.rows.matrix @ W[:-1] + float(self.bias) * W[-1]
+        scores = self.rows.matrix @ W[:-1] + self.bias * W[-1]
         return np.asarray(scores) + self.labels.Delta[self.y]
+
+    def margins_of(self, state: State, samples: np.ndarray) -> np.ndarray:
+        """H of some samples, up to a constant each."""
+        W = state.weights[:, : self.c]
+        scores = self.rows.matrix[samples] @ W[:-1] + self.bias * W[-1]
+        return np.asarray(scores) + self.labels.Delta[self.y[samples]]
+
+    def products(self, samples: np.ndarray) -> np.ndarray:
+        """x_i.x_j of some samples, bias included."""
+        X = self.rows.matrix[samples].astype(np.float64)
+        K = X @ X.T
+        return np.asarray(K if self.rows.dense else K.toarray()) + self.bias**2
+
+    def move(self, state: State, samples: np.ndarray, blocks: np.ndarray) -> None:
+        """Set the blocks of some samples and take the move from W."""
+        costed = self.costs[samples, None] * (blocks - state.alpha[samples])
+        state.alpha[samples] = blocks
+        state.weights[:-1, : self.c] -= self.rows.matrix[samples].T @ costed
+        state.weights[-1, : self.c] -= self.bias * costed.sum(axis=0)
 
     def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
         """What moving alpha by `direction` takes from W, and its squared norm."""
         costed = self.costs[:, None] * direction
         G = self._zeros(np.dtype(np.float64))
         G[:-1, : self.c] = self.rows.matrix.T @ costed
-        G[-1, : self.c] = float(self.bias) * costed.sum(axis=0)
+        G[-1, : self.c] = self.bias * costed.sum(axis=0)
         return G, float(np.vdot(G, G))
 
     def _zeros(self, dtype: np.dtype) -> np.ndarray:
@@ -339,6 +429,14 @@ class Extract:
         return parts
 
 
+def single_is_enough(kappa: np.ndarray, norms: np.ndarray, tol: float) -> bool:
+    """Whether float32 can move the blocks finely enough for the gap asked for.
+
+    A block moves by H / kappa, which float32 resolves next to 1 while kappa is moderate.
+    """
+    return tol >= 1e-4 and kappa.max(initial=0.0) <= 1e3 and norms.max(initial=0.0) <= 1e12
+
+
 def padded_width(c: int) -> int:
     """Classes per row of W, rounded up so that every row starts on a vector boundary."""
     return c if c <= 2 else -(-c // 8) * 8 if c > 4 else 4
@@ -353,122 +451,42 @@ def aligned_zeros(shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
     return buffer[skip : skip + size].reshape(shape)
 
 
-class KernelMultiClass(MultiClassProblem):
-    """The problem in the feature space of a kernel; the state keeps the scores (c x n)."""
+def step_rule(
+    problem: MultiClassProblem,
+    solver: str,
+    temperature: float | str,
+    *,
+    safeguard: bool = True,
+    truncation: float = 2.2e-16,
+    floor: float = 1e-15,
+) -> StepRule:
+    """The step of a solver with its temperatures.
 
-    def __init__(self, K: KernelMatrix, labels: Labels) -> None:
-        super().__init__(labels, K.diagonal, K.dtype)
-        self.K = K
-        self._Delta = readonly(labels.Delta.astype(np.float64))
-
-    def start(self, entropic: bool, spread: float = 0.0, alpha: np.ndarray | None = None) -> State:
-        """State at the given blocks, or at all mass on the truth."""
-        if alpha is None:
-            alpha = self.first_blocks(entropic, spread)
-        elif entropic:
-            alpha = np.log((1 - spread) * alpha + spread / self.c)
-        else:
-            alpha = alpha.astype(self.dtype)
-        state = State(alpha, np.zeros((self.c, self.n)), entropic, np.empty((0, 0)))
-        if alpha_moved(state, self.y):
-            state.weights = np.ascontiguousarray(self.K.times(self.coefficients(state)).T)
-        return state
-
-    def coefficients(self, state: State) -> np.ndarray:
-        """B = C_i (e_{y_i} - alpha_i): the scores of a sample x are k(x, X) B."""
-        B = -normalised(state, self.loss)
-        B[np.arange(self.n), self.y] += 1.0
-        return self.costs[:, None] * B
-
-    def exact_sweep(self, state: State, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
-        """Solve the blocks in `order` exactly; returns the increase of the dual."""
-        gain = 0.0
-        for part, slots, store in self._parts(order):
-            gain += kernel_loops.exact_sweep(
-                self.loss,
-                part,
-                slots,
-                store,
-                self.y,
-                self.costs,
-                self.norms,
-                self._Delta,
-                self.rounding,
-                state.weights,
-                state.alpha,
-                gaps,
-                idle,
-            )
-        return gain
-
-    def block_sweep(self, state: State, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
-        """One step of `rule` on the blocks in `order`; returns the increase of the dual."""
-        gain = 0.0
-        for part, slots, store in self._parts(order):
-            gain += kernel_loops.block_sweep(
-                STEPS[rule.name],
-                part,
-                slots,
-                store,
-                self.y,
-                self.costs,
-                self.norms,
-                self._Delta,
-                readonly(rule.temperatures),
-                rule.safeguard,
-                rule.truncation,
-                rule.floor,
-                state.weights,
-                state.alpha,
-                gaps,
-            )
-        return gain
-
-    def certify(self, state: State, gaps: np.ndarray) -> Certificate:
-        """P and D of the stored blocks: scores anew in float64, all samples and classes."""
-        B = self.coefficients(state)
-        scores = self.K.times(B)
-        state.weights = np.ascontiguousarray(scores.T)
-        half = 0.5 * float(np.vdot(B, scores))
-        alpha = normalised(state, self.loss)
-        H = scores + self._Delta[self.y]
-        H -= H[np.arange(self.n), self.y][:, None]
-        losses = H.max(axis=1) if self.loss == loops.CRAMMER_SINGER else np.maximum(H, 0).sum(axis=1)
-        gaps[:] = self.costs * np.maximum(losses - np.einsum("ik,ik->i", alpha, H), 0)
-        return Certificate(half + float(self.costs @ losses), self.linear_term(alpha) - half)
-
-    def squared_norm(self, state: State) -> float:
-        return float(np.vdot(self.coefficients(state), state.weights.T))
-
-    def margins(self, state: State) -> np.ndarray:
-        """H_i(k) up to a constant per sample, for all samples (n x c)."""
-        return state.weights.T + self._Delta[self.y]
-
-    def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
-        """What moving alpha by `direction` takes from the scores, and its squared norm."""
-        costed = self.costs[:, None] * direction
-        moved = self.K.times(costed)
-        return np.ascontiguousarray(moved.T), float(np.vdot(costed, moved))
-
-    def _parts(self, order: np.ndarray) -> Any:
-        """Samples to visit, with the places of their kernel rows in a store."""
-        if self.K.whole is not None:
-            yield readonly(order), readonly(order), readonly(self.K.whole)
-            return
-        cache = self.K.cache
-        assert cache is not None
-        size = min(64, cache.capacity)
-        for k in range(0, len(order), size):
-            part = order[k : k + size]
-            yield readonly(part), readonly(cache.fetch(part)), readonly(cache.store)
+    "auto" is 0.1 kappa_i for partial linearization, which has a line search, and the smallest
+    safe value for exponentiated gradient: kappa_i / 4 for blocks, max_i q_i sum_i C_i / 4 for
+    the batch form.
+    """
+    name = {"bcfw": "fw", "bcpl": "pl", "oeg": "eg"}.get(solver, solver)
+    scale = np.full(problem.n, batch_curvature(problem)) if solver == "eg" else problem.kappa
+    if temperature == "auto":
+        taus = (0.25 if name == "eg" else 0.1) * scale
+    else:
+        taus = np.full(problem.n, float(temperature))
+    # A block without curvature belongs at a vertex; any small temperature takes it there.
+    taus = np.where((problem.kappa == 0) | (taus == 0), 1e-6, taus)
+    if name == "pl" and temperature == 0:
+        name = "fw"
+    return StepRule(name, taus, safeguard, truncation, floor)
 
 
-def alpha_moved(state: State, y: np.ndarray) -> bool:
-    """Whether any block has left the truth."""
-    return state.entropic or bool((state.alpha[np.arange(len(y)), y] != 1).any())
+def batch_curvature(problem: MultiClassProblem) -> float:
+    """max_i q_i sum_i C_i, what kappa_i is to one block."""
+    return float(problem.norms.max(initial=0.0) * problem.costs.sum())
 
 
-def normalised(state: State, loss: int) -> np.ndarray:
-    """The dual blocks in float64, exactly on their simplex."""
-    alpha = state.blocks()
-    return alpha / alpha.sum(axis=1, keepdims=True) if loss == loops.CRAMMER_SINGER else alpha.copy()
+def is_safe(problem: MultiClassProblem, solver: str, rule: StepRule) -> bool:
+    """Whether every step of the rule is sure not to lower the dual."""
+    if rule.name != "eg":
+        return True
+    curvature = problem.kappa if solver == "oeg" else batch_curvature(problem)
+    return bool((rule.temperatures >= 0.25 * (1 - 1e-12) * curvature).all())

@@ -13,6 +13,9 @@ Which blocks are visited in a pass:
   each time it is found so again; a block that moved is visited in every pass;
 - *gap sampling*: a block whose last gap was well below the mean waits for one pass.
 
+When the free coordinates are few, Newton steps on their face (`maxmargin.solvers.face`) take
+over every `FINISH` passes what sweeps alone would crawl through.
+
 Stopping: the gaps found on arrival, summed over all blocks, say when a certificate is worth
 its price. Then W is recomputed from alpha in float64 and all samples are scored, nothing
 shrunk away; the run ends when that gap is at most `tol`. The same pass gives every block its
@@ -26,11 +29,14 @@ from typing import Any
 import numpy as np
 
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
+from maxmargin.solvers.face import solve_face
 
 # Longest wait is 2**LONGEST - 1 passes.
 LONGEST = 8
 # Blocks with less than this share of the mean gap sit out one pass.
 QUIET = 0.3
+# Passes between two attempts to solve the face by Newton steps.
+FINISH = 10
 # Blocks visited between two looks at the clock.
 STRIDE = 65536
 
@@ -47,10 +53,12 @@ class ExactBlocks:
         *,
         sampling: bool = True,
         shrinking: bool = True,
+        finishing: bool = True,
     ) -> None:
         require(problem, ("exact_sweep", "certify", "first_primal", "present"), "solver='exact'")
         self.problem, self.state, self.tol, self.rng = problem, state, tol, rng
         self.sampling, self.shrinking = sampling, shrinking
+        self.finishing = finishing and problem.dtype == np.float64
         n = problem.n
         self.gaps = np.full(n, np.inf)
         self.gaps[problem.costs == 0] = 0.0
@@ -74,6 +82,8 @@ class ExactBlocks:
             if clock.expired():
                 break
         found = float(self.gaps.sum())
+        if self.finishing and (self.passes + 1) % FINISH == 0 and solve_face(self.problem, self.state):
+            self.dual = self.problem.dual(self.state)
         self._reschedule(visited, found)
         if self.remainder * found <= self.tol * (self.dual + found):
             certificate = self.certify()
