@@ -29,7 +29,7 @@ SOLVERS = ("exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg")
     [
         MultiClassSVC(),
         MultiClassSVC(kernel="rbf", gamma=0.1),
-        MultiClassSVC(loss="weston_watkins", fit_intercept=False),
+        MultiClassSVC(loss="weston_watkins"),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -104,7 +104,9 @@ def test_every_solver_certifies_its_gap(solver):
 def test_optimality_conditions():
     X, y = load_digits(return_X_y=True)
     X = X[:300] / 16
-    model = MultiClassSVC(C=0.5, fit_intercept=False, tol=1e-8, warm_start=True, max_iter=20000).fit(X, y[:300])
+    model = MultiClassSVC(C=0.5, fit_intercept=False, tol=1e-8, warm_start=True, max_iter=20000).fit(
+        X, y[:300]
+    )
     alpha, S = model._warm, model.decision_function(X)
     H = S + 1.0 - np.eye(10)[y[:300]]
     slack = H.max(axis=1, keepdims=True) - H
@@ -178,7 +180,15 @@ def test_dense_sparse_single_and_double_agree():
     readonly.flags.writeable = False
     wide = sp.csr_array(X)
     wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
-    for given_X in (X, readonly, sp.csr_matrix(X), sp.csr_array(X), sp.csc_array(X), wide, X.astype(np.float32)):
+    for given_X in (
+        X,
+        readonly,
+        sp.csr_matrix(X),
+        sp.csr_array(X),
+        sp.csc_array(X),
+        wide,
+        X.astype(np.float32),
+    ):
         for precision in ("auto", "double", "single"):
             model = MultiClassSVC(precision=precision, **options).fit(given_X, y)
             assert model.duality_gap_ <= 1e-4

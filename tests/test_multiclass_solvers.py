@@ -1,16 +1,12 @@
 """Multi-class solvers: known answers, slow twins, certificates, limit cases."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from naive import multiclass as naive
+from tests.naive import multiclass as naive
 
 from maxmargin._rows import Rows
 from maxmargin.kernels import Kernel, KernelMatrix
@@ -157,7 +153,9 @@ def test_cyclic_traces_of_the_known_answers(name, kind):
         method.epoch(Clock())
 
 
-@pytest.mark.parametrize(("name", "solver", "tau"), [("fw", "fw", 1.0), ("pl_tau_1", "pl", 1.0), ("eg_tau_20", "eg", 20.0)])
+@pytest.mark.parametrize(
+    ("name", "solver", "tau"), [("fw", "fw", 1.0), ("pl_tau_1", "pl", 1.0), ("eg_tau_20", "eg", 20.0)]
+)
 @pytest.mark.parametrize("kind", ["linear", "kernel"])
 def test_batch_traces_of_the_known_answers(name, solver, tau, kind):
     X, y, costs, _ = fixed_point()
@@ -411,7 +409,9 @@ def test_weston_watkins_against_a_generic_solver(kind):
     cvxpy = pytest.importorskip("cvxpy")
     X, y, costs, Delta = small_data(n=15, seed=14)
     problem = (linear if kind == "linear" else kernelised)(X, labels_of(y, costs, Delta, "weston_watkins"))
-    outcome = run(ExactBlocks(problem, problem.start(False), 1e-8, np.random.default_rng(0)), Stopping(1e-8, 5000))
+    outcome = run(
+        ExactBlocks(problem, problem.start(False), 1e-8, np.random.default_rng(0)), Stopping(1e-8, 5000)
+    )
     assert outcome.converged
     W = cvxpy.Variable((4, X.shape[1]))
     total = 0
@@ -430,9 +430,7 @@ def test_crammer_singer_against_a_generic_solver():
     X, y, costs, Delta = small_data(n=15, seed=15)
     outcome = run(method_for("exact", linear(X, labels_of(y, costs, Delta))), Stopping(1e-9, 5000))
     W, slack = cvxpy.Variable((4, X.shape[1])), cvxpy.Variable(15)
-    bounds = [
-        slack[i] >= Delta[y[i], k] + (W[k] - W[y[i]]) @ X[i] for i in range(15) for k in range(4)
-    ]
+    bounds = [slack[i] >= Delta[y[i], k] + (W[k] - W[y[i]]) @ X[i] for i in range(15) for k in range(4)]
     objective = 0.5 * cvxpy.sum_squares(W) + costs @ slack
     reference = cvxpy.Problem(cvxpy.Minimize(objective), bounds).solve()
     assert outcome.certificate.primal == pytest.approx(reference, rel=1e-6)

@@ -136,10 +136,10 @@ def block_values(loss, alpha, H, c):
 @compiled(inline=True)
 def at_bounds(alpha, c, truth):
     """Whether every coordinate but the truth's is 0 or 1."""
+    inside = 0
     for k in range(c):
-        if k != truth and alpha[k] != 0 and alpha[k] != 1:
-            return False
-    return True
+        inside += k != truth and alpha[k] != 0 and alpha[k] != 1
+    return inside == 0
 
 
 @compiled(reorder=True, inline=True)
@@ -270,7 +270,19 @@ def block_sweep(
             for k in range(c):
                 step[k] *= before
             apply(
-                data, indices, start, stop, dense, size, bias, values, columns, step, changed, n_changed, moves
+                data,
+                indices,
+                start,
+                stop,
+                dense,
+                size,
+                bias,
+                values,
+                columns,
+                step,
+                changed,
+                n_changed,
+                moves,
             )
     return total
 

@@ -272,7 +272,7 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
         method = self._method(problem, stopping.target)
         observer = self._observer(X, y, lambda: self._attributes(X, problem, method))
         outcome = run(method, stopping, observer)
-        vars(self).update(self._attributes(X, problem, method))
+        self.__dict__.update(self._attributes(X, problem, method))
         if self.warm_start:
             self._warm = method.state.blocks()
         self._store_outcome(outcome)
@@ -372,9 +372,7 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
         if self.solver in BLOCK_SOLVERS:
             return BlockSteps(problem, state, rule, rng, averaging=self.averaging, watched=watched)
         gap_sampling = self.sampling == "gap"
-        return ExactBlocks(
-            problem, state, tol, rng, sampling=gap_sampling, shrinking=self.shrinking
-        )
+        return ExactBlocks(problem, state, tol, rng, sampling=gap_sampling, shrinking=self.shrinking)
 
     def _attributes(self, X: Any, problem: Any, method: Any) -> dict[str, Any]:
         """What prediction needs, from the state of the solver."""

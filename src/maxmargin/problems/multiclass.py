@@ -152,25 +152,30 @@ class MultiClassProblem:
         inside[np.arange(self.n), self.y] &= self.loss == loops.CRAMMER_SINGER
         return inside.any(axis=1) & (self.costs > 0)
 
-    def face(self, alpha: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Free coordinates (mask), pivots and upper bounds of the blocks of some samples."""
-        here, upper = np.arange(len(rows)), np.ones(alpha.shape)
+    def face(self, alpha: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Free coordinates (mask), pivots, lower and upper bounds of the blocks of some samples.
+
+        On a simplex the upper bounds follow from the lower ones.
+        """
+        here = np.arange(len(rows))
         free = (alpha > 0) & (alpha < 1)
+        lower, upper = np.zeros(alpha.shape), np.full(alpha.shape, np.inf)
         if self.loss == loops.CRAMMER_SINGER:
             pivots = np.argmax(alpha, axis=1)
         else:
             pivots = self.y[rows]
-            upper[here, pivots] = np.inf
+            upper[:] = 1.0
+            lower[here, pivots], upper[here, pivots] = -np.inf, np.inf
         free[here, pivots] = False
-        return free, pivots, upper
+        return free, pivots, lower, upper
 
-    def rebalanced(self, blocks: np.ndarray, pivots: np.ndarray) -> np.ndarray:
-        """Blocks whose pivot makes them sum to one, free of the rounding of a step."""
+    def rebalanced(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Blocks that sum to one exactly: the largest coordinate, or the truth's, takes the rounding."""
         here = np.arange(len(blocks))
-        blocks[here, pivots] = 0.0
-        blocks[here, pivots] = 1.0 - blocks.sum(axis=1)
-        if self.loss == loops.CRAMMER_SINGER:
-            np.clip(blocks, 0.0, 1.0, out=blocks)
+        crammer_singer = self.loss == loops.CRAMMER_SINGER
+        takes = np.argmax(blocks, axis=1) if crammer_singer else self.y[rows]
+        blocks[here, takes] = 0.0
+        blocks[here, takes] = 1.0 - blocks.sum(axis=1)
         return blocks
 
     def linear_term(self, alpha: np.ndarray) -> float:
@@ -404,7 +409,7 @@ class Extract:
 
     @classmethod
     def of(cls, rows: Rows, samples: np.ndarray) -> Extract | None:
-        data, indices, indptr, dense = rows.flat
+        data, indices, indptr, _ = rows.flat
         strips = (samples[k : k + 1024] for k in range(0, len(samples), 1024))
         size = sum(int(np.count_nonzero(rows.matrix[strip])) for strip in strips)
         if size * (data.itemsize + indices.itemsize) > EXTRACT_SHARE * data.nbytes:

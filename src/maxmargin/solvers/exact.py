@@ -76,9 +76,7 @@ class ExactBlocks:
         visited = self._due()
         order = self.rng.permutation(visited)
         for k in range(0, len(order), STRIDE):
-            self.dual += self.problem.exact_sweep(
-                self.state, order[k : k + STRIDE], self.gaps, self.idle
-            )
+            self.dual += self.problem.exact_sweep(self.state, order[k : k + STRIDE], self.gaps, self.idle)
             if clock.expired():
                 break
         found = float(self.gaps.sum())

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from threadpoolctl import ThreadpoolController
 
 # Largest number of free coordinates for which a face is solved, and of steps on one face.
 MOST_FREE, MOST_STEPS = 400, 100
@@ -27,13 +28,24 @@ RIDGE = 1e-13
 
 
 def solve_face(problem: Any, state: Any) -> int:
-    """Take Newton steps until the face is solved; returns how many were taken."""
+    """Take Newton steps until the face is solved; returns how many were taken.
+
+    The matrices are small: threads would only wait for each other.
+    """
+    if not 0 < np.count_nonzero(problem.interior(state.alpha)) <= MOST_FREE:
+        return 0
+    with ThreadpoolController().limit(limits=1, user_api="blas"):
+        return newton_steps(problem, state)
+
+
+def newton_steps(problem: Any, state: Any) -> int:
+    """The steps of `solve_face`."""
     for taken in range(MOST_STEPS):
         rows = np.flatnonzero(problem.interior(state.alpha))
         if not 0 < len(rows) <= MOST_FREE:
             return taken
         alpha = state.alpha[rows]
-        free, pivots, upper = problem.face(alpha, rows)
+        free, pivots, lower, upper = problem.face(alpha, rows)
         at, classes = np.nonzero(free)
         if not 0 < len(at) <= MOST_FREE:
             return taken
@@ -41,11 +53,11 @@ def solve_face(problem: Any, state: Any) -> int:
         delta = np.zeros_like(alpha)
         delta[at, classes] = z
         np.subtract.at(delta, (at, pivots[at]), z)
-        gamma, hit = room(alpha, delta, upper)
+        gamma, hit = room(alpha, delta, lower, upper)
         new = alpha + min(gamma, 1.0) * delta
         if gamma <= 1.0:
-            new[hit] = 0.0 if delta[hit] < 0 else 1.0
-        problem.move(state, rows, problem.rebalanced(new, pivots))
+            new[hit] = (lower if delta[hit] < 0 else upper)[hit]
+        problem.move(state, rows, problem.rebalanced(new, rows))
         if gamma > 1.0:
             return taken + 1
     return MOST_STEPS
@@ -68,15 +80,12 @@ def newton(
         return np.linalg.lstsq(G, r, rcond=None)[0]
 
 
-def room(alpha: np.ndarray, delta: np.ndarray, upper: np.ndarray) -> tuple[float, tuple[int, int]]:
-    """Longest step that keeps 0 <= alpha <= upper, and the coordinate that stops it.
-
-    Coordinates with an infinite upper bound are unbounded below too.
-    """
-    bounded = np.isfinite(upper)
+def room(
+    alpha: np.ndarray, delta: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> tuple[float, tuple[int, int]]:
+    """Longest step that keeps lower <= alpha <= upper, and the coordinate that stops it."""
+    bound = np.where(delta < 0, lower, upper)
     longest = np.full(alpha.shape, np.inf)
-    down, up = (delta < 0) & bounded, (delta > 0) & bounded
-    longest[down] = -alpha[down] / delta[down]
-    longest[up] = (upper[up] - alpha[up]) / delta[up]
+    np.divide(bound - alpha, delta, out=longest, where=delta != 0)
     hit = np.unravel_index(int(np.argmin(longest)), longest.shape)
     return float(longest[hit]), (int(hit[0]), int(hit[1]))
