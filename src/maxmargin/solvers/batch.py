@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
-from maxmargin.solvers.blocks import Watch
+from maxmargin.solvers.blocks import TOO_COLD, Watch
 
 
 class BatchSteps:
@@ -33,11 +33,10 @@ class BatchSteps:
         """One step of all blocks, then a certificate."""
         self.step()
         certificate = self.certify()
-        diverged = self.watch is not None and self.watch.lost(self.state, certificate.dual)
-        if diverged and self.watch is not None:
+        if self.watch is not None and self.watch.lost(self.state, certificate.dual):
             self.watch.restore(self.state)
-            certificate = self.certify()
-        return Progress(certificate, self.problem.n, exact=True, diverged=diverged)
+            return Progress(self.certify(), self.problem.n, exact=True, stuck=TOO_COLD)
+        return Progress(certificate, self.problem.n, exact=True)
 
     def step(self) -> None:
         problem, state = self.problem, self.state

@@ -30,6 +30,7 @@ import numpy as np
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
 
 PATIENCE = 10
+TOO_COLD = "raise temperature, below whose safe value the dual objective falls,"
 STRIDE = 65536
 
 
@@ -80,11 +81,10 @@ class BlockSteps:
             if clock.expired():
                 break
         certificate = self.certify()
-        diverged = self.watch is not None and self.watch.lost(self.state, certificate.dual)
-        if diverged and self.watch is not None:
+        if self.watch is not None and self.watch.lost(self.state, certificate.dual):
             self.watch.restore(self.state)
-            certificate = self.certify()
-        return Progress(certificate, len(order), exact=True, diverged=diverged)
+            return Progress(self.certify(), len(order), exact=True, stuck=TOO_COLD)
+        return Progress(certificate, len(order), exact=True)
 
     def certify(self) -> Certificate:
         """P and D of the stored blocks; P of the averaged weights when there are any."""
