@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import make_multilabel_classification
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from maxmargin import MultiLabelSVC, priors
@@ -35,7 +36,7 @@ def primal(model, X, Y, C, scaling=1.0, R=None):
     return 0.5 * np.trace(inverse @ Z @ Z.T) + C * np.maximum(0, 1 - S * F).sum()
 
 
-@pytest.mark.parametrize("solver", ["auto", "dca"])
+@pytest.mark.parametrize("solver", ["auto", "dca", "interior"])
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_known_answers(case, solver):
     X, Y, scale = np.array(case["X"]), np.array(case["Y"]), case["bias_scale"]
@@ -89,6 +90,10 @@ def test_priors_reach_the_same_certified_optimum(data, kind):
     R = random_prior(kind, Y.shape[1], np.random.RandomState(0))
     fast = MultiLabelSVC(C=0.7, prior=R, **EXACT).fit(X, Y)
     paper = MultiLabelSVC(C=0.7, prior=R, solver="dca", tol=1e-5, max_iter=20000, random_state=1).fit(X, Y)
+    interior = MultiLabelSVC(C=0.7, prior=R, solver="interior", tol=1e-6).fit(X, Y)
+    assert interior.duality_gap_ <= 1e-6
+    assert min(record["epoch"] for record in interior.history_ if record["gap"] <= 1e-6) <= 40
+    assert interior.primal_objective_ == pytest.approx(fast.primal_objective_, rel=2e-6)
     assert fast.duality_gap_ <= 1e-9
     assert paper.duality_gap_ <= 1e-5
     assert paper.primal_objective_ == pytest.approx(fast.primal_objective_, rel=2e-5)
@@ -175,7 +180,7 @@ def test_unknown_entries_have_no_loss(data, prior):
 def test_every_kind_of_x_gives_the_same_model(data, prior, tmp_path):
     X, Y = data
     X = X.astype(np.float32).astype(np.float64) * (np.random.RandomState(0).rand(*X.shape) < 0.6)
-    R = None if prior is None else random_prior("dense", Y.shape[1], np.random.RandomState(0))
+    R = None if prior is None else priors.from_labels(Y)
     model = MultiLabelSVC(prior=R, tol=1e-6, max_iter=5000, random_state=0)
     reference = model.fit(X, Y).coef_
     wide = sp.csr_matrix(X)
@@ -231,13 +236,26 @@ def test_warm_start_and_path(data):
 
 def test_difficult_data_still_converges():
     rng = np.random.RandomState(0)
-    X = rng.randn(40, 5) * np.array([1e4, 1, 1, 1e-3, 0])
+    X = rng.randn(60, 5) * np.array([300, 1, 1, 1e-3, 0])
     X[3] = X[4]  # duplicates with different labels
     X[5] = 0
-    Y = rng.randint(0, 2, (40, 3))
+    Y = rng.randint(0, 2, (60, 3))
     for prior in (None, np.ones((3, 3)), np.eye(3) * 1e3):
-        model = MultiLabelSVC(C=0.1, prior=prior, max_iter=20000, random_state=0).fit(X / 1e3, Y)
-        assert model.duality_gap_ <= 1e-3
+        for kind in (X, sp.csr_array(X)):
+            model = MultiLabelSVC(C=30, prior=prior, random_state=0).fit(kind, Y)
+            assert model.duality_gap_ <= 1e-3 and model.n_iter_ < 100
+
+
+def test_hard_problems_are_rescued():
+    rng = np.random.RandomState(1)
+    X = np.column_stack([rng.randn(300, 6), 50 + rng.randn(300)])
+    Y = (X[:, :2] + 0.5 * rng.randn(300, 2) > 0).astype(int)
+    sweeps_only = MultiLabelSVC(C=100, solver="dca", max_iter=100, random_state=0)
+    with pytest.warns(ConvergenceWarning):
+        assert sweeps_only.fit(X, Y).duality_gap_ > 1e-3
+    rescued = MultiLabelSVC(C=100, tol=1e-6, random_state=0).fit(X, Y)
+    assert rescued.duality_gap_ <= 1e-6 and rescued.n_iter_ < 100
+    assert primal(rescued, X, Y, 100) == pytest.approx(rescued.primal_objective_, rel=1e-9)
 
 
 @settings(max_examples=25)

@@ -28,8 +28,10 @@ PROBED_SAMPLES = 300
 
 def needs_kernel(model: Any) -> bool:
     """Whether the parameters ask for the kernelised solvers."""
-    if model.solver == "dca" and model.kernel != "linear":
-        raise ValueError(f"solver='dca' is linear; with kernel={model.kernel!r} use solver='auto' or 'smo'.")
+    if model.solver in ("dca", "interior") and model.kernel != "linear":
+        raise ValueError(
+            f"solver={model.solver!r} is linear; with kernel={model.kernel!r} use solver='auto' or 'smo'."
+        )
     return model.kernel != "linear" or model.solver == "smo"
 
 

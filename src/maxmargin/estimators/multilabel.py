@@ -35,7 +35,9 @@ from maxmargin.problems.m3l import LinearM3L, hamming_costs, tied_costs
 from maxmargin.problems.m3l_kernel import KernelM3L
 from maxmargin.solvers._loop import Stopping, run
 from maxmargin.solvers.dca import DualCoordinateAscent
+from maxmargin.solvers.interior import InteriorPoint, affordable
 from maxmargin.solvers.label_sweeps import LabelSweeps
+from maxmargin.solvers.rescue import Rescued
 from maxmargin.solvers.sample_sweeps import SampleSweeps
 
 # Single precision reaches this gap with room to spare, and pays from this many products a pass.
@@ -93,10 +95,11 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         Whether to add a constant feature.
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the intercept is regularised.
-    solver : {"auto", "dca", "smo"}, default="auto"
-        "auto" is dual coordinate ascent (linear), or block sweeps and pair steps on a shared
-        kernel matrix; "dca" (linear) and "smo" (any kernel) are the paper's algorithms. All
-        reach the same optimum.
+    solver : {"auto", "dca", "smo", "interior"}, default="auto"
+        "auto" is dual coordinate ascent (linear; an interior point method takes over where it
+        gets stuck and features are few), or block sweeps and pair steps on a shared kernel
+        matrix; "dca" (linear) and "smo" (any kernel) are the paper's algorithms; "interior"
+        (linear) suits few, badly scaled features. All reach the same optimum.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000
@@ -184,7 +187,7 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         "label_margin": [Interval(Real, 0, None, closed="left"), dict, "array-like"],
         "fit_intercept": ["boolean"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
-        "solver": [StrOptions({"auto", "dca", "smo"})],
+        "solver": [StrOptions({"auto", "dca", "interior", "smo"})],
         "warm_start": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
     }
@@ -334,12 +337,14 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
             alpha[:] = problem.warm(last, self.C / C)
         if isinstance(problem, KernelM3L):
             return kernel_method(self, problem, alpha, stopping.target, rng)
+        if self.solver == "interior":
+            return InteriorPoint(problem)
         if self.solver == "dca":
             return DualCoordinateAscent(problem, alpha, tol=stopping.target, rng=rng)
         n_threads = count_threads(self.n_jobs)
-        if problem.coupled:
-            return SampleSweeps(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
-        return LabelSweeps(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
+        Sweeps = SampleSweeps if problem.coupled else LabelSweeps
+        sweeps = Sweeps(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
+        return Rescued(sweeps) if affordable(problem) else sweeps
 
     def _working_dtype(self, problem: Any, stopping: Stopping) -> type:
         if isinstance(problem, KernelM3L):
