@@ -46,6 +46,8 @@ CASES = {
     "chain": (maxmargin.ChainSVC(random_state=0), list(X.reshape(9, 4, 5)), list(CLASSES.reshape(9, 4))),
     "chain strings": (maxmargin.ChainSVC(C=3.0), list(X.reshape(9, 4, 5)), ["abca"] * 9),
     "latent": (maxmargin.LatentSVC(random_state=0), list(X.reshape(9, 4, 5)), CLASSES[::4]),
+    "multiclass": (maxmargin.MultiClassSVC(random_state=0), X, CLASSES),
+    "multiclass kernel": (maxmargin.MultiClassSVC(kernel="rbf", random_state=0), X, CLASSES),
     "ranking": (maxmargin.LabelRanker(), X, Y),
     "ranking classes": (maxmargin.LabelRanker(average=True, trace=True), X, CLASSES),
     "ranking entropy": (maxmargin.LabelRanker(regulariser="entropy", margin=0.01), np.abs(X), CLASSES),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from maxmargin import __version__
-from maxmargin.cli import _datasets, _demo, _warmup
+from maxmargin.cli import _datasets, _demo, _evaluate, _fit, _predict, _reproduce, _warmup
 from maxmargin.cli._console import say
 
 DEBUG = "MAXMARGIN_DEBUG"
@@ -30,8 +30,17 @@ def command() -> None:
     """Max-margin classification with many labels."""
 
 
-for _room in (_demo, _warmup, _datasets):
-    command.add_command(_room.command)
+for _command in (
+    _fit.command,
+    _predict.command,
+    _evaluate.evaluate_command,
+    _evaluate.compare_command,
+    _datasets.command,
+    _reproduce.command,
+    _warmup.command,
+    _demo.command,
+):
+    command.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -35,7 +35,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for k, column in enumerate(columns):
         table.add_column(column, justify="left" if k in left else "right", overflow="fold", no_wrap=k == 0)
     for row in rows:
@@ -43,6 +43,7 @@ def print_table(
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
+    print(title)
     console.print(table)
 
 

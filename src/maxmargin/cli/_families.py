@@ -105,6 +105,23 @@ _ENTRIES = (
         ),
     ),
     Family(
+        "multiclass",
+        "MultiClassSVC",
+        "multiclass",
+        "one class per sample",
+        "LinearSVC",
+        _linear_svc,
+        "digits",
+        {},
+        (
+            *(
+                {"solver": solver}
+                for solver in ("exact", "bcpl", "bcfw", "pairwise", "oeg", "fw", "pl", "eg")
+            ),
+            {"kernel": "rbf"},
+        ),
+    ),
+    Family(
         "ranking",
         "LabelRanker",
         "ranking",

@@ -7,7 +7,7 @@ import functools
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from maxmargin.cli._console import progress_bar
 if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
 
-FORMATS = ("arff", "csv", "letters", "parquet", "svmlight")
+FORMATS = ("arff", "csv", "letters", "mail", "parquet", "svmlight")
 _BY_SUFFIX = {
     ".arff": "arff",
     ".csv": "csv",
@@ -107,7 +107,14 @@ def read_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_reading
 
 
-def read(source: str, reading: ReadOptions, *, single: bool = False, split: str = "all") -> Dataset:
+def read(
+    source: str,
+    reading: ReadOptions,
+    *,
+    single: bool = False,
+    split: str = "all",
+    known: Mapping[str, Any] | None = None,
+) -> Dataset:
     """Read a data set.
 
     Parameters
@@ -119,11 +126,13 @@ def read(source: str, reading: ReadOptions, *, single: bool = False, split: str 
         SVMlight: whether each line must have one label.
     split : str
         Rows to take when the data comes with a split and the command line names none.
+    known : mapping
+        SVMlight: the `labels` and `n_features` of a model.
     """
     with located(source, reading) as path:
         if path is None:
             return _part(_load(source), reading.split, split)
-        return _part(_read_file(path, reading, single), reading.split, split)
+        return _part(_read_file(path, reading, single, known or {}), reading.split, split)
 
 
 @contextmanager
@@ -146,6 +155,8 @@ def format_of(path: Path, reading: ReadOptions) -> str:
     """The format asked for, or the one that the file's name tells."""
     if reading.format is not None:
         return reading.format
+    if path.is_dir():
+        return "mail"
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".xz", ".gz")]
     kind = _BY_SUFFIX.get(suffixes[-1].lower()) if suffixes else None
     if kind is None:
@@ -175,12 +186,14 @@ def _part(data: Dataset, asked: str | None, default: str) -> Dataset:
     return data if rows is None else data.take(rows)
 
 
-def _read_file(path: Path, reading: ReadOptions, single: bool) -> Dataset:
+def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[str, Any]) -> Dataset:
     from maxmargin import datasets
 
     kind = format_of(path, reading)
     if kind == "letters":
         return datasets.read_letter_data(path)
+    if kind == "mail":
+        return datasets.read_mail_folders(path)
     if kind == "svmlight":
         with reading_bar(path) as progress:
             return datasets.read_svmlight(
@@ -189,6 +202,7 @@ def _read_file(path: Path, reading: ReadOptions, single: bool) -> Dataset:
                 zero_based=reading.zero_based,
                 dtype=reading.dtype,
                 progress=progress,
+                **known,
             )
     drop = _names(reading.drop)
     if kind == "arff" and not reading.says_labels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import asdict
 from numbers import Integral, Real
 from typing import Any
 
@@ -50,7 +51,11 @@ class FitObserver:
                 f"dual {record.dual:.6g}  gap {record.gap:.2e}  active {record.active}"
             )
         return self.task.call_on_fit_task_end(
-            estimator=self.estimator, X=self.X, y=self.y, reconstruction_attributes=self.attributes
+            estimator=self.estimator,
+            X=self.X,
+            y=self.y,
+            metadata=asdict(record),
+            reconstruction_attributes=self.attributes,
         )
 
 

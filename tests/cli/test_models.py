@@ -1,0 +1,236 @@
+"""`maxmargin fit`, `predict`, `evaluate`, `compare`, `reproduce`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import maxmargin
+from maxmargin import datasets
+from maxmargin.cli import main
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    """Run a command line in an empty directory; answers with its code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def words(*line):
+        code = main([str(word) for word in line])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return words
+
+
+def test_fit_saves_the_model_that_python_would_fit(run):
+    code, out, _ = run(
+        "fit", "flags", "-m", "multilabel", "--C", 1e-5, "--random-state=0", "-o", "m.mm", "--json"
+    )
+    assert code == 0
+    result = json.loads(out)
+    data = datasets.load("flags", split="train")
+    model = maxmargin.MultiLabelSVC(C=1e-5, random_state=0).fit(data.X, data.Y)
+    np.testing.assert_array_equal(maxmargin.load("m.mm").coef_, model.coef_)
+    assert result["samples"] == 129 and result["gap"] == model.duality_gap_
+
+
+def test_evaluate_agrees_with_scikit_learn(run):
+    from sklearn.metrics import f1_score, hamming_loss
+
+    run("fit", "flags", "-m", "multilabel", "--scale", "standard", "--prior", "labels", "-o", "m.mm")
+    code, out, _ = run("evaluate", "m.mm", "flags", "--json")
+    found = json.loads(out)
+    test = datasets.load("flags", split="test")
+    predicted = maxmargin.load("m.mm").predict(test.X)
+    assert code == 0 and found["samples"] == 65
+    assert found["Hamming loss"] == pytest.approx(hamming_loss(test.Y, predicted))
+    assert found["micro F1"] == pytest.approx(f1_score(test.Y, predicted, average="micro"))
+    code, out, _ = run("evaluate", "m.mm", "flags")
+    assert "micro F1" in out
+
+
+@pytest.mark.parametrize("source", ["flags.csv", "flags.csv.gz", "flags.svm", "flags.arff"])
+def test_predictions_do_not_depend_on_the_format(run, source):
+    run("fit", "flags", "-m", "multilabel", "--scale", "standard", "-o", "m.mm")
+    run("datasets", "convert", "flags", source, "--split", "test")
+    expected = maxmargin.load("m.mm").predict(datasets.load("flags", split="test").X)
+    code, out, err = run("predict", "m.mm", source)
+    rows = list(csv.reader(io.StringIO(out)))
+    assert code == 0, err
+    assert rows[0] == list(datasets.load("flags").label_names)
+    np.testing.assert_array_equal(np.array(rows[1:], dtype=int), expected)
+    options = ["--labels", 7] if "csv" in source else []
+    assert json.loads(run("evaluate", "m.mm", source, "--json", *options)[1])["samples"] == 65
+
+
+def test_predictions_as_json_lines_with_scores(run):
+    run("fit", "flags", "-m", "multilabel", "-o", "m.mm")
+    code, out, _ = run("predict", "m.mm", "flags", "--to", "jsonl", "--scores", "-o", "p.jsonl")
+    assert code == 0 and out == ""
+    for line in Path("p.jsonl").read_text().splitlines():
+        answer = json.loads(line)
+        assert {name for name, score in answer["scores"].items() if score > 0} == set(answer["labels"])
+
+
+def test_predictions_in_svmlight_can_be_read_back(run):
+    run("fit", "iris", "-m", "multiclass", "-o", "m.mm")
+    run("datasets", "convert", "iris", "iris.svm")
+    code, _, err = run("predict", "m.mm", "iris.svm", "--to", "svmlight", "-o", "p.svm")
+    assert code == 0, err
+    back = datasets.read_svmlight("p.svm", multilabel=False)
+    data = datasets.load("iris")
+    np.testing.assert_array_equal(back.X.toarray(), data.X)
+    assert (np.array(data.label_names)[back.Y] == maxmargin.load("m.mm").predict(data.X)).all()
+
+
+def test_csv_without_labels_in_another_order_from_stdin(run, monkeypatch):
+    table = "a,b,kind\n0,1,x\n1,0,y\n0,2,x\n2,0,y\n"
+    Path("t.csv").write_text(table)
+    assert run("fit", "t.csv", "-m", "multiclass", "--target", "kind", "-o", "m.mm")[0] == 0
+
+    class Stdin:
+        buffer = io.BytesIO(b"id,b,a\n7,1,0\n8,0,3\n")
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    code, out, err = run("predict", "m.mm", "-", "--format", "csv")
+    assert (code, out) == (0, "class\nx\ny\n"), err
+
+
+@pytest.mark.parametrize("model", ["multiclass", "sparse-multiclass"])
+def test_one_class_per_sample(run, model):
+    assert run("fit", "iris", "-m", model, "--random-state", 0, "-o", "m.mm")[0] == 0
+    code, out, _ = run("evaluate", "m.mm", "iris", "--json")
+    assert code == 0 and json.loads(out)["accuracy"] > 0.9
+    code, out, _ = run("predict", "m.mm", "iris")
+    assert out.splitlines()[:2] == ["class", "setosa"]
+
+
+def test_ranking_of_a_stream(run):
+    assert run("fit", "mail-stream", "-m", "ranking", "-o", "m.mm")[0] == 0
+    code, out, _ = run("evaluate", "m.mm", "mail-stream", "--json")
+    assert code == 0 and json.loads(out)["top label right"] > 0.8
+
+
+def test_sequences(run):
+    rng = np.random.default_rng(0)
+    lines = []
+    for word in range(12):
+        for place, letter in enumerate("abc"):
+            pixels = [int(rng.random() < 0.1) for _ in range(6)]
+            pixels["abc".index(letter)] = 1
+            following = -1 if place == 2 else len(lines) + 2
+            lines.append(
+                "\t".join(map(str, [len(lines) + 1, letter, following, word, place, word % 2, *pixels]))
+            )
+    Path("letter.data").write_text("\n".join(lines) + "\n")
+    code, _, err = run("fit", "letter.data", "-m", "chain", "-o", "m.mm")
+    assert code == 0, err
+    code, out, _ = run("evaluate", "m.mm", "letter.data", "--json")
+    assert json.loads(out)["samples"] == 6 and json.loads(out)["word accuracy"] == 1.0
+    code, out, _ = run("predict", "m.mm", "letter.data")
+    assert out.split() == ["class", *"abc" * 6]
+    code, out, err = run("compare", "letter.data", "-m", "chain", "--json", "--folds", 2)
+    assert code == 0 and len(out.splitlines()) == 2, err
+
+
+def test_compare_puts_models_and_baselines_side_by_side(run):
+    code, out, err = run(
+        "compare", "iris", "-m", "multiclass", "-m", "sparse-multiclass", "--json", "--folds", 2
+    )
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert code == 0, err
+    assert [row["model"] for row in rows] == [
+        "multiclass", "scikit-learn LinearSVC", "sparse-multiclass", "scikit-learn SVC",
+    ]  # fmt: skip
+    assert all(0.9 < row["accuracy"][0] <= 1 and row["fit s"][0] > 0 for row in rows)
+    code, out, _ = run("compare", "flags", "-m", "multilabel", "--no-baseline", "--scale", "standard")
+    assert code == 0 and "±" in out
+
+
+def test_reproduce_lists_and_runs_experiments(run, tmp_path):
+    code, _, err = run("reproduce")
+    assert code == 2 and "--repository" in err
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "tiny.py").write_text(
+        '"""A tiny experiment."""\nimport sys\nsys.exit(len(sys.argv))\n'
+    )
+    code, out, _ = run("reproduce")
+    assert code == 0 and "A tiny experiment." in out
+    assert run("reproduce", "tiny", "--some", "option")[0] == 3
+    assert run("reproduce", "huge")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "cure"),
+    [
+        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--CC", "1"], 2, "Did you mean --C"),
+        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--C", "-1"], 1, "must be a float in the range"),
+        (["fit", "iris", "-m", "multilabel", "-o", "m.mm"], 1, "use --model multiclass"),
+        (["fit", "yeast", "-m", "multiclass", "-o", "m.mm"], 1, "use --model multilabel"),
+        (["fit", "iris", "-m", "chain", "-o", "m.mm"], 1, "needs sequences"),
+        (["fit", "-m", "multiclass", "-o", "m.mm"], 2, "exactly one DATA"),
+        (["fit", "iris", "-m", "multiclass", "-o", "no/m.mm"], 2, "no directory"),
+        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--C"], 2, "needs a value"),
+        (["predict", "none.mm", "iris"], 1, "none.mm"),
+        (["evaluate", "bad.mm", "iris"], 1, "not a whole model file"),
+    ],
+)
+def test_mistakes_are_one_line_and_say_what_to_do(run, words, code, cure):
+    Path("bad.mm").write_text("not a model")
+    answer, out, err = run(*words)
+    assert answer == code and cure in err and "Traceback" not in err and not out
+    assert not os.path.exists("m.mm")
+
+
+def test_data_that_does_not_fit_the_model(run):
+    run("fit", "iris", "-m", "multiclass", "-o", "m.mm")
+    code, _, err = run("evaluate", "m.mm", "wine")
+    assert code == 1 and "13 features, but the model was fitted on 4" in err
+
+
+def test_stopping_short_is_said_and_the_model_kept(run):
+    code, _, err = run("fit", "flags", "-m", "multilabel", "--max-iter", 1, "--tol", 1e-9, "-o", "m.mm")
+    assert code == 0 and "Warning: MultiLabelSVC: Stopped after 1 epochs" in err
+    assert maxmargin.load("m.mm").duality_gap_ > 1e-9
+
+
+def test_ctrl_c_saves_the_model_reached(tmp_path):
+    words = [
+        "fit",
+        "yeast",
+        "-m",
+        "multilabel",
+        "--C",
+        "1000",
+        "--tol",
+        "0",
+        "--max-iter",
+        "1000000",
+        "--verbose",
+        "1",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "maxmargin.cli", *words, "-o", "m.mm"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    for _ in range(3):
+        assert process.stdout.readline().startswith("epoch")
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "Stopped by Ctrl-C" in err and "gap" in err and "Traceback" not in err
+    assert maxmargin.load(tmp_path / "m.mm").duality_gap_ > 0
