@@ -109,18 +109,19 @@ def test_polish_labels(variant):
     for rows in kinds(X):
         for n_passes in (1, 2, 5):
             alpha = np.zeros((N, L))
-            WT, S = np.zeros((L, D + 1)), np.zeros(L)
+            WT, S, remaining = np.zeros((L, D + 1)), np.zeros(L), np.full(L, np.nan)
             loops.polish_labels(
                 *rows.flat, BIAS, readonly(PULL), readonly(np.array([2, 0, 1])), readonly(starts),
                 readonly(np.concatenate(lists)), alpha, *costs.flat(np.float64), readonly(q), readonly(r),
-                WT, S, readonly(targets), n_passes, readonly(draws),
+                WT, S, readonly(targets), n_passes, readonly(draws), remaining,
             )  # fmt: skip
             twin, W2, S2 = np.zeros((N, L)), np.zeros((L, D + 1)), np.zeros(L)
             for l in range(L):
-                naive.polish_label(
+                left = naive.polish_label(
                     X, BIAS, PULL, l, lists[l], twin, *costs.flat(np.float64), q, r, W2[l], S2,
                     targets[l], n_passes, draws,
                 )  # fmt: skip
+                assert remaining[l] == pytest.approx(left, abs=1e-12)
             np.testing.assert_allclose(alpha, twin, atol=1e-12)
             np.testing.assert_allclose(WT, W2, atol=1e-12)
             np.testing.assert_allclose(S, S2, atol=1e-12)

@@ -99,6 +99,7 @@ def polish_label(
         high_reach = high if high > 0 else np.inf
         if left <= target:
             break
+    return left
 
 
 def sweep_samples(

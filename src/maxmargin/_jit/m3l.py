@@ -143,6 +143,8 @@ def sweep_labels(
         row_costs(i, Y, weight, upper, margin, tied, lo, hi, c, m)
         y, a = Y[i], alpha[i]
         n_few = 0
+        changed = 0
+        w = W[W.shape[0] - 1]
         for l in range(lo, hi):
             g = m[l] - real(y[l]) * f[l]
             curvature = (q[i] + pull[l] * square) * r[l]
@@ -152,13 +154,15 @@ def sweep_labels(
             S[l] += real(y[l]) * (new - a[l])
             a[l] = new
         for l in range(lo, hi):
-            if step[l] != zero:
-                W[W.shape[0] - 1, l] += pull[l] * bias * step[l]
-                few[n_few] = l
-                n_few += 1
-        if n_few > (hi - lo) // 4:
+            w[l] += pull[l] * bias * step[l]
+            changed += step[l] != zero
+        if 4 * changed > hi - lo:
             row_outer(data, indices, indptr, dense, i, zero, step, lo, hi, W)
-        elif n_few:
+        elif changed:
+            for l in range(lo, hi):
+                if step[l] != zero:
+                    few[n_few] = l
+                    n_few += 1
             row_outer_few(data, indices, indptr, dense, i, zero, step, few, n_few, W)
 
 
@@ -180,7 +184,7 @@ def gather_lists(flags, order, ends, members):
 @compiled
 def polish_labels(
     data, indices, indptr, dense, bias, pull, labels, starts, members, alpha, Y, weight, upper,
-    margin, tied, q, r, WT, S, targets, n_passes, draws,
+    margin, tied, q, r, WT, S, targets, n_passes, draws, remaining,
 ):  # fmt: skip
     """Dual coordinate ascent on the listed samples of each label in `labels`, one label at a time.
 
@@ -188,7 +192,7 @@ def polish_labels(
     pass goes through the list in a new random order (Fisher-Yates on the numbers in `draws`);
     a variable at a bound is dropped once its gradient points out of the box by more than the
     largest violation of the pass before. A label is done when the gaps seen during a pass add
-    up to no more than its target.
+    up to no more than its target; what its last pass saw is left in `remaining`.
     """
     real = WT.dtype.type
     zero, infinity = real(0), real(np.inf)
@@ -250,6 +254,7 @@ def polish_labels(
             left += 0.5 * r[l] * ((1 - pull[l]) * lag) ** 2
             low_reach = low if low < zero else -infinity
             high_reach = high if high > zero else infinity
+            remaining[l] = left
             if left <= targets[l]:
                 break
         for t in range(listed.shape[0]):

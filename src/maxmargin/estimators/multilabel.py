@@ -365,7 +365,7 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         intercept = np.where(constants, self._constant_scores, problem.bias * Z[-1])
         dtype = problem.rows.data.dtype
         return {
-            "coef_": np.ascontiguousarray(Z[:-1].T.astype(dtype)),
+            "coef_": np.asarray(Z[:-1].T, dtype),
             "intercept_": intercept.astype(dtype),
             "classes_": self.classes_,
             "prior_": self.prior_,

@@ -165,7 +165,10 @@ class LinearM3L:
         )
 
     def solution(
-        self, alpha: np.ndarray, u: np.ndarray | None = None, n_threads: int = 1
+        self,
+        alpha: np.ndarray,
+        u: np.ndarray | None = None,
+        n_threads: int = 1,
     ) -> tuple[np.ndarray, Certificate]:
         """Weights Z of a dual solution and its certificate, recomputed in float64.
 

@@ -48,6 +48,8 @@ class LabelSweeps:
         self.gap = np.empty(0)
         self.relative_gap = np.inf
         self.quiet = 0.0
+        # What polishing saw of the gap last, and the objective it is compared with.
+        self.expected, self.scale = np.inf, 0.0
         self.solved: Any = None
         self.follow = BiasPull(problem.bias, problem.q, self.L)
         self.patience = Patience()
@@ -61,7 +63,10 @@ class LabelSweeps:
         self.q = readonly(problem.q.astype(real))
         self.r = readonly(problem.r.astype(real))
         self.costs = problem.costs.flat(real)
-        self.W = problem.accumulate(alpha, real, self.n_threads) * self.r
+        if alpha.any():
+            self.W = problem.accumulate(alpha, real, self.n_threads) * self.r
+        else:
+            self.W = np.zeros((problem.shape[2] + 1, self.L), real)
 
     @property
     def bias_row(self) -> np.ndarray:
@@ -78,6 +83,10 @@ class LabelSweeps:
         else:
             for _ in range(FIRST_SWEEPS):
                 self._sweep()
+        if self.expected <= self.tol * self.scale:
+            certificate = self.certify()
+            if certificate.gap <= self.tol:
+                return Progress(certificate, int(np.count_nonzero(self.flags)), exact=True)
         progress = self._measure()
         if self.patience.exhausted(progress.certificate.gap) and self.real is np.float32:
             self._prepare(self.alpha.astype(np.float64))
@@ -115,16 +124,18 @@ class LabelSweeps:
         order = readonly(self.rng.permutation(self.n))
         loops.gather_lists(readonly(self.flags), order, starts[:-1].copy(), members)
         draws = readonly(self.rng.randint(0, 2**32, DRAWS, dtype=np.uint32))
-        targets = readonly(self.gap * (0.5 * max(self.tol / self.relative_gap, 0.02)))
+        share = 0.5 * max(self.tol / max(self.relative_gap, self.tol), 0.02)
+        targets = readonly(self.gap * share)
         pull = readonly(self.follow.pull.astype(self.real))
         WT = np.ascontiguousarray(self.W.T)
+        remaining = self.gap.copy()
 
         def work(labels: np.ndarray) -> None:
             if not clock.expired():
                 loops.polish_labels(
                     *self.problem.rows.flat, self.bias, pull, readonly(labels),
                     readonly(starts), readonly(members), self.alpha, *self.costs, self.q, self.r, WT,
-                    self.S, targets, PASSES, draws,
+                    self.S, targets, PASSES, draws, remaining,
                 )  # fmt: skip
 
         # Longest lists first and in small groups, so that threads end together.
@@ -133,6 +144,7 @@ class LabelSweeps:
         n_groups = min(len(by_length), 8 * self.n_threads)
         run_threads(work, [by_length[k::n_groups] for k in range(n_groups)], self.n_threads)
         self.W = np.ascontiguousarray(WT.T)
+        self.expected = float(remaining.sum())
 
     def _measure(self) -> Progress:
         problem = self.problem
@@ -146,5 +158,6 @@ class LabelSweeps:
         primal = 0.5 * float(np.sum(norms / problem.r)) + float(sums.loss.sum()) + problem.costs.constant
         certificate = Certificate(primal, primal - float(self.gap.sum()))
         self.relative_gap = certificate.gap
+        self.scale = abs(certificate.primal)
         self.quiet = neglected_share(self.tol, certificate.primal, self.alpha.size)
         return Progress(certificate, int(np.count_nonzero(self.flags)))
