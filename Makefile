@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-slow test-nojit lint bench docs clean
+.PHONY: run test test-browser test-slow test-nojit lint bench docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -30,8 +30,11 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 -m "not slow and not browser"
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n 2 -m "nojit and not slow"
+
+test-browser: $(VENV)/.dev
+	$(BIN)/python -m pytest -q -m browser
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m slow

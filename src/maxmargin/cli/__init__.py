@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import click
 
 from maxmargin import __version__
-from maxmargin.cli import _datasets, _demo, _evaluate, _fit, _predict, _reproduce, _warmup
+from maxmargin.cli import _datasets, _demo, _evaluate, _fit, _predict, _report, _reproduce, _warmup
 from maxmargin.cli._console import say
 
 DEBUG = "MAXMARGIN_DEBUG"
@@ -35,6 +35,7 @@ for _command in (
     _predict.command,
     _evaluate.evaluate_command,
     _evaluate.compare_command,
+    _report.command,
     _datasets.command,
     _reproduce.command,
     _warmup.command,

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin.cli._samples import Samples
+
 
 @dataclass(frozen=True)
 class Split:
@@ -21,6 +23,14 @@ class Split:
     lengths_test: np.ndarray | None = None
     label_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
+
+    @property
+    def train(self) -> Samples:
+        return Samples(self.X, self.y, self.label_names, self.feature_names, self.lengths)
+
+    @property
+    def test(self) -> Samples:
+        return Samples(self.X_test, self.y_test, self.label_names, self.feature_names, self.lengths_test)
 
 
 def _table(name: str) -> Split:

@@ -1,0 +1,101 @@
+"""`maxmargin report`: a page about a model file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from maxmargin.cli._console import say
+from maxmargin.cli._families import Family
+from maxmargin.cli._fitting import last_step
+from maxmargin.cli._measures import label_scores, measure
+from maxmargin.cli._samples import Samples, samples
+from maxmargin.cli._source import ReadOptions, read, read_options
+from maxmargin.cli._stored import open_model
+
+
+@click.command("report")
+@click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
+@click.argument("source", metavar="DATA")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    help="HTML file to write.",
+)
+@click.option("--train", help="Training data: adds a scikit-learn baseline and the training labels.")
+@read_options
+def command(model_file: Path, source: str, output: Path, train: str | None, reading: ReadOptions) -> None:
+    """Write one HTML page about MODEL on labelled DATA: measures, training, labels, errors.
+
+    The page is one file, needs no network, and reads well on a phone. Pictures need
+    matplotlib: pip install "maxmargin[plots]".
+    """
+    from maxmargin.report import Section, page, sections, table, versions
+
+    stored = open_model(model_file)
+    data = stored.read(source, reading, "test")
+    beside: dict[str, Any] = {}
+    if train is not None:
+        known = samples(
+            read(train, stored.reading(reading), single=stored.family.task == "multiclass", split="train"),
+            stored.family,
+        )
+        beside = baseline(stored.family, known, data) | {"training_labels": known.y}
+    about = subject(stored.model, stored.family, data, source, stored.about["seconds"], **beside)
+    extra = [[key, stored.about[key]] for key in ("family", "data", "samples")]
+    parts = [*sections(about), Section("Where it comes from", table(["what", "value"], extra)), versions()]
+    write(output, page(f"{model_file.name} on {source}", f"{len(data)} test samples", parts))
+
+
+def subject(model: Any, family: Family, data: Samples, source: str, seconds: float, **beside: Any) -> Any:
+    """What the report needs to know of a fitted model and labelled data."""
+    from maxmargin.report import Subject
+
+    predicted = model.predict(data.X, **data.cut)
+    scores = label_scores(model, data.X) if family.task in ("multilabel", "ranking") else None
+    ranked = {"scores": scores, "classes": model.classes_} if family.task == "ranking" else {}
+    return Subject(
+        name=family.name,
+        data=source,
+        model=last_step(model),
+        truth=data.y,
+        predicted=predicted,
+        measures=measure(family.task, data.y, predicted, lengths=data.lengths, **ranked),
+        seconds=seconds,
+        scores=scores,
+        label_names=data.label_names if data.y.ndim == 2 else (),
+        feature_names=data.feature_names,
+        **beside,
+    )
+
+
+def baseline(family: Family, known: Samples, data: Samples) -> dict[str, Any]:
+    """Fit the scikit-learn baseline of a family, scaled by itself, and measure it."""
+    model = family.baseline()
+    start = time.perf_counter()
+    model.fit(known.X, known.y)
+    seconds = time.perf_counter() - start
+    predicted = model.predict(data.X)
+    ranked = (
+        {"scores": label_scores(model, data.X), "classes": model.classes_} if family.task == "ranking" else {}
+    )
+    return {
+        "baseline": f"scikit-learn {family.baseline_name}",
+        "baseline_measures": measure(family.task, data.y, predicted, lengths=data.lengths, **ranked),
+        "baseline_seconds": seconds,
+    }
+
+
+def write(output: Path, html: str) -> None:
+    """Write the page in one step and say where it is."""
+    from maxmargin.datasets._files import placed
+
+    with placed(output) as out:
+        out.write(html.encode())
+    say(f"Report: {output}")
