@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import maxmargin
-from maxmargin._threads import count_threads, run_threads
+from maxmargin._threads import count_threads, run_threads, transposed
 
 
 def python(code, **environment):
@@ -69,5 +69,10 @@ def test_threads():
         count_threads(0)
     for n in (1, 2, 5):
         assert run_threads(lambda x: x * x, range(6), n) == [0, 1, 4, 9, 16, 25]
+    matrix = np.arange(35.0).reshape(7, 5)
+    for n in (1, 2, 3):
+        turned = transposed(matrix, n)
+        assert turned.flags.c_contiguous
+        np.testing.assert_array_equal(turned, matrix.T)
     with pytest.raises(ZeroDivisionError):
         run_threads(lambda x: np.int64(1) // x if x else 1 // 0, range(3), 2)

@@ -212,8 +212,8 @@ class LinearM3L:
     def label_ranges(self, n_parts: int) -> list[tuple[np.uint64, np.uint64]]:
         """Cut the labels into contiguous ranges that share no cache line (16 floats)."""
         L = self.shape[1]
-        width = -(-L // (16 * n_parts)) * 16
-        return [(np.uint64(lo), np.uint64(min(lo + width, L))) for lo in range(0, L, width)]
+        cuts = sorted({min(L, 16 * round(L * part / (16 * n_parts))) for part in range(n_parts)} | {0, L})
+        return [(np.uint64(lo), np.uint64(hi)) for lo, hi in pairwise(cuts)]
 
     def measure(
         self,
