@@ -1,4 +1,6 @@
-"""Attributes of animals that were never seen in training.
+"""
+Attributes of animals that were never seen in training
+======================================================
 
 A classifier of attributes ("black", "has hooves", "swims") is trained on images of 40 animals and
 asked about images of ten others. What is known of these ten is a list of attributes per animal. The

@@ -1,0 +1,57 @@
+"""Configuration of the documentation; build it with `make docs`."""
+
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from results_table import write_results
+
+import maxmargin
+
+project = "maxmargin"
+author = "the maxmargin developers"
+project_copyright = "the maxmargin developers"
+release = version = maxmargin.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "**/README.txt"]
+html_theme = "pydata_sphinx_theme"
+html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
+html_title = "maxmargin"
+autosummary_generate = True
+numpydoc_show_class_members = False
+autodoc_typehints = "none"
+# Examples whose data ships with the package run when the site is built; the others are shown.
+sphinx_gallery_conf = {
+    "examples_dirs": ["../examples"],
+    "gallery_dirs": ["auto_examples"],
+    "filename_pattern": r"mail_stream",
+    "download_all_examples": False,
+    "show_memory": False,
+}
+
+write_results(Path(__file__).parent)
+
+_REFERENCE = re.compile(r":ref:`([^<`]+?)\s*<[^`]+>`")
+_FITTED = re.compile(r"(?<=\w)_(?=[\s,.:;)]|$)")
+
+
+def plain_words(app, what, name, obj, options, lines):
+    """Keep |x| and names such as coef_ from being read as markup, and references to other sites as links."""
+    for k, line in enumerate(lines):
+        if line.lstrip().startswith((">>>", "...")):
+            continue
+        pieces = _REFERENCE.sub(r"\1", line).split("`")
+        pieces[::2] = [_FITTED.sub(r"\_", piece.replace("|", r"\|")) for piece in pieces[::2]]
+        lines[k] = "`".join(pieces)
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", plain_words, priority=400)
