@@ -224,3 +224,12 @@ def test_killing_save_leaves_the_old_file_or_the_new_one(tmp_path):
         process.stdout.close()
         ballast = maxmargin.load(path).ballast_
         assert (ballast == ballast[0]).all() and ballast[0] >= 1
+
+
+def test_skops_works_too(tmp_path):
+    skops = pytest.importorskip("skops.io", reason="skops is not installed")
+    model, X = fitted("multilabel")
+    skops.dump(model, tmp_path / "m.skops")
+    unknown = skops.get_untrusted_types(file=tmp_path / "m.skops")
+    assert {name.partition(".")[0] for name in unknown} <= {"maxmargin", "numpy"}
+    assert_same(skops.load(tmp_path / "m.skops", trusted=unknown).predict(X), model.predict(X))
