@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import maxmargin
-from maxmargin._threads import count_threads, run_threads, transposed
+from maxmargin._threads import count_threads, lined_up, run_threads, transpose
 
 
 def python(code, **environment):
@@ -71,8 +71,12 @@ def test_threads():
         assert run_threads(lambda x: x * x, range(6), n) == [0, 1, 4, 9, 16, 25]
     matrix = np.arange(35.0).reshape(7, 5)
     for n in (1, 2, 3):
-        turned = transposed(matrix, n)
-        assert turned.flags.c_contiguous
+        turned = np.empty((5, 7))
+        transpose(matrix, turned, n)
         np.testing.assert_array_equal(turned, matrix.T)
+    for dtype in (np.float32, np.float64):
+        zeros = lined_up(3, 17, dtype)
+        assert zeros.shape == (3, 32) and zeros.dtype == dtype and zeros.flags.c_contiguous
+        assert zeros.ctypes.data % 64 == 0 and not zeros.any()
     with pytest.raises(ZeroDivisionError):
         run_threads(lambda x: np.int64(1) // x if x else 1 // 0, range(3), 2)

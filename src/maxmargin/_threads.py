@@ -42,9 +42,8 @@ def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> l
             raise
 
 
-def transposed(matrix: np.ndarray, n_threads: int) -> np.ndarray:
-    """A C-contiguous copy of matrix.T, made by `n_threads` threads."""
-    answer = np.empty(matrix.shape[::-1], matrix.dtype)
+def transpose(matrix: np.ndarray, answer: np.ndarray, n_threads: int) -> None:
+    """Write matrix.T into `answer`, by `n_threads` threads."""
     cuts = np.linspace(0, len(matrix), n_threads + 1).astype(int)
 
     def copy(part: int) -> None:
@@ -52,4 +51,15 @@ def transposed(matrix: np.ndarray, n_threads: int) -> np.ndarray:
         answer[:, rows] = matrix[rows].T
 
     run_threads(copy, range(n_threads), n_threads)
-    return answer
+
+
+def lined_up(n_rows: int, n_columns: int, dtype: type) -> np.ndarray:
+    """Zeros whose rows start on cache lines, with columns added to fill the last line.
+
+    Threads that own ranges of 16 columns then never write into the same line.
+    """
+    width = -(-n_columns // 16) * 16
+    size = n_rows * width
+    raw = np.zeros(size * np.dtype(dtype).itemsize + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size * np.dtype(dtype).itemsize].view(dtype).reshape(n_rows, width)

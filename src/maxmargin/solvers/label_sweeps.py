@@ -21,7 +21,7 @@ import numpy as np
 
 from maxmargin._jit import m3l as loops
 from maxmargin._rows import readonly
-from maxmargin._threads import run_threads, transposed
+from maxmargin._threads import lined_up, run_threads, transpose
 from maxmargin.solvers._bias import BiasPull
 from maxmargin.solvers._loop import Certificate, Clock, Patience, Progress, require
 from maxmargin.solvers._reach import neglected_share
@@ -35,7 +35,10 @@ DRAWS = 1 << 13
 
 
 class LabelSweeps:
-    """State of the method: alpha (N x L) and W ((D+1) x L) in the working precision."""
+    """State of the method: alpha (N x L) and W in the working precision.
+
+    W is (D+1) x L and a few idle columns that keep its rows on cache lines of their own.
+    """
 
     def __init__(
         self, problem: Any, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
@@ -65,15 +68,14 @@ class LabelSweeps:
         self.q = readonly(problem.q.astype(real))
         self.r = readonly(problem.r.astype(real))
         self.costs = problem.costs.flat(real)
+        self.W = lined_up(problem.shape[2] + 1, self.L, real)
         if alpha.any():
-            self.W = problem.accumulate(alpha, real, self.n_threads) * self.r
-        else:
-            self.W = np.zeros((problem.shape[2] + 1, self.L), real)
+            self.W[:, : self.L] = problem.accumulate(alpha, real, self.n_threads) * self.r
 
     @property
     def bias_row(self) -> np.ndarray:
         """The bias as a row of V."""
-        return self.W[-1] / self.problem.r
+        return self.W[-1, : self.L] / self.problem.r
 
     def epoch(self, clock: Clock) -> Progress:
         self.solved = None
@@ -96,7 +98,7 @@ class LabelSweeps:
 
     def certify(self) -> Certificate:
         self.solved, certificate = self.problem.solution(self.alpha, self.bias_row, self.n_threads)
-        self.W[:] = self.solved
+        self.W[:, : self.L] = self.solved
         return certificate
 
     def weights(self) -> np.ndarray:
@@ -117,7 +119,7 @@ class LabelSweeps:
 
         run_threads(work, self.problem.label_ranges(self.n_threads), self.n_threads)
         goal = (self.problem.bias * self.S * self.problem.r).astype(self.real)
-        self.W[-1] += pull * (goal - self.W[-1])
+        self.W[-1, : self.L] += pull * (goal - self.W[-1, : self.L])
 
     def _polish(self, clock: Clock) -> None:
         counts = np.count_nonzero(self.flags, axis=0)
@@ -129,7 +131,8 @@ class LabelSweeps:
         share = 0.5 * max(self.tol / max(self.relative_gap, self.tol), 0.02)
         targets = readonly(self.gap * share)
         pull = readonly(self.follow.pull.astype(self.real))
-        WT = transposed(self.W, self.n_threads)
+        WT = np.empty(self.W.shape[::-1], self.real)
+        transpose(self.W, WT, self.n_threads)
         remaining = self.gap.copy()
 
         def work(labels: np.ndarray) -> None:
@@ -145,7 +148,7 @@ class LabelSweeps:
         by_length = by_length[self.gap[by_length] > 0]
         n_groups = min(len(by_length), 8 * self.n_threads)
         run_threads(work, [by_length[k::n_groups] for k in range(n_groups)], self.n_threads)
-        self.W = transposed(WT, self.n_threads)
+        transpose(WT, self.W, self.n_threads)
         self.expected = float(remaining.sum())
 
     def _measure(self) -> Progress:
@@ -156,7 +159,7 @@ class LabelSweeps:
         lag_share = 0.5 * problem.r * lag**2
         self.gap = sums.gap + lag_share
         self.follow.learn(self.gap, lag_share)
-        norms = np.einsum("jl,jl->l", self.W, self.W, dtype=np.float64)
+        norms = np.einsum("jl,jl->l", self.W, self.W, dtype=np.float64)[: self.L]
         primal = 0.5 * float(np.sum(norms / problem.r)) + float(sums.loss.sum()) + problem.costs.constant
         certificate = Certificate(primal, primal - float(self.gap.sum()))
         self.relative_gap = certificate.gap
