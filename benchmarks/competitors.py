@@ -35,9 +35,10 @@ class Competitor:
         (self.compile or self.fit)(problem, tol)
 
 
-def _ours(**options: Any) -> Callable[[Problem, float], Weights]:
+def _ours(dtype: Any = None, **options: Any) -> Callable[[Problem, float], Weights]:
     def fit(problem: Problem, tol: float) -> Weights:
-        model = MultiLabelSVC(C=problem.C, tol=tol, random_state=0, **options).fit(problem.X, problem.Y)
+        X = problem.X if dtype is None else problem.X.astype(dtype)
+        model = MultiLabelSVC(C=problem.C, tol=tol, random_state=0, **options).fit(X, problem.Y)
         return model.coef_, model.intercept_
 
     return fit

@@ -34,7 +34,7 @@ class _Peak(threading.Thread):
     def run(self) -> None:
         while self.running:
             self.peak = max(self.peak, self.process.memory_info().rss)
-            time.sleep(0.005)
+            time.sleep(0.02)
 
 
 def _child(connection: Any, warm: Callable[[], Any] | None, action: Callable[[], Any], cores: int) -> None:

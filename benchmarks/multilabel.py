@@ -90,7 +90,8 @@ def rcv1(small: bool) -> list[dict]:
     dual = best_dual(problem)
     table = []
     for gap in (1e-3, 1e-4):
-        entrants = [who.ours(), who.LINEAR_SVC, who.LIBMULTILABEL, who.NULL]
+        single = who.ours("MultiLabelSVC, float32 X", dtype=np.float32)
+        entrants = [who.ours(), single, who.LINEAR_SVC, who.LIBMULTILABEL, who.NULL]
         table += race(problem, entrants, gap, dual)
         table += race(problem, [who.ours("MultiLabelSVC, two threads", n_jobs=2)], gap, dual, cores=2)
     R = priors.from_labels(problem.Y)

@@ -28,6 +28,8 @@ from maxmargin.solvers._reach import neglected_share
 
 FIRST_SWEEPS = 3
 PASSES = 10
+# Polishing aims at this part of the gap that is still allowed.
+AIM = 0.7
 # Polishing sees the gap a little late; below this share of the goal it is worth certifying at once.
 LIKELY = 0.8
 # Random numbers handed to the polishing loop per epoch; a power of two, small enough for L1.
@@ -69,6 +71,7 @@ class LabelSweeps:
         self.r = readonly(problem.r.astype(real))
         self.costs = problem.costs.flat(real)
         self.W = lined_up(problem.shape[2] + 1, self.L, real)
+        self.WT: np.ndarray = np.empty(self.W.shape[::-1], real)
         if alpha.any():
             self.W[:, : self.L] = problem.accumulate(alpha, real, self.n_threads) * self.r
 
@@ -128,10 +131,10 @@ class LabelSweeps:
         order = readonly(self.rng.permutation(self.n))
         loops.gather_lists(readonly(self.flags), order, starts[:-1].copy(), members)
         draws = readonly(self.rng.randint(0, 2**32, DRAWS, dtype=np.uint32))
-        share = 0.5 * max(self.tol / max(self.relative_gap, self.tol), 0.02)
+        share = AIM * max(self.tol / max(self.relative_gap, self.tol), 0.02)
         targets = readonly(self.gap * share)
         pull = readonly(self.follow.pull.astype(self.real))
-        WT = np.empty(self.W.shape[::-1], self.real)
+        WT = self.WT
         transpose(self.W, WT, self.n_threads)
         remaining = self.gap.copy()
 
