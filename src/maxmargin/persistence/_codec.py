@@ -126,7 +126,9 @@ class Encoder:
             return {"$": "words", "dtype": array.dtype.str, "shape": list(array.shape), "items": items}
         if f"{array.dtype.kind}{array.dtype.itemsize}" not in TENSORS:
             raise ModelFileError(f"{where} is an array of {array.dtype}, which a model file cannot hold.")
-        order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+        # Products round differently by layout, so the axis that runs fastest must stay the same one.
+        columns_run_fastest = array.ndim == 2 and abs(array.strides[0]) < abs(array.strides[1])
+        order = "F" if columns_run_fastest and not array.flags.c_contiguous else "C"
         if id(array) not in self._stored:
             name = f"t{len(self.tensors)}"
             self.tensors[name] = array.T if order == "F" else array
