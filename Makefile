@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-browser test-slow test-nojit lint bench docs clean
+.PHONY: run test test-browser test-slow lint bench docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
