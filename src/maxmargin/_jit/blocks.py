@@ -55,36 +55,29 @@ def largest_of(v, c):
 
 
 @compiled(reorder=True, inline=True)
-def project_simplex(v, c, candidates):
+def project_simplex(v, c):
     """Threshold theta with sum_k max(v_k - theta, 0) = 1, and the number of positive terms.
 
-    Only entries above max(v) - 1 can stay positive; the rest of the work is on those few.
-    On return `candidates` starts with the indices of the positive terms. Written without
-    branches on the data, which nothing could predict.
+    Starting from max(v) - 1, which is never above it, theta rises to the mean excess of the
+    terms above it until that set no longer shrinks (rounding could make it grow again). Every
+    round is one branch-free loop.
     """
-    least = largest_of(v, c) - 1
-    size, total = 0, least * 0
-    for k in range(c):
-        candidates[size] = k
-        above = v[k] > least
-        size += above
-        total += v[k] if above else least * 0
+    zero, one = v[0] * 0, v[0] * 0 + 1
+    theta = largest_of(v, c) - one
+    size = c + one
     while True:
-        theta = (total - 1) / size
-        kept, total = 0, least * 0
-        for j in range(size):
-            k = candidates[j]
-            candidates[kept] = k
-            above = v[k] > theta
-            kept += above
-            total += v[k] if above else least * 0
-        if kept == size or kept == 0:
+        total, above = zero, zero
+        for k in range(c):
+            total += v[k] if v[k] > theta else zero
+            above += one if v[k] > theta else zero
+        if above >= size or above == zero:
             return theta, size
-        size = kept
+        size = above
+        theta = (total - one) / size
 
 
 @compiled(reorder=True, inline=True)
-def exact_step(alpha, H, c, kappa, largest, new, candidates):
+def exact_step(alpha, H, c, kappa, largest, new):
     """Best point of the simplex: the projection of alpha + H / kappa. `largest` is max H."""
     if kappa < FLAT:
         top = argmax(H, c)
@@ -95,14 +88,14 @@ def exact_step(alpha, H, c, kappa, largest, new, candidates):
     inverse = 1 / kappa
     for k in range(c):
         new[k] = alpha[k] + (H[k] - largest) * inverse
-    theta, size = project_simplex(new, c, candidates)
+    theta, size = project_simplex(new, c)
+    zero, one = theta * 0, theta * 0 + 1
     if size == 1:
         for k in range(c):
-            new[k] = 0.0
-        new[candidates[0]] = 1.0
+            new[k] = one if new[k] > theta else zero
         return
     for k in range(c):
-        new[k] = new[k] - theta if new[k] > theta else theta * 0
+        new[k] = new[k] - theta if new[k] > theta else zero
 
 
 @compiled(inline=True)

@@ -62,9 +62,16 @@ def add_scores(values, columns, start, stop, W, H):
 
 @compiled(reorder=True, inline=True)
 def add_row(values, columns, start, stop, step, changed, n_changed, W):
-    """W -= x (x) step; only the changed classes when they are few."""
+    """W -= x (x) step; only the changed classes when they are few, as two mostly are."""
     width = W.shape[1]
-    if 8 * n_changed <= width:
+    if n_changed == 2:
+        first, second = changed[0], changed[1]
+        s0, s1 = step[first], step[second]
+        for p in range(start, stop):
+            w, x = W[columns[p]], W.dtype.type(values[p])
+            w[first] -= x * s0
+            w[second] -= x * s1
+    elif 8 * n_changed <= width:
         for p in range(start, stop):
             w, x = W[columns[p]], W.dtype.type(values[p])
             for j in range(n_changed):
@@ -143,7 +150,7 @@ def at_bounds(alpha, c, truth):
 
 
 @compiled(reorder=True, inline=True)
-def exact_move(loss, a, H, c, truth, cost, norm, rounding, new, candidates, step):
+def exact_move(loss, a, H, c, truth, cost, norm, rounding, new, step):
     """Solve one block exactly; a becomes the new block and `step` its costed move.
 
     Returns the block gap before the move, per unit of cost, and the increase of the dual,
@@ -156,7 +163,7 @@ def exact_move(loss, a, H, c, truth, cost, norm, rounding, new, candidates, step
     if loss == WESTON_WATKINS:
         blocks.weston_watkins_step(a, H, c, truth, kappa, new)
     else:
-        blocks.exact_step(a, H, c, kappa, largest, new, candidates)
+        blocks.exact_step(a, H, c, kappa, largest, new)
     scale = H.dtype.type(cost)
     slope = squares = scale * 0
     for k in range(c):
@@ -215,7 +222,7 @@ def exact_sweep(
     """
     c, d, width = alpha.shape[1], W.shape[0] - 1, W.shape[1]
     H, step, new = np.zeros(width, W.dtype), np.zeros(width, W.dtype), np.empty(c, W.dtype)
-    changed, candidates = np.empty(c + 1, np.int64), np.empty(c + 1, np.int64)
+    changed = np.empty(c + 1, np.int64)
     values, columns = np.empty(d + 1, W.dtype), np.empty(d + 1, indices.dtype)
     total = 0.0
     for j in range(order.size):
@@ -223,9 +230,7 @@ def exact_sweep(
         i = sample[r]
         truth, start, stop = y[i], indptr[r], indptr[r + 1]
         size = margins(data, indices, start, stop, dense, truth, Delta, bias, W, values, columns, H)
-        gap, gain = exact_move(
-            loss, alpha[i], H, c, truth, costs[i], norms[i], rounding, new, candidates, step
-        )
+        gap, gain = exact_move(loss, alpha[i], H, c, truth, costs[i], norms[i], rounding, new, step)
         gaps[i] = costs[i] * gap
         idle[i] = gain < 0 and at_bounds(alpha[i], c, truth)
         if gain >= 0:
@@ -352,15 +357,22 @@ def rebuild(loss, logs, data, indices, indptr, dense, y, costs, bias, alpha, W):
 
 
 @compiled
-def extract(rows, data, indices, indptr, values, columns, starts):
-    """Copy the nonzeros of some rows of a dense X; `starts` becomes their index pointer."""
+def extract(rows, data, indices, indptr, count, values, columns, starts):
+    """Append the nonzeros of rows of a dense X while they fit; returns how many rows did.
+
+    `count` rows are there already and `starts` is their index pointer. The last entry of
+    `values` is never kept: the loop writes one ahead.
+    """
     d = indices.size
-    size = 0
+    size = starts[count]
     for j in range(rows.size):
+        if size + d > values.size - 1:
+            return j
         start = indptr[rows[j]]
         for f in range(d):
             x = data[start + f]
             values[size] = x
             columns[size] = f
             size += x != 0
-        starts[j + 1] = size
+        starts[count + j + 1] = size
+    return rows.size

@@ -38,15 +38,12 @@ def exact_sweep(
     """Solve the blocks in `order` exactly; the answers are those of the linear loop."""
     c = alpha.shape[1]
     H, step, new = np.empty(c), np.empty(c), np.empty(c)
-    candidates = np.empty(c + 1, np.int64)
     total = 0.0
     for j in range(order.size):
         i = order[j]
         truth = y[i]
         margins(i, truth, Delta, scores, H)
-        gap, gain = exact_move(
-            loss, alpha[i], H, c, truth, costs[i], norms[i], rounding, new, candidates, step
-        )
+        gap, gain = exact_move(loss, alpha[i], H, c, truth, costs[i], norms[i], rounding, new, step)
         gaps[i] = costs[i] * gap
         idle[i] = gain < 0 and at_bounds(alpha[i], c, truth)
         if gain >= 0:

@@ -44,6 +44,7 @@ STEPS = {
 }
 # Keep the nonzeros of the busiest rows of a dense X when this share of X would hold them.
 EXTRACT_SHARE = 1 / 8
+SEGMENTS = 16
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ class MultiClassProblem:
         self.kappa = self.costs * norms
         self.loss = LOSSES[labels.loss]
         self.present = np.flatnonzero(self.costs > 0)
+        self.run_length = 1
         self.rounding = 16 * float(np.finfo(self.dtype).eps)
 
     def first_blocks(self, entropic: bool, spread: float) -> np.ndarray:
@@ -218,8 +220,10 @@ class LinearMultiClass(MultiClassProblem):
         Delta[:, : self.c] = labels.Delta
         self._Delta = {kind: readonly(Delta.astype(kind)) for kind in (np.dtype(np.float64), self.dtype)}
         self._everything = readonly(np.arange(self.n))
+        # Long dense rows come from memory faster when a few neighbours are read in a row.
+        self.run_length = 8 if rows.dense and rows.shape[1] >= 64 else 1
         self._extract: Extract | None = None
-        self._sparse_enough: bool | None = None
+        self._density: float | None = None
 
     def start(self, entropic: bool, spread: float = 0.0, alpha: np.ndarray | None = None) -> State:
         """State at the given blocks, or at all mass on the truth."""
@@ -228,7 +232,8 @@ class LinearMultiClass(MultiClassProblem):
         else:
             alpha = self.given_blocks(alpha, entropic, spread)
         state = State(alpha, self._zeros(self.dtype), entropic, np.empty((0, 0), self.dtype))
-        self._rebuild(state, state.weights)
+        if alpha_moved(state, self.y):
+            self._rebuild(state, state.weights)
         return state
 
     def exact_sweep(self, state: State, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
@@ -384,54 +389,63 @@ class LinearMultiClass(MultiClassProblem):
     def _parts(self, order: np.ndarray) -> list[tuple[np.ndarray, Any, np.ndarray]]:
         """Cut `order` into rows whose nonzeros are at hand and rows read from X itself."""
         whole = (self._everything, self.rows.flat, order)
-        if not self.rows.dense or 4 * len(order) > self.n:
+        if not self.rows.dense or 2 * len(order) > self.n:
             return [whole]
-        if self._extract is None or self._extract.misses(order) > len(order) // 2:
-            if self._sparse_enough is None:
-                probe = self.rows.matrix[:: max(1, self.n // 256)]
-                self._sparse_enough = np.count_nonzero(probe) < 0.5 * probe.size
-            self._extract = Extract.of(self.rows, np.sort(order)) if self._sparse_enough else None
+        if self._density is None:
+            probe = self.rows.matrix[:: max(1, self.n // 256)]
+            self._density = np.count_nonzero(probe) / max(probe.size, 1)
+        if self._density >= 0.5:
+            return [whole]
         if self._extract is None:
-            return [whole]
+            self._extract = Extract(self.rows)
         return self._extract.split(order, whole)
 
 
-@dataclass(frozen=True)
 class Extract:
-    """The nonzeros of some rows of a dense X, so that sweeps over a few busy rows skip the zeros.
+    """The nonzeros of the busiest rows of a dense X, so that sweeps over them skip the zeros.
 
-    It never holds more than `EXTRACT_SHARE` of the bytes of X.
+    Rows are added when they are first asked for, until `EXTRACT_SHARE` of the bytes of X are
+    used; when it is full and far fewer rows are asked for, it starts afresh with those.
     """
 
-    samples: np.ndarray
-    flat: Any
-    place: np.ndarray
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        data, indices, _, _ = rows.flat
+        room = int(EXTRACT_SHARE * data.nbytes) // (data.itemsize + indices.itemsize)
+        self.values, self.columns = np.empty(room + 1, data.dtype), np.empty(room + 1, indices.dtype)
+        self.samples = np.empty(rows.shape[0], np.int64)
+        self.starts = np.zeros(rows.shape[0] + 1, np.int64)
+        self.place = np.full(rows.shape[0], -1, np.int64)
+        self.count, self.full = 0, False
 
-    @classmethod
-    def of(cls, rows: Rows, samples: np.ndarray) -> Extract | None:
-        data, indices, indptr, _ = rows.flat
-        strips = (samples[k : k + 1024] for k in range(0, len(samples), 1024))
-        size = sum(int(np.count_nonzero(rows.matrix[strip])) for strip in strips)
-        if size * (data.itemsize + indices.itemsize) > EXTRACT_SHARE * data.nbytes:
-            return None
-        # The loop writes one entry ahead of the nonzeros it keeps.
-        values, columns = np.empty(size + 1, data.dtype), np.empty(size + 1, indices.dtype)
-        starts = np.zeros(len(samples) + 1, np.int64)
-        loops.extract(readonly(samples), data, indices, indptr, values, columns, starts)
-        place = np.full(rows.shape[0], -1, np.int64)
-        place[samples] = np.arange(len(samples))
-        flat = (readonly(values), readonly(columns), readonly(starts), np.int64(0))
-        return cls(readonly(samples), flat, place)
-
-    def misses(self, order: np.ndarray) -> int:
-        return int((self.place[order] < 0).sum())
+    def add(self, samples: np.ndarray) -> None:
+        """Extract as many of the samples as still fit."""
+        data, indices, indptr, _ = self.rows.flat
+        before = self.count
+        self.count += loops.extract(
+            readonly(samples), data, indices, indptr, before, self.values, self.columns, self.starts
+        )
+        added = samples[: self.count - before]
+        self.full = len(added) < len(samples)
+        self.samples[before : self.count] = added
+        self.place[added] = np.arange(before, self.count)
 
     def split(self, order: np.ndarray, whole: Any) -> list[tuple[np.ndarray, Any, np.ndarray]]:
-        place = self.place[order]
-        parts = [(self.samples, self.flat, place[place >= 0])]
-        if len(parts[0][2]) < len(order):
-            parts.append((whole[0], whole[1], order[place < 0]))
-        return parts
+        """The part of `order` that is at hand, and the part to be read from X."""
+        missing = order[self.place[order] < 0]
+        if self.full and len(missing) and 2 * len(order) < self.count:
+            self.place[:], self.count, self.full = -1, 0, False
+            missing = order
+        if len(missing) and not self.full:
+            self.add(np.sort(missing))
+        flat = (readonly(self.values), readonly(self.columns), readonly(self.starts), np.int64(0))
+        parts = []
+        # Alternating, so that no part of the samples is always the last to be visited.
+        for segment in np.array_split(order, SEGMENTS if (self.place[order] < 0).any() else 1):
+            place = self.place[segment]
+            parts.append((readonly(self.samples), flat, place[place >= 0]))
+            parts.append((whole[0], whole[1], segment[place < 0]))
+        return [part for part in parts if len(part[2])]
 
 
 def single_is_enough(kappa: np.ndarray, norms: np.ndarray, tol: float) -> bool:

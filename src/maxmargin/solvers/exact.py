@@ -31,12 +31,14 @@ import numpy as np
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
 from maxmargin.solvers.face import solve_face
 
-# Longest wait is 2**LONGEST - 1 passes.
-LONGEST = 8
+# Longest wait is 2**LONGEST - 1 passes; after a certificate that failed, 2**SHORT - 1.
+LONGEST, SHORT = 6, 2
 # Blocks with less than this share of the mean gap sit out one pass.
 QUIET = 0.3
 # Passes between two attempts to solve the face by Newton steps.
 FINISH = 10
+# A certificate that fails is followed by passes // CHECKS passes without one.
+CHECKS = 6
 # Blocks visited between two looks at the clock.
 STRIDE = 65536
 
@@ -55,7 +57,9 @@ class ExactBlocks:
         shrinking: bool = True,
         finishing: bool = True,
     ) -> None:
-        require(problem, ("exact_sweep", "certify", "first_primal", "present"), "solver='exact'")
+        require(
+            problem, ("exact_sweep", "certify", "first_primal", "present", "run_length"), "solver='exact'"
+        )
         self.problem, self.state, self.tol, self.rng = problem, state, tol, rng
         self.sampling, self.shrinking = sampling, shrinking
         self.finishing = finishing and problem.dtype == np.float64
@@ -67,14 +71,15 @@ class ExactBlocks:
         self.due = np.zeros(n, np.int64)
         self.passes = 0
         # How much of the gaps found on arrival is still there at the end of a pass.
-        self.remainder = 0.7
+        self.remainder = 0.8
+        self.next_check = 0
         self.primal = problem.first_primal()
         self.dual = problem.dual(state)
 
     def epoch(self, clock: Clock) -> Progress:
         """Visit the blocks that are due; certify when the gaps found look small enough."""
         visited = self._due()
-        order = self.rng.permutation(visited)
+        order = shuffled(visited, self.problem.run_length, self.rng)
         for k in range(0, len(order), STRIDE):
             self.dual += self.problem.exact_sweep(self.state, order[k : k + STRIDE], self.gaps, self.idle)
             if clock.expired():
@@ -83,8 +88,10 @@ class ExactBlocks:
         if self.finishing and (self.passes + 1) % FINISH == 0 and solve_face(self.problem, self.state):
             self.dual = self.problem.dual(self.state)
         self._reschedule(visited, found)
-        if self.remainder * found <= self.tol * (self.dual + found):
+        close = self.remainder * found <= self.tol * (self.dual + found)
+        if close and self.passes >= self.next_check:
             certificate = self.certify()
+            self.next_check = self.passes + 1 + self.passes // CHECKS
             if found > 0 and np.isfinite(found):
                 self.remainder = min(max((certificate.primal - certificate.dual) / found, 0.05), 2.0)
             return Progress(certificate, len(visited), exact=True)
@@ -97,6 +104,8 @@ class ExactBlocks:
         awake = self.gaps > 0.01 * self.gaps.mean()
         self.streak[awake] = 0
         self.due[awake] = self.passes
+        np.minimum(self.streak, SHORT, out=self.streak)
+        np.minimum(self.due, self.passes + 2**SHORT - 1, out=self.due)
         return certificate
 
     def _due(self) -> np.ndarray:
@@ -120,3 +129,12 @@ class ExactBlocks:
             self.streak[visited] = streak
             wait[idle] = 2 ** streak[idle] - 1
         self.due[visited] = self.passes + wait
+
+
+def shuffled(visited: np.ndarray, run_length: int, rng: Any) -> np.ndarray:
+    """Samples in random order, in runs of neighbours when they are many."""
+    if run_length == 1 or len(visited) < 64 * run_length:
+        return rng.permutation(visited)
+    whole = len(visited) // run_length * run_length
+    runs = rng.permutation(visited[:whole].reshape(-1, run_length))
+    return np.concatenate([runs.ravel(), visited[whole:]])
