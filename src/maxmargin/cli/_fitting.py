@@ -106,13 +106,14 @@ class _Bar:
     def on_fit_task_begin(self, estimator: Any, context: Any, **told: Any) -> None:
         pass
 
-    def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any = None, **told: Any) -> bool:
-        if metadata:
-            gap, tol = metadata["gap"], max(self.tol, 1e-14)
+    def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
+        record = getattr(context, "record", None)
+        if record is not None:
+            gap, tol = record.gap, max(self.tol, 1e-14)
             if 0 < gap < math.inf:
                 self.first = max(self.first or gap, gap, 2 * tol)
                 done = math.log(self.first / max(gap, tol)) / math.log(self.first / tol)
-                self.bar.update(self.task, completed=done, gap=f"epoch {metadata['epoch']}  gap {gap:.1e}")
+                self.bar.update(self.task, completed=done, gap=f"epoch {record.epoch}  gap {gap:.1e}")
         return False
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
 from numbers import Integral, Real
 from typing import Any
 
@@ -50,12 +49,10 @@ class FitObserver:
                 f"epoch {record.epoch:4d}  {record.seconds:8.2f} s  primal {record.primal:.6g}  "
                 f"dual {record.dual:.6g}  gap {record.gap:.2e}  active {record.active}"
             )
+        # Callbacks find the line of `history_` on their context; scikit-learn's `metadata` goes to scorers.
+        self.task.record = record
         return self.task.call_on_fit_task_end(
-            estimator=self.estimator,
-            X=self.X,
-            y=self.y,
-            metadata=asdict(record),
-            reconstruction_attributes=self.attributes,
+            estimator=self.estimator, X=self.X, y=self.y, reconstruction_attributes=self.attributes
         )
 
 
