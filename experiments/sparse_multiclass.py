@@ -10,8 +10,8 @@ basis of at most `TUNING_BASIS`), from gamma = 2^-3..2^1 / n_features and C = 1,
 without a test part are cross-validated in 3 folds, with the choice made anew in each.
 
 The test speakers of vowel are not those of its training part, and no method comes near the
-paper's accuracy on them; "vowel (3-fold)" cross-validates the 528 training samples instead, which
-gives what the paper prints.
+paper's accuracy on them; "vowel (3-fold)" cross-validates the 528 training samples instead, as the
+paper may have done.
 
 SMSVM grows until five basis vectors in a row lower the objective by less than a thousandth each
 (the paper: one; a single draw of candidates can be unlucky), or to the cap of the set, and its
