@@ -11,9 +11,10 @@ nor the margin, so both are chosen here, by two rules:
 - "hindsight": the setting with the fewest mistakes on the whole stream.
 
 The grid of entropy margins was widened downwards after looking at these streams, so both rules choose
-from a grid that has seen them. Under the squared norm only C / margin matters, so the margin is 1. The error is the percentage of
-rounds with a ranking mistake. Writes ranking_table1.csv and ranking_cumulative.png (settings of
-"first fifth"); --peers adds other learners to the plot and writes ranking_peers.csv.
+from a grid that has seen them. Under the squared norm only C / margin matters, so the margin is 1. The
+error is the percentage of rounds with a ranking mistake. Writes ranking_table1.csv and
+ranking_cumulative.png (settings of "first fifth"); --peers adds other learners to the
+plot and writes ranking_peers.csv.
 """
 
 from __future__ import annotations
