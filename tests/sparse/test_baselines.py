@@ -70,6 +70,45 @@ def test_one_vs_rest_truncates_every_basis(wine):
     np.testing.assert_array_equal(copy.truncate(3).coef_, cut.coef_)
 
 
+@pytest.mark.parametrize("solver", ["newton-cg", "sweeps"])
+@pytest.mark.parametrize("machine", [SparseOneVsRest, ImportVectorMachine])
+def test_every_solver_and_selection_reaches_the_same_minimum(machine, solver, wine):
+    X, y = wine
+    options = {"C": 0.5, "max_basis": 5, "rel_tol": 0, "n_candidates": None, "max_iter": 3000}
+    reference = machine(tol=1e-9, **options).fit(X, y)
+    other = machine(solver=solver, tol=1e-9, **options).fit(X, y)
+    np.testing.assert_array_equal(other.basis_indices_, reference.basis_indices_)
+    np.testing.assert_allclose(other.decision_function(X), reference.decision_function(X), atol=1e-3)
+    assert other.primal_objective_ == pytest.approx(reference.primal_objective_, rel=1e-8)
+    random_start = machine(selection="sequential", random_state=5, **options).fit(X, y)
+    assert random_start.duality_gap_ <= 1e-6
+    assert set(random_start.basis_indices_) != set(reference.basis_indices_)
+
+
+@pytest.mark.parametrize("machine", [SparseOneVsRest, ImportVectorMachine])
+def test_full_model_bound_brackets_the_dense_optimum(machine, wine):
+    X, y = wine
+    dense = machine(max_basis=len(X), rel_tol=0, n_candidates=5, random_state=0, full_bound=True).fit(X, y)
+    small = machine(max_basis=4, rel_tol=0, random_state=0, full_bound=True).fit(X, y)
+    assert 0 < small.full_model_bound_ <= dense.primal_objective_ * (1 + 1e-9)
+    assert dense.full_model_bound_ == pytest.approx(dense.primal_objective_, rel=1e-3)
+    assert small.full_model_gap_ > 0.05 > dense.full_model_gap_
+    assert small.truncate(2).full_model_gap_ > small.full_model_gap_
+
+
+@pytest.mark.parametrize("machine", [SparseOneVsRest, ImportVectorMachine])
+def test_path_can_be_left_out(machine, wine):
+    X, y = wine
+    options = {"max_basis": 4, "rel_tol": 0, "random_state": 0}
+    kept = machine(**options).fit(X, y)
+    dropped = machine(keep_path=False, **options).fit(X, y)
+    np.testing.assert_array_equal(kept.coef_, dropped.coef_)
+    with pytest.raises(AttributeError, match="keep_path=True"):
+        dropped.truncate(2)
+    with pytest.raises(AttributeError, match="keep_path=True"):
+        kept.set_params(keep_path=False).fit(X, y).truncate(2)
+
+
 def test_one_vs_rest_takes_many_labels_and_constant_ones():
     X, Y = make_multilabel_classification(80, n_features=5, n_classes=4, random_state=0)
     Y[:, 2] = 1

@@ -83,8 +83,9 @@ def test_sweeps_reach_the_objective_of_newton(wine):
 def test_too_few_sweeps_warn_with_gap_and_knob(wine):
     X, y = wine
     machine = SparseMultiClassSVC(C=100, max_basis=8, solver="sweeps", max_iter=1, random_state=0)
-    with pytest.warns(ConvergenceWarning, match=r"relative duality gap of .*increase max_iter"):
+    with pytest.warns(ConvergenceWarning, match=r"relative duality gap of .*increase max_iter") as said:
         machine.fit(X, y)
+    assert said[0].filename == __file__  # the warning points at the caller
     assert machine.duality_gap_ > 1e-6
     assert machine.score(X, y) > 0.5
 
@@ -309,8 +310,9 @@ def test_constant_and_unknown_labels(tagged):
     Y = Y.astype(float)
     Y[:, 1], Y[:, 3] = 1, 0
     Y[::7, 0] = np.nan
-    with pytest.warns(UserWarning, match=r"2 of 5 labels never change in the training data \(1, 3\)"):
+    with pytest.warns(UserWarning, match=r"2 of 5 labels never change in the training data \(1, 3\)") as said:
         machine = SparseMultiLabelSVC(prior=priors.identity(5), max_basis=20, random_state=0).fit(X, Y)
+    assert said[0].filename == __file__
     far = machine.predict(X + 100)
     assert (far[:, 1] == 1).all() and (far[:, 3] == 0).all()
     assert not machine.coef_[[1, 3]].any()

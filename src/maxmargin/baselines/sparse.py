@@ -3,62 +3,39 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.estimators._basis import (
-    BASIS_CONSTRAINTS,
-    BasisMachine,
-    check_size,
-    constant_labels,
-    read_classes,
-    sample_costs,
-)
-from maxmargin.estimators._labels import LabelSpace
+from maxmargin.estimators._basis import BASIS_CONSTRAINTS, check_size
+from maxmargin.estimators._basis_answers import ClassMachine, LabelMachine
 from maxmargin.kernels import Kernel
 from maxmargin.problems.basis_losses import MultiLogit, SquaredHinges
 from maxmargin.problems.sparse import BasisProblem, FullStepProblem
 from maxmargin.solvers._loop import Certificate, Clock, Stopping, run
 
-SHARED = {
-    name: BASIS_CONSTRAINTS[name]
-    for name in BASIS_CONSTRAINTS
-    if name not in ("selection", "solver", "full_bound", "keep_path")
-}
 
-
-class SparseOneVsRest(BasisMachine):
+class SparseOneVsRest(LabelMachine):
     """One sparse squared-hinge SVM per class or label, each with a basis of its own (SpSVM).
 
     Every column r minimises ``1/2 |w_r|^2 + C sum_i max(0, 1 - y_ir f_r(x_i))^2`` over a
     basis grown for it alone. In the paper's scaling, lambda/2 |w|^2 + 1/2 sum of squares, that
     is C = 1/(2 lambda). Prediction evaluates the kernel once for each of the distinct basis vectors.
 
+    Parameters that are not listed are those of `maxmargin.SparseMultiClassSVC`, for every class by
+    itself; the ways of `selection` differ only in the first basis vector, which "sequential" draws
+    at random.
+
     Parameters
     ----------
     C : float, default=1.0
+        Weight of the squared margin violations.
     max_basis : int, default=100
         Most basis vectors of one class.
-    n_candidates : int or None, default=25
-    kernel : {"rbf", "linear", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="rbf"
-    gamma : {"scale", "auto"} or float, default="scale"
-    degree : int, default=3
-    coef0 : float, default=0.0
-    fit_intercept : bool, default=False
-    intercept_scaling : float, default=1.0
-    rel_tol : float, default=1e-3
-    n_iter_no_change : int, default=1
-    tol : float, default=1e-6
-    max_iter : int, default=200
-    time_limit : float or None, default=None
-    random_state : int, RandomState or None, default=None
-    verbose : int, default=0
 
     Attributes
     ----------
@@ -72,6 +49,8 @@ class SparseOneVsRest(BasisMachine):
     intercept_ : array of shape (n_columns,)
     primal_objective_, dual_objective_, duality_gap_ : float
         Summed over the classes, for the bases found.
+    full_model_bound_, full_model_gap_ : float
+        With `full_bound`, also summed over the classes.
     classes_, history_, n_iter_
         As in `maxmargin.SparseMultiClassSVC`; a record also names its column.
 
@@ -91,45 +70,6 @@ class SparseOneVsRest(BasisMachine):
     (3,)
     """
 
-    _parameter_constraints = SHARED
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        max_basis: int = 100,
-        n_candidates: int | None = 25,
-        kernel: Any = "rbf",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = False,
-        intercept_scaling: float = 1.0,
-        rel_tol: float = 1e-3,
-        n_iter_no_change: int = 1,
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        time_limit: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.C = C
-        self.max_basis = max_basis
-        self.n_candidates = n_candidates
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.rel_tol = rel_tol
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.max_iter = max_iter
-        self.time_limit = time_limit
-        self.random_state = random_state
-        self.verbose = verbose
-
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseOneVsRest:
         """Grow one basis per class.
@@ -143,17 +83,10 @@ class SparseOneVsRest(BasisMachine):
         sample_weight : array-like of shape (n_samples,), default=None
         """
         X = self._read_rows(X, reset=True)
-        self._labels, signs = LabelSpace.read(y)
-        check_consistent_length(X, signs)
-        self.classes_ = self._labels.classes
-        weights = self._read_weights(sample_weight, X)
-        costs = sample_costs(self.C, weights, X.shape[0])
-        self._constant = constant_labels(signs, costs, self._labels)
+        weights, costs = self._read_costs(sample_weight, X)
+        signs, self._constant = self._read_labels(X, y, costs)
         kernel = self._settle_kernel(X, weights)
-        losses = [
-            SquaredHinges(s[:, None], costs) for s in np.where(self._constant == 0, signs, np.int8(0)).T
-        ]
-        self._grow_all(kernel, X, losses, costs, y)
+        self._grow_all(kernel, X, [SquaredHinges(s[:, None], costs) for s in signs.T], costs, y)
         self._store_union(X, kernel)
         return self
 
@@ -162,18 +95,23 @@ class SparseOneVsRest(BasisMachine):
     ) -> None:
         rng, clock = check_random_state(self.random_state), Clock(self.time_limit)
         observer = self._observer(X, y, max_epochs=self.max_basis * len(losses))
-        self.history_, outcomes, self._stages_of = [], [], []
+        self.history_, outcomes, self._stages_of, bound = [], [], [], 0.0
+        self._forget()
         for column, loss in enumerate(losses):
-            problem = BasisProblem(kernel, X, loss)
+            problem = BasisProblem(kernel, X, loss, selection=self.selection)
             method = self._method(problem, costs, rng)
             left = None if self.time_limit is None else max(clock.limit - clock.seconds, 1e-9)
             outcome = run(method, Stopping(self.tol, self.max_basis, left), observer)
             self.history_ += [{**record, "column": column} for record in outcome.history]
-            self._stages_of.append((problem.basis, [problem.coefficients(W)[:, 0] for W in method.path]))
+            path = method.path if self.keep_path else [problem.W]
+            self._stages_of.append((problem.basis, [problem.coefficients(W)[:, 0] for W in path]))
+            bound += problem.full_model_bound() if self.full_bound else 0.0
             outcomes.append(outcome)
         primal = sum(outcome.certificate.primal for outcome in outcomes)
         dual = sum(outcome.certificate.dual for outcome in outcomes)
         self._store_certificate(Certificate(primal, dual))
+        if self.full_bound:
+            self._store_full_bound(bound)
         self._complain(outcomes)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
 
@@ -191,12 +129,13 @@ class SparseOneVsRest(BasisMachine):
         coef = np.zeros((len(parts), len(self.basis_indices_)))
         for row, (basis, path) in zip(coef, parts, strict=True):
             if basis.size:
-                row[np.searchsorted(self.basis_indices_, basis)] = path[basis.size - 1]
+                row[np.searchsorted(self.basis_indices_, basis)] = path[min(basis.size, len(path)) - 1]
         self._store_coefficients(coef)
 
     def truncate(self, n_basis: int) -> SparseOneVsRest:
         """The fitted machine as it was with at most `n_basis` basis vectors per class."""
         check_is_fitted(self)
+        self._require_path(all(len(path) == len(basis) for basis, path in self._stages_of))
         check_size(n_basis, int(self.basis_sizes_.max(initial=0)))
         machine = copy.copy(self)
         machine._merge(n_basis)
@@ -208,52 +147,26 @@ class SparseOneVsRest(BasisMachine):
         machine._store_certificate(
             Certificate(sum(r["primal"] for r in final), sum(r["dual"] for r in final))
         )
+        if hasattr(self, "full_model_bound_"):
+            machine._store_full_bound(self.full_model_bound_)
         return machine
 
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the classes or labels; a vector when y was one of two classes."""
-        scores = self._scores(X)
-        return self._labels.scores(scores)
 
-    def predict(self, X: Any) -> Any:
-        """The best class, or the labels with a positive score, in the kind given to `fit`."""
-        scores = self._scores(X)
-        return self._labels.answer(self._labels.choose(scores), like=X)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
-
-
-class ImportVectorMachine(BasisMachine):
+class ImportVectorMachine(ClassMachine):
     """Sparse kernel logistic regression with a greedily grown basis (ImVM).
 
     It minimises ``1/2 sum_r |w_r|^2 + C sum_i [log sum_r exp f_r(x_i) - f_{y_i}(x_i)]``, so C is
     that of LogisticRegression and lambda = 1/C.
 
+    Parameters that are not listed are those of `maxmargin.SparseMultiClassSVC`.
+
     Parameters
     ----------
     C : float, default=1.0
-    max_basis : int, default=100
-    n_candidates : int or None, default=25
+        Weight of the loss.
     scoring : {"step", "full"}, default="step"
         Judge a candidate by the objective after a Newton step in its own coefficients, or,
         as published and much slower, after one in all coefficients.
-    solver : {"auto", "newton", "newton-cg"}, default="auto"
-    kernel : {"rbf", "linear", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="rbf"
-    gamma : {"scale", "auto"} or float, default="scale"
-    degree : int, default=3
-    coef0 : float, default=0.0
-    fit_intercept : bool, default=False
-    intercept_scaling : float, default=1.0
-    rel_tol : float, default=1e-3
-    n_iter_no_change : int, default=1
-    tol : float, default=1e-6
-    max_iter : int, default=200
-    time_limit : float or None, default=None
-    random_state : int, RandomState or None, default=None
-    verbose : int, default=0
 
     Attributes
     ----------
@@ -261,6 +174,8 @@ class ImportVectorMachine(BasisMachine):
         As in `maxmargin.SparseMultiClassSVC`.
     primal_objective_, dual_objective_, duality_gap_ : float
         Objective, its lower bound for this basis, and their relative distance.
+    full_model_bound_, full_model_gap_ : float
+        With `full_bound`, as in `maxmargin.SparseMultiClassSVC`.
 
     Examples
     --------
@@ -274,19 +189,16 @@ class ImportVectorMachine(BasisMachine):
     (2, 3)
     """
 
-    _parameter_constraints = {
-        **SHARED,
-        "scoring": [StrOptions({"step", "full"})],
-        "solver": [StrOptions({"auto", "newton", "newton-cg"})],
-    }
+    _parameter_constraints = {**BASIS_CONSTRAINTS, "scoring": [StrOptions({"step", "full"})]}
 
     def __init__(
         self,
         C: float = 1.0,
         *,
+        scoring: str = "step",
         max_basis: int = 100,
         n_candidates: int | None = 25,
-        scoring: str = "step",
+        selection: str = "block",
         solver: str = "auto",
         kernel: Any = "rbf",
         gamma: Any = "scale",
@@ -298,54 +210,25 @@ class ImportVectorMachine(BasisMachine):
         n_iter_no_change: int = 1,
         tol: float = 1e-6,
         max_iter: int = 200,
+        full_bound: bool = False,
+        keep_path: bool = True,
         time_limit: float | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.C = C
-        self.max_basis = max_basis
-        self.n_candidates = n_candidates
+        super().__init__(
+            C, max_basis=max_basis, n_candidates=n_candidates, selection=selection, solver=solver,
+            kernel=kernel, gamma=gamma, degree=degree, coef0=coef0, fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling, rel_tol=rel_tol, n_iter_no_change=n_iter_no_change,
+            tol=tol, max_iter=max_iter, full_bound=full_bound, keep_path=keep_path,
+            time_limit=time_limit, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
         self.scoring = scoring
-        self.solver = solver
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.rel_tol = rel_tol
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.max_iter = max_iter
-        self.time_limit = time_limit
-        self.random_state = random_state
-        self.verbose = verbose
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ImportVectorMachine:
-        """Grow a basis and fit its coefficients.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-        sample_weight : array-like of shape (n_samples,), default=None
-        """
-        X = self._read_rows(X, reset=True)
-        self.classes_, codes = read_classes(X, y)
-        weights = self._read_weights(sample_weight, X)
-        costs = sample_costs(self.C, weights, X.shape[0])
+    def _problem(self, kernel: Kernel, X: Any, codes: np.ndarray, costs: np.ndarray) -> BasisProblem:
         loss = MultiLogit(codes, costs, len(self.classes_))
         make = FullStepProblem if self.scoring == "full" else BasisProblem
-        problem = make(self._settle_kernel(X, weights), X, loss)
-        growth = self._grow(problem, costs, y)
-        self._store_machine(problem, growth.path, constant=np.zeros(len(self.classes_)))
-        return self
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the classes; for two classes the difference of the second and the first."""
-        scores = self._scores(X)
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        return make(kernel, X, loss, selection=self.selection)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes."""
@@ -354,13 +237,3 @@ class ImportVectorMachine(BasisMachine):
         np.exp(scores, out=scores)
         scores /= scores.sum(axis=1, keepdims=True)
         return scores
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable class."""
-        scores = self._scores(X)
-        return self.classes_[np.argmax(scores, axis=1)]
-
-    def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
-        """`predict` with the first 1, 2, ... basis vectors."""
-        for scores in self._staged_scores(X):
-            yield self.classes_[np.argmax(scores, axis=1)]

@@ -14,11 +14,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.estimators._base import COMMON_CONSTRAINTS, MaxMarginEstimator
-from maxmargin.estimators._labels import LabelSpace
 from maxmargin.kernels import NAMES, Kernel
 from maxmargin.problems._pool import candidate_pool
 from maxmargin.problems.sparse import SELECTIONS, BasisProblem
@@ -55,6 +53,59 @@ BASIS_CONSTRAINTS: dict[str, list[Any]] = {
 class BasisMachine(ClassifierMixin, MaxMarginEstimator):
     """Scores from few kernel functions that all classes or labels share."""
 
+    _parameter_constraints = BASIS_CONSTRAINTS
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        max_basis: int = 100,
+        n_candidates: int | None = 25,
+        selection: str = "block",
+        solver: str = "auto",
+        kernel: Any = "rbf",
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = False,
+        intercept_scaling: float = 1.0,
+        rel_tol: float = 1e-3,
+        n_iter_no_change: int = 1,
+        tol: float = 1e-6,
+        max_iter: int = 200,
+        full_bound: bool = False,
+        keep_path: bool = True,
+        time_limit: float | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.max_basis = max_basis
+        self.n_candidates = n_candidates
+        self.selection = selection
+        self.solver = solver
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.rel_tol = rel_tol
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.max_iter = max_iter
+        self.full_bound = full_bound
+        self.keep_path = keep_path
+        self.time_limit = time_limit
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _read_costs(self, sample_weight: Any, X: Any) -> tuple[np.ndarray | None, np.ndarray]:
+        """Validated sample weights, and C times the weight of every sample."""
+        weights = self._read_weights(sample_weight, X)
+        costs = np.full(X.shape[0], float(self.C)) if weights is None else self.C * weights
+        return weights, costs
+
     def _settle_kernel(self, X: Any, weights: np.ndarray | None) -> Kernel:
         return Kernel.of(
             X,
@@ -79,13 +130,14 @@ class BasisMachine(ClassifierMixin, MaxMarginEstimator):
             patience=self.n_iter_no_change,
             tol=self.tol,
             max_iter=self.max_iter,
-            solver=getattr(self, "solver", "auto"),
+            solver=self.solver,
             random_start=problem.selection == "sequential",
-            keep_path=getattr(self, "keep_path", True),
+            keep_path=self.keep_path,
         )
 
-    def _grow(self, problem: BasisProblem, weights: np.ndarray, y: Any) -> Greedy:
-        """Grow the basis and keep what the run proved."""
+    def _grow(self, problem: BasisProblem, weights: np.ndarray, y: Any, constant: np.ndarray) -> None:
+        """Grow the basis; keep the machine and what the run proved."""
+        self._forget()
         method = self._method(problem, weights, check_random_state(self.random_state))
         observer = self._observer(problem.X, y, max_epochs=self.max_basis)
         outcome = run(method, Stopping(self.tol, self.max_basis, self.time_limit), observer)
@@ -93,7 +145,14 @@ class BasisMachine(ClassifierMixin, MaxMarginEstimator):
         self._store_certificate(outcome.certificate)
         self._complain([outcome])
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
-        return method
+        self._store_machine(problem, method.path, constant)
+        if self.full_bound:
+            self._store_full_bound(problem.full_model_bound())
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit with other options has left."""
+        for name in ("path_", "full_model_bound_", "full_model_gap_"):
+            self.__dict__.pop(name, None)
 
     def _store_certificate(self, certificate: Certificate) -> None:
         self.primal_objective_ = certificate.primal
@@ -119,7 +178,7 @@ class BasisMachine(ClassifierMixin, MaxMarginEstimator):
             )
         else:
             return
-        warnings.warn(f"{type(self).__name__}: {complaint}", ConvergenceWarning, stacklevel=4)
+        warnings.warn(f"{type(self).__name__}: {complaint}", ConvergenceWarning, stacklevel=5)
 
     def _store_full_bound(self, bound: float) -> None:
         self.full_model_bound_ = bound
@@ -135,7 +194,7 @@ class BasisMachine(ClassifierMixin, MaxMarginEstimator):
         self.basis_indices_ = np.array(problem.basis, dtype=np.intp)
         rows = problem.X[self.basis_indices_]
         self.basis_vectors_ = rows if problem.kernel.name != "precomputed" else rows[:, :0]
-        if path:
+        if self.keep_path:
             self.path_ = [self._clean(problem.coefficients(W)) for W in path]
         self._store_coefficients(self._clean(problem.coefficients()))
 
@@ -180,11 +239,14 @@ class BasisMachine(ClassifierMixin, MaxMarginEstimator):
             yield K[:, : coef.shape[1]] @ coef.T.astype(X.dtype) + self._intercept(coef).astype(X.dtype)
 
     def _stages(self) -> list[np.ndarray]:
-        if not hasattr(self, "path_"):
+        self._require_path(hasattr(self, "path_"))
+        return self.path_
+
+    def _require_path(self, kept: bool) -> None:
+        if not kept:
             raise AttributeError(
                 f"This {type(self).__name__} was fitted with keep_path=False; fit it with keep_path=True."
             )
-        return self.path_
 
     def truncate(self, n_basis: int) -> Any:
         """The fitted machine as it was with its first `n_basis` basis vectors.
@@ -226,11 +288,6 @@ class BasisMachine(ClassifierMixin, MaxMarginEstimator):
         return tags
 
 
-def sample_costs(C: float, weights: np.ndarray | None, n: int) -> np.ndarray:
-    """C times the weight of every sample."""
-    return np.full(n, float(C)) if weights is None else C * weights
-
-
 def check_size(n_basis: Any, most: int) -> None:
     """Refuse a number of basis vectors that is no integer from 1 to `most`."""
     whole = isinstance(n_basis, Integral) and not isinstance(n_basis, bool)
@@ -239,35 +296,3 @@ def check_size(n_basis: Any, most: int) -> None:
             f"n_basis must be an integer from 1 to {most}, the number of basis vectors. "
             f"Got {n_basis!r} instead."
         )
-
-
-def read_classes(X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Classes in sorted order, and the code of every sample's class."""
-    if y is None:
-        raise ValueError(
-            "This estimator requires y to be passed, but the target y is None; pass the classes."
-        )
-    y = column_or_1d(y, warn=True)
-    check_consistent_length(X, y)
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise ValueError(f"y holds one class only, {classes[0]!r}; at least 2 classes are needed.")
-    return classes, codes
-
-
-def constant_labels(signs: np.ndarray, costs: np.ndarray, labels: LabelSpace) -> np.ndarray:
-    """+1 or -1 for a label that is always on or off (an unknown one is off), else 0."""
-    seen = signs[costs > 0]
-    on, off = (seen == 1).any(axis=0), (seen == -1).any(axis=0)
-    constant = np.where(on & off, 0.0, np.where(on, 1.0, -1.0))
-    if constant.any():
-        names = labels.classes[-len(constant) :][constant != 0].tolist()
-        shown = ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
-        warnings.warn(
-            f"{np.count_nonzero(constant)} of {len(constant)} labels never change in the training data "
-            f"({shown}); for them the constant is predicted.",
-            UserWarning,
-            stacklevel=3,
-        )
-    return constant

@@ -7,22 +7,16 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import _fit_context
-from sklearn.utils.validation import check_consistent_length
 
 from maxmargin import priors
-from maxmargin.estimators._basis import (
-    BASIS_CONSTRAINTS,
-    BasisMachine,
-    constant_labels,
-    read_classes,
-    sample_costs,
-)
-from maxmargin.estimators._labels import LabelSpace
+from maxmargin.estimators._basis import BASIS_CONSTRAINTS
+from maxmargin.estimators._basis_answers import ClassMachine, LabelMachine
+from maxmargin.kernels import Kernel
 from maxmargin.problems.basis_losses import SquaredHinges, SquaredMargins
 from maxmargin.problems.sparse import BasisProblem
 
 
-class SparseMultiClassSVC(BasisMachine):
+class SparseMultiClassSVC(ClassMachine):
     """Multi-class SVM whose kernel functions are few and shared by all classes (SMSVM).
 
     It minimises, over the coefficients of a basis of training samples that is grown greedily,
@@ -115,101 +109,12 @@ class SparseMultiClassSVC(BasisMachine):
     1.0
     """
 
-    _parameter_constraints = BASIS_CONSTRAINTS
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        max_basis: int = 100,
-        n_candidates: int | None = 25,
-        selection: str = "block",
-        solver: str = "auto",
-        kernel: Any = "rbf",
-        gamma: Any = "scale",
-        degree: int = 3,
-        coef0: float = 0.0,
-        fit_intercept: bool = False,
-        intercept_scaling: float = 1.0,
-        rel_tol: float = 1e-3,
-        n_iter_no_change: int = 1,
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        full_bound: bool = False,
-        keep_path: bool = True,
-        time_limit: float | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.C = C
-        self.max_basis = max_basis
-        self.n_candidates = n_candidates
-        self.selection = selection
-        self.solver = solver
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.rel_tol = rel_tol
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.max_iter = max_iter
-        self.full_bound = full_bound
-        self.keep_path = keep_path
-        self.time_limit = time_limit
-        self.random_state = random_state
-        self.verbose = verbose
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseMultiClassSVC:
-        """Grow a basis and fit its coefficients.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,)
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights on the losses; equal to repeating samples.
-        """
-        X = self._read_rows(X, reset=True)
-        self.classes_, codes = read_classes(X, y)
-        weights = self._read_weights(sample_weight, X)
-        costs = sample_costs(self.C, weights, X.shape[0])
+    def _problem(self, kernel: Kernel, X: Any, codes: np.ndarray, costs: np.ndarray) -> BasisProblem:
         loss = SquaredMargins(codes, costs, len(self.classes_))
-        problem = BasisProblem(self._settle_kernel(X, weights), X, loss, selection=self.selection)
-        growth = self._grow(problem, costs, y)
-        self._store_machine(problem, growth.path, constant=np.zeros(len(self.classes_)))
-        if self.full_bound:
-            self._store_full_bound(problem.full_model_bound())
-        return self
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the classes; for two classes the difference of the second and the first."""
-        return _contrast(self._scores(X))
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The class with the highest score; among equals the first."""
-        scores = self._scores(X)
-        return self.classes_[np.argmax(scores, axis=1)]
-
-    def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
-        """`decision_function` with the first 1, 2, ... basis vectors."""
-        for scores in self._staged_scores(X):
-            yield _contrast(scores)
-
-    def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
-        """`predict` with the first 1, 2, ... basis vectors."""
-        for scores in self._staged_scores(X):
-            yield self.classes_[np.argmax(scores, axis=1)]
+        return BasisProblem(kernel, X, loss, selection=self.selection)
 
 
-def _contrast(scores: np.ndarray) -> np.ndarray:
-    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-
-
-class SparseMultiLabelSVC(BasisMachine):
+class SparseMultiLabelSVC(LabelMachine):
     """Multi-label SVM whose kernel functions are few and shared by all labels (SM3L, SM3L-P).
 
     It minimises, over the coefficients of a basis of training samples that is grown greedily,
@@ -331,27 +236,14 @@ class SparseMultiLabelSVC(BasisMachine):
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.C = C
+        super().__init__(
+            C, max_basis=max_basis, n_candidates=n_candidates, selection=selection, solver=solver,
+            kernel=kernel, gamma=gamma, degree=degree, coef0=coef0, fit_intercept=fit_intercept,
+            intercept_scaling=intercept_scaling, rel_tol=rel_tol, n_iter_no_change=n_iter_no_change,
+            tol=tol, max_iter=max_iter, full_bound=full_bound, keep_path=keep_path,
+            time_limit=time_limit, random_state=random_state, verbose=verbose,
+        )  # fmt: skip
         self.prior = prior
-        self.max_basis = max_basis
-        self.n_candidates = n_candidates
-        self.selection = selection
-        self.solver = solver
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.rel_tol = rel_tol
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.max_iter = max_iter
-        self.full_bound = full_bound
-        self.keep_path = keep_path
-        self.time_limit = time_limit
-        self.random_state = random_state
-        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseMultiLabelSVC:
@@ -367,20 +259,12 @@ class SparseMultiLabelSVC(BasisMachine):
             Weights on the losses; equal to repeating samples.
         """
         X = self._read_rows(X, reset=True)
-        self._labels, signs = LabelSpace.read(y)
-        check_consistent_length(X, signs)
-        self.classes_ = self._labels.classes
-        weights = self._read_weights(sample_weight, X)
-        costs = sample_costs(self.C, weights, X.shape[0])
-        constant = constant_labels(signs, costs, self._labels)
-        loss = SquaredHinges(np.where(constant == 0, signs, np.int8(0)), costs)
-        kernel = self._settle_kernel(X, weights)
+        weights, costs = self._read_costs(sample_weight, X)
+        signs, constant = self._read_labels(X, y, costs)
+        kernel, loss = self._settle_kernel(X, weights), SquaredHinges(signs, costs)
         problem = BasisProblem(kernel, X, loss, self._factor(signs.shape[1]), self.selection)
-        growth = self._grow(problem, costs, y)
+        self._grow(problem, costs, y, constant)
         self.constant_labels_ = constant != 0
-        self._store_machine(problem, growth.path, constant)
-        if self.full_bound:
-            self._store_full_bound(problem.full_model_bound())
         return self
 
     def _factor(self, n_labels: int) -> np.ndarray | None:
@@ -388,16 +272,6 @@ class SparseMultiLabelSVC(BasisMachine):
             return None
         R = self.prior(n_labels) if callable(self.prior) else self.prior
         return priors.factor(priors.check(R, n_labels))
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the labels (n_samples, n_labels); a vector when y was one of two classes."""
-        scores = self._scores(X)
-        return self._labels.scores(scores)
-
-    def predict(self, X: Any) -> Any:
-        """Labels with a positive score, in the kind that `fit` was given."""
-        scores = self._scores(X)
-        return self._labels.answer(self._labels.choose(scores), like=X)
 
     def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
         """`decision_function` with the first 1, 2, ... basis vectors."""
@@ -408,9 +282,3 @@ class SparseMultiLabelSVC(BasisMachine):
         """`predict` with the first 1, 2, ... basis vectors."""
         for scores in self._staged_scores(X):
             yield self._labels.answer(self._labels.choose(scores), like=X)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        tags.target_tags.two_d_labels = False
-        return tags

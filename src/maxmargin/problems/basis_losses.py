@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import entr
 
 from maxmargin._rows import readonly
 
@@ -228,9 +230,9 @@ class SquaredMargins:
 
         return exact_step(lambda t: margins_slope(F, dF, self.y, self.c, t), q1, q2, longest)
 
-    def multipliers(self, G: np.ndarray) -> float:
-        """Sum of the dual variables 2 c Xi behind a gradient."""
-        return float(np.maximum(G, 0).sum())
+    def full_bound(self, at: Expansion, quadratic: float) -> float:
+        """Lower bound on the objective of the full model; `quadratic` is tr(G' K G R)."""
+        return scaled_bound(float(np.maximum(at.gradient, 0).sum()), at.value, quadratic)
 
 
 class SquaredHinges:
@@ -265,9 +267,9 @@ class SquaredHinges:
 
         return exact_step(lambda t: hinges_slope(F, dF, self.Y, self.c, t), q1, q2, longest)
 
-    def multipliers(self, G: np.ndarray) -> float:
-        """Sum of the dual variables 2 c Xi behind a gradient."""
-        return float(np.abs(G).sum())
+    def full_bound(self, at: Expansion, quadratic: float) -> float:
+        """Lower bound on the objective of the full model; `quadratic` is tr(G' K G R)."""
+        return scaled_bound(float(np.abs(at.gradient).sum()), at.value, quadratic)
 
 
 class MultiLogit:
@@ -314,6 +316,28 @@ class MultiLogit:
                 break
             t *= 0.5
         return t
+
+    def full_bound(self, at: Expansion, quadratic: float) -> float:
+        """Lower bound on the objective of the full model; `quadratic` is tr(G' K G).
+
+        log sum exp F is the largest p.F + H(p), H the entropy, so any probabilities p give the
+        bound sum_i c_i H(p_i) - 1/2 tr(G' K G) with G = c (p - own class). The current ones are
+        moved towards the own class, p = own + s (p - own), to the best s in [0, 1].
+        """
+        own = np.zeros_like(at.gradient)
+        own[self._own] = 1.0
+        p = at.curvature.p
+
+        def bound(s: float) -> float:
+            return float(self.c @ entr(own + s * (p - own)).sum(axis=1)) - 0.5 * s * s * quadratic
+
+        best = minimize_scalar(lambda s: -bound(s), bounds=(0.0, 1.0), method="bounded").x
+        return max(bound(float(best)), bound(1.0), 0.0)
+
+
+def scaled_bound(total: float, loss: float, quadratic: float) -> float:
+    """The largest s total - s^2 (loss + quadratic / 2): the dual at multipliers that add up to `total`."""
+    return total**2 / (4 * (loss + 0.5 * quadratic)) if total else 0.0
 
 
 def exact_step(

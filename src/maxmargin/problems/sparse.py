@@ -31,7 +31,7 @@ objective after the step is evaluated exactly.
 
 Full model. From the multipliers a = 2 c Xi of any scores, scaled by s, weak duality gives
 D(s) = s sum(a) - s^2 [L(F) + 1/2 tr(G' K G R)], a lower bound on the objective with all
-samples as basis; it is used at its best s.
+samples as basis; it is used at its best s. `MultiLogit` has a bound of the same kind.
 """
 
 from __future__ import annotations
@@ -267,16 +267,13 @@ class BasisProblem:
     def full_model_bound(self) -> float:
         """A lower bound on the objective of the model with all samples as basis."""
         G = self.expansion.gradient
-        total = self.loss.multipliers(G)
         rows = np.flatnonzero(G.any(axis=1))
-        if not rows.size:
-            return 0.0
         A = self.back(G[rows])
         quadratic = 0.0
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
             quadratic += float(np.vdot(A[start : start + CHUNK], self._values(part, rows) @ A))
-        return total**2 / (4 * (self.expansion.value + 0.5 * quadratic))
+        return self.loss.full_bound(self.expansion, quadratic)
 
     def _strips(self, J: np.ndarray) -> Any:
         for start in range(0, self.n, CHUNK):
