@@ -33,16 +33,22 @@ def paper(name: str, key: tuple[str, ...]) -> dict[tuple[str, ...], dict[str, st
         }
 
 
-def write(name: str, rows: Iterable[Mapping[str, Any]], key: tuple[str, ...]) -> Path:
-    """Write rows to results/<name>.csv; an older row with the same key gives way."""
+def write(
+    name: str, rows: Iterable[Mapping[str, Any]], key: tuple[str, ...], *, conditions: str = ""
+) -> Path:
+    """Write rows to results/<name>.csv; an older row with the same key gives way.
+
+    `conditions` says, beside the machine, how the rows were measured.
+    """
     path = RESULTS / f"{name}.csv"
     table = {}
     if path.exists():
         with path.open(newline="") as file:
             table = {tuple(row[k] for k in key): row for row in csv.DictReader(file)}
+    ran_on = f"{machine()}, {conditions}" if conditions else machine()
     for row in rows:
         shown = {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in row.items()}
-        table[tuple(shown[k] for k in key)] = {**shown, "machine": machine()}
+        table[tuple(shown[k] for k in key)] = {**shown, "machine": ran_on}
     columns = list(dict.fromkeys(column for row in table.values() for column in row if column != "machine"))
     path.parent.mkdir(exist_ok=True)
     with path.open("w", newline="") as file:
