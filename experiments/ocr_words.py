@@ -1,6 +1,6 @@
 """OCR words: dual objective against passes and time, and test errors (figures 1e and 2e).
 
-Run it as ``python experiments/ocr_words.py [--seconds 10] [--out experiments/results]`` with the
+Run it as ``python -m experiments.ocr_words [--seconds 10] [--out experiments/results]`` with the
 OCR letters reachable by ``maxmargin.datasets.load``. Fold 0 trains, the other folds test.
 
 ocr_words_curves.csv  one line per solver, lambda and epoch
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import time
 import warnings
 from pathlib import Path
@@ -20,11 +19,11 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from _words import Words, load_words
 from sklearn.exceptions import ConvergenceWarning
 
-import maxmargin
-from maxmargin import ChainSVC
+from experiments._results import machine
+from experiments._words import Words, load_words
+from maxmargin import ChainSVC, MultiClassSVC
 from maxmargin.metrics import word_accuracy
 
 LAMBDAS = (0.1, 0.01, 0.001)
@@ -103,11 +102,9 @@ def errors(train: Words, test: Words) -> pd.DataFrame:
 
 def independent(train: Words, test: Words, record) -> None:
     """One multi-class SVM for letters alone."""
-    if not hasattr(maxmargin, "MultiClassSVC"):
-        raise SystemExit("MultiClassSVC is needed for the comparison with independent letters.")
     for lam in LAMBDAS:
         start = time.perf_counter()
-        model = maxmargin.MultiClassSVC(C=1 / (lam * train.y.size), tol=1e-3, random_state=0)
+        model = MultiClassSVC(C=1 / (lam * train.y.size), tol=1e-3, random_state=0)
         model.fit(train.X, train.y)
         record("MultiClassSVC, letters", f"lambda={lam}", model.predict(test.X), time.perf_counter() - start)
 
@@ -179,23 +176,17 @@ def main() -> None:
     parser.add_argument("--only", choices=("curves", "errors"), default=None)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    machine = f"# {platform.machine()}, {cpu()}, Python {platform.python_version()}, one thread\n"
+    header = f"# {machine()}, load {os.getloadavg()[0]:.1f}, one thread; times are of a shared machine\n"
     train, test = load_words("train"), load_words("test")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         if arguments.only != "errors":
             table = curves(train, arguments.seconds)
             thin = table[(table["epoch"] <= 100) | (table["epoch"] % 10 == 0)]
-            save(thin, machine, arguments.out / "ocr_words_curves.csv")
+            save(thin, header, arguments.out / "ocr_words_curves.csv")
             draw(table, arguments.out / "ocr_words.png")
         if arguments.only != "curves":
-            save(errors(train, test), machine, arguments.out / "ocr_words_errors.csv")
-
-
-def cpu() -> str:
-    """Name of the processor, and how busy the machine was."""
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return f"{names[0].split(':')[1].strip()} ({len(names)} cores, load {os.getloadavg()[0]:.1f})"
+            save(errors(train, test), header, arguments.out / "ocr_words_errors.csv")
 
 
 def save(table: pd.DataFrame, header: str, path: Path) -> None:

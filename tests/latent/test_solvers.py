@@ -99,9 +99,11 @@ def test_pairwise_equals_enumerated(seed, monkeypatch):
     problem, twin, chosen = both(seed)
     method = LatentPairs(problem, seeded(), chosen)
     caches = [[b.pairs.index((h, b.y))] for b, h in zip(twin.bags, chosen, strict=True)]
-    for i in np.random.default_rng(seed).integers(0, 5, 20):
-        method.visit(np.array([i]))
-        twin.pairwise_step(i, latent_pairs.RELAXATION, caches[i])
+    rng = np.random.default_rng(seed)
+    for i, again in zip(rng.integers(0, 5, 40), rng.random(40) < 0.4, strict=True):
+        (method.revisit if again else method.visit)(np.array([i]))
+        step = twin.cached_step if again else twin.pairwise_step
+        step(i, latent_pairs.RELAXATION, caches[i])
         np.testing.assert_allclose(method.W.ravel(), twin.w, atol=1e-9)
         assert method.dual() == pytest.approx(twin.dual(), abs=1e-9)
 

@@ -141,15 +141,24 @@ class Enumerated:
         self.alpha[i] = softmax(np.log(self.alpha[i]) + self.blocks[i].H(self.w) / tau)
 
     def pairwise_visit(self, i, cache, steps, precision, relaxation):
-        """Add the best labeling to the cache (a list of indices), then pairwise steps on the cache alone.
+        """Add the best labeling to the cache (a list of indices), then pairwise steps on the cache alone."""
+        best = self.best(i)
+        if best not in cache:
+            cache.append(best)
+        self.pairwise_steps(i, cache, steps, precision, relaxation)
+
+    def cached_visit(self, i, cache, steps, precision, relaxation):
+        """Pairwise steps on the labelings of the cache that are in use."""
+        used = [j for j in cache if self.alpha[i][j] > 0]
+        self.pairwise_steps(i, used, steps, precision, relaxation)
+
+    def pairwise_steps(self, i, cache, steps, precision, relaxation):
+        """Move weight from the worst to the best labeling of the cache.
 
         The curvature of the steps is that of the problem divided by `relaxation`, so H moves by
         less than the weights will.
         """
         b, a = self.blocks[i], self.alpha[i].copy()
-        best = self.best(i)
-        if best not in cache:
-            cache.append(best)
         H = b.H(self.w)
         cost = b.cost / relaxation
         goal = None

@@ -97,12 +97,20 @@ class Enumerated:
             self.alpha[i] = mixed / mixed.sum()
 
     def pairwise_step(self, i, relaxation, cache):
-        """One step between the best pair and the worst one in use."""
-        b = self.bags[i]
-        H, a = b.H(self.w), self.alpha[i].copy()
+        """Add the best pair to the cache (a list of indices), then one step."""
         u = self.best(i)
         if u not in cache:
             cache.append(u)
+        self.step_between(i, relaxation, cache)
+
+    def cached_step(self, i, relaxation, cache):
+        """One step on the pairs of the cache that are in use."""
+        self.step_between(i, relaxation, [j for j in cache if self.alpha[i][j] > 0])
+
+    def step_between(self, i, relaxation, cache):
+        """Move weight from the worst pair in use to the best one of the cache."""
+        b = self.bags[i]
+        H, a = b.H(self.w), self.alpha[i].copy()
         u = max(cache, key=lambda j: (H[j], -cache.index(j)))
         v = min((j for j in cache if a[j] > 0), key=lambda j: (H[j], cache.index(j)))
         if H[u] <= H[v]:

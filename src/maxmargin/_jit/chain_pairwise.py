@@ -6,13 +6,16 @@ Psi(z) = Phi(x, y) - Phi(x, z). Slot 0 is the truth, whose difference is 0. The 
 the model are w = sum_i C_i sum_j alpha_ij Psi_ij.
 
 With the Gram matrix at hand a step on the cached labelings costs O(slots) and moves
-H_k = Delta_k - w . Psi_k exactly, so that one Viterbi call pays for many steps.
+H_k = Delta_k - w . Psi_k exactly, so that one Viterbi call pays for many steps. A later visit
+may even do without Viterbi and go on with the labelings in use.
 
 The slots of all blocks lie in flat arrays as described in slots.py; `labels` holds a
 labeling in every slot.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from maxmargin._jit._compile import compiled
 from maxmargin._jit.chain import augment, excess, unary_scores, viterbi
@@ -151,24 +154,36 @@ def pairwise_epoch(
 
 
 @compiled
+def cached_epoch(
+    data, indices, indptr, dense, offsets, y, costs, order, U, R, B,
+    capacity, label_at, slot_at, gram_at, count, labels, alpha, deltas, grams,
+    steps, precision, relaxation, H, old,
+):  # fmt: skip
+    """Visit the blocks in `order` without Viterbi: solve on the labelings in use, move w."""
+    for index in range(order.size):
+        i = order[index]
+        start, length, cost = offsets[i], offsets[i + 1] - offsets[i], costs[i]
+        room, m = capacity[i], count[i]
+        z = labels[label_at[i] : label_at[i + 1]].reshape((room, length))
+        a = alpha[slot_at[i] : slot_at[i + 1]]
+        gram = grams[gram_at[i] : gram_at[i + 1]].reshape((room, room))
+        for j in range(m):
+            old[j], H[j] = a[j], -np.inf
+            if a[j] > 0.0:
+                psi_w = dot_difference(data, indices, indptr, dense, start, length, y, z[j], U, R, B)
+                H[j] = deltas[slot_at[i] + j] - psi_w
+        solve_cached(m, a, H, gram, cost / relaxation, steps, precision)
+        for j in range(1, m):
+            if a[j] != old[j]:
+                scale = cost * (a[j] - old[j])
+                add_difference(data, indices, indptr, dense, start, length, y, z[j], scale, U, R, B)
+
+
+@compiled
 def weights_of_labelings(
-    data,
-    indices,
-    indptr,
-    dense,
-    offsets,
-    y,
-    costs,
-    capacity,
-    label_at,
-    slot_at,
-    count,
-    labels,
-    alpha,
-    U,
-    R,
-    B,
-):
+    data, indices, indptr, dense, offsets, y, costs, capacity, label_at, slot_at, count, labels, alpha,
+    U, R, B,
+):  # fmt: skip
     """Add w = sum_i C_i sum_j alpha_ij Psi_ij to the weights (U, R, B), which enter as zero."""
     for i in range(offsets.size - 1):
         start, length = offsets[i], offsets[i + 1] - offsets[i]

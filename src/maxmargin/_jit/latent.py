@@ -56,6 +56,16 @@ def row_product(data, indices, indptr, dense, i, j, bias):
 
 
 @compiled
+def row_score(data, indices, indptr, dense, i, bias, k, W):
+    """W_k . (x_i, bias)."""
+    total = bias * W[W.shape[0] - 1, k]
+    shift = dense * indptr[i]
+    for t in range(indptr[i], indptr[i + 1]):
+        total += data[t] * W[indices[t - shift], k]
+    return total
+
+
+@compiled
 def add_row(data, indices, indptr, dense, i, bias, step, k, W):
     """W[:, k] += step (x_i, bias)."""
     W[W.shape[0] - 1, k] += bias * step
@@ -137,6 +147,32 @@ def pairs_epoch(
             solve_cached(m, a, values, gram, cost / relaxation, steps, precision)
         else:
             vertex_step(m, a, values, gram, spot, cost)
+        for j in range(m):
+            if a[j] != old[j]:
+                step = cost * (old[j] - a[j])
+                add_row(data, indices, indptr, dense, start + pairs[j, 0], bias, step, pairs[j, 1], W)
+
+
+@compiled
+def cached_epoch(
+    data, indices, indptr, dense, offsets, costs, bias, order, W,
+    capacity, label_at, slot_at, gram_at, count, labels, alpha, deltas, grams,
+    steps, precision, relaxation, values, old,
+):  # fmt: skip
+    """Visit the blocks in `order` on the pairs in use alone: pairwise steps, move W."""
+    for index in range(order.size):
+        i = order[index]
+        start, cost = offsets[i], costs[i]
+        room, m = capacity[i], count[i]
+        pairs = labels[label_at[i] : label_at[i + 1]].reshape((room, 2))
+        a = alpha[slot_at[i] : slot_at[i + 1]]
+        gram = grams[gram_at[i] : gram_at[i + 1]].reshape((room, room))
+        for j in range(m):
+            old[j], values[j] = a[j], -np.inf
+            if a[j] > 0.0:
+                score = row_score(data, indices, indptr, dense, start + pairs[j, 0], bias, pairs[j, 1], W)
+                values[j] = deltas[slot_at[i] + j] + score
+        solve_cached(m, a, values, gram, cost / relaxation, steps, precision)
         for j in range(m):
             if a[j] != old[j]:
                 step = cost * (old[j] - a[j])

@@ -181,24 +181,29 @@ class LatentSVC(ClassifierMixin, MaxMarginEstimator):
             rows, groups.offsets, codes, self.classes_.size, self.C, weights, bias, threads
         )
         rng = check_random_state(self.random_state)
-        observer = self._observer(X, y, max_epochs=self.n_init * self.max_iter)
-        runs = []
+        stopping = self._stopping(rows.shape[0] * self.classes_.size)
+        runs: list[tuple[Any, Outcome]] = []
+        method: Any = None
+        observer = self._observer(X, y, lambda: self._named(method.candidate()), self.n_init * self.max_iter)
         for start in range(self.n_init):
             method = self._method(problem, rng, self._choice(problem, rng, start))
-            outcome = run(method, self._stopping(rows.shape[0] * self.classes_.size), observer)
-            runs.append((method, outcome))
-            if outcome.reason in ("interrupted", "callback"):
+            runs.append((method, run(method, stopping, observer)))
+            if runs[-1][1].reason in ("interrupted", "callback"):
                 break
         self._store(*min(runs, key=lambda each: each[0].objective))
         return self
 
     def _store(self, method: Any, outcome: Outcome) -> None:
-        W = method.accepted
-        self.coef_ = W[:-1].T.copy()
-        self.intercept_ = self._bias() * W[-1]
+        self.__dict__.update(self._named(method.accepted))
         self.latent_ = method.chosen
         self.objectives_ = np.array(method.objectives)
+        if outcome.reason == "interrupted":
+            outcome.cure = "fit again with init=latent_ to go on"
         self._store_outcome(outcome)
+
+    def _named(self, W: np.ndarray) -> dict[str, np.ndarray]:
+        """The weights under their public names."""
+        return {"coef_": W[:-1].T.copy(), "intercept_": self._bias() * W[-1]}
 
     def _bias(self) -> float:
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
@@ -311,7 +316,7 @@ def read_classes(y: Any, groups: Groups) -> np.ndarray:
             f"Found input variables with inconsistent numbers of samples: X has {len(groups)} bags, "
             f"but y has {len(classes)} classes."
         )
-    check_classification_targets(classes)
     if classes.dtype.kind == "f" and not np.isfinite(classes).all():
         raise ValueError("Input y contains NaN or infinity; every bag needs a class.")
+    check_classification_targets(classes)
     return classes

@@ -7,6 +7,7 @@ Feature-major arrays (slot x label) with room to grow in both directions; see
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,7 @@ class Relevant:
 
 
 @dataclass
-class RankingState:
+class RankingState(ABC):
     """What a learner has learnt: weights in slots, and the tally of its rounds.
 
     `slots[column]` is the row of the arrays that holds a column of X, -1 while it never
@@ -85,12 +86,14 @@ class RankingState:
         self.slots = np.full(self.n_features, -1, np.int32)
         self._allocate(0, 0)
 
+    @abstractmethod
     def _allocate(self, columns: int, labels: int) -> None:
-        raise NotImplementedError
+        """Make arrays for so many columns and labels, keeping what they hold."""
 
     @property
+    @abstractmethod
     def _room(self) -> tuple[int, int]:
-        raise NotImplementedError
+        """For how many columns and labels the arrays have room."""
 
     def declare(self, n_labels: int) -> None:
         """Make labels known from the present round on."""
@@ -145,6 +148,7 @@ class RankingState:
         self.kappa = max(self.kappa, float(record[:, loops.CURVATURE].max(initial=0.0)))
         self.worst_gap = max(self.worst_gap, float(record[:, loops.GAP].max(initial=0.0)))
 
+    @abstractmethod
     def _enter_columns(self, before: int) -> None:
         """Set up the columns that have just been given the slots from `before` on."""
 
@@ -182,6 +186,9 @@ class SquaredState(RankingState):
     @property
     def _room(self) -> tuple[int, int]:
         return self.W.shape
+
+    def _enter_columns(self, before: int) -> None:
+        """Nothing to do: fresh slots hold the zero weights of fresh columns."""
 
     def rounds(
         self, codes: tuple[float, float, int, int], layout: tuple[np.ndarray, ...], known: int,

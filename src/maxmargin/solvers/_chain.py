@@ -11,25 +11,20 @@ visit. Their sum only says when an evaluation is worth a pass over all sequences
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
+from maxmargin.solvers._passes import mean_of_pass
 
 # Evaluations between which the collected gaps alone decide.
 EVALUATE_EVERY = 5
-# Pieces of an epoch, between which the time limit is looked at.
-PIECES = 8
 
 
-class ChainMethod:
-    """Base of the chain solvers; a subclass moves blocks and knows its dual solution.
-
-    It offers `visit` (move the blocks of an order), `expected_loss` (E Delta of every
-    sequence), `restore` (recompute w from the dual solution), `active`, and `candidate`
-    (the weights that a fit stopped now would keep).
-    """
+class ChainMethod(ABC):
+    """Base of the chain solvers; a subclass moves blocks and knows its dual solution."""
 
     gaps: np.ndarray | None = None
 
@@ -46,29 +41,35 @@ class ChainMethod:
         self.bound = np.inf
         self.epochs = 0
 
+    @abstractmethod
     def visit(self, order: np.ndarray) -> None:
-        raise NotImplementedError
+        """Move the blocks of `order`, one after the other."""
 
+    @abstractmethod
     def expected_loss(self) -> np.ndarray:
-        raise NotImplementedError
+        """E Delta of every sequence."""
 
+    @abstractmethod
     def restore(self) -> None:
-        raise NotImplementedError
+        """Recompute w from the dual solution."""
 
+    @abstractmethod
     def active(self) -> int:
-        raise NotImplementedError
+        """How much of the dual solution carries weight."""
 
     def candidate(self) -> Any:
+        """The weights that a fit stopped now would keep."""
         return self.weights
 
-    def epoch(self, clock: Clock) -> Progress:
+    def sweep(self, clock: Clock) -> None:
         """Visit every block once, in random order."""
+        mean_of_pass(self.visit, self.rng.permutation(self.blocks), self.weights.vector, clock)
+
+    def epoch(self, clock: Clock) -> Progress:
+        """One sweep; evaluate the primal when it is due."""
         if self.epochs == 0:
             self.bound = self.problem.primal(self.weights)
-        for order in np.array_split(self.rng.permutation(self.blocks), PIECES):
-            if clock.expired():
-                break
-            self.visit(order)
+        self.sweep(clock)
         self.epochs += 1
         dual = self.problem.dual(self.weights, self.expected_loss())
         if self._due(dual):

@@ -218,7 +218,7 @@ KNOBS: dict[str, str] = {
     "max_iter": "increase max_iter",
     "time_limit": "increase time_limit",
     "interrupted": "fit again with warm_start=True to go on",
-    "callback": "a callback asked to stop",
+    "callback": "let the callback go on",
 }
 
 

@@ -50,6 +50,10 @@ class Slots:
         """How many atoms of every block carry weight."""
         return np.add.reduceat(self.alpha > 0, self.slot_at[:-1], dtype=np.int64)
 
+    def mixed(self, blocks: np.ndarray) -> np.ndarray:
+        """Those of `blocks` in which more than one atom carries weight."""
+        return blocks[self.in_use()[blocks] > 1]
+
     def expected_loss(self) -> np.ndarray:
         """E Delta of every block."""
         return np.add.reduceat(self.alpha * self.deltas, self.slot_at[:-1])

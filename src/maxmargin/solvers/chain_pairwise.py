@@ -9,13 +9,15 @@ weights. A visit
    list has shrunk to PRECISION of what it was. Stored Gram matrices keep H exact;
 3. moves w by the sum of these steps.
 
+An epoch is one visit of every block and then REPEATS visits that leave out step 1 and go on
+with the labelings in use, which costs a fraction of a Viterbi call.
+
 Step 2 minimises a quadratic with its curvature divided by RELAXATION. For any relaxation
 below 2 the dual still rises: the minimiser d satisfies d . H >= d'Qd / relaxation, so the
 change of the true quadratic is at most (1/2 - 1/relaxation) d'Qd < 0. Over-relaxation
 anticipates what the neighbouring blocks will do.
 
-The dual rises smoothly but P(w) jumps about, as each visit serves its own sequence; the
-primal is therefore evaluated at a running mean of w over the last few epochs.
+The primal is evaluated at a running mean of w over the last few epochs (see _passes.py).
 
 Gap and stopping: see solvers/_chain.py. Pairwise steps with an active set: Lacoste-Julien
 and Jaggi (2015); cached labelings: Shah, Kolmogorov and Lampert (2015), Osokin et al. (2016).
@@ -27,11 +29,14 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin._jit.chain_pairwise import pairwise_epoch, weights_of_labelings
-from maxmargin.solvers._chain import PIECES, ChainMethod
+from maxmargin._jit.chain_pairwise import cached_epoch, pairwise_epoch, weights_of_labelings
+from maxmargin.solvers._chain import ChainMethod
+from maxmargin.solvers._loop import Clock
+from maxmargin.solvers._passes import mean_of_pass, mean_with_repeats
 from maxmargin.solvers._slots import Slots
 
 CACHED_STEPS = 100
+REPEATS = 5
 PRECISION = 0.1
 RELAXATION = 1.5
 # Weight of the newest epoch in the running mean of w.
@@ -59,18 +64,24 @@ class ChainPairwise(ChainMethod):
         super().__init__(problem, rng, tol)
         self.state = true_labelings(problem.y, problem.offsets) if state is None else state
         self.gaps = np.where(problem.costs > 0, np.inf, 0.0)
-        self.mean = problem.weights()
-        self.part_sum = np.zeros_like(self.mean.vector)
-        self.parts = 0
+        self.mean, self.averaged = problem.weights(), 0
         K, longest = problem.n_labels, problem.longest
         self.scratch = problem.weights()
         self.work = *np.zeros((2, longest, K)), np.zeros(longest, np.int64)
         if state is not None:
             self.restore()
 
+    def sweep(self, clock: Clock) -> None:
+        self.state = self.state.enlarged()
+        mean = mean_of_pass(self.visit, self.rng.permutation(self.blocks), self.weights.vector, clock)
+        if mean is not None:
+            mixed = self.state.mixed(self.blocks)
+            mean = mean_with_repeats(mean, self.revisit, mixed, REPEATS, self.rng, self.weights.vector, clock)
+        if mean is not None:
+            self.averaged += 1
+            self.mean.vector += max(1.0 / self.averaged, NEWEST) * (mean - self.mean.vector)
+
     def visit(self, order: np.ndarray) -> None:
-        if self.parts == 0:
-            self.state = self.state.enlarged()
         p, s = self.problem, self.state
         H, old = np.empty((2, int(s.capacity.max())))
         pairwise_epoch(
@@ -78,13 +89,16 @@ class ChainPairwise(ChainMethod):
             s.capacity, s.label_at, s.slot_at, s.gram_at, s.count, s.labels, s.alpha, s.deltas, s.grams,
             self.gaps, CACHED_STEPS, PRECISION, RELAXATION, *self.work, H, old,
         )  # fmt: skip
-        self.part_sum += self.weights.vector
-        self.parts += 1
-        if self.parts == PIECES:
-            share = max(1.0 / (self.epochs + 1), NEWEST)
-            self.mean.vector += share * (self.part_sum / PIECES - self.mean.vector)
-            self.part_sum[:] = 0.0
-            self.parts = 0
+
+    def revisit(self, order: np.ndarray) -> None:
+        """Visit the blocks of `order` on the labelings in use alone."""
+        p, s = self.problem, self.state
+        H, old = np.empty((2, int(s.capacity.max())))
+        cached_epoch(
+            *p.rows.flat, p.offsets, p.y, p.costs, order, *self.weights.parts,
+            s.capacity, s.label_at, s.slot_at, s.gram_at, s.count, s.labels, s.alpha, s.deltas, s.grams,
+            CACHED_STEPS, PRECISION, RELAXATION, H, old,
+        )  # fmt: skip
 
     def candidate(self) -> Any:
         return self.mean

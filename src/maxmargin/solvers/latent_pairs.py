@@ -9,6 +9,9 @@ one, u, and then either
 - on the pairs it has, moves weight from the worst to the best one until the gap among them
   has shrunk to PRECISION, with the curvature divided by RELAXATION (see chain_pairwise.py).
 
+After the visits of a pairwise epoch the blocks are visited again on the pairs in use alone,
+as often as costs about as much as scoring all pairs did, at most REPEATS times.
+
 The features of two pairs are orthogonal unless the class is the same; then their product is
 that of the candidates. The candidates of a bag are coupled by it, so that no projection onto
 the simplex solves the block exactly.
@@ -20,11 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin._jit.latent import pairs_epoch, row_product, weights_of_pairs
+from maxmargin._jit.latent import cached_epoch, pairs_epoch, row_product, weights_of_pairs
+from maxmargin.solvers._loop import Clock
+from maxmargin.solvers._passes import mean_with_repeats
 from maxmargin.solvers._slots import Slots
 from maxmargin.solvers.latent_rounds import LatentRounds
 
 CACHED_STEPS = 100
+REPEATS = 30
 PRECISION = 0.1
 RELAXATION = 1.5
 FIRST_CAPACITY = 8
@@ -49,9 +55,25 @@ class LatentPairs(LatentRounds):
             self.gaps, self.pairwise, CACHED_STEPS, PRECISION, RELAXATION, H, values, old,
         )  # fmt: skip
 
-    def epoch(self, clock: Any) -> Any:
+    def revisit(self, order: np.ndarray) -> None:
+        """Visit the blocks of `order` on the pairs in use alone."""
+        p, s = self.problem, self.state
+        values, old = np.empty((2, int(s.capacity.max())))
+        cached_epoch(
+            *p.rows.flat, p.offsets, p.costs, p.bias, order, self.W,
+            s.capacity, s.label_at, s.slot_at, s.gram_at, s.count, s.labels, s.alpha, s.deltas, s.grams,
+            CACHED_STEPS, PRECISION, RELAXATION, values, old,
+        )  # fmt: skip
+
+    def sweep(self, clock: Clock) -> np.ndarray | None:
         self.state = self.state.enlarged()
-        return super().epoch(clock)
+        mean = super().sweep(clock)
+        if mean is None or not self.pairwise:
+            return mean
+        p = self.problem
+        mixed = self.state.mixed(self.blocks)
+        repeats = min(REPEATS, p.rows.shape[0] * p.n_classes // self.active())
+        return mean_with_repeats(mean, self.revisit, mixed, repeats, self.rng, self.W, clock)
 
     def restart(self) -> None:
         """All weight on (h*_i, y_i): W = 0."""

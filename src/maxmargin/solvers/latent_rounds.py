@@ -3,7 +3,7 @@
 Problem, majoriser J_h* and its dual D as in problems/latent.py. The state is a pair of
 accepted weights W and candidates h* that are best for it, so that J_h*(W) = J(W). Blocks of
 the dual of J_h* are visited epoch by epoch. Let V be the mean of the weights of alpha over
-the last few epochs (the dual rises smoothly, but the primal jumps about). As soon as
+the last few epochs (see _passes.py). As soon as
 
     J_h*(V) - D(alpha) <= ROUND_PRECISION (J(W) - D(alpha)),
 
@@ -20,28 +20,23 @@ The first W is 0, where every candidate is best, so that any choice of h* may st
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
+from maxmargin.solvers._passes import mean_of_pass
 
 ROUND_PRECISION = 0.5
 # Evaluations between which the collected block gaps alone decide.
 EVALUATE_EVERY = 5
-# Pieces of an epoch, between which the time limit is looked at.
-PIECES = 8
 # Weight of the newest epoch in the running mean of the weights.
 NEWEST = 0.2
 
 
-class LatentRounds:
-    """Base of the latent solvers; a subclass keeps alpha and moves its blocks.
-
-    It offers `visit`, `restart` (alpha at the chosen candidates), `follow` (take weight from
-    the old choices to the new ones), `expected_loss`, `restore` (weights W from alpha) and
-    `active`.
-    """
+class LatentRounds(ABC):
+    """Base of the latent solvers; a subclass keeps alpha and moves its blocks."""
 
     gaps: np.ndarray
 
@@ -69,38 +64,47 @@ class LatentRounds:
         self.mean, self.averaged = problem.weights(), 0
         self.restart()
 
+    @abstractmethod
     def visit(self, order: np.ndarray) -> None:
-        raise NotImplementedError
+        """Move the blocks of `order`, one after the other."""
 
+    @abstractmethod
     def restart(self) -> None:
-        raise NotImplementedError
+        """Put alpha at the chosen candidates of the true classes."""
 
+    @abstractmethod
     def follow(self, new: np.ndarray) -> None:
-        raise NotImplementedError
+        """Take weight from the chosen candidates to the new ones."""
 
+    @abstractmethod
     def expected_loss(self) -> np.ndarray:
-        raise NotImplementedError
+        """E [k != y_i] of every bag."""
 
+    @abstractmethod
     def restore(self) -> None:
-        raise NotImplementedError
+        """Recompute W from alpha."""
 
+    @abstractmethod
     def active(self) -> int:
-        raise NotImplementedError
+        """Number of pairs that carry weight."""
+
+    def candidate(self) -> np.ndarray:
+        """The weights that a fit stopped now would keep, short of another evaluation."""
+        return self.accepted if self.objectives else self.W
 
     def dual(self) -> float:
         return self.problem.dual(self.W, self.expected_loss())
 
+    def sweep(self, clock: Clock) -> np.ndarray | None:
+        """Visit every block once, in random order; the mean of W, None if time ran out."""
+        return mean_of_pass(self.visit, self.rng.permutation(self.blocks), self.W, clock)
+
     def epoch(self, clock: Clock) -> Progress:
-        """Visit every block once; end the round when its weights are good enough."""
-        total = np.zeros_like(self.W)
-        for order in np.array_split(self.rng.permutation(self.blocks), PIECES):
-            if clock.expired():
-                break
-            self.visit(order)
-            total += self.W / PIECES
-        else:
+        """One sweep; end the round when its weights are good enough."""
+        mean = self.sweep(clock)
+        if mean is not None:
             self.averaged += 1
-            self.mean += max(1.0 / self.averaged, NEWEST) * (total - self.mean)
+            self.mean += max(1.0 / self.averaged, NEWEST) * (mean - self.mean)
         self.epochs += 1
         dual = self.dual()
         allowed = self.objective - dual
