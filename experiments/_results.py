@@ -24,6 +24,12 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} cores"
 
 
+def machine_state() -> str:
+    """The kind of machine, and whether it was busy with other work when this was called."""
+    load = os.getloadavg()[0]
+    return f"{machine()}, load {load:.1f} ({'shared with other work' if load > 0.5 else 'quiet'})"
+
+
 def paper(name: str, key: tuple[str, ...]) -> dict[tuple[str, ...], dict[str, str]]:
     """The paper's numbers from paper/<name>.csv, each column with "paper_" before its name."""
     with (Path(__file__).parent / "paper" / f"{name}.csv").open(newline="") as file:

@@ -4,7 +4,7 @@ Each strip of 8 x 40 pixels holds one handwritten digit (scikit-learn's 8 x 8 di
 place; the rest is clutter made of quarters of other digits. A bag is all 33 windows of 8 x 8
 pixels. Only the class of the strip is known in training, never the place.
 
-Run it as ``python experiments/latent_digits.py [--out experiments/results]``.
+Run it as ``python -m experiments.latent_digits [--out experiments/results]``.
 
 latent_digits.csv  accuracy, and share of strips whose digit is found to within one pixel
 latent_digits.png  test strips with the window that the model chose
@@ -22,6 +22,7 @@ import pandas as pd
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+from experiments._results import machine_state
 from maxmargin import LatentSVC
 
 WIDTH, SIDE = 40, 8
@@ -60,6 +61,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
+    state = machine_state()
     rng = np.random.default_rng(0)
     digits = load_digits()
     train_digits, test_digits, y_train, y_test = train_test_split(
@@ -89,6 +91,7 @@ def main() -> None:
                 "rounds": len(model.objectives_),
                 "epochs": model.n_iter_,
                 "seconds": time.perf_counter() - start,
+                "machine": state,
             }
         )
         print({k: round(v, 4) if isinstance(v, float) else v for k, v in rows[-1].items()}, flush=True)

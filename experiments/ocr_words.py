@@ -11,7 +11,6 @@ ocr_words.png         the curves
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 
-from experiments._results import machine
+from experiments._results import machine_state
 from experiments._words import Words, load_words
 from maxmargin import ChainSVC, MultiClassSVC
 from maxmargin.metrics import word_accuracy
@@ -176,7 +175,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("curves", "errors"), default=None)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    header = f"# {machine()}, load {os.getloadavg()[0]:.1f}, one thread; times are of a shared machine\n"
+    header = f"# {machine_state()}, one thread\n"
     train, test = load_words("train"), load_words("test")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
