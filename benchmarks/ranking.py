@@ -28,7 +28,7 @@ from benchmarks.measure import run_alone
 from maxmargin import LabelRanker
 from maxmargin.datasets import load
 
-MAILBOXES = ("beck-s", "farmer-d", "lokay-m", "williams-w3")
+MAILBOXES = ("beck-s", "farmer-d", "kitchen-l", "lokay-m", "williams-w3")
 CHUNK = 10000  # rounds per call of partial_fit where a stream is generated
 # Entropy: the setting that experiments/ranking.py finds on most mailboxes.
 ENTROPY = {"C": 1.0, "margin": 0.003}
@@ -36,6 +36,7 @@ FAST = {
     "null": peers.null,
     **{f"squared/{update}": peers.ours(update) for update in ("fixed", "worst_pair", "all_pairs")},
     "squared/all_pairs, rows of unit length": peers.ours(unit=True),
+    "squared/all_pairs, weighting=idf": peers.ours(weighting="idf"),
     **{
         f"entropy/{update}": peers.ours(update, "entropy", **ENTROPY)
         for update in ("fixed", "worst_pair", "all_pairs")
@@ -43,6 +44,7 @@ FAST = {
     "squared/all_pairs, pdip": peers.ours(solver="pdip"),
     "vw --oaa, parsed examples": peers.vowpal_wabbit(parsing=False),
     "vw --oaa, with parsing": peers.vowpal_wabbit(parsing=True),
+    "vw --oaa, parsed examples, rows weighed by idf": peers.vowpal_wabbit(parsing=False, weighed=True),
 }
 SLOW = {
     "squared/all_pairs": peers.ours(),

@@ -95,14 +95,16 @@ def river(X: Any, y: np.ndarray, n_classes: int) -> Answer:
     return time.perf_counter() - start, wrong
 
 
-def vowpal_wabbit(parsing: bool, rate: float = 0.5) -> Learner:
-    """Vowpal Wabbit, --oaa with hinge loss; it predicts before it learns."""
+def vowpal_wabbit(parsing: bool, rate: float = 0.5, weighed: bool = False) -> Learner:
+    """Vowpal Wabbit, --oaa with hinge loss; it predicts before it learns. Weighing rows is not timed."""
 
     def learn(X: Any, y: np.ndarray, n_classes: int) -> Answer:
         from vowpalwabbit import Workspace
 
         vw = Workspace(f"--oaa {n_classes} --quiet -b 22 --loss_function hinge -l {rate}")
-        texts = [f"{label + 1} | {_words(X, i)}" for i, label in enumerate(y.tolist())]
+        if weighed:
+            X = weighed_rows(X)
+        texts = [f"{label + 1} | {_words(X, i, weighed)}" for i, label in enumerate(y.tolist())]
         wrong = np.empty(len(y), bool)
         examples = [] if parsing else [vw.parse(text) for text in texts]
         start = time.perf_counter()
@@ -145,5 +147,20 @@ def _dictionaries(X: Any) -> list[dict[int, float]]:
     return [dict.fromkeys(X.indices[X.indptr[i] : X.indptr[i + 1]].tolist(), 1.0) for i in range(X.shape[0])]
 
 
-def _words(X: Any, i: int) -> str:
-    return " ".join(map(str, X.indices[X.indptr[i] : X.indptr[i + 1]].tolist()))
+def weighed_rows(X: Any) -> Any:
+    """Word presence times log((2 + t) / (1 + rows before with the word)), rows of unit length."""
+    counts, out = np.zeros(X.shape[1]), X.astype(np.float64)
+    for t in range(X.shape[0]):
+        words = X.indices[X.indptr[t] : X.indptr[t + 1]]
+        out.data[X.indptr[t] : X.indptr[t + 1]] = np.log((2 + t) / (1 + counts[words]))
+        counts[words] += 1
+    return normalize(out)
+
+
+def _words(X: Any, i: int, values: bool = False) -> str:
+    """Row i in Vowpal Wabbit's own form, with values where they are not all one."""
+    part = slice(X.indptr[i], X.indptr[i + 1])
+    if not values:
+        return " ".join(map(str, X.indices[part].tolist()))
+    pairs = zip(X.indices[part].tolist(), X.data[part].tolist(), strict=True)
+    return " ".join(f"{j}:{x:.6g}" for j, x in pairs)

@@ -9,7 +9,7 @@ reinterpreted as unsigned, which spares the loops numpy's negative-index wrap-ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,11 @@ class Rows:
         """The arguments every compiled loop over rows starts with."""
         return self.data, self.indices, self.indptr, np.int64(self.dense)
 
+    def with_values(self, values: np.ndarray) -> Rows:
+        """The same pattern with other values, one for every entry of `data`."""
+        X = values.reshape(self.shape) if self.dense else _like(self.matrix, values)
+        return replace(self, data=readonly(values), matrix=X)
+
     def squared_norms(self) -> np.ndarray:
         """Squared Euclidean norm of every row, in float64."""
         if self.dense:
@@ -70,3 +75,8 @@ class Rows:
         if filled.size:
             sums[filled] = np.add.reduceat(squares, starts[filled])
         return sums
+
+
+def _like(X: Any, values: np.ndarray) -> Any:
+    """A CSR matrix that shares the pattern of X."""
+    return sp.csr_array((values, X.indices, X.indptr), shape=X.shape)

@@ -169,3 +169,15 @@ def interior_point(score, curvature, relevant, margin, C, start_loss, steps):
         alpha, lam, nu = alpha + s * da, lam + s * dl, nu + s * dn
         points.append(alpha)
     return points
+
+
+def weigh(X, before=()):
+    """Rows times log((2 + t) / (1 + rows before with that column)), each then of length one."""
+    past = [row != 0 for row in before]
+    out = []
+    for row in X:
+        counts = np.sum(past, axis=0) if past else np.zeros(len(row))
+        row_out = row * np.log((2 + len(past)) / (1 + counts))
+        out.append(row_out / (np.linalg.norm(row_out) or 1.0))
+        past.append(row != 0)
+    return np.array(out)

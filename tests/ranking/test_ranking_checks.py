@@ -10,6 +10,7 @@ from maxmargin import LabelRanker
         LabelRanker(),
         LabelRanker(average=True, max_iter=2, tol=1.0),
         LabelRanker("fixed"),
+        LabelRanker(weighting="idf"),
         LabelRanker(regulariser="entropy"),
     ]
 )

@@ -62,6 +62,34 @@ def gather_rows(data, indices, indptr, dense, order, slots, base, scale, start, 
     start[order.size] = size
 
 
+@compiled
+def weigh_rows(data, indices, indptr, dense, counts, seen, learn, out):
+    """Weigh entries by how rare their column was before, and bring every row to unit length.
+
+    Entry x_j of round t becomes x_j log((2 + t) / (1 + counts[j])); with `learn` each row counts for
+    those after it. Returns the number of rows counted.
+    """
+    for i in range(indptr.size - 1):
+        norm = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            out[e] = data[e]
+            if data[e] != 0.0:
+                j = indices[e - dense * indptr[i]]
+                # Columns beyond the counts have never been met.
+                met = counts[j] if j < counts.size else 0
+                out[e] *= np.log((2.0 + seen) / (1.0 + met))
+                norm += np.float64(out[e]) * out[e]
+                if learn:
+                    counts[j] += 1
+        if norm > 0.0:
+            norm = np.sqrt(norm)
+            for e in range(indptr[i], indptr[i + 1]):
+                out[e] /= norm
+        if learn:
+            seen += 1
+    return seen
+
+
 @compiled(inline=True)
 def add_rows(W, cols, vals, known, out):
     """out += sum over the row of vals[j] W[cols[j]], four rows at a time."""

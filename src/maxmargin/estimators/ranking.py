@@ -66,6 +66,12 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         With more than one pass, `fit` stops at this relative duality gap (P - D) / |P|.
     time_limit : float, default=None
         Seconds after which `fit` stops.
+    weighting : {"idf"}, default=None
+        With "idf" an entry counts by how rare its column was in the rounds before, and each row
+        has length one: in round t, entry j is multiplied by log((2 + t) / (1 + c_j)), where c_j
+        of the t rounds before had it ("squared" only). Suits words and tags; `predict` goes on
+        with the counts reached and does not move them, and the mistake bound is that of the weighed
+        rows. Takes the memory of a second array of values while a call lasts.
     average : bool, default=False
         Predict with the average of the weights over all rounds ("squared" only).
     n_features : int or "grow", default=None
@@ -146,6 +152,7 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         "regulariser": [StrOptions({"squared", "entropy"})],
         "margin": [Interval(Real, 0, None, closed="neither"), None],
         "solver": [StrOptions({"auto", "exact", "pdip"})],
+        "weighting": [StrOptions({"idf"}), None],
         "average": ["boolean"],
         "n_features": [Interval(Integral, 1, None, closed="left"), StrOptions({"grow"}), None],
         "n_predicted": [Interval(Integral, 1, None, closed="left"), None],
@@ -165,6 +172,7 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         max_iter=1,
         tol=1e-3,
         time_limit=None,
+        weighting=None,
         average=False,
         n_features=None,
         n_predicted=None,
@@ -180,6 +188,7 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         self.max_iter = max_iter
         self.tol = tol
         self.time_limit = time_limit
+        self.weighting = weighting
         self.average = average
         self.n_features = n_features
         self.n_predicted = n_predicted
@@ -251,8 +260,14 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
                 f'{wrong} needs regulariser="squared": the entropy starts from weights 1/n_features '
                 "and touches all of them in every step."
             )
+        if self.regulariser == "entropy" and self.weighting is not None:
+            raise ValueError(
+                f'weighting="{self.weighting}" needs regulariser="squared": weighed rows have many values, '
+                "and the entropy is fast on rows of two."
+            )
         kind = STATES[self.regulariser]
-        extra: Any = {"average": bool(self.average)} if self.regulariser == "squared" else {}
+        options: Any = {"average": bool(self.average), "rarity": self.weighting == "idf"}
+        extra = options if self.regulariser == "squared" else {}
         self._state: Any = kind(self.n_features_in_, matrix.dtype, **extra)
         self._state.threshold[2] = 1.0 if self.average else 2.0
         self._state.declare(len(labels.classes))
@@ -276,7 +291,10 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
                 "it can never be met and every round takes the full step C; use a smaller margin.",
                 stacklevel=3,
             )
-        return RankingStream(problem, self._state, rows, survey, self._labels.read(y), remember)
+        relevant = self._labels.read(y)
+        return RankingStream(
+            problem, self._state, self._state.weigh(rows, learn=True), survey, relevant, remember
+        )
 
     def _problem(self) -> RankingProblem:
         margin = DEFAULT_MARGIN[self.regulariser] if self.margin is None else self.margin
@@ -343,7 +361,11 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         ndarray of shape (n_samples, n_labels), columns in the order of `classes_`
         """
         check_is_fitted(self, "classes_")
-        return self._state.scores(Rows.of(self._read_stream(X, reset=False)))
+        return self._score(self._read_stream(X, reset=False))
+
+    def _score(self, matrix: Any) -> np.ndarray:
+        """Scores of rows that are known to be in order."""
+        return self._state.scores(self._state.weigh(Rows.of(matrix)))
 
     def decision_function(self, X):
         """Scores of the labels; for a class vector of two classes, the second's lead over the first.
@@ -416,7 +438,8 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
                 f"X has {matrix.shape[0]} rows, but the learner has seen {state.n_rounds} rounds."
             )
         relevant = self._labels.read(y, grow=False)
-        scores = np.ascontiguousarray(matrix @ W[:, : matrix.shape[1]].T, dtype=np.float64)
+        weighed = state.replay(Rows.of(matrix)).matrix
+        scores = np.ascontiguousarray(weighed @ W[:, : matrix.shape[1]].T, dtype=np.float64)
         gain = problem.smallest_gain(state.kappa)
         return competitor_objective(problem, state, W, scores, relevant) / gain if gain > 0 else math.inf
 

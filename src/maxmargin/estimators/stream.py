@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin._rows import Rows
 from maxmargin.estimators.ranking import LabelRanker, _descending
 
 
@@ -88,4 +87,4 @@ class StreamRanker:
         return self.ranker.classes_[_descending(self._scores(x))[0]].tolist()
 
     def _scores(self, x: Mapping[Hashable, float]) -> np.ndarray:
-        return self.ranker._state.scores(Rows.of(self._row(x, learn=False)))
+        return self.ranker._score(self._row(x, learn=False))

@@ -67,6 +67,11 @@ def _ranking_state(state: dict[str, Any]) -> None:
     if slots.size and not (slots.min() >= -1 and slots.max() < columns):
         raise ModelFileError("its slots point beyond its weights")
     _shape(state, "threshold", (3,))
+    if "counts" in state:
+        _shape(state, "counts", (_whole(state, "n_features") if state.get("rarity") else 0,))
+        if state["counts"].dtype != np.int64 or not (state["counts"] >= 0).all():
+            raise ModelFileError("its counts are not whole numbers")
+        _whole(state, "counted")
     names = ("W",) if "W" in state else ("theta", "v")
     room = state[names[0]].shape
     if len(room) != 2 or room[0] < columns or room[1] < labels:

@@ -112,6 +112,14 @@ class RankingState(ABC):
         extra = rows.shape[1] - len(self.slots)
         return readonly(np.append(self.slots, np.full(extra, -1, np.int32)) if extra > 0 else self.slots)
 
+    def weigh(self, rows: Rows, learn: bool = False) -> Rows:
+        """The rows as the rounds see them: as they are."""
+        return rows
+
+    def replay(self, rows: Rows) -> Rows:
+        """The rows of the whole stream as the rounds saw them: as they are."""
+        return rows
+
     def admit(self, rows: Rows, relevant: Relevant) -> None:
         """Make room for the columns and labels of a chunk before its rounds begin."""
         n_labels = int(relevant.labels.max(initial=-1)) + 1
@@ -172,11 +180,43 @@ def _grown(array: np.ndarray | None, shape: tuple[int, int], dtype: Any) -> np.n
 
 @dataclass
 class SquaredState(RankingState):
-    """Weights under the squared norm (w = theta), and their weighted sum when averaging."""
+    """Weights under the squared norm (w = theta), and their weighted sum when averaging.
+
+    With `rarity` every row is weighed before it is met: an entry by the logarithm of how rare its
+    column was in the rounds before, the row to unit length. `counts` holds in how many of the
+    `counted` rounds each column occurred.
+    """
 
     average: bool = False
+    rarity: bool = False
+    counts: np.ndarray = field(init=False)
+    counted: int = 0
     W: np.ndarray = field(init=False)
     weighted: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.counts = np.zeros(self.n_features if self.rarity else 0, np.int64)
+
+    def widen(self, n_features: int) -> None:
+        """Let X have more columns than before; they start at weight zero and were never met."""
+        super().widen(n_features)
+        if self.rarity:
+            self.counts = np.append(self.counts, np.zeros(self.n_features - len(self.counts), np.int64))
+
+    def weigh(self, rows: Rows, learn: bool = False) -> Rows:
+        """The rows as the rounds see them; with `learn` they count for the rows after them."""
+        if not self.rarity:
+            return rows
+        if not self.counts.flags.writeable:  # a model mapped from a file
+            self.counts = self.counts.copy()
+        values = np.empty(rows.data.shape, rows.data.dtype)
+        self.counted = loops.weigh_rows(*rows.flat, self.counts, self.counted, learn, values)
+        return rows.with_values(values)
+
+    def replay(self, rows: Rows) -> Rows:
+        """The rows of the whole stream as the rounds saw them, weighed from the start again."""
+        return SquaredState(self.n_features, self.dtype, rarity=self.rarity).weigh(rows, learn=True)
 
     def _allocate(self, columns: int, labels: int) -> None:
         self.W = _grown(getattr(self, "W", None), (columns, labels), self.dtype)

@@ -1,0 +1,117 @@
+"""Rows weighed by how rare their columns were before."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maxmargin import LabelRanker, StreamRanker, load, save
+from tests.naive import ranking as naive
+
+
+def stream(n=40, d=12, k=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.4)
+    X[3] = 0
+    return X, rng.integers(k, size=n)
+
+
+def make(dense):
+    return (lambda X: X) if dense else sp.csr_array
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("update", ["fixed", "worst_pair", "all_pairs"])
+def test_learning_equals_learning_from_rows_weighed_before(dense, update):
+    X, y = stream()
+    kind = make(dense)
+    ours = LabelRanker(update, weighting="idf", trace=True).partial_fit(kind(X), y)
+    twin = LabelRanker(update, trace=True).partial_fit(naive.weigh(X), y)
+    np.testing.assert_allclose(ours.coef_, twin.coef_, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(ours.trace_["mistake"], twin.trace_["mistake"])
+    assert ours.n_mistakes_ == twin.n_mistakes_ > 0
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_prediction_goes_on_with_the_counts_and_leaves_them(dense):
+    X, y = stream()
+    ours = LabelRanker(weighting="idf").partial_fit(make(dense)(X[:30]), y[:30])
+    expected = np.array([naive.weigh([row], X[:30])[0] for row in X[30:]]) @ ours.coef_.T
+    for _ in range(2):
+        np.testing.assert_allclose(ours.label_scores(make(dense)(X[30:])), expected, rtol=1e-12, atol=1e-13)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(1, 39), max_size=4), st.booleans(), st.sampled_from([np.float64, np.float32]))
+def test_chunks_equal_one_call(cuts, dense, dtype):
+    X, y = stream()
+    X = make(dense)(X.astype(dtype))
+    whole = LabelRanker(weighting="idf").partial_fit(X, y, classes=range(4))
+    parts = LabelRanker(weighting="idf")
+    edges = [0, *sorted(set(cuts)), len(y)]
+    for start, stop in itertools.pairwise(edges):
+        parts.partial_fit(X[start:stop], y[start:stop], classes=range(4))
+    np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    assert parts.dual_objective_ == pytest.approx(whole.dual_objective_, rel=1e-12)
+
+
+def test_fit_starts_the_counts_afresh_and_passes_keep_the_weights_of_the_rows():
+    X, y = stream()
+    model = LabelRanker(weighting="idf", max_iter=300, tol=1e-6, C=0.5)
+    model.fit(X, y).fit(X, y)
+    twin = LabelRanker(max_iter=300, tol=1e-6, C=0.5).fit(naive.weigh(X), y)
+    assert model.duality_gap_ <= 1e-6
+    assert model.primal_objective_ == pytest.approx(twin.primal_objective_, rel=1e-5)
+
+
+def test_the_bound_is_that_of_the_weighed_rows():
+    X, y = stream()
+    model = LabelRanker(weighting="idf", C=0.1).partial_fit(X, y, classes=range(4))
+    twin = LabelRanker(C=0.1).partial_fit(naive.weigh(X), y, classes=range(4))
+    W = np.random.default_rng(1).normal(size=(4, X.shape[1]))
+    bound = model.mistake_bound(W, X, y)
+    assert bound == pytest.approx(twin.mistake_bound(W, naive.weigh(X), y))
+    assert model.n_mistakes_ <= bound
+
+
+def test_columns_may_be_new(tmp_path):
+    X, y = stream()
+    narrow = X.copy()
+    narrow[:20, 6:] = 0
+    grown = LabelRanker(weighting="idf", n_features="grow").partial_fit(narrow[:20, :6], y[:20])
+    grown.partial_fit(narrow[20:], y[20:])
+    padded = LabelRanker(weighting="idf").partial_fit(narrow, y)
+    np.testing.assert_array_equal(grown.coef_, padded.coef_)
+    wider = np.hstack([X, np.ones((len(X), 2))])
+    first = LabelRanker(weighting="idf", n_features="grow").partial_fit(X, y)
+    expected = np.array([naive.weigh([row], np.pad(X, [(0, 0), (0, 2)]))[0] for row in wider])
+    np.testing.assert_allclose(first.label_scores(wider), expected[:, :12] @ first.coef_.T, atol=1e-12)
+
+    save(grown, tmp_path / "model.mm")
+    again = load(tmp_path / "model.mm")
+    np.testing.assert_array_equal(again.label_scores(X), grown.label_scores(X))
+    again.partial_fit(X, y)
+    np.testing.assert_array_equal(again.coef_, grown.partial_fit(X, y).coef_)
+
+
+def test_dictionaries_are_weighed_too():
+    X, y = stream()
+    single = StreamRanker(LabelRanker(weighting="idf", n_features="grow"))
+    for row, label in zip(X, y.tolist(), strict=True):
+        single.learn_one({j: row[j] for j in np.flatnonzero(row)}, label)
+    whole = LabelRanker(weighting="idf").partial_fit(X, y)
+    assert single.ranker.n_mistakes_ == whole.n_mistakes_
+    query = {j: X[5, j] for j in np.flatnonzero(X[5])}
+    assert single.predict_one(query) == whole.predict(X[5:6])[0]
+
+
+def test_clear_errors():
+    X, y = stream()
+    with pytest.raises(ValueError, match=r'weighting="idf" needs regulariser="squared"'):
+        LabelRanker(regulariser="entropy", weighting="idf").fit(np.abs(X), y)
+    with pytest.raises(ValueError, match="weighting"):
+        LabelRanker(weighting="tfidf").fit(X, y)
