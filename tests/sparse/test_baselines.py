@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from sklearn.datasets import load_iris, load_wine, make_multilabel_classification
+from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -26,12 +25,6 @@ from maxmargin.problems.sparse import BasisProblem, FullStepProblem
 @parametrize_with_checks([SparseOneVsRest(), ImportVectorMachine()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
-
-
-@pytest.fixture(scope="module")
-def wine():
-    X, y = load_wine(return_X_y=True)
-    return StandardScaler().fit_transform(X), y
 
 
 def test_one_vs_rest_is_one_single_label_machine_per_class(wine):

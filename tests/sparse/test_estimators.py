@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris, load_wine, make_multilabel_classification
+from sklearn.datasets import load_digits, load_iris, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -30,12 +30,6 @@ MACHINES = (SparseMultiClassSVC, SparseMultiLabelSVC)
 @parametrize_with_checks([SparseMultiClassSVC(), SparseMultiLabelSVC()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
-
-
-@pytest.fixture(scope="module")
-def wine():
-    X, y = load_wine(return_X_y=True)
-    return StandardScaler().fit_transform(X), y
 
 
 @pytest.fixture(scope="module")
