@@ -9,8 +9,9 @@ import scipy.sparse as sp
 
 from maxmargin._rows import Rows
 from maxmargin.kernels import Kernel, KernelMatrix
-from maxmargin.problems.multiclass import Labels, LinearMultiClass, StepRule, is_safe, step_rule
+from maxmargin.problems.multiclass import Labels, StepRule, is_safe, step_rule
 from maxmargin.problems.multiclass_kernel import KernelMultiClass
+from maxmargin.problems.multiclass_linear import LinearMultiClass
 from maxmargin.solvers._loop import Clock, Stopping, run
 from maxmargin.solvers.batch import BatchSteps
 from maxmargin.solvers.blocks import PATIENCE, BlockSteps

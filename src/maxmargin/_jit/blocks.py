@@ -36,69 +36,6 @@ def argmax(H, c):
 
 
 @compiled(inline=True)
-def largest_of(v, c):
-    """The largest of the first c entries, as four interleaved maxima."""
-    m0 = m1 = m2 = m3 = v[0]
-    k = 0
-    while k + 4 <= c:
-        m0 = v[k] if v[k] > m0 else m0
-        m1 = v[k + 1] if v[k + 1] > m1 else m1
-        m2 = v[k + 2] if v[k + 2] > m2 else m2
-        m3 = v[k + 3] if v[k + 3] > m3 else m3
-        k += 4
-    while k < c:
-        m0 = v[k] if v[k] > m0 else m0
-        k += 1
-    m0 = m1 if m1 > m0 else m0
-    m2 = m3 if m3 > m2 else m2
-    return m2 if m2 > m0 else m0
-
-
-@compiled(reorder=True, inline=True)
-def project_simplex(v, c):
-    """Threshold theta with sum_k max(v_k - theta, 0) = 1, and the number of positive terms.
-
-    Starting from max(v) - 1, which is never above it, theta rises to the mean excess of the
-    terms above it until that set no longer shrinks (rounding could make it grow again). Every
-    round is one branch-free loop.
-    """
-    zero, one = v[0] * 0, v[0] * 0 + 1
-    theta = largest_of(v, c) - one
-    size = c + one
-    while True:
-        total, above = zero, zero
-        for k in range(c):
-            total += v[k] if v[k] > theta else zero
-            above += one if v[k] > theta else zero
-        if above >= size or above == zero:
-            return theta, size
-        size = above
-        theta = (total - one) / size
-
-
-@compiled(reorder=True, inline=True)
-def exact_step(alpha, H, c, kappa, largest, new):
-    """Best point of the simplex: the projection of alpha + H / kappa. `largest` is max H."""
-    if kappa < FLAT:
-        top = argmax(H, c)
-        for k in range(c):
-            new[k] = 0.0
-        new[top] = 1.0
-        return
-    inverse = 1 / kappa
-    for k in range(c):
-        new[k] = alpha[k] + (H[k] - largest) * inverse
-    theta, size = project_simplex(new, c)
-    zero, one = theta * 0, theta * 0 + 1
-    if size == 1:
-        for k in range(c):
-            new[k] = one if new[k] > theta else zero
-        return
-    for k in range(c):
-        new[k] = new[k] - theta if new[k] > theta else zero
-
-
-@compiled(inline=True)
 def line_search(slope, kappa, squared_length):
     """Step in [0, 1] along a direction with d.H = slope and |d|^2 = squared_length."""
     if slope <= 0.0:

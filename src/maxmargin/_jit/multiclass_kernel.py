@@ -10,21 +10,25 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin._jit._compile import compiled
+from maxmargin._jit.lane_blocks import PAD
 from maxmargin._jit.multiclass import at_bounds, block_move, exact_move
 
 
 @compiled(reorder=True, inline=True)
 def margins(i, truth, Delta, scores, H):
-    """Loss-augmented margins of sample i, 0 for the truth."""
+    """Loss-augmented margins of sample i, 0 for the truth; `PAD` for padded classes."""
+    c = scores.shape[0]
     base = scores[truth, i]
-    for k in range(H.size):
+    for k in range(c):
         H[k] = Delta[truth, k] + scores[k, i] - base
+    for k in range(c, H.size):
+        H[k] = PAD
 
 
 @compiled(reorder=True, inline=True)
 def apply(step, row, scores):
     """Take step_k times the kernel row from the scores of every class that moved."""
-    for k in range(step.size):
+    for k in range(scores.shape[0]):
         if step[k] != 0:
             target, factor = scores[k], step[k]
             for t in range(target.size):
@@ -33,21 +37,26 @@ def apply(step, row, scores):
 
 @compiled(reorder=True)
 def exact_sweep(
-    loss, order, slots, store, y, costs, norms, Delta, rounding, scores, alpha, gaps, idle
+    loss, order, slots, store, y, costs, norms, Delta, rounding, lanes, scores, alpha, gaps, idle
 ):  # fmt: skip
     """Solve the blocks in `order` exactly; the answers are those of the linear loop."""
     c = alpha.shape[1]
-    H, step, new = np.empty(c), np.empty(c), np.empty(c)
+    width = -(-c // len(lanes)) * len(lanes)
+    H, a, new, step = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
     total = 0.0
     for j in range(order.size):
         i = order[j]
         truth = y[i]
         margins(i, truth, Delta, scores, H)
-        gap, gain = exact_move(loss, alpha[i], H, c, truth, costs[i], norms[i], rounding, new, step)
+        for k in range(c):
+            a[k] = alpha[i, k]
+        gap, gain = exact_move(loss, a, H, c, truth, costs[i], norms[i], rounding, lanes, new, step)
         gaps[i] = costs[i] * gap
-        idle[i] = gain < 0 and at_bounds(alpha[i], c, truth)
+        idle[i] = gain < 0 and at_bounds(a, c, truth)
         if gain >= 0:
             total += gain
+            for k in range(c):
+                alpha[i, k] = a[k]
             apply(step, store[slots[j]], scores)
     return total
 

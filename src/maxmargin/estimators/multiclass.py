@@ -20,8 +20,9 @@ from maxmargin._rows import Rows
 from maxmargin._threads import count_threads
 from maxmargin.estimators._base import COMMON_CONSTRAINTS, MaxMarginEstimator
 from maxmargin.kernels import NAMES, Kernel, KernelMatrix, check_precomputed
-from maxmargin.problems.multiclass import Labels, LinearMultiClass, is_safe, step_rule
+from maxmargin.problems.multiclass import Labels, is_safe, step_rule
 from maxmargin.problems.multiclass_kernel import KernelMultiClass
+from maxmargin.problems.multiclass_linear import LinearMultiClass
 from maxmargin.solvers._loop import run
 from maxmargin.solvers.batch import BatchSteps
 from maxmargin.solvers.blocks import BlockSteps

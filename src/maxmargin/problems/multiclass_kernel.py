@@ -34,6 +34,8 @@ class KernelMultiClass(MultiClassProblem):
         super().__init__(labels, K.diagonal, np.float64)
         self.K = K
         self._Delta = readonly(labels.Delta.astype(np.float64))
+        self.lanes = (0,) * 4
+        self.averages = False
 
     def start(self, entropic: bool, spread: float = 0.0, alpha: np.ndarray | None = None) -> State:
         """State at the given blocks, or at all mass on the truth."""
@@ -52,7 +54,9 @@ class KernelMultiClass(MultiClassProblem):
         B[np.arange(self.n), self.y] += 1.0
         return self.costs[:, None] * B
 
-    def exact_sweep(self, state: State, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
+    def exact_sweep(
+        self, state: State, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray, snapshots: bool = False
+    ) -> float:
         """Solve the blocks in `order` exactly; returns the increase of the dual."""
         gain = 0.0
         for part, slots, store in self._parts(order):
@@ -66,6 +70,7 @@ class KernelMultiClass(MultiClassProblem):
                 self.norms,
                 self._Delta,
                 self.rounding,
+                self.lanes,
                 state.weights,
                 state.alpha,
                 gaps,
@@ -96,7 +101,7 @@ class KernelMultiClass(MultiClassProblem):
             )
         return gain
 
-    def certify(self, state: State, gaps: np.ndarray) -> Certificate:
+    def certify(self, state: State, gaps: np.ndarray, mean: bool = False) -> Certificate:
         """P and D of the stored blocks: scores anew in float64, all samples and classes."""
         B = self.coefficients(state)
         scores = self.K.times(B)

@@ -28,6 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin._jit import schedule
+from maxmargin._rows import readonly
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
 from maxmargin.solvers.face import solve_face
 
@@ -56,19 +58,23 @@ class ExactBlocks:
         sampling: bool = True,
         shrinking: bool = True,
         finishing: bool = True,
+        averaging: bool = True,
     ) -> None:
         require(
-            problem, ("exact_sweep", "certify", "first_primal", "present", "run_length"), "solver='exact'"
+            problem,
+            ("exact_sweep", "certify", "first_primal", "present", "run_length", "averages"),
+            "solver='exact'",
         )
         self.problem, self.state, self.tol, self.rng = problem, state, tol, rng
         self.sampling, self.shrinking = sampling, shrinking
         self.finishing = finishing and problem.dtype == np.float64
+        self.averaging = averaging and problem.averages
         n = problem.n
         self.gaps = np.full(n, np.inf)
         self.gaps[problem.costs == 0] = 0.0
         self.idle = np.zeros(n, np.bool_)
-        self.streak = np.zeros(n, np.int64)
-        self.due = np.zeros(n, np.int64)
+        self.streak, self.due = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.visited = np.empty(len(problem.present) + 1, np.int64)
         self.passes = 0
         # How much of the gaps found on arrival is still there at the end of a pass.
         self.remainder = 0.8
@@ -81,7 +87,8 @@ class ExactBlocks:
         visited = self._due()
         order = shuffled(visited, self.problem.run_length, self.rng)
         for k in range(0, len(order), STRIDE):
-            self.dual += self.problem.exact_sweep(self.state, order[k : k + STRIDE], self.gaps, self.idle)
+            part = order[k : k + STRIDE]
+            self.dual += self.problem.exact_sweep(self.state, part, self.gaps, self.idle, self.averaging)
             if clock.expired():
                 break
         found = float(self.gaps.sum())
@@ -90,45 +97,63 @@ class ExactBlocks:
         self._reschedule(visited, found)
         close = self.remainder * found <= self.tol * (self.dual + found)
         if close and self.passes >= self.next_check:
-            certificate = self.certify()
-            self.next_check = self.passes + 1 + self.passes // CHECKS
-            if found > 0 and np.isfinite(found):
-                self.remainder = min(max((certificate.primal - certificate.dual) / found, 0.05), 2.0)
-            return Progress(certificate, len(visited), exact=True)
+            return self._check(found, len(visited))
         return Progress(Certificate(self.primal, self.dual), len(visited))
 
     def certify(self) -> Certificate:
         """Recompute P and D from the stored blocks; blocks with a gap are due at once."""
-        certificate = self.problem.certify(self.state, self.gaps)
+        certificate = self.problem.certify(self.state, self.gaps, self.averaging)
+        if self.averaging and certificate.gap > self.tol:
+            plain = self.problem.certify(self.state, self.gaps)
+            if plain.primal < certificate.primal:
+                certificate = plain
+            else:
+                self.problem.certify(self.state, self.gaps, True)
         self.primal, self.dual = min(self.primal, certificate.primal), certificate.dual
+        self._wake()
+        return certificate
+
+    def _check(self, found: float, n_visited: int) -> Progress:
+        """Certify, unless a cheaper look says that it would be in vain."""
+        self.next_check = self.passes + 1 + self.passes // CHECKS
+        primal = self.problem.survey(self.state, self.gaps) if self.averaging else None
+        if primal is not None and Certificate(primal, self.dual).gap > self.tol:
+            self._learn(primal - self.dual, found)
+            self._wake()
+            return Progress(Certificate(self.primal, self.dual), n_visited)
+        certificate = self.certify()
+        self._learn(certificate.primal - certificate.dual, found)
+        return Progress(certificate, n_visited, exact=True)
+
+    def _learn(self, gap: float, found: float) -> None:
+        if found > 0 and np.isfinite(found):
+            self.remainder = min(max(gap / found, 0.05), 2.0)
+
+    def _wake(self) -> None:
+        """Blocks with a gap are due at once, the others soon."""
         awake = self.gaps > 0.01 * self.gaps.mean()
         self.streak[awake] = 0
         self.due[awake] = self.passes
         np.minimum(self.streak, SHORT, out=self.streak)
         np.minimum(self.due, self.passes + 2**SHORT - 1, out=self.due)
-        return certificate
 
     def _due(self) -> np.ndarray:
         present = self.problem.present
         if not (self.shrinking or self.sampling):
             return present
         while True:
-            visited = present[self.due[present] <= self.passes]
-            if len(visited):
-                return visited
+            size = schedule.due_blocks(present, self.due, self.passes, self.visited)
+            if size:
+                return self.visited[:size].copy()
             self.passes += 1
 
     def _reschedule(self, visited: np.ndarray, found: float) -> None:
         self.passes += 1
-        wait = np.zeros(len(visited), np.int64)
-        if self.sampling:
-            wait[self.gaps[visited] <= QUIET * found / self.problem.n] = 1
-        if self.shrinking:
-            idle = self.idle[visited]
-            streak = np.where(idle, np.minimum(self.streak[visited] + 1, LONGEST), 0)
-            self.streak[visited] = streak
-            wait[idle] = 2 ** streak[idle] - 1
-        self.due[visited] = self.passes + wait
+        quiet = QUIET * found / self.problem.n if self.sampling else -1.0
+        longest = LONGEST if self.shrinking else 0
+        schedule.postpone(
+            readonly(visited), self.gaps, self.idle, self.passes, quiet, longest, self.streak, self.due
+        )
 
 
 def shuffled(visited: np.ndarray, run_length: int, rng: Any) -> np.ndarray:

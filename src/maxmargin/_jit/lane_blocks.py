@@ -1,0 +1,224 @@
+"""One sample of a linear multi-class machine in SIMD words: scores, exact block, update of W.
+
+All vectors over the classes are padded to a multiple of the number of lanes (see
+`maxmargin._jit.lanes`): blocks and steps with 0, margins with `PAD`, far below any margin, so
+that a padded class is never the largest and never gets mass.
+
+A row of X is the pairs ``(indices[p - shift], data[p])`` for p from `start` to `stop`, with
+``shift = start`` for the rows of a dense matrix, which share one index array, and 0 for CSR.
+Positions are unsigned, or every access would test for a negative index.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maxmargin._jit import lanes as simd
+from maxmargin._jit._compile import compiled
+from maxmargin._jit.blocks import FLAT, argmax
+
+PAD = -1e30
+ONE, TWO = np.uint64(1), np.uint64(2)
+
+
+@compiled(reorder=True, inline=True)
+def nonzero_from(data, p, last, lanes):
+    """First position from p on at which a word of a dense row holds a nonzero, or the row's tail."""
+    while p + np.uint64(len(lanes)) <= last and not simd.any_nonzero(simd.load(data, p, lanes)):
+        p += np.uint64(len(lanes))
+    return p
+
+
+@compiled(reorder=True, inline=True)
+def add_scores(data, indices, first, last, shift, W, lanes, H):
+    """H += W' x. Two words of classes at a time, each as two sums, so that additions overlap."""
+    L = len(lanes)
+    kind = W.dtype.type
+    o = 0
+    while o + 2 * L <= W.shape[1]:
+        a, b = simd.load(H, o, lanes), simd.load(H, o + L, lanes)
+        c = simd.fill(kind(0), a)
+        d = c
+        p = first
+        while p + TWO <= last:
+            f, x = indices[p - shift], kind(data[p])
+            a = simd.add_product(a, x, simd.load_row(W, f, o, lanes))
+            b = simd.add_product(b, x, simd.load_row(W, f, o + L, lanes))
+            f, x = indices[p + ONE - shift], kind(data[p + ONE])
+            c = simd.add_product(c, x, simd.load_row(W, f, o, lanes))
+            d = simd.add_product(d, x, simd.load_row(W, f, o + L, lanes))
+            p += TWO
+        if p < last:
+            f, x = indices[p - shift], kind(data[p])
+            a = simd.add_product(a, x, simd.load_row(W, f, o, lanes))
+            b = simd.add_product(b, x, simd.load_row(W, f, o + L, lanes))
+        simd.store(simd.add(a, c), H, o)
+        simd.store(simd.add(b, d), H, o + L)
+        o += 2 * L
+    if o < W.shape[1]:
+        a = simd.load(H, o, lanes)
+        c = simd.fill(kind(0), a)
+        p = first
+        while p + TWO <= last:
+            a = simd.add_product(a, kind(data[p]), simd.load_row(W, indices[p - shift], o, lanes))
+            f, x = indices[p + ONE - shift], kind(data[p + ONE])
+            c = simd.add_product(c, x, simd.load_row(W, f, o, lanes))
+            p += TWO
+        if p < last:
+            a = simd.add_product(a, kind(data[p]), simd.load_row(W, indices[p - shift], o, lanes))
+        simd.store(simd.add(a, c), H, o)
+
+
+@compiled(reorder=True, inline=True)
+def add_outer(data, indices, first, last, shift, step, lanes, W):
+    """W -= x (x) step; words of classes that do not move are left alone."""
+    kind = W.dtype.type
+    for o in range(0, W.shape[1], len(lanes)):
+        s = simd.load(step, o, lanes)
+        if simd.any_nonzero(s):
+            for p in range(first, last):
+                f = indices[p - shift]
+                w = simd.load_row(W, f, o, lanes)
+                simd.store_row(simd.add_product(w, -kind(data[p]), s), W, f, o)
+
+
+@compiled(reorder=True, inline=True)
+def row_scores(data, indices, start, stop, dense, W, lanes, H):
+    """H += W' x for a row of X; runs of zeros in a dense row cost next to nothing."""
+    first, last = np.uint64(start), np.uint64(stop)
+    if not dense:
+        add_scores(data, indices, first, last, np.uint64(0), W, lanes, H)
+        return
+    p = first
+    while p < last:
+        p = nonzero_from(data, p, last, lanes)
+        q = p
+        while q + np.uint64(len(lanes)) <= last and simd.any_nonzero(simd.load(data, q, lanes)):
+            q += np.uint64(len(lanes))
+        if q == p:
+            q = last
+        add_scores(data, indices, p, q, first, W, lanes, H)
+        p = q
+
+
+@compiled(reorder=True, inline=True)
+def row_outer(data, indices, start, stop, dense, bias, step, lanes, W):
+    """W -= (x, bias) (x) step for a row of X, zeros as in `row_scores`."""
+    first, last = np.uint64(start), np.uint64(stop)
+    if dense:
+        p = first
+        while p < last:
+            p = nonzero_from(data, p, last, lanes)
+            q = min(p + np.uint64(len(lanes)), last)
+            add_outer(data, indices, p, q, first, step, lanes, W)
+            p = q
+    else:
+        add_outer(data, indices, first, last, np.uint64(0), step, lanes, W)
+    if bias != 0:
+        d = W.shape[0] - 1
+        for o in range(0, W.shape[1], len(lanes)):
+            w, s = simd.load_row(W, d, o, lanes), simd.load(step, o, lanes)
+            simd.store_row(simd.add_product(w, -W.dtype.type(bias), s), W, d, o)
+
+
+@compiled(reorder=True, inline=True)
+def margins(data, indices, start, stop, dense, truth, Delta, bias, W, lanes, H):
+    """Loss-augmented margins of one row, up to a constant."""
+    d = W.shape[0] - 1
+    for o in range(0, W.shape[1], len(lanes)):
+        costs = simd.load_row(Delta, truth, o, lanes)
+        simd.store(simd.add_product(costs, W.dtype.type(bias), simd.load_row(W, d, o, lanes)), H, o)
+    row_scores(data, indices, start, stop, dense, W, lanes, H)
+
+
+@compiled(reorder=True, inline=True)
+def settle_margins(alpha, base, lanes, H):
+    """H -= base; returns max H and alpha.H."""
+    zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
+    shift = simd.fill(base, zero)
+    top, mean = simd.fill(H.dtype.type(PAD), zero), zero
+    for o in range(0, H.size, len(lanes)):
+        h = simd.subtract(simd.load(H, o, lanes), shift)
+        simd.store(h, H, o)
+        top = simd.larger(top, h)
+        mean = simd.add(mean, simd.multiply(simd.load(alpha, o, lanes), h))
+    return simd.largest(top), simd.total(mean)
+
+
+@compiled(reorder=True, inline=True)
+def positive_sum(lanes, H):
+    """sum_k max(H_k, 0)."""
+    zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
+    sums = zero
+    for o in range(0, H.size, len(lanes)):
+        h = simd.load(H, o, lanes)
+        sums = simd.add(sums, simd.where_above(h, zero, h, zero))
+    return simd.total(sums)
+
+
+@compiled(reorder=True, inline=True)
+def project_simplex(alpha, H, largest, kappa, lanes, v):
+    """Projection of alpha + H / kappa: v = alpha + (H - largest) / kappa, theta and the support's size.
+
+    The projected point is max(v_k - theta, 0). Starting from max(v) - 1, which is never above
+    it, theta rises to the mean excess of the terms above it until that set no longer shrinks
+    (rounding could make it grow again).
+    """
+    kind = H.dtype.type
+    zero = simd.fill(kind(0), simd.load(H, 0, lanes))
+    one, peak = simd.fill(kind(1), zero), simd.fill(largest, zero)
+    inverse = 1 / kappa
+    top = simd.fill(kind(PAD), zero)
+    for o in range(0, H.size, len(lanes)):
+        h = simd.subtract(simd.load(H, o, lanes), peak)
+        x = simd.add_product(simd.load(alpha, o, lanes), inverse, h)
+        simd.store(x, v, o)
+        top = simd.larger(top, x)
+    theta, size = simd.largest(top) - kind(1), kind(H.size + 1)
+    while True:
+        level = simd.fill(theta, zero)
+        sums, count = zero, zero
+        for o in range(0, H.size, len(lanes)):
+            x = simd.load(v, o, lanes)
+            sums = simd.add(sums, simd.where_above(x, level, x, zero))
+            count = simd.add(count, simd.where_above(x, level, one, zero))
+        above = simd.total(count)
+        if above >= size or above == 0:
+            return theta, size
+        size = above
+        theta = (simd.total(sums) - kind(1)) / size
+
+
+@compiled(reorder=True, inline=True)
+def exact_step(alpha, H, largest, kappa, lanes, new):
+    """Best point of the simplex; `largest` is max H."""
+    kind = H.dtype.type
+    zero = simd.fill(kind(0), simd.load(H, 0, lanes))
+    one = simd.fill(kind(1), zero)
+    if kappa < FLAT:
+        new[:] = 0
+        new[argmax(H, H.size)] = 1
+        return
+    theta, size = project_simplex(alpha, H, largest, kappa, lanes, new)
+    level = simd.fill(theta, zero)
+    for o in range(0, H.size, len(lanes)):
+        x = simd.load(new, o, lanes)
+        # A single class takes all, whatever the rounding of theta.
+        mass = one if size == 1 else simd.subtract(x, level)
+        simd.store(simd.where_above(x, level, mass, zero), new, o)
+
+
+@compiled(reorder=True, inline=True)
+def account(new, H, scale, lanes, alpha, step):
+    """alpha becomes new and step its move times scale; returns delta.H and |delta|^2."""
+    zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
+    factor = simd.fill(scale, zero)
+    slope, squares = zero, zero
+    for o in range(0, H.size, len(lanes)):
+        x = simd.load(new, o, lanes)
+        delta = simd.subtract(x, simd.load(alpha, o, lanes))
+        simd.store(x, alpha, o)
+        simd.store(simd.multiply(factor, delta), step, o)
+        slope = simd.add(slope, simd.multiply(delta, simd.load(H, o, lanes)))
+        squares = simd.add(squares, simd.multiply(delta, delta))
+    return simd.total(slope), simd.total(squares)
