@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from maxmargin._jit import schedule
 from maxmargin._rows import Rows
 from maxmargin.kernels import Kernel, KernelMatrix
 from maxmargin.problems.multiclass import Labels, StepRule, is_safe, step_rule
@@ -250,6 +251,25 @@ def test_blocks_follow_the_naive_twin(kind, layout):
         np.testing.assert_allclose(found, np.maximum(gaps, 0), atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["exact", "fw", "safeguarded"])
+@pytest.mark.parametrize("c", [2, 11, 20])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_several_words_of_classes_follow_the_naive_twin(kind, c, sparse):
+    """Rows long enough to be searched for zeros, classes that fill one word, two, and a part of a third."""
+    X, y, costs, Delta = small_data(n=30, d=90, c=c)
+    X[:, 20:60] = 0
+    X /= 5
+    problem = linear(sp.csr_array(X) if sparse else X, labels_of(y, costs, Delta), 0.5)
+    full = np.column_stack([X, np.full(len(y), 0.5)])
+    order = np.random.default_rng(1).permutation(len(y))
+    for state, alpha in twin_passes(kind, problem, full, y, costs, Delta, order, 3):
+        np.testing.assert_allclose(state.blocks(), alpha, atol=1e-9)
+        certificate = problem.certify(state, np.empty(len(y)))
+        P, D, _ = naive.objectives(full, y, costs, Delta, alpha)
+        assert certificate.primal == pytest.approx(P, rel=1e-9)
+        assert certificate.dual == pytest.approx(D, rel=1e-9, abs=1e-9)
+
+
 @pytest.mark.nojit
 @pytest.mark.parametrize("kind", TWINS)
 def test_tiny_twin(kind):
@@ -437,11 +457,18 @@ def test_crammer_singer_against_a_generic_solver():
     assert outcome.certificate.primal == pytest.approx(reference, rel=1e-6)
 
 
-def test_rows_with_many_zeros_are_extracted_and_change_nothing():
-    rng = np.random.default_rng(0)
-    X = rng.random((400, 60)) * (rng.random((400, 60)) < 0.05)
-    y = rng.integers(0, 3, 400)
-    costs = np.full(400, 2.0)
+def zero_rich(n=400, d=60, density=0.05, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, d)) * (rng.random((n, d)) < density)
+    X[:, d // 4 : d // 2] = 0
+    return X, rng.integers(0, 3, n), np.full(n, 2.0), rng
+
+
+@pytest.mark.parametrize("density", [0.05, 0.4])
+@pytest.mark.parametrize("d", [60, 150])
+def test_rows_with_many_zeros_are_extracted_and_change_nothing(density, d):
+    """All rows when their nonzeros fit into a part of X, else the ones asked for."""
+    X, y, costs, rng = zero_rich(d=d, density=density)
     dense, sparse = linear(X, labels_of(y, costs)), linear(sp.csr_array(X), labels_of(y, costs))
     order = rng.permutation(400)[:50]
     states = [problem.start(False) for problem in (dense, sparse)]
@@ -450,17 +477,106 @@ def test_rows_with_many_zeros_are_extracted_and_change_nothing():
             problem.exact_sweep(state, np.unique(part), np.empty(400), np.zeros(400, bool))
     kept = dense._extract
     assert kept is not None and kept.count >= 50
-    assert kept.values.nbytes + kept.columns.nbytes <= X.nbytes / 8 + 16
+    assert kept.holds_all == (density < 0.1)
+    assert kept.values.nbytes + kept.columns.nbytes <= X.nbytes / 6 + 16
     for place in range(kept.count):
         part = slice(kept.starts[place], kept.starts[place + 1])
-        row = np.zeros(60)
+        row = np.zeros(d)
         row[kept.columns[part]] = kept.values[part]
         np.testing.assert_array_equal(row, X[kept.samples[place]])
     certificates = [
         problem.certify(state, np.empty(400)) for problem, state in zip((dense, sparse), states, strict=True)
     ]
+    np.testing.assert_allclose(states[0].alpha, states[1].alpha, atol=1e-12)
+    np.testing.assert_allclose(states[0].certified, states[1].certified, atol=1e-12)
+    assert certificates[0].primal == pytest.approx(certificates[1].primal)
     assert certificates[0].dual == pytest.approx(dense.dual(states[0]))
     assert certificates[0].dual > 0
+
+
+def test_a_full_extract_keeps_the_busiest_rows():
+    X, y, costs, _ = zero_rich(density=0.4)
+    problem = linear(X, labels_of(y, costs))
+    state = problem.start(False)
+    for part in (np.arange(200), np.arange(300, 320)):
+        problem.exact_sweep(state, part, np.empty(400), np.zeros(400, bool))
+    assert set(problem._extract.samples[: problem._extract.count]) == set(range(300, 320))
+
+
+def test_snapshots_are_the_mean_of_the_iterates():
+    X, y, costs, _ = small_data(n=480, seed=16)
+    problem = linear(X, labels_of(y, costs))
+    state, apart = problem.start(False), problem.start(False)
+    order = np.random.default_rng(0).permutation(480)
+    gaps, idle = np.empty(480), np.zeros(480, bool)
+    problem.exact_sweep(state, order, gaps, idle, True)
+    seen = []
+    for part in np.split(order, 32):
+        problem.exact_sweep(apart, part, gaps, idle)
+        seen.append(apart.weights.copy())
+    assert state.n_sums == 32 and apart.sums is None
+    np.testing.assert_allclose(state.sums / 32, np.mean(seen, axis=0), atol=1e-12)
+    state.fade()
+    problem.exact_sweep(state, order, gaps, idle, True)
+    assert state.n_sums == 48
+
+
+@pytest.mark.parametrize("loss", ["crammer_singer", "weston_watkins"])
+def test_certificate_of_the_mean_describes_the_stored_solution(loss):
+    X, y, costs, Delta = small_data(n=480, seed=17)
+    problem = linear(X, labels_of(y, costs, Delta, loss))
+    method = method_for("exact", problem, tol=1e-3)
+    outcome = run(method, Stopping(1e-3, 500))
+    assert outcome.converged and method.averaging and method.state.n_sums
+    W = problem.solution(method.state)[:-1].T
+    H = naive.margins(X, y, Delta, W)
+    losses = H.max(axis=1) if loss == "crammer_singer" else np.maximum(H, 0).sum(axis=1)
+    assert outcome.certificate.primal == pytest.approx(0.5 * (W**2).sum() + costs @ losses, rel=1e-12)
+    _, dual, _ = naive.objectives(X, y, costs, Delta, method.state.blocks(), loss)
+    assert outcome.certificate.dual == pytest.approx(dual, rel=1e-9)
+    alone = run(method_for("exact", problem, tol=1e-3, averaging=False), Stopping(1e-3, 500))
+    assert outcome.n_iter <= alone.n_iter
+
+
+def test_an_unfinished_run_keeps_the_better_primal_point():
+    X, y, costs, Delta = small_data(n=480, seed=18)
+    problem = linear(X, labels_of(y, costs, Delta))
+    for passes in (1, 3):
+        method = method_for("exact", problem, tol=1e-3)
+        outcome = run(method, Stopping(1e-3, passes))
+        certificates = [problem.certify(method.state, np.empty(480), mean) for mean in (True, False)]
+        assert outcome.certificate.primal == min(c.primal for c in certificates)
+
+
+def test_survey_is_the_certificate_in_working_precision():
+    X, y, costs, rng = zero_rich(n=1200, d=80)
+    problem = linear(X, labels_of(y, costs), precision="single")
+    state = problem.start(False)
+    gaps, found = np.empty(1200), np.empty(1200)
+    assert problem.survey(state, gaps) is None
+    for _ in range(3):
+        problem.exact_sweep(state, rng.permutation(1200), gaps, np.zeros(1200, bool), True)
+    primal = problem.survey(state, found)
+    assert primal == pytest.approx(problem.certify(state, gaps, True).primal, rel=1e-5)
+    np.testing.assert_allclose(found, gaps, atol=1e-4)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("longest", [0, 3])
+def test_schedule_follows_the_naive_twin(longest):
+    rng = np.random.default_rng(longest)
+    n = 40
+    streak, due = rng.integers(0, 4, n), rng.integers(0, 9, n)
+    gaps, idle = rng.random(n), rng.random(n) < 0.5
+    present = np.arange(0, n, 2)
+    room = np.empty(n, np.int64)
+    size = schedule.due_blocks(present, due, 5, room)
+    visited = room[:size].copy()
+    np.testing.assert_array_equal(visited, present[due[present] <= 5])
+    expected = naive.postponed(visited, gaps, idle, 6, 0.3, longest, streak, due)
+    schedule.postpone(visited, gaps, idle, 6, 0.3, longest, streak, due)
+    np.testing.assert_array_equal(streak, expected[0])
+    np.testing.assert_array_equal(due, expected[1])
 
 
 def test_missing_operation_is_named():

@@ -19,6 +19,8 @@ from maxmargin._jit.blocks import FLAT, argmax
 
 PAD = -1e30
 ONE, TWO = np.uint64(1), np.uint64(2)
+# Dense rows of at least this many entries are searched for zeros.
+LONG = np.uint64(64)
 
 
 @compiled(reorder=True, inline=True)
@@ -35,27 +37,7 @@ def add_scores(data, indices, first, last, shift, W, lanes, H):
     L = len(lanes)
     kind = W.dtype.type
     o = 0
-    while o + 2 * L <= W.shape[1]:
-        a, b = simd.load(H, o, lanes), simd.load(H, o + L, lanes)
-        c = simd.fill(kind(0), a)
-        d = c
-        p = first
-        while p + TWO <= last:
-            f, x = indices[p - shift], kind(data[p])
-            a = simd.add_product(a, x, simd.load_row(W, f, o, lanes))
-            b = simd.add_product(b, x, simd.load_row(W, f, o + L, lanes))
-            f, x = indices[p + ONE - shift], kind(data[p + ONE])
-            c = simd.add_product(c, x, simd.load_row(W, f, o, lanes))
-            d = simd.add_product(d, x, simd.load_row(W, f, o + L, lanes))
-            p += TWO
-        if p < last:
-            f, x = indices[p - shift], kind(data[p])
-            a = simd.add_product(a, x, simd.load_row(W, f, o, lanes))
-            b = simd.add_product(b, x, simd.load_row(W, f, o + L, lanes))
-        simd.store(simd.add(a, c), H, o)
-        simd.store(simd.add(b, d), H, o + L)
-        o += 2 * L
-    if o < W.shape[1]:
+    for o in range(0, W.shape[1], L):
         a = simd.load(H, o, lanes)
         c = simd.fill(kind(0), a)
         p = first
@@ -84,36 +66,38 @@ def add_outer(data, indices, first, last, shift, step, lanes, W):
 
 @compiled(reorder=True, inline=True)
 def row_scores(data, indices, start, stop, dense, W, lanes, H):
-    """H += W' x for a row of X; runs of zeros in a dense row cost next to nothing."""
+    """H += W' x for a row of X; runs of zeros in a long dense row cost next to nothing."""
     first, last = np.uint64(start), np.uint64(stop)
-    if not dense:
-        add_scores(data, indices, first, last, np.uint64(0), W, lanes, H)
-        return
-    p = first
-    while p < last:
-        p = nonzero_from(data, p, last, lanes)
-        q = p
-        while q + np.uint64(len(lanes)) <= last and simd.any_nonzero(simd.load(data, q, lanes)):
-            q += np.uint64(len(lanes))
-        if q == p:
-            q = last
-        add_scores(data, indices, p, q, first, W, lanes, H)
-        p = q
+    shift = first if dense else np.uint64(0)
+    if dense and last - first >= LONG:
+        p = first
+        while p < last:
+            p = nonzero_from(data, p, last, lanes)
+            q = p
+            while q + np.uint64(len(lanes)) <= last and simd.any_nonzero(simd.load(data, q, lanes)):
+                q += np.uint64(len(lanes))
+            if q == p:
+                q = last
+            add_scores(data, indices, p, q, shift, W, lanes, H)
+            p = q
+    else:
+        add_scores(data, indices, first, last, shift, W, lanes, H)
 
 
 @compiled(reorder=True, inline=True)
 def row_outer(data, indices, start, stop, dense, bias, step, lanes, W):
     """W -= (x, bias) (x) step for a row of X, zeros as in `row_scores`."""
     first, last = np.uint64(start), np.uint64(stop)
-    if dense:
+    shift = first if dense else np.uint64(0)
+    if dense and last - first >= LONG:
         p = first
         while p < last:
             p = nonzero_from(data, p, last, lanes)
             q = min(p + np.uint64(len(lanes)), last)
-            add_outer(data, indices, p, q, first, step, lanes, W)
+            add_outer(data, indices, p, q, shift, step, lanes, W)
             p = q
     else:
-        add_outer(data, indices, first, last, np.uint64(0), step, lanes, W)
+        add_outer(data, indices, first, last, shift, step, lanes, W)
     if bias != 0:
         d = W.shape[0] - 1
         for o in range(0, W.shape[1], len(lanes)):
@@ -190,34 +174,30 @@ def project_simplex(alpha, H, largest, kappa, lanes, v):
 
 
 @compiled(reorder=True, inline=True)
-def exact_step(alpha, H, largest, kappa, lanes, new):
-    """Best point of the simplex; `largest` is max H."""
+def exact_step(H, largest, kappa, scale, lanes, v, alpha, step):
+    """alpha becomes the best point of its simplex, the projection of alpha + H / kappa.
+
+    `largest` is max H and v room for a vector; `step` becomes the move delta times scale.
+    Returns delta.H and |delta|^2.
+    """
     kind = H.dtype.type
-    zero = simd.fill(kind(0), simd.load(H, 0, lanes))
-    one = simd.fill(kind(1), zero)
     if kappa < FLAT:
-        new[:] = 0
-        new[argmax(H, H.size)] = 1
-        return
-    theta, size = project_simplex(alpha, H, largest, kappa, lanes, new)
-    level = simd.fill(theta, zero)
-    for o in range(0, H.size, len(lanes)):
-        x = simd.load(new, o, lanes)
-        # A single class takes all, whatever the rounding of theta.
-        mass = one if size == 1 else simd.subtract(x, level)
-        simd.store(simd.where_above(x, level, mass, zero), new, o)
-
-
-@compiled(reorder=True, inline=True)
-def account(new, H, scale, lanes, alpha, step):
-    """alpha becomes new and step its move times scale; returns delta.H and |delta|^2."""
-    zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
-    factor = simd.fill(scale, zero)
+        for k in range(v.size):
+            v[k] = 0
+        v[argmax(H, H.size)] = 1
+        theta, size = kind(0), kind(1)
+    else:
+        theta, size = project_simplex(alpha, H, largest, kappa, lanes, v)
+    zero = simd.fill(kind(0), simd.load(H, 0, lanes))
+    one, level, factor = simd.fill(kind(1), zero), simd.fill(theta, zero), simd.fill(scale, zero)
     slope, squares = zero, zero
     for o in range(0, H.size, len(lanes)):
-        x = simd.load(new, o, lanes)
-        delta = simd.subtract(x, simd.load(alpha, o, lanes))
-        simd.store(x, alpha, o)
+        x = simd.load(v, o, lanes)
+        # A single class takes all, whatever the rounding of theta.
+        mass = one if size == 1 else simd.subtract(x, level)
+        new = simd.where_above(x, level, mass, zero)
+        delta = simd.subtract(new, simd.load(alpha, o, lanes))
+        simd.store(new, alpha, o)
         simd.store(simd.multiply(factor, delta), step, o)
         slope = simd.add(slope, simd.multiply(delta, simd.load(H, o, lanes)))
         squares = simd.add(squares, simd.multiply(delta, delta))

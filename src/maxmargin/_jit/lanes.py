@@ -48,7 +48,8 @@ class LanesModel(models.PrimitiveModel):
 
 def lowered(instructions: Callable[..., Any]) -> Callable[..., Any]:
     """Replace a plain function by its instructions, unless loops run as plain Python."""
-    return lambda plain: plain if numba.config.DISABLE_JIT else intrinsic(instructions)
+    off = getattr(numba.config, "DISABLE_JIT", False)
+    return lambda plain: plain if off else intrinsic(instructions)
 
 
 def _place(context: Any, builder: Any, kind: Any, array: Any, offset: Any, vector: Any) -> Any:
@@ -83,7 +84,8 @@ def _load(typing: Any, array: Any, at: Any, lanes: Any) -> Any:
     kind = Lanes(array.dtype, len(lanes))
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _read(context, builder, signature.args[0], *args[:2], context.get_value_type(kind))
+        vector = context.get_value_type(kind)
+        return _read(context, builder, signature.args[0], args[0], args[1], vector)
 
     return kind(array, types.int64, lanes), build
 
@@ -96,7 +98,7 @@ def load(array, at, lanes):
 
 def _store(typing: Any, vector: Any, array: Any, at: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _write(context, builder, signature.args[1], *args[1:], args[0])
+        return _write(context, builder, signature.args[1], args[1], args[2], args[0])
 
     return types.void(vector, array, types.int64), build
 

@@ -73,9 +73,15 @@ def exact_move(loss, a, H, c, truth, cost, norm, rounding, lanes, new, step):
     kappa, scale = H.dtype.type(cost * norm), H.dtype.type(cost)
     if loss == WESTON_WATKINS:
         blocks.weston_watkins_step(a, H, c, truth, kappa, new)
+        slope = squares = scale * 0
+        for k in range(c):
+            delta = new[k] - a[k]
+            step[k] = scale * delta
+            slope += delta * H[k]
+            squares += delta * delta
+            a[k] = new[k]
     else:
-        vector.exact_step(a, H, largest, kappa, lanes, new)
-    slope, squares = vector.account(new, H, scale, lanes, a, step)
+        slope, squares = vector.exact_step(H, largest, kappa, scale, lanes, new, a, step)
     return gap, cost * max(slope - 0.5 * kappa * squares, 0.0)
 
 

@@ -120,7 +120,8 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
         coefficients (n_classes or 1, n_support); not with a linear kernel.
     classes_ : ndarray of shape (n_classes,)
     primal_objective_, dual_objective_, duality_gap_ : float
-        Certificate of the stored solution.
+        Certificate of the stored solution: the objective at `coef_`, and that of the dual
+        variables, below which no weights can get.
     n_iter_ : int
         Number of passes.
     history_ : list of dict
@@ -133,7 +134,11 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
     -----
     A pass costs O(n_classes nnz(X)) at most. Besides X, memory holds n_samples x n_classes dual
     variables and (n_features + 1) x n_classes weights (classes rounded up to a multiple of 8),
-    and for a dense X with many zeros the nonzeros of the busiest rows, up to 1/8 of X.
+    and for a dense X with many zeros the nonzeros of all or the busiest rows, up to 1/6 of X.
+
+    With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
+    last passes where that mean has the smaller objective; otherwise it is the weights that
+    belong to the dual variables.
 
     Two classes give one column of scores, f_1 - f_0, as in scikit-learn; the objective is that
     of a binary hinge loss with 2C. A class whose samples all have weight zero still competes

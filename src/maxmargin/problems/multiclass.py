@@ -88,6 +88,16 @@ class State:
     n_sums: float = 0.0
     certified: np.ndarray | None = None
 
+    def fade(self) -> None:
+        """Halve the weight of the snapshots so far."""
+        if self.sums is not None:
+            self.sums *= self.sums.dtype.type(0.5)
+            self.n_sums *= 0.5
+
+    def forget(self) -> None:
+        """Drop the snapshots of W, after a move that leaves them behind."""
+        self.sums, self.n_sums = None, 0.0
+
     def blocks(self) -> np.ndarray:
         """The dual blocks themselves, on the simplex to rounding in float64."""
         return np.exp(self.alpha) if self.entropic else np.asarray(self.alpha, np.float64)

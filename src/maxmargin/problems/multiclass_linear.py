@@ -14,11 +14,9 @@ from maxmargin.problems._extract import Extract
 from maxmargin.problems.multiclass import STEPS, Labels, MultiClassProblem, State, StepRule, alpha_moved
 from maxmargin.solvers._loop import Certificate
 
-# Looks at W during a sweep: how many at most, visits that cost as much as one (per share of the
-# features that a row has), and below how many the mean is left alone. From one sweep to the next
-# older looks lose this part of their weight.
-SNAPSHOTS, SNAPSHOT_COST, FEW_SNAPSHOTS = 32, 10.0, 6
-FORGET = 0.5
+# Snapshots of W during a sweep: how many at most, how many visits apart at least when rows are
+# full (sparser rows make a snapshot dearer), and below how many there is no point in a mean.
+SNAPSHOTS, APART, FEW = 32, 10.0, 6
 
 
 class LinearMultiClass(MultiClassProblem):
@@ -57,8 +55,8 @@ class LinearMultiClass(MultiClassProblem):
         self.run_length = 8 if rows.dense and rows.shape[1] >= 64 else 1
         self.averages = True
         self._extract = Extract(rows, self.dtype) if rows.dense else None
-        # Features of W per feature of a row.
-        self._row_share = rows.shape[0] * rows.shape[1] / max(rows.data.size, 1)
+        # Features of X per entry of a row.
+        self._sparsity = rows.shape[0] * rows.shape[1] / max(rows.data.size, 1)
 
     def start(self, entropic: bool, spread: float = 0.0, alpha: np.ndarray | None = None) -> State:
         """State at the given blocks, or at all mass on the truth."""
@@ -76,18 +74,16 @@ class LinearMultiClass(MultiClassProblem):
     ) -> float:
         """Solve the blocks in `order` exactly; returns the increase of the dual.
 
-        With `snapshots`, W is looked at a few times on the way (if that is cheap, as it is
-        unless X is sparse and wide) for the mean that `survey` and `certify` consider.
+        With `snapshots`, W is added to a sum a few times on the way, for the mean that `survey`
+        and `certify` consider; not when it has so many more features than a row that this
+        would cost as much as the visits.
         """
-        every = max(len(order) // SNAPSHOTS, int(self._row_share * SNAPSHOT_COST))
-        if not snapshots or FEW_SNAPSHOTS * every > len(order):
+        every = max(len(order) // SNAPSHOTS, int(APART * self._sparsity))
+        if not snapshots or FEW * every > len(order):
             every = 0
-            state.sums, state.n_sums = None, 0.0
+            state.forget()
         elif state.sums is None:
             state.sums = self._zeros(self.dtype)
-        if state.sums is not None:
-            state.sums *= self.dtype.type(FORGET)
-            state.n_sums *= FORGET
         gain = 0.0
         for sample, flat, part in self._parts(order):
             gain += loops.exact_sweep(
@@ -161,7 +157,7 @@ class LinearMultiClass(MultiClassProblem):
         primal = half
         if mean and state.n_sums:
             assert state.sums is not None
-            state.certified = state.sums / state.n_sums
+            state.certified = state.sums.astype(np.float64) / state.n_sums
             primal = 0.5 * float(np.vdot(state.certified, state.certified))
         losses, linear = self._score(state.certified, state, gaps, self.rows.flat, self._everything)
         return Certificate(primal + losses, linear - half)
