@@ -87,8 +87,8 @@ def pair_features(Y, pairs):
     return Y[:, pairs[:, 0]] * Y[:, pairs[:, 1]]
 
 
-def block_pass(X, truth, cost, pairs, strength, order, state, rounds):
-    """One pass of block Frank-Wolfe with a memory, in lists and dense arrays.
+def block_pass(X, truth, cost, pairs, strength, order, state, rounds, ask=True):
+    """One pass of block steps with a memory and flips, in lists and dense arrays.
 
     `state` is a list of (sets, shares) per sample; the combination of sample n is the sum of shares
     times planes. The first entry is the rest, which only ever loses weight; the others are the
@@ -97,34 +97,80 @@ def block_pass(X, truth, cost, pairs, strength, order, state, rounds):
     sets = all_sets(truth.shape[1])
     for n in order:
         own, share = state[n]
+        gained = 0.0
         for turn in range(rounds):
-            theta1, u = dual_vector(X, truth, cost, pairs, strength, state)
-            W = np.zeros((truth.shape[1],) * 2)
-            W[pairs[:, 0], pairs[:, 1]] = strength * np.maximum(u, 0)
-            a = X[n] @ theta1
-            if turn == 0:
-                values = scores_of(sets, a, W) + losses_of(sets, truth[n])
-                y = sets[np.argmax(values)]
-                if not any(np.array_equal(y, other) for other in own[1:]):
-                    own.append(y)
-                    share.append(0.0)
+            values = plane_values(X, truth, cost, pairs, strength, state, n, sets)
+            if ask and turn == 0:
+                place(own, share, sets[np.argmax(values)])
             mine = np.array(own)
-            values = scores_of(mine, a, W) + losses_of(mine, truth[n])
-            high = 1 + int(np.argmax(values[1:]))
-            used = [m for m in range(len(own)) if share[m] > 0]
+            values = plane_values(X, truth, cost, pairs, strength, state, n, mine)
+            used = [m for m in [*range(1, len(own)), 0] if share[m] > 1e-12]
             low = min(used, key=lambda m: values[m])
-            slope = values[high] - values[low]
-            if turn == 0:
-                first = slope
-            if slope <= (0 if turn == 0 else 1e-2 * first):
-                break
-            step = mine[high] - mine[low]
+            high = 1 + int(np.argmax(values[1:]))
+            square = X[n] @ X[n]
             jump = strength * (pair_features(mine, pairs)[high] - pair_features(mine, pairs)[low])
-            curvature = (X[n] @ X[n]) * (step @ step) + jump @ jump
-            gamma = min(share[low], slope / (cost[n] * curvature))
-            share[low] -= gamma
-            share[high] += gamma
+            curvature = square * np.sum((mine[high] - mine[low]) ** 2) + jump @ jump
+            chosen = promise(values[high] - values[low], share[low], cost[n] * curvature), low, mine[high]
+            for m in used:
+                if m == 0:
+                    continue
+                near = np.abs(mine[m] - np.eye(truth.shape[1], dtype=np.int64))
+                rise = plane_values(X, truth, cost, pairs, strength, state, n, near) - values[m]
+                worth = promise(rise.max(), share[m], cost[n] * square)
+                if worth > chosen[0]:
+                    chosen = worth, m, near[np.argmax(rise)]
+            gain, low, target = chosen
+            if gain <= 1e-2 * gained:
+                break
+            gained += gain
+            high = place(own, share, target)
+            line_search(X, truth, cost, pairs, strength, state, n, low, high)
     return state
+
+
+def promise(slope, most, curvature):
+    if slope <= 0:
+        return 0.0
+    gamma = min(most, slope / curvature)
+    return gamma * slope - 0.5 * gamma**2 * curvature
+
+
+def place(own, share, y):
+    for m in range(1, len(own)):
+        if np.array_equal(own[m], y):
+            return m
+    own.append(y)
+    share.append(0.0)
+    return len(own) - 1
+
+
+def line_search(X, truth, cost, pairs, strength, state, n, low, high):
+    """Move weight from plane `low` to plane `high` of sample n while the second is the higher one."""
+    own, share = state[n]
+    before = list(share)
+
+    def slope(gamma):
+        share[low], share[high] = before[low] - gamma, before[high] + gamma
+        values = plane_values(X, truth, cost, pairs, strength, state, n, np.array([own[low], own[high]]))
+        return values[1] - values[0]
+
+    least, most = 0.0, before[low]
+    if slope(most) < 0:
+        for _ in range(60):
+            middle = 0.5 * (least + most)
+            if slope(middle) > 0:
+                least = middle
+            else:
+                most = middle
+        slope(0.5 * (least + most))
+
+
+def plane_values(X, truth, cost, pairs, strength, state, n, sets):
+    """Value of the plane of each set for sample n at the theta of the state."""
+    theta1, u = dual_vector(X, truth, cost, pairs, strength, state)
+    W = np.zeros((truth.shape[1],) * 2)
+    W[pairs[:, 0], pairs[:, 1]] = strength * np.maximum(u, 0)
+    return scores_of(sets, X[n] @ theta1, W) + losses_of(sets, truth[n])
 
 
 def dual_vector(X, truth, cost, pairs, strength, state):

@@ -217,15 +217,17 @@ def test_block_pass_equals_its_twin():
     others = 1 - problem.truth
     state = [([t.astype(int), o.astype(int)], [0.5, 0.5]) for t, o in zip(problem.truth, others, strict=True)]
     blocks = problem.blocks(8)
+    # The other half is not remembered: it is the rest.
     blocks.memory[:, 0], blocks.share[:, 0], blocks.kept[:] = others, 0.5, 1
     blocks.labels[:] = 0.5 * (problem.truth + others)
     blocks.joints[:] = 0.5 * (naive.pair_features(problem.truth, index) + naive.pair_features(others, index))
     blocks.losses[:] = 0.5 * problem.losses(others)
     vector = problem.blocks_vector(blocks)
-    for _ in range(3):
-        order = rng.permutation(4)
-        problem.block_pass(order, vector, blocks, 4)
-        naive.block_pass(X, problem.truth.astype(int), problem.cost, index, strength, order, state, 4)
+    for turn in range(8):
+        order, ask = rng.permutation(4), turn % 2 == 0
+        # One step per visit: after an exact one, two planes of the block have the same value.
+        problem.block_pass(order, vector, blocks, 1, ask)
+        naive.block_pass(X, problem.truth.astype(int), problem.cost, index, strength, order, state, 1, ask)
         Z, u = problem.split(vector)
         expected = naive.dual_vector(X, problem.truth.astype(int), problem.cost, index, strength, state)
         np.testing.assert_allclose(Z[:-1], expected[0], atol=1e-10)

@@ -54,6 +54,8 @@ def fit_a_little(family: Family, params: Any, kind: int) -> None:
         warnings.simplefilter("ignore")
         model = build(family, params).set_params(max_iter=3)
         model.fit(X, y, **cut).predict(X, **cut)
+        if family.task == "multilabel":
+            model.decision_function(X)
 
 
 def _words(params: Any) -> str:

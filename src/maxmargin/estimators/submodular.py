@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,13 +15,13 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from maxmargin import metrics
 from maxmargin._rows import Rows
 from maxmargin._threads import count_threads
-from maxmargin.estimators._base import COMMON_CONSTRAINTS, MaxMarginEstimator
+from maxmargin.estimators._base import COMMON_CONSTRAINTS, TINY, MaxMarginEstimator
 from maxmargin.estimators._labels import LabelSpace
 from maxmargin.problems.label_pairs import attractive_pairs
 from maxmargin.problems.submodular import SubmodularF1, best_sets, label_margins, weighted_graph
 from maxmargin.solvers._loop import run
-from maxmargin.solvers.bundle import Bundle
-from maxmargin.solvers.clipped_bcfw import ClippedBCFW
+from maxmargin.solvers.bundle import Bundle, BundleSolution
+from maxmargin.solvers.clipped_bcfw import BlockSolution, ClippedBCFW
 
 
 class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
@@ -55,15 +56,17 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
     max_nodes : int, default=1000
         Most branching nodes per sample in exact inference. When they run out, the best set found
         and a proven bound are used; the gap stays a true gap.
-    solver : {"bundle", "bcfw"}, default="bundle"
-        Cutting planes with a nonnegative block, or block-coordinate Frank-Wolfe.
+    solver : {"auto", "bcfw", "bundle"}, default="auto"
+        Block-coordinate Frank-Wolfe, or cutting planes with a nonnegative block (the paper's method).
+        Both reach the same optimum; "bundle" uses no randomness, and threads throughout. "auto" is
+        "bundle" on tiny problems (n_samples * n_labels^2 up to 2,000) and "bcfw" otherwise.
     line_search : bool, default=True
         "bundle" only: ask for the next plane near the best point between the best weights so far
         and the minimiser of the model. False is the paper's method.
-    plane_cache : int, default=10
-        How many of its latest sets each sample remembers, at n_samples * n_labels bytes for each. The
-        line search of "bundle" evaluates these instead of calling inference; "bcfw" moves weight
-        among them, with 1 it is the plain method, which has no memory.
+    plane_cache : int, default=20
+        How many sets each sample remembers, at n_samples * n_labels bytes for each. "bcfw" moves weight
+        among them and to sets that differ from them in one label; with 1 it is the plain method,
+        which has no memory. The line search of "bundle" evaluates them instead of calling inference.
     fit_intercept : bool, default=True
         Add a constant feature, regularised like the others.
     intercept_scaling : float, default=1.0
@@ -71,7 +74,7 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
     tol : float, default=1e-3
         Relative duality gap at which training stops.
     max_iter : int, default=1000
-        Planes ("bundle") or passes over the samples ("bcfw").
+        Passes over the samples with inference ("bcfw") or planes ("bundle").
     time_limit : float or None, default=None
         Seconds after which training stops.
     warm_start : bool, default=False
@@ -79,7 +82,7 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         samples and labels ("bundle"), or the same y and pairs ("bcfw"); C, weights and features may
         have changed.
     n_jobs : int or None, default=None
-        Threads for inference over samples; None means one, -1 all cores.
+        Threads for inference over samples (the steps of "bcfw" use one); None means one, -1 all cores.
     random_state : int, RandomState or None, default=None
         Order of the samples in "bcfw"; "bundle" uses no randomness.
     verbose : int, default=0
@@ -94,20 +97,22 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         The pairs kept, most frequent first; `pair_strength_` their strengths.
     pair_strength_ : array of shape (n_pairs,)
     classes_ : array of shape (n_labels,)
+    constant_labels_ : array of bool of shape (n_labels,)
+        Labels that were the same in all training samples; their constant is predicted.
     primal_objective_, dual_objective_, duality_gap_ : float
         The objective (or a proven bound of it where inference was cut short), a lower bound on
         the optimum, and their relative distance, recomputed from the stored solution.
     n_iter_ : int
     history_ : list of dict
-        One record per iteration: epoch, seconds, primal, dual, gap, active. In "bcfw" the primal
-        is a running estimate except where `tol` was met.
+        One record per iteration: epoch, seconds, primal (of the best weights so far), dual, gap, active.
     n_features_in_ : int
     feature_names_in_ : array of shape (n_features,)
 
     Notes
     -----
     One iteration costs a pass over X and, per sample, a few cuts of graphs with one node per
-    label. "bundle" keeps each plane in use as n_labels * (n_features + 1) floats.
+    label. "bcfw" keeps n_samples * (n_labels + n_pairs) floats besides the remembered sets, "bundle"
+    each plane in use as n_labels * (n_features + 1) floats. A cut works on n_labels^2 floats.
 
     References
     ----------
@@ -132,7 +137,7 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         "cooccurrence": [StrOptions({"count", "jaccard"})],
         "inference": [StrOptions({"exact", "fixed_point"})],
         "max_nodes": [Interval(Integral, 1, None, closed="left")],
-        "solver": [StrOptions({"bundle", "bcfw"})],
+        "solver": [StrOptions({"auto", "bundle", "bcfw"})],
         "line_search": ["boolean"],
         "plane_cache": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
@@ -149,9 +154,9 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         cooccurrence: str = "count",
         inference: str = "exact",
         max_nodes: int = 1000,
-        solver: str = "bundle",
+        solver: str = "auto",
         line_search: bool = True,
-        plane_cache: int = 10,
+        plane_cache: int = 20,
         fit_intercept: bool = True,
         intercept_scaling: float = 1.0,
         tol: float = 1e-3,
@@ -196,13 +201,14 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         X = self._read_rows(X, reset=True)
         labels, truth = self._read_truth(X, y)
         weights = self._read_weights(sample_weight, X)
+        self._note_constants(labels, truth, weights)
         problem = self._problem(X, truth, weights)
         method = self._method(problem)
         observer = self._observer(X, y, lambda: self._attributes(problem, labels, method.solution.theta))
         outcome = run(method, self._stopping(), observer)
         for name, value in self._attributes(problem, labels, method.solution.theta).items():
             setattr(self, name, value)
-        self._dual_solution = (self.solver, method.solution)
+        self._dual_solution = method.solution
         self._store_outcome(outcome)
         return self
 
@@ -215,6 +221,19 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
                 "samples, fill the entries, or use MultiLabelSVC, which accepts them."
             )
         return labels, (signs > 0).astype(np.uint8)
+
+    def _note_constants(self, labels: LabelSpace, truth: np.ndarray, weights: np.ndarray | None) -> None:
+        """Find the labels without two sides, and say so."""
+        counted = truth if weights is None else truth[weights > 0]
+        self._always, never = counted.all(axis=0), ~counted.any(axis=0)
+        self.constant_labels_ = self._always | never
+        if self.constant_labels_.any():
+            names = labels.classes[1:] if labels.kind == "binary" else labels.classes
+            shown = ", ".join(repr(name) for name in names[self.constant_labels_][:5].tolist())
+            more = " and others" if self.constant_labels_.sum() > 5 else ""
+            warnings.warn(
+                f"Label {shown}{more} is constant in y; its constant is predicted.", UserWarning, stacklevel=3
+            )
 
     def _problem(self, X: Any, truth: np.ndarray, weights: np.ndarray | None) -> SubmodularF1:
         cost = np.full(len(truth), float(self.C)) if weights is None else self.C * weights
@@ -233,18 +252,19 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         )
 
     def _method(self, problem: SubmodularF1) -> Bundle | ClippedBCFW:
-        last = getattr(self, "_dual_solution", None) if self.warm_start else None
-        start = None
-        if last is not None and last[0] == self.solver:
-            start = last[1]
-            if not start.fits(problem):
-                raise ValueError(
-                    "warm_start=True needs as many samples and labels as in the last fit (for solver='bcfw' "
-                    "the same y and pairs); fit a fresh clone or set warm_start=False."
-                )
-        if self.solver == "bcfw":
-            return ClippedBCFW(problem, check_random_state(self.random_state), self.plane_cache, start)
-        return Bundle(problem, self.line_search, self.plane_cache, start)
+        tiny = problem.truth.size * problem.truth.shape[1] <= TINY
+        bundle = self.solver == "bundle" or (self.solver == "auto" and tiny)
+        start: Any = getattr(self, "_dual_solution", None) if self.warm_start else None
+        if not isinstance(start, BundleSolution if bundle else BlockSolution):
+            start = None
+        if start is not None and not start.fits(problem):
+            raise ValueError(
+                "warm_start=True needs as many samples and labels as in the last fit (for solver='bcfw' "
+                "the same y and pairs); fit a fresh clone or set warm_start=False."
+            )
+        if bundle:
+            return Bundle(problem, self.line_search, self.plane_cache, start)
+        return ClippedBCFW(problem, check_random_state(self.random_state), self.plane_cache, start)
 
     def _attributes(self, problem: SubmodularF1, labels: LabelSpace, theta: np.ndarray) -> dict[str, Any]:
         """The fitted attributes that prediction needs."""
@@ -261,6 +281,8 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
             "interaction_": interaction,
             "pairs_": problem.pairs.index,
             "pair_strength_": problem.pairs.strength,
+            "constant_labels_": self.constant_labels_,
+            "_always": self._always,
         }
 
     def _unary(self, X: Any) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
@@ -268,6 +290,10 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         check_is_fitted(self)
         X = self._read_rows(X, reset=False)
         scores = np.asarray(X @ self.coef_.T.astype(X.dtype), dtype=np.float64) + self.intercept_
+        # One above zero is on whatever its neighbours are, one below all its interactions is off.
+        off = -1.0 - self.interaction_.sum(axis=1)
+        constant = self.constant_labels_
+        scores[:, constant] = np.where(self._always, 1.0, off)[constant]
         i, j = np.nonzero(np.triu(self.interaction_, 1))
         index = np.column_stack([i, j])
         return scores, weighted_graph(len(self.intercept_), index, self.interaction_[i, j])

@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from maxmargin._jit import cuts, f1_inference
+from maxmargin._jit import cuts, f1_inference, submodular_blocks
 from maxmargin._jit import submodular as loops
 from maxmargin._rows import Rows, readonly
 from maxmargin._threads import run_threads
@@ -36,7 +36,6 @@ class PairGraph:
 
     start: np.ndarray
     head: np.ndarray
-    mirror: np.ndarray
     slots: np.ndarray
 
     @classmethod
@@ -48,10 +47,8 @@ class PairGraph:
         place = np.empty(2 * E, np.int64)
         place[order] = np.arange(2 * E)
         start = np.concatenate([[0], np.cumsum(np.bincount(tail, minlength=n_labels))]).astype(np.int64)
-        mirror = np.empty(2 * E, np.uint32)
-        mirror[place] = np.roll(place, E)
         slots = np.column_stack([place[:E], place[E:]])
-        return cls(start, head[order].astype(np.uint32), mirror, slots)
+        return cls(start, head[order].astype(np.uint32), slots)
 
     def flat(self, weight: np.ndarray) -> tuple[np.ndarray, ...]:
         """Arguments of the compiled loops for one weight per pair."""
@@ -59,7 +56,7 @@ class PairGraph:
         arcs[self.slots] = weight[:, None]
         total = np.zeros(len(self.start) - 1)
         np.add.at(total, np.repeat(np.arange(len(total)), np.diff(self.start)), arcs)
-        return tuple(readonly(part) for part in (self.start, self.head, self.mirror, arcs, total))
+        return tuple(readonly(part) for part in (self.start, self.head, arcs, total))
 
 
 def weighted_graph(n_labels: int, index: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -118,7 +115,8 @@ class Blocks:
     """One convex combination of planes per sample: mean labels, mean pairs (both on), mean loss.
 
     `memory[n]` holds the `kept[n]` sets that the sample remembers and `share[n]` their part of the
-    combination. All belong to the true sets and the pairs of one problem.
+    combination; `gaps[n]` is how far the block was from its best when it was last visited. All belong
+    to the true sets and the pairs of one problem.
     """
 
     truth: np.ndarray
@@ -129,6 +127,7 @@ class Blocks:
     memory: np.ndarray
     share: np.ndarray
     kept: np.ndarray
+    gaps: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -268,15 +267,13 @@ class SubmodularF1:
         """Every sample at its true set, where theta = 0, with room to remember `memory` sets."""
         N, V = self.truth.shape
         i, j = self.pairs.index.T
+        sets, share, kept = np.zeros((N, memory, V), np.uint8), np.zeros((N, memory)), np.zeros(N, np.int64)
+        if memory > 1:
+            sets[:, 0], share[:, 0], kept[:] = self.truth, 1.0, 1
+        joints = (self.truth[:, i] & self.truth[:, j]).astype(np.float64)
+        labels = self.truth.astype(np.float64)
         return Blocks(
-            self.truth,
-            self.pairs.index,
-            self.truth.astype(np.float64),
-            (self.truth[:, i] & self.truth[:, j]).astype(np.float64),
-            np.zeros(N),
-            np.zeros((N, memory, V), np.uint8),
-            np.zeros((N, memory)),
-            np.zeros(N, np.int64),
+            self.truth, self.pairs.index, labels, joints, np.zeros(N), sets, share, kept, np.zeros(N)
         )
 
     def blocks_vector(self, blocks: Blocks) -> np.ndarray:
@@ -295,13 +292,13 @@ class SubmodularF1:
         Z, u = self.split(vector)
         first, second = (readonly(side) for side in self.pairs.index.T)
         slack, bound = np.zeros(len(self.truth)), np.zeros(len(self.truth))
-        loops.block_pass(
+        submodular_blocks.block_pass(
             *self.rows.flat, np.float64(self.bias), readonly(order), readonly(self.truth),
             readonly(self.cost), readonly(self.squares), first, second, readonly(self.pairs.strength),
             readonly(self.graph.slots.reshape(-1)), readonly(self.graph.start), readonly(self.graph.head),
-            readonly(self.graph.mirror), ask, self.exact, self.max_nodes, rounds, self.hints,
+            ask, self.exact, self.max_nodes, rounds, self.hints,
             blocks.memory, blocks.share, blocks.kept,
-            Z, u, blocks.labels, blocks.joints, blocks.losses, slack, bound,
+            Z, u, blocks.labels, blocks.joints, blocks.losses, blocks.gaps, slack, bound,
         )  # fmt: skip
         return np.where(np.isfinite(bound), bound, slack)
 

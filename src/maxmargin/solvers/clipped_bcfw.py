@@ -2,19 +2,20 @@
 
     dual      D(mu) = sum_n c_n loss_n - 1/2 |theta|^2,   theta = u with the nonnegative block cut at zero,
               u = sum_n u_n,  u_n the mean of c_n (phi(x^n, y^n) - phi(x^n, y)) over the planes of sample n
-    step      within one sample, weight moves from its lowest to its highest plane by
-              slope / curvature, at most all of it; the curvature ignores the cut at zero, which can
-              only make it too large, so D never falls
-    gap       P - D = sum_n c_n (slack of the best set - slack of the mean plane), P with proven bounds
+    step      within one sample, weight moves from one plane to a higher one as far as D grows
+    gap       P(theta') - D(mu) for any theta'; at theta(mu) it is the sum over samples of
+              c_n (value of the highest plane - value of the mean plane)
 
 Lacoste-Julien, Jaggi, Schmidt, Pletscher, "Block-coordinate Frank-Wolfe optimization for structural
-SVMs", 2013. There a sample has one plane, its mean, and every step needs inference: `memory` = 1
-and `rounds` = 1 is that method. With a memory, a sample also moves weight among its latest sets, and
-passes over all samples without inference follow each one with it (Shah, Kolmogorov, Lampert, "A
-multi-plane block-coordinate Frank-Wolfe algorithm", 2015) for as long as they pay.
+SVMs", 2013. There a sample has one plane, its mean, and every step needs inference: `memory` = 1 is
+that method. With a memory, a sample also moves weight among its latest sets and to sets that differ
+from them in one label, and passes without inference follow each one with it for as long as they pay
+(Shah, Kolmogorov, Lampert, "A multi-plane block-coordinate Frank-Wolfe algorithm", 2015). These draw
+samples in proportion to their gaps when last seen (Osokin et al., "Minding the gaps for block
+Frank-Wolfe optimization of structured SVMs", 2016): long rows fall behind soonest.
 
-During a pass the slacks are those met on the way, which prove nothing; `certify` recomputes theta,
-D and the bounds of all slacks from the stored blocks.
+D rises steadily while P jumps about, so P is asked for at a weighted mean of the thetas met, later
+ones counting more, or at the last one where that looks better. The best theta met is the answer.
 """
 
 from __future__ import annotations
@@ -28,12 +29,18 @@ from maxmargin.solvers._loop import Certificate, Clock, Progress, require
 
 # Most passes without inference after one with it, and the part of the gain of the latter that
 # each of them must bring.
-CHEAP_PASSES, WORTHWHILE = 10, 0.2
+CHEAP_PASSES, WORTHWHILE = 10, 0.1
+# Most steps in one visit of a sample that has a memory.
+ROUNDS = 30
+# Part of the visits that go to samples regardless of their gaps.
+REGARDLESS = 0.2
+# Theta after pass k counts k^(RECENT - 1) in the mean.
+RECENT = 6
 
 
 @dataclass(frozen=True)
 class BlockSolution:
-    """theta and the mean plane of every sample."""
+    """The best theta met, and the planes of every sample."""
 
     theta: np.ndarray
     blocks: Any
@@ -45,22 +52,25 @@ class BlockSolution:
 
 
 class ClippedBCFW:
-    """State of the method: one mean plane per sample, and theta that they add up to."""
+    """State of the method: one combination of planes per sample, and theta that they add up to."""
 
     def __init__(
         self,
         problem: Any,
         rng: np.random.RandomState,
-        memory: int = 10,
+        memory: int = 20,
         start: BlockSolution | None = None,
     ) -> None:
-        require(problem, ("blocks", "blocks_vector", "block_pass", "certificate"), "BCFW")
+        require(problem, ("blocks", "blocks_vector", "block_pass", "risk", "certificate"), "BCFW")
         self.problem, self.rng = problem, rng
-        self.rounds = 1 if memory == 1 else 2 * memory
+        self.rounds = 1 if memory == 1 else ROUNDS
         self.extra = 0 if memory == 1 else CHEAP_PASSES
         self.blocks = problem.blocks(memory) if start is None else start.blocks
         self.used = np.flatnonzero(problem.cost > 0)
         self.vector = problem.blocks_vector(self.blocks)
+        self.best = self.mean = self.theta
+        self.best_primal = np.inf
+        self.passes = 0
 
     @property
     def theta(self) -> np.ndarray:
@@ -73,28 +83,47 @@ class ClippedBCFW:
     @property
     def solution(self) -> BlockSolution:
         """What to keep of the run."""
-        return BlockSolution(self.theta, self.blocks)
+        return BlockSolution(self.best, self.blocks)
 
     def dual(self) -> float:
         theta = self.theta
         return float(self.problem.cost @ self.blocks.losses - 0.5 * theta @ theta)
 
     def epoch(self, clock: Clock) -> Progress:
-        before = self.dual()
-        upper = self.problem.block_pass(
-            self.rng.permutation(self.used), self.vector, self.blocks, self.rounds
-        )
-        theta, now = self.theta, self.dual()
-        met = Certificate(max(0.5 * float(theta @ theta) + float(self.problem.cost @ upper), now), now)
-        worthwhile = WORTHWHILE * (now - before)
+        start = self.dual()
+        met = self._pass(self.rng.permutation(self.used), ask=True)
+        now = self.dual()
+        worthwhile = WORTHWHILE * (now - start)
         for _ in range(self.extra):
-            order = self.rng.permutation(self.used)
-            self.problem.block_pass(order, self.vector, self.blocks, self.rounds, ask=False)
+            self._pass(self._by_gap(), ask=False)
             last, now = now, self.dual()
             if now - last < worthwhile or clock.expired():
                 break
-        return Progress(Certificate(met.primal, min(now, met.primal)), len(self.used))
+        theta = self.theta
+        looks = 0.5 * float(theta @ theta) + met
+        self._try(theta if looks < self.best_primal else self.mean)
+        return Progress(Certificate(self.best_primal, min(now, self.best_primal)), len(self.used))
 
     def certify(self) -> Certificate:
         self.vector = self.problem.blocks_vector(self.blocks)
-        return self.problem.certificate(self.theta, self.dual())
+        return self.problem.certificate(self.best, self.dual())
+
+    def _pass(self, order: np.ndarray, ask: bool) -> float:
+        """Visit the blocks in this order; the loss part of P as it was met on the way."""
+        upper = self.problem.block_pass(order, self.vector, self.blocks, self.rounds, ask)
+        self.mean = self.mean + RECENT / (RECENT + self.passes) * (self.theta - self.mean)
+        self.passes += 1
+        return float(self.problem.cost @ upper)
+
+    def _by_gap(self) -> np.ndarray:
+        """As many samples as there are, those with large gaps more often."""
+        gaps = np.maximum(self.problem.cost * self.blocks.gaps, 0.0)[self.used]
+        total, n = float(gaps.sum()), len(self.used)
+        if total == 0:
+            return self.rng.permutation(self.used)
+        return self.rng.choice(self.used, n, p=REGARDLESS / n + (1 - REGARDLESS) * gaps / total)
+
+    def _try(self, theta: np.ndarray) -> None:
+        primal = 0.5 * float(theta @ theta) + self.problem.risk(theta)[1]
+        if primal < self.best_primal:
+            self.best_primal, self.best = primal, theta
