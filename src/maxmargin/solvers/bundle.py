@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from maxmargin.solvers import _simplex_qp
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
@@ -65,6 +66,7 @@ class Bundle:
         if line_search:
             require(problem, ("remembered",), "The line search of the bundle method")
         self.problem = problem
+        self.blas = ThreadpoolController()
         self.line_search = line_search
         self.free = problem.dimension - problem.n_nonnegative
         self.G = np.zeros((1, problem.dimension))
@@ -161,7 +163,9 @@ class Bundle:
         )
 
     def _solve(self, tol: float) -> None:
-        self.alpha, _ = _simplex_qp.maximise(self.K, self.G[:, self.free :], self.b, self.alpha, tol)
+        # The matrices are small: threads would only wait for each other.
+        with self.blas.limit(limits=1, user_api="blas"):
+            self.alpha, _ = _simplex_qp.maximise(self.K, self.G[:, self.free :], self.b, self.alpha, tol)
         self.theta = self._minimiser()
         self.lower = float(self.b @ self.alpha - 0.5 * self.theta @ self.theta)
 
