@@ -16,7 +16,7 @@ from maxmargin.kernels import Kernel
 from maxmargin.problems._pool import candidate_pool, row_keys
 from maxmargin.problems.basis_losses import MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.problems.sparse import BasisProblem
-from maxmargin.solvers.newton import JointNewton, Sweeps, conjugate_gradients, hessian
+from maxmargin.solvers.newton import InverseBlocks, JointNewton, Sweeps, conjugate_gradients, hessian
 from tests.naive import basis as naive
 
 CASES = {
@@ -285,8 +285,6 @@ def test_conjugate_gradients_reach_the_accuracy_asked_for():
 
 
 def test_preconditioner_follows_a_growing_basis_exactly_while_weights_stay():
-    from maxmargin.solvers.newton import InverseBlocks
-
     rng = np.random.default_rng(0)
     Psi, weights = rng.normal(size=(40, 6)), rng.random((40, 3))
     base = np.array([1.0, 0.3, 2.0])
@@ -297,6 +295,18 @@ def test_preconditioner_follows_a_growing_basis_exactly_while_weights_stay():
     for r, inverse in enumerate(blocks.inverse):
         exact = base[r] * np.eye(6) + (Psi.T * weights[:, r]) @ Psi
         np.testing.assert_allclose(inverse @ exact, np.eye(6), atol=1e-9)
+
+
+def test_preconditioner_stays_bounded_when_weights_jump():
+    rng = np.random.default_rng(0)
+    Psi, base = rng.normal(size=(40, 6)), np.array([1.0, 0.3])
+    blocks = InverseBlocks()
+    blocks.follow(Psi[:, :5], np.full((40, 2), 1e-6), base)
+    blocks.judge(5, 1.0)
+    blocks.follow(Psi, np.full((40, 2), 1e4), base)
+    for inverse, least in zip(blocks.inverse, base, strict=True):
+        values = np.linalg.eigvalsh(inverse)
+        assert values[0] > 0 and values[-1] <= 2 / least
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -146,9 +146,13 @@ class InverseBlocks:
         pulled = weights * new[:, None]
         h = (Psi[:, :d].T @ pulled.astype(Psi.dtype)).T.astype(np.float64)
         u = np.matmul(self.inverse, h[:, :, None])[:, :, 0]
-        # The weights have changed since the other rows were made, so the Schur complement of
-        # the bordered block, at least the base in exact terms, is held there.
-        s = np.maximum(self.base + new @ pulled - np.einsum("rd,rd->r", h, u), self.base)
+        own = self.base + new @ pulled
+        s = np.maximum(own - np.einsum("rd,rd->r", h, u), self.base)
+        # A block is at least the base, its inverse at most 1 / base. Where that fails, the weights
+        # have changed too much since the other rows were made, and the new row stands alone.
+        diagonal = np.einsum("rdd->rd", self.inverse) + u**2 / s[:, None]
+        stale = diagonal.max(axis=1, initial=0.0) > 2 / self.base
+        u[stale], s[stale] = 0.0, own[stale]
         larger = np.empty((len(self.inverse), d + 1, d + 1))
         larger[:, :d, :d] = self.inverse + u[:, :, None] * (u / s[:, None])[:, None, :]
         larger[:, :d, d] = larger[:, d, :d] = -u / s[:, None]
@@ -191,12 +195,15 @@ def conjugate_gradients(
     while steps < CG_STEPS:
         steps += 1
         Hp = product(p)
-        step = rho / float(np.vdot(p, Hp))
+        curvature = float(np.vdot(p, Hp))
+        if not curvature > 0:  # rounding has eaten the direction
+            break
+        step = rho / curvature
         x += step * p
         residual -= step * Hp
         z = precondition(residual)
         previous, rho = rho, float(np.vdot(residual, z))
-        if rho <= accuracy**2 * first:
+        if not rho > accuracy**2 * first:
             break
         p = z + (rho / previous) * p
     return x, steps
