@@ -72,7 +72,14 @@ def samples(data: Dataset, family: Family) -> Samples:
     if family.task == "chain":
         if "word" not in data.per_row:
             raise ValueError("--model chain needs sequences: a letter.data file or the data set ocr-letters.")
-        word = data.per_row["word"]
-        ends = np.flatnonzero(np.append(word[1:] != word[:-1], True))
-        lengths = np.diff(np.concatenate(([-1], ends)))
+        lengths = sequence_lengths(data)
     return Samples(data.X, data.Y, data.label_names, data.feature_names, lengths)
+
+
+def sequence_lengths(data: Dataset) -> Any:
+    """Positions of each word of a data set of letters."""
+    import numpy as np
+
+    word = data.per_row["word"]
+    ends = np.flatnonzero(np.append(word[1:] != word[:-1], True))
+    return np.diff(np.concatenate(([-1], ends)))

@@ -59,7 +59,7 @@ class ReadOptions:
         """Arguments of the table readers that say where the labels are."""
         labels: Any = self.labels
         if labels is not None and labels != "meka":
-            labels = int(labels) if labels.lstrip("-").isdigit() else _names(labels)
+            labels = int(labels) if labels.lstrip("-").isdigit() else names_of(labels)
         target: Any = self.target
         if target is not None and target.lstrip("-").isdigit():
             target = int(target)
@@ -131,8 +131,8 @@ def read(
     """
     with located(source, reading) as path:
         if path is None:
-            return _part(_load(source), reading.split, split)
-        return _part(_read_file(path, reading, single, known or {}), reading.split, split)
+            return part(_load(source), reading.split, split)
+        return part(_read_file(path, reading, single, known or {}), reading.split, split)
 
 
 @contextmanager
@@ -179,7 +179,8 @@ def _load(name: str) -> Dataset:
     return datasets.load(name)
 
 
-def _part(data: Dataset, asked: str | None, default: str) -> Dataset:
+def part(data: Dataset, asked: str | None, default: str) -> Dataset:
+    """The rows asked for, or else those of the default side where the data comes with a split."""
     if asked is not None:
         return data.part(asked)
     rows = {"train": data.train, "test": data.test}.get(default)
@@ -190,12 +191,14 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
     from maxmargin import datasets
 
     kind = format_of(path, reading)
-    if kind == "letters":
-        return datasets.read_letter_data(path)
     if kind == "mail":
         return datasets.read_mail_folders(path)
-    if kind == "svmlight":
-        with reading_bar(path) as progress:
+    if kind in TABLES and not reading.says_labels and kind != "arff":
+        raise click.UsageError(f"{path}: say which columns are labels: --target, --labels or --label-prefix.")
+    with reading_bar(path) as progress:
+        if kind == "letters":
+            return datasets.read_letter_data(path, progress=progress)
+        if kind == "svmlight":
             return datasets.read_svmlight(
                 path,
                 multilabel=not single,
@@ -204,23 +207,22 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
                 progress=progress,
                 **known,
             )
-    drop = _names(reading.drop)
+        return _read_table(path, kind, reading, progress)
+
+
+def _read_table(path: Path, kind: str, reading: ReadOptions, progress: Any) -> Dataset:
+    from maxmargin import datasets
+
+    how: dict[str, Any] = {"drop": names_of(reading.drop), "dtype": reading.dtype}
     if kind == "arff" and not reading.says_labels:
-        return datasets.read_mulan(path, _xml_of(path, reading), drop=drop, dtype=reading.dtype)
-    if not reading.says_labels:
-        raise click.UsageError(f"{path}: say which columns are labels: --target, --labels or --label-prefix.")
-    if kind == "arff":
-        return datasets.read_arff(path, drop=drop, dtype=reading.dtype, **reading.columns())
+        return datasets.read_mulan(path, _xml_of(path, reading), progress=progress, **how)
+    how |= reading.columns()
     if kind == "parquet":
-        return datasets.read_parquet(path, drop=drop, dtype=reading.dtype, **reading.columns())
-    return datasets.read_csv(
-        path,
-        header=reading.header,
-        delimiter=delimiter_of(path, reading),
-        drop=drop,
-        dtype=reading.dtype,
-        **reading.columns(),
-    )
+        return datasets.read_parquet(path, **how)
+    if kind == "arff":
+        return datasets.read_arff(path, progress=progress, **how)
+    delimiter = delimiter_of(path, reading)
+    return datasets.read_csv(path, header=reading.header, delimiter=delimiter, progress=progress, **how)
 
 
 def delimiter_of(path: Path, reading: ReadOptions) -> str:
@@ -251,5 +253,5 @@ def _xml_of(path: Path, reading: ReadOptions) -> Path:
     return max(fitting, key=lambda other: len(other.stem))
 
 
-def _names(words: str | None) -> list[str]:
+def names_of(words: str | None) -> list[str]:
     return [word.strip() for word in words.split(",")] if words else []

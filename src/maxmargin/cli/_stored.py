@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from maxmargin.cli._families import FAMILIES, Family
 from maxmargin.cli._fitting import last_step
 from maxmargin.cli._measures import label_scores, measure
 from maxmargin.cli._samples import Samples, samples
 from maxmargin.cli._source import ReadOptions, read
+
+if TYPE_CHECKING:
+    from maxmargin.datasets import Dataset
 
 
 @dataclass(frozen=True)
@@ -26,8 +30,19 @@ class Stored:
         return self.about["label_names"]
 
     @property
+    def feature_names(self) -> list[str]:
+        return self.about["feature_names"]
+
+    @property
     def n_features(self) -> int:
         return int(last_step(self.model).n_features_in_)
+
+    @property
+    def label_ids(self) -> list[int]:
+        """The numbers that stand for the labels in SVMlight files: the names, or their places."""
+        names = self.label_names
+        whole = all(name.removeprefix("-").isdigit() for name in names)
+        return [int(name) for name in names] if whole else list(range(len(names)))
 
     def reading(self, asked: ReadOptions) -> ReadOptions:
         """How to read further data: as told, otherwise as the training data was read."""
@@ -40,33 +55,72 @@ class Stored:
     def read(self, source: str, asked: ReadOptions, split: str) -> Samples:
         """Read labelled data in the columns and labels of the model."""
         reading = self.reading(asked)
-        known = {"labels": self._ids(), "n_features": self.n_features}
+        known = {"labels": self.label_ids, "n_features": self.n_features}
         single = self.family.task == "multiclass"
-        data = samples(read(source, reading, single=single, split=split, known=known), self.family)
-        if data.X.shape[1] != self.n_features:
+        data = self.aligned(read(source, reading, single=single, split=split, known=known), source)
+        if data.multilabel:
+            data = self._label_columns(data, source)
+        found = samples(data, self.family)
+        return replace(found, X=self.like_training(found.X))
+
+    def aligned(self, data: Dataset, source: str) -> Dataset:
+        """The data with the columns of the model, found by name where both sides have names."""
+        names, found = self.feature_names, data.feature_names
+        if list(found) == names:
+            return data
+        if not names or not found or _numbered(names) or _numbered(found):
+            if data.X.shape[1] != self.n_features:
+                raise ValueError(
+                    f"{source} has {data.X.shape[1]} features, but the model was fitted on {self.n_features}."
+                )
+            return data
+        position = {name: j for j, name in enumerate(found)}
+        absent = [name for name in names if name not in position]
+        if "file" in data.per_row:  # mail: every mailbox has words of its own
+            return replace(data, X=_words(data.X, position, names), feature_names=tuple(names))
+        if absent:
             raise ValueError(
-                f"{source} has {data.X.shape[1]} features, but the model was fitted on {self.n_features}."
+                f"{source} has {len(found)} features, but the model was fitted on {self.n_features}, and "
+                f"{absent[0]!r} is not among them."
             )
-        numbered = [str(label) for label in self._ids()]
-        if data.y.ndim == 2 and list(data.label_names) not in (self.label_names, numbered):
+        return replace(data, X=data.X[:, [position[name] for name in names]], feature_names=tuple(names))
+
+    def _label_columns(self, data: Dataset, source: str) -> Dataset:
+        """The data with its labels in the order of the model."""
+        names, found = self.label_names, list(data.label_names)
+        if found == names or found == [str(label) for label in self.label_ids]:
+            return data
+        if sorted(found) != sorted(names):
+            other = sorted(set(found) ^ set(names))
             raise ValueError(
-                f"{source} has other labels than the model: {', '.join(data.label_names[:5])} ..."
+                f"{source} has other labels than the model: {other[0]!r} is on one side only "
+                f"({len(other)} such labels)."
             )
-        return replace(data, X=self.like_training(data.X))
+        order = [found.index(name) for name in names]
+        return replace(data, Y=data.Y[:, order], label_names=tuple(names))
 
     def like_training(self, X: Any) -> Any:
         """Dense rows for a model that was fitted on dense ones."""
         return X.toarray() if hasattr(X, "toarray") and not self.about["sparse"] else X
 
-    def _ids(self) -> list[int]:
-        """The numbers that stand for the labels in SVMlight files: the names, or their places."""
-        names = self.label_names
-        whole = all(name.removeprefix("-").isdigit() for name in names)
-        return [int(name) for name in names] if whole else list(range(len(names)))
-
     def measures(self, data: Samples) -> dict[str, float]:
         """All measures of the model on labelled data."""
         return evaluate(self.model, self.family, data)
+
+
+def _numbered(names: Sequence[str]) -> bool:
+    """Whether the names say no more than the place of each feature, as in SVMlight."""
+    return all(name == f"x{j}" for j, name in enumerate(names))
+
+
+def _words(X: Any, position: dict[str, int], names: Sequence[str]) -> Any:
+    """The columns of the named words; a word that never occurs is a column of zeros."""
+    import scipy.sparse as sp
+
+    kept = [(position[name], k) for k, name in enumerate(names) if name in position]
+    rows, columns = zip(*kept, strict=True) if kept else ((), ())
+    chooser = sp.csr_array(([1.0] * len(kept), (rows, columns)), shape=(X.shape[1], len(names)))
+    return sp.csr_array(X @ chooser)
 
 
 def evaluate(model: Any, family: Family, data: Samples) -> dict[str, float]:

@@ -16,7 +16,7 @@ from maxmargin.datasets._load import load
 from maxmargin.datasets._mail import read_mail_folders
 from maxmargin.datasets._registry import DatasetInfo, FileInfo, cache_dir, info, list_datasets
 from maxmargin.datasets._svmlight import read_svmlight
-from maxmargin.datasets._write import write_arff, write_csv, write_svmlight
+from maxmargin.datasets._write import write_arff, write_csv, write_parquet, write_svmlight
 from maxmargin.datasets._xml import LabelTree, read_label_xml
 
 __all__ = [
@@ -41,5 +41,6 @@ __all__ = [
     "read_svmlight",
     "write_arff",
     "write_csv",
+    "write_parquet",
     "write_svmlight",
 ]

@@ -19,7 +19,7 @@ from maxmargin.datasets._arff_table import Table
 from maxmargin.datasets._columns import LabelColumns
 from maxmargin.datasets._dataset import Dataset
 from maxmargin.datasets._errors import DataFormatError
-from maxmargin.datasets._files import PathLike, text_lines
+from maxmargin.datasets._files import PathLike, Progress, text_lines
 from maxmargin.datasets._xml import LabelTree, read_label_xml
 
 _MEKA = re.compile(r"-[cC]\s+(-?[0-9]+)")
@@ -32,6 +32,7 @@ def read_mulan(
     drop: Sequence[str] = (),
     encoding: str = "utf-8",
     dtype: Any = np.float64,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Read a Mulan data set: an ARFF file and the XML file that names its labels.
 
@@ -47,9 +48,11 @@ def read_mulan(
         Encoding of the ARFF file.
     dtype : {float64, float32}, default=float64
         Type of the features.
+    progress : callable, default=None
+        Called now and then with (bytes read, bytes in all) of the ARFF file as stored.
     """
     tree = read_label_xml(xml)
-    data = _read(arff, tree, drop, encoding, dtype)
+    data = _read(arff, tree, drop, encoding, dtype, progress)
     position = {name: k for k, name in enumerate(data.label_names)}
     column = [position[data.extras["labels_in_xml_order"][k]] for k in range(len(tree.names))]
     parents = np.full(len(column), -1)
@@ -75,6 +78,7 @@ def read_arff(
     drop: Sequence[str] = (),
     encoding: str = "utf-8",
     dtype: Any = np.float64,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Read an ARFF file whose label columns are told by exactly one of the first three arguments.
 
@@ -89,7 +93,7 @@ def read_arff(
         first), or "meka" for the `-C` option in the relation's name.
     label_prefix : str, default=None
         One 0/1 attribute per label: those whose name starts so.
-    drop, encoding, dtype
+    drop, encoding, dtype, progress
         As in `read_mulan`.
 
     Returns
@@ -118,14 +122,19 @@ def read_arff(
     if labels == "meka":
         if target is not None or label_prefix is not None:
             raise ValueError("Say where the labels are: give exactly one of target, labels and label_prefix.")
-        return _read(path, "meka", drop, encoding, dtype)
-    return _read(path, LabelColumns(target, labels, label_prefix), drop, encoding, dtype)
+        return _read(path, "meka", drop, encoding, dtype, progress)
+    return _read(path, LabelColumns(target, labels, label_prefix), drop, encoding, dtype, progress)
 
 
 def _read(
-    path: PathLike, where: LabelColumns | LabelTree | str, drop: Sequence[str], encoding: str, dtype: Any
+    path: PathLike,
+    where: LabelColumns | LabelTree | str,
+    drop: Sequence[str],
+    encoding: str,
+    dtype: Any,
+    progress: Progress | None,
 ) -> Dataset:
-    lines = text_lines(path, encoding)
+    lines = text_lines(path, encoding, progress)
     header = read_header(path, lines)
     names = [attribute.name for attribute in header.attributes]
     absent = [name for name in drop if name not in names]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,26 +70,40 @@ class Table:
 
     def read(self, lines: Lines) -> None:
         for number_, raw in lines:
-            line = raw.strip()
-            if not line or line.startswith("%"):
-                continue
-            is_sparse = line.startswith("{")
-            if self.sparse is None:
-                self._begin(is_sparse)
-            elif self.sparse != is_sparse:
-                raise DataFormatError("dense and sparse rows are mixed", self.path, number_, 1)
-            self.x.new_row()
-            self.y.new_row()
-            if is_sparse:
-                self._sparse_row(line, number_)
-            else:
-                self._dense_row(line, number_)
+            self.add(number_, raw)
         if self.sparse is None:
             raise DataFormatError("the file has no rows after @data", self.path)
 
+    def features_by_pieces(self, lines: Lines, rows: int, dtype: Any) -> Iterator[Any]:
+        """Matrices of the features of up to `rows` rows each."""
+        for number_, raw in lines:
+            self.add(number_, raw)
+            if self.sparse is not None and self.x.n_rows == rows:
+                yield self.x.matrix(len(self.feature_names), dtype)
+                self._begin(self.sparse)
+        if self.sparse is not None and self.x.n_rows:
+            yield self.x.matrix(len(self.feature_names), dtype)
+
+    def add(self, number_: int, raw: str) -> None:
+        """Take one line of the data section."""
+        line = raw.strip()
+        if not line or line.startswith("%"):
+            return
+        is_sparse = line.startswith("{")
+        if self.sparse is None:
+            self.defaults = self._sparse_defaults() if is_sparse else []
+            self._begin(is_sparse)
+        elif self.sparse != is_sparse:
+            raise DataFormatError("dense and sparse rows are mixed", self.path, number_, 1)
+        self.x.new_row()
+        self.y.new_row()
+        if is_sparse:
+            self._sparse_row(line, number_)
+        else:
+            self._dense_row(line, number_)
+
     def _begin(self, sparse: bool) -> None:
         self.sparse = sparse
-        self.defaults = self._sparse_defaults() if sparse else []
         self.x = _SparseMatrix() if sparse else _DenseMatrix(len(self.feature_names))
         self.y = _SparseMatrix() if sparse else _DenseMatrix(len(self.label_columns))
 

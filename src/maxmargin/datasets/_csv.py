@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import math
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from maxmargin.datasets._columns import LabelColumns, classes, indicator, label_array, number
 from maxmargin.datasets._dataset import Dataset
 from maxmargin.datasets._errors import DataFormatError
-from maxmargin.datasets._files import PathLike, text_lines
+from maxmargin.datasets._files import PathLike, Progress, text_lines
 
 
 def read_csv(
@@ -27,6 +27,7 @@ def read_csv(
     drop: Sequence[str] = (),
     encoding: str = "utf-8",
     dtype: Any = np.float64,
+    progress: Progress | None = None,
 ) -> Dataset:
     """Read a CSV table whose label columns are told by exactly one of the first three arguments.
 
@@ -53,6 +54,8 @@ def read_csv(
         Encoding of the text.
     dtype : {float64, float32}, default=float64
         Type of the features.
+    progress : callable, default=None
+        Called now and then with (bytes read, bytes in all) of the stored file.
 
     Examples
     --------
@@ -64,7 +67,7 @@ def read_csv(
     (('tag_red', 'tag_sweet'), [[0, 1], [1, 1]])
     """
     where = LabelColumns(target, labels, label_prefix)
-    rows = _rows(path, delimiter, encoding)
+    rows = numbered_rows(path, delimiter, encoding, progress)
     first = next(rows, None)
     if first is None:
         raise DataFormatError("the file is empty", path)
@@ -88,24 +91,16 @@ def read_parquet(
     dtype: Any = np.float64,
 ) -> Dataset:
     """Read a Parquet table; needs pyarrow. Arguments as in `read_csv`."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise ImportError("Reading Parquet needs pyarrow: pip install pyarrow") from error
     where = LabelColumns(target, labels, label_prefix)
-    with open(path, "rb") as file:
-        try:
-            table = pq.read_table(pa.PythonFile(file), use_threads=False)
-        except (pa.ArrowException, OSError, EOFError) as error:
-            raise DataFormatError(f"not a readable Parquet file ({error})", path) from error
+    with open_parquet(path) as file:
+        table = file.read(use_threads=False)
     names = [str(name) for name in table.column_names]
     _check_names(names, drop, path)
     label_columns = where.find(names, path)
     features = [j for j in range(len(names)) if j not in label_columns and names[j] not in drop]
     X = np.empty((table.num_rows, len(features)), dtype=dtype)
     for k, j in enumerate(features):
-        X[:, k] = _numbers(table.column(j), names[j], j, path)
+        X[:, k] = column_numbers(table.column(j), names[j], j, path)
     feature_names = tuple(names[j] for j in features)
     if table.num_rows == 0:
         raise DataFormatError("the table has no rows", path)
@@ -115,21 +110,34 @@ def read_parquet(
             raise DataFormatError("a class is missing", path, column=label_columns[0] + 1)
         y, class_names = classes([str(word) for word in words])
         return Dataset(X, y, feature_names, class_names, source=str(path))
-    Y = np.column_stack([_numbers(table.column(j), names[j], j, path) for j in label_columns])
+    Y = np.column_stack([column_numbers(table.column(j), names[j], j, path) for j in label_columns])
     if not np.isin(Y[~np.isnan(Y)], (0, 1)).all():
         raise DataFormatError("a label column holds something else than 0 and 1", path)
     return Dataset(X, label_array(Y), feature_names, tuple(names[j] for j in label_columns), source=str(path))
 
 
-def _numbers(column: Any, name: str, j: int, path: PathLike) -> np.ndarray:
+@contextmanager
+def open_parquet(path: PathLike) -> Iterator[Any]:
+    """A Parquet file, read through a small buffer; faults of the file become DataFormatError."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError("Parquet needs pyarrow: pip install pyarrow") from error
+    with open(path, "rb") as file:
+        try:
+            yield pq.ParquetFile(pa.PythonFile(file, mode="r"), buffer_size=1 << 16, pre_buffer=False)
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise DataFormatError(f"not a readable Parquet file ({error})", path) from error
+
+
+def column_numbers(column: Any, name: str, j: int, path: PathLike) -> np.ndarray:
     import pyarrow as pa
 
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise DataFormatError(f"column {name!r} is of type {kind}, not a number", path, column=j + 1)
-    values = np.array(
-        [math.nan if value is None else float(value) for value in column.to_pylist()], dtype=np.float64
-    )
+    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if np.isinf(values).any():
         raise DataFormatError(f"column {name!r} has an infinite value", path, column=j + 1)
     return values
@@ -146,9 +154,12 @@ def _check_names(names: list[str], drop: Sequence[str], path: PathLike) -> None:
         raise DataFormatError(f"no column is called {absent[0]!r} (to drop)", path, 1)
 
 
-def _rows(path: PathLike, delimiter: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
+def numbered_rows(
+    path: PathLike, delimiter: str, encoding: str, progress: Progress | None = None
+) -> Iterator[tuple[int, list[str]]]:
     """Numbered rows of fields; blank lines are skipped."""
-    reader = csv.reader((line for _, line in text_lines(path, encoding)), delimiter=delimiter, strict=True)
+    lines = (line for _, line in text_lines(path, encoding, progress))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
     start = 1
     while True:
         try:

@@ -17,6 +17,8 @@ from maxmargin.datasets._errors import DataFormatError
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
 
+# Lines between two calls of a progress function.
+LINES = 1024
 _XZ = b"\xfd7zXZ\x00"
 _GZIP = b"\x1f\x8b"
 _BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
@@ -53,15 +55,23 @@ def read_bytes(path: PathLike) -> bytes:
         return plain.read()
 
 
-def byte_lines(path: PathLike) -> Iterator[tuple[int, bytes]]:
+def byte_lines(path: PathLike, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
     """Numbered lines, each with its line end."""
-    with open_bytes(path) as (plain, _):
-        yield from enumerate(plain, 1)
+    with open_bytes(path) as (plain, stored):
+        if progress is None:
+            yield from enumerate(plain, 1)
+            return
+        total = os.fstat(stored.fileno()).st_size
+        for number, line in enumerate(plain, 1):
+            yield number, line
+            if number % LINES == 0:
+                progress(min(stored.tell(), total), total)
+        progress(total, total)
 
 
-def text_lines(path: PathLike, encoding: str) -> Iterator[tuple[int, str]]:
+def text_lines(path: PathLike, encoding: str, progress: Progress | None = None) -> Iterator[tuple[int, str]]:
     """Numbered lines as text, each with its line end; a byte order mark is dropped."""
-    for number, line in byte_lines(path):
+    for number, line in byte_lines(path, progress):
         if number == 1 and line.startswith(b"\xef\xbb\xbf"):
             line = line[3:]
         try:

@@ -12,19 +12,21 @@ import numpy as np
 
 from maxmargin.datasets._dataset import Dataset
 from maxmargin.datasets._errors import DataFormatError
-from maxmargin.datasets._files import PathLike, text_lines
+from maxmargin.datasets._files import PathLike, Progress, text_lines
 
 _BEFORE_PIXELS = 6
 _WHOLE_COLUMNS = ("id", "letter", "next_id", "word_id", "position", "fold")
 
 
-def read_letter_data(path: PathLike) -> Dataset:
+def read_letter_data(path: PathLike, *, progress: Progress | None = None) -> Dataset:
     """Read words of handwritten letters.
 
     Parameters
     ----------
     path : path-like
         The file, plain or packed as .xz or .gz.
+    progress : callable, default=None
+        Called now and then with (bytes read, bytes in all) of the stored file.
 
     Returns
     -------
@@ -34,64 +36,76 @@ def read_letter_data(path: PathLike) -> Dataset:
         0 and `per_row["fold"]` the fold. `train` is fold 0 and `test` all others, as in the usual
         experiment.
     """
-    pixels = bytearray()
-    letters: list[str] = []
-    words, positions, folds = array("q"), array("q"), array("q")
-    width = 0
-    ends, before = True, 0
-    for line, text in text_lines(path, "utf-8"):
+    letters = Letters(path)
+    for line, text in text_lines(path, "utf-8", progress):
+        letters.add(line, text)
+    return letters.dataset()
+
+
+class Letters:
+    """Characters being collected; `width` is the number of pixels, 0 while it is not known."""
+
+    def __init__(self, path: PathLike, width: int = 0) -> None:
+        self.path, self.width = path, width
+        self.pixels = bytearray()
+        self.letters: list[str] = []
+        self.words, self.positions, self.folds = array("q"), array("q"), array("q")
+        self.between_words, self.word_id = True, 0
+
+    def __len__(self) -> int:
+        return len(self.letters)
+
+    def add(self, line: int, text: str) -> None:
+        """Take one line."""
         fields = text.rstrip("\n\r\t ").split("\t")
         if fields == [""]:
-            continue
-        width = width or len(fields) - _BEFORE_PIXELS
-        if width <= 0 or len(fields) - _BEFORE_PIXELS != width:
-            raise DataFormatError(
-                f"{len(fields)} fields, expected {_BEFORE_PIXELS} and then {max(width, 1)} pixels",
-                path,
-                line,
-                len(fields),
-            )
-        whole = {
-            name: _whole(fields[j], name, path, line, j) for j, name in enumerate(_WHOLE_COLUMNS) if j != 1
-        }
+            return
+        self.width = self.width or len(fields) - _BEFORE_PIXELS
+        if self.width <= 0 or len(fields) - _BEFORE_PIXELS != self.width:
+            expected = f"expected {_BEFORE_PIXELS} and then {max(self.width, 1)} pixels"
+            raise DataFormatError(f"{len(fields)} fields, {expected}", self.path, line, len(fields))
+        whole = {name: self._whole(fields, name, line) for name in _WHOLE_COLUMNS if name != "letter"}
         if len(fields[1]) != 1:
-            raise DataFormatError(f"{fields[1]!r} is not one letter", path, line, 2)
-        if ends:
-            words.append(words[-1] + 1 if words else 0)
-            positions.append(0)
-        elif whole["word_id"] != before:
-            raise DataFormatError("a word stops without next_id -1 in its last character", path, line, 4)
+            raise DataFormatError(f"{fields[1]!r} is not one letter", self.path, line, 2)
+        if self.between_words:
+            self.words.append(self.words[-1] + 1 if self.words else 0)
+            self.positions.append(0)
+        elif whole["word_id"] != self.word_id:
+            raise DataFormatError("a word stops without next_id -1 in its last character", self.path, line, 4)
         else:
-            words.append(words[-1])
-            positions.append(positions[-1] + 1)
-        ends, before = whole["next_id"] == -1, whole["word_id"]
-        letters.append(fields[1])
-        folds.append(whole["fold"])
+            self.words.append(self.words[-1])
+            self.positions.append(self.positions[-1] + 1)
+        self.between_words, self.word_id = whole["next_id"] == -1, whole["word_id"]
+        self.letters.append(fields[1])
+        self.folds.append(whole["fold"])
         for j, field in enumerate(fields[_BEFORE_PIXELS:], _BEFORE_PIXELS + 1):
             if field not in ("0", "1"):
-                raise DataFormatError(f"{field!r} is not a pixel (0 or 1)", path, line, j)
-            pixels.append(field == "1")
-    if not letters:
-        raise DataFormatError("the file has no characters", path)
-    if not ends:
-        raise DataFormatError("the file ends within a word", path)
-    X = np.frombuffer(pixels, dtype=np.uint8).reshape(len(letters), width).astype(np.float64)
-    y = np.array(letters)
-    fold = np.array(folds)
-    return Dataset(
-        X,
-        y,
-        tuple(f"pixel{j}" for j in range(width)),
-        tuple(str(letter) for letter in np.unique(y)),
-        train=np.flatnonzero(fold == 0),
-        test=np.flatnonzero(fold != 0),
-        source=str(path),
-        per_row={"word": np.array(words), "position": np.array(positions), "fold": fold},
-    )
+                raise DataFormatError(f"{field!r} is not a pixel (0 or 1)", self.path, line, j)
+            self.pixels.append(field == "1")
 
+    def _whole(self, fields: list[str], name: str, line: int) -> int:
+        j = _WHOLE_COLUMNS.index(name)
+        digits = fields[j].removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+            raise DataFormatError(f"{name} {fields[j]!r} is not a whole number", self.path, line, j + 1)
+        return int(fields[j])
 
-def _whole(field: str, name: str, path: PathLike, line: int, j: int) -> int:
-    digits = field.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
-        raise DataFormatError(f"{name} {field!r} is not a whole number", path, line, j + 1)
-    return int(field)
+    def dataset(self) -> Dataset:
+        """What was collected."""
+        if not self.letters:
+            raise DataFormatError("the file has no characters", self.path)
+        if not self.between_words:
+            raise DataFormatError("the file ends within a word", self.path)
+        X = np.frombuffer(self.pixels, dtype=np.uint8).reshape(len(self), self.width).astype(np.float64)
+        y = np.array(self.letters)
+        fold = np.array(self.folds)
+        return Dataset(
+            X,
+            y,
+            tuple(f"pixel{j}" for j in range(self.width)),
+            tuple(str(letter) for letter in np.unique(y)),
+            train=np.flatnonzero(fold == 0),
+            test=np.flatnonzero(fold != 0),
+            source=str(self.path),
+            per_row={"word": np.array(self.words), "position": np.array(self.positions), "fold": fold},
+        )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin.datasets._arff_syntax import read_header
+from maxmargin.datasets._arff_table import Table
 from maxmargin.datasets._columns import number
-from maxmargin.datasets._csv import _rows
+from maxmargin.datasets._csv import column_numbers, numbered_rows, open_parquet
+from maxmargin.datasets._dataset import Dataset
 from maxmargin.datasets._errors import DataFormatError
-from maxmargin.datasets._files import PathLike, Progress
+from maxmargin.datasets._files import PathLike, Progress, text_lines
+from maxmargin.datasets._letters import Letters
 from maxmargin.datasets._svmlight import _blocks, _parse_block, _parse_slowly, _Rows, _Rules
 
 ROWS = 4096
@@ -57,6 +61,7 @@ def stream_csv(
     delimiter: str = ",",
     encoding: str = "utf-8",
     dtype: Any = np.float64,
+    progress: Progress | None = None,
 ) -> Iterator[np.ndarray]:
     """Matrices of up to 4096 rows with the named columns, in that order; other columns are ignored.
 
@@ -66,19 +71,15 @@ def stream_csv(
         The file, plain or packed as .xz or .gz.
     columns : sequence of str
         Names in the first line, or c0, c1, ... for a file without header.
-    header, delimiter, encoding, dtype
+    header, delimiter, encoding, dtype, progress
         As in `read_csv`.
     """
-    rows = _rows(path, delimiter, encoding)
+    rows = numbered_rows(path, delimiter, encoding, progress)
     first = next(rows, None)
     if first is None:
         raise DataFormatError("the file is empty", path)
     names = [word.strip() for word in first[1]] if header else [f"c{j}" for j in range(len(first[1]))]
-    position = {name: j for j, name in enumerate(names)}
-    absent = [name for name in columns if name not in position]
-    if absent:
-        raise DataFormatError(f"no column is called {absent[0]!r} ({len(absent)} absent)", path, 1)
-    chosen = [position[name] for name in columns]
+    chosen = _places(columns, names, path)
     found: list[list[float]] = [] if header else [_numbers(*first, names, chosen, path)]
     for line, fields in rows:
         found.append(_numbers(line, fields, names, chosen, path))
@@ -87,6 +88,81 @@ def stream_csv(
             found = []
     if found:
         yield np.array(found, dtype=dtype)
+
+
+def stream_arff(
+    path: PathLike,
+    columns: Sequence[str],
+    *,
+    encoding: str = "utf-8",
+    dtype: Any = np.float64,
+    progress: Progress | None = None,
+) -> Iterator[Any]:
+    """Matrices of up to 4096 rows, dense or CSR as the file is, with the named columns in that order.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or packed as .xz or .gz.
+    columns : sequence of str
+        Feature names as `read_arff` gives them; other attributes are ignored.
+    encoding, dtype, progress
+        As in `read_arff`.
+    """
+    lines = text_lines(path, encoding, progress)
+    header = read_header(path, lines)
+    wanted = set(columns)
+    ignored = [
+        attribute.name
+        for attribute in header.attributes
+        if attribute.name not in wanted
+        and not any(f"{attribute.name}={value}" in wanted for value in attribute.values or ())
+    ]
+    table = Table(path, header, [], False, ignored)
+    chosen = _places(columns, table.feature_names, path)
+    for X in table.features_by_pieces(lines, ROWS, dtype):
+        yield X if chosen == list(range(X.shape[1])) else X[:, chosen]
+
+
+def stream_parquet(
+    path: PathLike, columns: Sequence[str], *, dtype: Any = np.float64, progress: Progress | None = None
+) -> Iterator[np.ndarray]:
+    """Matrices of up to 4096 rows with the named columns, in that order; other columns are not read.
+
+    `progress` is called with (rows read, rows in all).
+    """
+    with open_parquet(path) as file:
+        names = [str(name) for name in file.schema_arrow.names]
+        places = _places(columns, names, path)
+        done, total = 0, file.metadata.num_rows
+        for batch in file.iter_batches(ROWS, columns=list(columns), use_threads=False):
+            X = np.empty((batch.num_rows, len(columns)), dtype=dtype)
+            for k, (name, j) in enumerate(zip(columns, places, strict=True)):
+                X[:, k] = column_numbers(batch.column(name), name, j, path)
+            yield X
+            done += batch.num_rows
+            if progress is not None:
+                progress(done, total)
+
+
+def stream_letters(path: PathLike, *, progress: Progress | None = None) -> Iterator[Dataset]:
+    """Data sets of whole words, with 4096 letters or a few more each."""
+    letters = Letters(path)
+    for line, text in text_lines(path, "utf-8", progress):
+        letters.add(line, text)
+        if letters.between_words and len(letters) >= ROWS:
+            yield letters.dataset()
+            letters = Letters(path, letters.width)
+    if len(letters):
+        yield letters.dataset()
+
+
+def _places(columns: Iterable[str], names: Sequence[str], path: PathLike) -> list[int]:
+    position = {name: j for j, name in enumerate(names)}
+    absent = [name for name in columns if name not in position]
+    if absent:
+        raise DataFormatError(f"no column is called {absent[0]!r} ({len(absent)} absent)", path, 1)
+    return [position[name] for name in columns]
 
 
 def _numbers(
