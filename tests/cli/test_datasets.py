@@ -72,7 +72,7 @@ def test_csv_columns_are_chosen_by_name_and_prefix(tmp_path):
     [
         (["datasets", "info", "yaest"], 1, "Did you mean 'yeast'"),
         (["datasets", "convert", "yaest", "a.csv"], 2, "Did you mean the data set yeast"),
-        (["datasets", "convert", "flags", "a.xlsx"], 2, ".csv, .arff or .svm"),
+        (["datasets", "convert", "flags", "a.xlsx"], 2, ".csv, .parquet, .arff or .svm"),
         (["datasets", "convert", "-", "a.csv"], 2, "--format"),
         (["datasets", "convert", "flags", "/nowhere/a.csv"], 1, "/nowhere"),
         (["datasets", "fetch", "rcv1-subsets"], 1, "MAXMARGIN_DATA"),

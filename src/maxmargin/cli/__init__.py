@@ -2,7 +2,7 @@
 
 One file per command; heavy imports stand inside the functions, so that `--help` and shell
 completion answer at once. Exit codes: 0 done, 1 something is wrong with a file or with the
-data, 2 the command line is wrong, 130 stopped by Ctrl-C.
+data, 2 the command line is wrong, 3 a fault of this program, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.ClickException as mistake:
-        mistake.show()
+        say(_mistake(mistake))
         return mistake.exit_code
     except (click.Abort, KeyboardInterrupt):
         say("Stopped.")
@@ -67,10 +67,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         say(f"Error: {_one_line(error)}")
         return 1
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        say(
+            f"Error: maxmargin itself failed ({type(error).__name__}: {_one_line(error)}). Please report it; "
+            f"{DEBUG}=1 shows where it happened."
+        )
+        return 3
     return answer if isinstance(answer, int) else 0
 
 
+def _mistake(mistake: click.ClickException) -> str:
+    """A mistake on the command line as one line that says where to read on."""
+    context = getattr(mistake, "ctx", None)
+    words = " ".join(mistake.format_message().split())
+    return f"Error: {words}" + (f" (see {context.command_path} --help)" if context else "")
+
+
 def _one_line(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return f"not enough memory ({' '.join(str(error).split()) or 'nothing more is known'})"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__

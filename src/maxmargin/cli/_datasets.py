@@ -32,20 +32,23 @@ def list_command(task: str | None, as_json: bool) -> None:
     print_table("Known data sets", ["name", "task", "where"], rows, left=(0, 1, 2))
 
 
-@command.command("info")
-@click.argument("name")
+@command.command("info", short_help="Tell size, source and licence of a data set or a file.")
+@click.argument("name", metavar="NAME")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-def info_command(name: str, as_json: bool) -> None:
-    """Tell size, source and licence of the data set NAME."""
+@read_options
+def info_command(name: str, as_json: bool, reading: ReadOptions) -> None:
+    """Tell size, source and licence of the data set NAME, or the size of a file.
+
+    \b
+    maxmargin datasets info yeast
+    maxmargin datasets info large.svm
+    """
     from maxmargin import datasets
 
-    about = datasets.info(name)
-    entry = _entry(about) | {"source": about.source, "licence": about.licence}
-    if entry["where"] != "not here":
-        data = datasets.load(name) if about.task != "ranking" else None
-        if data is not None:
-            entry |= _sizes(data)
-    entry["files"] = [file.path for file in about.files]
+    if name == "-" or (name not in datasets.list_datasets() and Path(name).exists()):
+        entry = {"name": name} | _sizes(read(name, reading))
+    else:
+        entry = _known(datasets.info(name))
     if as_json:
         print(json.dumps(entry, indent=1))
         return
@@ -75,7 +78,7 @@ def fetch_command(names: tuple[str, ...], directory: Path | None, mirror: str | 
         say(f"{name}: in {where}")
 
 
-@command.command("convert")
+@command.command("convert", short_help="Convert a data set to another format.")
 @click.argument("source")
 @click.argument("target_file", type=click.Path(path_type=Path), metavar="TARGET")
 @click.option("--one-label", is_flag=True, help="SVMlight: each line has exactly one label, the class.")
@@ -83,18 +86,26 @@ def fetch_command(names: tuple[str, ...], directory: Path | None, mirror: str | 
 def convert_command(source: str, target_file: Path, one_label: bool, reading: ReadOptions) -> None:
     """Convert SOURCE (a file, a known name, or - for stdin) to TARGET.
 
-    The name of TARGET tells its format: .csv, .arff (with .xml beside it for several labels)
-    or .svm, packed if it ends in .xz or .gz.
+    The name of TARGET tells its format: .csv, .parquet, .arff (with .xml beside it for several
+    labels) or .svm, packed if it ends in .xz or .gz.
+
+    \b
+    maxmargin datasets convert yeast yeast.csv
+    maxmargin datasets convert table.csv table.svm.xz --label-prefix tag_
     """
     from maxmargin import datasets
 
     suffixes = [suffix for suffix in target_file.suffixes if suffix not in (".xz", ".gz")]
     kind = suffixes[-1] if suffixes else ""
-    if kind not in (".csv", ".arff", ".svm", ".svmlight", ".libsvm"):
-        raise click.UsageError(f"{target_file}: the name must end in .csv, .arff or .svm (.xz, .gz packed).")
+    if kind not in (".csv", ".parquet", ".arff", ".svm", ".svmlight", ".libsvm"):
+        raise click.UsageError(
+            f"{target_file}: the name must end in .csv, .parquet, .arff or .svm (.xz, .gz packed)."
+        )
     data = read(source, reading, single=one_label)
     if kind == ".csv":
         datasets.write_csv(data, target_file)
+    elif kind == ".parquet":
+        datasets.write_parquet(data, target_file)
     elif kind == ".arff":
         stem = target_file.name.partition(".arff")[0]
         datasets.write_arff(
@@ -103,6 +114,16 @@ def convert_command(source: str, target_file: Path, one_label: bool, reading: Re
     else:
         datasets.write_svmlight(data, target_file)
     say(f"{target_file}: {data.X.shape[0]} samples, {data.X.shape[1]} features, {data.n_labels} labels")
+
+
+def _known(about: Any) -> dict[str, Any]:
+    """What is told of a known data set; sizes where its files are here."""
+    from maxmargin import datasets
+
+    entry = _entry(about) | {"source": about.source, "licence": about.licence}
+    if entry["where"] not in ("not here", "can be fetched") and about.task != "ranking":
+        entry |= _sizes(datasets.load(about.name))
+    return entry | {"files": [file.path for file in about.files]}
 
 
 def _entry(about: Any) -> dict[str, Any]:
@@ -131,4 +152,10 @@ def _sizes(data: Any) -> dict[str, Any]:
         sizes["test samples"] = len(data.test)
     if data.multilabel:
         sizes["labels per sample"] = round(float(data.Y.sum()) / n, 3)
+    if hasattr(data.X, "indptr"):
+        sizes["nonzeros per sample"] = round(data.X.nnz / n, 3)
+        held = sum(part.nbytes for part in (data.X.data, data.X.indices, data.X.indptr))
+    else:
+        held = data.X.nbytes
+    sizes["MiB in memory"] = round(held / 2**20, 3)
     return sizes

@@ -19,7 +19,7 @@ from maxmargin.cli._report import baseline, subject, write
 COLUMNS = ["family", "data", "measure", "maxmargin", "scikit-learn", "baseline", "gap", "fit s", "base s"]
 
 
-@click.command("demo")
+@click.command("demo", short_help="Fit one model of each family on shipped data.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per family instead of a table.")
 @click.option(
     "--directory",

@@ -17,13 +17,21 @@ from maxmargin.cli._source import ReadOptions, read, read_options
 from maxmargin.cli._stored import evaluate, open_model
 
 
-@click.command("evaluate")
+@click.command("evaluate", short_help="Measure a model on labelled data.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
 @click.argument("source", metavar="DATA")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 @read_options
 def evaluate_command(model_file: Path, source: str, as_json: bool, reading: ReadOptions) -> None:
-    """Measure MODEL on labelled DATA (a file, a known name, or - for stdin)."""
+    """Measure MODEL on labelled DATA (a file, a known name, or - for stdin).
+
+    Data that comes with a split is measured on its test part. Label columns are those of the
+    training data unless told otherwise.
+
+    \b
+    maxmargin evaluate yeast.mm yeast --json
+    maxmargin evaluate kind.mm other.csv --target kind
+    """
     stored = open_model(model_file)
     data = stored.read(source, reading, "test")
     found = stored.measures(data)
@@ -36,6 +44,7 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
 @click.command(
     "compare",
     context_settings={"ignore_unknown_options": True},
+    short_help="Cross-validate models beside scikit-learn's.",
     options_metavar="[OPTIONS] [--PARAMETER VALUE]...",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA")
@@ -69,6 +78,9 @@ def compare_command(
     Parameters of the estimators are options, as in `maxmargin fit`; they go to every model.
     Folds keep the shares of all labels. The first fit of a family may include compilation;
     `maxmargin warmup` takes that out of the times.
+
+    \b
+    maxmargin compare iris -m multiclass -m sparse-multiclass --folds 5 --C 10
     """
     positional, given = split_words(words)
     if len(positional) != 1:

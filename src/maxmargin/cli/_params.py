@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from maxmargin.cli._families import Family, build
+
+# A parameter in a numpydoc section: "name : type", then its description indented.
+_PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : .*\n((?:    .*\n|\n)+)", re.MULTILINE)
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -43,6 +48,19 @@ def estimator(family: Family, given: Mapping[str, str]) -> Any:
                 f"Its parameters: {', '.join(sorted(known))}."
             )
     return build(family, {name: value_of(word) for name, word in given.items()})
+
+
+def described(family: Family) -> list[list[str]]:
+    """Option, default and first sentence of every parameter of a family's estimator."""
+    model = family.build()
+    words = _PARAMETER.findall(inspect.cleandoc(type(model).__doc__ or "").partition("\nAttributes\n")[0])
+    told = {
+        name: " ".join(text.split()).partition(". ")[0] for names, text in words for name in names.split(", ")
+    }
+    return [
+        [f"--{name.replace('_', '-')}", json.dumps(default, default=str), told.get(name, "")]
+        for name, default in model.get_params().items()
+    ]
 
 
 def value_of(word: str) -> Any:

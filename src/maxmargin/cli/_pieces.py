@@ -55,6 +55,8 @@ def _streamed(
                 f"The model knows its features by number, not by name, so {path} cannot be matched; "
                 "give SVMlight."
             )
+        if kind in ("csv", "arff"):
+            how["encoding"] = reading.encoding
         if kind == "csv":
             delimiter = delimiter_of(path, reading)
             pieces = _stream.stream_csv(path, names, header=reading.header, delimiter=delimiter, **how)

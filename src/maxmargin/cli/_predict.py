@@ -66,8 +66,8 @@ def _kind(asked: str, own: str | None, source: str) -> str:
         return asked
     if own is None or own == "mail":
         raise click.UsageError(
-            f"--to same: {source} cannot be written again in its own kind; use --to csv, jsonl, svmlight, arff "
-            "or parquet."
+            f"--to same: {source} cannot be written again in its own kind; use --to csv, jsonl, svmlight, "
+            "arff or parquet."
         )
     return "table" if own == "csv" else own
 

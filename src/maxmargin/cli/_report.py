@@ -17,7 +17,7 @@ from maxmargin.cli._source import ReadOptions, read, read_options
 from maxmargin.cli._stored import open_model
 
 
-@click.command("report")
+@click.command("report", short_help="Write a page with pictures about a model.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
 @click.argument("source", metavar="DATA")
 @click.option(
@@ -35,6 +35,9 @@ def command(model_file: Path, source: str, output: Path, train: str | None, read
 
     The page is one file, needs no network, and reads well on a phone. Pictures need
     matplotlib: pip install "maxmargin[plots]".
+
+    \b
+    maxmargin report yeast.mm yeast --train yeast -o yeast.html
     """
     from maxmargin.report import Section, page, sections, table, versions
 

@@ -12,7 +12,11 @@ import click
 from maxmargin.cli._console import print_table, say
 
 
-@click.command("reproduce", context_settings={"ignore_unknown_options": True})
+@click.command(
+    "reproduce",
+    context_settings={"ignore_unknown_options": True},
+    short_help="Run an experiment of the repository.",
+)
 @click.argument("name", required=False)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[EXPERIMENT OPTIONS]...")
 @click.option(

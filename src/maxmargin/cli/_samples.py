@@ -56,6 +56,8 @@ def samples(data: Dataset, family: Family) -> Samples:
             f"{data.name or data.source} has one class per sample, and --model {family.name} takes several "
             "labels; use --model multiclass."
         )
+    if data.X.shape[1] == 0:
+        raise ValueError(f"{data.name or data.source} has no feature columns left.")
     if (
         data.multilabel
         and data.Y.dtype.kind == "f"

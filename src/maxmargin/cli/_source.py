@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from maxmargin.cli._console import progress_bar
 
@@ -32,11 +33,14 @@ _BY_SUFFIX = {
     ".libsvm": "svmlight",
 }
 TABLES = ("arff", "csv", "parquet")
+LABEL_COLUMNS = frozenset({"target", "labels", "label_prefix"})
+# What a model remembers of how its training data was read.
+REMEMBERED = LABEL_COLUMNS | {"drop", "header", "delimiter", "encoding", "zero_based"}
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a file, as told on the command line."""
+    """How to read a file, as told on the command line; `given` names what was told there."""
 
     format: str | None = None
     target: str | None = None
@@ -46,9 +50,11 @@ class ReadOptions:
     drop: str | None = None
     header: bool = True
     delimiter: str | None = None
+    encoding: str = "utf-8"
     zero_based: bool = False
     float32: bool = False
     split: str | None = None
+    given: frozenset[str] = frozenset()
 
     @property
     def says_labels(self) -> bool:
@@ -83,6 +89,7 @@ _OPTIONS = (
     click.option("--drop", help="Tables: columns to leave out, a,b,c."),
     click.option("--header/--no-header", default=True, help="CSV: whether the first line names the columns."),
     click.option("--delimiter", help="CSV: the character between fields; default: comma (.tsv: tab)."),
+    click.option("--encoding", default="utf-8", help="CSV and ARFF: encoding of the text; default: utf-8."),
     click.option("--zero-based", is_flag=True, help="SVMlight: the first feature has index 0."),
     click.option("--float32", is_flag=True, help="Keep the features in single precision."),
     click.option(
@@ -95,11 +102,13 @@ _OPTIONS = (
 
 def read_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how to read; the command gets them as one `reading`."""
-    names = ReadOptions.__dataclass_fields__
+    names = [name for name in ReadOptions.__dataclass_fields__ if name != "given"]
 
     @functools.wraps(function)
     def with_reading(*args: Any, **kwargs: Any) -> Any:
-        reading = ReadOptions(**{name: kwargs.pop(name) for name in names})
+        source = click.get_current_context().get_parameter_source
+        given = frozenset(name for name in names if source(name) is ParameterSource.COMMANDLINE)
+        reading = ReadOptions(**{name: kwargs.pop(name) for name in names}, given=given)
         return function(*args, reading=reading, **kwargs)
 
     for option in reversed(_OPTIONS):
@@ -181,8 +190,14 @@ def _load(name: str) -> Dataset:
 
 def part(data: Dataset, asked: str | None, default: str) -> Dataset:
     """The rows asked for, or else those of the default side where the data comes with a split."""
-    if asked is not None:
+    if asked is not None and asked != "all":
+        if {"train": data.train, "test": data.test}[asked] is None:
+            raise click.UsageError(
+                f"{data.name or data.source} does not come with a {asked} part; leave --split out."
+            )
         return data.part(asked)
+    if asked == "all":
+        return data
     rows = {"train": data.train, "test": data.test}.get(default)
     return data if rows is None else data.take(rows)
 
@@ -214,11 +229,12 @@ def _read_table(path: Path, kind: str, reading: ReadOptions, progress: Any) -> D
     from maxmargin import datasets
 
     how: dict[str, Any] = {"drop": names_of(reading.drop), "dtype": reading.dtype}
+    if kind == "parquet":
+        return datasets.read_parquet(path, **how, **reading.columns())
+    how["encoding"] = reading.encoding
     if kind == "arff" and not reading.says_labels:
         return datasets.read_mulan(path, _xml_of(path, reading), progress=progress, **how)
     how |= reading.columns()
-    if kind == "parquet":
-        return datasets.read_parquet(path, **how)
     if kind == "arff":
         return datasets.read_arff(path, progress=progress, **how)
     delimiter = delimiter_of(path, reading)

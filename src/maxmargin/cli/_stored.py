@@ -11,7 +11,7 @@ from maxmargin.cli._families import FAMILIES, Family
 from maxmargin.cli._fitting import last_step
 from maxmargin.cli._measures import label_scores, measure
 from maxmargin.cli._samples import Samples, samples
-from maxmargin.cli._source import ReadOptions, read
+from maxmargin.cli._source import LABEL_COLUMNS, REMEMBERED, ReadOptions, read
 
 if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
@@ -46,11 +46,9 @@ class Stored:
 
     def reading(self, asked: ReadOptions) -> ReadOptions:
         """How to read further data: as told, otherwise as the training data was read."""
-        if asked.says_labels:
-            return asked
+        told = asked.given | (LABEL_COLUMNS if asked.says_labels else frozenset())
         known = self.about["reading"]
-        same = {key: known[key] for key in known if getattr(asked, key) in (None, False, True)}
-        return replace(asked, **same)
+        return replace(asked, **{key: known[key] for key in known if key in REMEMBERED and key not in told})
 
     def read(self, source: str, asked: ReadOptions, split: str) -> Samples:
         """Read labelled data in the columns and labels of the model."""
@@ -140,6 +138,10 @@ def open_model(path: Path) -> Stored:
     """Load a model file that `maxmargin fit` wrote."""
     from maxmargin.persistence import ModelFileError, describe, load
 
+    if not path.exists():
+        raise ModelFileError(
+            f"There is no model file {path}; `maxmargin fit DATA -m ... -o {path}` makes one."
+        )
     about = describe(path)["metadata"]
     if about.get("family") not in FAMILIES:
         raise ModelFileError(

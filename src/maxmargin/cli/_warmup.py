@@ -13,7 +13,7 @@ from maxmargin.cli._console import progress_bar
 from maxmargin.cli._families import FAMILIES, Family, build
 
 
-@click.command("warmup")
+@click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
 @click.argument("families", nargs=-1, type=click.Choice(list(FAMILIES)), metavar="[FAMILY]...")
 def command(families: Sequence[str]) -> None:
     """Compile the inner loops of the given families (all by default) and keep them on disk.

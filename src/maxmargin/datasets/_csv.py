@@ -67,6 +67,8 @@ def read_csv(
     (('tag_red', 'tag_sweet'), [[0, 1], [1, 1]])
     """
     where = LabelColumns(target, labels, label_prefix)
+    if len(delimiter) != 1:
+        raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
     rows = numbered_rows(path, delimiter, encoding, progress)
     first = next(rows, None)
     if first is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
 import gzip
 import lzma
 import os
@@ -71,6 +73,10 @@ def byte_lines(path: PathLike, progress: Progress | None = None) -> Iterator[tup
 
 def text_lines(path: PathLike, encoding: str, progress: Progress | None = None) -> Iterator[tuple[int, str]]:
     """Numbered lines as text, each with its line end; a byte order mark is dropped."""
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise ValueError(f"{encoding!r} is not an encoding; utf-8 and latin-1 are common ones.") from None
     for number, line in byte_lines(path, progress):
         if number == 1 and line.startswith(b"\xef\xbb\xbf"):
             line = line[3:]
@@ -78,7 +84,7 @@ def text_lines(path: PathLike, encoding: str, progress: Progress | None = None) 
             yield number, line.decode(encoding)
         except UnicodeDecodeError as error:
             raise DataFormatError(
-                f"not {encoding} text ({error.reason}); pass the right encoding=",
+                f"not {encoding} text ({error.reason}); say which encoding it has",
                 path,
                 number,
                 error.start + 1,
@@ -93,7 +99,12 @@ def placed(path: PathLike) -> Iterator[IO[bytes]]:
     the passing file is removed and what stood under the name before stays.
     """
     target = Path(path)
-    handle, passing = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a directory, not a file to write", str(target))
+    try:
+        handle, passing = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written ({error.strerror})", str(target)) from error
     try:
         with os.fdopen(handle, "w+b") as stored:
             yield stored

@@ -74,6 +74,8 @@ def stream_csv(
     header, delimiter, encoding, dtype, progress
         As in `read_csv`.
     """
+    if len(delimiter) != 1:
+        raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
     rows = numbered_rows(path, delimiter, encoding, progress)
     first = next(rows, None)
     if first is None:

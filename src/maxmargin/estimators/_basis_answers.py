@@ -105,7 +105,7 @@ def read_classes(X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"y holds one class only, {classes[0]!r}; at least 2 classes are needed.")
+        raise ValueError(f"y holds one class only, {str(classes[0])!r}; at least 2 classes are needed.")
     return classes, codes
 
 

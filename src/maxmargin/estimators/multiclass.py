@@ -316,7 +316,7 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
     def _warn_of_classes(self, mass: np.ndarray) -> None:
         if len(mass) == 1:
             warnings.warn(
-                f"y holds one class only, {self.classes_[0]!r}; it is predicted always.",
+                f"y holds one class only, {str(self.classes_[0])!r}; it is predicted always.",
                 UserWarning,
                 stacklevel=4,
             )

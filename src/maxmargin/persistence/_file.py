@@ -31,6 +31,10 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
     The file appears under its name in one step: whenever the process is stopped, what stands
     there is the whole new file or whatever was there before.
 
+    It holds the parameters and every fitted attribute, bit for bit: predictions, scores and
+    further `partial_fit` are those of the original. What only a warm start would use, the dual
+    solution over all training samples, is left out; `fit` of a loaded model starts anew.
+
     Parameters
     ----------
     model : estimator
