@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 from maxmargin.cli import main
@@ -19,19 +20,39 @@ CHROMIUM = next(
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Reports of a multi-label, a multi-class and a ranking model."""
+    """Reports of models that between them have every section."""
     folder = tmp_path_factory.mktemp("reports")
     found = {}
     for data, model, options in (
         ("flags", "multilabel", ["--prior", "labels", "--scale", "standard"]),
+        ("flags", "submodular", ["--scale", "standard", "--max-iter", "20"]),
         ("iris", "sparse-multiclass", ["--random-state", "0"]),
+        ("iris", "multiclass", ["--kernel", "rbf", "--random-state", "0"]),
         ("mail-stream", "ranking", []),
+        (str(letters(folder)), "chain", []),
     ):
         path = folder / f"{model}.html"
         assert main(["fit", data, "-m", model, "-o", str(folder / "m.mm"), *options]) == 0
         assert main(["report", str(folder / "m.mm"), data, "--train", data, "-o", str(path)]) == 0
         found[model] = path
     return found
+
+
+def letters(folder):
+    """A letter.data file of words of three letters, half of them for testing."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for word in range(12):
+        for place, letter in enumerate("abc"):
+            pixels = (rng.random(6) < 0.4).astype(int)
+            pixels["abc".index(letter)] = 1
+            following = -1 if place == 2 else len(lines) + 2
+            lines.append(
+                "\t".join(map(str, [len(lines) + 1, letter, following, word, place, word % 2, *pixels]))
+            )
+    path = folder / "letter.data"
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 class Reader(html.parser.HTMLParser):
@@ -66,16 +87,63 @@ def read(path):
 
 def test_the_page_is_complete_and_needs_nothing_from_elsewhere(pages):
     reader = read(pages["multilabel"])
-    assert reader.headings == [
-        "multilabel on flags", "Training", "Labels", "Thresholds", "Label correlations",
-        "Most weighted features", "Errors", "Where it comes from", "Versions",
-    ]  # fmt: skip
-    assert len(reader.images) == 3 and not reader.outside
+    # Objective and gap, threshold curves, four heat maps of correlations.
+    assert len(reader.images) == 2 + 1 + 4
     assert all(image["alt"] and image["src"].startswith("data:image/svg+xml") for image in reader.images)
     assert "training labels, prior, test labels, predicted" in pages["multilabel"].read_text()
+    assert "Trained on 129 samples of flags. Judged on 65 samples" in pages["multilabel"].read_text()
     assert "scikit-learn OvR LinearSVC" in pages["multilabel"].read_text()
     for path in pages.values():
         assert not read(path).outside
+
+
+@pytest.mark.parametrize(
+    ("model", "between"),
+    [
+        ("multilabel", ["Training", "Labels", "Thresholds", "Label correlations", "Most weighted features"]),
+        (
+            "submodular",
+            [
+                "Training",
+                "Labels",
+                "Thresholds",
+                "Label correlations",
+                "Most weighted features",
+                "Attractive pairs",
+            ],
+        ),
+        ("sparse-multiclass", ["Labels", "Confusions", "Basis vectors"]),
+        ("multiclass", ["Training", "Labels", "Confusions", "Support vectors"]),
+        ("ranking", ["Labels", "Ranking", "Confusions", "Most weighted features"]),
+        ("chain", ["Training", "Labels", "Confusions", "Most weighted features", "Transitions"]),
+    ],
+)
+def test_every_family_has_its_sections(pages, model, between):
+    headings = read(pages[model]).headings
+    assert headings[0].startswith(f"{model} on ")
+    assert headings[1:] == [*between, "Errors", "Versions"]
+
+
+def test_errors_show_what_spoke_for_them(tmp_path, monkeypatch):
+    """One sample lies on the wrong side, because of its second feature."""
+    monkeypatch.chdir(tmp_path)
+    rows = "1,0,x\n0,1,y\n" * 6
+    (tmp_path / "train.csv").write_text("one,two,kind\n" + rows)
+    (tmp_path / "test.csv").write_text("one,two,kind\n" + rows + "0,3,x\n")
+    assert main(["fit", "train.csv", "-m", "multiclass", "--target", "kind", "-o", "m.mm"]) == 0
+    assert main(["report", "m.mm", "test.csv"]) == 0
+    text = (tmp_path / "report.html").read_text()
+    assert "1 of 13 answers differ" in text
+    errors = text[text.index(">Errors<") :]
+    assert ">two +" in errors and ">one +" not in errors
+
+
+def test_threshold_curves_treat_equal_scores_as_one():
+    from maxmargin.report._pictures import f1_curve
+
+    at, f1 = f1_curve(np.array([1, 0, 1, 0]), np.array([2.0, 1.0, 1.0, 0.0]))
+    np.testing.assert_array_equal(at, [2, 1, 0])
+    np.testing.assert_allclose(f1, [2 / 3, 4 / 5, 2 / 3])
 
 
 def test_words_from_the_data_are_escaped(tmp_path, monkeypatch):

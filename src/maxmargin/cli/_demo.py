@@ -65,7 +65,10 @@ def run(family: Family) -> Any:
     start = time.perf_counter()
     model.fit(split.train.X, split.train.y, **split.train.cut)
     seconds = time.perf_counter() - start
-    beside = baseline(family, split.train, split.test) | {"training_labels": split.train.y}
+    beside = baseline(family, split.train, split.test) | {
+        "training_labels": split.train.y,
+        "training": f"Trained on {len(split.train)} samples of {family.demo_data}.",
+    }
     return subject(model, family, split.test, family.demo_data, seconds, **beside)
 
 

@@ -11,7 +11,7 @@ import click
 from maxmargin.cli._console import say
 from maxmargin.cli._families import Family
 from maxmargin.cli._fitting import last_step
-from maxmargin.cli._measures import label_scores, measure
+from maxmargin.cli._measures import MEASURES, label_scores, measure
 from maxmargin.cli._samples import Samples, samples
 from maxmargin.cli._source import ReadOptions, read, read_options
 from maxmargin.cli._stored import open_model
@@ -39,7 +39,7 @@ def command(model_file: Path, source: str, output: Path, train: str | None, read
     \b
     maxmargin report yeast.mm yeast --train yeast -o yeast.html
     """
-    from maxmargin.report import Section, page, sections, table, versions
+    from maxmargin.report import page, sections, versions
 
     stored = open_model(model_file)
     data = stored.read(source, reading, "test")
@@ -50,9 +50,11 @@ def command(model_file: Path, source: str, output: Path, train: str | None, read
             stored.family,
         )
         beside = baseline(stored.family, known, data) | {"training_labels": known.y}
-    about = subject(stored.model, stored.family, data, source, stored.about["seconds"], **beside)
-    extra = [[key, stored.about[key]] for key in ("family", "data", "samples")]
-    parts = [*sections(about), Section("Where it comes from", table(["what", "value"], extra)), versions()]
+    trained = f"Trained on {stored.about['samples']} samples of {stored.about['data']}."
+    about = subject(
+        stored.model, stored.family, data, source, stored.about["seconds"], training=trained, **beside
+    )
+    parts = [*sections(about), versions()]
     write(output, page(f"{model_file.name} on {source}", f"{len(data)} test samples", parts))
 
 
@@ -60,20 +62,27 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
     """What the report needs to know of a fitted model and labelled data."""
     from maxmargin.report import Subject
 
+    start = time.perf_counter()
     predicted = model.predict(data.X, **data.cut)
-    scores = label_scores(model, data.X) if family.task in ("multilabel", "ranking") else None
+    took = time.perf_counter() - start
+    scores = None if family.task == "chain" else label_scores(model, data.X)
     ranked = {"scores": scores, "classes": model.classes_} if family.task == "ranking" else {}
     return Subject(
         name=family.name,
         data=source,
         model=last_step(model),
+        X=model[:-1].transform(data.X) if hasattr(model, "steps") else data.X,
         truth=data.y,
         predicted=predicted,
         measures=measure(family.task, data.y, predicted, lengths=data.lengths, **ranked),
+        better=MEASURES[family.task],
         seconds=seconds,
+        predict_seconds=took,
         scores=scores,
+        lengths=data.lengths,
         label_names=data.label_names if data.y.ndim == 2 else (),
         feature_names=data.feature_names,
+        texts=data.texts,
         **beside,
     )
 

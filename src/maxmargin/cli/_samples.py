@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Samples:
-    """Rows and labels; `lengths` cut stacked rows into sequences."""
+    """Rows and labels; `lengths` cut stacked rows into sequences, `texts` say what each row is."""
 
     X: Any
     y: Any
     label_names: tuple[str, ...]
     feature_names: tuple[str, ...]
     lengths: Any = None
+    texts: Any = None
 
     @property
     def cut(self) -> dict[str, Any]:
@@ -30,7 +31,8 @@ class Samples:
         import numpy as np
 
         if self.lengths is None:
-            return Samples(self.X[rows], self.y[rows], self.label_names, self.feature_names)
+            texts = None if self.texts is None else self.texts[rows]
+            return Samples(self.X[rows], self.y[rows], self.label_names, self.feature_names, texts=texts)
         starts = np.cumsum(self.lengths) - self.lengths
         inside = np.concatenate([np.arange(starts[k], starts[k] + self.lengths[k]) for k in rows])
         return Samples(
@@ -75,7 +77,8 @@ def samples(data: Dataset, family: Family) -> Samples:
         if "word" not in data.per_row:
             raise ValueError("--model chain needs sequences: a letter.data file or the data set ocr-letters.")
         lengths = sequence_lengths(data)
-    return Samples(data.X, data.Y, data.label_names, data.feature_names, lengths)
+    texts = data.per_row.get("text", data.per_row.get("file"))
+    return Samples(data.X, data.Y, data.label_names, data.feature_names, lengths, texts)
 
 
 def sequence_lengths(data: Dataset) -> Any:

@@ -35,8 +35,8 @@ MOST_TEXT = 1 << 32
 # The dtypes that safetensors and numpy have in common, by the kind and size numpy gives them.
 TENSORS = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 _CONTAINERS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
-# Dual solutions serve warm starts only and can be far larger than the model.
-_LEFT_OUT = frozenset({"_sklearn_version", "_dual", "_dual_solution", "_warm"})
+# Dual solutions over structured outputs serve warm starts only and can be far larger than the model.
+_LEFT_OUT = frozenset({"_sklearn_version", "_dual", "_dual_solution"})
 _BACKENDS = ("pandas", "polars", "pyarrow")
 
 

@@ -32,8 +32,9 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
     there is the whole new file or whatever was there before.
 
     It holds the parameters and every fitted attribute, bit for bit: predictions, scores and
-    further `partial_fit` are those of the original. What only a warm start would use, the dual
-    solution over all training samples, is left out; `fit` of a loaded model starts anew.
+    further `partial_fit` are those of the original. Fitted with `warm_start=True`, MultiLabelSVC
+    and MultiClassSVC also go on from their dual solution; ChainSVC and SubmodularSVC, whose dual
+    solutions are lists of labelings of all training samples, start anew.
 
     Parameters
     ----------

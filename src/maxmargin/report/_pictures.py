@@ -9,28 +9,30 @@ from typing import Any
 import numpy as np
 
 _INK = "#808790"
+HALF = (3.9, 2.6)
+# Labels up to which a matrix names them.
+NAMED = 26
 _COLOURS = ("#2f81f7", "#d9730d", "#2da44e", "#a371f7", "#cf4a5c", "#1b9aaa")
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
+def _figure(width: float, height: float) -> tuple[Any, Any]:
     import matplotlib
 
     matplotlib.use("Agg", force=False)
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, columns, squeeze=False)[0]
+    axis = figure.subplots()
     figure.patch.set_alpha(0)
-    for axis in axes:
-        axis.patch.set_alpha(0)
-        axis.tick_params(colors=_INK, labelsize=8)
-        for spine in axis.spines.values():
-            spine.set_color(_INK)
-            spine.set_linewidth(0.6)
-        for label in (axis.xaxis.label, axis.yaxis.label, axis.title):
-            label.set_color(_INK)
-            label.set_fontsize(9)
-    return figure, axes
+    axis.patch.set_alpha(0)
+    axis.tick_params(which="both", colors=_INK, labelsize=8)
+    for spine in axis.spines.values():
+        spine.set_color(_INK)
+        spine.set_linewidth(0.6)
+    for label in (axis.xaxis.label, axis.yaxis.label, axis.title):
+        label.set_color(_INK)
+        label.set_fontsize(9)
+    return figure, axis
 
 
 def _svg(figure: Any) -> bytes:
@@ -42,52 +44,150 @@ def _svg(figure: Any) -> bytes:
     return out.getvalue()
 
 
-def _legend(axis: Any) -> None:
-    legend = axis.legend(frameon=False, fontsize=8)
+def _legend(axis: Any, outside: bool = False) -> None:
+    place = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if outside else {}
+    legend = axis.legend(frameon=False, fontsize=8, **place)
     for words in legend.get_texts():
         words.set_color(_INK)
 
 
-def training(history: Sequence[Mapping[str, float]]) -> bytes:
-    """Objectives and gap of every epoch against time."""
-    seconds = [record["seconds"] for record in history]
-    figure, (left, right) = _figure(7.2, 2.7, 2)
-    left.plot(seconds, [record["primal"] for record in history], color=_COLOURS[0], label="primal")
+def training(history: Sequence[Mapping[str, float]]) -> list[bytes]:
+    """Objectives, and the gap, of every epoch against time."""
+    seconds = np.array([record["seconds"] for record in history])
+    left, axis = _figure(*HALF)
+    axis.plot(seconds, [record["primal"] for record in history], color=_COLOURS[0], label="primal")
     dual = [record["dual"] for record in history]
     if np.isfinite(dual).any():
-        left.plot(seconds, dual, color=_COLOURS[1], label="dual")
-    left.set(xlabel="seconds", ylabel="objective")
-    _legend(left)
+        axis.plot(seconds, dual, color=_COLOURS[1], label="dual")
+    axis.set(xlabel="seconds", ylabel="objective")
+    _legend(axis)
     gaps = np.array([record["gap"] for record in history], dtype=float)
     shown = np.isfinite(gaps) & (gaps > 0)
-    if shown.any():
-        right.semilogy(np.array(seconds)[shown], gaps[shown], color=_COLOURS[2], marker=".", markersize=3)
-    right.set(xlabel="seconds", ylabel="relative duality gap")
-    return _svg(figure)
+    if not shown.any():
+        return [_svg(left)]
+    right, axis = _figure(*HALF)
+    axis.semilogy(seconds[shown], gaps[shown], color=_COLOURS[2], marker=".", markersize=3)
+    axis.set(xlabel="seconds", ylabel="relative duality gap")
+    return [_svg(left), _svg(right)]
 
 
-def thresholds(truth: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> bytes:
+def growth(history: Sequence[Mapping[str, float]]) -> list[bytes]:
+    """The objective against the number of basis vectors."""
+    figure, axis = _figure(*HALF)
+    sizes = [record["active"] for record in history]
+    axis.semilogy(
+        sizes, [record["primal"] for record in history], color=_COLOURS[0], marker=".", markersize=4
+    )
+    axis.set(xlabel="basis vectors", ylabel="objective")
+    return [_svg(figure)]
+
+
+def f1_curve(truth: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Thresholds, from the highest on, and the F1 of predicting a label from each of them on."""
+    order = np.argsort(-scores, kind="stable")
+    at = scores[order]
+    f1 = 2 * np.cumsum(truth[order]) / (np.arange(1, len(order) + 1) + max(truth.sum(), 1))
+    last = np.append(at[1:] != at[:-1], True)  # equal scores can only be taken together
+    return at[last], f1[last]
+
+
+def thresholds(truth: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> list[bytes]:
     """F1 of each label against the score from which on it is predicted."""
-    figure, (axis,) = _figure(7.2, 2.9)
+    figure, axis = _figure(5.4, 3.2)
     for k, name in enumerate(names):
-        order = np.argsort(-scores[:, k], kind="stable")
-        right = np.cumsum(truth[order, k])
-        f1 = 2 * right / (np.arange(1, len(order) + 1) + max(truth[:, k].sum(), 1))
-        axis.plot(scores[order, k], f1, color=_COLOURS[k % len(_COLOURS)], linewidth=1.2, label=name)
+        at, f1 = f1_curve(truth[:, k], scores[:, k])
+        colour = _COLOURS[k % len(_COLOURS)]
+        axis.plot(at, f1, color=colour, linewidth=1.2, label=_short(name))
+        axis.plot(at[np.argmax(f1)], f1.max(), color=colour, marker="o", markersize=4)
     axis.axvline(0, color=_INK, linewidth=0.6, linestyle=":")
-    axis.set(xlabel="predict the label from this score on (0 is the model's own choice)", ylabel="F1")
-    _legend(axis)
-    return _svg(figure)
+    axis.set(xlabel="threshold (0 is the model's own)", ylabel="F1")
+    axis.set_ylim(-0.02, 1.02)
+    _legend(axis, outside=True)
+    return [_svg(figure)]
 
 
-def correlations(matrices: Mapping[str, np.ndarray]) -> bytes:
-    """Label-correlation matrices side by side, on one scale from -1 to 1."""
-    figure, axes = _figure(2.5 * len(matrices) + 0.4, 2.5, len(matrices))
-    image = None
-    for axis, (title, matrix) in zip(axes, matrices.items(), strict=True):
-        image = axis.imshow(matrix, cmap="coolwarm", vmin=-1, vmax=1)
+def correlations(matrices: Mapping[str, np.ndarray], names: Sequence[str]) -> list[bytes]:
+    """Label-correlation matrices, on one scale from -1 to 1."""
+    drawn = []
+    for title, matrix in matrices.items():
+        figure, axis = _figure(3.4, 3.4)
+        axis.imshow(matrix, cmap=_scale(), vmin=-1, vmax=1)
         axis.set_title(title)
-        axis.set(xticks=[], yticks=[])
-    bar = figure.colorbar(image, ax=list(axes), fraction=0.046, pad=0.02)
+        _name_ticks(axis, names)
+        drawn.append(_svg(figure))
+    return drawn
+
+
+def confusions(counts: np.ndarray, names: Sequence[str]) -> list[bytes]:
+    """Shares of the truth (rows) that are predicted as each class (columns)."""
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
+
+    size = _matrix_size(len(names))
+    figure, axis = _figure(size, size)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shades = LinearSegmentedColormap.from_list("shades", [to_rgba(_COLOURS[0], 0.12), to_rgba(_COLOURS[0])])
+    axis.imshow(np.where(counts > 0, shares, np.nan), cmap=shades, vmin=0, vmax=1)
+    _name_ticks(axis, names)
+    axis.set(xlabel="predicted", ylabel="truth")
+    if len(names) <= 12:
+        for a, b in zip(*np.nonzero(counts), strict=True):
+            ink = "white" if shares[a, b] > 0.5 else _INK
+            axis.text(b, a, counts[a, b], ha="center", va="center", fontsize=7, color=ink)
+    return [_svg(figure)]
+
+
+def weights(matrix: np.ndarray, names: Sequence[str]) -> list[bytes]:
+    """Signed weights between classes, white at zero."""
+    size = _matrix_size(len(names))
+    figure, axis = _figure(size + 0.6, size)
+    most = float(np.abs(matrix).max()) or 1.0
+    image = axis.imshow(matrix, cmap=_scale(), vmin=-most, vmax=most)
+    _name_ticks(axis, names)
+    bar = figure.colorbar(image, ax=axis, fraction=0.04, pad=0.02)
     bar.ax.tick_params(colors=_INK, labelsize=8)
-    return _svg(figure)
+    bar.outline.set_edgecolor(_INK)
+    return [_svg(figure)]
+
+
+def _matrix_size(labels: int) -> float:
+    return min(2.6 + 0.14 * labels, 6.4)
+
+
+def ranking(places: np.ndarray, n_labels: int) -> list[bytes]:
+    """Places of the true labels, and the share of wrong first places as the stream goes on."""
+    left, axis = _figure(*HALF)
+    shown = min(n_labels, 20)
+    counts = np.bincount(np.minimum(places, shown + 1), minlength=shown + 2)[1:]
+    axis.bar(np.arange(1, shown + 2), counts / len(places), color=_COLOURS[0])
+    axis.set(xlabel="place of the true label", ylabel="share of samples")
+    ticks = [1, *range(5, shown, 5), shown + 1] if shown > 9 else range(1, shown + 2)
+    axis.set_xticks(list(ticks), [str(k) if k <= shown else "later" for k in ticks])
+    right, axis = _figure(*HALF)
+    running = np.cumsum(places > 1) / np.arange(1, len(places) + 1)
+    axis.plot(np.arange(1, len(places) + 1), running, color=_COLOURS[1])
+    axis.set(xlabel="samples", ylabel="wrong first places so far", ylim=(0, 1))
+    return [_svg(left), _svg(right)]
+
+
+def _scale() -> Any:
+    """Blue to red through white; grey where nothing is known."""
+    import matplotlib
+    from matplotlib.colors import to_rgba
+
+    return matplotlib.colormaps["coolwarm"].with_extremes(bad=to_rgba(_INK, 0.35))
+
+
+def _name_ticks(axis: Any, names: Sequence[str]) -> None:
+    """Names beside a matrix of few labels."""
+    if len(names) > NAMED:
+        axis.set(xticks=[], yticks=[])
+        return
+    short = [_short(name, 12) for name in names]
+    axis.set_xticks(range(len(names)), short, rotation=90, fontsize=6)
+    axis.set_yticks(range(len(names)), short, fontsize=6)
+    axis.tick_params(length=0)
+
+
+def _short(name: str, letters: int = 20) -> str:
+    words = name.replace("$", "\\$")
+    return words if len(words) <= letters else words[: letters - 1] + "…"
