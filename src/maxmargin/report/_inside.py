@@ -53,8 +53,7 @@ def _signed(name: str, value: float) -> tuple[str, str]:
 
 
 def _pairs(subject: Subject) -> str:
-    strength = np.asarray(subject.model.interaction_)
-    upper = np.triu(strength + strength.T, 1)
+    upper = np.triu(np.asarray(subject.model.interaction_), 1)
     order = np.argsort(-upper, axis=None, kind="stable")[:PAIRS]
     pairs = [(int(a), int(b)) for a, b in zip(*np.unravel_index(order, upper.shape), strict=True)]
     names = subject.names
