@@ -84,6 +84,14 @@ def test_too_few_sweeps_warn_with_gap_and_knob(wine):
     assert machine.score(X, y) > 0.5
 
 
+def test_a_builder_gets_the_training_labels(tagged):
+    X, Y = tagged
+    options = {"max_basis": 5, "random_state": 0}
+    built = SparseMultiLabelSVC(prior=priors.from_labels, **options).fit(X, Y)
+    given = SparseMultiLabelSVC(prior=priors.from_labels(Y), **options).fit(X, Y)
+    np.testing.assert_array_equal(built.coef_, given.coef_)
+
+
 def test_labels_without_prior_equal_one_squared_hinge_svm_each(tagged):
     X, Y = tagged
     machine = SparseMultiLabelSVC(

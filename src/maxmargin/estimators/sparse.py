@@ -130,7 +130,8 @@ class SparseMultiLabelSVC(LabelMachine):
     C : float, default=1.0
         Weight of the squared margin violations.
     prior : array-like of shape (n_labels, n_labels), callable or None, default=None
-        Label correlations R, see `maxmargin.priors`; a callable gets the number of labels.
+        Label correlations R, see `maxmargin.priors`; a callable, such as
+        ``maxmargin.priors.from_labels``, is given the training labels (0/1).
     max_basis : int, default=100
         Most basis vectors; the basis stops growing earlier by `rel_tol`.
     n_candidates : int or None, default=25
@@ -262,16 +263,16 @@ class SparseMultiLabelSVC(LabelMachine):
         weights, costs = self._read_costs(sample_weight, X)
         signs, constant = self._read_labels(X, y, costs)
         kernel, loss = self._settle_kernel(X, weights), SquaredHinges(signs, costs)
-        problem = BasisProblem(kernel, X, loss, self._factor(signs.shape[1]), self.selection)
+        problem = BasisProblem(kernel, X, loss, self._factor(signs), self.selection)
         self._grow(problem, costs, y, constant)
         self.constant_labels_ = constant != 0
         return self
 
-    def _factor(self, n_labels: int) -> np.ndarray | None:
+    def _factor(self, signs: np.ndarray) -> np.ndarray | None:
         if self.prior is None:
             return None
-        R = self.prior(n_labels) if callable(self.prior) else self.prior
-        return priors.factor(priors.check(R, n_labels))
+        R = self.prior((signs > 0).astype(np.int8)) if callable(self.prior) else self.prior
+        return priors.factor(priors.check(R, signs.shape[1]))
 
     def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
         """`decision_function` with the first 1, 2, ... basis vectors."""
