@@ -234,28 +234,3 @@ def test_ctrl_c_saves_the_model_reached(tmp_path):
     assert process.returncode == 130, err
     assert "Stopped by Ctrl-C" in err and "gap" in err and "Traceback" not in err
     assert maxmargin.load(tmp_path / "m.mm").duality_gap_ > 0
-
-
-def test_predictions_stream_in_bounded_memory(run, tmp_path):
-    """Four times the file takes no more memory."""
-    import tracemalloc
-
-    rng = np.random.default_rng(0)
-    lines = [
-        f"{rng.integers(2)} " + " ".join(f"{j + 1}:{rng.random():.6f}" for j in range(20))
-        for _ in range(2000)
-    ]
-    small, large = tmp_path / "small.svm", tmp_path / "large.svm"
-    small.write_text("\n".join(lines * 8) + "\n")
-    large.write_text("\n".join(lines * 32) + "\n")
-    (tmp_path / "train.svm").write_text("\n".join(lines[:50]) + "\n")
-    assert run("fit", "train.svm", "-m", "multiclass", "--max-iter", 5, "-o", "m.mm")[0] == 0
-    peaks = []
-    for source in (small, large):
-        run("predict", "m.mm", "train.svm", "-o", "out.csv")
-        tracemalloc.start()
-        assert run("predict", "m.mm", source, "-o", "out.csv")[0] == 0
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert len(Path("out.csv").read_text().splitlines()) == source.read_text().count("\n") + 1
-    assert peaks[1] < 1.2 * peaks[0]
