@@ -1,68 +1,121 @@
-"""The results page, made from the CSV files of experiments and benchmarks."""
+"""The results page, made from the CSV and PNG files of experiments and benchmarks.
+
+Whatever lies in a results folder is shown under the script that names it, so a new file needs
+no change here.
+"""
 
 from __future__ import annotations
 
+import ast
 import csv
 import shutil
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 MOST_ROWS = 40
+INTRODUCTION = """
+Every table and picture on this page is read from a file in the repository, which a script beside it
+writes: ``maxmargin reproduce NAME`` runs an experiment, ``make bench`` the races. Columns called *paper* hold
+the numbers that a paper reports. Times are comparable within a table, not between machines.
+"""
+
+
+@dataclass
+class Script:
+    """A script and the files it wrote."""
+
+    name: str
+    title: str
+    about: str
+    files: list[Path] = field(default_factory=list)
 
 
 def write_results(docs: Path) -> None:
     """Write results.rst beside this file."""
-    root = docs.parent
-    lines = [
-        "Results",
-        "=======",
-        "",
-        "Every table and picture on this page is read from a file in the repository, which a script",
-        "beside it writes: ``maxmargin reproduce NAME`` for experiments, ``make bench`` for races.",
-        "",
-    ]
+    lines = ["Results", "=======", *INTRODUCTION.splitlines(), ""]
     pictures = docs / "_build" / "pictures"
     pictures.mkdir(parents=True, exist_ok=True)
     for title, folder in (("Experiments", "experiments"), ("Benchmarks", "benchmarks")):
         lines += [title, "-" * len(title), ""]
-        for path in sorted((root / folder / "results").glob("*.csv")):
-            lines += _table(path, f"{folder}/results/{path.name}")
-        for path in sorted((root / folder / "results").glob("*.png")):
-            shutil.copy(path, pictures / path.name)
-            lines += [f".. figure:: /_build/pictures/{path.name}", f"   :alt: {path.stem}", ""]
-            lines += [f"   {folder}/results/{path.name}", ""]
+        for script in scripts(docs.parent / folder):
+            lines += [script.title, "~" * len(script.title), "", script.about, ""]
+            for path in script.files:
+                name = f"{folder}/results/{path.name}"
+                if path.suffix == ".csv":
+                    lines += table(path, name)
+                else:
+                    shutil.copy(path, pictures / f"{folder}-{path.name}")
+                    lines += [
+                        f".. figure:: /_build/pictures/{folder}-{path.name}",
+                        f"   :alt: {path.stem}",
+                        "",
+                    ]
+                    lines += [f"   ``{name}``", ""]
     text = "\n".join(lines)
     target = docs / "results.rst"
     if not target.exists() or target.read_text("utf-8") != text:
         target.write_text(text, "utf-8")
 
 
-def _table(path: Path, name: str) -> list[str]:
+def scripts(folder: Path) -> list[Script]:
+    """The scripts of a folder that have results, each with its files: tables before pictures."""
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("[!_]*.py"))}
+    found: dict[str, Script] = {}
+    for path in sorted((folder / "results").iterdir(), key=lambda path: (path.suffix, path.stem)):
+        if path.suffix not in (".csv", ".png"):
+            continue
+        name = _maker(path.stem, texts)
+        if name not in found:
+            docstring = ast.get_docstring(ast.parse(texts[name])) if name in texts else ""
+            first = (docstring or "").partition("\n")[0]
+            about = f"``{folder.name}/{name}.py``: {escaped(first)}" if first else ""
+            found[name] = Script(name, name.replace("_", " ").capitalize(), about)
+        found[name].files.append(path)
+    return [found[name] for name in sorted(found)]
+
+
+def _maker(stem: str, texts: dict[str, str]) -> str:
+    """The script that wrote a file: the one it is named after, or one that names it."""
+    if stem in texts:
+        return stem
+    named = [name for name, text in texts.items() if f"{stem}." in text or f'"{stem}"' in text]
+    alike = [name for name in texts if stem.startswith(f"{name}_")]
+    return max(alike or named or [stem], key=len)
+
+
+def table(path: Path, name: str) -> list[str]:
+    """A CSV file as a table; a column that never changes goes into the caption."""
     with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(line for line in file if not line.startswith("#")))
-    heading = path.stem.replace("_", " ")
-    lines = [heading, "~" * len(heading), ""]
-    if len(rows) - 1 > MOST_ROWS:
-        lines += [f"``{name}``: the first {MOST_ROWS} of {len(rows) - 1} rows.", ""]
-        rows = rows[: MOST_ROWS + 1]
-    else:
-        lines += [f"``{name}``", ""]
+        text = file.read().splitlines()
+    notes = [line.lstrip("# ") for line in text if line.startswith("#")]
+    head, *rows = csv.reader(line for line in text if line.strip() and not line.startswith("#"))
+    rows = [(row + [""] * len(head))[: len(head)] for row in rows]
+    constant = [
+        k for k in range(len(head)) if len(rows) > 1 and len({row[k] for row in rows}) == 1 and rows[0][k]
+    ]
+    notes += [f"{head[k]}: {rows[0][k]}" for k in constant]
+    if len(rows) > MOST_ROWS:
+        notes.append(f"the first {MOST_ROWS} of {len(rows)} rows")
+    kept = [k for k in range(len(head)) if k not in constant]
+    lines = [f"``{name}``" + (f" ({'; '.join(escaped(note) for note in notes)})" if notes else ""), ""]
     lines += [".. list-table::", "   :header-rows: 1", ""]
-    width = len(rows[0])
-    for row in rows:
-        for k, field in enumerate((row + [""] * width)[:width]):
-            lines.append(f"   {'* -' if k == 0 else '  -'} {_plain(field)}".rstrip())
+    for row in [[word.replace("_", " ") for word in head], *rows[:MOST_ROWS]]:
+        for place, k in enumerate(kept):
+            lines.append(f"   {'* -' if place == 0 else '  -'} {escaped(shortened(row[k]))}".rstrip())
     return [*lines, ""]
 
 
-def _plain(field: str) -> str:
-    """A field as text without markup; long decimals are cut to five digits."""
+def shortened(field: str) -> str:
+    """A number in four digits, anything else as it is."""
     with suppress(ValueError):
-        field = f"{float(field):.5g}"
-    return (
-        field.replace("\\", "\\\\")
-        .replace("*", "\\*")
-        .replace("`", "\\`")
-        .replace("|", "\\|")
-        .replace("_", "\\_")
-    )
+        value = float(field)
+        return field if value == int(value) and len(field) < 10 else f"{value:.4g}"
+    return field
+
+
+def escaped(field: str) -> str:
+    """Text without markup."""
+    for character in "\\*`|_":
+        field = field.replace(character, f"\\{character}")
+    return field

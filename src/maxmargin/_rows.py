@@ -10,12 +10,15 @@ reinterpreted as unsigned, which spares the loops numpy's negative-index wrap-ar
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 Flat = tuple[np.ndarray, np.ndarray, np.ndarray, np.int64]
+# Nonzeros squared at a time.
+PIECE = 1 << 20
 
 
 def readonly(array: np.ndarray) -> np.ndarray:
@@ -68,12 +71,15 @@ class Rows:
         if self.dense:
             X = self.matrix
             return np.einsum("ij,ij->i", X, X, dtype=np.float64)
-        starts = self.indptr[:-1]
-        squares = np.square(self.data, dtype=np.float64)
         sums = np.zeros(self.shape[0])
-        filled = np.flatnonzero(np.diff(self.indptr))
-        if filled.size:
-            sums[filled] = np.add.reduceat(squares, starts[filled])
+        # Some rows at a time, so that the squares of a large matrix are never all there at once.
+        cuts = np.searchsorted(self.indptr, np.arange(0, self.indptr[-1] + PIECE, PIECE))
+        for first, last in pairwise(np.unique(np.append(cuts, self.shape[0]).clip(0, self.shape[0]))):
+            begin = self.indptr[first]
+            squares = np.square(self.data[begin : self.indptr[last]], dtype=np.float64)
+            filled = first + np.flatnonzero(np.diff(self.indptr[first : last + 1]))
+            if filled.size:
+                sums[filled] = np.add.reduceat(squares, self.indptr[filled] - begin)
         return sums
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shlex
 import subprocess
 import sys
 
@@ -55,3 +57,28 @@ def test_completion_offers_commands_and_families():
 
     assert "plain,datasets" in complete("maxmargin d", 1)
     assert "plain,multilabel" in complete("maxmargin warmup m", 2)
+
+
+def examples():
+    """The command lines that help texts show, in the order of the commands."""
+    texts = [command.help or "", *(sub.help or "" for sub in COMMANDS.values())]
+    return [line.strip() for text in texts for line in text.splitlines() if " maxmargin " in f" {line} "]
+
+
+def test_the_examples_of_help_texts_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "table.csv").write_text("a,b,kind\n" + "0,1,x\n1,0,y\n" * 8)
+    (tmp_path / "other.csv").write_text("a,b,kind\n0,2,x\n2,0,y\n")
+    (tmp_path / "tags.csv").write_text("a,b,tag_x,tag_y\n0,1,1,0\n1,0,0,1\n1,1,1,1\n")
+    (tmp_path / "large.svm").write_text("0,2 1:0.5 3:1\n2 2:4\n0 3:2\n")
+    (tmp_path / "new.csv").write_text("b,a\n1,0\n")
+    found = examples()
+    assert len(found) >= 10
+    for line in found:
+        before, _, after = line.partition("maxmargin ")
+        words = shlex.split(after.replace("model.mm", "kind.mm" if ".csv" in after else "large.mm"))
+        words = [{"new.svm": "large.svm"}.get(word, word) for word in words]
+        if before:
+            assert before == "cat new.csv | "
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"b,a\n1,0\n")))
+        assert main(words) == 0, (line, capsys.readouterr().err)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -47,3 +50,30 @@ def test_code_blocks_run(path, tmp_path, monkeypatch, capsys):
                 assert main(words[1:]) == 0, line
             elif words:
                 assert words[0] in ("make", "pip", "git", "cd", "eval"), f"nothing runs {line!r}"
+
+
+def test_the_speed_table_is_what_the_races_measured():
+    made = subprocess.run([sys.executable, str(ROOT / "docs" / "speed_table.py"), "--check"], check=False)
+    assert made.returncode == 0, "run `python docs/speed_table.py`"
+
+
+def test_the_results_page_takes_new_files_by_itself(tmp_path):
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("_build", "generated"))
+    for folder in ("experiments", "benchmarks"):
+        (tmp_path / folder / "results").mkdir(parents=True)
+    (tmp_path / "experiments" / "tea.py").write_text('"""How tea cools."""\n')
+    results = tmp_path / "experiments" / "results"
+    (results / "tea_curve.csv").write_text("# a note\nminute,heat_x,pot\n1,0.123456789,blue\n2,1e-9,blue\n")
+    (results / "tea.png").write_bytes(b"not looked at")
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        from results_table import write_results
+    finally:
+        sys.path.pop(0)
+    write_results(tmp_path / "docs")
+    text = (tmp_path / "docs" / "results.rst").read_text()
+    assert "``experiments/tea.py``: How tea cools." in text
+    assert "``experiments/results/tea_curve.csv`` (a note; pot: blue)" in text
+    assert (
+        "0.1235" in text and "heat x" in text and ".. figure:: /_build/pictures/experiments-tea.png" in text
+    )

@@ -162,3 +162,13 @@ def test_rows_are_views():
     doubled = sp.csr_array((np.ones(4), ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 3))
     doubled = sp.csr_array((np.ones(4), np.array([1, 1, 0, 0]), np.array([0, 2, 4])), shape=(2, 3))
     np.testing.assert_allclose(Rows.of(doubled).squared_norms(), [4, 4])
+
+
+@pytest.mark.parametrize("piece", [1, 3, 7, 1000])
+def test_norms_do_not_depend_on_the_pieces(monkeypatch, piece):
+    monkeypatch.setattr("maxmargin._rows.PIECE", piece)
+    rng = np.random.RandomState(0)
+    X = rng.randn(12, 6) * (rng.rand(12, 6) < 0.4)
+    X[[0, 5, 11]] = 0
+    for rows in (X, X[:0], np.zeros((3, 6))):
+        np.testing.assert_allclose(Rows.of(sp.csr_array(rows)).squared_norms(), (rows**2).sum(1))

@@ -91,7 +91,7 @@ def convert_command(source: str, target_file: Path, one_label: bool, reading: Re
 
     \b
     maxmargin datasets convert yeast yeast.csv
-    maxmargin datasets convert table.csv table.svm.xz --label-prefix tag_
+    maxmargin datasets convert tags.csv tags.svm.xz --label-prefix tag_
     """
     from maxmargin import datasets
 

@@ -123,12 +123,16 @@ def _watched(estimator: Any, name: str) -> Iterator[None]:
     from rich.progress import TextColumn
 
     with progress_bar(TextColumn("{task.fields[gap]}")) as bar:
-        if bar.disable or not hasattr(estimator, "set_callbacks") or "tol" not in estimator.get_params():
+        if bar.disable:
+            yield
+            return
+        if not hasattr(estimator, "set_callbacks") or "tol" not in estimator.get_params():
+            bar.add_task(name, total=None, gap="")
             yield
             return
         task = bar.add_task(name, total=1.0, gap="")
-        estimator.set_callbacks([_Bar(bar, task, estimator.tol)])
+        estimator.set_callbacks(_Bar(bar, task, estimator.tol))
         try:
             yield
         finally:
-            estimator.set_callbacks([])
+            estimator.set_callbacks()
