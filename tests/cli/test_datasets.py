@@ -57,6 +57,15 @@ def test_stdin_is_read_in_the_format_told(tmp_path, monkeypatch):
     assert target.read_text() == "x0,x1,class\n0.5,1,1\n0,4,2\n"
 
 
+def test_a_fault_on_stdin_is_said_to_be_there(tmp_path, monkeypatch, capsys):
+    class Stdin:
+        buffer = io.BytesIO(b"1 1:0.5 2:x\n")
+
+    monkeypatch.setattr(sys, "stdin", Stdin)
+    assert main(["datasets", "convert", "-", str(tmp_path / "o.csv"), "--format", "svmlight"]) == 1
+    assert "Error: stdin, line 1, column" in capsys.readouterr().err
+
+
 def test_csv_columns_are_chosen_by_name_and_prefix(tmp_path):
     table = tmp_path / "table.tsv"
     table.write_text("id\ttag_a\tsize\ttag_b\n1\t0\t2.5\t1\n2\t1\t3.5\t0\n")

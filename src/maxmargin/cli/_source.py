@@ -147,6 +147,8 @@ def read(
 @contextmanager
 def located(source: str, reading: ReadOptions) -> Iterator[Path | None]:
     """The file behind a source, stdin spooled to disk; None for a known data set."""
+    from maxmargin.datasets import DataFormatError
+
     if source == "-":
         if reading.format is None:
             raise click.UsageError("Data on stdin needs --format, one of " + ", ".join(FORMATS) + ".")
@@ -154,7 +156,10 @@ def located(source: str, reading: ReadOptions) -> Iterator[Path | None]:
             path = Path(folder) / "stdin"
             with open(path, "wb") as out:
                 shutil.copyfileobj(sys.stdin.buffer, out)
-            yield path
+            try:
+                yield path
+            except DataFormatError as error:
+                raise ValueError(str(error).replace(str(path), "stdin")) from error
         return
     path = Path(source)
     yield path if path.exists() else None
