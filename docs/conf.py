@@ -4,6 +4,9 @@ import re
 import sys
 from pathlib import Path
 
+import latex2mathml.converter
+from docutils import nodes
+
 sys.path.insert(0, str(Path(__file__).parent))
 from results_table import write_results
 
@@ -17,12 +20,14 @@ release = version = maxmargin.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "**/README.txt"]
 html_theme = "pydata_sphinx_theme"
+html_math_renderer = "mathml"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
 html_title = "maxmargin"
 autosummary_generate = True
@@ -53,5 +58,14 @@ def plain_words(app, what, name, obj, options, lines):
         lines[k] = "`".join(pieces)
 
 
+def write_formula(visitor, node):
+    """Write a formula as MathML, which browsers show without a script from elsewhere."""
+    block = isinstance(node, nodes.math_block)
+    formula = latex2mathml.converter.convert(node.astext(), display="block" if block else "inline")
+    visitor.body.append(f'<div class="formula">{formula}</div>' if block else formula)
+    raise nodes.SkipNode
+
+
 def setup(app):
     app.connect("autodoc-process-docstring", plain_words, priority=400)
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
