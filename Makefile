@@ -50,6 +50,7 @@ speed-table: $(VENV)/.run
 	$(BIN)/python docs/speed_table.py
 
 docs: $(VENV)/.docs
+	rm -rf docs/generated
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean:

@@ -77,3 +77,19 @@ def test_the_results_page_takes_new_files_by_itself(tmp_path):
     assert (
         "0.1235" in text and "heat x" in text and ".. figure:: /_build/pictures/experiments-tea.png" in text
     )
+
+
+def test_the_reference_lists_every_public_name():
+    import maxmargin
+
+    listed = set(re.findall(r"^   ([\w.]+)$", (ROOT / "docs" / "api.rst").read_text(), re.MULTILINE))
+    rooms = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors")
+    public = set(maxmargin.__all__) - {"__version__", *rooms}
+    for room in ("baselines", "metrics"):
+        public |= {f"{room}.{name}" for name in getattr(maxmargin, room).__all__}
+    missing = public - listed
+    assert not missing
+    for name in listed:
+        found = maxmargin
+        for word in name.split("."):
+            found = getattr(found, word)
