@@ -1,155 +1,205 @@
-"""Races of ChainSVC on OCR words, one thread.
+"""Races of `ChainSVC` on OCR words, one thread each: `python -m benchmarks.chain_race [--small]`.
 
 training   the default solver against block-coordinate Frank-Wolfe, both to the same certified gap
-           at lambda = 0.01; alternating, median of several runs
-decoding   letters per second against sklearn-crfsuite on the same words (with its feature dicts
-           turned into its own item sequences beforehand, which is not counted, and without)
-growth     time of one training epoch and of decoding against the length of the sequences and
+decoding   letters per second on the test words against sklearn-crfsuite, with its feature dicts
+           turned into its own item sequences beforehand (not counted) and without; "nothing"
+           answers with one label and shows what reading the input costs
+growth     time of an epoch and of decoding, and memory, against the length of the sequences and
            the number of labels, on made data
 
-Run it as ``python benchmarks/chain_race.py [--tol 1e-2] [--repeats 3] [--quick]``. Results go to
-benchmarks/results: chain_race.csv, chain_growth.csv, chain_growth.png. The first call of every
-solver (compilation) is made before and reported apart.
+Every run has a process of its own, in which a small run comes first so that compilation is
+reported apart; the contenders take turns, and the median of the repeats counts. Results go to
+results/: chain_race.csv, chain_growth.csv, chain_growth.png (`--small`: to *_small.csv alone).
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
-import sys
 import time
 import warnings
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
+import matplotlib
+
+matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.measure import RESULTS, run_alone, write_csv
+from experiments._results import machine_state
+from experiments._words import Words, load_words
+from experiments.ocr_words import pixel_features
 from maxmargin import ChainSVC
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))
-from _words import Words, load_words
-from ocr_words import pixel_features
+SOLVERS = ("pairwise", "bcfw")
+LENGTHS = (1, 10, 100, 1000, 10_000)
+LABELS = (2, 4, 8, 16, 32, 64, 128, 256)
+LETTERS, FEATURES = 20_000, 20
 
 
-def timed(call) -> tuple[float, object]:
-    start = time.perf_counter()
-    answer = call()
-    return time.perf_counter() - start, answer
+def first(words: Words, n: int) -> Words:
+    rows = int(words.lengths[:n].sum())
+    return Words(words.X[:rows], words.y[:rows], words.lengths[:n])
 
 
-def training(train: Words, lam: float, tol: float, repeats: int) -> list[dict]:
-    """Seconds to the certified gap, alternating between the solvers."""
-    C = 1 / (lam * train.lengths.size)
+def fit(words: Words, lam: float, **options: Any) -> ChainSVC:
+    model = ChainSVC(C=1 / (lam * words.lengths.size), random_state=0, **options)
+    return model.fit(words.X, words.y, lengths=words.lengths)
 
-    def fit(solver: str, **options) -> ChainSVC:
-        model = ChainSVC(C=C, solver=solver, random_state=0, **options)
-        return model.fit(train.X, train.y, lengths=train.lengths)
 
+def trained(words: Words, lam: float, **options: Any) -> dict[str, Any]:
+    model = fit(words, lam, **options)
+    return {
+        "epochs": model.n_iter_,
+        "gap": f"{model.duality_gap_:.3g}",
+        "objective": f"{lam * model.primal_objective_:.6f}",
+    }
+
+
+def take_turns(
+    race: str, contenders: dict[str, tuple[Callable[[], Any], Callable[[], Any]]], repeats: int
+) -> list[dict[str, Any]]:
+    """Median seconds of every contender (a run and what warms it up), and how many times ours."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, (action, warm) in contenders.items():
+            runs[name].append(run_alone(action, warm))
+    seconds = {name: float(np.median([r["seconds"] for r in reports])) for name, reports in runs.items()}
+    ours = next(iter(seconds.values()))
     rows = []
-    for solver in ("pairwise", "bcfw"):
-        seconds, _ = timed(lambda solver=solver: fit(solver, max_iter=1))
-        rows.append({"race": "first call", "what": solver, "run": 0, "seconds": seconds})
-    for run in range(repeats):
-        for solver in ("pairwise", "bcfw"):
-            seconds, model = timed(lambda solver=solver: fit(solver, tol=tol, max_iter=100_000))
-            rows.append(
-                {
-                    "race": f"training, lambda={lam}, gap {tol}",
-                    "what": solver,
-                    "run": run,
-                    "seconds": seconds,
-                    "epochs": model.n_iter_,
-                    "gap": model.duality_gap_,
-                    "objective": lam * model.primal_objective_,
-                }
-            )
-            print(rows[-1], flush=True)
+    for name, reports in runs.items():
+        rows.append(
+            {
+                "race": race,
+                "competitor": name,
+                "seconds": f"{seconds[name]:.4f}",
+                "times_ours": f"{seconds[name] / ours:.2f}",
+                "peak_mib": f"{max(r['peak_mib'] for r in reports):.1f}",
+                "first_call_seconds": f"{reports[0]['warm_seconds']:.2f}",
+                **reports[0]["answer"],
+            }
+        )
+        print(rows[-1], flush=True)
     return rows
 
 
-def decoding(train: Words, test: Words, repeats: int) -> list[dict]:
-    """Letters per second; each model was trained on fold 0."""
+def training(train: Words, lam: float, tol: float, repeats: int) -> list[dict[str, Any]]:
+    """Seconds to the certified gap."""
+    few = first(train, 50)
+    contenders = {
+        solver: (
+            partial(trained, train, lam, solver=solver, tol=tol, max_iter=100_000),
+            partial(trained, few, lam, solver=solver, max_iter=1),
+        )
+        for solver in SOLVERS
+    }
+    return take_turns(f"training, lambda={lam:g}, gap {tol:g}", contenders, repeats)
+
+
+def decoding(train: Words, test: Words, repeats: int) -> list[dict[str, Any]]:
+    """Letters per second of models trained on the training words."""
     import pycrfsuite
     import sklearn_crfsuite
 
-    C = 1 / (0.01 * train.lengths.size)
-    model = ChainSVC(C=C, tol=0.1, random_state=0).fit(train.X, train.y, lengths=train.lengths)
+    model = fit(train, 0.01, tol=0.1)
     crf = sklearn_crfsuite.CRF(algorithm="lbfgs", c2=0.1, max_iterations=50, all_possible_transitions=True)
     crf.fit(pixel_features(train), [list(word) for word in train.labels()])
     features = pixel_features(test)
     prepared = [pycrfsuite.ItemSequence(word) for word in features]
     dense = test.X.toarray()
-    contenders = {
+
+    calls = {
         "ChainSVC, CSR": lambda: model.predict(test.X, lengths=test.lengths),
         "ChainSVC, dense": lambda: model.predict(dense, lengths=test.lengths),
         "sklearn-crfsuite, dicts": lambda: crf.predict(features),
         "sklearn-crfsuite, prepared": lambda: [crf.tagger_.tag(word) for word in prepared],
+        "nothing": lambda: np.full(test.y.size, "e"),
     }
-    rows = []
-    for run in range(-1, repeats):
-        for name, call in contenders.items():
-            seconds, answer = timed(call)
-            if run < 0:
-                continue
-            letters = np.concatenate([np.asarray(word) for word in answer]) if name[0] == "s" else answer
-            rows.append(
-                {
-                    "race": "decoding",
-                    "what": name,
-                    "run": run,
-                    "seconds": seconds,
-                    "letters per second": test.y.size / seconds,
-                    "letter error": float(np.mean(letters != test.y)),
-                }
-            )
-            print(rows[-1], flush=True)
+
+    def error(call: Callable[[], Any]) -> dict[str, Any]:
+        answer = call()
+        letters = (
+            answer if isinstance(answer, np.ndarray) else np.concatenate([np.asarray(w) for w in answer])
+        )
+        return {"letter_error": f"{np.mean(letters != test.y):.4f}"}
+
+    contenders = {name: (partial(error, call), call) for name, call in calls.items()}
+    rows = take_turns("decoding", contenders, repeats)
+    for row in rows:
+        row["letters_per_second"] = f"{test.y.size / max(float(row['seconds']), 1e-4):.0f}"
     return rows
 
 
-def growth(quick: bool) -> pd.DataFrame:
-    """Seconds per epoch and for decoding: length at 26 labels, labels at length 20; 20 features."""
-    lengths = (1, 10, 100, 1000) if quick else (1, 10, 100, 1000, 10_000)
-    labels = (2, 8, 32) if quick else (2, 4, 8, 16, 32, 64, 128, 256)
-    total = 2_000 if quick else 20_000
-    rng, rows = np.random.default_rng(0), []
-    for what, cases in (("length", [(L, 26) for L in lengths]), ("labels", [(20, K) for K in labels])):
-        for L, K in cases:
-            y = np.concatenate([np.arange(K), rng.integers(K, size=max(total, K) - K)])
-            size = y.size - y.size % L if y.size >= L else y.size
-            y = y[:size]
-            X = rng.normal(size=(K, 20))[y] + rng.normal(size=(size, 20))
-            sizes = np.full(max(size // L, 1), min(L, size))
-            model = ChainSVC(C=1e-3, normalize_loss=False, max_iter=5, tol=1e-9, random_state=0)
-            model.fit(X, y, lengths=sizes)
-            decode = min(timed(lambda m=model, X=X, s=sizes: m.predict(X, lengths=s))[0] for _ in range(3))
-            epoch = model.history_[-1]["seconds"] / model.n_iter_
-            rows.append(
-                {
-                    "varied": what,
-                    "length": L,
-                    "labels": K,
-                    "letters": size,
-                    "epoch, microseconds per letter": 1e6 * epoch / size,
-                    "decoding, microseconds per letter": 1e6 * decode / size,
-                }
-            )
-            print(rows[-1], flush=True)
-    return pd.DataFrame(rows)
+def made(length: int, n_labels: int, letters: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sequences of one length in which every label occurs: rows, labels, lengths."""
+    rng = np.random.default_rng(0)
+    sizes = np.full(max(letters // length, 1), length)
+    y = rng.integers(n_labels, size=sizes.sum())
+    y[:n_labels] = np.arange(n_labels)[: y.size]
+    return rng.normal(size=(n_labels, FEATURES))[y] + rng.normal(size=(y.size, FEATURES)), y, sizes
 
 
-def draw(table: pd.DataFrame, path: Path) -> None:
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4))
-    for axis, what in zip(axes, ("length", "labels"), strict=True):
-        part = table[table["varied"] == what]
-        for column in ("epoch, microseconds per letter", "decoding, microseconds per letter"):
-            axis.loglog(part[what], part[column], "o-", label=column.split(",")[0])
-        axis.set(xlabel={"length": "length of a sequence", "labels": "number of labels"}[what])
-        axis.set_ylabel("microseconds per letter")
-        axis.legend()
+def epochs(X: np.ndarray, y: np.ndarray, sizes: np.ndarray, n: int) -> dict[str, float]:
+    """Seconds of an epoch and of decoding, after `n` epochs of the default solver."""
+    model = ChainSVC(C=1e-3, normalize_loss=False, max_iter=n, tol=1e-9, random_state=0)
+    model.fit(X, y, lengths=sizes)
+    start = time.perf_counter()
+    model.predict(X, lengths=sizes)
+    return {
+        "epoch": model.history_[-1]["seconds"] / model.n_iter_,
+        "decoding": time.perf_counter() - start,
+    }
+
+
+def growth(small: bool) -> list[dict[str, Any]]:
+    """Lengths at 26 labels, labels at length 20."""
+    letters = 2_000 if small else LETTERS
+    cases = [("length", L, 26) for L in LENGTHS if letters >= L]
+    cases += [("labels", 20, K) for K in (LABELS[:5] if small else LABELS)]
+    warm = partial(epochs, *made(5, 3, 50), 2)
+    rows = []
+    for varied, length, n_labels in cases:
+        data = made(length, n_labels, letters)
+        report = run_alone(partial(epochs, *data, 5), warm)
+        seconds, size = report["answer"], data[1].size
+        rows.append(
+            {
+                "varied": varied,
+                "length": length,
+                "labels": n_labels,
+                "letters": size,
+                "epoch_microseconds_per_letter": f"{1e6 * seconds['epoch'] / size:.4g}",
+                "decoding_microseconds_per_letter": f"{1e6 * seconds['decoding'] / size:.4g}",
+                "peak_mib": f"{report['peak_mib']:.1f}",
+                "input_mib": f"{data[0].nbytes / 2**20:.1f}",
+            }
+        )
+        print(rows[-1], flush=True)
+    return rows
+
+
+def draw(rows: list[dict[str, Any]]) -> None:
+    figure, axes = plt.subplots(2, 2, figsize=(10, 7))
+    for column, what in enumerate(("length", "labels")):
+        part = [row for row in rows if row["varied"] == what]
+        at = [row[what] for row in part]
+        for name in ("epoch", "decoding"):
+            times = [float(row[f"{name}_microseconds_per_letter"]) for row in part]
+            axes[0, column].loglog(at, times, "o-", label=name)
+        for name, label in (("peak_mib", "peak above the start"), ("input_mib", "input")):
+            axes[1, column].loglog(at, [max(float(row[name]), 0.1) for row in part], "o-", label=label)
+        axes[0, column].set_ylabel("microseconds per letter")
+        axes[1, column].set_ylabel("MiB")
+        for axis in axes[:, column]:
+            axis.set_xlabel({"length": "length of a sequence", "labels": "number of labels"}[what])
+            axis.legend()
+    figure.suptitle(f"ChainSVC, about {LETTERS} letters of {FEATURES} features, one thread")
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    figure.savefig(RESULTS / "chain_growth.png", dpi=110)
+    plt.close(figure)
 
 
 def main() -> None:
@@ -157,25 +207,31 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tol", type=float, default=1e-2)
-    parser.add_argument("--lam", type=float, default=0.01)
+    parser.add_argument("--lam", type=float, nargs="+", default=[0.01])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--only", choices=("race", "growth"))
+    parser.add_argument("--small", action="store_true", help="few words, loose gap: to see that it runs")
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    train, test = load_words("train"), load_words("test")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    machine = machine_state()
+
+    def keep(name: str, rows: list[dict[str, Any]]) -> None:
+        suffix = "_small" if arguments.small else ""
+        write_csv(f"{name}{suffix}", [{**row, "machine": machine} for row in rows])
+
+    if arguments.only != "growth":
+        train, test = load_words("train"), load_words("test")
+        if arguments.small:
+            train, test = first(train, 60), first(test, 60)
         rows = decoding(train, test, arguments.repeats)
-        rows += training(train, arguments.lam, arguments.tol, arguments.repeats)
-        table = pd.DataFrame(rows)
-        table["machine"] = f"{platform.machine()} Python {platform.python_version()}"
-        table.to_csv(arguments.out / "chain_race.csv", index=False, float_format="%.6g")
-        grown = growth(arguments.quick)
-    grown.to_csv(arguments.out / "chain_growth.csv", index=False, float_format="%.6g")
-    draw(grown, arguments.out / "chain_growth.png")
-    medians = table.groupby(["race", "what"])["seconds"].median()
-    print(medians.to_string())
+        for lam in arguments.lam:
+            rows += training(train, lam, 0.1 if arguments.small else arguments.tol, arguments.repeats)
+        keep("chain_race", rows)
+    if arguments.only != "race":
+        grown = growth(arguments.small)
+        keep("chain_growth", grown)
+        if not arguments.small:
+            draw(grown)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from experiments._results import machine_state
 from maxmargin import LatentSVC
 
 WIDTH, SIDE = 40, 8
-STRENGTHS = (0.03, 0.1, 0.3, 1.0)
+STRENGTHS = (0.1, 1.0, 10.0)
 
 
 def hide(digits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
