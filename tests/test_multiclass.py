@@ -20,7 +20,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import MultiClassSVC
-from maxmargin.estimators.multiclass import regularization_path
+from maxmargin.estimators.paths import regularization_path
 
 SOLVERS = ("exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg")
 

@@ -17,6 +17,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import ChainSVC, metrics
+from maxmargin.estimators.paths import regularization_path
 
 SOLVERS = ["pairwise", "bcfw", "bcpl", "oeg"]
 
@@ -224,6 +225,17 @@ def test_warm_start_goes_on():
         model.fit([x[:, ::-1] for x in X], Y)
     with pytest.raises(ValueError, match="warm_start=True"):
         model.set_params(solver="bcfw").fit(X, Y)
+
+
+def test_path_over_C():
+    models = list(regularization_path(ChainSVC(tol=1e-4, max_iter=5000, random_state=0), X, Y, [0.3, 0.03]))
+    assert [model.C for model in models] == [0.03, 0.3]
+    for model in models:
+        cold = ChainSVC(C=model.C, tol=1e-4, max_iter=5000, random_state=1).fit(X, Y)
+        assert model.duality_gap_ <= 1e-4 and not hasattr(model, "_dual") and not model.warm_start
+        assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=2e-4)
+    with pytest.raises(TypeError, match="Cs must be a sequence"):
+        next(regularization_path(ChainSVC(), X, Y, 3))
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

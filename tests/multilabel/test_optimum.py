@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from maxmargin import MultiLabelSVC, priors
-from maxmargin.estimators.multilabel import regularization_path, smallest_C
+from maxmargin.estimators.paths import regularization_path, smallest_C
 
 CASES = json.loads((Path(__file__).parents[1] / "fixtures" / "m3l_linear.json").read_text())
 EXACT = {"tol": 1e-9, "max_iter": 20000, "random_state": 0}

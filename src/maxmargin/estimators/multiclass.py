@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context, clone
+from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -420,37 +419,3 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
         scores = self.decision_function(X)
         best = (scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)
         return self.classes_[best]
-
-
-def regularization_path(
-    estimator: MultiClassSVC, X: Any, y: Any, Cs: Sequence[float], sample_weight: Any = None
-) -> Iterator[MultiClassSVC]:
-    """Fit a copy of `estimator` for each C, each started from the solution before.
-
-    Parameters
-    ----------
-    estimator : MultiClassSVC
-    X, y, sample_weight : as for `fit`
-    Cs : sequence of float
-        Values of C, visited in increasing order.
-
-    Yields
-    ------
-    MultiClassSVC
-        A fitted copy per C.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_iris
-    >>> from maxmargin.estimators.multiclass import MultiClassSVC, regularization_path
-    >>> X, y = load_iris(return_X_y=True)
-    >>> [model.C for model in regularization_path(MultiClassSVC(), X, y, [1.0, 0.1])]
-    [0.1, 1.0]
-    """
-    model = clone(estimator).set_params(warm_start=True)
-    for C in sorted(Cs):
-        model.set_params(C=float(C)).fit(X, y, sample_weight=sample_weight)
-        copy = clone(estimator).set_params(C=float(C))
-        kept = {key: value for key, value in vars(model).items() if key.endswith("_") or key == "_kernel"}
-        vars(copy).update(kept)
-        yield copy

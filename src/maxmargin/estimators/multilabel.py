@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from copy import copy
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context, clone
+from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -443,51 +441,3 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
             known = truth != 0
         weight = known * (1.0 if sample_weight is None else np.asarray(sample_weight, float)[:, None])
         return float(np.average(right, weights=weight))
-
-
-def smallest_C(estimator: MultiLabelSVC, X: Any, y: Any, sample_weight: Any = None) -> float:
-    """The C up to which every dual variable sits at its bound and the solution is closed-form."""
-    probe = clone(estimator).set_params(C=1.0)
-    X = probe._read_rows(X, reset=True)
-    probe._space, signs = LabelSpace.read(y)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        problem = probe._problem(X, signs, sample_weight)
-    return problem.closed_form_scale()
-
-
-def regularization_path(
-    estimator: MultiLabelSVC, X: Any, y: Any, Cs: Sequence[float] | int = 10, sample_weight: Any = None
-) -> Iterator[MultiLabelSVC]:
-    """Fit a copy of `estimator` for each C, each started from the solution before.
-
-    Parameters
-    ----------
-    estimator : MultiLabelSVC
-    X, y, sample_weight : as for `fit`
-    Cs : sequence of float or int, default=10
-        Values of C, visited in increasing order; a number asks for that many, spaced
-        geometrically from the C where the path leaves its closed form to the estimator's C.
-
-    Yields
-    ------
-    MultiLabelSVC
-        A fitted copy per C.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from maxmargin.estimators.multilabel import MultiLabelSVC, regularization_path
-    >>> X, y = np.eye(4), np.array([[1, 0], [0, 1], [1, 1], [0, 0]])
-    >>> [round(model.C, 2) for model in regularization_path(MultiLabelSVC(), X, y, Cs=[0.1, 1.0])]
-    [0.1, 1.0]
-    """
-    if isinstance(Cs, int):
-        start = min(smallest_C(estimator, X, y, sample_weight), estimator.C / 2)
-        Cs = np.geomspace(start, estimator.C, Cs).tolist()
-    model = clone(estimator).set_params(warm_start=True)
-    for C in np.sort(np.asarray(Cs, dtype=float)).tolist():
-        model.set_params(C=C).fit(X, y, sample_weight=sample_weight)
-        fitted = copy(model).set_params(warm_start=estimator.warm_start)
-        del fitted._warm
-        yield fitted
