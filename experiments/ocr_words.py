@@ -6,6 +6,8 @@ OCR letters reachable by ``maxmargin.datasets.load``. Fold 0 trains, the other f
 ocr_words_curves.csv  one line per solver, lambda and epoch
 ocr_words_errors.csv  letter and word error on the test folds
 ocr_words.png         the curves
+
+Seconds are CPU seconds of one thread, so that a shared machine does not spoil them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,26 @@ SOLVERS = {
 # For letters alone, which are eight times as many as words.
 LETTER_LAMBDAS = (0.01, 0.001, 0.0001)
 # Strengths of the regulariser tried for the random field.
-STRENGTHS = (0.1, 1.0, 10.0)
+STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+class CpuClock:
+    """A callback that keeps the CPU seconds at the end of every epoch and stops a fit after `limit`."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit, self.seconds = limit, []
+
+    def setup(self, estimator, context) -> None:
+        self.start = time.process_time()
+
+    def teardown(self, estimator, context) -> None: ...
+
+    def on_fit_task_begin(self, estimator, context) -> None: ...
+
+    def on_fit_task_end(self, estimator, context) -> bool:
+        if context.task_name == "epoch":
+            self.seconds.append(time.process_time() - self.start)
+        return bool(self.seconds) and self.seconds[-1] >= self.limit
 
 
 def curves(train: Words, seconds: float) -> pd.DataFrame:
@@ -48,16 +69,17 @@ def curves(train: Words, seconds: float) -> pd.DataFrame:
         C = 1 / (lam * train.lengths.size)
         for name, options in SOLVERS.items():
             ChainSVC(C=C, max_iter=1, random_state=0, **options).fit(train.X, train.y, lengths=train.lengths)
-            model = ChainSVC(
-                C=C, tol=1e-4, max_iter=100_000, time_limit=seconds, random_state=0, **options
-            ).fit(train.X, train.y, lengths=train.lengths)
-            for record in model.history_:
+            clock = CpuClock(seconds)
+            model = ChainSVC(C=C, tol=1e-4, max_iter=100_000, random_state=0, **options)
+            model.set_callbacks(clock).fit(train.X, train.y, lengths=train.lengths)
+            for record, cpu in zip(model.history_, clock.seconds, strict=True):
                 # The paper's scaling: lambda times ours.
                 records.append(
                     {
                         "solver": name,
                         "lambda": lam,
                         **record,
+                        "seconds": cpu,
                         "primal": lam * record["primal"],
                         "dual": lam * record["dual"],
                     }
@@ -82,7 +104,7 @@ def errors(train: Words, test: Words) -> pd.DataFrame:
                 "setting": setting,
                 "letter error": letters,
                 "word error": whole,
-                "training seconds": seconds,
+                "CPU seconds of training": seconds,
             }
         )
         print(
@@ -90,12 +112,12 @@ def errors(train: Words, test: Words) -> pd.DataFrame:
         )
 
     ChainSVC(max_iter=1).fit(train.X[:100], train.y[:100])
-    for lam in (1.0, *LAMBDAS):
+    for lam in (1.0, 0.3, 0.1, 0.03, 0.01, 0.001):
         C = 1 / (lam * train.lengths.size)
-        start = time.perf_counter()
+        start = time.process_time()
         model = ChainSVC(C=C, tol=1e-2, max_iter=3000, random_state=0)
         model.fit(train.X, train.y, lengths=train.lengths)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         record("ChainSVC", f"lambda={lam}", model.predict(test.X, lengths=test.lengths), seconds)
     independent(train, test, record)
     random_field(train, test, record)
@@ -106,10 +128,10 @@ def independent(train: Words, test: Words, record) -> None:
     """One multi-class SVM for letters alone."""
     MultiClassSVC(max_iter=1).fit(train.X[:100], train.y[:100])
     for lam in LETTER_LAMBDAS:
-        start = time.perf_counter()
+        start = time.process_time()
         model = MultiClassSVC(C=1 / (lam * train.y.size), tol=1e-3, random_state=0)
         model.fit(train.X, train.y)
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         record("MultiClassSVC, letters", f"lambda={lam}", model.predict(test.X), seconds)
 
 
@@ -121,12 +143,12 @@ def random_field(train: Words, test: Words, record) -> None:
         print("sklearn-crfsuite is not installed; its line is left out.")
         return
     for c2 in STRENGTHS:
-        start = time.perf_counter()
+        start = time.process_time()
         crf = sklearn_crfsuite.CRF(
             algorithm="lbfgs", c2=c2, max_iterations=200, all_possible_transitions=True
         )
         crf.fit(pixel_features(train), [list(word) for word in train.labels()])
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         predicted = crf.predict(pixel_features(test))
         record("sklearn-crfsuite", f"c2={c2}", np.array([c for word in predicted for c in word]), seconds)
 
@@ -162,7 +184,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
             axes[0, column].loglog(line["epoch"], missing, label=name)
             axes[1, column].loglog(line["seconds"], missing, label=name)
         axes[0, column].set(title=f"$\\lambda$ = {lam}", xlabel="passes")
-        axes[1, column].set(xlabel="seconds, one thread")
+        axes[1, column].set(xlabel="CPU seconds, one thread")
     for row in axes:
         row[0].set_ylabel("(best primal - dual) / best primal")
     axes[0, 0].legend(fontsize=8)
@@ -175,7 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=10.0, help="time for each solver and lambda")
+    parser.add_argument("--seconds", type=float, default=10.0, help="CPU time for each solver and lambda")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--only", choices=("curves", "errors"), default=None)
     arguments = parser.parse_args()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -283,6 +283,9 @@ def test_clone_pickle_and_model_selection():
     assert not hasattr(again, "_dual")
     assert clone(model).get_params() == model.get_params()
     assert cross_val_score(ChainSVC(C=0.5), X, Y, cv=3).mean() > 0.6
+    lists = [list(word) for word in Y]
+    assert cross_val_score(ChainSVC(C=0.5), X, lists, cv=KFold(3)).mean() > 0.6
+    assert len(cross_val_predict(ChainSVC(C=0.5), X, Y, cv=KFold(3))) == len(Y)
     search = GridSearchCV(ChainSVC(), {"C": [1e-6, 0.5]}, cv=2).fit(X, Y)
     assert search.best_params_["C"] == 0.5
 
@@ -311,8 +314,11 @@ def test_labels_unknown_to_fit_count_as_wrong():
         ([np.ones((1, 1))] * 2, ["a", [1]], {}, "mixes strings and numbers"),
         (X, Y, {"lengths": LENGTHS}, "leave it out"),
         (STACKED, LETTERS, {"lengths": LENGTHS[:-1]}, "lengths sum to"),
-        (STACKED, LETTERS, {"lengths": [0, len(STACKED)]}, r"lengths\[0\] is 0"),
+        (STACKED, LETTERS, {"lengths": [0, len(STACKED) - 1, 1]}, r"lengths\[0\] is 0"),
         (STACKED, LETTERS, {"lengths": 3.5}, "whole numbers"),
+        (STACKED, LETTERS, {"lengths": [0, *np.cumsum(LENGTHS)]}, "np.diff"),
+        (STACKED, [list(word) for word in Y], {"lengths": LENGTHS}, "join them"),
+        ([np.ones((2, 1))], [["a", None]], {}, "None"),
         (STACKED, LETTERS[:-1], {"lengths": LENGTHS}, "inconsistent numbers"),
         ([np.full((1, 1), np.nan)], ["a"], {}, "NaN"),
         ([np.ones((1, 1))], [[np.nan]], {}, "NaN"),
@@ -333,10 +339,14 @@ def test_bad_prediction_input_is_named():
         model.predict([np.ones((2, 9))])
     with pytest.raises(ValueError, match="empty list"):
         model.predict([])
-    with pytest.raises(ValueError, match="k must be"):
-        model.predict_kbest(X, k=0)
-    with pytest.raises(ValueError, match="temperature must be"):
-        model.predict_marginals(X, temperature=0)
+    with pytest.raises(ValueError, match=r"pass \[X\]"):
+        model.predict(X[0])
+    for k in (0, 2.0, True):
+        with pytest.raises(ValueError, match="k must be"):
+            model.predict_kbest(X, k=k)
+    for temperature in (0, np.nan, "warm"):
+        with pytest.raises(ValueError, match="temperature must be"):
+            model.predict_marginals(X, temperature=temperature)
 
 
 @given(

@@ -259,6 +259,7 @@ def test_one_class_only():
         (X, Y[:-1], {}, "inconsistent numbers of samples"),
         (X, None, {}, "requires y"),
         (X, np.full(len(X), np.nan), {}, "NaN"),
+        (STACKED, Y, {"lengths": [0, *np.cumsum(LENGTHS)]}, "np.diff"),
         (X, Y, {"init": [0, 1]}, "one candidate per bag"),
         (X, Y, {"init": np.full(len(X), 99)}, r"init\[0\] is 99"),
         (X, Y, {"init": "best"}, "init"),
@@ -266,8 +267,17 @@ def test_one_class_only():
     ],
 )
 def test_bad_input_is_named(rows, labels, options, message):
+    more = {"lengths": options["lengths"]} if "lengths" in options else {}
+    options = {name: value for name, value in options.items() if name not in more}
     with pytest.raises(ValueError, match=message):
-        LatentSVC(**options).fit(rows, labels)
+        LatentSVC(**options).fit(rows, labels, **more)
+
+
+def test_a_model_of_bags_refuses_a_bare_matrix():
+    model = LatentSVC(C=0.1, random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match=r"pass \[X\]"):
+        model.predict(STACKED)
+    assert len(model.predict(STACKED, lengths=np.ones(len(STACKED), int))) == len(STACKED)
 
 
 @given(

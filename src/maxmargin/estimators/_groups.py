@@ -45,7 +45,23 @@ class Groups:
 
 
 def read_groups(estimator: Any, X: Any, lengths: Any, *, reset: bool) -> Groups:
-    """Validate X (and lengths) as above, with `estimator` checking the stacked rows."""
+    """Validate X (and lengths) as above, with `estimator` checking the stacked rows.
+
+    A model of larger groups does not take a bare matrix, which would most likely be one group
+    and not as many as it has rows.
+    """
+    groups = _read(estimator, X, lengths, reset)
+    if reset:
+        estimator._groups_of_one = bool(groups.lengths.max() == 1)
+    elif groups.kind == "rows" and not estimator._groups_of_one:
+        raise ValueError(
+            "X is one matrix, but fit was given several rows per sample: pass [X] if it is one sample, "
+            "or say with lengths how many rows belong to each."
+        )
+    return groups
+
+
+def _read(estimator: Any, X: Any, lengths: Any, reset: bool) -> Groups:
     if lengths is not None:
         if _is_ragged(X):
             raise ValueError(
@@ -117,6 +133,10 @@ def _check_lengths(lengths: Any, n_rows: int) -> np.ndarray:
     sizes = np.asarray(lengths)
     if sizes.ndim != 1 or sizes.size == 0 or sizes.dtype.kind not in "iu":
         raise ValueError("lengths must be a list of whole numbers, the number of rows of each sample.")
+    if sizes[0] == 0 and sizes[-1] == n_rows and (np.diff(sizes) >= 0).all():
+        raise ValueError(
+            "lengths must be the rows of each sample, but these are offsets; pass np.diff of them."
+        )
     if (sizes < 1).any():
         i = int(np.flatnonzero(sizes < 1)[0])
         raise ValueError(f"lengths[{i}] is {sizes[i]}; every sample needs at least one row.")

@@ -55,6 +55,10 @@ def stack_labels(y: Any, groups: Groups) -> np.ndarray:
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None; pass the labels.")
     if groups.kind in ("rows", "stacked"):
+        if isinstance(y, (list, tuple)) and any(isinstance(item, (list, tuple, np.ndarray)) for item in y):
+            raise ValueError(
+                "y holds sequences, but X is stacked; join them to one vector with a label for every row."
+            )
         stacked = column_or_1d(y, warn=True)
         if len(stacked) != groups.offsets[-1]:
             raise ValueError(
@@ -84,4 +88,6 @@ def stack_labels(y: Any, groups: Groups) -> np.ndarray:
 def _complete(stacked: np.ndarray) -> np.ndarray:
     if stacked.dtype.kind == "f" and not np.isfinite(stacked).all():
         raise ValueError("Input y contains NaN or infinity; every row needs a label.")
+    if stacked.dtype.kind == "O" and any(label is None for label in stacked):
+        raise ValueError("Input y contains None; every row needs a label.")
     return stacked

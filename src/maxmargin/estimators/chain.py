@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,12 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
     -----
     X is a list of (length x features) matrices, dense or CSR, or one stacked matrix with
     `lengths`. A matrix without `lengths` is read as sequences of length one, for which the
-    model is a multi-class SVM with a constant column of sqrt(3).
+    model is a multi-class SVM with a constant column of sqrt(3); a model that was fitted on
+    longer sequences refuses it.
+
+    Cross-validation works on lists. With label sequences that are lists or arrays pass a
+    splitter, as in ``cross_val_score(ChainSVC(), X, y, cv=KFold(5))``: for a bare number
+    scikit-learn tries to stratify, which it can do for labels but not for sequences of them.
 
     Examples
     --------
@@ -246,7 +251,7 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         -------
         marginals : list of arrays of shape (length, n_labels), or one stacked array
         """
-        if not temperature > 0:
+        if not (isinstance(temperature, Real) and temperature > 0):
             raise ValueError(f"temperature must be a positive number. Got {temperature!r} instead.")
         groups = self._read(X, lengths)
         out = marginals(
@@ -268,7 +273,7 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         labelings : list of lists of (label sequence, score)
             Fewer than k where a sequence has fewer labelings.
         """
-        if not isinstance(k, (int, np.integer)) or k < 1:
+        if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
             raise ValueError(f"k must be a whole number, at least 1. Got {k!r} instead.")
         groups = self._read(X, lengths)
         found = best_labelings(Rows.of(groups.X), groups.offsets, self._weights(), int(k))

@@ -102,7 +102,8 @@ class LatentSVC(ClassifierMixin, MaxMarginEstimator):
     Notes
     -----
     X is a list of (candidates x features) matrices, dense or CSR, or one stacked matrix with
-    `lengths`. A matrix without `lengths` is read as bags of one candidate.
+    `lengths`. A matrix without `lengths` is read as bags of one candidate; a model that was
+    fitted on larger bags refuses it.
 
     Examples
     --------

@@ -26,6 +26,8 @@ def _latent(state: dict[str, Any]) -> None:
         K = _vector(state, "classes_")
         _shape(state, "coef_", (K, _whole(state, "n_features_in_")))
         _shape(state, "intercept_", (K,))
+        if not isinstance(state.get("_groups_of_one"), bool):
+            raise ModelFileError("it does not say whether its samples are single rows")
 
 
 def _chain(state: dict[str, Any]) -> None:
