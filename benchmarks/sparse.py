@@ -35,7 +35,7 @@ from maxmargin import SparseMultiClassSVC, datasets
 from maxmargin.datasets.poker import draw_hands
 
 REPEATS = 3
-TUNING, TUNING_BASIS = 3000, 60
+TUNING, TUNING_BASIS = 5000, 100
 SAMPLE = 20_000
 
 
