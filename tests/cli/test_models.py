@@ -183,13 +183,34 @@ def test_reproduce_lists_and_runs_experiments(run, tmp_path):
         (["fit", "iris", "-m", "multiclass", "-o", "no/m.mm"], 2, "no directory"),
         (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--C"], 2, "needs a value"),
         (["predict", "none.mm", "iris"], 1, "none.mm"),
+        (["fit", "iris", "-m", "multiclass", "-o", "."], 2, "is a directory"),
+        (["fit", "iris", "-m", "multiclass"], 2, "-o FILE"),
+        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--split", "test"], 2, "leave --split out"),
+        (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--mx-iter", "5"], 2, "Did you mean --max-iter"),
+        (["fit", "t.csv", "--target", "c", "-m", "multiclass", "-o", "m.mm"], 1, "no column is called 'c'"),
+        (["fit", "t.csv", "--target", "b", "--drop", "a", "-m", "multiclass", "-o", "m.mm"], 1, "no feature"),
+        (
+            ["fit", "t.csv", "--target", "b", "--delimiter", ";;", "-m", "multiclass", "-o", "m.mm"],
+            1,
+            "one char",
+        ),
+        (
+            ["fit", "t.csv", "--target", "b", "--encoding", "elvish", "-m", "multiclass", "-o", "m.mm"],
+            1,
+            "utf-8",
+        ),
+        (["evaluate", "m.mm", "iris"], 1, "`maxmargin fit"),
+        (["report", "m.mm", "iris"], 1, "`maxmargin fit"),
+        (["predict", "bad.mm", "iris", "-o", "."], 1, "not a whole model file"),
         (["evaluate", "bad.mm", "iris"], 1, "not a whole model file"),
     ],
 )
 def test_mistakes_are_one_line_and_say_what_to_do(run, words, code, cure):
     Path("bad.mm").write_text("not a model")
+    Path("t.csv").write_text("a,b\n1,x\n2,y\n")
     answer, out, err = run(*words)
-    assert answer == code and cure in err and "Traceback" not in err and not out
+    assert answer == code and cure in err and not out
+    assert err.startswith("Error: ") and err.count("\n") == 1
     assert not os.path.exists("m.mm")
 
 

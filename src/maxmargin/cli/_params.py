@@ -42,10 +42,10 @@ def estimator(family: Family, given: Mapping[str, str]) -> Any:
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean --{near[0]}?" if near else ""
+            hint = f" Did you mean --{near[0].replace('_', '-')}?" if near else ""
             raise click.UsageError(
-                f"--{name} is neither an option nor a parameter of {family.estimator}.{hint} "
-                f"Its parameters: {', '.join(sorted(known))}."
+                f"--{name.replace('_', '-')} is no option and no parameter of {family.estimator}.{hint} "
+                f"`maxmargin fit -m {family.name} --parameters` lists them."
             )
     return build(family, {name: value_of(word) for name, word in given.items()})
 
