@@ -95,7 +95,8 @@ def main() -> None:
     records = measure(20 << 20 if options.small else int(options.gib * 2**30))
     if not options.small:
         with open(RESULTS, "w", newline="", encoding="utf-8") as file:
-            file.write(f"# {platform.machine()}, {os.cpu_count()} cores, one thread\n")
+            load = f"load {os.getloadavg()[0]:.1f}"  # on a busy machine only cpu_seconds tell
+            file.write(f"# {platform.machine()}, {os.cpu_count()} cores, {load}, one thread\n")
             writer = csv.DictWriter(file, list(records[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(records)
