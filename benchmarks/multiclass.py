@@ -6,7 +6,7 @@ objective is within 1e-3 of a dual bound certified by a longer run: (P - D*) / P
 are tried at tolerances from loose to tight and the first that meets it is timed, the median of
 three. One-vs-rest solves another objective and is there for information. `--growth` times
 ours on generated data of growing size: rows of 100 dense features, and sparse rows with many
-classes. Results go to results/multiclass*.csv.
+classes. Results go to results/multiclass*.csv, the growth also to a plot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.svm import LinearSVC
 
-from benchmarks.measure import run_alone, write_csv
+from benchmarks.measure import RESULTS, run_alone, write_csv
 from maxmargin import MultiClassSVC, datasets
 
 GAP = 1e-3
@@ -202,13 +202,39 @@ def growth(small: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def plot_growth(rows: list[dict[str, Any]], name: str) -> None:
+    """Seconds and peak memory against samples (dense) and classes (sparse)."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 2, figsize=(9, 7))
+    for column, (kind, unit) in enumerate((("dense", "n"), ("sparse", "classes"))):
+        for axis, quantity in zip(axes[:, column], ("seconds", "peak_mib"), strict=True):
+            for peer in dict.fromkeys(row["competitor"] for row in rows):
+                mine = [row for row in rows if row["competitor"] == peer and row["data"].startswith(kind)]
+                axis.plot(
+                    [row[unit] for row in mine], [float(row[quantity]) for row in mine], "o-", label=peer
+                )
+            axis.set(
+                xscale="log", yscale="log", xlabel=unit, ylabel=quantity.replace("_mib", " MiB"), title=kind
+            )
+    axes[0, 0].legend()
+    figure.tight_layout()
+    figure.savefig(RESULTS / f"{name}.png", dpi=110)
+    plt.close(figure)
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     small = "--small" in sys.argv
     suffix = "_small" if small else ""
     names = [name for name in ("mnist", "20newsgroups", "reuters-r52", "letter") if name in sys.argv]
     if "--growth" in sys.argv:
-        write_csv(f"multiclass_growth{suffix}", growth(small))
+        rows = growth(small)
+        write_csv(f"multiclass_growth{suffix}", rows)
+        plot_growth(rows, f"multiclass_growth{suffix}")
         return
     rows = []
     for name in names or ("letter", "reuters-r52", "20newsgroups", "mnist"):

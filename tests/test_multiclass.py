@@ -365,3 +365,17 @@ def test_threads_change_nothing():
     two = MultiClassSVC(random_state=0, n_jobs=2).fit(X, y)
     np.testing.assert_array_equal(one.coef_, two.coef_)
     assert one.primal_objective_ == pytest.approx(two.primal_objective_, rel=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["crammer_singer", "weston_watkins"])
+def test_lopsided_weights_need_an_intercept(loss):
+    """Scikit-learn's check of class weights asks for one class nearly everywhere.
+
+    Planes through the origin of centred data cannot give that, even at the certified optimum.
+    """
+    X, y = make_blobs(centers=2, random_state=0, cluster_std=20)
+    options = {"loss": loss, "class_weight": {0: 1000, 1: 0.0001}, "max_iter": 5000, "random_state": 0}
+    with_intercept = MultiClassSVC(**options).fit(X, y)
+    without = MultiClassSVC(fit_intercept=False, tol=1e-6, **options).fit(X, y)
+    assert without.duality_gap_ <= 1e-6
+    assert np.mean(with_intercept.predict(X) == 0) > 0.87 > np.mean(without.predict(X) == 0)

@@ -42,7 +42,7 @@ from maxmargin.solvers.face import solve_face
 # Longest wait is 2**LONGEST - 1 passes; after a certificate that failed, 2**SHORT - 1.
 LONGEST, SHORT = 6, 2
 # Blocks with less than this share of the mean gap sit out one pass.
-QUIET = 0.3
+QUIET = 0.5
 # Passes between two attempts to solve the face by Newton steps.
 FINISH = 10
 # A certificate that fails is followed by passes // CHECKS passes without one.
@@ -129,6 +129,7 @@ class ExactBlocks:
         self.next_check = self.passes + 1 + self.passes // CHECKS
         primal = self.problem.survey(self.state, self.gaps) if self.averaging else None
         if primal is not None and Certificate(primal, self.dual).gap > self.tol:
+            self.next_check = self.passes + 2
             self._learn(primal - self.dual, found)
             self._wake()
             return Progress(Certificate(self.primal, self.dual), n_visited)
