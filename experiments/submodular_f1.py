@@ -7,7 +7,7 @@
     python -m experiments.submodular_f1 figure1 yeast --small # one draw, two folds; no files
 
 C and the interaction scale (0 is RML) are chosen by 5-fold cross-validation on the training part, from
-modest grids (`MACHINE_C`, `SCALES`, `SVM_C`) so that all of it fits into half an hour of one core;
+modest grids (`MACHINE_C`, `SCALES`, `SVM_C`), about half a minute for each draw of yeast;
 a fit of the submodular machine stops at a gap of 5 % or after `MAX_ITER` passes with inference, and the
 gap of the final fit is in the results. Tuned thresholds take the C chosen for binary relevance. RAkEL
 has labelsets of V/2 labels and 2 V models (the paper's "2 N" is read as twice the number of labels) on
