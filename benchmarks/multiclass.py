@@ -3,7 +3,7 @@
 Problems: mnist (pixels / 255), 20newsgroups, reuters-r52 (tf-idf) and letter (/ 15), no
 intercept, at lambda = 0.1, 0.01, 0.001, i.e. C = 1 / (lambda n). A run counts when its primal
 objective is within 1e-3 of a dual bound certified by a longer run: (P - D*) / P <= 1e-3. Peers
-are tried at tolerances from loose to tight and the first that meets it is timed, the median of
+are tried at finely spaced tolerances from loose to tight and the first that meets it is timed, the median of
 three. One-vs-rest solves another objective and is there for information. `--growth` times
 ours on generated data of growing size: rows of 100 dense features, and sparse rows with many
 classes. Results go to results/multiclass*.csv, the growth also to a plot.
@@ -28,7 +28,27 @@ from maxmargin import MultiClassSVC, datasets
 
 GAP = 1e-3
 LAMBDAS = (0.1, 0.01, 0.001)
-TOLERANCES = (1.0, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.003, 0.001)
+TOLERANCES = (
+    1.0,
+    0.7,
+    0.5,
+    0.4,
+    0.3,
+    0.25,
+    0.2,
+    0.17,
+    0.15,
+    0.12,
+    0.1,
+    0.09,
+    0.08,
+    0.07,
+    0.06,
+    0.05,
+    0.03,
+    0.01,
+    0.001,
+)
 
 
 @dataclass(frozen=True)
