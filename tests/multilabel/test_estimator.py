@@ -202,8 +202,13 @@ class _Interrupt:
 def test_ctrl_c_keeps_the_model(data):
     X, Y = data
     model = MultiLabelSVC(C=100, tol=1e-9, max_iter=10**6, random_state=0).set_callbacks(_Interrupt())
-    with pytest.warns(ConvergenceWarning, match="warm_start"):
-        model.fit(X, Y)
+    # Jobs in the background may have been started with Ctrl-C ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.warns(ConvergenceWarning, match="warm_start"):
+            model.fit(X, Y)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert model.n_iter_ == 1 and model.duality_gap_ > 1e-9
     assert model.score(X, Y) > 0.5
 

@@ -84,7 +84,7 @@ def text_lines(path: PathLike, encoding: str, progress: Progress | None = None) 
             yield number, line.decode(encoding)
         except UnicodeDecodeError as error:
             raise DataFormatError(
-                f"not {encoding} text ({error.reason}); say which encoding it has",
+                f"not {encoding} text ({error.reason}); say which encoding it has (encoding=)",
                 path,
                 number,
                 error.start + 1,
