@@ -51,13 +51,15 @@ def runs(path: Path) -> list[Run]:
             for row in rows
             if int(row["repeats"]) >= 3 and row["labels"] == "85" and "prior" not in row["method"]
         ]  # fmt: skip
-    if columns >= {"data", "lambda", "competitor", "suboptimality", "seconds"}:
+    if columns >= {"data", "lambda", "competitor", "suboptimality", "gap", "seconds"}:
         return [
             Run(
                 f"{row['data']}, {row['classes']} classes, lambda = {row['lambda']}", 1e-3, row["competitor"],
-                row["competitor"] == "MultiClassSVC", float(row["seconds"]), float(row["suboptimality"]),
+                row["competitor"] == "MultiClassSVC", float(row["seconds"]),
+                float(row["gap"] or row["suboptimality"]),
             )
             for row in rows
+            if not row["competitor"].endswith("by objective")
         ]  # fmt: skip
     return []
 
