@@ -167,7 +167,7 @@ _ENTRIES = (
         "OvR LinearSVC",
         _one_vs_rest,
         "emotions",
-        {"C": 0.1, "tol": 1e-2},
+        {"C": 0.1, "tol": 1e-2, "solver": "bcfw"},
         ({"solver": "bundle"}, {"solver": "bcfw"}),
         headline="example F1",
     ),
