@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
+
+from maxmargin._jit._compile import compiled
 
 CALLER = "from maxmargin._jit._compile import compiled\nfrom _callee import inner\n\n"
 CALLER += "@compiled\ndef outer(x):\n    return inner(x) + 1\n"
@@ -38,3 +42,36 @@ def test_a_change_in_another_file_renews_the_cache(tmp_path):
     assert run(2) == [21, 0]
     assert run(2) == [21, 1]
     assert run(3) == [31, 0]
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_an_inlined_helper_counts_no_references():
+    """What a helper is given belongs to its caller; one that makes an array is refused."""
+
+    @compiled(inline=True)
+    def scale(x, factor):
+        for i in range(x.size):
+            x[i] *= factor
+
+    @compiled(inline=True)
+    def make(n):
+        return np.ones(n)
+
+    @compiled
+    def twice(x):
+        for factor in (2.0, 3.0):
+            if factor > x.size - 2:
+                scale(x, factor)
+
+    @compiled
+    def made(n):
+        return make(n).sum()
+
+    x = np.ones(3)
+    before = sys.getrefcount(x)
+    twice(x)
+    after = sys.getrefcount(x)
+    assert x.tolist() == [6.0, 6.0, 6.0]
+    assert after == before
+    with pytest.raises(numba.core.errors.NumbaError):
+        made(3)

@@ -24,7 +24,7 @@ def numbers(M, x, lanes, out):
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("count", [4, 8])
+@pytest.mark.parametrize("count", [4, 8, 16, 32])
 def test_words_mean_what_they_say(dtype, count):
     rng = np.random.default_rng(count)
     M = rng.normal(size=(2, count)).astype(dtype)

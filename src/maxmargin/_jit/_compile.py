@@ -34,6 +34,9 @@ def compiled(function: F | None = None, *, reorder: bool = False, inline: bool =
         Allow floating-point sums to be reordered, which lets them run in SIMD.
     inline : bool
         Ask LLVM to inline the function into its callers; such a helper is never cached by itself.
+        Its array arguments belong to the caller, so it does not count references to them, which
+        costs more than a short row: it may neither make arrays nor return one, and is called by
+        other loops only.
     """
     if function is None:
         return lambda f: compiled(f, reorder=reorder, inline=inline)
@@ -41,7 +44,8 @@ def compiled(function: F | None = None, *, reorder: bool = False, inline: bool =
     if reorder:
         options["fastmath"] = set(REORDER)
     if inline:
-        return numba.njit(forceinline=True, **options)(function)
+        options |= {"forceinline": True, "_nrt": False}
+        return numba.njit(**options)(function)
     if os.environ.get("MAXMARGIN_JIT_CACHE", "1") == "0":
         return numba.njit(**options)(function)
     try:

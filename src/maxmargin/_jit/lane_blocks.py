@@ -18,6 +18,8 @@ from maxmargin._jit._compile import compiled
 from maxmargin._jit.blocks import FLAT, argmax
 
 PAD = -1e30
+# Less than any gap, so that the largest term is above a level of minus this.
+TINY = 1e-30
 ONE, TWO = np.uint64(1), np.uint64(2)
 # Dense rows of at least this many entries are searched for zeros.
 LONG = np.uint64(64)
@@ -32,36 +34,49 @@ def nonzero_from(data, p, last, lanes):
 
 
 @compiled(reorder=True, inline=True)
-def add_scores(data, indices, first, last, shift, W, lanes, H):
-    """H += W' x. Two words of classes at a time, each as two sums, so that additions overlap."""
-    L = len(lanes)
+def add_scores(data, indices, first, last, shift, W, o, lanes, H):
+    """H += W' x for a word of classes from o on, as two sums, so that additions overlap."""
     kind = W.dtype.type
-    o = 0
-    for o in range(0, W.shape[1], L):
-        a = simd.load(H, o, lanes)
-        c = simd.fill(kind(0), a)
-        p = first
-        while p + TWO <= last:
-            a = simd.add_product(a, kind(data[p]), simd.load_row(W, indices[p - shift], o, lanes))
-            f, x = indices[p + ONE - shift], kind(data[p + ONE])
-            c = simd.add_product(c, x, simd.load_row(W, f, o, lanes))
-            p += TWO
-        if p < last:
-            a = simd.add_product(a, kind(data[p]), simd.load_row(W, indices[p - shift], o, lanes))
-        simd.store(simd.add(a, c), H, o)
+    a = simd.load(H, o, lanes)
+    b = simd.fill(kind(0), a)
+    p = first
+    while p + TWO <= last:
+        a = simd.add_product(a, kind(data[p]), simd.load_row(W, indices[p - shift], o, lanes))
+        b = simd.add_product(b, kind(data[p + ONE]), simd.load_row(W, indices[p + ONE - shift], o, lanes))
+        p += TWO
+    if p < last:
+        a = simd.add_product(a, kind(data[p]), simd.load_row(W, indices[p - shift], o, lanes))
+    simd.store(simd.add(a, b), H, o)
 
 
 @compiled(reorder=True, inline=True)
-def add_outer(data, indices, first, last, shift, step, lanes, W):
-    """W -= x (x) step; words of classes that do not move are left alone."""
+def subtract_outer(data, indices, first, last, shift, W, o, lanes, step):
+    """W -= x (x) step for a word of classes from o on, unless none of them moves."""
     kind = W.dtype.type
-    for o in range(0, W.shape[1], len(lanes)):
-        s = simd.load(step, o, lanes)
-        if simd.any_nonzero(s):
-            for p in range(first, last):
-                f = indices[p - shift]
-                w = simd.load_row(W, f, o, lanes)
-                simd.store_row(simd.add_product(w, -kind(data[p]), s), W, f, o)
+    s = simd.load(step, o, lanes)
+    if simd.any_nonzero(s):
+        for p in range(first, last):
+            f = indices[p - shift]
+            w = simd.load_row(W, f, o, lanes)
+            simd.store_row(simd.add_product(w, -kind(data[p]), s), W, f, o)
+
+
+@compiled(reorder=True, inline=True)
+def by_words(work, data, indices, first, last, shift, W, lanes, vector):
+    """Do `work` on all classes, four words as one where there are as many, then two, then one.
+
+    A row is read once for all classes of a long word, which LLVM keeps in several registers.
+    """
+    L = len(lanes)
+    o = 0
+    while o + 4 * L <= W.shape[1]:
+        work(data, indices, first, last, shift, W, o, lanes + lanes + lanes + lanes, vector)
+        o += 4 * L
+    if o + 2 * L <= W.shape[1]:
+        work(data, indices, first, last, shift, W, o, lanes + lanes, vector)
+        o += 2 * L
+    if o < W.shape[1]:
+        work(data, indices, first, last, shift, W, o, lanes, vector)
 
 
 @compiled(reorder=True, inline=True)
@@ -78,10 +93,10 @@ def row_scores(data, indices, start, stop, dense, W, lanes, H):
                 q += np.uint64(len(lanes))
             if q == p:
                 q = last
-            add_scores(data, indices, p, q, shift, W, lanes, H)
+            by_words(add_scores, data, indices, p, q, shift, W, lanes, H)
             p = q
     else:
-        add_scores(data, indices, first, last, shift, W, lanes, H)
+        by_words(add_scores, data, indices, first, last, shift, W, lanes, H)
 
 
 @compiled(reorder=True, inline=True)
@@ -94,10 +109,10 @@ def row_outer(data, indices, start, stop, dense, bias, step, lanes, W):
         while p < last:
             p = nonzero_from(data, p, last, lanes)
             q = min(p + np.uint64(len(lanes)), last)
-            add_outer(data, indices, p, q, shift, step, lanes, W)
+            by_words(subtract_outer, data, indices, p, q, shift, W, lanes, step)
             p = q
     else:
-        add_outer(data, indices, first, last, shift, step, lanes, W)
+        by_words(subtract_outer, data, indices, first, last, shift, W, lanes, step)
     if bias != 0:
         d = W.shape[0] - 1
         for o in range(0, W.shape[1], len(lanes)):
@@ -141,25 +156,24 @@ def positive_sum(lanes, H):
 
 
 @compiled(reorder=True, inline=True)
-def project_simplex(alpha, H, largest, kappa, lanes, v):
+def project_simplex(alpha, H, largest, gap, kappa, lanes, v):
     """Projection of alpha + H / kappa: v = alpha + (H - largest) / kappa, theta and the support's size.
 
-    The projected point is max(v_k - theta, 0). Starting from max(v) - 1, which is never above
-    it, theta rises to the mean excess of the terms above it until that set no longer shrinks
-    (rounding could make it grow again).
+    The projected point is max(v_k - theta, 0), and theta the root of sum_k max(v_k - theta, 0) = 1,
+    found by Newton's method: theta moves to the mean excess of the terms above it until their
+    set no longer changes. The set may grow at first and shrinks from then on, so that this
+    takes at most one step per class, and one. With `gap` = largest - alpha.H, the start
+    -gap / kappa is where theta stays when the support does; the root is never below -1.
     """
     kind = H.dtype.type
     zero = simd.fill(kind(0), simd.load(H, 0, lanes))
     one, peak = simd.fill(kind(1), zero), simd.fill(largest, zero)
     inverse = 1 / kappa
-    top = simd.fill(kind(PAD), zero)
     for o in range(0, H.size, len(lanes)):
         h = simd.subtract(simd.load(H, o, lanes), peak)
-        x = simd.add_product(simd.load(alpha, o, lanes), inverse, h)
-        simd.store(x, v, o)
-        top = simd.larger(top, x)
-    theta, size = simd.largest(top) - kind(1), kind(H.size + 1)
-    while True:
+        simd.store(simd.add_product(simd.load(alpha, o, lanes), inverse, h), v, o)
+    theta, size = -min(max(gap * inverse, kind(TINY)), kind(1)), kind(0)
+    for _ in range(H.size + 1):
         level = simd.fill(theta, zero)
         sums, count = zero, zero
         for o in range(0, H.size, len(lanes)):
@@ -167,18 +181,19 @@ def project_simplex(alpha, H, largest, kappa, lanes, v):
             sums = simd.add(sums, simd.where_above(x, level, x, zero))
             count = simd.add(count, simd.where_above(x, level, one, zero))
         above = simd.total(count)
-        if above >= size or above == 0:
-            return theta, size
+        if above == size:
+            break
         size = above
         theta = (simd.total(sums) - kind(1)) / size
+    return theta, size
 
 
 @compiled(reorder=True, inline=True)
-def exact_step(H, largest, kappa, scale, lanes, v, alpha, step):
+def exact_step(H, largest, gap, kappa, scale, lanes, v, alpha, step):
     """alpha becomes the best point of its simplex, the projection of alpha + H / kappa.
 
-    `largest` is max H and v room for a vector; `step` becomes the move delta times scale.
-    Returns delta.H and |delta|^2.
+    `largest` is max H, `gap` is max H - alpha.H and v room for a vector; `step` becomes the
+    move delta times scale. Returns delta.H and |delta|^2.
     """
     kind = H.dtype.type
     if kappa < FLAT:
@@ -187,7 +202,7 @@ def exact_step(H, largest, kappa, scale, lanes, v, alpha, step):
         v[argmax(H, H.size)] = 1
         theta, size = kind(0), kind(1)
     else:
-        theta, size = project_simplex(alpha, H, largest, kappa, lanes, v)
+        theta, size = project_simplex(alpha, H, largest, gap, kappa, lanes, v)
     zero = simd.fill(kind(0), simd.load(H, 0, lanes))
     one, level, factor = simd.fill(kind(1), zero), simd.fill(theta, zero), simd.fill(scale, zero)
     slope, squares = zero, zero

@@ -32,8 +32,6 @@ CRAMMER_SINGER, WESTON_WATKINS = 0, 1
 FRANK_WOLFE, PAIRWISE, LINEARIZED, EXPONENTIATED = 0, 1, 2, 3
 # How many visits ahead a row is asked for, and how many cache lines of it at most.
 AHEAD, LINES = 2, 32
-# Weights of this many bytes stay in the cache of a core.
-NEAR = 2**19
 
 
 @compiled(inline=True)
@@ -57,17 +55,6 @@ def fetch(data, indices, first, last, dense):
         line = 64 // indices.itemsize
         for p in range(first, min(last, first + LINES * line), line):
             simd.prefetch(indices, p)
-
-
-@compiled(inline=True)
-def fetch_weights(indices, start, stop, dense, width, flat_W):
-    """Ask for the weights of the features of a sparse row, unless all weights are near anyway."""
-    if not dense and flat_W.size * flat_W.itemsize > NEAR:
-        line = 64 // flat_W.itemsize
-        for p in range(np.uint64(start), np.uint64(stop)):
-            at = indices[p] * np.uint64(width)
-            for k in range(0, width, line):
-                simd.prefetch(flat_W, at + np.uint64(k))
 
 
 @compiled(reorder=True, inline=True)
@@ -94,7 +81,7 @@ def exact_move(loss, a, H, c, truth, cost, norm, rounding, lanes, new, step):
             squares += delta * delta
             a[k] = new[k]
     else:
-        slope, squares = vector.exact_step(H, largest, kappa, scale, lanes, new, a, step)
+        slope, squares = vector.exact_step(H, largest, largest - mean, kappa, scale, lanes, new, a, step)
     return gap, cost * max(slope - 0.5 * kappa * squares, 0.0)
 
 
@@ -148,7 +135,7 @@ def exact_sweep(
     c, width = alpha.shape[1], W.shape[1]
     H, a = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
     new, step = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
-    flat_alpha, flat_W = alpha.reshape(-1), W.reshape(-1)
+    flat_alpha = alpha.reshape(-1)
     until = every
     total = 0.0
     for j in range(order.size):
@@ -156,9 +143,6 @@ def exact_sweep(
             r = order[j + AHEAD]
             fetch(data, indices, indptr[r], indptr[r + 1], dense)
             simd.prefetch(flat_alpha, sample[r] * c)
-        if j + 1 < order.size:
-            r = order[j + 1]
-            fetch_weights(indices, indptr[r], indptr[r + 1], dense, width, flat_W)
         r = order[j]
         i = sample[r]
         truth, start, stop = y[i], indptr[r], indptr[r + 1]
@@ -232,11 +216,8 @@ def score_pass(
     c, width = alpha.shape[1], W.shape[1]
     H, a = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
     losses, linear = 0.0, 0.0
-    flat_W = W.reshape(-1)
     for r in range(first, last):
         i = sample[r]
-        if r + 1 < last:
-            fetch_weights(indices, indptr[r + 1], indptr[r + 2], dense, width, flat_W)
         if costs[i] == 0:
             gaps[i] = 0.0
             continue
@@ -268,22 +249,21 @@ def normalised(loss, logs, state, c, a):
 
 
 @compiled(reorder=True)
-def rebuild(loss, logs, data, indices, indptr, dense, y, costs, bias, lanes, alpha, W):
-    """W = sum_i C_i (e_{y_i} - alpha_i) (x) x_i, added to a W of zeros."""
-    n, c = alpha.shape
+def rebuild(
+    loss, logs, first, last, sample, data, indices, indptr, dense, y, costs, bias, lanes, alpha, W
+):  # fmt: skip
+    """Add sum_i C_i (e_{y_i} - alpha_i) (x) x_i over the rows first..last to W."""
+    c = alpha.shape[1]
     step, a = np.zeros(W.shape[1], W.dtype), np.empty(c)
-    flat_W = W.reshape(-1)
-    for i in range(n):
-        if i + 1 < n:
-            fetch_weights(indices, indptr[i + 1], indptr[i + 2], dense, W.shape[1], flat_W)
+    for r in range(first, last):
+        i = sample[r]
         if costs[i] == 0 or (not logs and alpha[i, y[i]] == 1 and loss == CRAMMER_SINGER):
             continue
         normalised(loss, logs, alpha[i], c, a)
         a[y[i]] -= 1.0
         for k in range(c):
             step[k] = costs[i] * a[k]
-        start, stop = indptr[i], indptr[i + 1]
-        vector.row_outer(data, indices, start, stop, dense, bias, step, lanes, W)
+        vector.row_outer(data, indices, indptr[r], indptr[r + 1], dense, bias, step, lanes, W)
 
 
 @compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,12 +18,12 @@ from maxmargin.kernels import Kernel
 from maxmargin.problems.sparse import BasisProblem
 
 
-class ClassMachine(BasisMachine):
+class ClassMachine(BasisMachine, ABC):
     """The class with the highest score."""
 
+    @abstractmethod
     def _problem(self, kernel: Kernel, X: Any, codes: np.ndarray, costs: np.ndarray) -> BasisProblem:
         """What is minimised, for classes 0, 1, ... and weights C * sample_weight."""
-        raise NotImplementedError
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,11 @@ ZEROS = 0.5
 SEGMENTS = 16
 # Zeros are skipped in words of this many entries.
 LANES = (0,) * 8
+# Rows whose nonzeros are at hand at a time when all rows are read once.
+PIECE = 512
+
+# Whose rows they are, the rows as flat arrays, and which of them to read.
+Piece = tuple[np.ndarray, Any, int, int]
 
 
 class Extract:
@@ -66,12 +72,26 @@ class Extract:
         self.samples[before : self.count] = added
         self.place[added] = np.arange(before, self.count)
 
+    def pieces(self, first: int, last: int) -> Iterator[Piece]:
+        """The nonzeros of rows first..last as they are in X, a few rows at a time."""
+        data, indices, indptr, _ = self.rows.flat
+        room = PIECE * self.rows.shape[1] + 1
+        values, columns = np.empty(room, data.dtype), np.empty(room, self.index)
+        for start in range(first, last, PIECE):
+            samples = readonly(np.arange(start, min(start + PIECE, last)))
+            starts = np.zeros(len(samples) + 1, np.int64)
+            loops.extract(samples, data, indices, indptr, LANES, 0, values, columns, starts)
+            flat = (readonly(values), readonly(columns), readonly(starts), np.int64(0))
+            yield samples, flat, 0, len(samples)
+
     def split(self, order: np.ndarray, whole: Any) -> list[tuple[np.ndarray, Any, np.ndarray]]:
         """The part of `order` that is at hand, and the part to be read from X."""
         if not self.useful or not (self.holds_all or 2 * len(order) <= self.rows.shape[0]):
             return [(*whole, order)]
-        if not self.count:
+        if self.count == 0:
             self._allocate()
+        if self.complete:
+            return [(readonly(self.samples), self.flat, self.place[order])]
         missing = order[self.place[order] < 0]
         if self.full and len(missing) and 2 * len(order) < self.count:
             self.place[:], self.count, self.full = -1, 0, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,15 @@ from maxmargin._jit import multiclass as loops
 from maxmargin._jit.lane_blocks import PAD
 from maxmargin._rows import Rows, readonly
 from maxmargin._threads import run_threads
-from maxmargin.problems._extract import Extract
+from maxmargin.problems._extract import Extract, Piece
 from maxmargin.problems.multiclass import STEPS, Labels, MultiClassProblem, State, StepRule, alpha_moved
 from maxmargin.solvers._loop import Certificate
 
 # Snapshots of W during a sweep: how many at most, how many visits apart at least when rows are
 # full (sparser rows make a snapshot dearer), and below how many there is no point in a mean.
 SNAPSHOTS, APART, FEW = 32, 10.0, 6
+
+Pieces = Callable[[int, int], Iterable[Piece]]
 
 
 class LinearMultiClass(MultiClassProblem):
@@ -66,7 +69,7 @@ class LinearMultiClass(MultiClassProblem):
             alpha = self.given_blocks(alpha, entropic, spread)
         state = State(alpha, self._zeros(self.dtype), entropic, np.empty((0, 0), self.dtype))
         if alpha_moved(state, self.y):
-            self._rebuild(state, state.weights)
+            state.weights = self._rebuilt(state).astype(self.dtype)
         return state
 
     def exact_sweep(
@@ -140,7 +143,8 @@ class LinearMultiClass(MultiClassProblem):
             return None
         assert state.sums is not None
         W = state.sums / self.dtype.type(state.n_sums)
-        losses, _ = self._score(W, state, gaps, self._extract.flat, self._extract.samples)
+        everything = (self._extract.samples, self._extract.flat)
+        losses, _ = self._scored(W, state, gaps, lambda first, last: [(*everything, first, last)])
         return 0.5 * float(np.vdot(W, W)) + losses
 
     def certify(self, state: State, gaps: np.ndarray, mean: bool = False) -> Certificate:
@@ -149,18 +153,16 @@ class LinearMultiClass(MultiClassProblem):
         P is that of W, or with `mean` that of the mean of W during the last sweeps, which is the
         better primal point while W still moves to and fro.
         """
-        W = self._zeros(np.dtype(np.float64))
-        self._rebuild(state, W)
-        state.weights = W.astype(self.dtype)
-        half = 0.5 * float(np.vdot(W, W))
-        state.certified = W
-        primal = half
         if mean and state.n_sums:
             assert state.sums is not None
             state.certified = state.sums.astype(np.float64) / state.n_sums
-            primal = 0.5 * float(np.vdot(state.certified, state.certified))
-        losses, linear = self._score(state.certified, state, gaps, self.rows.flat, self._everything)
-        return Certificate(primal + losses, linear - half)
+            W, losses, linear = self._read(state, self._pieces, state.certified, gaps, rebuild=True)
+        else:
+            state.certified = W = self._rebuilt(state)
+            losses, linear = self._scored(W, state, gaps, self._pieces)
+        state.weights = W.astype(self.dtype)
+        primal = 0.5 * float(np.vdot(state.certified, state.certified)) + losses
+        return Certificate(primal, linear - 0.5 * float(np.vdot(W, W)))
 
     def solution(self, state: State, average: np.ndarray | None = None) -> np.ndarray:
         """Weights of the model (n_features + 1, c): averaged, certified or as they are."""
@@ -174,7 +176,7 @@ class LinearMultiClass(MultiClassProblem):
         """P of the averaged weights W - V/S_K, and those weights."""
         K = state.n_steps
         W = state.weights.astype(np.float64) - state.moves / (0.5 * K * (K + 1))
-        losses, _ = self._score(W, state, np.empty(self.n), self.rows.flat, self._everything)
+        losses, _ = self._scored(W, state, np.empty(self.n), self._pieces)
         return 0.5 * float(np.vdot(W, W)) + losses, W
 
     def start_averaging(self, state: State) -> None:
@@ -218,48 +220,50 @@ class LinearMultiClass(MultiClassProblem):
     def _zeros(self, dtype: np.dtype) -> np.ndarray:
         return aligned_zeros((self.rows.shape[1] + 1, self.width), dtype)
 
-    def _rebuild(self, state: State, W: np.ndarray) -> None:
-        loops.rebuild(
-            self.loss,
-            state.entropic,
-            *self.rows.flat,
-            self.y,
-            self.costs,
-            self.bias,
-            self.lanes,
-            state.alpha,
-            W,
-        )
+    def _rebuilt(self, state: State) -> np.ndarray:
+        """W(alpha) in float64."""
+        return self._read(state, self._pieces, rebuild=True)[0]
 
-    def _score(
-        self, W: np.ndarray, state: State, gaps: np.ndarray, flat: Any, sample: np.ndarray
-    ) -> tuple[float, float]:
-        """Losses at W and the linear term of the dual, over all rows of X or of its extract."""
+    def _scored(self, W: np.ndarray, state: State, gaps: np.ndarray, pieces: Pieces) -> tuple[float, float]:
+        """Losses at W and the linear term of the dual; `gaps` become the block gaps at W."""
+        return self._read(state, pieces, W, gaps)[1:]
+
+    def _read(
+        self,
+        state: State,
+        pieces: Pieces,
+        point: np.ndarray | None = None,
+        gaps: np.ndarray | None = None,
+        rebuild: bool = False,
+    ) -> tuple[np.ndarray, float, float]:
+        """Read all rows once: W(alpha) anew if asked for; losses at a point, if given, and linear term."""
         edges = np.linspace(0, self.n, self.n_threads + 1).astype(np.int64)
+        double = np.dtype(np.float64)
 
-        def part(t: int) -> np.ndarray:
+        def part(t: int) -> tuple[np.ndarray, np.ndarray]:
+            W = self._zeros(double) if rebuild else np.empty((0, 0))
             totals = np.zeros(2)
-            loops.score_pass(
-                self.loss,
-                state.entropic,
-                edges[t],
-                edges[t + 1],
-                sample,
-                *flat,
-                self.y,
-                self.costs,
-                self._Delta[W.dtype],
-                self.bias,
-                self.lanes,
-                W,
-                state.alpha,
-                gaps,
-                totals,
-            )
-            return totals
+            for sample, flat, first, last in pieces(edges[t], edges[t + 1]):
+                shared = (self.loss, state.entropic, first, last, sample, *flat, self.y, self.costs)
+                if rebuild:
+                    loops.rebuild(*shared, self.bias, self.lanes, state.alpha, W)
+                if point is not None:
+                    Delta = self._Delta[point.dtype]
+                    loops.score_pass(*shared, Delta, self.bias, self.lanes, point, state.alpha, gaps, totals)
+            return W, totals
 
-        losses, linear = np.sum(run_threads(part, range(self.n_threads), self.n_threads), axis=0)
-        return float(losses), float(linear)
+        parts = run_threads(part, range(self.n_threads), self.n_threads)
+        W, totals = parts[0]
+        for other, more in parts[1:]:
+            W += other
+            totals += more
+        return W, float(totals[0]), float(totals[1])
+
+    def _pieces(self, first: int, last: int) -> Iterable[Piece]:
+        """Rows of X to be read in float64: themselves, or their nonzeros where zeros are many."""
+        if self._extract is not None and self._extract.useful:
+            return self._extract.pieces(first, last)
+        return [(self._everything, self.rows.flat, first, last)]
 
     def _parts(self, order: np.ndarray) -> list[tuple[np.ndarray, Any, np.ndarray]]:
         """Cut `order` into rows whose nonzeros are at hand and rows read from X itself."""

@@ -39,8 +39,8 @@ from maxmargin._rows import readonly
 from maxmargin.solvers._loop import Certificate, Clock, Progress, require
 from maxmargin.solvers.face import solve_face
 
-# Longest wait is 2**LONGEST - 1 passes; after a certificate that failed, 2**SHORT - 1.
-LONGEST, SHORT = 6, 2
+# Longest wait is 2**LONGEST - 1 passes.
+LONGEST = 6
 # Blocks with less than this share of the mean gap sit out one pass.
 QUIET = 0.5
 # Passes between two attempts to solve the face by Newton steps.
@@ -142,12 +142,10 @@ class ExactBlocks:
             self.remainder = min(max(gap / found, 0.05), 2.0)
 
     def _wake(self) -> None:
-        """Blocks with a gap are due at once, the others soon."""
+        """Blocks with a gap are due at once; the others have just been seen to be done."""
         awake = self.gaps > 0.01 * self.gaps.mean()
         self.streak[awake] = 0
         self.due[awake] = self.passes
-        np.minimum(self.streak, SHORT, out=self.streak)
-        np.minimum(self.due, self.passes + 2**SHORT - 1, out=self.due)
 
     def _due(self) -> np.ndarray:
         present = self.problem.present
