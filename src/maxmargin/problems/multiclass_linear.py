@@ -143,7 +143,7 @@ class LinearMultiClass(MultiClassProblem):
             return None
         assert state.sums is not None
         W = state.sums / self.dtype.type(state.n_sums)
-        everything = (self._extract.samples, self._extract.flat)
+        everything = (readonly(self._extract.samples), self._extract.flat)
         losses, _ = self._scored(W, state, gaps, lambda first, last: [(*everything, first, last)])
         return 0.5 * float(np.vdot(W, W)) + losses
 
@@ -153,13 +153,17 @@ class LinearMultiClass(MultiClassProblem):
         P is that of W, or with `mean` that of the mean of W during the last sweeps, which is the
         better primal point while W still moves to and fro.
         """
+        point = None
         if mean and state.n_sums:
             assert state.sums is not None
-            state.certified = state.sums.astype(np.float64) / state.n_sums
-            W, losses, linear = self._read(state, self._pieces, state.certified, gaps, rebuild=True)
+            point = state.sums.astype(np.float64) / state.n_sums
+        if point is not None and self.n_threads == 1:
+            W, losses, linear = self._read(state, self._pieces, point, gaps, rebuild=True)
         else:
-            state.certified = W = self._rebuilt(state)
-            losses, linear = self._scored(W, state, gaps, self._pieces)
+            W = self._rebuilt(state)
+            point = W if point is None else point
+            losses, linear = self._scored(point, state, gaps, self._pieces)
+        state.certified = point
         state.weights = W.astype(self.dtype)
         primal = 0.5 * float(np.vdot(state.certified, state.certified)) + losses
         return Certificate(primal, linear - 0.5 * float(np.vdot(W, W)))
@@ -236,12 +240,15 @@ class LinearMultiClass(MultiClassProblem):
         gaps: np.ndarray | None = None,
         rebuild: bool = False,
     ) -> tuple[np.ndarray, float, float]:
-        """Read all rows once: W(alpha) anew if asked for; losses at a point, if given, and linear term."""
-        edges = np.linspace(0, self.n, self.n_threads + 1).astype(np.int64)
-        double = np.dtype(np.float64)
+        """Read all rows once: W(alpha) anew if asked for; losses at a point, if given, and linear term.
 
-        def part(t: int) -> tuple[np.ndarray, np.ndarray]:
-            W = self._zeros(double) if rebuild else np.empty((0, 0))
+        W is summed by one thread, so that it is the same whatever their number.
+        """
+        n_threads = 1 if rebuild else self.n_threads
+        edges = np.linspace(0, self.n, n_threads + 1).astype(np.int64)
+        W = self._zeros(np.dtype(np.float64)) if rebuild else np.empty((0, 0))
+
+        def part(t: int) -> np.ndarray:
             totals = np.zeros(2)
             for sample, flat, first, last in pieces(edges[t], edges[t + 1]):
                 shared = (self.loss, state.entropic, first, last, sample, *flat, self.y, self.costs)
@@ -250,14 +257,10 @@ class LinearMultiClass(MultiClassProblem):
                 if point is not None:
                     Delta = self._Delta[point.dtype]
                     loops.score_pass(*shared, Delta, self.bias, self.lanes, point, state.alpha, gaps, totals)
-            return W, totals
+            return totals
 
-        parts = run_threads(part, range(self.n_threads), self.n_threads)
-        W, totals = parts[0]
-        for other, more in parts[1:]:
-            W += other
-            totals += more
-        return W, float(totals[0]), float(totals[1])
+        losses, linear = np.sum(run_threads(part, range(n_threads), n_threads), axis=0)
+        return W, float(losses), float(linear)
 
     def _pieces(self, first: int, last: int) -> Iterable[Piece]:
         """Rows of X to be read in float64: themselves, or their nonzeros where zeros are many."""
