@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from maxmargin._jit import schedule
 from maxmargin._rows import Rows
 from maxmargin.kernels import Kernel, KernelMatrix
+from maxmargin.problems._extract import PIECE
 from maxmargin.problems.multiclass import Labels, StepRule, is_safe, step_rule
 from maxmargin.problems.multiclass_kernel import KernelMultiClass
 from maxmargin.problems.multiclass_linear import LinearMultiClass
@@ -252,10 +253,10 @@ def test_blocks_follow_the_naive_twin(kind, layout):
 
 
 @pytest.mark.parametrize("kind", ["exact", "fw", "safeguarded"])
-@pytest.mark.parametrize("c", [2, 11, 20])
+@pytest.mark.parametrize("c", [2, 11, 20, 50])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_several_words_of_classes_follow_the_naive_twin(kind, c, sparse):
-    """Rows long enough to be searched for zeros, classes that fill one word, two, and a part of a third."""
+    """Rows long enough to be searched for zeros, classes in one word, two, three, and four, two and one."""
     X, y, costs, Delta = small_data(n=30, d=90, c=c)
     X[:, 20:60] = 0
     X /= 5
@@ -492,6 +493,27 @@ def test_rows_with_many_zeros_are_extracted_and_change_nothing(density, d):
     assert certificates[0].primal == pytest.approx(certificates[1].primal)
     assert certificates[0].dual == pytest.approx(dense.dual(states[0]))
     assert certificates[0].dual > 0
+
+
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_certificates_of_rows_with_many_zeros_read_them_in_pieces(mean, n_threads):
+    """The numbers are those of the same rows as CSR, to the last sample of the last piece."""
+    n = 2 * PIECE + 77
+    X, y, costs, _ = zero_rich(n=n, density=0.2)
+    costs[-1] = 50.0
+    dense = linear(X, labels_of(y, costs), n_threads=n_threads)
+    sparse = linear(sp.csr_array(X), labels_of(y, costs))
+    found = []
+    for problem in (dense, sparse):
+        state, gaps = problem.start(False), np.empty(n)
+        problem.exact_sweep(state, np.arange(n), np.empty(n), np.zeros(n, bool), True)
+        found.append((problem.certify(state, gaps, mean), gaps, state.certified))
+    assert dense._extract.useful and sparse._extract is None
+    assert found[0][0].primal == pytest.approx(found[1][0].primal, rel=1e-12)
+    assert found[0][0].dual == pytest.approx(found[1][0].dual, rel=1e-12)
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-9)
+    np.testing.assert_allclose(found[0][2], found[1][2], atol=1e-9)
 
 
 def test_a_full_extract_keeps_the_busiest_rows():
