@@ -25,12 +25,24 @@ from maxmargin.estimators.paths import regularization_path
 SOLVERS = ("exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg")
 
 
+def slow_to_finish(estimator):
+    """Checks at 1e-7, beyond what a solver with a sublinear rate reaches in `max_iter` passes."""
+    checks = {
+        "check_sample_weight_equivalence_on_dense_data": "two routes to tol differ by more than 1e-7",
+        "check_sample_weight_equivalence_on_sparse_data": "two routes to tol differ by more than 1e-7",
+    }
+    if estimator.solver == "eg":
+        checks["check_class_weight_classifiers"] = "eg is far from the optimum after max_iter passes"
+    return checks if estimator.solver in ("bcfw", "oeg", "pl", "eg") else {}
+
+
 @parametrize_with_checks(
     [
-        MultiClassSVC(),
+        *[MultiClassSVC(solver=solver) for solver in SOLVERS],
         MultiClassSVC(kernel="rbf", gamma=0.1),
         MultiClassSVC(loss="weston_watkins"),
-    ]
+    ],
+    expected_failed_checks=slow_to_finish,
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

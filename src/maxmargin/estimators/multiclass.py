@@ -29,6 +29,8 @@ from maxmargin.solvers.exact import ExactBlocks
 
 BLOCK_SOLVERS = ("bcfw", "bcpl", "oeg", "pairwise")
 BATCH_SOLVERS = ("fw", "pl", "eg")
+# Solvers whose last digits cost no more than their first.
+LINEAR_RATE = ("exact", "pairwise", "bcpl")
 # Mass that the entropic solvers take from the truth, or blend into a warm start.
 SPREAD, WARM_SPREAD = 1e-3, 1e-6
 
@@ -272,7 +274,7 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
         self._check_choices()
         X = self._read_rows(X, reset=True)
         labels = self._read_labels(X, y, sample_weight)
-        stopping = self._stopping(labels.y.size * len(labels.Delta) if self.solver == "exact" else None)
+        stopping = self._stopping(labels.y.size * len(labels.Delta) if self.solver in LINEAR_RATE else None)
         problem = self._problem(X, labels, stopping.target)
         method = self._method(problem, stopping.target)
         observer = self._observer(X, y, lambda: self._attributes(X, problem, method))
