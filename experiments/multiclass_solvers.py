@@ -177,7 +177,7 @@ def main() -> None:
     for name in names:
         X, y = problem(name, small)
         for options in SOLVERS.values():  # compiles
-            fit(X[:50], y[:50], 0.1, 1.0, **options)
+            fit(X[:500], y[:500], 0.1, 1.0, **options)
         models: dict[float, dict[str, MultiClassSVC]] = {}
         table = []
         for lam in LAMBDAS:

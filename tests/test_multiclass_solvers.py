@@ -517,6 +517,27 @@ def test_certificates_of_rows_with_many_zeros_read_them_in_pieces(mean, n_thread
     np.testing.assert_allclose(found[0][2], found[1][2], atol=1e-9)
 
 
+def test_a_kernel_that_does_not_fit_is_solved_in_parts():
+    """Scores stay those of the blocks after every pass, the dual rises, and the optimum is the same."""
+    X, y, costs, Delta = small_data(n=200, seed=19)
+    labels = labels_of(y, costs, Delta)
+    whole, parts = kernelised(X, labels), kernelised(X, labels, cache_size=0.05)
+    assert parts.K.whole is None and 64 <= parts.room < 100
+    method = method_for("exact", parts, tol=1e-8)
+    duals = [method.dual]
+    for _ in range(4):
+        method.epoch(Clock())
+        state = method.state
+        np.testing.assert_allclose(state.weights.T, parts.K.times(parts.coefficients(state)), atol=1e-9)
+        assert method.dual == pytest.approx(parts.dual(state), rel=1e-9)
+        duals.append(method.dual)
+    assert (np.diff(duals) > 0).all()
+    outcome = run(method, Stopping(1e-8, 2000))
+    reference = run(method_for("exact", whole, tol=1e-8), Stopping(1e-8, 2000))
+    assert outcome.converged and reference.converged
+    assert outcome.certificate.primal == pytest.approx(reference.certificate.primal, rel=1e-7)
+
+
 def test_a_full_extract_keeps_the_busiest_rows():
     X, y, costs, _ = zero_rich(density=0.4)
     problem = linear(X, labels_of(y, costs))

@@ -3,6 +3,10 @@
 The problem is that of `maxmargin.problems.multiclass` with x_i.x_j replaced by K_ij. With the
 coefficients B = diag(C_i) (E - alpha), E one-hot, the scores of the training samples are K B,
 |W|^2 = tr(B'KB), and a block step takes C_i delta_k K_i from the scores of class k.
+
+Where K does not fit in memory, the exact solver takes samples in parts whose own kernel does: many
+steps inside a part cost its size each, and one matrix product then carries its change to the
+scores of all samples.
 """
 
 from __future__ import annotations
@@ -26,6 +30,10 @@ from maxmargin.problems.multiclass import (
 )
 from maxmargin.solvers._loop import Certificate
 
+# Where K does not fit, samples are taken in parts with a kernel of their own, of at least so many;
+# passes over a part end when the gaps found have fallen to this share, or after so many.
+LEAST, SETTLED, PASSES = 64, 0.05, 40
+
 
 class KernelMultiClass(MultiClassProblem):
     """The problem in the feature space of a kernel; the state keeps the scores (c x n)."""
@@ -36,6 +44,8 @@ class KernelMultiClass(MultiClassProblem):
         self._Delta = readonly(labels.Delta.astype(np.float64))
         self.lanes = (0,) * 4
         self.averages = False
+        # How many samples have a kernel of their own that fits in `cache_size`.
+        self.room = self.n if K.whole is not None else int((K.cache_size * 2**20 / K.dtype.itemsize) ** 0.5)
 
     def start(self, entropic: bool, spread: float = 0.0, alpha: np.ndarray | None = None) -> State:
         """State at the given blocks, or at all mass on the truth."""
@@ -57,26 +67,56 @@ class KernelMultiClass(MultiClassProblem):
     def exact_sweep(
         self, state: State, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray, snapshots: bool = False
     ) -> float:
-        """Solve the blocks in `order` exactly; returns the increase of the dual."""
-        gain = 0.0
-        for part, slots, store in self._parts(order):
-            gain += kernel_loops.exact_sweep(
-                self.loss,
-                part,
-                slots,
-                store,
-                self.y,
-                self.costs,
-                self.norms,
-                self._Delta,
-                self.rounding,
-                self.lanes,
-                state.weights,
-                state.alpha,
-                gaps,
-                idle,
-            )
+        """Solve the blocks in `order` exactly, several times over where K is not kept whole.
+
+        Returns the increase of the dual.
+        """
+        if self.K.whole is None and self.room >= LEAST:
+            parts = np.array_split(order, -(-len(order) // self.room))
+            return sum(self._settle(state, part, gaps, idle) for part in parts)
+        everyone = (self.y, self.costs, self.norms)
+        return sum(
+            self._solve(part, slots, store, everyone, state.weights, state.alpha, gaps, idle)
+            for part, slots, store in self._parts(order)
+        )
+
+    def _settle(self, state: State, part: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
+        """Passes inside the kernel of some samples, to and fro; their change is carried to all scores."""
+        K = self.K.square(part)
+        these = (readonly(self.y[part]), readonly(self.costs[part]), readonly(self.norms[part]))
+        scores, alpha = np.ascontiguousarray(state.weights[:, part]), state.alpha[part]
+        found, done = np.empty(len(part)), np.zeros(len(part), np.bool_)
+        order, gain, largest = np.arange(len(part)), 0.0, 0.0
+        for _ in range(PASSES):
+            gain += self._solve(order, order, K, these, scores, alpha, found, done)
+            largest = max(largest, found.sum())
+            order = order[~done[order]][::-1]
+            if found.sum() <= SETTLED * largest:
+                break
+        gaps[part], idle[part] = found, done
+        costed = self.costs[part, None] * (alpha - state.alpha[part])
+        moved = np.flatnonzero(costed.any(axis=1))
+        state.alpha[part] = alpha
+        state.weights -= self.K.combine(np.ascontiguousarray(costed[moved].T), part[moved])
         return gain
+
+    def _solve(
+        self,
+        order: np.ndarray,
+        slots: np.ndarray,
+        store: np.ndarray,
+        samples: tuple[np.ndarray, np.ndarray, np.ndarray],
+        scores: np.ndarray,
+        alpha: np.ndarray,
+        gaps: np.ndarray,
+        idle: np.ndarray,
+    ) -> float:
+        """Solve blocks whose kernel rows are at hand; `samples` are their classes, costs and norms."""
+        Delta, rounding, lanes = self._Delta, self.rounding, self.lanes
+        rows = (readonly(order), readonly(slots), readonly(store))
+        return kernel_loops.exact_sweep(
+            self.loss, *rows, *samples, Delta, rounding, lanes, scores, alpha, gaps, idle
+        )
 
     def block_sweep(self, state: State, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
         """One step of `rule` on the blocks in `order`; returns the increase of the dual."""
@@ -104,7 +144,11 @@ class KernelMultiClass(MultiClassProblem):
     def certify(self, state: State, gaps: np.ndarray, mean: bool = False) -> Certificate:
         """P and D of the stored blocks: scores anew in float64, all samples and classes."""
         B = self.coefficients(state)
-        scores = self.K.times(B)
+        support = np.flatnonzero(B.any(axis=1))
+        if self.K.whole is None and self.K.dtype == np.float64 and 2 * len(support) < self.n:
+            scores = self.K.combine(np.ascontiguousarray(B[support].T), support).T
+        else:
+            scores = self.K.times(B)
         state.weights = np.ascontiguousarray(scores.T)
         half = 0.5 * float(np.vdot(B, scores))
         alpha = normalised(state, self.loss)
@@ -127,18 +171,13 @@ class KernelMultiClass(MultiClassProblem):
 
     def products(self, samples: np.ndarray) -> np.ndarray:
         """K_ij of some samples."""
-        return self._rows(samples)[:, samples]
+        return self.K.square(samples).astype(np.float64)
 
     def move(self, state: State, samples: np.ndarray, blocks: np.ndarray) -> None:
         """Set the blocks of some samples and take the move from the scores."""
         costed = self.costs[samples, None] * (blocks - state.alpha[samples])
         state.alpha[samples] = blocks
-        state.weights -= costed.T @ self._rows(samples)
-
-    def _rows(self, samples: np.ndarray) -> np.ndarray:
-        if self.K.cache is None or len(samples) <= self.K.cache.capacity:
-            return self.K.rows(samples).astype(np.float64)
-        return np.vstack([self.K.rows(samples[[i]]) for i in range(len(samples))]).astype(np.float64)
+        state.weights -= self.K.combine(np.ascontiguousarray(costed.T), samples)
 
     def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
         """What moving alpha by `direction` takes from the scores, and its squared norm."""
