@@ -59,7 +59,7 @@ def crammer_singer(model, X, y, sample_weight=None):
     if len(model.classes_) == 2:
         W, b = np.vstack([-W / 2, W / 2]), np.concatenate([-b / 2, b / 2])
     codes = np.searchsorted(model.classes_, y)
-    S = X @ W.T + b
+    S = X.astype(float) @ W.T + b
     H = S + 1.0 - np.eye(len(model.classes_))[codes]
     losses = H.max(axis=1) - S[np.arange(len(y)), codes]
     weight = np.ones(len(y)) if sample_weight is None else sample_weight
@@ -94,6 +94,17 @@ def test_two_classes_are_a_binary_hinge_with_twice_the_cost():
     binary = LinearSVC(C=1.0, loss="hinge", fit_intercept=False, tol=1e-9, max_iter=10**6).fit(X, y)
     np.testing.assert_allclose(ours.coef_, binary.coef_, rtol=1e-3, atol=1e-3)
     assert ours.decision_function(X).shape == (100,)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_the_objective_is_that_of_the_stored_coefficients(n_classes):
+    """Also in float32 and with large costs, where rounding the weights shows in the objective."""
+    rng = np.random.default_rng(n_classes)
+    X = 10 * rng.normal(size=(300, 120)).astype(np.float32)
+    y = rng.integers(0, n_classes, 300)
+    model = MultiClassSVC(C=10.0, tol=1e-3, random_state=0).fit(X, y)
+    assert model.coef_.dtype == np.float32
+    assert model.primal_objective_ == pytest.approx(crammer_singer(model, X, y), rel=1e-9)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

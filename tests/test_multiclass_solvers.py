@@ -353,9 +353,14 @@ def test_single_precision_is_certified_in_double():
     assert outcome.converged and method.state.alpha.dtype == np.float32
     alpha = method.state.blocks()
     alpha /= alpha.sum(axis=1, keepdims=True)
-    P, D, _ = naive.objectives(X.astype(np.float32).astype(float), y, costs, labels.Delta, alpha)
-    assert outcome.certificate.primal == pytest.approx(P, rel=1e-12)
+    rows = X.astype(np.float32).astype(float)
+    P, D, _ = naive.objectives(rows, y, costs, labels.Delta, alpha)
     assert outcome.certificate.dual == pytest.approx(D, rel=1e-12)
+    W = single.solution(method.state)
+    np.testing.assert_array_equal(W, W.astype(np.float32))
+    losses = naive.margins(rows, y, labels.Delta, W[:-1].T).max(axis=1)
+    assert outcome.certificate.primal == pytest.approx(0.5 * (W**2).sum() + costs @ losses, rel=1e-12)
+    assert outcome.certificate.primal == pytest.approx(P, rel=1e-6)
 
 
 def test_averaging_is_the_weighted_mean_of_the_iterates():

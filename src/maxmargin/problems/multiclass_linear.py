@@ -151,17 +151,17 @@ class LinearMultiClass(MultiClassProblem):
         """P and D of the stored blocks: W anew in float64, all samples and classes.
 
         P is that of W, or with `mean` that of the mean of W during the last sweeps, which is the
-        better primal point while W still moves to and fro.
+        better primal point while W still moves to and fro; either as a model will store it.
         """
         point = None
         if mean and state.n_sums:
             assert state.sums is not None
-            point = state.sums.astype(np.float64) / state.n_sums
+            point = self._stored(state.sums.astype(np.float64) / state.n_sums)
         if point is not None and self.n_threads == 1:
             W, losses, linear = self._read(state, self._pieces, point, gaps, rebuild=True)
         else:
             W = self._rebuilt(state)
-            point = W if point is None else point
+            point = self._stored(W) if point is None else point
             losses, linear = self._scored(point, state, gaps, self._pieces)
         state.certified = point
         state.weights = W.astype(self.dtype)
@@ -179,7 +179,7 @@ class LinearMultiClass(MultiClassProblem):
     def averaged_primal(self, state: State) -> tuple[float, np.ndarray]:
         """P of the averaged weights W - V/S_K, and those weights."""
         K = state.n_steps
-        W = state.weights.astype(np.float64) - state.moves / (0.5 * K * (K + 1))
+        W = self._stored(state.weights.astype(np.float64) - state.moves / (0.5 * K * (K + 1)))
         losses, _ = self._scored(W, state, np.empty(self.n), self._pieces)
         return 0.5 * float(np.vdot(W, W)) + losses, W
 
@@ -223,6 +223,16 @@ class LinearMultiClass(MultiClassProblem):
 
     def _zeros(self, dtype: np.dtype) -> np.ndarray:
         return aligned_zeros((self.rows.shape[1] + 1, self.width), dtype)
+
+    def _stored(self, W: np.ndarray) -> np.ndarray:
+        """W rounded to the precision of X, in which a model keeps it; of two classes, their difference."""
+        if self.rows.data.dtype == np.float64:
+            return W
+        if self.c == 2:
+            lead = 0.5 * (W[:, 1] - W[:, 0]).astype(np.float32).astype(np.float64)
+            W = np.zeros_like(W)
+            W[:, 0], W[:, 1] = -lead, lead
+        return W.astype(np.float32).astype(np.float64)
 
     def _rebuilt(self, state: State) -> np.ndarray:
         """W(alpha) in float64."""
