@@ -24,7 +24,7 @@ def numbers(M, x, lanes, out):
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("count", [4, 8, 16, 32])
+@pytest.mark.parametrize("count", [4, 8, 12, 16, 24, 32])
 def test_words_mean_what_they_say(dtype, count):
     rng = np.random.default_rng(count)
     M = rng.normal(size=(2, count)).astype(dtype)
@@ -39,9 +39,9 @@ def test_words_mean_what_they_say(dtype, count):
 
 @pytest.mark.nojit
 def test_nonzero_lanes_are_seen_one_by_one():
-    for k in range(8):
-        M, out = np.zeros((2, 8)), np.zeros((7, 8))
+    for k in range(12):
+        M, out = np.zeros((2, 12)), np.zeros((7, 12))
         M[0, k] = -1e-300
-        assert numbers(M, 0.0, (0,) * 8, out)[2]
+        assert numbers(M, 0.0, (0,) * 12, out)[2]
         M[0, k] = -0.0
-        assert not numbers(M, 0.0, (0,) * 8, out)[2]
+        assert not numbers(M, 0.0, (0,) * 12, out)[2]

@@ -63,7 +63,7 @@ def subtract_outer(data, indices, first, last, shift, W, o, lanes, step):
 
 @compiled(reorder=True, inline=True)
 def by_words(work, data, indices, first, last, shift, W, lanes, vector):
-    """Do `work` on all classes, four words as one where there are as many, then two, then one.
+    """Do `work` on all classes, four words as one where there are as many, then the rest as one.
 
     A row is read once for all classes of a long word, which LLVM keeps in several registers.
     """
@@ -72,10 +72,11 @@ def by_words(work, data, indices, first, last, shift, W, lanes, vector):
     while o + 4 * L <= W.shape[1]:
         work(data, indices, first, last, shift, W, o, lanes + lanes + lanes + lanes, vector)
         o += 4 * L
-    if o + 2 * L <= W.shape[1]:
+    if o + 3 * L == W.shape[1]:
+        work(data, indices, first, last, shift, W, o, lanes + lanes + lanes, vector)
+    elif o + 2 * L == W.shape[1]:
         work(data, indices, first, last, shift, W, o, lanes + lanes, vector)
-        o += 2 * L
-    if o < W.shape[1]:
+    elif o < W.shape[1]:
         work(data, indices, first, last, shift, W, o, lanes, vector)
 
 
@@ -84,19 +85,19 @@ def row_scores(data, indices, start, stop, dense, W, lanes, H):
     """H += W' x for a row of X; runs of zeros in a long dense row cost next to nothing."""
     first, last = np.uint64(start), np.uint64(stop)
     shift = first if dense else np.uint64(0)
-    if dense and last - first >= LONG:
-        p = first
-        while p < last:
+    searched = dense and last - first >= LONG
+    p = first
+    while p < last:
+        q = last
+        if searched:
             p = nonzero_from(data, p, last, lanes)
             q = p
             while q + np.uint64(len(lanes)) <= last and simd.any_nonzero(simd.load(data, q, lanes)):
                 q += np.uint64(len(lanes))
             if q == p:
                 q = last
-            by_words(add_scores, data, indices, p, q, shift, W, lanes, H)
-            p = q
-    else:
-        by_words(add_scores, data, indices, first, last, shift, W, lanes, H)
+        by_words(add_scores, data, indices, p, q, shift, W, lanes, H)
+        p = q
 
 
 @compiled(reorder=True, inline=True)
@@ -104,15 +105,15 @@ def row_outer(data, indices, start, stop, dense, bias, step, lanes, W):
     """W -= (x, bias) (x) step for a row of X, zeros as in `row_scores`."""
     first, last = np.uint64(start), np.uint64(stop)
     shift = first if dense else np.uint64(0)
-    if dense and last - first >= LONG:
-        p = first
-        while p < last:
+    searched = dense and last - first >= LONG
+    p = first
+    while p < last:
+        q = last
+        if searched:
             p = nonzero_from(data, p, last, lanes)
             q = min(p + np.uint64(len(lanes)), last)
-            by_words(subtract_outer, data, indices, p, q, shift, W, lanes, step)
-            p = q
-    else:
-        by_words(subtract_outer, data, indices, first, last, shift, W, lanes, step)
+        by_words(subtract_outer, data, indices, p, q, shift, W, lanes, step)
+        p = q
     if bias != 0:
         d = W.shape[0] - 1
         for o in range(0, W.shape[1], len(lanes)):

@@ -4,7 +4,8 @@ LLVM vectorises a loop over the classes of one sample badly: the loop is short, 
 known only at run time, and its sums would have to live in memory. Here a loop works on vectors
 of a fixed number of lanes instead. `lanes` is a tuple whose length is that number (its
 entries do not matter), so that the number is part of the type; arrays are padded to a
-multiple of it.
+multiple of it. A number that is not a power of two is kept as several LLVM vectors whose
+lengths are (24 lanes as 16 and 8), because LLVM would fill one up and move its lanes one by one.
 
 Every operation is written twice: as plain Python on small arrays, which says what it means
 and is what runs under ``NUMBA_DISABLE_JIT=1``, and as the instructions it becomes.
@@ -12,6 +13,7 @@ and is what runs under ``NUMBA_DISABLE_JIT=1``, and as the instructions it becom
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,11 +41,40 @@ class Lanes(types.Type):
 
 @register_model(Lanes)
 class LanesModel(models.PrimitiveModel):
-    """A vector is one LLVM vector."""
+    """A vector is one LLVM vector, or a struct of them."""
 
     def __init__(self, manager: Any, kind: Lanes) -> None:
         scalar = manager.lookup(kind.dtype).get_value_type()
-        super().__init__(manager, kind, ir.VectorType(scalar, kind.count))
+        parts = [ir.VectorType(scalar, size) for size in _sizes(kind.count)]
+        super().__init__(manager, kind, parts[0] if len(parts) == 1 else ir.LiteralStructType(parts))
+
+
+def _sizes(count: int) -> list[int]:
+    """The powers of two that add up to `count`, the largest first."""
+    return [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
+
+
+def _parts(builder: Any, value: Any) -> list[Any]:
+    """The LLVM vectors of a vector."""
+    if isinstance(value.type, ir.VectorType):
+        return [value]
+    return [builder.extract_value(value, k) for k in range(len(value.type.elements))]
+
+
+def _whole(builder: Any, parts: list[Any]) -> Any:
+    """The vector made of these LLVM vectors."""
+    if len(parts) == 1:
+        return parts[0]
+    value = ir.Constant(ir.LiteralStructType([part.type for part in parts]), ir.Undefined)
+    for k, part in enumerate(parts):
+        value = builder.insert_value(value, part, k)
+    return value
+
+
+def _lanewise(builder: Any, operation: Callable[..., Any], *values: Any) -> Any:
+    """Apply an operation on LLVM vectors to vectors."""
+    parts = zip(*(_parts(builder, value) for value in values), strict=True)
+    return _whole(builder, [operation(*group) for group in parts])
 
 
 def lowered(instructions: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,9 +83,12 @@ def lowered(instructions: Callable[..., Any]) -> Callable[..., Any]:
     return lambda plain: plain if off else intrinsic(instructions)
 
 
-def _place(context: Any, builder: Any, kind: Any, array: Any, offset: Any, vector: Any) -> Any:
+def _places(context: Any, builder: Any, kind: Any, array: Any, offset: Any, vectors: list[Any]) -> Any:
+    """Pointers to the entries from `offset` on, as LLVM vectors of the given types one after the other."""
     data = context.make_array(kind)(context, builder, value=array).data
-    return builder.bitcast(builder.gep(data, [offset]), vector.as_pointer())
+    for vector in vectors:
+        yield builder.bitcast(builder.gep(data, [offset]), vector.as_pointer())
+        offset = builder.add(offset, ir.Constant(offset.type, vector.count))
 
 
 def _row_offset(context: Any, builder: Any, kind: Any, matrix: Any, row: Any, at: Any) -> Any:
@@ -68,15 +102,21 @@ def _spread(builder: Any, x: Any, vector: Any) -> Any:
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(FLAG, vector.count), None))
 
 
-def _read(context: Any, builder: Any, kind: Any, array: Any, offset: Any, vector: Any) -> Any:
-    value = builder.load(_place(context, builder, kind, array, offset, vector))
-    value.align = kind.dtype.bitwidth // 8
-    return value
+def _read(context: Any, builder: Any, kind: Any, array: Any, offset: Any, lanes: Lanes) -> Any:
+    scalar = context.get_value_type(lanes.dtype)
+    vectors = [ir.VectorType(scalar, size) for size in _sizes(lanes.count)]
+    parts = []
+    for place in _places(context, builder, kind, array, offset, vectors):
+        parts.append(builder.load(place))
+        parts[-1].align = kind.dtype.bitwidth // 8
+    return _whole(builder, parts)
 
 
 def _write(context: Any, builder: Any, kind: Any, array: Any, offset: Any, value: Any) -> Any:
-    place = _place(context, builder, kind, array, offset, value.type)
-    builder.store(value, place).align = kind.dtype.bitwidth // 8
+    parts = _parts(builder, value)
+    places = _places(context, builder, kind, array, offset, [part.type for part in parts])
+    for part, place in zip(parts, places, strict=True):
+        builder.store(part, place).align = kind.dtype.bitwidth // 8
     return context.get_dummy_value()
 
 
@@ -84,8 +124,7 @@ def _load(typing: Any, array: Any, at: Any, lanes: Any) -> Any:
     kind = Lanes(array.dtype, len(lanes))
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = context.get_value_type(kind)
-        return _read(context, builder, signature.args[0], args[0], args[1], vector)
+        return _read(context, builder, signature.args[0], args[0], args[1], kind)
 
     return kind(array, types.int64, lanes), build
 
@@ -114,7 +153,7 @@ def _load_row(typing: Any, matrix: Any, row: Any, at: Any, lanes: Any) -> Any:
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         offset = _row_offset(context, builder, signature.args[0], *args[:3])
-        return _read(context, builder, signature.args[0], args[0], offset, context.get_value_type(kind))
+        return _read(context, builder, signature.args[0], args[0], offset, kind)
 
     return kind(matrix, types.uint64, types.int64, lanes), build
 
@@ -141,7 +180,7 @@ def store_row(vector, matrix, row, at):
 
 def _fill(typing: Any, x: Any, like: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return _spread(builder, args[0], args[1].type)
+        return _lanewise(builder, lambda part: _spread(builder, args[0], part.type), args[1])
 
     return like(like.dtype, like), build
 
@@ -155,7 +194,7 @@ def fill(x, like):
 def _binary(operation: str) -> Callable[..., Any]:
     def typed(typing: Any, a: Any, b: Any) -> Any:
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            return getattr(builder, operation)(*args, flags=FLAGS)
+            return _lanewise(builder, lambda a, b: getattr(builder, operation)(a, b, flags=FLAGS), *args)
 
         return a(a, b), build
 
@@ -182,8 +221,11 @@ def multiply(a, b):
 
 def _add_product(typing: Any, a: Any, x: Any, b: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        product = builder.fmul(_spread(builder, args[1], args[0].type), args[2], flags=FLAGS)
-        return builder.fadd(args[0], product, flags=FLAGS)
+        def operation(a: Any, b: Any) -> Any:
+            product = builder.fmul(_spread(builder, args[1], a.type), b, flags=FLAGS)
+            return builder.fadd(a, product, flags=FLAGS)
+
+        return _lanewise(builder, operation, args[0], args[2])
 
     return a(a, a.dtype, a), build
 
@@ -194,9 +236,13 @@ def add_product(a, x, b):
     return (a + x * b).astype(a.dtype)
 
 
+def _maximum(builder: Any, a: Any, b: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
 def _larger(typing: Any, a: Any, b: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", *args), *args)
+        return _lanewise(builder, lambda a, b: _maximum(builder, a, b), *args)
 
     return a(a, b), build
 
@@ -209,7 +255,10 @@ def larger(a, b):
 
 def _where_above(typing: Any, v: Any, t: Any, a: Any, b: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
+        def operation(v: Any, t: Any, a: Any, b: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(">", v, t), a, b)
+
+        return _lanewise(builder, operation, *args)
 
     return v(v, v, v, v), build
 
@@ -223,16 +272,20 @@ def where_above(v, t, a, b):
 def _halved(combine: Callable[..., Any]) -> Callable[..., Any]:
     """A reduction over the lanes, by halves."""
 
+    def halve(builder: Any, value: Any) -> Any:
+        count = value.type.count
+        nothing = ir.Constant(value.type, ir.Undefined)
+        while count > 1:
+            count //= 2
+            upper = [*range(count, 2 * count), *[0] * (value.type.count - count)]
+            mask = ir.Constant(ir.VectorType(FLAG, value.type.count), upper)
+            value = combine(builder, value, builder.shuffle_vector(value, nothing, mask))
+        return builder.extract_element(value, ir.Constant(FLAG, 0))
+
     def typed(typing: Any, v: Any) -> Any:
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value, count = args[0], v.count
-            nothing = ir.Constant(value.type, ir.Undefined)
-            while count > 1:
-                count //= 2
-                upper = [*range(count, 2 * count), *[0] * (v.count - count)]
-                mask = ir.Constant(ir.VectorType(FLAG, v.count), upper)
-                value = combine(builder, value, builder.shuffle_vector(value, nothing, mask))
-            return builder.extract_element(value, ir.Constant(FLAG, 0))
+            numbers = [halve(builder, part) for part in _parts(builder, args[0])]
+            return functools.reduce(lambda a, b: combine(builder, a, b), numbers)
 
         return v.dtype(v), build
 
@@ -245,7 +298,7 @@ def total(v):
     return v.sum()
 
 
-@lowered(_halved(lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b)))
+@lowered(_halved(_maximum))
 def largest(v):
     """Largest lane."""
     return v.max()
@@ -253,9 +306,13 @@ def largest(v):
 
 def _any_nonzero(typing: Any, v: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        bits = builder.fcmp_unordered("!=", args[0], ir.Constant(args[0].type, None))
-        mask = ir.IntType(v.count)
-        return builder.icmp_unsigned("!=", builder.bitcast(bits, mask), ir.Constant(mask, 0))
+        answer = ir.Constant(ir.IntType(1), 0)
+        for part in _parts(builder, args[0]):
+            bits = builder.fcmp_unordered("!=", part, ir.Constant(part.type, None))
+            mask = ir.IntType(part.type.count)
+            some = builder.icmp_unsigned("!=", builder.bitcast(bits, mask), ir.Constant(mask, 0))
+            answer = builder.or_(answer, some)
+        return answer
 
     return types.boolean(v), build
 
