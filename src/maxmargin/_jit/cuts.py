@@ -34,6 +34,8 @@ from maxmargin._jit._compile import compiled
 ROUNDING = 1e-11
 FREE, ON, OFF = 0, 1, 2
 UNDECIDED = 2
+# Which maximiser; as numbers of one type, or every loop would be compiled for each of them.
+SMALLEST, LARGEST = np.bool_(False), np.bool_(True)
 
 # The powers of two are all different modulo 67, which finds the place of a single bit.
 NONE, ONE, MODULUS = np.uint64(0), np.uint64(1), np.uint64(67)
@@ -369,14 +371,14 @@ def margins_batch(U, start, head, weight, total, begin, end, margins):
     best, other = np.empty(V, np.uint8), np.empty(V, np.uint8)
     for n in range(begin, end):
         u = U[n]
-        maximise(u, 0.0, positive, state, graph, False, work, best)
+        maximise(u, 0.0, positive, state, graph, SMALLEST, work, best)
         value = set_score(u, graph, best)
         for i in range(V):
             margins[n, i] = u[i]
             if start[i + 1] == start[i]:
                 continue
             state[i] = OFF if best[i] else ON
-            maximise(u, 0.0, positive, state, graph, False, work, other)
+            maximise(u, 0.0, positive, state, graph, SMALLEST, work, other)
             loss = value - set_score(u, graph, other)
             margins[n, i] = loss if best[i] else -loss
             state[i] = FREE

@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin._jit._compile import compiled
-from maxmargin._jit.cuts import FREE, OFF, ON, cut_workspace, maximise, own_graph, set_score
+from maxmargin._jit.cuts import FREE, OFF, ON, SMALLEST, cut_workspace, maximise, own_graph, set_score
 from maxmargin._jit.f1_sets import (
     augmented_score,
     best_addition,
@@ -54,7 +54,7 @@ def line_cut(a, graph, truth, n1, intercept, slope, state, work, u, trial):
     """Maximise U for the line `intercept + slope * k`; answer U, h, k and p of the maximiser."""
     for i in range(a.shape[0]):
         u[i] = a[i] - 2.0 * (intercept + slope) * truth[i]
-    maximise(u, -2.0 * slope, truth, state, graph, False, work, trial)
+    maximise(u, -2.0 * slope, truth, state, graph, SMALLEST, work, trial)
     score = 1.0 + set_score(a, graph, trial)
     size, hits = size_and_hits(truth, trial)
     upper = score - 2.0 * hits * (intercept + slope * size)
@@ -205,7 +205,7 @@ def infer(a, graph, truth, exact, max_nodes, hint, order, scratch, y):
     The bound is infinite where the method proves none.
     """
     sets, u, work = scratch[0], scratch[3], scratch[4]
-    n1 = 0
+    n1 = np.int64(0)
     for i in range(a.shape[0]):
         n1 += truth[i]
     at_truth = set_score(a, graph, truth)
@@ -251,9 +251,11 @@ def infer_batch(
     graph = own_graph(start, head, weight, total)
     scratch = inference_workspace(V)
     order = np.empty(V, np.int64)
+    a = np.empty(V)
     for n in range(begin, end):
+        copy(a, scores[n])
         slack[n], bound[n], nodes[n], hints[n] = infer(
-            scores[n], graph, truth[n], exact, max_nodes, hints[n], order, scratch, Y[n]
+            a, graph, truth[n], exact, max_nodes, hints[n], order, scratch, Y[n]
         )
 
 
@@ -268,9 +270,11 @@ def fixed_point_batch(scores, truth, start, head, weight, total, certify, begin,
     graph = own_graph(start, head, weight, total)
     scratch = inference_workspace(V)
     sets, u, work = scratch[0], scratch[3], scratch[4]
+    a = np.empty(V)
     for n in range(begin, end):
-        a, y = scores[n], Y[n]
-        n1 = 0
+        copy(a, scores[n])
+        y = Y[n]
+        n1 = np.int64(0)
         for i in range(V):
             n1 += truth[n, i]
         if n1 == 0:

@@ -15,12 +15,12 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin._jit._compile import compiled
-from maxmargin._jit.cuts import FREE, OFF, ON, maximise, set_score
+from maxmargin._jit.cuts import FREE, LARGEST, OFF, ON, SMALLEST, maximise, set_score
 
 
 @compiled
 def copy(target, source):
-    """Write one set over another (a graph loop compiles many times faster than a slice)."""
+    """Write one vector over another (a graph loop compiles many times faster than a slice)."""
     for i in range(target.shape[0]):
         target[i] = source[i]
 
@@ -68,7 +68,7 @@ def empty_truth(a, graph, truth, work, state, trial, y):
             if 1.0 + a[i] + total[i] <= best:
                 continue
             state[i] = ON
-        maximise(a, 0.0, truth, state, graph, True, work, trial)
+        maximise(a, 0.0, truth, state, graph, LARGEST, work, trial)
         value = 1.0 + set_score(a, graph, trial)
         if i >= 0:
             state[i] = FREE
@@ -97,7 +97,7 @@ def fixed_point(a, graph, truth, n1, work, u, state, y):
         price = 2.0 / (size + n1)
         for i in range(V):
             u[i] = a[i] - price * truth[i]
-        maximise(u, 0.0, truth, state, graph, True, work, y)
+        maximise(u, 0.0, truth, state, graph, LARGEST, work, y)
         now = 0
         for i in range(V):
             now += y[i]
@@ -124,7 +124,7 @@ def best_addition(a, graph, truth, n1, y, size, work, u, state, trial):
     for i in range(V):
         if not y[i]:
             state[i] = ON
-            maximise(u, 0.0, truth, state, graph, False, work, trial)
+            maximise(u, 0.0, truth, state, graph, SMALLEST, work, trial)
             state[i] = FREE
             best = max(best, set_score(u, graph, trial) - here)
     return best
