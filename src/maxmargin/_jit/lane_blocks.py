@@ -68,7 +68,7 @@ def by_words(work, data, indices, first, last, shift, W, lanes, vector):
     A row is read once for all classes of a long word, which LLVM keeps in several registers.
     """
     L = len(lanes)
-    o = 0
+    o = np.int64(0)
     while o + 4 * L <= W.shape[1]:
         work(data, indices, first, last, shift, W, o, lanes + lanes + lanes + lanes, vector)
         o += 4 * L
