@@ -281,3 +281,18 @@ def test_any_small_problem_is_certified(seed, n, d, L, C, kind, intercept, dtype
     model.fit(sp.csr_array(X) if sparse else X, Y, sample_weight=rng.rand(n) + 0.1)
     assert 0 <= model.duality_gap_ <= 1e-3
     assert model.dual_objective_ <= model.primal_objective_ * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("solver", ["auto", "dca"])
+def test_the_objective_is_that_of_the_stored_coefficients(solver):
+    """Also in float32 and with large costs, where rounding the weights shows in the objective."""
+    rng = np.random.RandomState(0)
+    X = 10 * rng.randn(120, 300).astype(np.float32)
+    Y = (rng.rand(120, 3) < 0.4).astype(int)
+    model = MultiLabelSVC(C=10.0, tol=1e-2, solver=solver, random_state=0).fit(X, Y)
+    assert model.coef_.dtype == np.float32
+    W, b = model.coef_.astype(float), model.intercept_.astype(float)
+    losses = np.maximum(0, 1 - (2 * Y - 1) * (X.astype(float) @ W.T + b)).sum()
+    P = 0.5 * ((W**2).sum() + (b**2).sum()) + 10.0 * losses
+    assert model.primal_objective_ == pytest.approx(P, rel=1e-6)
+    assert losses * 10.0 > 1e-5 * P

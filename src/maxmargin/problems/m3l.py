@@ -182,6 +182,8 @@ class LinearM3L:
             bias = u.astype(np.float64)
             primal_norm += float(bias @ self.couple(bias) - V[-1] @ Z[-1])
             Z[-1] = self.couple(bias)
+        # Losses are those of the weights as a model stores them; the norm hardly feels the rounding.
+        Z = Z.astype(self.rows.data.dtype, copy=False).astype(np.float64, copy=False)
         sums = self.measure(alpha, Z, None, np.empty((n, L), np.bool_), n_threads)
         constant = self.costs.constant
         return Z, Certificate(
