@@ -182,8 +182,10 @@ class LinearM3L:
             bias = u.astype(np.float64)
             primal_norm += float(bias @ self.couple(bias) - V[-1] @ Z[-1])
             Z[-1] = self.couple(bias)
-        # Losses are those of the weights as a model stores them; the norm hardly feels the rounding.
-        Z = Z.astype(self.rows.data.dtype, copy=False).astype(np.float64, copy=False)
+        if self.rows.data.dtype != np.float64 and not self.coupled:
+            # The weights as a model stores them. (With tied labels the norm would need the inverse of R.)
+            Z = Z.astype(self.rows.data.dtype).astype(np.float64)
+            primal_norm = float(np.sum(np.square(Z) / np.where(self.r > 0, self.r, 1.0)))
         sums = self.measure(alpha, Z, None, np.empty((n, L), np.bool_), n_threads)
         constant = self.costs.constant
         return Z, Certificate(
