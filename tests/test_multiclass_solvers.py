@@ -527,7 +527,7 @@ def test_a_kernel_that_does_not_fit_is_solved_in_parts():
     X, y, costs, Delta = small_data(n=200, seed=19)
     labels = labels_of(y, costs, Delta)
     whole, parts = kernelised(X, labels), kernelised(X, labels, cache_size=0.05)
-    assert parts.K.whole is None and 64 <= parts.room < 100
+    assert parts.K.whole is None and 64 <= parts.stride < 100
     method = method_for("exact", parts, tol=1e-8)
     duals = [method.dual]
     for _ in range(4):
@@ -537,6 +537,8 @@ def test_a_kernel_that_does_not_fit_is_solved_in_parts():
         assert method.dual == pytest.approx(parts.dual(state), rel=1e-9)
         duals.append(method.dual)
     assert (np.diff(duals) > 0).all()
+    done = np.flatnonzero(method.idle & (method.state.alpha.max(axis=1) == 1))[:5]
+    assert len(done) and parts.exact_sweep(method.state, done, method.gaps, method.idle) >= 0
     outcome = run(method, Stopping(1e-8, 2000))
     reference = run(method_for("exact", whole, tol=1e-8), Stopping(1e-8, 2000))
     assert outcome.converged and reference.converged

@@ -185,7 +185,7 @@ class LinearM3L:
         if self.rows.data.dtype != np.float64 and not self.coupled:
             # The weights as a model stores them. (With tied labels the norm would need the inverse of R.)
             Z = Z.astype(self.rows.data.dtype).astype(np.float64)
-            primal_norm = float(np.sum(np.square(Z) / np.where(self.r > 0, self.r, 1.0)))
+            primal_norm = float(np.einsum("dl,dl->l", Z, Z) @ (1 / np.where(self.r > 0, self.r, 1.0)))
         sums = self.measure(alpha, Z, None, np.empty((n, L), np.bool_), n_threads)
         constant = self.costs.constant
         return Z, Certificate(

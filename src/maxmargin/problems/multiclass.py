@@ -128,6 +128,8 @@ class MultiClassProblem(ABC):
         self.loss = LOSSES[labels.loss]
         self.present = np.flatnonzero(self.costs > 0)
         self.run_length = 1
+        # Blocks visited between two looks at the clock.
+        self.stride = 65536
         self.rounding = 16 * float(np.finfo(self.dtype).eps)
 
     def first_blocks(self, entropic: bool, spread: float) -> np.ndarray:

@@ -44,8 +44,11 @@ class KernelMultiClass(MultiClassProblem):
         self._Delta = readonly(labels.Delta.astype(np.float64))
         self.lanes = (0,) * 4
         self.averages = False
-        # How many samples have a kernel of their own that fits in `cache_size`.
-        self.room = self.n if K.whole is not None else int((K.cache_size * 2**20 / K.dtype.itemsize) ** 0.5)
+        # Where K does not fit in `cache_size`, as many samples as have a kernel of their own that does.
+        room = 0 if K.whole is not None else int((K.cache_size * 2**20 / K.dtype.itemsize) ** 0.5)
+        self.in_parts = room >= LEAST
+        if self.in_parts:
+            self.stride = room
 
     def start(self, entropic: bool, spread: float = 0.0, alpha: np.ndarray | None = None) -> State:
         """State at the given blocks, or at all mass on the truth."""
@@ -67,13 +70,12 @@ class KernelMultiClass(MultiClassProblem):
     def exact_sweep(
         self, state: State, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray, snapshots: bool = False
     ) -> float:
-        """Solve the blocks in `order` exactly, several times over where K is not kept whole.
+        """Solve the blocks in `order`, at most `stride`, exactly; several times over where K does not fit.
 
         Returns the increase of the dual.
         """
-        if self.K.whole is None and self.room >= LEAST:
-            parts = np.array_split(order, -(-len(order) // self.room))
-            return sum(self._settle(state, part, gaps, idle) for part in parts)
+        if self.in_parts:
+            return self._settle(state, order, gaps, idle)
         everyone = (self.y, self.costs, self.norms)
         return sum(
             self._solve(part, slots, store, everyone, state.weights, state.alpha, gaps, idle)

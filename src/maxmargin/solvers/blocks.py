@@ -31,7 +31,6 @@ from maxmargin.solvers._loop import Certificate, Clock, Progress, require
 
 PATIENCE = 10
 TOO_COLD = "raise temperature, below whose safe value the dual objective falls,"
-STRIDE = 65536
 
 
 class Watch:
@@ -64,7 +63,7 @@ class BlockSteps:
         averaging: bool = False,
         watched: bool = False,
     ) -> None:
-        require(problem, ("block_sweep", "certify", "present"), f"solver with step {rule.name!r}")
+        require(problem, ("block_sweep", "certify", "present", "stride"), f"solver with step {rule.name!r}")
         self.problem, self.state, self.rule, self.rng = problem, state, rule, rng
         self.gaps = np.zeros(problem.n)
         self.averaging = averaging
@@ -76,8 +75,8 @@ class BlockSteps:
     def epoch(self, clock: Clock) -> Progress:
         """One pass over all blocks in random order, then a certificate."""
         order = self.rng.permutation(self.problem.present)
-        for k in range(0, len(order), STRIDE):
-            self.problem.block_sweep(self.state, self.rule, order[k : k + STRIDE], self.gaps)
+        for part in np.array_split(order, -(-len(order) // self.problem.stride)):
+            self.problem.block_sweep(self.state, self.rule, part, self.gaps)
             if clock.expired():
                 break
         certificate = self.certify()

@@ -49,8 +49,6 @@ FINISH = 10
 CHECKS = 6
 # From this gap on the mean of W is worth a look; below it W itself settles.
 LOOSE = 1e-4
-# Blocks visited between two looks at the clock.
-STRIDE = 65536
 
 
 class ExactBlocks:
@@ -70,7 +68,7 @@ class ExactBlocks:
     ) -> None:
         require(
             problem,
-            ("exact_sweep", "certify", "first_primal", "present", "run_length", "averages"),
+            ("exact_sweep", "certify", "first_primal", "present", "run_length", "stride", "averages"),
             "solver='exact'",
         )
         self.problem, self.state, self.tol, self.rng = problem, state, tol, rng
@@ -95,8 +93,7 @@ class ExactBlocks:
         visited = self._due()
         order = shuffled(visited, self.problem.run_length, self.rng)
         self.state.fade()
-        for k in range(0, len(order), STRIDE):
-            part = order[k : k + STRIDE]
+        for part in np.array_split(order, -(-len(order) // self.problem.stride)):
             self.dual += self.problem.exact_sweep(self.state, part, self.gaps, self.idle, self.averaging)
             if clock.expired():
                 break
