@@ -51,7 +51,8 @@ def problem(n_images: int, n_labels: int) -> tuple[np.ndarray, np.ndarray, np.nd
 
 def gap_of(X: np.ndarray, Y: np.ndarray, A: np.ndarray, intercept: np.ndarray, offset: float) -> float:
     """Relative gap of signed coefficients A (samples x labels) with kernel rbf + offset."""
-    from maxmargin.kernels import Kernel, KernelMatrix
+    from maxmargin.core.kernel_matrix import KernelMatrix
+    from maxmargin.core.kernels import Kernel
 
     F = KernelMatrix(Kernel.of(X, "rbf", offset=offset), X, 0, np.float64).times(A)
     signs = 2.0 * Y - 1

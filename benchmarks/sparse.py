@@ -32,7 +32,7 @@ from sklearn.svm import SVC
 
 from benchmarks.measure import run_alone, write_csv
 from maxmargin import SparseMultiClassSVC, datasets
-from maxmargin.datasets.poker import draw_hands
+from maxmargin.io.poker import draw_hands
 
 REPEATS = 3
 TUNING, TUNING_BASIS = 5000, 100

@@ -33,7 +33,7 @@ from sklearn.datasets import make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from maxmargin import SubmodularSVC, datasets
-from maxmargin.problems.submodular import best_sets, weighted_graph
+from maxmargin.submodular.problem import best_sets, weighted_graph
 
 REPEATS = 5
 RESULTS = Path(__file__).parent / "results"

@@ -46,7 +46,7 @@ from sklearn.svm import SVC
 from experiments import _results
 from maxmargin import MultiClassSVC, SparseMultiClassSVC, datasets
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
-from maxmargin.datasets.poker import draw_hands
+from maxmargin.io.poker import draw_hands
 
 TUNING, TUNING_BASIS = 1500, 40
 GAMMAS, COSTS = (0.125, 0.5, 2.0, 8.0), (1.0, 10.0, 100.0)

@@ -23,12 +23,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from experiments._results import RESULTS, write
 from maxmargin import SubmodularSVC, datasets
-from maxmargin._jit.f1_inference import fixed_point_batch
-from maxmargin._rows import Rows, readonly
-from maxmargin.problems.label_pairs import attractive_pairs
-from maxmargin.problems.submodular import SubmodularF1, weighted_graph
-from maxmargin.solvers._loop import Clock
-from maxmargin.solvers.bundle import Bundle
+from maxmargin.core.loop import Clock
+from maxmargin.core.rows import Rows, readonly
+from maxmargin.submodular.bundle import Bundle
+from maxmargin.submodular.inference_loops import fixed_point_batch
+from maxmargin.submodular.label_pairs import attractive_pairs
+from maxmargin.submodular.problem import SubmodularF1, weighted_graph
 
 C = 1.0
 

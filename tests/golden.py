@@ -105,7 +105,12 @@ def cases() -> Iterator[tuple[str, Any, tuple, dict[str, Any]]]:
     ):
         form, dtype = FORMS[k % 4]
         X = abs(features(form, dtype))
-        yield f"ranking {' '.join(map(str, given.values()))}", maxmargin.LabelRanker(**given), (X, indicators()), {}
+        yield (
+            f"ranking {' '.join(map(str, given.values()))}",
+            maxmargin.LabelRanker(**given),
+            (X, indicators()),
+            {},
+        )
     small = {"max_basis": 12, "n_candidates": 8, "random_state": 0}
     for k, (name, given) in enumerate(
         {

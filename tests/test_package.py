@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import maxmargin
-from maxmargin._threads import count_threads, lined_up, run_threads, transpose
+from maxmargin.core.threads import count_threads, lined_up, run_threads, transpose
 
 
 def python(code, **environment):
@@ -56,7 +56,7 @@ def test_jit_switches(tmp_path):
 def test_a_read_only_home_is_no_obstacle():
     code = (
         "import numba.core.caching as c; c.CacheImpl._locator_classes = [];"
-        "from maxmargin._jit._compile import compiled; print(compiled(lambda x: x + 1)(1))"
+        "from maxmargin.core.jit import compiled; print(compiled(lambda x: x + 1)(1))"
     )
     done = python(code)
     assert done.stdout.strip() == "2", done.stderr

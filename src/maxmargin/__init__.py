@@ -10,64 +10,31 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from maxmargin._names import ESTIMATORS, FUNCTIONS, ROOMS, VERSION
 
-_ESTIMATORS = {
-    "ChainSVC": "maxmargin.estimators.chain",
-    "LabelRanker": "maxmargin.estimators.ranking",
-    "LatentSVC": "maxmargin.estimators.latent",
-    "MultiClassSVC": "maxmargin.estimators.multiclass",
-    "MultiLabelSVC": "maxmargin.estimators.multilabel",
-    "SparseMultiClassSVC": "maxmargin.estimators.sparse",
-    "SparseMultiLabelSVC": "maxmargin.estimators.sparse",
-    "StreamRanker": "maxmargin.estimators.stream",
-    "SubmodularSVC": "maxmargin.estimators.submodular",
-}
-_FUNCTIONS = {"load": "maxmargin.persistence", "save": "maxmargin.persistence"}
-_ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors")
-
-__all__ = [
-    "ChainSVC",
-    "LabelRanker",
-    "LatentSVC",
-    "MultiClassSVC",
-    "MultiLabelSVC",
-    "SparseMultiClassSVC",
-    "SparseMultiLabelSVC",
-    "StreamRanker",
-    "SubmodularSVC",
-    "__version__",
-    "baselines",
-    "datasets",
-    "load",
-    "metrics",
-    "model_selection",
-    "persistence",
-    "priors",
-    "save",
-]
+__version__ = VERSION
+__all__ = sorted(["__version__", *ESTIMATORS, *FUNCTIONS, *ROOMS])
 
 if TYPE_CHECKING:
     from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors
-    from maxmargin.estimators.chain import ChainSVC
-    from maxmargin.estimators.latent import LatentSVC
-    from maxmargin.estimators.multiclass import MultiClassSVC
-    from maxmargin.estimators.multilabel import MultiLabelSVC
-    from maxmargin.estimators.ranking import LabelRanker
-    from maxmargin.estimators.sparse import SparseMultiClassSVC, SparseMultiLabelSVC
-    from maxmargin.estimators.stream import StreamRanker
-    from maxmargin.estimators.submodular import SubmodularSVC
-    from maxmargin.persistence import load, save
+    from maxmargin.io.model_file import load, save
+    from maxmargin.multilabel.estimator import MultiLabelSVC
+    from maxmargin.ranking.estimator import LabelRanker
+    from maxmargin.ranking.stream import StreamRanker
+    from maxmargin.sparse.estimators import SparseMultiClassSVC, SparseMultiLabelSVC
+    from maxmargin.structured.chain import ChainSVC
+    from maxmargin.structured.latent import LatentSVC
+    from maxmargin.structured.multiclass import MultiClassSVC
+    from maxmargin.submodular.estimator import SubmodularSVC
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ESTIMATORS:
-        return getattr(importlib.import_module(_ESTIMATORS[name]), name)
-    if name in _FUNCTIONS:
-        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
-    if name in _ROOMS:
+    if name in ROOMS:
         return importlib.import_module(f"maxmargin.{name}")
-    raise AttributeError(f"module 'maxmargin' has no attribute {name!r}")
+    module = ESTIMATORS.get(name) or FUNCTIONS.get(name)
+    if module is None:
+        raise AttributeError(f"module 'maxmargin' has no attribute {name!r}")
+    return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

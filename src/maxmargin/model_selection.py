@@ -1,4 +1,6 @@
-"""Splits that keep the share of every label: iterative stratification for several labels per sample.
+"""Splits that keep the share of every label, and models over a range of C.
+
+Iterative stratification for several labels per sample:
 
 Sechidis, Tsoumakas, Vlahavas: On the stratification of multi-label data, ECML PKDD 2011. Labels are
 dealt out rarest first. A sample goes to the part that still lacks most samples of the label at
@@ -8,11 +10,13 @@ shuffling, a random) one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import _safe_indexing, check_random_state, indexable
@@ -21,6 +25,9 @@ _SEVERAL_LABELS = (
     "y must hold several labels per sample: an indicator of shape (n_samples, n_labels) or a list of sets. "
     "For one class per sample use sklearn.model_selection.StratifiedKFold."
 )
+
+# Where estimators keep what only a warm start needs.
+WARM_STATE = ("_warm", "_dual", "_dual_solution")
 
 
 class IterativeStratifiedKFold(BaseCrossValidator):
@@ -178,3 +185,45 @@ def _deal_out(Y: sp.csr_array, shares: np.ndarray, rng: np.random.RandomState | 
 
 def _ordered(samples: np.ndarray, rng: np.random.RandomState | None) -> np.ndarray:
     return np.sort(samples) if rng is None else rng.permutation(samples)
+
+
+def regularization_path(
+    estimator: Any, X: Any, y: Any, Cs: Sequence[float] | int, sample_weight: Any = None
+) -> Iterator[Any]:
+    """Fit a copy of `estimator` for each C, each started from the solution before.
+
+    Parameters
+    ----------
+    estimator : MultiLabelSVC, MultiClassSVC, ChainSVC or SubmodularSVC
+    X, y, sample_weight : as for `fit`
+    Cs : sequence of float or int
+        Values of C, visited in increasing order. For a MultiLabelSVC a number asks for that
+        many, spaced geometrically from the C where the path leaves its closed form to the
+        estimator's C.
+
+    Yields
+    ------
+    estimator
+        A fitted copy per C.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from maxmargin import MultiClassSVC
+    >>> from maxmargin.model_selection import regularization_path
+    >>> X, y = load_iris(return_X_y=True)
+    >>> [model.C for model in regularization_path(MultiClassSVC(), X, y, [1.0, 0.1])]
+    [0.1, 1.0]
+    """
+    if isinstance(Cs, int):
+        if not hasattr(estimator, "smallest_C"):
+            raise TypeError(f"Cs must be a sequence of numbers for {type(estimator).__name__}. Got {Cs!r}.")
+        start = min(estimator.smallest_C(X, y, sample_weight), estimator.C / 2)
+        Cs = np.geomspace(start, estimator.C, Cs).tolist()
+    model = clone(estimator).set_params(warm_start=True)
+    for C in np.sort(np.asarray(Cs, dtype=float)).tolist():
+        model.set_params(C=C).fit(X, y, sample_weight=sample_weight)
+        fitted = copy(model).set_params(warm_start=estimator.warm_start)
+        for name in WARM_STATE:
+            vars(fitted).pop(name, None)
+        yield fitted

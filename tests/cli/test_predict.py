@@ -192,8 +192,8 @@ def _write(kind, n, path):
 def test_memory_does_not_grow_with_the_rows(run, kind, to, monkeypatch):
     """Four times the rows take no more memory, on Python's side and on Arrow's."""
     pa = pytest.importorskip("pyarrow")
-    monkeypatch.setattr("maxmargin.datasets._stream.ROWS", 400)
-    monkeypatch.setattr("maxmargin.datasets._svmlight.BLOCK", 1 << 16)
+    monkeypatch.setattr("maxmargin.io.pieces.ROWS", 400)
+    monkeypatch.setattr("maxmargin.io.svmlight.BLOCK", 1 << 16)
     _write(kind, 50, f"train.{kind}")
     target = [] if kind == "svm" else ["--target", "class"]
     assert run("fit", f"train.{kind}", "-m", "multiclass", "--max-iter", 5, *target, "-o", "m.mm")[0] == 0

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import MultiLabelSVC, priors
-from maxmargin.estimators.paths import regularization_path
+from maxmargin.model_selection import regularization_path
 
 R = np.array([[1, 0.6, -0.2], [0.6, 1, 0.1], [-0.2, 0.1, 1]])
 

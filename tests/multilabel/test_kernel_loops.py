@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maxmargin._jit import kernel_m3l as loops
-from maxmargin.kernels import Kernel, KernelMatrix
-from maxmargin.problems.m3l import hamming_costs
-from maxmargin.problems.m3l_kernel import KernelM3L
-from maxmargin.solvers._loop import Clock
-from maxmargin.solvers.pair_descent import newton_step
-from maxmargin.solvers.smo import SMO
+from maxmargin.core.kernel_matrix import KernelMatrix
+from maxmargin.core.kernels import Kernel
+from maxmargin.core.loop import Clock
+from maxmargin.multilabel import kernel_loops as loops
+from maxmargin.multilabel.kernel_problem import KernelM3L
+from maxmargin.multilabel.pairs import newton_step
+from maxmargin.multilabel.problem import hamming_costs
+from maxmargin.multilabel.smo import SMO
 from tests.naive import kernel_m3l as naive
 
 

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.svm import SVC
 
-from maxmargin.kernels import Kernel, KernelMatrix
-from maxmargin.kernels import _functions as functions
-from maxmargin.problems.m3l import hamming_costs, tied_costs
-from maxmargin.problems.m3l_kernel import KernelM3L
-from maxmargin.solvers._loop import Stopping, run
-from maxmargin.solvers.pair_descent import PairDescent
-from maxmargin.solvers.smo import SMO
+from maxmargin.core import kernels as functions
+from maxmargin.core.kernel_matrix import KernelMatrix
+from maxmargin.core.kernels import Kernel
+from maxmargin.core.loop import Stopping, run
+from maxmargin.multilabel.kernel_problem import KernelM3L
+from maxmargin.multilabel.pairs import PairDescent
+from maxmargin.multilabel.problem import hamming_costs, tied_costs
+from maxmargin.multilabel.smo import SMO
 from tests.naive import kernel_m3l as naive
 
 CASES = json.loads((Path(__file__).parents[1] / "fixtures" / "m3l_kernel.json").read_text())["cases"]

@@ -7,11 +7,10 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin import priors
-from maxmargin._jit import dca as dca_loops
-from maxmargin._jit import m3l as loops
-from maxmargin._rows import Rows, readonly
-from maxmargin.problems.m3l import EntryCosts, LinearM3L, hamming_costs, tied_costs
-from maxmargin.solvers.dca import DualCoordinateAscent
+from maxmargin.core.rows import Rows, readonly
+from maxmargin.multilabel import dca_loops, loops
+from maxmargin.multilabel.dca import DualCoordinateAscent
+from maxmargin.multilabel.problem import EntryCosts, LinearM3L, hamming_costs, tied_costs
 from tests.naive import m3l as naive
 
 pytestmark = pytest.mark.nojit

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from maxmargin import MultiLabelSVC, priors
-from maxmargin.estimators.paths import regularization_path, smallest_C
+from maxmargin.model_selection import regularization_path
 
 CASES = json.loads((Path(__file__).parents[1] / "fixtures" / "m3l_linear.json").read_text())
 EXACT = {"tol": 1e-9, "max_iter": 20000, "random_state": 0}
@@ -221,7 +221,7 @@ def test_warm_start_and_path(data):
     model = MultiLabelSVC(C=1.0, warm_start=True, tol=1e-6, random_state=0).fit(X, Y)
     cold = model.n_iter_
     assert model.fit(X, Y).n_iter_ <= 2 < cold
-    start = smallest_C(model, X, Y)
+    start = model.smallest_C(X, Y)
     below = MultiLabelSVC(C=0.9 * start, **EXACT).fit(X, Y)
     S = 2.0 * Y - 1
     np.testing.assert_allclose(below.coef_, 0.9 * start * S.T @ X, atol=1e-8)

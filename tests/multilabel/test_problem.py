@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maxmargin import priors
-from maxmargin._rows import Rows
-from maxmargin.problems.m3l import LinearM3L, hamming_costs, tied_costs
+from maxmargin.core.rows import Rows
+from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
 
 
 def random_problem(seed, n=7, d=3, L=3, R="dense", bias=1.0, missing=True):
@@ -81,10 +81,10 @@ def generic_optimum(problem):
 @pytest.mark.parametrize("R", ["none", "dense", "low"])
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 def test_optimum_equals_a_generic_solver(R, bias):
-    from maxmargin.solvers._loop import Stopping, run
-    from maxmargin.solvers.dca import DualCoordinateAscent
-    from maxmargin.solvers.label_sweeps import LabelSweeps
-    from maxmargin.solvers.sample_sweeps import SampleSweeps
+    from maxmargin.core.loop import Stopping, run
+    from maxmargin.multilabel.dca import DualCoordinateAscent
+    from maxmargin.multilabel.label_sweeps import LabelSweeps
+    from maxmargin.multilabel.sample_sweeps import SampleSweeps
 
     problem, _ = random_problem(11, R=R, bias=bias)
     n, L, _ = problem.shape
@@ -166,7 +166,7 @@ def test_rows_are_views():
 
 @pytest.mark.parametrize("piece", [1, 3, 7, 1000])
 def test_norms_do_not_depend_on_the_pieces(monkeypatch, piece):
-    monkeypatch.setattr("maxmargin._rows.PIECE", piece)
+    monkeypatch.setattr("maxmargin.core.rows.PIECE", piece)
     rng = np.random.RandomState(0)
     X = rng.randn(12, 6) * (rng.rand(12, 6) < 0.4)
     X[[0, 5, 11]] = 0

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the loops in maxmargin._jit.m3l and maxmargin._jit.dca.
+"""Slow, obvious twins of the loops in maxmargin.multilabel.loops and maxmargin.multilabel.dca_loops.
 
 X is a dense array here; Xb has the constant feature appended.
 """

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maxmargin._jit import ranking_steps as steps
-from maxmargin._jit.ranking_interior import interior_path, interior_point
+from maxmargin.ranking import step_loops as steps
+from maxmargin.ranking.interior_loops import interior_path, interior_point
 from tests.naive import ranking as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "ranking.json").read_text())

@@ -17,9 +17,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import SparseMultiLabelSVC
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
-from maxmargin.kernels import Kernel
-from maxmargin.problems.basis_losses import MultiLogit
-from maxmargin.problems.sparse import BasisProblem, FullStepProblem
+from maxmargin.core.kernels import Kernel
+from maxmargin.sparse.losses import MultiLogit
+from maxmargin.sparse.problem import BasisProblem, FullStepProblem
 
 
 @parametrize_with_checks([SparseOneVsRest(), ImportVectorMachine()])

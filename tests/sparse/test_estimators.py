@@ -22,7 +22,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC, priors
-from maxmargin.solvers.greedy import Greedy
+from maxmargin.sparse.greedy import Greedy
 
 MACHINES = (SparseMultiClassSVC, SparseMultiLabelSVC)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maxmargin.problems.basis_losses import MultiLogit, SquaredHinges, SquaredMargins, exact_step
+from maxmargin.sparse.losses import MultiLogit, SquaredHinges, SquaredMargins, exact_step
 from tests.naive import basis as naive
 
 NAMES = ("margins", "hinges", "logit")

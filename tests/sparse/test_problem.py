@@ -12,11 +12,11 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin import priors
-from maxmargin.kernels import Kernel
-from maxmargin.problems._pool import candidate_pool, row_keys
-from maxmargin.problems.basis_losses import MultiLogit, SquaredHinges, SquaredMargins
-from maxmargin.problems.sparse import BasisProblem
-from maxmargin.solvers.newton import InverseBlocks, JointNewton, Sweeps, conjugate_gradients, hessian
+from maxmargin.core.kernels import Kernel
+from maxmargin.sparse.losses import MultiLogit, SquaredHinges, SquaredMargins
+from maxmargin.sparse.newton import InverseBlocks, JointNewton, Sweeps, conjugate_gradients, hessian
+from maxmargin.sparse.pool import candidate_pool, row_keys
+from maxmargin.sparse.problem import BasisProblem
 from tests.naive import basis as naive
 
 CASES = {

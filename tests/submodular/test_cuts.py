@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import maximum_flow
 
-from maxmargin._jit import cuts, f1_inference
-from maxmargin._rows import readonly
-from maxmargin.problems.submodular import best_sets, label_margins, weighted_graph
+from maxmargin.core.rows import readonly
+from maxmargin.submodular import cut_loops as cuts
+from maxmargin.submodular import inference_loops as f1_inference
+from maxmargin.submodular.problem import best_sets, label_margins, weighted_graph
 from tests.naive import submodular as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_submodular.json").read_text())

@@ -11,13 +11,13 @@ import pytest
 from sklearn.svm import LinearSVC
 
 from maxmargin import SubmodularSVC
-from maxmargin._rows import Rows
-from maxmargin.problems.label_pairs import LabelPairs, attractive_pairs, cooccurrence
-from maxmargin.problems.submodular import SubmodularF1
-from maxmargin.solvers import _simplex_qp
-from maxmargin.solvers._loop import Clock, Stopping, run
-from maxmargin.solvers.bundle import Bundle
-from maxmargin.solvers.clipped_bcfw import ClippedBCFW
+from maxmargin.core.loop import Clock, Stopping, run
+from maxmargin.core.rows import Rows
+from maxmargin.submodular import simplex_qp as _simplex_qp
+from maxmargin.submodular.bcfw import ClippedBCFW
+from maxmargin.submodular.bundle import Bundle
+from maxmargin.submodular.label_pairs import LabelPairs, attractive_pairs, cooccurrence
+from maxmargin.submodular.problem import SubmodularF1
 from tests.naive import submodular as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_submodular.json").read_text())

@@ -1,8 +1,8 @@
 """What the papers compare with and scikit-learn lacks."""
 
 from maxmargin.baselines.multilabel import LabelPowerset, MLkNN, RAkEL
-from maxmargin.baselines.sparse import ImportVectorMachine, SparseOneVsRest
 from maxmargin.baselines.thresholds import ThresholdTuner, tune_thresholds
+from maxmargin.sparse.baselines import ImportVectorMachine, SparseOneVsRest
 
 __all__ = [
     "ImportVectorMachine",

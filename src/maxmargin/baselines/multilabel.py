@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted, validate_data
 
-from maxmargin.estimators._labels import LabelSpace
+from maxmargin.edge.labels import LabelSpace
 
 
 class _MultiLabel(ClassifierMixin, BaseEstimator):

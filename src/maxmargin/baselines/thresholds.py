@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from maxmargin.estimators._labels import LabelSpace
+from maxmargin.edge.labels import LabelSpace
 
 MAX_SWEEPS = 50
 

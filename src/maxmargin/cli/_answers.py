@@ -119,7 +119,7 @@ class Writer:
             self.out.write(json.dumps(said, ensure_ascii=False).encode() + b"\n")
 
     def _svmlight(self, answer: Answer) -> None:
-        from maxmargin.datasets._write import svmlight_lines
+        from maxmargin.io.write import svmlight_lines
 
         data = answer.labelled
         self.out.writelines(
@@ -127,14 +127,14 @@ class Writer:
         )
 
     def _table(self, answer: Answer) -> None:
-        from maxmargin.datasets._write import csv_lines
+        from maxmargin.io.write import csv_lines
 
         header = self.how["header"] and not self.n_written
         self.out.writelines(csv_lines(answer.labelled, header=header, delimiter=self.how["delimiter"]))
 
     def _arff(self, answer: Answer) -> None:
-        from maxmargin.datasets._files import whole_file
-        from maxmargin.datasets._write import arff_lines, label_xml
+        from maxmargin.io.files import whole_file
+        from maxmargin.io.write import arff_lines, label_xml
 
         xml = self.how["xml"]
         if answer.several and xml is not None and not self.n_written:
@@ -143,13 +143,13 @@ class Writer:
         self.out.writelines(arff_lines(answer.labelled, header=not self.n_written))
 
     def _parquet(self, answer: Answer) -> None:
-        from maxmargin.datasets._write import ParquetWriter
+        from maxmargin.io.write import ParquetWriter
 
         self._columns = self._columns or ParquetWriter(self.out)
         self._columns.write(answer.labelled)
 
     def _letters(self, answer: Answer) -> None:
-        from maxmargin.datasets._write import letter_lines
+        from maxmargin.io.write import letter_lines
 
         self.out.writelines(letter_lines(answer.labelled, self.n_written + 1, self.n_words + 1))
         self.n_words += int(answer.data.per_row["word"][-1]) + 1
@@ -167,7 +167,7 @@ def target(output: Path | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    from maxmargin.datasets._files import whole_file
+    from maxmargin.io.files import whole_file
 
     with whole_file(output) as out:
         yield out

@@ -132,7 +132,7 @@ def _entry(about: Any) -> dict[str, Any]:
 
 def _where(about: Any) -> str:
     """Whether the data can be loaded now, or how it is got."""
-    from maxmargin.datasets._registry import folder
+    from maxmargin.io.registry import folder
 
     if about.shipped or about.name in ("iris", "wine"):
         return "comes with the package"

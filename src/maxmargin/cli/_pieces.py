@@ -38,7 +38,8 @@ def opened(
 def _streamed(
     stored: Stored, path: Path, kind: str | None, reading: ReadOptions, progress: Any
 ) -> Iterator[Dataset]:
-    from maxmargin.datasets import Dataset, _stream
+    from maxmargin.datasets import Dataset
+    from maxmargin.io import pieces as _stream
 
     if kind == "letters":
         for data in _stream.stream_letters(path, progress=progress):

@@ -106,7 +106,7 @@ def baseline(family: Family, known: Samples, data: Samples) -> dict[str, Any]:
 
 def write(output: Path, html: str) -> None:
     """Write the page in one step and say where it is."""
-    from maxmargin.datasets._files import placed
+    from maxmargin.io.files import placed
 
     with placed(output) as out:
         out.write(html.encode())

@@ -1,1 +1,0 @@
-"""Flat-array inner loops: the only room where numba is imported."""

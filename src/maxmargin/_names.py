@@ -1,0 +1,23 @@
+"""The version of the package, its public names and the module each one lives in.
+
+The lazy look-up of the package, its ``__all__`` and the classes that a model file may name are all
+read from here.
+"""
+
+from __future__ import annotations
+
+VERSION = "0.1.0"
+
+ESTIMATORS = {
+    "ChainSVC": "maxmargin.structured.chain",
+    "LabelRanker": "maxmargin.ranking.estimator",
+    "LatentSVC": "maxmargin.structured.latent",
+    "MultiClassSVC": "maxmargin.structured.multiclass",
+    "MultiLabelSVC": "maxmargin.multilabel.estimator",
+    "SparseMultiClassSVC": "maxmargin.sparse.estimators",
+    "SparseMultiLabelSVC": "maxmargin.sparse.estimators",
+    "StreamRanker": "maxmargin.ranking.stream",
+    "SubmodularSVC": "maxmargin.submodular.estimator",
+}
+FUNCTIONS = {"load": "maxmargin.io.model_file", "save": "maxmargin.io.model_file"}
+ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors")

@@ -1,0 +1,1 @@
+"""What every model shares: no model and no scikit-learn in here."""

@@ -1,0 +1,81 @@
+"""The one decorator behind every compiled loop.
+
+Loops are compiled on first call, cached on disk and run without the GIL. Three
+environment variables matter:
+
+- ``NUMBA_DISABLE_JIT=1`` runs the same functions as plain Python (numba's own switch);
+- ``MAXMARGIN_JIT_CACHE=0`` keeps nothing on disk;
+- ``NUMBA_CACHE_DIR`` moves the cache (numba's own switch).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Sums may be reordered and fused; NaN, infinities and divisions keep their meaning.
+REORDER = frozenset({"contract", "reassoc", "nsz"})
+
+
+def compiled(function: F | None = None, *, reorder: bool = False, inline: bool = False) -> Any:
+    """Compile `function` for flat arrays.
+
+    Parameters
+    ----------
+    reorder : bool
+        Allow floating-point sums to be reordered, which lets them run in SIMD.
+    inline : bool
+        Ask LLVM to inline the function into its callers; such a helper is never cached by itself.
+        Its array arguments belong to the caller, so it does not count references to them, which
+        costs more than a short row: it may neither make arrays nor return one, and is called by
+        other loops only.
+    """
+    if function is None:
+        return lambda f: compiled(f, reorder=reorder, inline=inline)
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+    if reorder:
+        options["fastmath"] = set(REORDER)
+    if inline:
+        options |= {"forceinline": True, "_nrt": False}
+        return numba.njit(**options)(function)
+    if os.environ.get("MAXMARGIN_JIT_CACHE", "1") == "0":
+        return numba.njit(**options)(function)
+    try:
+        return _stamped(numba.njit(cache=True, **options)(function))
+    except RuntimeError as error:
+        if "cannot cache function" not in str(error):
+            raise
+        return numba.njit(**options)(function)
+
+
+def _stamped(dispatcher: Any) -> Any:
+    """Tie the cache entry to every loop that the function can reach.
+
+    Numba renews an entry when the function's own file changes; what the function calls may lie in
+    another file, and stale code would outlive an upgrade. A loop calls loops of its own folder and
+    of this one, so an edit in one model leaves the others alone.
+    """
+    cache = getattr(dispatcher, "_cache", None)
+    if cache is not None:
+        folder = Path(dispatcher.py_func.__code__.co_filename).parent
+        cache._cache_file._source_stamp = f"{cache._cache_file._source_stamp} {_stamp(folder)}"
+    return dispatcher
+
+
+@functools.cache
+def _stamp(folder: Path) -> str:
+    """Hash of the compiled files of a folder and of this one."""
+    digest = hashlib.sha256()
+    for source in sorted({*folder.glob("*.py"), *Path(__file__).parent.glob("*.py")}):
+        text = source.read_bytes()
+        if b"@compiled" in text or source.name == Path(__file__).name:
+            digest.update(text)
+    return digest.hexdigest()

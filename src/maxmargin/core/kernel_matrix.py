@@ -1,0 +1,281 @@
+"""The kernel matrix of a training set and the cache of its rows."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from maxmargin.core.kernels import Kernel, check_square, chunks
+
+# A kernel matrix may be this far below zero, relative to its largest diagonal entry.
+DEFINITENESS = 1e-6
+# Up to this size, definiteness is checked on all eigenvalues.
+CHECKED_ROWS = 1000
+
+
+class RowCache:
+    """Rows of a matrix, computed on demand; the least recently used one makes room.
+
+    Parameters
+    ----------
+    compute : callable
+        ``compute(indices)`` returns those rows as a matrix.
+    shape : (int, int)
+        Shape of the whole matrix.
+    cache_size : float
+        Bound in MiB; at least two rows are kept whatever it says.
+    dtype : dtype
+        Of the rows kept.
+
+    Attributes
+    ----------
+    store : array of shape (capacity, n_columns)
+        The rows kept; `fetch` says where each one is.
+    hits, misses : int
+        Rows found and rows computed since the start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from maxmargin.core.kernel_matrix import RowCache
+    >>> K = np.arange(12.0).reshape(4, 3)
+    >>> cache = RowCache(lambda i: K[i], K.shape, cache_size=0)
+    >>> [cache.row(i).tolist() for i in (0, 1, 0, 2)][-1]
+    [6.0, 7.0, 8.0]
+    >>> cache.kept()                      # row 1 was the least recently used
+    [0, 2]
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[np.ndarray], np.ndarray],
+        shape: tuple[int, int],
+        cache_size: float,
+        dtype: Any = np.float64,
+    ) -> None:
+        self.compute = compute
+        self.capacity = capacity(shape, cache_size, dtype)
+        self.store = np.empty((self.capacity, shape[1]), dtype)
+        self.hits = self.misses = 0
+        self._slot: OrderedDict[int, int] = OrderedDict()
+        self._used = 0
+
+    def kept(self) -> list[int]:
+        """Samples whose rows are kept, the least recently used first."""
+        return list(self._slot)
+
+    def row(self, index: int, pinned: tuple[int, ...] = ()) -> np.ndarray:
+        """One row, valid until it is evicted; rows of `pinned` samples stay where they are."""
+        return self.store[self.fetch(np.array([index]), pinned)[0]]
+
+    def fetch(self, indices: np.ndarray, pinned: tuple[int, ...] = ()) -> np.ndarray:
+        """Places in `store` of the rows of distinct samples, all of them kept at once.
+
+        Those asked for become the most recently used, in the order given. Missing rows
+        are computed in one block.
+        """
+        wanted = [int(i) for i in indices]
+        held = set(wanted).union(i for i in pinned if i in self._slot)
+        if len(held) > self.capacity:
+            raise ValueError(
+                f"{len(held)} rows are needed at once, but cache_size allows {self.capacity}; "
+                "increase cache_size."
+            )
+        missing = [i for i in wanted if i not in self._slot]
+        self.misses += len(missing)
+        self.hits += len(wanted) - len(missing)
+        if missing:
+            rows = self.compute(np.array(missing))
+            places = [self._room(held) for _ in missing]
+            self.store[places] = rows
+            self._slot.update(zip(missing, places, strict=True))
+        for i in wanted:
+            self._slot.move_to_end(i)
+        return np.array([self._slot[i] for i in wanted], dtype=np.int64)
+
+    def _room(self, held: set[int]) -> int:
+        """A free place, or that of the least recently used row that is not held."""
+        if self._used < self.capacity:
+            self._used += 1
+            return self._used - 1
+        victim = next(i for i in self._slot if i not in held)
+        return self._slot.pop(victim)
+
+
+class KernelMatrix:
+    """K of a training set: computed once when it fits in `cache_size` MiB, else row by row.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : array or CSR matrix of shape (n_samples, n_features)
+    cache_size : float
+        Memory for kernel values in MiB.
+    dtype : dtype, default=None
+        Of the values kept; None is that of X.
+
+    Attributes
+    ----------
+    diagonal : array of shape (n_samples,)
+        k(x_i, x_i) in float64.
+    whole : array of shape (n_samples, n_samples) or None
+        The matrix, when it fits.
+    cache : RowCache
+        The rows, for when it does not; made on first use.
+    """
+
+    def __init__(self, kernel: Kernel, X: Any, cache_size: float = 200, dtype: Any = None) -> None:
+        self.kernel, self.X = kernel, X
+        self.n, self.cache_size = X.shape[0], cache_size
+        self.dtype = np.dtype(X.dtype if dtype is None else dtype)
+        self.diagonal = kernel.diagonal(X)
+        self.whole: np.ndarray | None = None
+        ready = kernel.name == "precomputed" and X.dtype == self.dtype and not kernel.offset
+        if ready:
+            self.whole = X
+        elif capacity((self.n, self.n), cache_size, self.dtype) >= self.n:
+            self.whole = np.empty((self.n, self.n), self.dtype)
+            for rows, strip in self._strips(self.dtype):
+                self.whole[rows, rows.start :] = strip
+                self.whole[rows.start :, rows] = strip.T
+
+    @cached_property
+    def cache(self) -> RowCache:
+        """Rows of K within `cache_size` MiB."""
+        return RowCache(
+            lambda indices: self._strip(indices, 0, self.dtype), (self.n, self.n), self.cache_size, self.dtype
+        )
+
+    def rows(self, indices: np.ndarray) -> np.ndarray:
+        """Rows of K; a copy."""
+        if self.whole is not None:
+            return self.whole[indices]
+        return self.cache.store[self.cache.fetch(indices)]
+
+    def square(self, indices: np.ndarray) -> np.ndarray:
+        """K within some samples, read or computed, not kept."""
+        if self.whole is not None:
+            return self.whole[np.ix_(indices, indices)]
+        K = np.empty((len(indices), len(indices)), self.dtype)
+        for rows in chunks(len(indices), len(indices) * self.dtype.itemsize):
+            K[rows] = self.kernel.block(self._rows_of(indices[rows]), self._basis(indices), self.dtype)
+        np.fill_diagonal(K, self.diagonal[indices])
+        return K
+
+    def combine(self, W: np.ndarray, indices: np.ndarray) -> np.ndarray:
+        """W K[indices], the combinations of some rows of K, without keeping those rows."""
+        if self.whole is not None:
+            return W @ self.whole[indices]
+        answer = np.empty((len(W), self.n), W.dtype)
+        some = self._basis(indices)
+        for part in chunks(self.n, max(len(indices), self.X.shape[1]) * self.dtype.itemsize):
+            rows = np.arange(part.start, part.stop)
+            answer[:, part] = W @ self.kernel.block(self._rows_of(rows), some, self.dtype).T
+        return answer
+
+    def times(self, B: np.ndarray) -> np.ndarray:
+        """K @ B in float64, from values computed anew in float64 unless K is kept in it."""
+        B = np.asarray(B, dtype=np.float64)
+        if self.whole is not None and self.whole.dtype == np.float64:
+            return self.whole @ B
+        answer = np.zeros_like(B)
+        for rows, strip in self._strips(np.dtype(np.float64)):
+            answer[rows] += strip @ B[rows.start :]
+            beyond = strip[:, rows.stop - rows.start :]
+            answer[rows.stop :] += beyond.T @ B[rows]
+        return answer
+
+    def _strips(self, dtype: np.dtype) -> Iterator[tuple[slice, np.ndarray]]:
+        """The upper triangle of K: some rows, and their values from their own column on."""
+        for rows in chunks(self.n, self.n * dtype.itemsize, most=256):
+            yield rows, self._strip(np.arange(rows.start, rows.stop), rows.start, dtype)
+
+    def _strip(self, indices: np.ndarray, start: int, dtype: np.dtype) -> np.ndarray:
+        """Rows of K from column `start` on, with an exact diagonal."""
+        K = np.empty((len(indices), self.n - start), dtype)
+        some = self._rows_of(indices)
+        width = 1 if self.kernel.name == "precomputed" else self.X.shape[1]
+        for part in chunks(self.n - start, width * dtype.itemsize):
+            K[:, part] = self.kernel.block(
+                some, self._basis(np.arange(start + part.start, start + part.stop)), dtype
+            )
+        K[np.arange(len(indices)), indices - start] = self.diagonal[indices]
+        return K
+
+    def _rows_of(self, indices: np.ndarray) -> Any:
+        """Rows of X; consecutive ones without a copy."""
+        if len(indices) and indices[-1] - indices[0] + 1 == len(indices) and (np.diff(indices) == 1).all():
+            return self.X[indices[0] : indices[-1] + 1]
+        return self.X[indices]
+
+    def _basis(self, indices: np.ndarray) -> Any:
+        """What `Kernel.block` takes as its second side: rows of X, or columns when precomputed."""
+        return indices if self.kernel.name == "precomputed" else self._rows_of(indices)
+
+
+def capacity(shape: tuple[int, int], cache_size: float, dtype: Any) -> int:
+    """How many rows of a matrix fit in `cache_size` MiB; at least two, at most all."""
+    if isinstance(cache_size, bool) or not isinstance(cache_size, Real) or not cache_size >= 0:
+        raise ValueError(f"cache_size must be a number of MiB, zero or more. Got {cache_size!r} instead.")
+    bytes_per_row = max(shape[1] * np.dtype(dtype).itemsize, 1)
+    fitting = shape[0] if math.isinf(cache_size) else int(cache_size * 2**20 // bytes_per_row)
+    return min(shape[0], max(2, fitting))
+
+
+def smallest_eigenvalue(K: np.ndarray, n_probes: int = 60) -> float:
+    """Estimate of the smallest eigenvalue of a symmetric matrix, never below it.
+
+    Up to `CHECKED_ROWS` rows it is exact; beyond, a Lanczos run of `n_probes` products finds
+    any eigenvalue that stands out below zero.
+    """
+    n = len(K)
+    if n <= CHECKED_ROWS:
+        return float(np.linalg.eigvalsh(np.asarray(K, dtype=np.float64))[0])
+    rng = np.random.default_rng(0)
+    Q = np.empty((n_probes, n))
+    q = rng.standard_normal(n)
+    q /= np.linalg.norm(q)
+    main, side = np.empty(n_probes), np.empty(n_probes)
+    for k in range(n_probes):
+        Q[k] = q
+        v = (K @ q.astype(K.dtype)).astype(np.float64)
+        main[k] = q @ v
+        for _ in range(2):
+            v -= Q[: k + 1].T @ (Q[: k + 1] @ v)
+        side[k] = np.linalg.norm(v)
+        if side[k] <= 1e-12 * np.abs(main[: k + 1]).max():
+            n_probes = k + 1
+            break
+        q = v / side[k]
+    T = np.diag(main[:n_probes]) + np.diag(side[: n_probes - 1], 1) + np.diag(side[: n_probes - 1], -1)
+    return float(np.linalg.eigvalsh(T)[0])
+
+
+def check_precomputed(K: Any) -> np.ndarray:
+    """Check that a matrix of kernel values is square, finite, symmetric and semi-definite."""
+    check_square(K)
+    if not np.isfinite(K).all():
+        raise ValueError("The precomputed kernel contains NaN or infinity.")
+    scale = max(float(np.abs(np.diagonal(K)).max(initial=0.0)), np.finfo(K.dtype).tiny)
+    for rows in chunks(len(K), len(K) * K.itemsize):
+        asymmetry = np.abs(K[rows] - K[:, rows].T)
+        if asymmetry.max() > DEFINITENESS * scale:
+            i, j = np.unravel_index(int(np.argmax(asymmetry)), asymmetry.shape)
+            i += rows.start
+            raise ValueError(
+                f"The precomputed kernel must be symmetric, but K[{i}, {j}] = {K[i, j]:g} and "
+                f"K[{j}, {i}] = {K[j, i]:g}."
+            )
+    smallest = smallest_eigenvalue(K)
+    if smallest < -DEFINITENESS * scale * math.sqrt(len(K)):
+        raise ValueError(
+            f"The precomputed kernel must be positive semi-definite, but it has an eigenvalue "
+            f"{smallest:.3g}; pass a valid kernel, or clip its negative eigenvalues."
+        )
+    return K

@@ -1,0 +1,320 @@
+"""Kernel functions: their numbers, blocks of values, scores.
+
+| name          | k(x, z)                                          |
+|---------------|--------------------------------------------------|
+| "linear"      | x.z                                              |
+| "rbf"         | exp(-gamma |x - z|^2)                            |
+| "poly"        | (gamma x.z + coef0)^degree                       |
+| "sigmoid"     | tanh(gamma x.z + coef0)                          |
+| "chi2"        | exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d))    |
+| callable      | f(X, Z), the matrix of all k(x, z)               |
+| "precomputed" | the numbers the user passes instead of X         |
+
+A constant `offset` is added to every value: k + s^2 is the kernel of the samples with a
+constant feature s, so the offset plays the part of a bias.
+
+Values are computed in blocks by BLAS, in float32 or float64, for dense and CSR rows; a
+block never needs more than `BLOCK_BYTES` besides its result.
+
+Examples
+--------
+>>> import numpy as np
+>>> from maxmargin.core.kernels import Kernel
+>>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+>>> kernel = Kernel.of(X, "poly", gamma=1.0, degree=2, coef0=1.0)
+>>> kernel.block(X, X)
+array([[ 1.,  1.,  1.],
+       [ 1.,  4.,  1.],
+       [ 1.,  1., 25.]])
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+NAMES = ("linear", "rbf", "poly", "sigmoid", "chi2", "precomputed")
+BLOCK_BYTES = 32 * 2**20
+# Largest rounding of gamma |x - z|^2 for which distances are still taken in float32.
+DISTANCE_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel function with all its numbers settled; build it with `Kernel.of`.
+
+    Attributes
+    ----------
+    name : str
+        One of `NAMES`, or "callable".
+    gamma, degree, coef0 : float, int, float
+        The numbers in the formulas above; unused ones have no effect.
+    offset : float
+        Added to every value.
+    function : callable or None
+        The user's own kernel, called as ``function(X, Z)``.
+    """
+
+    name: str
+    gamma: float = 1.0
+    degree: int = 3
+    coef0: float = 0.0
+    offset: float = 0.0
+    function: Callable[[Any, Any], Any] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        kernel: Any = "rbf",
+        *,
+        gamma: Any = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        offset: float = 0.0,
+        sample_weight: np.ndarray | None = None,
+    ) -> Kernel:
+        """Settle a kernel on the training rows X.
+
+        Parameters
+        ----------
+        X : array or CSR matrix of shape (n_samples, n_features)
+            Training rows; with "precomputed" the square matrix of kernel values.
+        kernel : str or callable
+            A name from the table above, or a function of two matrices of rows.
+        gamma : {"scale", "auto"} or float
+            "scale" is 1 / (n_features * X.var()), "auto" is 1 / n_features.
+        degree, coef0 : int, float
+            For "poly" (both) and "sigmoid" (coef0).
+        offset : float
+            Nonnegative constant added to every value.
+        sample_weight : array of shape (n_samples,), default=None
+            Weights in the variance of gamma="scale", so that a weight equals a repetition.
+        """
+        if callable(kernel):
+            name, function = "callable", kernel
+        elif isinstance(kernel, str) and kernel in NAMES:
+            name, function = kernel, None
+        else:
+            raise ValueError(f"kernel must be a callable or one of {list(NAMES)}. Got {kernel!r} instead.")
+        _check_numbers(degree, coef0, offset)
+        if name == "precomputed":
+            check_square(X)
+        if name == "chi2":
+            _check_nonnegative(X)
+        settled = cls(
+            name, _gamma(gamma, X, sample_weight), int(degree), float(coef0), float(offset), function
+        )
+        diagonal = settled.diagonal(X)
+        if (diagonal < 0).any():
+            i = int(np.argmin(diagonal))
+            raise ValueError(
+                f"kernel must be positive semi-definite, but k(x, x) is {diagonal[i]:.3g} for sample {i}; "
+                "change the kernel or its coef0."
+            )
+        return settled
+
+    def block(self, X: Any, Z: Any, dtype: Any = None) -> np.ndarray:
+        """Values k(x, z) for all rows x of X and z of Z, as a dense matrix.
+
+        With "precomputed", Z is the vector of columns of X to take. The result has the
+        dtype of X unless another is asked for.
+        """
+        dtype = np.dtype(X.dtype if dtype is None else dtype)
+        if self.name == "precomputed":
+            K = X[:, Z].astype(dtype)
+        elif self.function is not None:
+            K = self._called(X, Z).astype(dtype)
+        elif self.name == "chi2":
+            _check_nonnegative(X)
+            K = np.exp(-self.gamma * _chi2_distances(X, Z)).astype(dtype)
+        elif self.name == "rbf":
+            K = self._rbf(X, Z, dtype)
+        else:
+            K = _products(X, Z, dtype)
+            if self.name in ("poly", "sigmoid"):
+                K *= dtype.type(self.gamma)
+                K += dtype.type(self.coef0)
+                K = np.tanh(K, out=K) if self.name == "sigmoid" else _power(K, self.degree)
+        if self.offset:
+            K += dtype.type(self.offset)
+        return K
+
+    def diagonal(self, X: Any) -> np.ndarray:
+        """Values k(x, x) of the rows of X, in float64."""
+        n = X.shape[0]
+        if self.name in ("rbf", "chi2"):
+            values = np.ones(n)
+        elif self.name == "precomputed":
+            values = np.asarray(X.diagonal(), dtype=np.float64)
+        elif self.function is not None:
+            parts = [np.diag(self._called(X[i : i + 64], X[i : i + 64])) for i in range(0, n, 64)]
+            values = np.concatenate(parts).astype(np.float64)
+        else:
+            values = squared_norms(X)
+            if self.name == "poly":
+                values = (self.gamma * values + self.coef0) ** self.degree
+            elif self.name == "sigmoid":
+                values = np.tanh(self.gamma * values + self.coef0)
+        return values + self.offset
+
+    def scores(self, X: Any, basis: Any, coefficients: np.ndarray) -> np.ndarray:
+        """k(X, basis) @ coefficients, a few rows at a time, in the dtype of X.
+
+        With "precomputed", `basis` is the vector of columns of X that the coefficients
+        belong to.
+        """
+        dtype = X.dtype
+        coefficients = np.asarray(coefficients, dtype=dtype)
+        answer = np.zeros((X.shape[0], *coefficients.shape[1:]), dtype=dtype)
+        if len(coefficients):
+            for rows in chunks(X.shape[0], len(coefficients) * dtype.itemsize):
+                answer[rows] = self.block(X[rows], basis) @ coefficients
+        return answer
+
+    def _called(self, X: Any, Z: Any) -> np.ndarray:
+        assert self.function is not None
+        K = self.function(X, Z)
+        K = np.asarray(K.toarray() if sp.issparse(K) else K)
+        if K.shape != (X.shape[0], Z.shape[0]):
+            raise ValueError(
+                f"kernel must return one value for each pair of rows, a matrix of shape "
+                f"{(X.shape[0], Z.shape[0])}. Got shape {K.shape} instead."
+            )
+        if K.dtype.kind not in "buif" or not np.isfinite(K).all():
+            raise ValueError("kernel returned values that are not finite numbers; check the callable.")
+        return K
+
+    def _rbf(self, X: Any, Z: Any, dtype: np.dtype) -> np.ndarray:
+        x, z = self.gamma * squared_norms(X), self.gamma * squared_norms(Z)
+        reach = x.max(initial=0.0) + z.max(initial=0.0)
+        exact = reach * np.finfo(dtype).eps <= DISTANCE_ROUNDING
+        work = dtype if exact else np.dtype(np.float64)
+        K = _products(X, Z, work)
+        K *= work.type(2 * self.gamma)
+        K -= x[:, None].astype(work)
+        K -= z.astype(work)
+        np.minimum(K, 0, out=K)
+        np.exp(K, out=K)
+        return K.astype(dtype, copy=False)
+
+
+def squared_norms(X: Any) -> np.ndarray:
+    """Squared Euclidean norm of every row, dense or CSR, in float64."""
+    if sp.issparse(X):
+        return np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel()
+    return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+
+
+def chunks(n: int, bytes_per_row: int, most: int = 4096) -> Iterator[slice]:
+    """Cut 0..n into slices of bounded memory."""
+    size = min(most, max(1, BLOCK_BYTES // max(bytes_per_row, 1)))
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def _products(X: Any, Z: Any, dtype: np.dtype) -> np.ndarray:
+    """X Z' as a dense matrix; sparse rows are filled in a few at a time."""
+    if not sp.issparse(X):
+        return X.astype(dtype, copy=False) @ Z.astype(dtype, copy=False).T
+    X, Z = X.astype(dtype, copy=False), Z.astype(dtype, copy=False)
+    few, many = (X, Z) if X.shape[0] <= Z.shape[0] else (Z, X)
+    G = np.empty((few.shape[0], many.shape[0]), dtype)
+    for rows in chunks(few.shape[0], few.shape[1] * dtype.itemsize):
+        G[rows] = (many @ few[rows].toarray().T).T
+    return G if few is X else G.T
+
+
+def _power(K: np.ndarray, degree: int) -> np.ndarray:
+    """K to the power `degree`, entry by entry, by repeated multiplication."""
+    if degree == 0:
+        return np.ones_like(K)
+    base = K.copy() if degree > 1 else K
+    for _ in range(degree - 1):
+        K *= base
+    return K
+
+
+def _chi2_distances(X: Any, Z: Any) -> np.ndarray:
+    """sum_d (x_d - z_d)^2 / (x_d + z_d) of every pair, taking 0/0 as 0, in float64."""
+    distances = np.empty((X.shape[0], Z.shape[0]))
+    if not sp.issparse(X):
+        Z = Z.astype(np.float64, copy=False)
+        with np.errstate(invalid="ignore"):
+            for i, x in enumerate(X.astype(np.float64, copy=False)):
+                terms = (x - Z) ** 2 / (x + Z)
+                distances[i] = np.nansum(terms, axis=1)
+        return distances
+    # Where one of the two is zero the term is the other one, so only the common nonzeros count:
+    # (x - z)^2 / (x + z) = x + z - 4 x z / (x + z).
+    values = Z.data.astype(np.float64, copy=False)
+    row_of = np.repeat(np.arange(Z.shape[0]), np.diff(Z.indptr))
+    sums_x = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+    sums_z = np.bincount(row_of, weights=values, minlength=Z.shape[0])
+    for i in range(X.shape[0]):
+        x = X[i : i + 1].toarray().ravel().astype(np.float64)[Z.indices]
+        total = x + values
+        common = np.divide(x * values, total, out=np.zeros_like(total), where=total > 0)
+        distances[i] = sums_x[i] + sums_z - 4 * np.bincount(row_of, common, minlength=Z.shape[0])
+    return np.maximum(distances, 0)
+
+
+def _gamma(gamma: Any, X: Any, weights: np.ndarray | None = None) -> float:
+    n_features = X.shape[1]
+    if isinstance(gamma, str) and gamma == "auto":
+        return 1.0 / n_features
+    if isinstance(gamma, str) and gamma == "scale":
+        variance = _variance(X, weights)
+        return 1.0 / (n_features * variance) if variance > 0 else 1.0
+    number = isinstance(gamma, Real) and not isinstance(gamma, bool)
+    if not number or not math.isfinite(gamma) or gamma < 0:
+        raise ValueError(f"gamma must be 'scale', 'auto' or a nonnegative number. Got {gamma!r} instead.")
+    return float(gamma)
+
+
+def _variance(X: Any, weights: np.ndarray | None) -> float:
+    """Variance of all entries of X, each row counted with its weight."""
+    if weights is None and not sp.issparse(X):
+        return float(X.var(dtype=np.float64))
+    weights = np.ones(X.shape[0]) if weights is None else weights
+    size = weights.sum() * X.shape[1]
+    sums = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+    mean = weights @ sums / size
+    if sp.issparse(X):
+        return float(weights @ squared_norms(X) / size - mean**2)
+    total = 0.0
+    for rows in chunks(X.shape[0], X.shape[1] * 8):
+        total += float(weights[rows] @ np.square(X[rows] - mean, dtype=np.float64).sum(axis=1))
+    return total / size
+
+
+def _check_numbers(degree: Any, coef0: Any, offset: Any) -> None:
+    if isinstance(degree, bool) or not isinstance(degree, Integral) or degree < 0:
+        raise ValueError(f"degree must be a nonnegative integer. Got {degree!r} instead.")
+    for name, value in (("coef0", coef0), ("offset", offset)):
+        if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number. Got {value!r} instead.")
+    if offset < 0:
+        raise ValueError(f"offset must be nonnegative. Got {offset!r} instead.")
+
+
+def check_square(K: Any) -> None:
+    if sp.issparse(K):
+        raise ValueError("A precomputed kernel must be a dense matrix; pass K.toarray().")
+    if K.ndim != 2 or K.shape[0] != K.shape[1]:
+        raise ValueError(
+            f"With kernel='precomputed', X must be the square matrix of kernel values of the training "
+            f"samples. Got shape {K.shape} instead."
+        )
+
+
+def _check_nonnegative(X: Any) -> None:
+    values = X.data if sp.issparse(X) else X
+    if values.size and values.min() < 0:
+        raise ValueError("kernel='chi2' needs nonnegative features; X holds a negative value.")

@@ -1,0 +1,46 @@
+"""Data: readers and writers of the usual formats, and `load` for the data sets of the field.
+
+>>> from maxmargin import datasets
+>>> data = datasets.load("yeast", split="train")
+>>> data.X.shape, data.Y.shape
+((1500, 103), (1500, 14))
+"""
+
+from maxmargin.io.arff import read_arff, read_mulan
+from maxmargin.io.dataset import Dataset
+from maxmargin.io.errors import DataFormatError
+from maxmargin.io.fetch import DownloadError, fetch
+from maxmargin.io.letters import read_letter_data
+from maxmargin.io.load import load
+from maxmargin.io.mail import read_mail_folders
+from maxmargin.io.registry import DatasetInfo, FileInfo, cache_dir, info, list_datasets
+from maxmargin.io.svmlight import read_svmlight
+from maxmargin.io.table import read_csv, read_parquet
+from maxmargin.io.write import write_arff, write_csv, write_parquet, write_svmlight
+from maxmargin.io.xml import LabelTree, read_label_xml
+
+__all__ = [
+    "DataFormatError",
+    "Dataset",
+    "DatasetInfo",
+    "DownloadError",
+    "FileInfo",
+    "LabelTree",
+    "cache_dir",
+    "fetch",
+    "info",
+    "list_datasets",
+    "load",
+    "read_arff",
+    "read_csv",
+    "read_label_xml",
+    "read_letter_data",
+    "read_mail_folders",
+    "read_mulan",
+    "read_parquet",
+    "read_svmlight",
+    "write_arff",
+    "write_csv",
+    "write_parquet",
+    "write_svmlight",
+]

@@ -1,0 +1,1 @@
+"""The side that scikit-learn sees, shared by all models."""

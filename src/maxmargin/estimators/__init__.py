@@ -1,1 +1,0 @@
-"""The scikit-learn face of the package, one file per task."""

@@ -1,0 +1,1 @@
+"""Files: readers, writers, shipped data, models."""

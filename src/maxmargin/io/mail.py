@@ -1,0 +1,223 @@
+"""Mail folders: one directory per folder, one message per file, as binary word-presence vectors.
+
+A mailbox is a stream: rows come in the order of the Date headers, and the columns of X in the
+order in which words first occur. Mail is old and broken in every way, so nothing about a single
+message is an error: unknown character sets, wrong transfer encodings, missing or senseless dates
+and headers without a body all survive.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC
+from email import message_from_bytes
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from importlib import resources
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.io.dataset import Dataset
+from maxmargin.io.errors import DataFormatError
+from maxmargin.io.files import PathLike, open_bytes, read_bytes, whole_file
+from maxmargin.io.registry import Folder
+
+_WORD = re.compile(r"[^\W_]{2,}")
+_TAG = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+HEADERS = ("from", "to", "cc", "subject")
+
+
+def read_mail_folders(path: PathLike, headers: Sequence[str] = HEADERS, min_messages: int = 1) -> Dataset:
+    """Read a mailbox: a directory, or a tar file of one (packed or not), with a directory per folder.
+
+    Parameters
+    ----------
+    path : path-like
+        The mailbox. Directories may be nested; a message that lies in no folder is left out.
+    headers : sequence of str, default=("from", "to", "cc", "subject")
+        Headers whose words count, besides those of the text parts of the body.
+    min_messages : int, default=1
+        Leave out words that occur in fewer messages. More than 1 looks ahead in the stream.
+
+    Returns
+    -------
+    Dataset
+        X is CSR of ones: word j occurs in message i. Y is the folder of each message. `per_row`
+        has "date" (seconds since 1970, NaN where there is none; such messages come last) and
+        "file".
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from maxmargin.datasets import read_mail_folders
+    >>> with tempfile.TemporaryDirectory() as place:
+    ...     for name, folder, day in (("1", "work", 2), ("2", "home", 1)):
+    ...         target = pathlib.Path(place, folder)
+    ...         target.mkdir()
+    ...         text = f"Date: {day} Jan 2001 10:00:00 +0000\\nSubject: Hello {folder}\\n\\nhello again\\n"
+    ...         _ = (target / name).write_text(text)
+    ...     data = read_mail_folders(place)
+    >>> data.Y.tolist(), data.feature_names
+    (['home', 'work'], ('again', 'hello', 'home', 'work'))
+    """
+    found = sorted(
+        (_date_of(message), folder, _natural(name), name, _words(message, headers))
+        for folder, name, message in _messages(Path(path))
+    )
+    if not found:
+        raise DataFormatError("no messages in folders; one directory per folder is expected", path)
+    column: dict[str, int] = {}
+    rows = [[column.setdefault(word, len(column)) for word in words] for *_, words in found]
+    X = _presence(rows, len(column))
+    names = np.array(list(column), dtype=object)
+    if min_messages > 1:
+        kept = np.flatnonzero(np.bincount(X.indices, minlength=len(names)) >= min_messages)
+        X, names = sp.csr_array(X[:, kept]), names[kept]
+    folders = np.array([folder for _, folder, *_ in found])
+    dates = np.array([date for date, *_ in found])
+    return Dataset(
+        X,
+        folders,
+        tuple(names.tolist()),
+        tuple(np.unique(folders).tolist()),
+        name=Path(path).name.partition(".")[0],
+        per_row={
+            "date": np.where(np.isinf(dates), np.nan, dates),
+            "file": np.array([f"{folder}/{name}" for _, folder, _, name, _ in found]),
+        },
+    )
+
+
+def _presence(rows: list[list[int]], n_words: int) -> sp.csr_array:
+    """A matrix with a one for each word of each row."""
+    start = np.cumsum([0] + [len(row) for row in rows])
+    indices = np.array([j for row in rows for j in sorted(row)], dtype=np.int32)
+    return sp.csr_array((np.ones(len(indices)), indices, start.astype(np.int32)), shape=(len(rows), n_words))
+
+
+def _messages(path: Path) -> Iterator[tuple[str, str, Message]]:
+    """Folder, file name and message of every file in the mailbox."""
+    files = list(_files_of_directory(path) if path.is_dir() else _files_of_tar(path))
+    parts = [PurePosixPath(name).parts for name, _ in files]
+    # An archive usually has the mailbox itself as its top directory: that one names no folder.
+    skip = 1 if parts and all(len(p) > 2 for p in parts) and len({p[0] for p in parts}) == 1 else 0
+    for place, (_, content) in zip(parts, files, strict=True):
+        if len(place) - skip > 1:
+            yield "/".join(place[skip:-1]), place[-1], message_from_bytes(content)
+
+
+def _files_of_directory(path: Path) -> Iterator[tuple[str, bytes]]:
+    for file in sorted(path.rglob("*")):
+        if file.is_file():
+            yield file.relative_to(path).as_posix(), file.read_bytes()
+
+
+def _files_of_tar(path: Path) -> Iterator[tuple[str, bytes]]:
+    try:
+        with open_bytes(path) as (plain, _), tarfile.open(fileobj=plain, mode="r|") as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.isfile() else None
+                if file is not None:
+                    yield member.name.removeprefix("./"), file.read()
+    except tarfile.TarError as error:
+        raise DataFormatError(
+            f"not a tar file ({error}); a directory or a tar file is expected", path
+        ) from error
+
+
+def _date_of(message: Message) -> float:
+    """Seconds since 1970, or infinity when the header says nothing usable."""
+    try:
+        date = parsedate_to_datetime(str(message.get("date", "")))
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return np.inf
+
+
+def _natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Key under which file 9 comes before file 10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", name))
+
+
+def _words(message: Message, headers: Sequence[str]) -> list[str]:
+    """Distinct words of the chosen headers and of the text parts, lower case, sorted."""
+    texts = [_header_text(value) for name in headers for value in message.get_all(name, [])]
+    texts += [_part_text(part) for part in message.walk() if part.get_content_maintype() == "text"]
+    return sorted({word for text in texts for word in _WORD.findall(text.lower())})
+
+
+def _header_text(value: object) -> str:
+    try:
+        return str(make_header(decode_header(str(value))))
+    except (HeaderParseError, LookupError, UnicodeError, ValueError):
+        return str(value)
+
+
+def _part_text(part: Message) -> str:
+    content = part.get_payload(decode=True)
+    if not isinstance(content, bytes):
+        return ""
+    try:
+        text = content.decode(str(part.get_content_charset("latin-1")), errors="replace")
+    except (LookupError, ValueError):
+        text = content.decode("latin-1")
+    return _TAG.sub(" ", text) if part.get_content_subtype() == "html" else text
+
+
+def mailbox(folder: Folder) -> Dataset:
+    """One user's mailbox of enron-folders; the name of the data set ends in that of the user."""
+    user = folder.name.rpartition("/")[2]
+    return read_mail_folders(folder.file(f"{user}.partial.tar" if user == "kitchen-l" else f"{user}.tar"))
+
+
+def shipped_stream(folder: Folder) -> Dataset:
+    """The small stream that comes with the package: numbers of words and of folders, no text."""
+    with resources.as_file(resources.files(__package__) / "data" / f"{folder.name}.npz.xz") as path:
+        return unpack_stream(path)
+
+
+def pack_stream(data: Dataset, path: PathLike, random_state: int = 0) -> None:
+    """Write a mailbox without its words, names and dates.
+
+    Words are renumbered at random and folders by their first message, so that what is left is
+    which words occur together, not which words they are.
+    """
+    order = np.random.RandomState(random_state).permutation(data.X.shape[1])
+    rows = [
+        np.sort(order[data.X.indices[a:b]])
+        for a, b in zip(data.X.indptr[:-1], data.X.indptr[1:], strict=True)
+    ]
+    _, first, codes = np.unique(data.Y, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        steps=np.concatenate([np.diff(row, prepend=0) for row in rows]).astype("<u2"),
+        counts=np.array([len(row) for row in rows], dtype="<u2"),
+        folders=rank[codes].astype(np.uint8),
+        n_words=np.int64(data.X.shape[1]),
+    )
+    with whole_file(path) as out:
+        out.write(buffer.getvalue())
+
+
+def unpack_stream(path: PathLike) -> Dataset:
+    """Read what `pack_stream` wrote."""
+    with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as arrays:
+        start = np.concatenate([[0], np.cumsum(arrays["counts"], dtype=np.int64)])
+        total = np.concatenate([[0], np.cumsum(arrays["steps"], dtype=np.int64)])
+        indices = total[1:] - np.repeat(total[start[:-1]], arrays["counts"])
+        shape = (len(start) - 1, int(arrays["n_words"]))
+        X = sp.csr_array(
+            (np.ones(len(indices)), indices.astype(np.int32), start.astype(np.int32)), shape=shape
+        )
+        folders = np.array([f"folder {k + 1:02d}" for k in arrays["folders"].tolist()])
+    names = tuple(f"word {j}" for j in range(shape[1]))
+    return Dataset(X, folders, names, tuple(np.unique(folders).tolist()))

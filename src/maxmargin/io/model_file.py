@@ -1,0 +1,223 @@
+"""The file: safetensors with one JSON document in its header."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from maxmargin._names import VERSION
+from maxmargin.io.codec import Decoder, Encoder
+from maxmargin.io.files import PathLike, placed
+from maxmargin.io.model_errors import ModelFileError
+
+FORMAT = 1
+_DTYPES = {
+    "b1": "BOOL", "i1": "I8", "i2": "I16", "i4": "I32", "i8": "I64", "u1": "U8", "u2": "U16", "u4": "U32",
+    "u8": "U64", "f2": "F16", "f4": "F32", "f8": "F64",
+}  # fmt: skip
+_HEADER_BYTES = 100_000_000
+_ALIGNMENT = 8
+
+
+def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) -> None:
+    """Save a fitted estimator, or a Pipeline that ends in one.
+
+    The file appears under its name in one step: whenever the process is stopped, what stands
+    there is the whole new file or whatever was there before.
+
+    It holds the parameters and every fitted attribute, bit for bit: predictions, scores and
+    further `partial_fit` are those of the original. Fitted with `warm_start=True`, MultiLabelSVC
+    and MultiClassSVC also go on from their dual solution; ChainSVC and SubmodularSVC, whose dual
+    solutions are lists of labelings of all training samples, start anew.
+
+    Parameters
+    ----------
+    model : estimator
+        An estimator of this package, alone or behind scalers and vectorisers of scikit-learn.
+    path : path-like
+    metadata : mapping, default=None
+        Anything that JSON can hold, kept beside the model; see `describe`.
+
+    Raises
+    ------
+    ModelFileError
+        When the model holds something that cannot be saved without code, such as a kernel that
+        is a function of your own.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import maxmargin
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], ["low", "low", "high", "high"]
+    >>> model = maxmargin.MultiLabelSVC(random_state=0).fit(X, y)
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.mm"
+    >>> maxmargin.save(model, path)
+    >>> maxmargin.load(path).predict([[0.2], [2.9]])
+    array(['low', 'high'], dtype='<U4')
+    """
+    import sklearn
+
+    encoder = Encoder()
+    document = {
+        "format": FORMAT,
+        "maxmargin": VERSION,
+        "sklearn": sklearn.__version__,
+        "metadata": dict(metadata or {}),
+        "model": encoder.encode(model, type(model).__name__),
+    }
+    if document["model"].get("$") != "object":
+        raise ModelFileError("Only an estimator can be saved.")
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    tensors = {name: np.asarray(array, order="C") for name, array in encoder.tensors.items()}
+    header = _header(text, tensors)
+    if len(header) > _HEADER_BYTES:
+        raise ModelFileError("The model holds more words than a model file can: over 100 MB of names.")
+    with placed(path) as out:
+        out.write(len(header).to_bytes(8, "little"))
+        out.write(header)
+        for array in tensors.values():
+            out.write(array.reshape(-1).view(np.uint8).data)
+
+
+def load(path: PathLike, *, max_bytes: int | None = None) -> Any:
+    """Load a model that `save` wrote.
+
+    No code from the file is run: it can name estimators of this package and a few transformers
+    of scikit-learn, and nothing else.
+
+    Parameters
+    ----------
+    path : path-like
+    max_bytes : int, default=None
+        Refuse larger files; None takes any that is as large as it says.
+
+    Raises
+    ------
+    ModelFileError
+        When the file is cut off, altered, larger than allowed, made by a newer version, or not
+        a model at all.
+    """
+    document, tensors = _read(path, max_bytes)
+    try:
+        return _decoded(document, tensors)
+    except ModelFileError as error:
+        raise ModelFileError(f"{os.fspath(path)} cannot be loaded: {error}.") from error
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        raise ModelFileError(
+            f"{os.fspath(path)} cannot be loaded: it is not as `maxmargin.save` writes it ({error!r})."
+        ) from error
+
+
+def describe(path: PathLike) -> dict[str, Any]:
+    """What a model file says of itself: class, parameters, versions, metadata, sizes of arrays.
+
+    Nothing is built; the file is only checked against its hash.
+    """
+    document, tensors = _read(path, None)
+    state = document["model"]["state"]
+    return {
+        "class": document["model"]["class"],
+        "format": document["format"],
+        "maxmargin": document["maxmargin"],
+        "sklearn": document["sklearn"],
+        "metadata": document["metadata"],
+        "parameters": {key: value for key, value in state.items() if not key.endswith("_") and key[0] != "_"},
+        "arrays": {name: list(array.shape) for name, array in tensors.items()},
+        "bytes": Path(path).stat().st_size,
+    }
+
+
+def _header(text: str, tensors: dict[str, np.ndarray]) -> bytes:
+    """The JSON header of safetensors, padded so that the arrays are aligned."""
+    entries: dict[str, Any] = {"__metadata__": {"maxmargin": text, "sha256": _digest(text, tensors)}}
+    begin = 0
+    for name, array in tensors.items():
+        end = begin + array.nbytes
+        kind = _DTYPES[f"{array.dtype.kind}{array.dtype.itemsize}"]
+        entries[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [begin, end]}
+        begin = end
+    header = json.dumps(entries, ensure_ascii=False).encode()
+    return header + b" " * (-len(header) % _ALIGNMENT)
+
+
+def _digest(text: str, tensors: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _read(path: PathLike, max_bytes: int | None) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Document and arrays of a file whose hash is right."""
+    from safetensors import SafetensorError, safe_open
+
+    name = os.fspath(path)
+    size = Path(path).stat().st_size
+    if max_bytes is not None and size > max_bytes:
+        raise ModelFileError(f"{name} has {size} bytes, more than max_bytes={max_bytes}.")
+    try:
+        with safe_open(name, framework="np") as file:
+            words = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, TypeError, ValueError, AttributeError, KeyError, MemoryError) as error:
+        raise ModelFileError(f"{name} is not a whole model file ({error}).") from error
+    if "maxmargin" not in words:
+        raise ModelFileError(f"{name} is a safetensors file, but not a model of maxmargin.")
+    if words.get("sha256") != _digest(words["maxmargin"], tensors):
+        raise ModelFileError(f"{name} was altered or damaged: its contents do not match its hash.")
+    try:
+        document = json.loads(words["maxmargin"], parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"{name} cannot be loaded: its description is not JSON.") from error
+    _check_document(document, name)
+    return document, tensors
+
+
+def _check_document(document: Any, name: str) -> None:
+    whole = isinstance(document, dict) and isinstance(document.get("format"), int)
+    if whole and document["format"] > FORMAT:
+        raise ModelFileError(
+            f"{name} has format {document['format']}, made by maxmargin "
+            f"{str(document.get('maxmargin'))[:40]}; this version ({VERSION}) "
+            f"reads up to {FORMAT}. Upgrade maxmargin."
+        )
+    keys = {"maxmargin": str, "sklearn": str, "metadata": dict, "model": dict}
+    if (
+        not whole
+        or document["format"] < 1
+        or not all(isinstance(document.get(k), t) for k, t in keys.items())
+    ):
+        raise ModelFileError(f"{name} cannot be loaded: its description lacks a part.")
+    model = document["model"]
+    named = isinstance(model.get("class"), str) and not model["class"].startswith("part.")
+    if model.get("$") != "object" or not isinstance(model.get("state"), dict) or not named:
+        raise ModelFileError(f"{name} cannot be loaded: it holds no model.")
+
+
+def _decoded(document: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
+    model = Decoder(tensors).decode(document["model"])
+    names = type(model)._get_param_names() if hasattr(model, "get_params") else ()
+    missing = [name for name in names if name not in vars(model)]
+    if missing:
+        raise ModelFileError(f"its parameters {missing} are missing")
+    return model
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not JSON")

@@ -1,0 +1,183 @@
+"""Features of large files piece by piece, for prediction in bounded memory. Labels are skipped."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.io.arff_syntax import read_header
+from maxmargin.io.arff_table import Table
+from maxmargin.io.columns import number
+from maxmargin.io.dataset import Dataset
+from maxmargin.io.errors import DataFormatError
+from maxmargin.io.files import PathLike, Progress, text_lines
+from maxmargin.io.letters import Letters
+from maxmargin.io.svmlight import _blocks, _parse_block, _parse_slowly, _Rows, _Rules
+from maxmargin.io.table import column_numbers, numbered_rows, open_parquet
+
+ROWS = 4096
+
+
+def stream_svmlight(
+    path: PathLike,
+    n_features: int,
+    *,
+    zero_based: bool = False,
+    dtype: Any = np.float64,
+    progress: Progress | None = None,
+) -> Iterator[sp.csr_array]:
+    """CSR matrices of about a MiB of text each.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or packed as .xz or .gz; its lines may have labels or none.
+    n_features : int
+        Number of columns; a larger index is an error.
+    zero_based, dtype, progress
+        As in `read_svmlight`.
+    """
+    rules = _Rules(path, True, None, n_features, 0 if zero_based else 1, float(np.finfo(dtype).max))
+    for first_line, block in _blocks(path, progress):
+        try:
+            part = _parse_block(block, rules)
+        except (ValueError, OverflowError):
+            part = _parse_slowly(block, rules, first_line)
+        rows = _Rows(array("d" if dtype == np.float64 else "f"))
+        rows.extend(part)
+        if len(rows.sizes):
+            yield rows.matrix(n_features)
+
+
+def stream_csv(
+    path: PathLike,
+    columns: Sequence[str],
+    *,
+    header: bool = True,
+    delimiter: str = ",",
+    encoding: str = "utf-8",
+    dtype: Any = np.float64,
+    progress: Progress | None = None,
+) -> Iterator[np.ndarray]:
+    """Matrices of up to 4096 rows with the named columns, in that order; other columns are ignored.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or packed as .xz or .gz.
+    columns : sequence of str
+        Names in the first line, or c0, c1, ... for a file without header.
+    header, delimiter, encoding, dtype, progress
+        As in `read_csv`.
+    """
+    if len(delimiter) != 1:
+        raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
+    rows = numbered_rows(path, delimiter, encoding, progress)
+    first = next(rows, None)
+    if first is None:
+        raise DataFormatError("the file is empty", path)
+    names = [word.strip() for word in first[1]] if header else [f"c{j}" for j in range(len(first[1]))]
+    chosen = _places(columns, names, path)
+    found: list[list[float]] = [] if header else [_numbers(*first, names, chosen, path)]
+    for line, fields in rows:
+        found.append(_numbers(line, fields, names, chosen, path))
+        if len(found) == ROWS:
+            yield np.array(found, dtype=dtype)
+            found = []
+    if found:
+        yield np.array(found, dtype=dtype)
+
+
+def stream_arff(
+    path: PathLike,
+    columns: Sequence[str],
+    *,
+    encoding: str = "utf-8",
+    dtype: Any = np.float64,
+    progress: Progress | None = None,
+) -> Iterator[Any]:
+    """Matrices of up to 4096 rows, dense or CSR as the file is, with the named columns in that order.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, plain or packed as .xz or .gz.
+    columns : sequence of str
+        Feature names as `read_arff` gives them; other attributes are ignored.
+    encoding, dtype, progress
+        As in `read_arff`.
+    """
+    lines = text_lines(path, encoding, progress)
+    header = read_header(path, lines)
+    wanted = set(columns)
+    ignored = [
+        attribute.name
+        for attribute in header.attributes
+        if attribute.name not in wanted
+        and not any(f"{attribute.name}={value}" in wanted for value in attribute.values or ())
+    ]
+    table = Table(path, header, [], False, ignored)
+    chosen = _places(columns, table.feature_names, path)
+    for X in table.features_by_pieces(lines, ROWS, dtype):
+        yield X if chosen == list(range(X.shape[1])) else X[:, chosen]
+
+
+def stream_parquet(
+    path: PathLike, columns: Sequence[str], *, dtype: Any = np.float64, progress: Progress | None = None
+) -> Iterator[np.ndarray]:
+    """Matrices of up to 4096 rows with the named columns, in that order; other columns are not read.
+
+    `progress` is called with (rows read, rows in all).
+    """
+    with open_parquet(path) as file:
+        names = [str(name) for name in file.schema_arrow.names]
+        places = _places(columns, names, path)
+        done, total = 0, file.metadata.num_rows
+        for batch in file.iter_batches(ROWS, columns=list(columns), use_threads=False):
+            X = np.empty((batch.num_rows, len(columns)), dtype=dtype)
+            for k, (name, j) in enumerate(zip(columns, places, strict=True)):
+                X[:, k] = column_numbers(batch.column(name), name, j, path)
+            yield X
+            done += batch.num_rows
+            if progress is not None:
+                progress(done, total)
+
+
+def stream_letters(path: PathLike, *, progress: Progress | None = None) -> Iterator[Dataset]:
+    """Data sets of whole words, with 4096 letters or a few more each."""
+    letters = Letters(path)
+    for line, text in text_lines(path, "utf-8", progress):
+        letters.add(line, text)
+        if letters.between_words and len(letters) >= ROWS:
+            yield letters.dataset()
+            letters = Letters(path, letters.width)
+    if len(letters):
+        yield letters.dataset()
+
+
+def _places(columns: Iterable[str], names: Sequence[str], path: PathLike) -> list[int]:
+    position = {name: j for j, name in enumerate(names)}
+    absent = [name for name in columns if name not in position]
+    if absent:
+        raise DataFormatError(f"no column is called {absent[0]!r} ({len(absent)} absent)", path, 1)
+    return [position[name] for name in columns]
+
+
+def _numbers(
+    line: int, fields: list[str], names: list[str], chosen: list[int], path: PathLike
+) -> list[float]:
+    if len(fields) != len(names):
+        raise DataFormatError(
+            f"{len(fields)} fields, but the first line has {len(names)}", path, line, len(fields)
+        )
+    values = []
+    for j in chosen:
+        try:
+            values.append(number(fields[j]))
+        except ValueError as error:
+            raise DataFormatError(f"column {names[j]!r}: {error}", path, line, j + 1) from None
+    return values

@@ -1,0 +1,370 @@
+"""Multi-label SVMlight text: `label,label index:value index:value # comment`, one sample a line.
+
+A file is read in blocks of whole lines. A block is parsed all at once; when anything in it is not
+exactly as it should be, the block is parsed again word by word, which finds the line and the
+character to report. Both give the same arrays.
+
+Memory: the arrays of the result, which grow in place, and a few dozen MiB for a block: well below
+twice the CSR matrix however large the file is.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.io.dataset import Dataset
+from maxmargin.io.errors import DataFormatError
+from maxmargin.io.files import PathLike, Progress, open_bytes
+
+BLOCK = 1 << 20
+_LARGEST = np.iinfo(np.int64).max
+_BLANKS = bytes.maketrans(b"\t\r\v\f", b"    ")
+_WORD = re.compile(rb"[^ ]+")
+_INTEGER = re.compile(rb"[+-]?[0-9]+")
+_NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def read_svmlight(
+    path: PathLike,
+    *,
+    multilabel: bool = True,
+    labels: Sequence[int] | None = None,
+    n_features: int | None = None,
+    zero_based: bool = False,
+    dtype: Any = np.float64,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Read multi-label SVMlight (LIBSVM) text, plain or packed as .xz or .gz.
+
+    Parameters
+    ----------
+    path : path-like
+        The file. Comments (`#`) and blank lines are skipped; a `qid:n` goes to `per_row["qid"]`.
+    multilabel : bool, default=True
+        Whether Y is a sparse indicator; otherwise every line must have one label and Y is the
+        array of these.
+    labels : sequence of int, default=None
+        All label ids, in the order wanted for the columns of Y; an id outside is an error. None
+        takes those that occur, sorted.
+    n_features : int, default=None
+        Number of columns; a larger index is an error. None takes the largest index that occurs.
+    zero_based : bool, default=False
+        Whether the first feature has index 0. With the usual 1-based files an index 0 is an error.
+    dtype : {float64, float32}, default=float64
+        Type of the values.
+    progress : callable, default=None
+        Called with (bytes read, bytes in all) of the stored file after each block.
+
+    Returns
+    -------
+    Dataset
+        X is a csr_array with sorted indices (32-bit where they fit, 64-bit otherwise). Zeros that
+        the file spells out are not stored.
+
+    Raises
+    ------
+    DataFormatError
+        With file, line and character of the first fault.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "tiny.svm"
+    >>> _ = path.write_text("0,2 1:0.5 3:1\\n2 2:4  # a comment\\n")
+    >>> data = read_svmlight(path)
+    >>> data.X.toarray()
+    array([[0.5, 0. , 1. ],
+           [0. , 4. , 0. ]])
+    >>> data.label_names, data.Y.toarray().tolist()
+    (('0', '2'), [[1, 1], [0, 1]])
+    """
+    if dtype not in (np.float64, np.float32):
+        raise ValueError(f"dtype must be float64 or float32. Got {dtype!r} instead.")
+    if labels is not None and len(set(labels)) < len(labels):
+        raise ValueError("labels must differ from each other.")
+    rules = _Rules(
+        path,
+        multilabel,
+        None if labels is None else frozenset(labels),
+        n_features,
+        0 if zero_based else 1,
+        float(np.finfo(dtype).max),
+    )
+    rows = _Rows(array("d" if dtype == np.float64 else "f"))
+    for first_line, block in _blocks(path, progress):
+        try:
+            part = _parse_block(block, rules)
+        except (ValueError, OverflowError):
+            part = _parse_slowly(block, rules, first_line)
+        rows.extend(part)
+    if not len(rows.sizes):
+        raise DataFormatError("the file has no samples", path)
+    if rows.qid and len(rows.qid) != len(rows.sizes):
+        raise DataFormatError("some lines have a qid and some have none", path)
+    per_row = {"qid": np.array(rows.qid, dtype=np.int64)} if rows.qid else {}
+    X = rows.matrix(n_features)
+    Y, names = rows.indicator(labels) if multilabel else rows.classes(labels)
+    features = tuple(f"x{j}" for j in range(X.shape[1])) if X.shape[1] <= 1_000_000 else ()
+    return Dataset(X, Y, features, names, source=str(path), per_row=per_row)
+
+
+@dataclass(frozen=True)
+class _Rules:
+    path: PathLike
+    multilabel: bool
+    labels: frozenset[int] | None
+    n_features: int | None
+    first_index: int
+    largest_value: float
+
+    @property
+    def last_index(self) -> int:
+        return _LARGEST - 1 if self.n_features is None else self.n_features - 1 + self.first_index
+
+
+@dataclass
+class _Part:
+    """The samples of one block: label ids and nonzeros flat, with their counts per sample."""
+
+    indices: np.ndarray
+    values: np.ndarray
+    sizes: Any
+    labels: Any
+    label_sizes: Any
+    qid: Any
+
+
+@dataclass
+class _Rows:
+    """The samples read so far."""
+
+    values: array
+    indices: array = field(default_factory=lambda: array("i"))
+    sizes: array = field(default_factory=lambda: array("q"))
+    labels: array = field(default_factory=lambda: array("q"))
+    label_sizes: array = field(default_factory=lambda: array("q"))
+    qid: array = field(default_factory=lambda: array("q"))
+
+    def extend(self, part: _Part) -> None:
+        stored = part.values != 0
+        sizes = np.asarray(part.sizes, dtype=np.int64)
+        if not stored.all():
+            owner = np.repeat(np.arange(len(sizes)), sizes)
+            sizes = np.bincount(owner[stored], minlength=len(sizes))
+            part.indices, part.values = part.indices[stored], part.values[stored]
+        if self.indices.typecode == "i" and part.indices.max(initial=0) > np.iinfo(np.int32).max:
+            self.indices = array("q", self.indices)
+        self.indices.frombytes(part.indices.astype(self.indices.typecode).tobytes())
+        self.values.frombytes(part.values.astype(self.values.typecode).tobytes())
+        self.sizes.frombytes(sizes.astype(np.int64).tobytes())
+        self.labels.extend(part.labels)
+        self.label_sizes.extend(part.label_sizes)
+        self.qid.extend(part.qid)
+
+    def matrix(self, n_features: int | None) -> sp.csr_array:
+        """The CSR matrix, on the memory that was filled while reading."""
+        indptr = np.zeros(len(self.sizes) + 1, dtype=np.int64)
+        np.cumsum(self.sizes, out=indptr[1:])
+        indices = np.frombuffer(self.indices, dtype=self.indices.typecode)
+        values = np.frombuffer(self.values, dtype=self.values.typecode)
+        width = n_features if n_features is not None else int(indices.max(initial=-1)) + 1
+        if indptr[-1] <= np.iinfo(np.int32).max and indices.dtype == np.int32:
+            indptr = indptr.astype(np.int32)
+        else:
+            indices = indices.astype(np.int64, copy=False)
+        return sp.csr_array((values, indices, indptr), shape=(len(self.sizes), width))
+
+    def indicator(self, labels: Sequence[int] | None) -> tuple[sp.csr_array, tuple[str, ...]]:
+        ids = np.array(self.labels, dtype=np.int64)
+        columns = np.unique(ids) if labels is None else np.array(labels, dtype=np.int64)
+        order = np.argsort(columns, kind="stable")
+        where = order[np.searchsorted(columns, ids, sorter=order)] if len(ids) else ids
+        indptr = np.concatenate(([0], np.cumsum(self.label_sizes, dtype=np.int64)))
+        Y = sp.csr_array(
+            (np.ones(len(ids), dtype=np.int32), where, indptr), shape=(len(self.label_sizes), len(columns))
+        )
+        Y.sort_indices()
+        return Y, tuple(str(label) for label in columns)
+
+    def classes(self, labels: Sequence[int] | None) -> tuple[np.ndarray, tuple[str, ...]]:
+        y = np.array(self.labels, dtype=np.int64)
+        return y, tuple(str(label) for label in (np.unique(y) if labels is None else labels))
+
+
+def _blocks(path: PathLike, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
+    """Blocks of whole lines, each with the number of its first line."""
+    line = 1
+    with open_bytes(path) as (plain, stored):
+        total = stored.seek(0, 2)
+        stored.seek(0)
+        while block := plain.read(BLOCK):
+            block += plain.readline()
+            yield line, block
+            line += block.count(b"\n")
+            if progress is not None:
+                progress(min(stored.tell(), total), total)
+
+
+def _parse_block(block: bytes, rules: _Rules) -> _Part:
+    """Parse a block at once; any ValueError or OverflowError means: look again, slowly."""
+    text = block.translate(_BLANKS)
+    commented, queried = b"#" in text, b"qid:" in text
+    heads: list[bytes] = []
+    tails: list[bytes] = []
+    qid: list[int] = []
+    for line in text.split(b"\n"):
+        if commented:
+            line = line.partition(b"#")[0]
+        words = line.split(None, 1)
+        if not words:
+            continue
+        head, tail = (words[0], words[1] if len(words) > 1 else b"") if b":" not in words[0] else (b"", line)
+        if queried and tail.lstrip().startswith(b"qid:"):
+            query, _, tail = tail.lstrip()[4:].partition(b" ")
+            _refuse(query, b"0123456789+-")
+            qid.append(int(query))
+        heads.append(head)
+        tails.append(tail)
+    labels, label_sizes = _labels_at_once(heads, rules)
+    indices, values, sizes = _features_at_once(tails, rules)
+    if qid and len(qid) != len(heads):
+        raise ValueError
+    return _Part(indices, values, sizes, labels, label_sizes, array("q", qid))
+
+
+def _labels_at_once(heads: list[bytes], rules: _Rules) -> tuple[array, list[int]]:
+    _refuse(b"".join(heads), b"0123456789+-,")
+    labels = array("q")
+    sizes = []
+    for head in heads:
+        ids = [int(word) for word in head.split(b",")] if head else []
+        if len(ids) > 1 and len(set(ids)) < len(ids):
+            raise ValueError
+        labels.extend(ids)
+        sizes.append(len(ids))
+    if not rules.multilabel and any(size != 1 for size in sizes):
+        raise ValueError
+    if rules.labels is not None and not rules.labels.issuperset(labels):
+        raise ValueError
+    return labels, sizes
+
+
+def _features_at_once(tails: list[bytes], rules: _Rules) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    sizes = np.array([tail.count(b":") for tail in tails], dtype=np.int64)
+    n = int(sizes.sum())
+    pairs = b" ".join(b" ".join(tails).split())
+    _refuse(pairs, b"0123456789+-.eE: ")
+    codes = np.frombuffer(pairs, dtype=np.uint8)
+    marks = codes[(codes == ord(":")) | (codes == ord(" "))]
+    words = pairs.replace(b":", b" ").split()
+    alternate = (marks[0::2] == ord(":")).all() and (marks[1::2] == ord(" ")).all()
+    if len(marks) != max(2 * n - 1, 0) or len(words) != 2 * n or not alternate:
+        raise ValueError
+    indices = np.fromiter(map(int, words[0::2]), dtype=np.int64, count=n)
+    values = np.fromiter(map(float, words[1::2]), dtype=np.float64, count=n)
+    if not (np.abs(values) <= rules.largest_value).all():
+        raise ValueError
+    if n and (indices.min() < rules.first_index or indices.max() > rules.last_index):
+        raise ValueError
+    starts = np.zeros(n, dtype=bool)
+    begin = np.concatenate(([0], np.cumsum(sizes)[:-1])) if len(sizes) else np.zeros(0, dtype=np.int64)
+    starts[begin[sizes > 0]] = True
+    if not ((np.diff(indices) > 0) | starts[1:]).all():
+        raise ValueError
+    return indices - rules.first_index, values, sizes
+
+
+def _refuse(text: bytes, allowed: bytes) -> None:
+    if text.translate(None, allowed):
+        raise ValueError
+
+
+def _parse_slowly(block: bytes, rules: _Rules, first_line: int) -> _Part:
+    """Parse a block word by word and raise DataFormatError at the first fault."""
+    indices, values, sizes = array("q"), array("d"), array("q")
+    labels, label_sizes, qid = array("q"), array("q"), array("q")
+    for number, line in enumerate(block.translate(_BLANKS).split(b"\n"), first_line):
+        words = [(m.start() + 1, m.group()) for m in _WORD.finditer(line.partition(b"#")[0])]
+        if not words:
+            continue
+        where = _Line(rules, number)
+        ids: list[int] = []
+        if b":" not in words[0][1]:
+            ids = where.labels(*words.pop(0))
+        if not rules.multilabel and len(ids) != 1:
+            raise where.error(1, f"one label per line expected, found {len(ids)}")
+        if words and words[0][1].startswith(b"qid:"):
+            column, word = words.pop(0)
+            qid.append(where.integer(column, word[4:], "query id"))
+        before = rules.first_index - 1
+        for column, word in words:
+            before, value = where.pair(column, word, before)
+            indices.append(before - rules.first_index)
+            values.append(value)
+        labels.extend(ids)
+        label_sizes.append(len(ids))
+        sizes.append(len(words))
+        if qid and len(qid) != len(sizes):
+            raise where.error(1, "some lines have a qid and some have none")
+    return _Part(np.array(indices, dtype=np.int64), np.array(values), sizes, labels, label_sizes, qid)
+
+
+@dataclass(frozen=True)
+class _Line:
+    rules: _Rules
+    number: int
+
+    def error(self, column: int, message: str) -> DataFormatError:
+        return DataFormatError(message, self.rules.path, self.number, column)
+
+    def integer(self, column: int, word: bytes, what: str) -> int:
+        if not _INTEGER.fullmatch(word):
+            raise self.error(column, f"{_show(word)} is not a {what}")
+        if len(word) > 20 or not -_LARGEST <= int(word) <= _LARGEST:
+            raise self.error(column, f"{what} {_show(word)} does not fit 64 bits")
+        return int(word)
+
+    def labels(self, column: int, words: bytes) -> list[int]:
+        ids = []
+        for word in words.split(b","):
+            ids.append(self.integer(column, word, "label (whole numbers, separated by commas)"))
+            if self.rules.labels is not None and ids[-1] not in self.rules.labels:
+                raise self.error(column, f"label {ids[-1]} is not among the given labels")
+            column += len(word) + 1
+        if len(set(ids)) < len(ids):
+            raise self.error(1, "a label occurs twice")
+        return ids
+
+    def pair(self, column: int, word: bytes, before: int) -> tuple[int, float]:
+        left, colon, right = word.partition(b":")
+        if not colon:
+            raise self.error(column, f"{_show(word)} is not index:value")
+        index = self.integer(column, left, "feature index")
+        if index < self.rules.first_index:
+            cure = "; pass zero_based=True if the first feature is 0" if index == 0 else ""
+            raise self.error(column, f"feature index {index} is below {self.rules.first_index}{cure}")
+        if index > self.rules.last_index:
+            limit = (
+                "the 64-bit range" if self.rules.n_features is None else f"n_features={self.rules.n_features}"
+            )
+            raise self.error(column, f"feature index {index} lies beyond {limit}")
+        if index <= before:
+            raise self.error(column, f"feature index {index} after {before}: indices must increase")
+        value_column = column + len(left) + 1
+        if not _NUMBER.fullmatch(right):
+            raise self.error(value_column, f"{_show(right)} is not a finite number")
+        value = float(right)
+        if abs(value) > self.rules.largest_value:
+            raise self.error(value_column, f"{_show(right)} is too large")
+        return index, value
+
+
+def _show(word: bytes) -> str:
+    return repr(word[:40].decode("ascii", "backslashreplace"))

@@ -1,0 +1,98 @@
+"""Text collections. X is tf-idf; the texts themselves are in `per_row["text"]`.
+
+The vectoriser learns its words and weights from the training rows alone:
+`TfidfVectorizer(sublinear_tf=True, min_df=2)`, which lower-cases, takes words of two and more
+characters, keeps those in at least two training documents, uses 1 + log(count) and the smoothed
+inverse document frequency, and scales rows to unit length.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.io.dataset import Dataset
+from maxmargin.io.errors import DataFormatError
+from maxmargin.io.files import PathLike, open_bytes, text_lines
+from maxmargin.io.registry import Folder
+
+
+def tab_texts(folder: Folder) -> Dataset:
+    """One class and one text a line, separated by a tab, after three header lines."""
+    train = _read_tab(folder.file(f"{folder.name}-train.tab"))
+    test = _read_tab(folder.file(f"{folder.name}-test.tab"))
+    y = np.array([label for label, _ in train + test])
+    names = tuple(str(label) for label in np.unique(y))
+    return _vectorised([text for _, text in train + test], y, names, len(train))
+
+
+def reuters_modapte(folder: Folder) -> Dataset:
+    """Reuters-21578, ModApte split, as NLTK lays it out: cats.txt, training/ and test/."""
+    path = folder.file("reuters.tar")
+    documents: dict[str, str] = {}
+    categories = ""
+    try:
+        with open_bytes(path) as (plain, _), tarfile.open(fileobj=plain, mode="r|") as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.isfile() else None
+                if file is None:
+                    continue
+                content = file.read().decode("latin-1")
+                _, _, inside = member.name.partition("/")
+                if inside == "cats.txt":
+                    categories = content
+                elif inside.startswith(("training/", "test/")):
+                    documents[inside] = content
+    except tarfile.TarError as error:
+        raise DataFormatError(f"not a tar file ({error})", path) from error
+    of_document: dict[str, list[str]] = {}
+    for line, text in enumerate(categories.splitlines(), 1):
+        words = text.split()
+        if len(words) < 2 or words[0] not in documents:
+            raise DataFormatError("cats.txt: a document and its categories expected", path, line)
+        of_document[words[0]] = words[1:]
+    if not of_document:
+        raise DataFormatError("no cats.txt with documents in the archive", path)
+    keys = sorted(of_document, key=lambda key: (key.startswith("test/"), int(key.rpartition("/")[2])))
+    names = tuple(sorted({name for found in of_document.values() for name in found}))
+    column = {name: k for k, name in enumerate(names)}
+    Y = np.zeros((len(keys), len(names)), dtype=np.int32)
+    for i, key in enumerate(keys):
+        Y[i, [column[name] for name in of_document[key]]] = 1
+    n_train = sum(key.startswith("training/") for key in keys)
+    return _vectorised([documents[key] for key in keys], Y, names, n_train)
+
+
+def _read_tab(path: PathLike) -> list[tuple[str, str]]:
+    found = []
+    for line, text in text_lines(path, "utf-8"):
+        if line <= 3 or not text.strip():
+            continue
+        label, tab, body = text.rstrip("\r\n").partition("\t")
+        if not tab or not label or "\t" in body:
+            raise DataFormatError("a class, a tab and a text expected", path, line)
+        found.append((label, body))
+    if not found:
+        raise DataFormatError("no texts in the file", path)
+    return found
+
+
+def _vectorised(texts: Sequence[str], Y: Any, label_names: tuple[str, ...], n_train: int) -> Dataset:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectoriser = TfidfVectorizer(sublinear_tf=True, min_df=2)
+    known = vectoriser.fit_transform(texts[:n_train])
+    X = sp.csr_array(sp.vstack([known, vectoriser.transform(texts[n_train:])], format="csr"))
+    return Dataset(
+        X,
+        Y,
+        tuple(vectoriser.get_feature_names_out().tolist()),
+        label_names,
+        train=np.arange(n_train),
+        test=np.arange(n_train, len(texts)),
+        per_row={"text": np.array(texts, dtype=object)},
+    )

@@ -1,0 +1,462 @@
+"""`MultiLabelSVC`: max-margin multi-label classification with a prior on label correlations."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, _fit_context, clone
+from sklearn.callback import with_callbacks
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from maxmargin import priors
+from maxmargin.core.kernels import NAMES
+from maxmargin.core.loop import Stopping, run
+from maxmargin.core.rows import Rows
+from maxmargin.core.threads import count_threads
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, MaxMarginEstimator
+from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.weights import entry_weights, label_numbers, side_weights
+from maxmargin.multilabel.dca import DualCoordinateAscent
+from maxmargin.multilabel.interior import InteriorPoint, affordable
+from maxmargin.multilabel.kernel_model import (
+    forget_model,
+    kernel_attributes,
+    kernel_method,
+    kernel_problem,
+    kernel_scores,
+    needs_kernel,
+)
+from maxmargin.multilabel.kernel_problem import KernelM3L
+from maxmargin.multilabel.label_sweeps import LabelSweeps
+from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
+from maxmargin.multilabel.rescue import Rescued
+from maxmargin.multilabel.sample_sweeps import SampleSweeps
+
+# Single precision reaches this gap with room to spare, and pays from this many products a pass.
+SINGLE_TOL = 1e-4
+LARGE = 10**8
+
+
+class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
+    """Max-margin classifier for many labels, with a prior on how they correlate (M3L).
+
+    Without a prior it minimises exactly the objective of one
+    ``LinearSVC(C=C, loss="hinge")`` per label, all labels together::
+
+        1/2 tr(R^-1 W'W) + C sum_il s_i max(0, 1 - y_il f_l(x_i)),     f_l(x) = w_l . x + b_l
+
+    With a kernel, f_l(x) = sum_i k(x, x_i) c_il + b_l and the same objective holds in the feature
+    space of k; all labels share one kernel matrix.
+
+    With ``prior=R`` labels that are correlated under R share what they learn; in zero-shot
+    learning R carries what is known of categories that were never seen.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the losses next to 1/2 |W|^2, as in scikit-learn. The M3L paper's C is C / 2.
+    prior : array-like of shape (n_labels, n_labels) or callable, default=None
+        Symmetric positive semi-definite label correlations R with a positive diagonal; it may
+        be singular. A callable, such as ``maxmargin.priors.from_labels``, is given the training
+        labels (0/1) and returns R. None treats labels as independent.
+    kernel : {"linear", "rbf", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="linear"
+        A callable takes two matrices of rows and returns the matrix of their kernel values. With
+        "precomputed", X is the kernel matrix: of the training samples with each other in `fit`,
+        of new samples with them in `predict`.
+    gamma : {"scale", "auto"} or float, default="scale"
+        For "rbf", "poly", "sigmoid" and "chi2". "scale" is 1 / (n_features * X.var()), "auto"
+        1 / n_features; the variance counts sample weights.
+    degree : int, default=3
+        For "poly".
+    coef0 : float, default=0.0
+        For "poly" and "sigmoid".
+    cache_size : float, default=200
+        Memory for kernel values in MiB. A kernel matrix that fits is computed once.
+    loss : {"hamming", "tied"}, default="hamming"
+        "hamming" counts wrong labels; "tied" measures the error through the prior,
+        y'R(y - z), and needs a diagonally dominant R.
+    class_weight : "balanced", dict or array-like, default=None
+        Weights of the two sides of a label. "balanced" gives both the same total; a dict maps
+        a label (or class) to the weight of its positive entries; an array of shape
+        (n_labels, 2) holds the weights of negative and positive entries.
+    label_weight : dict or array-like of shape (n_labels,), default=None
+        Cost of a label: multiplies the slope of its loss.
+    label_margin : float, dict or array-like of shape (n_labels,), default=1.0
+        Margin asked of a label.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature.
+    intercept_scaling : float, default=1.0
+        Value of the constant feature; the larger, the less the intercept is regularised.
+    solver : {"auto", "dca", "smo", "interior"}, default="auto"
+        "auto" is dual coordinate ascent (linear; an interior point method takes over where it
+        gets stuck and features are few), or block sweeps and pair steps on a shared kernel
+        matrix; "dca" (linear) and "smo" (any kernel) are the paper's algorithms; "interior"
+        (linear) suits few, badly scaled features. All reach the same optimum.
+    tol : float, default=1e-3
+        Relative duality gap (P - D) / |P| at which training stops, certified in float64.
+    max_iter : int, default=1000
+        Largest number of epochs.
+    time_limit : float, default=None
+        Seconds after which training stops with the model reached.
+    warm_start : bool, default=False
+        Start from the last solution, scaled to the new C. The dual variables (n_samples x
+        n_labels) are then kept with the model.
+    precision : {"auto", "single", "double"}, default="auto"
+        Working precision of solver "auto"; the certificate is always in double precision.
+        "auto" takes single precision when tol is at least 1e-4 and X is float32 or large.
+    n_jobs : int, default=None
+        Number of threads; None means one, -1 all cores.
+    random_state : int, RandomState instance or None, default=None
+        Order in which samples are visited.
+    verbose : int, default=0
+        Print a line per epoch when positive.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_labels, n_features)
+        Only for the linear kernel.
+    intercept_ : ndarray of shape (n_labels,)
+    support_ : ndarray of shape (n_support,)
+        Training samples that any label needs. This and the next two: only for a kernel, or
+        solver="smo".
+    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
+        Their rows; empty with kernel="precomputed".
+    dual_coef_ : ndarray of shape (n_labels, n_support)
+        Their weights in the score of each label.
+    classes_ : ndarray of shape (n_labels,)
+        Label names, column numbers, or the classes of a 1d y.
+    prior_ : ndarray of shape (n_labels, n_labels) or None
+        The checked prior.
+    constant_labels_ : ndarray of bool of shape (n_labels,)
+        Labels that never changed in training and are predicted by their constant.
+    primal_objective_, dual_objective_, duality_gap_ : float
+        Certificate of the stored solution.
+    n_iter_ : int
+        Number of epochs.
+    history_ : list of dict
+        One record per epoch: epoch, seconds, primal, dual, gap, active.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    Notes
+    -----
+    Labels may be 0/1 or -1/+1 indicators (arrays, sparse matrices, pandas or polars frames;
+    NaN marks an unknown entry, which has no loss), lists of sets of names, or a vector of
+    classes; `predict` answers in the same kind. A pass costs O(n_labels nnz(X)) and memory is
+    n_samples x n_labels dual variables (4 or 8 bytes each, plus 2) and
+    (n_features + 1) x n_labels weights, besides X. With a kernel, memory is `cache_size` and
+    about six arrays of n_samples x n_labels, and `predict` works in blocks of bounded memory;
+    the bias is a constant added to the kernel.
+
+    References
+    ----------
+    Hariharan, Vishwanathan, Varma, "Efficient max-margin multi-label classification with
+    applications to zero-shot learning", Machine Learning 88, 2012.
+
+    Examples
+    --------
+    >>> from maxmargin import MultiLabelSVC
+    >>> X = [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.2]]
+    >>> y = [{"round"}, {"red"}, {"red", "round"}, set()]
+    >>> model = MultiLabelSVC(C=10, random_state=0).fit(X, y)
+    >>> [sorted(labels) for labels in model.predict([[0.9, 0.9], [0.1, 0.9]])]
+    [['red', 'round'], ['round']]
+    >>> model.duality_gap_ <= 1e-3
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **COMMON_CONSTRAINTS,
+        "prior": ["array-like", "sparse matrix", callable, None],
+        "kernel": [StrOptions(set(NAMES)), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
+        "degree": [Interval(Integral, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "cache_size": [Interval(Real, 0, None, closed="left")],
+        "loss": [StrOptions({"hamming", "tied"})],
+        "class_weight": [StrOptions({"balanced"}), dict, "array-like", None],
+        "label_weight": [dict, "array-like", None],
+        "label_margin": [Interval(Real, 0, None, closed="left"), dict, "array-like"],
+        "fit_intercept": ["boolean"],
+        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+        "solver": [StrOptions({"auto", "dca", "interior", "smo"})],
+        "warm_start": ["boolean"],
+        "precision": [StrOptions({"auto", "single", "double"})],
+    }
+
+    def __init__(
+        self,
+        C=1.0,
+        *,
+        prior=None,
+        kernel="linear",
+        gamma="scale",
+        degree=3,
+        coef0=0.0,
+        cache_size=200,
+        loss="hamming",
+        class_weight=None,
+        label_weight=None,
+        label_margin=1.0,
+        fit_intercept=True,
+        intercept_scaling=1.0,
+        solver="auto",
+        tol=1e-3,
+        max_iter=1000,
+        time_limit=None,
+        warm_start=False,
+        precision="auto",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.C = C
+        self.prior = prior
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.cache_size = cache_size
+        self.loss = loss
+        self.class_weight = class_weight
+        self.label_weight = label_weight
+        self.label_margin = label_margin
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.warm_start = warm_start
+        self.precision = precision
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.multi_output = True
+        return tags
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : labels, see Notes
+        sample_weight : array-like of shape (n_samples,) or (n_samples, n_labels), default=None
+            Nonnegative weights; a weight of two is the same as the sample twice. With one
+            weight per entry, zero takes the entry out of the loss.
+
+        Returns
+        -------
+        self : MultiLabelSVC
+        """
+        X = self._read_rows(X, reset=True)
+        self._space, signs = LabelSpace.read(y)
+        check_consistent_length(X, signs)
+        problem = self._problem(X, signs, sample_weight)
+        stopping = self._stopping(signs.size)
+        method = self._method(problem, stopping)
+        observer = self._observer(X, y, lambda: self._attributes(problem, method))
+        outcome = run(method, stopping, observer)
+        forget_model(self)
+        self.__dict__.update(self._attributes(problem, method))
+        if self.warm_start:
+            self._warm = method.alpha, self.C
+        self._store_outcome(outcome)
+        return self
+
+    def smallest_C(self, X, y, sample_weight=None):
+        """The C up to which every dual variable sits at its bound and the solution is closed-form.
+
+        Parameters
+        ----------
+        X, y, sample_weight : as for `fit`
+
+        Returns
+        -------
+        C : float
+            Infinite when no C leaves the closed form.
+        """
+        probe = clone(self).set_params(C=1.0)
+        X = probe._read_rows(X, reset=True)
+        probe._space, signs = LabelSpace.read(y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return probe._problem(X, signs, sample_weight).closed_form_scale()
+
+    def _problem(self, X: Any, signs: np.ndarray, sample_weight: Any) -> LinearM3L | KernelM3L:
+        """The problem that the parameters and the data pose."""
+        space = self._space
+        self.classes_ = space.classes
+        self.prior_ = self._read_prior(signs)
+        weight = entry_weights(sample_weight, signs)
+        upper = self.C * side_weights(self.class_weight, space, signs, weight)
+        upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
+        self._set_constants_aside(signs, weight, upper)
+        if self.loss == "tied":
+            R = priors.identity(space.n_columns) if self.prior_ is None else self.prior_
+            costs = tied_costs(signs, upper, weight, R)
+        else:
+            margin = label_numbers(self.label_margin, space, "label_margin", default=1.0)
+            costs = hamming_costs(signs, upper, weight, np.tile(margin, (2, 1)))
+        bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        if needs_kernel(self):
+            return kernel_problem(self, X, costs, bias)
+        return LinearM3L(Rows.of(X), costs, self.prior_, bias)
+
+    def _read_prior(self, signs: np.ndarray) -> np.ndarray | None:
+        if self.prior is None:
+            return None
+        R = self.prior((signs > 0).astype(np.int8)) if callable(self.prior) else self.prior
+        return priors.check(R, signs.shape[1])
+
+    def _set_constants_aside(self, signs: np.ndarray, weight: np.ndarray, upper: np.ndarray) -> None:
+        """Take labels without two sides out of the loss (unless a prior informs them) and say so."""
+        counted = signs * (weight > 0)
+        on, off = (counted > 0).any(axis=0), (counted < 0).any(axis=0)
+        one_sided = ~(on & off)
+        if self.prior_ is not None:
+            one_sided &= np.count_nonzero(self.prior_, axis=1) == 1
+        self.constant_labels_ = one_sided
+        self._constant_scores = np.where(on, 1.0, -1.0)
+        upper[:, one_sided] = 0.0
+        if one_sided.any():
+            names = ", ".join(repr(name) for name in self._column_names()[one_sided][:5].tolist())
+            more = " and others" if one_sided.sum() > 5 else ""
+            warnings.warn(
+                f"Label {names}{more} is constant in y; its constant is predicted.", UserWarning, stacklevel=4
+            )
+
+    def _column_names(self) -> np.ndarray:
+        return self.classes_[1:] if self._space.kind == "binary" else self.classes_
+
+    def _method(self, problem: Any, stopping: Stopping) -> Any:
+        """The solver, at zero or at the scaled last solution."""
+        n, L = problem.costs.signs.shape
+        rng = check_random_state(self.random_state)
+        alpha: np.ndarray = np.zeros((n, L), self._working_dtype(problem, stopping))
+        if self.warm_start and hasattr(self, "_warm") and self._warm[0].shape == alpha.shape:
+            last, C = self._warm
+            alpha[:] = problem.warm(last, self.C / C)
+        if isinstance(problem, KernelM3L):
+            return kernel_method(self, problem, alpha, stopping.target, rng)
+        if self.solver == "interior":
+            return InteriorPoint(problem)
+        if self.solver == "dca":
+            return DualCoordinateAscent(problem, alpha, tol=stopping.target, rng=rng)
+        n_threads = count_threads(self.n_jobs)
+        Sweeps = SampleSweeps if problem.coupled else LabelSweeps
+        sweeps = Sweeps(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
+        return Rescued(sweeps) if affordable(problem) else sweeps
+
+    def _working_dtype(self, problem: Any, stopping: Stopping) -> type:
+        if isinstance(problem, KernelM3L):
+            return np.float64
+        data = problem.rows.data
+        worthwhile = data.dtype == np.float32 or data.size * problem.shape[1] >= LARGE
+        single = worthwhile and stopping.target >= SINGLE_TOL
+        if self.precision != "auto":
+            single = self.precision == "single"
+        return np.float32 if single else np.float64
+
+    def _attributes(self, problem: Any, method: Any) -> dict[str, Any]:
+        """What prediction needs, from the state of the solver."""
+        if isinstance(problem, KernelM3L):
+            return kernel_attributes(self, problem, method)
+        Z = method.weights()
+        constants = self.constant_labels_
+        intercept = np.where(constants, self._constant_scores, problem.bias * Z[-1])
+        dtype = problem.rows.data.dtype
+        return {
+            "coef_": np.asarray(Z[:-1].T, dtype),
+            "intercept_": intercept.astype(dtype),
+            "classes_": self.classes_,
+            "prior_": self.prior_,
+            "constant_labels_": constants,
+            "_space": self._space,
+            "n_features_in_": self.n_features_in_,
+        }
+
+    def _scores(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "intercept_")
+        X = self._read_rows(X, reset=False)
+        if not hasattr(self, "coef_"):
+            return kernel_scores(self, X)
+        return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+
+    def decision_function(self, X):
+        """Score of every label; a label is predicted when its score is positive.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_labels), or (n_samples,) for two classes
+        """
+        return self._space.scores(self._scores(X)) if hasattr(self, "_space") else self._scores(X)
+
+    def predict(self, X):
+        """Predict labels, in the kind of labels given to `fit`."""
+        scores = self._scores(X)
+        return self._space.answer(self._space.choose(scores), like=X)
+
+    def predict_category(self, X, signatures):
+        """Find the category whose label signature fits the scores of each sample best.
+
+        This is the exact maximiser of the model's score over the given signatures, so it
+        recognises categories that were never seen in training.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        signatures : array-like or DataFrame of shape (n_categories, n_labels)
+            Labels of each category, 0/1 or -1/+1.
+
+        Returns
+        -------
+        categories : ndarray of shape (n_samples,)
+            Row numbers of `signatures`, or its index for a pandas DataFrame.
+        """
+        scores = self._scores(X)
+        S = np.asarray(signatures, dtype=float)
+        if S.ndim != 2 or S.shape[1] != scores.shape[1] or not len(S):
+            raise ValueError(
+                f"signatures must have one row per category and {scores.shape[1]} columns, one per label. "
+                f"Got shape {S.shape} instead."
+            )
+        if np.isin(S, (0, 1)).all():
+            S = 2 * S - 1
+        if not np.isin(S, (-1, 1)).all():
+            raise ValueError("signatures must hold 0/1 or -1/+1.")
+        best = np.argmax(scores @ S.T, axis=1)
+        index = getattr(signatures, "index", None)
+        return best if index is None else np.asarray(index)[best]
+
+    def score(self, X, y, sample_weight=None):
+        """Share of label entries predicted right: 1 - Hamming loss (accuracy for a 1d y).
+
+        Unknown entries (NaN) are not counted.
+        """
+        check_is_fitted(self, "intercept_")
+        truth = self._space.signs(y)
+        scores = self._scores(X)
+        check_consistent_length(truth, scores, sample_weight)
+        right = np.where(self._space.choose(scores), 1, -1) == truth
+        if self._space.kind == "multiclass":
+            right, known = right.all(axis=1, keepdims=True), np.ones((len(truth), 1), bool)
+        else:
+            known = truth != 0
+        weight = known * (1.0 if sample_weight is None else np.asarray(sample_weight, float)[:, None])
+        return float(np.average(right, weights=weight))

@@ -1,0 +1,376 @@
+"""Inner loops of kernelised M3L.
+
+All arrays are label-major. For one label: residual e = y m - f, signed coefficients
+b = y alpha between lo and hi, kernel rows K[p], r = R[l, l]. A coefficient that moves by w
+takes r w K[p] off the residual. A coefficient is movable when e > 0 and b < hi, or e < 0
+and b > lo; then |e| is its violation. One whose e is zero may still follow as the partner of
+another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maxmargin.core.jit import compiled
+
+CHUNK = 256
+
+
+@compiled(inline=True)
+def single_step(b, e, curvature, lo, hi):
+    """Best value of one coefficient, all others fixed."""
+    if curvature > 0:
+        value = b + e / curvature
+        return min(max(value, lo), hi)
+    if e > 0:
+        return hi
+    if e < 0:
+        return lo
+    return b
+
+
+@compiled(inline=True)
+def pair_gain(p_step, q_step, e_p, e_q, k_pp, k_qq, k_pq):
+    """What a pair of steps adds to the dual objective."""
+    curved = 0.5 * (k_pp * p_step * p_step + k_qq * q_step * q_step) + k_pq * p_step * q_step
+    return e_p * p_step + e_q * q_step - curved
+
+
+@compiled(inline=True)
+def pair_step(b_p, b_q, e_p, e_q, k_pp, k_qq, k_pq, lo_p, hi_p, lo_q, hi_q):
+    """Best values of two coefficients, all others fixed, for a positive definite pair."""
+    det = k_pp * k_qq - k_pq * k_pq
+    p = b_p + (e_p * k_qq - e_q * k_pq) / det
+    q = b_q + (e_q * k_pp - e_p * k_pq) / det
+    p_in = lo_p <= p <= hi_p
+    q_in = lo_q <= q <= hi_q
+    if p_in and q_in:
+        return p, q
+    p_face = min(max(p, lo_p), hi_p)
+    q_face = min(max(q, lo_q), hi_q)
+    q_then = single_step(b_q, e_q - k_pq * (p_face - b_p), k_qq, lo_q, hi_q)
+    if q_in:
+        return p_face, q_then
+    p_then = single_step(b_p, e_p - k_pq * (q_face - b_q), k_pp, lo_p, hi_p)
+    if p_in:
+        return p_then, q_face
+    gain_p = pair_gain(p_face - b_p, q_then - b_q, e_p, e_q, k_pp, k_qq, k_pq)
+    gain_q = pair_gain(p_then - b_p, q_face - b_q, e_p, e_q, k_pp, k_qq, k_pq)
+    if gain_p >= gain_q:
+        return p_face, q_then
+    return p_then, q_face
+
+
+@compiled
+def worst(e, b, lo, hi):
+    """The movable coefficient with the largest violation, and that violation (-1, 0: none)."""
+    p, largest = -1, 0.0
+    for i in range(len(e)):
+        x = e[i]
+        if (x > largest and b[i] < hi[i]) or (-x > largest and b[i] > lo[i]):
+            p, largest = i, abs(x)
+    return p, largest
+
+
+@compiled
+def count_movable(E, B, lo, hi):
+    """Number of movable coefficients of all labels."""
+    count = 0
+    for l in range(len(E)):
+        for i in range(E.shape[1]):
+            x = E[l, i]
+            count += (x > 0 and B[l, i] < hi[l, i]) or (x < 0 and B[l, i] > lo[l, i])
+    return count
+
+
+@compiled
+def settled(E, B, lo, hi):
+    """Samples whose coefficients are all at a bound that holds them there."""
+    answer = np.ones(E.shape[1], np.bool_)
+    for l in range(len(E)):
+        for i in range(E.shape[1]):
+            x, b = E[l, i], B[l, i]
+            if (x > 0 and b < hi[l, i]) or (x < 0 and b > lo[l, i]) or lo[l, i] < b < hi[l, i]:
+                answer[i] = False
+    return answer
+
+
+@compiled
+def partner(K_p, diagonal, p, e, b, lo, hi, singular):
+    """The q whose pair with p promises the largest unconstrained gain (-1: none)."""
+    q, largest = -1, 0.0
+    e_p, k_pp = e[p], diagonal[p]
+    for j in range(len(e)):
+        x = e[j]
+        if (x >= 0 and b[j] < hi[j]) or (x <= 0 and b[j] > lo[j]):
+            k, k_jj = K_p[j], diagonal[j]
+            det = k_pp * k_jj - k * k
+            if det > singular * k_pp * k_jj:
+                gain = (e_p * e_p * k_jj + x * x * k_pp - 2 * e_p * x * k) / det
+                if gain > largest:
+                    q, largest = j, gain
+    return q
+
+
+@compiled
+def move(p, q, k_pq, diagonal, r, e, b, lo, hi):
+    """Move the pair p, q (q = -1: p alone) to its optimum; returns both changes of b."""
+    if q < 0:
+        value = single_step(b[p], e[p], r * diagonal[p], lo[p], hi[p])
+        w_p, w_q = value - b[p], value - value
+        b[p] = value
+        return w_p, w_q
+    p_value, q_value = pair_step(
+        b[p], b[q], e[p], e[q], r * diagonal[p], r * diagonal[q], r * k_pq, lo[p], hi[p], lo[q], hi[q]
+    )
+    w_p, w_q = p_value - b[p], q_value - b[q]
+    b[p], b[q] = p_value, q_value
+    return w_p, w_q
+
+
+@compiled(reorder=True)
+def spread(K_p, K_q, w_p, w_q, r, e, u):
+    """Carry a pair step to the residual of its label, and collect it in u for the others."""
+    for i in range(len(e)):
+        w = w_p * K_p[i] + w_q * K_q[i]
+        e[i] -= r * w
+        u[i] += w
+
+
+@compiled
+def smo_label(K, diagonal, r, e, b, lo, hi, u, n_inner, break_factor, singular):
+    """Inner loop of the paper's Algorithm 1 for one label; returns the number of steps."""
+    entry = -1.0
+    for step in range(n_inner):
+        p, violation = worst(e, b, lo, hi)
+        if step == 0:
+            entry = violation
+        if p < 0 or (step > 0 and violation < break_factor * entry):
+            return step
+        q = partner(K[p], diagonal, p, e, b, lo, hi, singular)
+        other = q if q >= 0 else p
+        w_p, w_q = move(p, q, K[p, other], diagonal, r, e, b, lo, hi)
+        if w_p == 0 and w_q == 0:
+            return step
+        spread(K[p], K[other], w_p, w_q, r, e, u)
+    return n_inner
+
+
+@compiled(reorder=True)
+def carry(l, R, u, E):
+    """Carry what label l collected to the residuals of the labels tied to it."""
+    for k in range(len(E)):
+        if k != l and R[k, l] != 0:
+            e, weight = E[k], R[k, l]
+            for i in range(len(u)):
+                e[i] -= weight * u[i]
+
+
+@compiled
+def renew_violations(l, R, E, B, lo, hi, violations):
+    """Largest violation of label l and of every label tied to it."""
+    for k in range(len(E)):
+        if R[k, l] != 0:
+            violations[k] = worst(E[k], B[k], lo[k], hi[k])[1]
+
+
+@compiled
+def smo_rounds(K, diagonal, R, E, B, lo, hi, violations, u, n_rounds, n_inner, break_factor, singular):
+    """Outer loop of Algorithm 1 over the whole kernel matrix; returns the number of steps."""
+    steps = 0
+    for _ in range(n_rounds):
+        l = np.argmax(violations)
+        if violations[l] <= 0:
+            break
+        u[:] = 0
+        done = smo_label(K, diagonal, R[l, l], E[l], B[l], lo[l], hi[l], u, n_inner, break_factor, singular)
+        carry(l, R, u, E)
+        renew_violations(l, R, E, B, lo, hi, violations)
+        if done == 0:
+            violations[l] = 0
+        steps += done
+    return steps
+
+
+@compiled(reorder=True)
+def label_gap(e, b, lo, hi):
+    """sum_i [ (hi - b) max(e, 0) + (b - lo) max(-e, 0) ] of one label."""
+    gap = 0.0
+    for i in range(len(e)):
+        x = np.float64(e[i])
+        rise = (np.float64(hi[i]) - b[i]) * x
+        fall = (np.float64(lo[i]) - b[i]) * x
+        gap += rise if rise > fall else fall
+    return gap
+
+
+@compiled(reorder=True)
+def label_dual(e, b, target):
+    """<target, b> - 1/2 <b, f> of one label, with f = target - e."""
+    value = 0.0
+    for i in range(len(e)):
+        value += np.float64(b[i]) * (np.float64(target[i]) + e[i])
+    return 0.5 * value
+
+
+@compiled
+def argmax_bits(bits):
+    """Index of the largest of some nonnegative floats seen as integers; -1 if all are zero.
+
+    Integers keep the order of nonnegative floats, and their maximum runs in SIMD.
+    """
+    zero = bits.dtype.type(0)
+    best, start = zero, 0
+    for begin in range(0, len(bits), CHUNK):
+        part = bits[begin : begin + CHUNK]
+        top = zero
+        for i in range(len(part)):
+            top = max(top, part[i])
+        if top > best:
+            best, start = top, begin
+    if best == zero:
+        return -1
+    part = bits[start:]
+    for i in range(len(part)):
+        if part[i] == best:
+            return start + i
+    return -1
+
+
+@compiled(reorder=True)
+def update_and_measure(K_p, K_q, w_p, w_q, e, up, down, violation):
+    """Carry a pair step to the residual and renew all violations in the same pass."""
+    for i in range(len(e)):
+        x = e[i] - (w_p * K_p[i] + w_q * K_q[i])
+        e[i] = x
+        rise = x * up[i]
+        fall = -x * down[i]
+        violation[i] = rise if rise > fall else fall
+
+
+@compiled(reorder=True)
+def pair_gains(K_p, diagonal, p, e, up, down, violation, singular, gains):
+    """Unconstrained gain of every possible partner of p, up to a common factor."""
+    zero = e.dtype.type(0)
+    e_p, k_pp = e[p], diagonal[p]
+    square, twice = e_p * e_p, e_p + e_p
+    least = singular * k_pp
+    for j in range(len(e)):
+        k, k_jj, x = K_p[j], diagonal[j], e[j]
+        det = k_pp * k_jj - k * k
+        gain = (square * k_jj + x * (x * k_pp - twice * k)) / det
+        possible = violation[j] + up[j] * down[j] > zero
+        gains[j] = gain if (det > least * k_jj) & possible else zero
+
+
+@compiled
+def fast_label(K, diagonal, r, e, b, lo, hi, work, bits, budget, target, singular):
+    """Greedy second-order pair steps on one label until its gap is at most `target`.
+
+    One pass carries a step to the residual and measures all violations, a second one scores
+    the partners; both run in SIMD. `work` holds four vectors, `bits` the same memory as
+    integers. Returns the number of steps and the gap when it was last measured.
+    """
+    n = len(e)
+    zero, one = e.dtype.type(0), e.dtype.type(1)
+    up, down, violation, gains = work[0], work[1], work[2], work[3]
+    for i in range(n):
+        up[i] = one if b[i] < hi[i] else zero
+        down[i] = one if b[i] > lo[i] else zero
+    check = max(16, n // 32)
+    gap = 0.0
+    p, q, w_p, w_q = 0, 0, zero, zero
+    step = 0
+    while True:
+        update_and_measure(K[p], K[q], r * w_p, r * w_q, e, up, down, violation)
+        if step % check == 0 or step == budget:
+            gap = label_gap(e, b, lo, hi)
+            if gap <= target or step == budget:
+                return step, gap
+        p = argmax_bits(bits[2])
+        if p < 0:
+            return step, 0.0
+        pair_gains(K[p], diagonal, p, e, up, down, violation, singular, gains)
+        q = argmax_bits(bits[3])
+        other = q if q >= 0 else p
+        w_p, w_q = move(p, q, K[p, other], diagonal, r, e, b, lo, hi)
+        q = other
+        up[p] = one if b[p] < hi[p] else zero
+        down[p] = one if b[p] > lo[p] else zero
+        up[q] = one if b[q] < hi[q] else zero
+        down[q] = one if b[q] > lo[q] else zero
+        if w_p == zero and w_q == zero:
+            return step, label_gap(e, b, lo, hi)
+        step += 1
+
+
+@compiled(reorder=True)
+def block_sweeps(K, r, samples, E, B, lo, hi, n_sweeps, changes):
+    """Sweeps of one-variable steps over a block of samples, label by label (R diagonal).
+
+    K is the kernel within the block. The residuals E stay as they are; `changes` (labels x
+    block) receives what was added to B.
+    """
+    size = len(samples)
+    dtype = E.dtype.type
+    e, b = np.empty(size, E.dtype), np.empty(size, E.dtype)
+    low, high = np.empty(size, E.dtype), np.empty(size, E.dtype)
+    for l in range(len(E)):
+        for i in range(size):
+            j = samples[i]
+            e[i], b[i], low[i], high[i] = E[l, j], B[l, j], lo[l, j], hi[l, j]
+        for _ in range(n_sweeps):
+            moved = False
+            for i in range(size):
+                value = single_step(b[i], e[i], r[l] * K[i, i], low[i], high[i])
+                w = value - b[i]
+                if w != 0:
+                    moved = True
+                    b[i] = value
+                    row, w = K[i], r[l] * w
+                    for j in range(size):
+                        e[j] -= w * row[j]
+            if not moved:
+                break
+        for i in range(size):
+            j = samples[i]
+            changes[l, i] = dtype(b[i] - B[l, j])
+            B[l, j] = b[i]
+
+
+@compiled(reorder=True)
+def coupled_block_sweeps(K, R, samples, E, B, lo, hi, n_sweeps, changes):
+    """The same for a prior that ties labels: all labels of a sample, then the next sample."""
+    size, L = len(samples), len(E)
+    dtype = E.dtype.type
+    e = np.empty((size, L), E.dtype)
+    w = np.empty(L, E.dtype)
+    for i in range(size):
+        for l in range(L):
+            e[i, l] = E[l, samples[i]]
+            changes[l, i] = 0
+    for _ in range(n_sweeps):
+        moved = False
+        for i in range(size):
+            j = samples[i]
+            k_ii = K[i, i]
+            w[:] = 0
+            moved_here = False
+            for l in range(L):
+                value = single_step(B[l, j], e[i, l] - k_ii * w[l], R[l, l] * k_ii, lo[l, j], hi[l, j])
+                change = value - B[l, j]
+                if change != 0:
+                    moved_here = True
+                    B[l, j] = value
+                    changes[l, i] += dtype(change)
+                    tied = R[l]
+                    for k in range(L):
+                        w[k] += change * tied[k]
+            if moved_here:
+                moved = True
+                for other in range(size):
+                    k, row = K[i, other], e[other]
+                    for l in range(L):
+                        row[l] -= k * w[l]
+        if not moved:
+            break

@@ -1,1 +1,0 @@
-"""One file per model: objective, dual, gap and the pieces a solver asks for."""

@@ -1,0 +1,1 @@
+"""Online label ranking (Shalev-Shwartz, Singer 2007)."""

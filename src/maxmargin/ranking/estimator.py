@@ -1,0 +1,457 @@
+"""Online label ranking: `LabelRanker`."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin.core.loop import run
+from maxmargin.core.rows import Rows
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, MaxMarginEstimator
+from maxmargin.ranking.labels import GrowingLabels
+from maxmargin.ranking.online import OnlineRanking
+from maxmargin.ranking.problem import STATES, RankingProblem, RankingStream, competitor_objective
+
+# A step of update III is accepted silently when its certified gap is this small a part of the round's loss.
+STEP_TOLERANCE = 1e-7
+DEFAULT_MARGIN = {"squared": 1.0, "entropy": 0.01}
+
+
+class LabelRanker(ClassifierMixin, MaxMarginEstimator):
+    """Rank labels by relevance, learning from one example at a time.
+
+    Each round scores all labels, learns which of them are relevant, and moves the weights so
+    that relevant labels come out on top by a margin. Three updates and two regularisers make
+    six algorithms; every one of them ascends the dual of one optimisation problem, which
+    bounds the number of ranking mistakes by the objective of *any* fixed competitor.
+
+    Parameters
+    ----------
+    update : {"fixed", "worst_pair", "all_pairs"}, default="all_pairs"
+        How the weights move (updates I, II, III of the paper). "fixed": a step of size C for the
+        worst pair of labels, after a mistake only; with the squared norm this is the ranking
+        perceptron, with the entropy exponentiated gradient. "worst_pair": the best step for that
+        pair, whenever the margin is violated; with the squared norm this is PA-I.
+        "all_pairs": the best step over all pairs at once.
+    regulariser : {"squared", "entropy"}, default="squared"
+        Half the squared norm, or relative entropy to the uniform weights. The latter keeps each
+        label's weights on the simplex: nonnegative, sum one. It suits many features of which
+        few matter; give (x, -x) when an effect may be negative.
+    C : float, default=1.0
+        Largest step of a round, and the weight of the sum of losses in the problem behind it
+        (the paper's C and scikit-learn's are the same here).
+    margin : float, default=None
+        By how much relevant labels should win. None means 1 for "squared" and 0.01 for
+        "entropy". Under the entropy a score is an average of x, so a margin that reaches the range
+        of x can never be met, and every round then takes the full step; with the presence of
+        thousands of words, averages are small and margins of 0.001 to 0.01 work well.
+    solver : {"auto", "exact", "pdip"}, default="auto"
+        Solver of "all_pairs". "exact" is water filling, which covers the squared norm, and the
+        entropy for rows of two values (word presence, say); "pdip" is the paper's interior point
+        method; "auto" takes the first where it applies and the second elsewhere.
+    max_iter : int, default=1
+        Passes of `fit`. One is the online algorithm; more are block-coordinate ascent on the dual
+        of the whole sample, which keeps the step of every row (rows x labels floats).
+    tol : float, default=1e-3
+        With more than one pass, `fit` stops at this relative duality gap (P - D) / |P|.
+    time_limit : float, default=None
+        Seconds after which `fit` stops.
+    weighting : {"idf"}, default=None
+        With "idf" an entry counts by how rare its column was in the rounds before, and each row
+        has length one: in round t, entry j is multiplied by log((2 + t) / (1 + c_j)), where c_j
+        of the t rounds before had it ("squared" only). Suits words and tags; `predict` goes on
+        with the counts reached and does not move them, and the mistake bound is that of the weighed
+        rows. Takes the memory of a second array of values while a call lasts.
+    average : bool, default=False
+        Predict with the average of the weights over all rounds ("squared" only).
+    n_features : int or "grow", default=None
+        Size of the feature space. None: the columns of the first X. An integer: X may have up to
+        so many columns, a hashed space for instance; only columns that occur take memory.
+        "grow": each X may be wider than the last ("squared" only).
+    n_predicted : int, default=None
+        For sets of labels, how many labels `predict` gives. None: those that score above a
+        threshold learnt online (see Notes).
+    trace : bool, default=False
+        Keep mistake, loss and gain of every round in `trace_`.
+    random_state : int, RandomState instance or None, default=None
+        Order of the rows from the second pass on.
+    verbose : bool, default=False
+        Print a line per pass.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_labels,)
+        The labels: sorted after `fit`, in order of first occurrence after `partial_fit`.
+    n_rounds_, n_mistakes_ : int
+        Rounds of the online pass, and how many of them ranked some irrelevant label at or above a
+        relevant one.
+    n_first_occurrences_, n_first_mistakes_ : int
+        Rounds that brought a label never met before, and the mistakes among them, which no
+        learner can avoid. A new label enters its first round with the weights of a beginner.
+    dual_objective_ : float
+        Dual objective reached; at most the primal objective of any competitor.
+    primal_objective_, duality_gap_, history_, n_iter_
+        After `fit` only: primal objective of the weights, relative gap, one record per pass,
+        number of passes.
+    curvature_ : float
+        Largest kappa(x) met: |x|^2, or a quarter of the squared range of x under the entropy.
+    step_gap_ : float
+        Largest certified gap of a step of "all_pairs", relative to the loss and scores of its round.
+    threshold_ : float
+        Score above which `predict` calls a label relevant.
+    trace_ : structured array of shape (n_rounds_,)
+        Fields mistake, loss, gain; with ``trace=True``.
+    coef_ : ndarray of shape (n_labels, n_features)
+        Weights that predict; built when asked for.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    A round costs O(nonzeros x labels) for the scores and O(nonzeros) for every label it moves.
+    There is no intercept; add a column of ones if you need one. Rows whose label set is empty or
+    complete teach nothing and are no mistakes. Ties are mistakes, and go to the label that comes
+    first in `classes_`.
+
+    The threshold is the running average, over all rounds, of the midpoint between the lowest
+    relevant and the highest irrelevant score, taken before the update; recent rounds weigh more
+    (weights grow linearly, or are equal when averaging).
+
+    References
+    ----------
+    S. Shalev-Shwartz and Y. Singer, A unified algorithmic approach for efficient online label
+    ranking, AISTATS 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from maxmargin import LabelRanker
+    >>> X = np.array([[1., 0., 1.], [0., 1., 1.], [1., 0., 0.]])
+    >>> ranker = LabelRanker().partial_fit(X, ["sports", "travel", "sports"])
+    >>> ranker.predict(X)
+    array(['sports', 'travel', 'sports'], dtype='<U6')
+    >>> ranker.partial_fit([[0., 0., 1.]], ["music"]).classes_
+    array(['sports', 'travel', 'music'], dtype='<U6')
+    >>> ranker.n_mistakes_, ranker.n_first_occurrences_
+    (3, 3)
+    """
+
+    _parameter_constraints: dict = {
+        **{name: COMMON_CONSTRAINTS[name] for name in ("C", "tol", "max_iter", "time_limit")},
+        "update": [StrOptions({"fixed", "worst_pair", "all_pairs"})],
+        "regulariser": [StrOptions({"squared", "entropy"})],
+        "margin": [Interval(Real, 0, None, closed="neither"), None],
+        "solver": [StrOptions({"auto", "exact", "pdip"})],
+        "weighting": [StrOptions({"idf"}), None],
+        "average": ["boolean"],
+        "n_features": [Interval(Integral, 1, None, closed="left"), StrOptions({"grow"}), None],
+        "n_predicted": [Interval(Integral, 1, None, closed="left"), None],
+        "trace": ["boolean"],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        update="all_pairs",
+        regulariser="squared",
+        *,
+        C=1.0,
+        margin=None,
+        solver="auto",
+        max_iter=1,
+        tol=1e-3,
+        time_limit=None,
+        weighting=None,
+        average=False,
+        n_features=None,
+        n_predicted=None,
+        trace=False,
+        random_state=None,
+        verbose=False,
+    ):
+        self.update = update
+        self.regulariser = regulariser
+        self.C = C
+        self.margin = margin
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.time_limit = time_limit
+        self.weighting = weighting
+        self.average = average
+        self.n_features = n_features
+        self.n_predicted = n_predicted
+        self.trace = trace
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y):
+        """Start afresh and learn from all rows, in their order, `max_iter` times.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : one class per row, or sets of labels, indicators, a frame of indicators
+
+        Returns
+        -------
+        self
+        """
+        matrix = self._read_stream(X, reset=True)
+        self._start(matrix, GrowingLabels(y, declare=True))
+        check_consistent_length(matrix, y)
+        stream = self._stream(matrix, y, remember=self.max_iter > 1)
+        method = OnlineRanking(stream, check_random_state(self.random_state))
+        outcome = run(method, self._stopping(), self._observer(X, y))
+        self._store_tally(stream)
+        # A single online pass promises no convergence, so it warns of none.
+        self._store_outcome(outcome, warn=self.max_iter > 1)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y, classes=None):
+        """Predict and update for each row in turn; labels may occur for the first time anywhere.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : one class per row, or sets of labels, indicators, a frame of indicators
+        classes : array-like, default=None
+            Labels known from the start, on the first call; never required.
+
+        Returns
+        -------
+        self
+        """
+        first = not hasattr(self, "_state")
+        matrix = self._read_stream(X, reset=first)
+        if first:
+            self._start(matrix, GrowingLabels(y, classes))
+        check_consistent_length(matrix, y)
+        self._learn(matrix, y)
+        return self
+
+    def _learn(self, matrix: Any, y: Any) -> None:
+        """The online pass over rows that are known to be in order."""
+        stream = self._stream(matrix, y)
+        OnlineRanking(stream).learn()
+        self._store_tally(stream)
+        for stale in ("primal_objective_", "duality_gap_", "history_", "n_iter_"):
+            self.__dict__.pop(stale, None)
+
+    def _start(self, matrix: Any, labels: GrowingLabels) -> None:
+        """Fresh weights for the labels that are known in advance."""
+        if self.regulariser == "entropy" and (self.average or self.n_features == "grow"):
+            wrong = "average=True" if self.average else 'n_features="grow"'
+            raise ValueError(
+                f'{wrong} needs regulariser="squared": the entropy starts from weights 1/n_features '
+                "and touches all of them in every step."
+            )
+        if self.regulariser == "entropy" and self.weighting is not None:
+            raise ValueError(
+                f'weighting="{self.weighting}" needs regulariser="squared": weighed rows have many values, '
+                "and the entropy is fast on rows of two."
+            )
+        kind = STATES[self.regulariser]
+        options: Any = {"average": bool(self.average), "rarity": self.weighting == "idf"}
+        extra = options if self.regulariser == "squared" else {}
+        self._state: Any = kind(self.n_features_in_, matrix.dtype, **extra)
+        self._state.threshold[2] = 1.0 if self.average else 2.0
+        self._state.declare(len(labels.classes))
+        self._labels = labels
+        self._trace: list[np.ndarray] = []
+
+    def _stream(self, matrix: Any, y: Any, remember: bool = False) -> RankingStream:
+        """The rows and labels of one call, checked before anything moves."""
+        problem, rows = self._problem(), Rows.of(matrix)
+        if self.n_features == "grow":
+            self._state.widen(rows.shape[1])
+        survey = self._state.survey(rows)
+        if self.solver == "exact" and self.update == "all_pairs" and survey.has_general_rows:
+            raise ValueError(
+                'solver="exact" covers rows of two values under the entropy, and X holds rows with more; '
+                'use solver="auto" or "pdip".'
+            )
+        if self.update != "fixed" and 0 < survey.largest_range <= problem.gamma:
+            warnings.warn(
+                f"margin={problem.gamma:g} reaches the range of every row of X ({survey.largest_range:g}): "
+                "it can never be met and every round takes the full step C; use a smaller margin.",
+                stacklevel=3,
+            )
+        relevant = self._labels.read(y)
+        return RankingStream(
+            problem, self._state, self._state.weigh(rows, learn=True), survey, relevant, remember
+        )
+
+    def _problem(self) -> RankingProblem:
+        margin = DEFAULT_MARGIN[self.regulariser] if self.margin is None else self.margin
+        return RankingProblem(float(margin), float(self.C), self.update, self.solver == "pdip")
+
+    def _read_stream(self, X: Any, *, reset: bool) -> Any:
+        """Validate X; with `n_features` given its width may vary."""
+        if reset or self.n_features is None:
+            matrix = self._read_rows(X, reset=reset)
+        else:
+            matrix = check_array(
+                X, accept_sparse="csr", accept_large_sparse=True, dtype=[np.float64, np.float32], order="C",
+                estimator=self,
+            )  # fmt: skip
+        width = matrix.shape[1]
+        if isinstance(self.n_features, Integral):
+            if width > self.n_features:
+                raise ValueError(f"X has {width} columns, more than n_features={self.n_features} allows.")
+            self.n_features_in_ = int(self.n_features)
+        return matrix
+
+    def _store_tally(self, stream: RankingStream) -> None:
+        """Publish what the rounds so far amount to."""
+        state = self._state
+        self.classes_ = self._labels.classes
+        self.n_features_in_ = state.n_features
+        self.n_rounds_, self.n_mistakes_ = state.n_rounds, state.n_mistakes
+        self.n_first_occurrences_, self.n_first_mistakes_ = state.n_first, state.n_first_mistakes
+        self.dual_objective_ = state.dual
+        self.curvature_, self.step_gap_ = state.kappa, state.worst_gap
+        self.threshold_ = float(state.threshold[0])
+        if self.trace:
+            self._trace += stream.records
+        if state.worst_gap > STEP_TOLERANCE:
+            warnings.warn(
+                f"A step of 'all_pairs' was certified only to a relative gap of {state.worst_gap:.1e}; the "
+                "model and its bound are valid, but that step was not the best one. Scale X or lower C.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def trace_(self) -> np.ndarray:
+        """Mistake, loss and dual gain of every round; needs ``trace=True``."""
+        check_is_fitted(self, "classes_")
+        if not self.trace:
+            raise AttributeError("trace_ is kept with trace=True only.")
+        rounds = np.concatenate(self._trace)
+        out = np.empty(len(rounds), [("mistake", bool), ("loss", float), ("gain", float)])
+        out["mistake"], out["loss"], out["gain"] = rounds.T
+        return out
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """Weights that predict, labels x features; built anew on every access."""
+        check_is_fitted(self, "classes_")
+        return self._state.weights()
+
+    def label_scores(self, X):
+        """Score of every label for every row, whatever the number of labels.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels), columns in the order of `classes_`
+        """
+        check_is_fitted(self, "classes_")
+        return self._score(self._read_stream(X, reset=False))
+
+    def _score(self, matrix: Any) -> np.ndarray:
+        """Scores of rows that are known to be in order."""
+        return self._state.scores(self._state.weigh(Rows.of(matrix)))
+
+    def decision_function(self, X):
+        """Scores of the labels; for a class vector of two classes, the second's lead over the first.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels) or (n_samples,)
+        """
+        scores = self.label_scores(X)
+        if self._labels.single_label and scores.shape[1] == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores
+
+    def rank(self, X):
+        """Labels of every row from the most to the least relevant.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_labels)
+        """
+        return self.classes_[_descending(self.label_scores(X))]
+
+    def predict(self, X):
+        """Most relevant label of every row; for sets, the top `n_predicted` or all above `threshold_`.
+
+        Returns
+        -------
+        labels in the kind given to `fit` or `partial_fit`
+        """
+        return self._choose(self.label_scores(X), X)
+
+    def _choose(self, scores: np.ndarray, X: Any = None) -> Any:
+        """Labels that the scores speak for."""
+        if self._labels.single_label:
+            return self.classes_[np.argmax(scores, axis=1)]
+        if self.n_predicted is None:
+            return self._labels.space.answer(scores > self.threshold_, like=X)
+        on = np.zeros(scores.shape, bool)
+        np.put_along_axis(on, _descending(scores)[:, : self.n_predicted], True, axis=1)
+        return self._labels.space.answer(on, like=X)
+
+    def mistake_bound(self, W, X, y):
+        """Largest number of mistakes that the competitor W allows this learner on the stream (X, y).
+
+        The bound is P(W) / (margin C - curvature_ C^2) with P(W) the regulariser of W plus C times
+        its losses, over the labels known in each round; it is infinite when C is too large for the
+        data (C >= margin / curvature_).
+
+        Parameters
+        ----------
+        W : array-like of shape (n_labels, n_features)
+            Weights of the competitor, rows in the order of `classes_`; on the simplex for "entropy".
+        X, y
+            All rounds that the learner has seen, in their order.
+
+        Returns
+        -------
+        float
+        """
+        check_is_fitted(self, "classes_")
+        W = check_array(W, dtype=np.float64)
+        state, problem = self._state, self._problem()
+        if W.shape != (len(self.classes_), state.n_features):
+            raise ValueError(f"W must have shape {(len(self.classes_), state.n_features)}; got {W.shape}.")
+        if self.regulariser == "entropy" and ((W < 0).any() or not np.allclose(W.sum(axis=1), 1)):
+            raise ValueError("Each row of W must be nonnegative and sum to one under the entropy.")
+        matrix = self._read_stream(X, reset=False)
+        if matrix.shape[0] != state.n_rounds:
+            raise ValueError(
+                f"X has {matrix.shape[0]} rows, but the learner has seen {state.n_rounds} rounds."
+            )
+        relevant = self._labels.read(y, grow=False)
+        weighed = state.replay(Rows.of(matrix)).matrix
+        scores = np.ascontiguousarray(weighed @ W[:, : matrix.shape[1]].T, dtype=np.float64)
+        gain = problem.smallest_gain(state.kappa)
+        return competitor_objective(problem, state, W, scores, relevant) / gain if gain > 0 else math.inf
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        # Weights on the simplex cannot express that a feature speaks against a label.
+        tags.classifier_tags.poor_score = self.regulariser == "entropy"
+        return tags
+
+
+def _descending(scores: np.ndarray) -> np.ndarray:
+    """Label indices by decreasing score; ties in the order of the labels."""
+    return np.argsort(-scores, axis=1, kind="stable")

@@ -1,0 +1,90 @@
+"""One example at a time, as dictionaries: `StreamRanker`."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.ranking.estimator import LabelRanker, _descending
+
+
+class StreamRanker:
+    """A `LabelRanker` with the `learn_one` and `predict_one` of River.
+
+    Features are named, and their names may be new at any time. With ``n_features="grow"`` every
+    new name gets a new column; with an integer, names are hashed to that many columns (a
+    collision keeps the larger value, so that presence stays presence). Rows go to the ranker
+    singly; whole chunks are far faster through `LabelRanker.partial_fit`.
+
+    Parameters
+    ----------
+    ranker : LabelRanker, default=None
+        The ranker to feed, with `n_features` set; None means ``LabelRanker(n_features="grow")``.
+
+    Examples
+    --------
+    >>> from maxmargin import StreamRanker
+    >>> model = StreamRanker()
+    >>> _ = model.learn_one({"goal": 1, "match": 1}, "sports")
+    >>> _ = model.learn_one({"flight": 1, "hotel": 1}, "travel")
+    >>> model.predict_one({"hotel": 1})
+    'travel'
+    >>> model.rank_one({"match": 1, "beach": 1})
+    ['sports', 'travel']
+    """
+
+    def __init__(self, ranker: LabelRanker | None = None) -> None:
+        self.ranker = LabelRanker(n_features="grow") if ranker is None else ranker
+        if self.ranker.n_features is None:
+            raise ValueError(
+                'ranker needs n_features="grow" or the width of a hashed space, since names may be new.'
+            )
+        self.columns: dict[Hashable, int] = {}
+
+    def _row(self, x: Mapping[Hashable, float], learn: bool) -> Any:
+        """x as one CSR row; names that were never learnt are left out of a prediction."""
+        width = self.ranker.n_features
+        values: dict[int, float] = {}
+        for name, value in x.items():
+            if width == "grow":
+                column = self.columns.setdefault(name, len(self.columns)) if learn else self.columns.get(name)
+            else:
+                column = zlib.crc32(repr(name).encode()) % width
+            if not math.isfinite(value):
+                raise ValueError(f"x[{name!r}] is {value}; every value must be a finite number.")
+            if column is not None and abs(value) > abs(values.get(column, 0.0)):
+                values[column] = value
+        indices = np.array(sorted(values), dtype=np.int32)
+        data = np.array([values[j] for j in indices.tolist()], dtype=np.float64)
+        n_columns = max(len(self.columns), 1) if width == "grow" else width
+        return sp.csr_array((data, indices, np.array([0, len(indices)], np.int32)), shape=(1, n_columns))
+
+    def learn_one(self, x: Mapping[Hashable, float], y: Any) -> StreamRanker:
+        """Predict and update; y is a label, or a set of labels if it was one from the start."""
+        row = self._row(x, learn=True)
+        if hasattr(self.ranker, "classes_"):
+            self.ranker._learn(row, [y])
+        else:
+            self.ranker.partial_fit(row, [y])
+        return self
+
+    def predict_one(self, x: Mapping[Hashable, float]) -> Any:
+        """The most relevant label (or the set of relevant ones); None before the first example."""
+        if not hasattr(self.ranker, "classes_"):
+            return None
+        answer = self.ranker._choose(self._scores(x))[0]
+        return answer.item() if isinstance(answer, np.generic) else answer
+
+    def rank_one(self, x: Mapping[Hashable, float]) -> list[Any]:
+        """All labels known so far, from the most to the least relevant."""
+        if not hasattr(self.ranker, "classes_"):
+            return []
+        return self.ranker.classes_[_descending(self._scores(x))[0]].tolist()
+
+    def _scores(self, x: Mapping[Hashable, float]) -> np.ndarray:
+        return self.ranker._score(self._row(x, learn=False))

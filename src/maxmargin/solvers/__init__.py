@@ -1,1 +1,0 @@
-"""One file per algorithm: the epochs and the state they move."""

@@ -1,0 +1,1 @@
+"""Sparse kernel machines with one shared basis (Ganu, Shevade, Sundararajan 2013)."""

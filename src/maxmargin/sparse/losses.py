@@ -1,0 +1,370 @@
+"""Losses of the machines with a shared basis: value, gradient and curvature in the scores.
+
+A loss is a convex function of the scores F (l samples x k columns), summed over samples with
+weights c_i = C * sample_weight_i. Three are known:
+
+- `SquaredMargins` (SMSVM):  sum_i c_i sum_{r != y_i} max(0, 1 + F_ir - F_{i,y_i})^2
+- `SquaredHinges` (SM3L, SpSVM):  sum_i c_i sum_r max(0, 1 - Y_ir F_ir)^2, entries with Y = 0 left out
+- `MultiLogit` (import vector machine):  sum_i c_i [log sum_r exp F_ir - F_{i,y_i}]
+
+The first two are piecewise quadratic, so their curvature is a generalised Hessian and a line
+search can be exact. `at(F)` answers with the value, the gradient G = dL/dF and a curvature
+object; a curvature is, per sample, a k x k matrix D_i, and offers
+
+- `rows()`: the samples with D_i != 0, and `restrict(rows)`: the same curvature on those;
+- `product(U)`: D_i U_i for every sample, `along(v)`: v' D_i v, `diagonal()`: the D_i,rr;
+- `blocks(Psi)`: all blocks Psi' diag(D_rs) Psi that are not zero, as (r, s, block) with r <= s;
+- `mixtures(S)`: sum_i S_qi D_i for each row q of S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+from scipy.special import entr
+
+from maxmargin.core.rows import readonly
+
+Blocks = Iterator[tuple[int, int, np.ndarray]]
+
+
+class Curvature(Protocol):
+    """What the problem and the Newton methods ask of a curvature, see the top of the file."""
+
+    def rows(self) -> np.ndarray: ...
+
+    def restrict(self, rows: np.ndarray) -> Any: ...
+
+    def product(self, U: np.ndarray) -> np.ndarray: ...
+
+    def along(self, v: np.ndarray) -> np.ndarray: ...
+
+    def diagonal(self) -> np.ndarray: ...
+
+    def blocks(self, Psi: np.ndarray) -> Blocks: ...
+
+    def mixtures(self, S: np.ndarray) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A loss at one F: value, gradient in F, curvature in F."""
+
+    value: float
+    gradient: np.ndarray
+    curvature: Any
+
+
+@dataclass(frozen=True)
+class StarCurvature:
+    """Per sample the Laplacian of a star: centre y_i, leaves r with weights D_ir (D_{i,y_i} = 0)."""
+
+    D: np.ndarray
+    y: np.ndarray
+
+    def rows(self) -> np.ndarray:
+        return np.flatnonzero(self.D.any(axis=1))
+
+    def restrict(self, rows: np.ndarray) -> StarCurvature:
+        return StarCurvature(self.D[rows], self.y[rows])
+
+    def product(self, U: np.ndarray) -> np.ndarray:
+        from maxmargin.sparse.loops import star_product
+
+        return star_product(self.D, self.y, U)
+
+    def along(self, v: np.ndarray) -> np.ndarray:
+        squares = (v[:, None] - v) ** 2
+        return np.einsum("ir,ir->i", self.D, squares[self.y])
+
+    def diagonal(self) -> np.ndarray:
+        answer = self.D.copy()
+        answer[np.arange(len(answer)), self.y] = self.D.sum(axis=1)
+        return answer
+
+    def blocks(self, Psi: np.ndarray) -> Blocks:
+        k = self.D.shape[1]
+        own: dict[int, np.ndarray] = {}
+        pair: dict[tuple[int, int], np.ndarray] = {}
+        for s in range(k):
+            members = np.flatnonzero(self.y == s)
+            for r in np.flatnonzero(self.D[members].any(axis=0)).tolist():
+                rows = members[self.D[members, r] > 0]
+                T = weighted_gram(Psi[rows], self.D[rows, r])
+                key = (r, s) if r < s else (s, r)
+                pair[key] = pair[key] + T if key in pair else T
+        for (r, s), T in pair.items():
+            yield r, s, -T
+            for m in (r, s):
+                own[m] = own[m] + T if m in own else T
+        for m, T in own.items():
+            yield m, m, T
+
+    def mixtures(self, S: np.ndarray) -> np.ndarray:
+        k = self.D.shape[1]
+        T = np.zeros((len(S), k, k))
+        for s in range(k):
+            members = np.flatnonzero(self.y == s)
+            T[:, :, s] = S[:, members] @ self.D[members]
+        answer = -(T + T.transpose(0, 2, 1))
+        r = np.arange(k)
+        answer[:, r, r] = T.sum(axis=1) + T.sum(axis=2)
+        return answer
+
+
+@dataclass(frozen=True)
+class DiagonalCurvature:
+    """No coupling between the columns: D_i = diag(D_i.)."""
+
+    D: np.ndarray
+
+    def rows(self) -> np.ndarray:
+        return np.flatnonzero(self.D.any(axis=1))
+
+    def restrict(self, rows: np.ndarray) -> DiagonalCurvature:
+        return DiagonalCurvature(self.D[rows])
+
+    def product(self, U: np.ndarray) -> np.ndarray:
+        return self.D * U
+
+    def along(self, v: np.ndarray) -> np.ndarray:
+        return self.D @ v**2
+
+    def diagonal(self) -> np.ndarray:
+        return self.D
+
+    def blocks(self, Psi: np.ndarray) -> Blocks:
+        for r in range(self.D.shape[1]):
+            rows = np.flatnonzero(self.D[:, r])
+            yield r, r, weighted_gram(Psi[rows], self.D[rows, r])
+
+    def mixtures(self, S: np.ndarray) -> np.ndarray:
+        k = self.D.shape[1]
+        answer = np.zeros((len(S), k, k))
+        answer[:, np.arange(k), np.arange(k)] = S @ self.D
+        return answer
+
+
+@dataclass(frozen=True)
+class SoftmaxCurvature:
+    """D_i = c_i (diag(p_i) - p_i p_i')."""
+
+    p: np.ndarray
+    c: np.ndarray
+
+    def rows(self) -> np.ndarray:
+        return np.flatnonzero(self.c)
+
+    def restrict(self, rows: np.ndarray) -> SoftmaxCurvature:
+        return SoftmaxCurvature(self.p[rows], self.c[rows])
+
+    def product(self, U: np.ndarray) -> np.ndarray:
+        mean = np.einsum("ir,ir->i", self.p, U)
+        return self.c[:, None] * self.p * (U - mean[:, None])
+
+    def along(self, v: np.ndarray) -> np.ndarray:
+        mean = self.p @ v
+        return self.c * np.einsum("ir,ir->i", self.p, (v - mean[:, None]) ** 2)
+
+    def diagonal(self) -> np.ndarray:
+        return self.c[:, None] * self.p * (1 - self.p)
+
+    def blocks(self, Psi: np.ndarray) -> Blocks:
+        k = self.p.shape[1]
+        for r in range(k):
+            for s in range(r, k):
+                weight = self.c * self.p[:, r] * ((r == s) - self.p[:, s])
+                yield r, s, (Psi.T * weight) @ Psi
+
+    def mixtures(self, S: np.ndarray) -> np.ndarray:
+        k = self.p.shape[1]
+        weighted = S * self.c
+        answer = np.empty((len(S), k, k))
+        for r in range(k):
+            answer[:, r] = -(weighted * self.p[:, r]) @ self.p
+        answer[:, np.arange(k), np.arange(k)] += weighted @ self.p
+        return answer
+
+
+def weighted_gram(Psi: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Psi' diag(weight) Psi for nonnegative weights, symmetric to the last bit."""
+    scaled = Psi * np.sqrt(weight, dtype=Psi.dtype)[:, None]
+    return scaled.T @ scaled
+
+
+class SquaredMargins:
+    """Squared Weston-Watkins margins of one class against all others (SMSVM).
+
+    Parameters
+    ----------
+    y : int array of shape (l,)
+        Class codes 0..k-1.
+    c : float array of shape (l,)
+        Weight of every sample, C included.
+    k : int
+        Number of classes.
+    """
+
+    def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
+        self.y, self.c, self.n_columns = readonly(y.astype(np.uint32)), readonly(c), k
+
+    def at(self, F: np.ndarray) -> Expansion:
+        from maxmargin.sparse.loops import margins_expand
+
+        value, G, D = margins_expand(F, self.y, self.c)
+        return Expansion(value, G, StarCurvature(D, self.y))
+
+    def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Loss of F + K_q steps_q' for every candidate q."""
+        from maxmargin.sparse.loops import margins_after
+
+        return margins_after(F, self.y, self.c, K, steps)
+
+    def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
+        """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
+        from maxmargin.sparse.loops import margins_slope
+
+        return exact_step(lambda t: margins_slope(F, dF, self.y, self.c, t), q1, q2, longest)
+
+    def full_bound(self, at: Expansion, quadratic: float) -> float:
+        """Lower bound on the objective of the full model; `quadratic` is tr(G' K G R)."""
+        return scaled_bound(float(np.maximum(at.gradient, 0).sum()), at.value, quadratic)
+
+
+class SquaredHinges:
+    """Squared hinges, one per label (SM3L; with one column SpSVM).
+
+    Parameters
+    ----------
+    Y : int array of shape (l, k)
+        Signs +1 and -1; 0 where a label is not known.
+    c : float array of shape (l,)
+        Weight of every sample, C included.
+    """
+
+    def __init__(self, Y: np.ndarray, c: np.ndarray) -> None:
+        self.Y, self.c, self.n_columns = readonly(Y.astype(np.int8)), readonly(c), Y.shape[1]
+
+    def at(self, F: np.ndarray) -> Expansion:
+        from maxmargin.sparse.loops import hinges_expand
+
+        value, G, D = hinges_expand(F, self.Y, self.c)
+        return Expansion(value, G, DiagonalCurvature(D))
+
+    def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Loss of F + K_q steps_q' for every candidate q."""
+        from maxmargin.sparse.loops import hinges_after
+
+        return hinges_after(F, self.Y, self.c, K, steps)
+
+    def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
+        """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
+        from maxmargin.sparse.loops import hinges_slope
+
+        return exact_step(lambda t: hinges_slope(F, dF, self.Y, self.c, t), q1, q2, longest)
+
+    def full_bound(self, at: Expansion, quadratic: float) -> float:
+        """Lower bound on the objective of the full model; `quadratic` is tr(G' K G R)."""
+        return scaled_bound(float(np.abs(at.gradient).sum()), at.value, quadratic)
+
+
+class MultiLogit:
+    """Multinomial logistic loss (import vector machine).
+
+    Parameters
+    ----------
+    y : int array of shape (l,)
+        Class codes 0..k-1.
+    c : float array of shape (l,)
+        Weight of every sample, C included.
+    k : int
+        Number of classes.
+    """
+
+    def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
+        self.y, self.c, self.n_columns = y, c, k
+        self._own = np.arange(len(y)), y
+
+    def value(self, F: np.ndarray) -> float:
+        top = F.max(axis=1)
+        excess = np.log(np.exp(F - top[:, None]).sum(axis=1)) + top - F[self._own]
+        return float(self.c @ excess)
+
+    def at(self, F: np.ndarray) -> Expansion:
+        p = np.exp(F - F.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        G = self.c[:, None] * p
+        G[self._own] -= self.c
+        return Expansion(self.value(F), G, SoftmaxCurvature(p, self.c))
+
+    def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Loss of F + K_q steps_q' for every candidate q."""
+        return np.array([self.value(F + np.outer(k, step)) for k, step in zip(K, steps, strict=True)])
+
+    def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
+        """A t in (0, min(1, longest)] with sufficient decrease (Armijo), found by halving."""
+        start = self.at(F)
+        slope = q1 + float(np.vdot(start.gradient, dF))
+        t = min(1.0, longest)
+        for _ in range(60):
+            change = q1 * t + 0.5 * q2 * t * t + self.value(F + t * dF) - start.value
+            if change <= 1e-4 * t * slope:
+                break
+            t *= 0.5
+        return t
+
+    def full_bound(self, at: Expansion, quadratic: float) -> float:
+        """Lower bound on the objective of the full model; `quadratic` is tr(G' K G).
+
+        log sum exp F is the largest p.F + H(p), H the entropy, so any probabilities p give the
+        bound sum_i c_i H(p_i) - 1/2 tr(G' K G) with G = c (p - own class). The current ones are
+        moved towards the own class, p = own + s (p - own), to the best s in [0, 1].
+        """
+        own = np.zeros_like(at.gradient)
+        own[self._own] = 1.0
+        p = at.curvature.p
+
+        def bound(s: float) -> float:
+            return float(self.c @ entr(own + s * (p - own)).sum(axis=1)) - 0.5 * s * s * quadratic
+
+        best = minimize_scalar(lambda s: -bound(s), bounds=(0.0, 1.0), method="bounded").x
+        return max(bound(float(best)), bound(1.0), 0.0)
+
+
+def scaled_bound(total: float, loss: float, quadratic: float) -> float:
+    """The largest s total - s^2 (loss + quadratic / 2): the dual at multipliers that add up to `total`."""
+    return total**2 / (4 * (loss + 0.5 * quadratic)) if total else 0.0
+
+
+def exact_step(
+    derivatives: Callable[[float], tuple[float, float]], q1: float, q2: float, longest: float
+) -> float:
+    """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + a piecewise quadratic function.
+
+    `derivatives` gives first and second derivative of that function. The slope of the sum is
+    increasing and piecewise linear; Newton's method on it, kept inside a shrinking bracket,
+    lands on the root once the right piece is found.
+    """
+    low, high, t = 0.0, longest, min(1.0, longest)
+    for _ in range(200):
+        slope, curvature = derivatives(t)
+        slope, curvature = slope + q1 + q2 * t, curvature + q2
+        if slope <= 0 and t >= longest:
+            return longest
+        if slope > 0:
+            high = t
+        else:
+            low = t
+        if slope == 0 or curvature <= 0:
+            return t
+        following = t - slope / curvature
+        if not low <= following <= high:
+            following = 0.5 * (low + high)
+        if abs(following - t) <= 1e-13 * t:
+            return following
+        t = following
+    return t

@@ -1,0 +1,323 @@
+"""Classification of bags of candidates by a latent multi-class SVM."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from maxmargin.core.loop import Outcome, Stopping, run
+from maxmargin.core.rows import Rows
+from maxmargin.core.threads import count_threads
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, MaxMarginEstimator
+from maxmargin.edge.groups import Groups, read_groups
+from maxmargin.structured.latent_bcpl import LatentPartialLinearisation
+from maxmargin.structured.latent_pairs import LatentPairs
+from maxmargin.structured.latent_problem import LatentProblem, best_candidates
+
+# How well the model of mean candidates, which only chooses where to start, is solved.
+ROUGHLY = Stopping(tol=1e-2, max_iter=100)
+
+
+class LatentSVC(ClassifierMixin, MaxMarginEstimator):
+    """Classify bags of candidate vectors of which one, unknown, shows the class.
+
+    Class k scores max_h coef_[k] . x_h + intercept_[k] over the candidates x_h of a bag.
+    Training lowers
+
+        1/2 |W|^2 + C sum_i { max_{h,k} [ [k != y_i] + W_k . x_h ] - max_h W_{y_i} . x_h },
+
+    an upper bound on the training errors that is not convex. Each round (CCCP) chooses the best
+    candidate of every true class and lowers the convex majoriser that this gives; the
+    objective never rises, and the limit is a stationary point that depends on the start. With
+    one candidate per bag the model is the multi-class SVM of Crammer and Singer. In the
+    scaling of the partial-linearization paper lambda = 1 / (C n).
+
+    An epoch costs O(nonzeros n_classes); memory beyond the data is a few pairs of candidate
+    and class per bag (solvers "pairwise" and "bcfw") or all of them ("bcpl").
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the sum of the losses of all bags.
+    solver : {"pairwise", "bcpl", "bcfw"}, default="pairwise"
+        How the convex majorisers are lowered: pairwise Frank-Wolfe steps, block-coordinate
+        partial linearisation, or block-coordinate Frank-Wolfe.
+    init : {"mean", "first", "middle", "random"} or array-like of shape (n_bags,), default="mean"
+        First choice of candidates: the best ones under a model of the bags' means, the first
+        or middle one, a random one, or as given.
+    n_init : int, default=1
+        Starts, of which the one with the lowest objective is kept. All but the first choose at
+        random.
+    temperature : float or "auto", default="auto"
+        For "bcpl": how much the target of a step is softened. "auto" is 0.1 C_i max_h |x_h|^2.
+    safeguard : bool, default=True
+        For "bcpl": take the Frank-Wolfe step where it promises more.
+    fit_intercept : bool, default=True
+        Add a constant feature, regularised like the others.
+    intercept_scaling : float, default=1.0
+        The value of this feature.
+    tol : float, default=1e-3
+        Training stops when another round provably cannot lower the objective by more than
+        this fraction. It is no bound on the distance to the global optimum.
+    max_iter : int, default=1000
+        Most epochs (visits of every bag) of one start.
+    time_limit : float or None, default=None
+        Seconds after which a start stops.
+    n_jobs : int or None, default=None
+        Threads for evaluating the objective and for prediction.
+    random_state : int, RandomState or None, default=None
+        Order of the visits, and random choices of candidates.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    classes_ : array of shape (n_classes,)
+    coef_ : array of shape (n_classes, n_features)
+    intercept_ : array of shape (n_classes,)
+    latent_ : array of shape (n_bags,)
+        Candidate chosen for the true class of every training bag.
+    primal_objective_ : float
+        The objective above.
+    dual_objective_ : float
+        Lower bound on the last majoriser: another round cannot get below it.
+    duality_gap_ : float
+        Relative distance of the two.
+    objectives_ : array
+        Objective after every round; it never rises.
+    n_iter_ : int
+        Epochs.
+    history_ : list of dict
+        One record per epoch: epoch, seconds, primal, dual, gap, active (pairs that carry weight).
+    n_features_in_ : int
+
+    Notes
+    -----
+    X is a list of (candidates x features) matrices, dense or CSR, or one stacked matrix with
+    `lengths`. A matrix without `lengths` is read as bags of one candidate; a model that was
+    fitted on larger bags refuses it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from maxmargin import LatentSVC
+    >>> X = [np.array([[0.0, 0.1], [1, 0]]), np.array([[0, 1.0], [0.1, 0.1]]), np.array([[0.9, 0.0]])]
+    >>> model = LatentSVC(C=10, random_state=0).fit(X, ["right", "up", "right"])
+    >>> model.predict(X).tolist(), model.predict_latent(X).tolist()
+    (['right', 'up', 'right'], [1, 0, 0])
+    """
+
+    _parameter_constraints = {
+        **COMMON_CONSTRAINTS,
+        "solver": [StrOptions({"pairwise", "bcpl", "bcfw"})],
+        "init": [StrOptions({"mean", "first", "middle", "random"}), "array-like"],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "safeguard": ["boolean"],
+        "fit_intercept": ["boolean"],
+        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        solver: str = "pairwise",
+        init: Any = "mean",
+        n_init: int = 1,
+        temperature: float | str = "auto",
+        safeguard: bool = True,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        time_limit: float | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.solver = solver
+        self.init = init
+        self.n_init = n_init
+        self.temperature = temperature
+        self.safeguard = safeguard
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> LatentSVC:
+        """Train on bags.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (n_candidates, n_features), or one stacked matrix with `lengths`
+        y : array-like of shape (n_bags,)
+            Class of every bag.
+        sample_weight : array-like of shape (n_bags,), default=None
+            Multiplies C for each bag.
+        lengths : array-like of int, default=None
+            Candidates of each bag in a stacked X.
+        """
+        groups = read_groups(self, X, lengths, reset=True)
+        self.classes_, codes = np.unique(read_classes(y, groups), return_inverse=True)
+        weights = self._read_weights(sample_weight, groups.lengths)
+        rows, bias, threads = Rows.of(groups.X), self._bias(), count_threads(self.n_jobs)
+        problem = LatentProblem(
+            rows, groups.offsets, codes, self.classes_.size, self.C, weights, bias, threads
+        )
+        rng = check_random_state(self.random_state)
+        stopping = self._stopping(rows.shape[0] * self.classes_.size)
+        runs: list[tuple[Any, Outcome]] = []
+        method: Any = None
+        observer = self._observer(X, y, lambda: self._named(method.candidate()), self.n_init * self.max_iter)
+        for start in range(self.n_init):
+            method = self._method(problem, rng, self._choice(problem, rng, start))
+            runs.append((method, run(method, stopping, observer)))
+            if runs[-1][1].reason in ("interrupted", "callback"):
+                break
+        self._store(*min(runs, key=lambda each: each[0].objective))
+        return self
+
+    def _store(self, method: Any, outcome: Outcome) -> None:
+        self.__dict__.update(self._named(method.accepted))
+        self.latent_ = method.chosen
+        self.objectives_ = np.array(method.objectives)
+        if outcome.reason == "interrupted":
+            outcome.cure = "fit again with init=latent_ to go on"
+        self._store_outcome(outcome)
+
+    def _named(self, W: np.ndarray) -> dict[str, np.ndarray]:
+        """The weights under their public names."""
+        return {"coef_": W[:-1].T.copy(), "intercept_": self._bias() * W[-1]}
+
+    def _bias(self) -> float:
+        return float(self.intercept_scaling) if self.fit_intercept else 0.0
+
+    def _choice(self, problem: LatentProblem, rng: np.random.RandomState, start: int) -> np.ndarray:
+        """First candidates of a start."""
+        sizes = problem.sizes
+        if start > 0 or (isinstance(self.init, str) and self.init == "random"):
+            return rng.randint(0, sizes)
+        if not isinstance(self.init, str):
+            chosen = np.asarray(self.init)
+            if chosen.shape != sizes.shape or chosen.dtype.kind not in "iu":
+                raise ValueError(f"init must be a word or {sizes.size} whole numbers, one candidate per bag.")
+            if (chosen < 0).any() or (chosen >= sizes).any():
+                i = int(np.flatnonzero((chosen < 0) | (chosen >= sizes))[0])
+                raise ValueError(f"init[{i}] is {chosen[i]}, but X[{i}] has {sizes[i]} candidates.")
+            return chosen
+        if self.init == "middle":
+            return sizes // 2
+        first = np.zeros(sizes.size, np.int64)
+        if self.init == "first" or problem.largest == 1:
+            return first
+        method = LatentPairs(problem.means(), rng, first)
+        run(method, ROUGHLY)
+        return problem.values(method.accepted, first).best
+
+    def _method(self, problem: LatentProblem, rng: np.random.RandomState, chosen: np.ndarray) -> Any:
+        if self.solver == "bcpl":
+            temperature = None if self.temperature == "auto" else float(self.temperature)
+            return LatentPartialLinearisation(
+                problem, rng, chosen, temperature=temperature, safeguard=self.safeguard
+            )
+        return LatentPairs(problem, rng, chosen, pairwise=self.solver == "pairwise")
+
+    def decision_function(self, X: Any, lengths: Any = None) -> np.ndarray:
+        """Score of every class: the largest over the candidates of a bag.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (n_candidates, n_features), or one stacked matrix with `lengths`
+        lengths : array-like of int, default=None
+
+        Returns
+        -------
+        scores : array of shape (n_bags, n_classes), or of shape (n_bags,) for two classes (second
+            minus first)
+        """
+        scores, _ = self._evaluate(X, lengths)
+        return scores[:, 1] - scores[:, 0] if self.classes_.size == 2 else scores
+
+    def predict(self, X: Any, lengths: Any = None) -> np.ndarray:
+        """The class with the largest score.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (n_candidates, n_features), or one stacked matrix with `lengths`
+        lengths : array-like of int, default=None
+        """
+        scores, _ = self._evaluate(X, lengths)
+        return self.classes_[scores.argmax(axis=1)]
+
+    def predict_latent(self, X: Any, lengths: Any = None) -> np.ndarray:
+        """The candidate of each bag that scores highest for its predicted class.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (n_candidates, n_features), or one stacked matrix with `lengths`
+        lengths : array-like of int, default=None
+
+        Returns
+        -------
+        candidates : array of int, of shape (n_bags,)
+        """
+        scores, candidates = self._evaluate(X, lengths)
+        return candidates[np.arange(len(scores)), scores.argmax(axis=1)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> float:
+        """Accuracy.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (n_candidates, n_features), or one stacked matrix with `lengths`
+        y : array-like of shape (n_bags,)
+        sample_weight : array-like of shape (n_bags,), default=None
+        lengths : array-like of int, default=None
+        """
+        return accuracy_score(y, self.predict(X, lengths), sample_weight=sample_weight)
+
+    def _evaluate(self, X: Any, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self)
+        groups = read_groups(self, X, lengths, reset=False)
+        W = np.vstack([self.coef_.T, self.intercept_])
+        return best_candidates(Rows.of(groups.X), groups.offsets, W, count_threads(self.n_jobs))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def read_classes(y: Any, groups: Groups) -> np.ndarray:
+    """One class per bag."""
+    if y is None:
+        raise ValueError(
+            "This estimator requires y to be passed, but the target y is None; pass the classes."
+        )
+    classes = column_or_1d(y, warn=True)
+    if len(classes) != len(groups):
+        raise ValueError(
+            f"Found input variables with inconsistent numbers of samples: X has {len(groups)} bags, "
+            f"but y has {len(classes)} classes."
+        )
+    if classes.dtype.kind == "f" and not np.isfinite(classes).all():
+        raise ValueError("Input y contains NaN or infinity; every bag needs a class.")
+    check_classification_targets(classes)
+    return classes

@@ -1,0 +1,424 @@
+"""`MultiClassSVC`: multi-class support vector machines by dual block methods."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+from maxmargin.core.kernel_matrix import KernelMatrix, check_precomputed
+from maxmargin.core.kernels import NAMES, Kernel
+from maxmargin.core.loop import run
+from maxmargin.core.rows import Rows
+from maxmargin.core.threads import count_threads
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, MaxMarginEstimator
+from maxmargin.structured.batch import BatchSteps
+from maxmargin.structured.blocks import BlockSteps
+from maxmargin.structured.exact import ExactBlocks
+from maxmargin.structured.multiclass_kernel import KernelMultiClass
+from maxmargin.structured.multiclass_linear import LinearMultiClass
+from maxmargin.structured.multiclass_problem import Labels, is_safe, step_rule
+
+BLOCK_SOLVERS = ("bcfw", "bcpl", "oeg", "pairwise")
+BATCH_SOLVERS = ("fw", "pl", "eg")
+# Solvers whose last digits cost no more than their first.
+LINEAR_RATE = ("exact", "pairwise", "bcpl")
+# Mass that the entropic solvers take from the truth, or blend into a warm start.
+SPREAD, WARM_SPREAD = 1e-3, 1e-6
+
+
+class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
+    """Multi-class SVM with one joint objective, solved to a certified duality gap.
+
+    The objective is that of ``LinearSVC(C=C, multi_class="crammer_singer")``, with any cost
+    matrix Delta in place of 0/1 errors::
+
+        1/2 |W|^2 + C sum_i s_i max_k [ Delta(y_i, k) + f_k(x_i) - f_{y_i}(x_i) ]
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the losses next to 1/2 |W|^2, as in scikit-learn. The lambda of the
+        partial-linearization paper is 1 / (C sum_i s_i).
+    loss : {"crammer_singer", "weston_watkins"}, default="crammer_singer"
+        "weston_watkins" sums the positive margins over the wrong classes instead of taking the
+        largest; it is solved by "exact" only.
+    solver : {"exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg"}, default="exact"
+        "exact" solves one sample's block at a time by a projection and visits blocks that are
+        done less and less often. The others are the methods of the paper: block-coordinate
+        Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps,
+        and the batch forms of the first three. All reach the same optimum.
+    cost_matrix : array-like of shape (n_classes, n_classes), default=None
+        Cost of predicting the column's class when the truth is the row's, in the order of
+        `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.
+    class_weight : dict or "balanced", default=None
+        Multiplies the weights of the samples of a class.
+    kernel : {"linear", "rbf", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="linear"
+    gamma : {"scale", "auto"} or float, default="scale"
+        Of the kernels "rbf", "poly", "sigmoid" and "chi2".
+    degree : int, default=3
+        Of the kernel "poly".
+    coef0 : float, default=0.0
+        Of the kernels "poly" and "sigmoid".
+    cache_size : float, default=200
+        Memory for kernel values in MiB.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature (to a kernel: a constant).
+    intercept_scaling : float, default=1.0
+        Value of the constant feature; the larger, the less the intercept is regularised.
+    temperature : "auto" or float, default="auto"
+        Temperature tau of "bcpl", "oeg", "pl" and "eg". "auto" follows the curvature
+        kappa_i = C_i |x_i|^2 of a block: 0.1 kappa_i for "bcpl" and the smallest safe value
+        kappa_i / 4 for "oeg". At 0, partial linearization is Frank-Wolfe.
+    safeguard : bool, default=True
+        Let "bcpl" take the Frank-Wolfe step where that gains more; False is the paper's form.
+    truncation : float, default=2.2e-16
+        Largest step of "bcpl" and "pl" is 1 - truncation.
+    floor : float, default=1e-15
+        Mass of the uniform distribution blended into a block after each entropic step.
+    averaging : bool, default=False
+        Return the weighted average of the iterates of "bcfw" (linear kernel only).
+    sampling : {"gap", "uniform"}, default="gap"
+        With "gap", "exact" leaves blocks with small gaps out of every other pass.
+    shrinking : bool, default=True
+        Whether "exact" visits blocks that stay at a vertex less and less often.
+    precision : {"auto", "single", "double"}, default="auto"
+        Working precision with a linear kernel; the certificate is always in double precision.
+        "auto" takes single precision when tol is at least 1e-4 and the blocks' curvature is
+        moderate.
+    tol : float, default=1e-3
+        Relative duality gap (P - D) / |P| at which training stops, certified in float64.
+    max_iter : int, default=1000
+        Largest number of passes.
+    time_limit : float, default=None
+        Seconds after which training stops with the model reached.
+    warm_start : bool, default=False
+        Start from the last solution, which is then kept with the model (n_samples x
+        n_classes numbers).
+    n_jobs : int, default=None
+        Threads for the certificates of linear models; None means one, -1 all cores.
+    random_state : int, RandomState instance or None, default=None
+        Order in which samples are visited.
+    verbose : int, default=0
+        Print a line per epoch when positive.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
+        Only with a linear kernel.
+    intercept_ : ndarray of shape (n_classes,) or (1,)
+        Only with a linear kernel.
+    support_, support_vectors_, dual_coef_ : ndarray
+        Indices and rows of the training samples with a part in the model, and their
+        coefficients (n_classes or 1, n_support); not with a linear kernel.
+    classes_ : ndarray of shape (n_classes,)
+    primal_objective_, dual_objective_, duality_gap_ : float
+        Certificate of the stored solution: the objective at `coef_`, and that of the dual
+        variables, below which no weights can get.
+    n_iter_ : int
+        Number of passes.
+    history_ : list of dict
+        One record per pass: epoch, seconds, primal, dual, gap, active. Primal is the best
+        certified upper bound at that time, so primal >= optimum >= dual in every record.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    Notes
+    -----
+    A pass costs O(n_classes nnz(X)) at most. Besides X, memory holds n_samples x n_classes dual
+    variables and (n_features + 1) x n_classes weights (classes rounded up to a multiple of 8),
+    and for a dense X with many zeros the nonzeros of all or the busiest rows, up to 1/6 of X.
+
+    With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
+    last passes where that mean has the smaller objective; otherwise it is the weights that
+    belong to the dual variables.
+
+    Two classes give one column of scores, f_1 - f_0, as in scikit-learn; the objective is that
+    of a binary hinge loss with 2C. A class whose samples all have weight zero still competes
+    with the others. A single class gives a constant model.
+
+    References
+    ----------
+    Mohapatra, Dokania, Jawahar, Kumar, "Partial linearization based optimization for
+    multi-class SVM", ECCV 2016. Crammer, Singer, "On the algorithmic implementation of
+    multiclass kernel-based vector machines", JMLR 2, 2001. Weston, Watkins, "Support vector
+    machines for multi-class pattern recognition", ESANN 1999.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from maxmargin import MultiClassSVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MultiClassSVC(C=1.0, random_state=0).fit(X, y)
+    >>> model.duality_gap_ <= 1e-3
+    True
+    >>> model.predict(X[:3])
+    array([0, 0, 0])
+    """
+
+    _parameter_constraints: dict = {
+        **COMMON_CONSTRAINTS,
+        "loss": [StrOptions({"crammer_singer", "weston_watkins"})],
+        "solver": [StrOptions({"exact", *BLOCK_SOLVERS, *BATCH_SOLVERS})],
+        "cost_matrix": ["array-like", None],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "kernel": [StrOptions(set(NAMES)), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
+        "degree": [Interval(Integral, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "cache_size": [Interval(Real, 0, None, closed="left")],
+        "fit_intercept": ["boolean"],
+        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+        "temperature": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "safeguard": ["boolean"],
+        "truncation": [Interval(Real, 0, 1, closed="left")],
+        "floor": [Interval(Real, 0, 1, closed="left")],
+        "averaging": ["boolean"],
+        "sampling": [StrOptions({"gap", "uniform"})],
+        "shrinking": ["boolean"],
+        "precision": [StrOptions({"auto", "single", "double"})],
+        "warm_start": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        C=1.0,
+        *,
+        loss="crammer_singer",
+        solver="exact",
+        cost_matrix=None,
+        class_weight=None,
+        kernel="linear",
+        gamma="scale",
+        degree=3,
+        coef0=0.0,
+        cache_size=200,
+        fit_intercept=True,
+        intercept_scaling=1.0,
+        temperature="auto",
+        safeguard=True,
+        truncation=2.2e-16,
+        floor=1e-15,
+        averaging=False,
+        sampling="gap",
+        shrinking=True,
+        precision="auto",
+        tol=1e-3,
+        max_iter=1000,
+        time_limit=None,
+        warm_start=False,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.C = C
+        self.loss = loss
+        self.solver = solver
+        self.cost_matrix = cost_matrix
+        self.class_weight = class_weight
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.cache_size = cache_size
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.temperature = temperature
+        self.safeguard = safeguard
+        self.truncation = truncation
+        self.floor = floor
+        self.averaging = averaging
+        self.sampling = sampling
+        self.shrinking = shrinking
+        self.precision = precision
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+            With kernel="precomputed", the square matrix of kernel values.
+        y : array-like of shape (n_samples,)
+            One class per sample.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Nonnegative weights; a weight of two is the same as the sample twice.
+
+        Returns
+        -------
+        self : MultiClassSVC
+        """
+        self._check_choices()
+        X = self._read_rows(X, reset=True)
+        labels = self._read_labels(X, y, sample_weight)
+        stopping = self._stopping(labels.y.size * len(labels.Delta) if self.solver in LINEAR_RATE else None)
+        problem = self._problem(X, labels, stopping.target)
+        method = self._method(problem, stopping.target)
+        observer = self._observer(X, y, lambda: self._attributes(X, problem, method))
+        outcome = run(method, stopping, observer)
+        self.__dict__.update(self._attributes(X, problem, method))
+        if self.warm_start:
+            self._warm = method.state.blocks()
+        self._store_outcome(outcome)
+        return self
+
+    def _check_choices(self) -> None:
+        if self.loss == "weston_watkins" and self.solver != "exact":
+            raise ValueError(
+                f"loss='weston_watkins' is solved by solver='exact' only. Got solver={self.solver!r} instead."
+            )
+        if self.averaging and (self.solver != "bcfw" or self.kernel != "linear"):
+            raise ValueError("averaging=True needs solver='bcfw' and kernel='linear'; set it to False.")
+        if self.solver in ("oeg", "eg") and self.temperature == 0:
+            raise ValueError(f"solver={self.solver!r} needs a positive temperature. Got 0 instead.")
+
+    def _read_labels(self, X: Any, y: Any, sample_weight: Any) -> Labels:
+        if y is None:
+            raise ValueError(
+                "MultiClassSVC requires y to be passed, but the target y is None; pass one class per sample."
+            )
+        y = column_or_1d(np.asarray(y), warn=True)
+        check_classification_targets(y)
+        check_consistent_length(X, y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        weights = self._read_weights(sample_weight, X)
+        weights = np.ones(len(y)) if weights is None else weights
+        if self.class_weight is not None:
+            per_class = compute_class_weight(
+                self.class_weight, classes=self.classes_, y=y, sample_weight=weights
+            )
+            weights = weights * per_class[codes]
+        self._warn_of_classes(np.bincount(codes, weights=weights, minlength=len(self.classes_)))
+        return Labels(codes, self.C * weights, self._read_costs(len(self.classes_)), self.loss)
+
+    def _warn_of_classes(self, mass: np.ndarray) -> None:
+        if len(mass) == 1:
+            warnings.warn(
+                f"y holds one class only, {str(self.classes_[0])!r}; it is predicted always.",
+                UserWarning,
+                stacklevel=4,
+            )
+        elif (mass == 0).any():
+            names = ", ".join(repr(name) for name in self.classes_[mass == 0][:5].tolist())
+            warnings.warn(f"Class {names} has no weight in training.", UserWarning, stacklevel=4)
+
+    def _read_costs(self, c: int) -> np.ndarray:
+        if self.cost_matrix is None:
+            return 1.0 - np.eye(c)
+        Delta = np.asarray(self.cost_matrix, dtype=np.float64)
+        if Delta.shape != (c, c):
+            raise ValueError(
+                f"cost_matrix must have one row and one column per class, shape {(c, c)}. "
+                f"Got shape {Delta.shape} instead."
+            )
+        if not np.isfinite(Delta).all() or (Delta < 0).any() or np.diagonal(Delta).any():
+            raise ValueError("cost_matrix must be finite, nonnegative, and zero on its diagonal.")
+        return Delta
+
+    def _problem(self, X: Any, labels: Labels, tol: float) -> LinearMultiClass | KernelMultiClass:
+        bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        if self.kernel == "linear":
+            return LinearMultiClass(
+                Rows.of(X),
+                labels,
+                bias,
+                precision=self.precision,
+                tol=tol,
+                n_threads=count_threads(self.n_jobs),
+            )
+        if self.kernel == "precomputed":
+            check_precomputed(X)
+        self._kernel = Kernel.of(
+            X, self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0, offset=bias * bias
+        )
+        return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size), labels)
+
+    def _method(self, problem: Any, tol: float) -> Any:
+        """The solver, at its own start or at the last solution."""
+        rng = check_random_state(self.random_state)
+        rule = step_rule(
+            problem,
+            self.solver,
+            self.temperature,
+            safeguard=self.safeguard,
+            truncation=self.truncation,
+            floor=self.floor,
+        )
+        entropic = rule.name in ("pl", "eg")
+        last = getattr(self, "_warm", None) if self.warm_start else None
+        if last is not None and last.shape == (problem.n, problem.c):
+            state = problem.start(entropic, WARM_SPREAD, last)
+        else:
+            state = problem.start(entropic, SPREAD if entropic else 0.0)
+        watched = not is_safe(problem, self.solver, rule)
+        if self.solver in BATCH_SOLVERS:
+            return BatchSteps(problem, state, rule, watched=watched)
+        if self.solver in BLOCK_SOLVERS:
+            return BlockSteps(problem, state, rule, rng, averaging=self.averaging, watched=watched)
+        gap_sampling = self.sampling == "gap"
+        return ExactBlocks(problem, state, tol, rng, sampling=gap_sampling, shrinking=self.shrinking)
+
+    def _attributes(self, X: Any, problem: Any, method: Any) -> dict[str, Any]:
+        """What prediction needs, from the state of the solver."""
+        shared = {"classes_": self.classes_, "n_features_in_": self.n_features_in_}
+        if isinstance(problem, LinearMultiClass):
+            W = problem.solution(method.state, getattr(method, "average", None)).T
+            W = W[1:] - W[:1] if problem.c == 2 else W
+            W = np.ascontiguousarray(W, dtype=X.dtype)
+            return {"coef_": W[:, :-1], "intercept_": problem.bias * W[:, -1], **shared}
+        B = problem.coefficients(method.state)
+        B = B[:, 1:] - B[:, :1] if problem.c == 2 else B
+        support = np.flatnonzero(B.any(axis=1))
+        return {
+            "support_": support,
+            "support_vectors_": X[:0] if self.kernel == "precomputed" else X[support],
+            "dual_coef_": np.ascontiguousarray(B[support].T),
+            "_kernel": self._kernel,
+            **shared,
+        }
+
+    def decision_function(self, X):
+        """Score of every class; the largest one is predicted.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
+        """
+        check_is_fitted(self, "classes_")
+        X = self._read_rows(X, reset=False)
+        if hasattr(self, "coef_"):
+            scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        else:
+            basis = self.support_ if self.kernel == "precomputed" else self.support_vectors_
+            scores = self._kernel.scores(X, basis, self.dual_coef_.T)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X):
+        """Predict the class with the largest score, the first one on ties."""
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)
+        return self.classes_[best]

@@ -1,0 +1,1 @@
+"""Submodular multi-label learning for the F-score (Petterson, Caetano 2011)."""

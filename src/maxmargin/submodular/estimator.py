@@ -1,0 +1,334 @@
+"""`SubmodularSVC`: sets of labels predicted by one minimum cut, trained for the example F1."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from maxmargin import metrics
+from maxmargin.core.loop import run
+from maxmargin.core.rows import Rows
+from maxmargin.core.threads import count_threads
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, TINY, MaxMarginEstimator
+from maxmargin.edge.labels import LabelSpace
+from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
+from maxmargin.submodular.bundle import Bundle, BundleSolution
+from maxmargin.submodular.label_pairs import attractive_pairs
+from maxmargin.submodular.problem import SubmodularF1, best_sets, label_margins, weighted_graph
+
+
+class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
+    """Multi-label classifier with attractive pairs of labels, trained for the example F1.
+
+    A set y of labels scores ``sum_i y_i (coef_[i] . x + intercept_[i]) + sum_{i<j} y_i y_j
+    interaction_[i, j]`` with nonnegative interactions; the best set is found exactly by one
+    minimum cut. Training minimises, over unary weights Z (bias included) and pair weights t >= 0,
+
+        1/2 (|Z|^2 + |t|^2) + C sum_n max_y [ 1 - F1(y, y_n) + score(x_n, y) - score(x_n, y_n) ]
+
+    with F1 = 1 between two empty sets. A pair's interaction is its weight t times its strength,
+    `interaction_scale` times the normalised number of samples with both labels. Without pairs
+    (``pair_fraction=0``) this is RML. The paper's lambda is 1 / (C n_samples), its c is
+    `interaction_scale`.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the sum of losses.
+    interaction_scale : float, default=1.0
+        How freely pairs are used; 0 leaves them out.
+    pair_fraction : float in [0, 1], default=0.5
+        Which part of all pairs to keep, the most frequent ones; pairs that never occur are dropped.
+    cooccurrence : {"count", "jaccard"}, default="count"
+        Strength of a pair: samples with both labels, relative to the most frequent pair, or to the
+        samples with either label.
+    inference : {"exact", "fixed_point"}, default="exact"
+        How the most violating set of a sample is found: exactly (branch and bound over majorants
+        of the loss), or by the paper's Algorithm 2, whose answer is often but not always optimal.
+        The gap is proven in both cases.
+    max_nodes : int, default=1000
+        Most branching nodes per sample in exact inference. When they run out, the best set found
+        and a proven bound are used; the gap stays a true gap.
+    solver : {"auto", "bcfw", "bundle"}, default="auto"
+        Block-coordinate Frank-Wolfe, or cutting planes with a nonnegative block (the paper's method).
+        Both reach the same optimum; "bundle" uses no randomness, and threads throughout. "auto" is
+        "bundle" on tiny problems (n_samples * n_labels^2 up to 2,000) and "bcfw" otherwise.
+    line_search : bool, default=True
+        "bundle" only: ask for the next plane near the best point between the best weights so far
+        and the minimiser of the model. False is the paper's method.
+    plane_cache : int, default=20
+        How many sets each sample remembers, at n_samples * n_labels bytes for each. "bcfw" moves weight
+        among them and to sets that differ from them in one label; with 1 it is the plain method,
+        which has no memory. The line search of "bundle" evaluates them instead of calling inference.
+    fit_intercept : bool, default=True
+        Add a constant feature, regularised like the others.
+    intercept_scaling : float, default=1.0
+        Value of the constant feature.
+    tol : float, default=1e-3
+        Relative duality gap at which training stops.
+    max_iter : int, default=1000
+        Passes over the samples with inference ("bcfw") or planes ("bundle").
+    time_limit : float or None, default=None
+        Seconds after which training stops.
+    warm_start : bool, default=False
+        Start from the dual solution of the last fit with the same solver. It must have had as many
+        samples and labels ("bundle"), or the same y and pairs ("bcfw"); C, weights and features may
+        have changed.
+    n_jobs : int or None, default=None
+        Threads for inference over samples (the steps of "bcfw" use one); None means one, -1 all cores.
+    random_state : int, RandomState or None, default=None
+        Order of the samples in "bcfw"; "bundle" uses no randomness.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_labels, n_features)
+    intercept_ : array of shape (n_labels,)
+    interaction_ : array of shape (n_labels, n_labels)
+        Symmetric, nonnegative, zero on the diagonal.
+    pairs_ : array of shape (n_pairs, 2)
+        The pairs kept, most frequent first; `pair_strength_` their strengths.
+    pair_strength_ : array of shape (n_pairs,)
+    classes_ : array of shape (n_labels,)
+    constant_labels_ : array of bool of shape (n_labels,)
+        Labels that were the same in all training samples; their constant is predicted.
+    primal_objective_, dual_objective_, duality_gap_ : float
+        The objective (or a proven bound of it where inference was cut short), a lower bound on
+        the optimum, and their relative distance, recomputed from the stored solution.
+    n_iter_ : int
+    history_ : list of dict
+        One record per iteration: epoch, seconds, primal (of the best weights so far), dual, gap, active.
+    n_features_in_ : int
+    feature_names_in_ : array of shape (n_features,)
+
+    Notes
+    -----
+    One iteration costs a pass over X and, per sample, a few cuts of graphs with one node per
+    label. "bcfw" keeps n_samples * (n_labels + n_pairs) floats besides the remembered sets, "bundle"
+    each plane in use as n_labels * (n_features + 1) floats. A cut works on n_labels^2 floats.
+
+    References
+    ----------
+    J. Petterson, T. Caetano, "Submodular multi-label learning", NIPS 2011.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from maxmargin import SubmodularSVC
+    >>> X, Y = make_multilabel_classification(60, n_classes=4, random_state=0)
+    >>> model = SubmodularSVC(C=0.1, tol=1e-2).fit(X, Y)
+    >>> model.predict(X[:2]).shape
+    (2, 4)
+    >>> bool((model.interaction_ >= 0).all() and model.duality_gap_ <= 1e-2)
+    True
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {
+        **COMMON_CONSTRAINTS,
+        "interaction_scale": [Interval(Real, 0, None, closed="left")],
+        "pair_fraction": [Interval(Real, 0, 1, closed="both")],
+        "cooccurrence": [StrOptions({"count", "jaccard"})],
+        "inference": [StrOptions({"exact", "fixed_point"})],
+        "max_nodes": [Interval(Integral, 1, None, closed="left")],
+        "solver": [StrOptions({"auto", "bundle", "bcfw"})],
+        "line_search": ["boolean"],
+        "plane_cache": [Interval(Integral, 1, None, closed="left")],
+        "fit_intercept": ["boolean"],
+        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+        "warm_start": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        interaction_scale: float = 1.0,
+        pair_fraction: float = 0.5,
+        cooccurrence: str = "count",
+        inference: str = "exact",
+        max_nodes: int = 1000,
+        solver: str = "auto",
+        line_search: bool = True,
+        plane_cache: int = 20,
+        fit_intercept: bool = True,
+        intercept_scaling: float = 1.0,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        time_limit: float | None = None,
+        warm_start: bool = False,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.interaction_scale = interaction_scale
+        self.pair_fraction = pair_fraction
+        self.cooccurrence = cooccurrence
+        self.inference = inference
+        self.max_nodes = max_nodes
+        self.solver = solver
+        self.line_search = line_search
+        self.plane_cache = plane_cache
+        self.fit_intercept = fit_intercept
+        self.intercept_scaling = intercept_scaling
+        self.tol = tol
+        self.max_iter = max_iter
+        self.time_limit = time_limit
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SubmodularSVC:
+        """Learn unary weights and interactions.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like, sparse matrix, frame or list of sets
+            The labels of every sample, complete; see `maxmargin.edge.labels`.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights on the losses and in the label counts; equal to repeating samples.
+        """
+        X = self._read_rows(X, reset=True)
+        labels, truth = self._read_truth(X, y)
+        weights = self._read_weights(sample_weight, X)
+        self._note_constants(labels, truth, weights)
+        problem = self._problem(X, truth, weights)
+        method = self._method(problem)
+        observer = self._observer(X, y, lambda: self._attributes(problem, labels, method.solution.theta))
+        outcome = run(method, self._stopping(), observer)
+        for name, value in self._attributes(problem, labels, method.solution.theta).items():
+            setattr(self, name, value)
+        self._dual_solution = method.solution
+        self._store_outcome(outcome)
+        return self
+
+    def _read_truth(self, X: Any, y: Any) -> tuple[LabelSpace, np.ndarray]:
+        labels, signs = LabelSpace.read(y)
+        check_consistent_length(X, signs)
+        if not signs.all():
+            raise ValueError(
+                "y has unknown (NaN) entries, but the F1 of a sample needs all of its labels; drop such "
+                "samples, fill the entries, or use MultiLabelSVC, which accepts them."
+            )
+        return labels, (signs > 0).astype(np.uint8)
+
+    def _note_constants(self, labels: LabelSpace, truth: np.ndarray, weights: np.ndarray | None) -> None:
+        """Find the labels without two sides, and say so."""
+        counted = truth if weights is None else truth[weights > 0]
+        self._always, never = counted.all(axis=0), ~counted.any(axis=0)
+        self.constant_labels_ = self._always | never
+        if self.constant_labels_.any():
+            names = labels.classes[1:] if labels.kind == "binary" else labels.classes
+            shown = ", ".join(repr(name) for name in names[self.constant_labels_][:5].tolist())
+            more = " and others" if self.constant_labels_.sum() > 5 else ""
+            warnings.warn(
+                f"Label {shown}{more} is constant in y; its constant is predicted.", UserWarning, stacklevel=3
+            )
+
+    def _problem(self, X: Any, truth: np.ndarray, weights: np.ndarray | None) -> SubmodularF1:
+        cost = np.full(len(truth), float(self.C)) if weights is None else self.C * weights
+        pairs = attractive_pairs(
+            truth, self.pair_fraction, self.interaction_scale, self.cooccurrence, weights
+        )
+        return SubmodularF1(
+            Rows.of(X),
+            truth,
+            cost,
+            pairs,
+            bias=float(self.intercept_scaling) if self.fit_intercept else 0.0,
+            exact=self.inference == "exact",
+            max_nodes=self.max_nodes,
+            n_threads=count_threads(self.n_jobs),
+        )
+
+    def _method(self, problem: SubmodularF1) -> Bundle | ClippedBCFW:
+        tiny = problem.truth.size * problem.truth.shape[1] <= TINY
+        bundle = self.solver == "bundle" or (self.solver == "auto" and tiny)
+        start: Any = getattr(self, "_dual_solution", None) if self.warm_start else None
+        if not isinstance(start, BundleSolution if bundle else BlockSolution):
+            start = None
+        if start is not None and not start.fits(problem):
+            raise ValueError(
+                "warm_start=True needs as many samples and labels as in the last fit (for solver='bcfw' "
+                "the same y and pairs); fit a fresh clone or set warm_start=False."
+            )
+        if bundle:
+            return Bundle(problem, self.line_search, self.plane_cache, start)
+        return ClippedBCFW(problem, check_random_state(self.random_state), self.plane_cache, start)
+
+    def _attributes(self, problem: SubmodularF1, labels: LabelSpace, theta: np.ndarray) -> dict[str, Any]:
+        """The fitted attributes that prediction needs."""
+        Z, t = problem.split(theta)
+        V = Z.shape[1]
+        interaction = np.zeros((V, V))
+        i, j = problem.pairs.index.T
+        interaction[i, j] = interaction[j, i] = problem.pairs.strength * t
+        return {
+            "_labels": labels,
+            "classes_": labels.classes,
+            "coef_": np.ascontiguousarray(Z[:-1].T),
+            "intercept_": problem.bias * Z[-1],
+            "interaction_": interaction,
+            "pairs_": problem.pairs.index,
+            "pair_strength_": problem.pairs.strength,
+            "constant_labels_": self.constant_labels_,
+            "_always": self._always,
+        }
+
+    def _unary(self, X: Any) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        """Unary scores of every sample, and the graph of the interactions."""
+        check_is_fitted(self)
+        X = self._read_rows(X, reset=False)
+        scores = np.asarray(X @ self.coef_.T.astype(X.dtype), dtype=np.float64) + self.intercept_
+        # One above zero is on whatever its neighbours are, one below all its interactions is off.
+        off = -1.0 - self.interaction_.sum(axis=1)
+        constant = self.constant_labels_
+        scores[:, constant] = np.where(self._always, 1.0, off)[constant]
+        i, j = np.nonzero(np.triu(self.interaction_, 1))
+        index = np.column_stack([i, j])
+        return scores, weighted_graph(len(self.intercept_), index, self.interaction_[i, j])
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Margin of every label: best score of a set with it minus best score of a set without.
+
+        Positive exactly for the labels that `predict` answers; without interactions it is the
+        unary score. Costs one cut for each label that has interactions.
+        """
+        margins = label_margins(*self._unary(X), count_threads(self.n_jobs))
+        return self._labels.scores(margins)
+
+    def predict(self, X: Any) -> Any:
+        """The smallest best set of labels of every sample, in the kind that `fit` was given.
+
+        For one class per sample it is the class with the largest margin.
+        """
+        chosen = self._choose(X)
+        return self._labels.answer(chosen, like=X)
+
+    def _choose(self, X: Any) -> np.ndarray:
+        scores, graph = self._unary(X)
+        n_threads = count_threads(self.n_jobs)
+        if self._labels.kind == "multiclass":
+            return self._labels.choose(label_margins(scores, graph, n_threads))
+        return best_sets(scores, graph, n_threads).astype(bool)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Mean example F1 (the accuracy when there is one class per sample)."""
+        chosen = self._choose(X)
+        return metrics.example_f1(self._labels.signs(y) > 0, chosen, sample_weight=sample_weight)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = True
+        return tags

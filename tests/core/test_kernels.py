@@ -1,0 +1,289 @@
+"""Kernel values, the kernel matrix and the row cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics.pairwise import chi2_kernel, linear_kernel, polynomial_kernel, rbf_kernel, sigmoid_kernel
+from sklearn.svm import SVC
+
+from maxmargin.core import kernel_matrix as matrix
+from maxmargin.core import kernels as functions
+from maxmargin.core.kernel_matrix import KernelMatrix, RowCache, check_precomputed, smallest_eigenvalue
+from maxmargin.core.kernels import Kernel
+
+REFERENCE = {
+    "linear": lambda X, Z: linear_kernel(X, Z),
+    "rbf": lambda X, Z: rbf_kernel(X, Z, gamma=0.3),
+    "poly": lambda X, Z: polynomial_kernel(X, Z, degree=3, gamma=0.3, coef0=1.5),
+    "sigmoid": lambda X, Z: sigmoid_kernel(X, Z, gamma=0.3, coef0=1.5),
+    "chi2": lambda X, Z: chi2_kernel(X, Z, gamma=0.3),
+}
+
+
+def features(n=17, d=5, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return (rng.random((n, d)) * (rng.random((n, d)) < 0.6)).astype(dtype)
+
+
+def settled(X, name, **options):
+    return Kernel.of(X, name, gamma=0.3, degree=3, coef0=1.5, **options)
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array, sp.csr_matrix])
+def test_blocks_equal_sklearn(name, dtype, make):
+    X, Z = features(dtype=dtype), features(9, seed=1, dtype=dtype)
+    kernel = settled(make(X), name, offset=0.25)
+    K = kernel.block(make(X), make(Z))
+    assert K.dtype == dtype and isinstance(K, np.ndarray)
+    tolerance = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(K, REFERENCE[name](X, Z) + 0.25, rtol=tolerance, atol=tolerance)
+    whole = REFERENCE[name](X.astype(float), X.astype(float)) + 0.25
+    np.testing.assert_allclose(kernel.diagonal(make(X)), np.diag(whole), rtol=1e-6)
+
+
+@pytest.mark.parametrize("degree", [0, 1, 2, 5])
+def test_poly_degrees(degree):
+    X = features() - 0.4
+    K = Kernel.of(X, "poly", gamma=2.0, degree=degree, coef0=1).block(X, X)
+    np.testing.assert_allclose(K, (2 * X @ X.T + 1) ** degree, rtol=1e-10)
+
+
+def test_callable_and_precomputed():
+    X = features()
+    own = Kernel.of(X, lambda A, B: (A @ B.T) ** 2, offset=1.0)
+    np.testing.assert_allclose(own.block(X[:3], X), (X[:3] @ X.T) ** 2 + 1)
+    np.testing.assert_allclose(own.diagonal(X), np.diag(own.block(X, X)))
+    K = (X @ X.T) ** 2
+    given_matrix = Kernel.of(K, "precomputed", offset=1.0)
+    columns = np.array([4, 0, 7])
+    np.testing.assert_allclose(given_matrix.block(K[:3], columns), K[:3][:, columns] + 1)
+    coefficients = np.random.default_rng(0).normal(size=(3, 2))
+    np.testing.assert_allclose(
+        given_matrix.scores(K, columns, coefficients), (K[:, columns] + 1) @ coefficients
+    )
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("gamma", ["scale", "auto"])
+def test_gamma_is_that_of_svc(make, gamma):
+    X = features()
+    model = SVC(gamma=gamma).fit(make(X), np.arange(len(X)) % 2)
+    assert Kernel.of(make(X), "rbf", gamma=gamma).gamma == pytest.approx(model._gamma, rel=1e-12)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_gamma_counts_weights_as_repetitions(make):
+    X, weights = features(), np.arange(17) % 3
+    weighted = Kernel.of(make(X), "rbf", sample_weight=weights).gamma
+    assert weighted == pytest.approx(Kernel.of(np.repeat(X, weights, axis=0), "rbf").gamma, rel=1e-12)
+
+
+def test_constant_features_have_gamma_one():
+    assert Kernel.of(np.ones((3, 2)), "rbf").gamma == 1.0
+
+
+def test_distant_float32_rows_are_not_lost_to_rounding():
+    rng = np.random.default_rng(0)
+    X = (1000 + rng.normal(size=(30, 4))).astype(np.float32)
+    K = Kernel.of(X, "rbf", gamma=0.5).block(X, X)
+    np.testing.assert_allclose(K, rbf_kernel(X.astype(float), gamma=0.5), atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_scores_in_bounded_blocks(make, monkeypatch):
+    X, Z = features(40), features(9, seed=1)
+    coefficients = np.random.default_rng(0).normal(size=(9, 3))
+    kernel = settled(make(X), "rbf")
+    expected = kernel.block(make(X), make(Z)) @ coefficients
+    monkeypatch.setattr(functions, "BLOCK_BYTES", 9 * 8 * 4)
+    sizes = []
+    block = Kernel.block
+    monkeypatch.setattr(Kernel, "block", lambda self, A, B: sizes.append(A.shape[0]) or block(self, A, B))
+    np.testing.assert_allclose(kernel.scores(make(X), make(Z), coefficients), expected, rtol=1e-12)
+    assert sizes == [4] * 10
+    nothing = kernel.scores(make(X), make(Z)[:0], coefficients[:0])
+    assert nothing.shape == (40, 3) and not nothing.any()
+
+
+def test_scores_honour_float32():
+    X = features(dtype=np.float32)
+    assert settled(X, "rbf").scores(X, X, np.ones((17, 2))).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("X", "options", "message"),
+    [
+        (features(), {"kernel": "cosine"}, "kernel must be a callable or one of"),
+        (features(), {"kernel": 3}, "kernel must be a callable or one of"),
+        (features(), {"gamma": "big"}, "gamma must be"),
+        (features(), {"gamma": -1.0}, "gamma must be"),
+        (features(), {"gamma": np.nan}, "gamma must be"),
+        (features(), {"degree": -1}, "degree must be"),
+        (features(), {"degree": 2.5}, "degree must be"),
+        (features(), {"coef0": np.inf}, "coef0 must be"),
+        (features(), {"offset": -1.0}, "offset must be"),
+        (features() - 1, {"kernel": "chi2"}, "nonnegative features"),
+        (features(), {"kernel": "precomputed"}, "square matrix"),
+        (sp.eye_array(3, format="csr"), {"kernel": "precomputed"}, "dense matrix"),
+        (features(), {"kernel": "sigmoid", "coef0": -5.0}, "positive semi-definite"),
+        (features(), {"kernel": lambda A, B: np.ones(3)}, "one value for each pair"),
+        (features(), {"kernel": lambda A, B: np.full((len(A), len(B)), np.nan)}, "not finite"),
+    ],
+)
+def test_bad_kernels_are_named(X, options, message):
+    with pytest.raises(ValueError, match=message):
+        Kernel.of(X, **options)
+
+
+def test_bad_precomputed_matrices_are_named():
+    K = features() @ features().T + np.eye(17)
+    assert check_precomputed(K) is K
+    for bad, message in [
+        (K[:, :5], "square"),
+        (np.where(np.eye(17) > 0, np.nan, K), "NaN"),
+        (K + np.triu(np.ones_like(K)), "symmetric"),
+        (K - 3 * np.eye(17), "semi-definite"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            check_precomputed(bad)
+
+
+def test_large_indefinite_matrices_are_recognised(monkeypatch):
+    X = features(300, 8)
+    K = rbf_kernel(X)
+    direction = np.linalg.qr(np.random.default_rng(1).normal(size=(300, 1)))[0]
+    indefinite = K - 5.0 * direction @ direction.T
+    exact = np.linalg.eigvalsh(indefinite)[0]
+    assert smallest_eigenvalue(indefinite) == pytest.approx(exact, rel=1e-8)
+    monkeypatch.setattr(matrix, "CHECKED_ROWS", 10)
+    assert smallest_eigenvalue(indefinite) == pytest.approx(exact, rel=1e-6)
+    assert smallest_eigenvalue(K) > -1e-9
+    with pytest.raises(ValueError, match="semi-definite"):
+        check_precomputed(indefinite)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cache_size", [0, 0.001, np.inf])
+def test_matrix_is_the_same_whole_or_in_rows(make, dtype, cache_size, monkeypatch):
+    monkeypatch.setattr(functions, "BLOCK_BYTES", 700)
+    X = features(50)
+    kernel = settled(make(X), "rbf", offset=0.5)
+    K = KernelMatrix(kernel, make(X), cache_size, dtype)
+    assert (K.whole is not None) == (cache_size == np.inf)
+    expected = kernel.block(make(X), make(X))
+    np.testing.assert_allclose(K.rows(np.array([3, 44])), expected[[3, 44]], rtol=1e-5)
+    assert K.rows(np.array([3])).dtype == dtype
+    assert (K.rows(np.array([3]))[0, 3]) == 1.5
+    some = np.array([7, 3, 44, 20])
+    np.testing.assert_allclose(K.square(some), expected[np.ix_(some, some)], rtol=1e-5)
+    W = np.random.default_rng(1).normal(size=(2, 4)).astype(dtype)
+    np.testing.assert_allclose(K.combine(W, some), W @ expected[some], rtol=1e-4, atol=1e-5)
+    B = np.random.default_rng(0).normal(size=(50, 4))
+    np.testing.assert_allclose(K.times(B), expected @ B, rtol=1e-10)
+    if K.whole is not None:
+        np.testing.assert_array_equal(K.whole, K.whole.T)
+
+
+def test_precomputed_matrix_is_not_copied():
+    K = features() @ features().T
+    assert KernelMatrix(Kernel.of(K, "precomputed"), K, 0).whole is K
+    shifted = KernelMatrix(Kernel.of(K, "precomputed", offset=1.0), K, 0)
+    np.testing.assert_allclose(shifted.rows(np.array([2, 5])), K[[2, 5]] + 1)
+    np.testing.assert_allclose(shifted.times(np.eye(17)), K + 1)
+    some = np.array([2, 3, 4])
+    np.testing.assert_allclose(shifted.square(some), K[2:5, 2:5] + 1)
+    np.testing.assert_allclose(shifted.combine(np.ones((1, 3)), some), (K[2:5] + 1).sum(axis=0)[None])
+
+
+class Trace:
+    """A matrix that remembers which of its rows were computed."""
+
+    def __init__(self, n, m=3):
+        self.rows = np.arange(float(n * m)).reshape(n, m)
+        self.asked: list[int] = []
+
+    def __call__(self, indices):
+        self.asked += indices.tolist()
+        return self.rows[indices]
+
+
+def three_row_cache(n=10):
+    trace = Trace(n)
+    return trace, RowCache(trace, trace.rows.shape, cache_size=3 * 3 * 8 / 2**20)
+
+
+def test_access_trace_of_the_cache():
+    trace, cache = three_row_cache()
+    assert cache.capacity == 3
+    for index, kept in [
+        (0, [0]),
+        (1, [0, 1]),
+        (2, [0, 1, 2]),
+        (0, [1, 2, 0]),
+        (3, [2, 0, 3]),
+        (2, [0, 3, 2]),
+        (1, [3, 2, 1]),
+        (0, [2, 1, 0]),
+    ]:
+        np.testing.assert_array_equal(cache.row(index), trace.rows[index])
+        assert cache.kept() == kept
+    assert trace.asked == [0, 1, 2, 3, 1, 0]
+    assert (cache.hits, cache.misses) == (2, 6)
+
+
+def test_pinned_rows_stay_in_place():
+    trace, cache = three_row_cache()
+    first = cache.row(0)
+    for index in (1, 2, 3, 4):
+        cache.row(index, pinned=(0,))
+    np.testing.assert_array_equal(first, trace.rows[0])
+    assert cache.kept() == [0, 3, 4]
+    cache.row(5)
+    assert cache.kept() == [3, 4, 5]
+
+
+def test_too_many_rows_at_once_is_an_error():
+    _, cache = three_row_cache()
+    with pytest.raises(ValueError, match="increase cache_size"):
+        cache.fetch(np.arange(4))
+    with pytest.raises(ValueError, match="cache_size must be"):
+        RowCache(lambda i: i, (3, 3), cache_size=-1)
+
+
+def test_a_failing_row_leaves_the_cache_whole():
+    trace, cache = three_row_cache()
+    cache.fetch(np.arange(3))
+    cache.compute = lambda indices: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        cache.row(7)
+    cache.compute = trace
+    for index in (7, 8, 9, 0):
+        np.testing.assert_array_equal(cache.row(index), trace.rows[index])
+    assert cache.kept() == [8, 9, 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(2, 6),
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True), max_size=25),
+)
+def test_cache_behaves_like_a_list_in_order_of_use(size, accesses):
+    trace = Trace(10)
+    cache = RowCache(trace, trace.rows.shape, cache_size=size * 3 * 8 / 2**20)
+    order: list[int] = []
+    for wanted in accesses:
+        if len(wanted) > size:
+            continue
+        np.testing.assert_array_equal(cache.store[cache.fetch(np.array(wanted))], trace.rows[wanted])
+        room = size - sum(i not in order for i in wanted)
+        for i in [i for i in order if i not in wanted][: max(0, len(order) - room)]:
+            order.remove(i)
+        order = [i for i in order if i not in wanted] + wanted
+        assert cache.kept() == order

@@ -1,0 +1,92 @@
+"""The outer loop on methods whose gap is known in advance."""
+
+import math
+
+import pytest
+
+from maxmargin.core.loop import Certificate, Patience, Progress, Stopping, require, run, shortfall
+
+
+class Scripted:
+    """A method whose epochs report the given gaps; certificates may be worse than the reports."""
+
+    def __init__(self, gaps, penalty=0.0, exact=False):
+        self.gaps, self.penalty, self.exact, self.epochs, self.certified = gaps, penalty, exact, 0, 0
+
+    def _gap(self):
+        return self.gaps[min(self.epochs, len(self.gaps)) - 1]
+
+    def epoch(self, clock):
+        self.epochs += 1
+        if self._gap() is None:
+            raise KeyboardInterrupt
+        return Progress(Certificate(1.0, 1.0 - self._gap()), 5, self.exact)
+
+    def certify(self):
+        self.certified += 1
+        return Certificate(1.0, 1.0 - (self._gap() or 0.5) - self.penalty)
+
+
+def test_stops_on_a_recomputed_certificate():
+    method = Scripted([0.5, 0.09, 0.09, 0.01], penalty=0.05)
+    outcome = run(method, Stopping(tol=0.1, max_iter=10))
+    assert outcome.converged and outcome.n_iter == 4 and method.certified == 3
+    assert outcome.certificate.gap == pytest.approx(0.06)
+    assert [record["gap"] for record in outcome.history] == pytest.approx([0.5, 0.14, 0.14, 0.06])
+
+
+def test_exact_reports_need_no_second_look():
+    method = Scripted([0.5, 0.01], exact=True)
+    assert run(method, Stopping(tol=0.1)).converged and method.certified == 0
+
+
+def test_limits():
+    outcome = run(Scripted([0.5]), Stopping(tol=0.1, max_iter=3))
+    assert outcome.reason == "max_iter" and outcome.n_iter == 3
+    assert "gap of 0.5 (tol=0.1)" in shortfall(outcome, 0.1) and "increase max_iter" in shortfall(
+        outcome, 0.1
+    )
+    assert run(Scripted([0.5]), Stopping(tol=0.1, time_limit=1e-9)).reason == "time_limit"
+    interrupted = run(Scripted([0.5, None]), Stopping(tol=0.1))
+    assert interrupted.reason == "interrupted" and interrupted.certificate.gap == pytest.approx(0.5)
+    assert shortfall(run(Scripted([1e-9]), Stopping()), 1e-3) is None
+
+
+def test_goal_below_tol_is_pursued_while_it_pays():
+    falling = Scripted([10.0**-k for k in range(1, 15)])
+    outcome = run(falling, Stopping(tol=1e-3, goal=1e-8))
+    assert outcome.converged and outcome.certificate.gap <= 1e-8
+    stalled = run(Scripted([0.1, 5e-4]), Stopping(tol=1e-3, goal=1e-8))
+    assert stalled.converged and stalled.certificate.gap == pytest.approx(5e-4) and stalled.n_iter < 100
+    short = run(Scripted([0.1, 5e-4]), Stopping(tol=1e-3, goal=1e-8, max_iter=3))
+    assert short.converged
+
+
+def test_observer_can_stop():
+    class Observer:
+        def __init__(self):
+            self.begun = 0
+
+        def before(self):
+            self.begun += 1
+
+        def after(self, record):
+            return record.epoch == 2
+
+    observer = Observer()
+    assert run(Scripted([0.5]), Stopping(tol=0.1), observer).reason == "callback"
+    assert observer.begun == 2
+
+
+def test_certificate_and_patience():
+    assert Certificate(0.0, 0.0).gap == 0 and Certificate(0.0, -1.0).gap == math.inf
+    assert Certificate(1.0, 1.0 + 1e-17).gap == 0
+    patience = Patience(epochs=2, factor=0.5)
+    assert [patience.exhausted(gap) for gap in (1.0, 0.4, 0.3, 0.25)] == [False, False, False, True]
+
+
+def test_missing_pieces_are_named():
+    with pytest.raises(TypeError, match="The outer loop needs a problem with"):
+        run(object(), Stopping())
+    with pytest.raises(TypeError, match=r"needs a problem with \['b'\]"):
+        require(type("P", (), {"a": 1})(), ("a", "b"), "S")

@@ -1,0 +1,47 @@
+"""SIMD words: every operation against its meaning on small arrays."""
+
+import numpy as np
+import pytest
+
+from maxmargin.core import simd
+from maxmargin.core.jit import compiled
+
+
+@compiled
+def numbers(M, x, lanes, out):
+    """One word per row of `out`."""
+    a, b = simd.load_row(M, 0, 0, lanes), simd.load_row(M, 1, 0, lanes)
+    simd.store_row(simd.add(a, b), out, 0, 0)
+    simd.store_row(simd.subtract(a, b), out, 1, 0)
+    simd.store_row(simd.multiply(a, b), out, 2, 0)
+    simd.store_row(simd.add_product(a, x, b), out, 3, 0)
+    simd.store_row(simd.larger(a, b), out, 4, 0)
+    simd.store_row(simd.where_above(a, b, simd.fill(x, a), b), out, 5, 0)
+    simd.prefetch(M[0], 1)
+    simd.store(simd.load(M[1], 0, lanes), out[6], 0)
+    return simd.total(a), simd.largest(a), simd.any_nonzero(a)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [4, 8, 12, 16, 24, 32])
+def test_words_mean_what_they_say(dtype, count):
+    rng = np.random.default_rng(count)
+    M = rng.normal(size=(2, count)).astype(dtype)
+    x, out = dtype(0.3), np.zeros((7, count), dtype)
+    total, largest, nonzero = numbers(M, x, (0,) * count, out)
+    a, b = M
+    expected = [a + b, a - b, a * b, a + x * b, np.maximum(a, b), np.where(a > b, x, b), b]
+    np.testing.assert_allclose(out, expected, rtol=1e-6)
+    assert total == pytest.approx(a.sum(), rel=1e-5)
+    assert largest == a.max() and nonzero
+
+
+@pytest.mark.nojit
+def test_nonzero_lanes_are_seen_one_by_one():
+    for k in range(12):
+        M, out = np.zeros((2, 12)), np.zeros((7, 12))
+        M[0, k] = -1e-300
+        assert numbers(M, 0.0, (0,) * 12, out)[2]
+        M[0, k] = -0.0
+        assert not numbers(M, 0.0, (0,) * 12, out)[2]

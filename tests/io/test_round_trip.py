@@ -1,0 +1,241 @@
+"""Every estimator comes back bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from safetensors.numpy import load_file
+from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import maxmargin
+from maxmargin import priors
+from maxmargin._names import ESTIMATORS
+from maxmargin.persistence import ModelFileError, describe
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(36, 5))
+Y = (X @ RNG.normal(size=(5, 3)) > 0.2).astype(int)
+CLASSES = np.array(["ant", "bee", "cat"])[np.argmax(X[:, :3], axis=1)]
+LENGTHS = np.full(9, 4)
+
+CASES = {
+    "multilabel": (maxmargin.MultiLabelSVC(random_state=0), X, Y),
+    "multilabel prior": (maxmargin.MultiLabelSVC(prior=priors.from_labels), X, Y),
+    "multilabel warm": (maxmargin.MultiLabelSVC(warm_start=True, random_state=0), X, Y),
+    "multilabel float32 csr": (
+        maxmargin.MultiLabelSVC(),
+        sp.csr_array(X.astype(np.float32)),
+        sp.csr_array(Y),
+    ),
+    "multilabel sets": (maxmargin.MultiLabelSVC(), X, [set(np.array(list("xyz"))[row > 0]) for row in Y]),
+    "multilabel classes": (maxmargin.MultiLabelSVC(), X, CLASSES),
+    "multilabel two classes": (maxmargin.MultiLabelSVC(), X, Y[:, 0]),
+    "multilabel signs": (maxmargin.MultiLabelSVC(class_weight="balanced"), X, 2 * Y - 1),
+    "multilabel random state": (maxmargin.MultiLabelSVC(random_state=np.random.RandomState(5)), X, Y),
+    "chain": (maxmargin.ChainSVC(random_state=0), list(X.reshape(9, 4, 5)), list(CLASSES.reshape(9, 4))),
+    "chain strings": (maxmargin.ChainSVC(C=3.0), list(X.reshape(9, 4, 5)), ["abca"] * 9),
+    "latent": (maxmargin.LatentSVC(random_state=0), list(X.reshape(9, 4, 5)), CLASSES[::4]),
+    "multiclass": (maxmargin.MultiClassSVC(random_state=0), X, CLASSES),
+    "multiclass kernel": (maxmargin.MultiClassSVC(kernel="rbf", random_state=0), X, CLASSES),
+    "ranking": (maxmargin.LabelRanker(), X, Y),
+    "ranking classes": (maxmargin.LabelRanker(average=True, trace=True), X, CLASSES),
+    "ranking entropy": (maxmargin.LabelRanker(regulariser="entropy", margin=0.01), np.abs(X), CLASSES),
+    "ranking weighed": (maxmargin.LabelRanker(weighting="idf"), np.abs(X), CLASSES),
+    "ranking sparse": (maxmargin.LabelRanker(n_features=50), sp.csr_array(X), CLASSES),
+    "multilabel kernel": (maxmargin.MultiLabelSVC(kernel="rbf", prior=priors.from_labels), X, Y),
+    "multilabel kernel csr": (maxmargin.MultiLabelSVC(kernel="poly"), sp.csr_array(X), CLASSES),
+    "submodular": (maxmargin.SubmodularSVC(), X, Y),
+    "submodular bcfw": (maxmargin.SubmodularSVC(solver="bcfw", random_state=0), X, sp.csr_array(Y)),
+    "sparse multiclass": (maxmargin.SparseMultiClassSVC(), X, CLASSES),
+    "sparse multilabel": (maxmargin.SparseMultiLabelSVC(), X, Y),
+}
+
+
+def fitted(case):
+    model, X, y = CASES[case]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clone(model).fit(X, y), X
+
+
+def assert_same(a, b, where="model"):
+    """Equality of everything, down to dtypes and the axis that runs fastest."""
+    assert type(a) is type(b), where
+    if isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype and a.shape == b.shape, where
+        if a.ndim == 2 and min(a.shape) > 1:
+            assert (a.strides[0] < a.strides[1]) == (b.strides[0] < b.strides[1]), where
+        assert a.tobytes() == b.tobytes() if a.dtype != object else a.tolist() == b.tolist(), where
+    elif sp.issparse(a):
+        for part in ("data", "indices", "indptr"):
+            assert_same(getattr(a, part), getattr(b, part), f"{where}.{part}")
+    elif isinstance(a, dict):
+        assert list(a) == list(b), where
+        for key in a:
+            assert_same(a[key], b[key], f"{where}[{key!r}]")
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), where
+        for k, (left, right) in enumerate(zip(a, b, strict=True)):
+            assert_same(left, right, f"{where}[{k}]")
+    elif isinstance(a, np.random.RandomState):
+        assert_same(a.get_state(), b.get_state(), where)
+    elif hasattr(a, "implementation"):
+        assert a.implementation is b.implementation
+    elif hasattr(a, "__dict__") and not isinstance(a, type) and not callable(a):
+        state = a.__getstate__() if hasattr(a, "get_params") else vars(a)
+        other = b.__getstate__() if hasattr(b, "get_params") else vars(b)
+        assert_same(*({k: v for k, v in d.items() if k != "_dual_solution"} for d in (state, other)), where)
+    else:
+        assert a == b or (a != a and b != b), where
+
+
+def test_every_public_estimator_has_a_case():
+    covered = {type(model).__name__ for model, _, _ in CASES.values()}
+    assert covered == set(ESTIMATORS) - {"StreamRanker"}
+
+
+def test_a_stream_of_dictionaries_comes_back(tmp_path):
+    model = maxmargin.StreamRanker()
+    for words, label in (("goal match", "sports"), ("flight hotel", "travel"), ("match hotel", "sports")):
+        model.learn_one(dict.fromkeys(words.split(), 1.0), label)
+    maxmargin.save(model, tmp_path / "m.mm")
+    back = maxmargin.load(tmp_path / "m.mm")
+    assert back.rank_one({"flight": 1}) == model.rank_one({"flight": 1})
+    for each in (model, back):
+        each.learn_one({"sun": 1, "beach": 1}, "holiday")
+    assert_same(back.ranker.coef_, model.ranker.coef_)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_model_comes_back_bit_for_bit(case, tmp_path):
+    model, X = fitted(case)
+    path = tmp_path / "model.mm"
+    maxmargin.save(model, path)
+    back = maxmargin.load(path)
+    assert_same(back, model)
+    assert_same(back.predict(X), model.predict(X))
+    if hasattr(model, "decision_function"):
+        assert_same(back.decision_function(X), model.decision_function(X))
+    again = tmp_path / "again.mm"
+    maxmargin.save(back, again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_come_back_as_frames(frame, tmp_path):
+    table = frame(dict(zip("abcde", X.T, strict=True)))
+    model = maxmargin.MultiLabelSVC().fit(table, frame(dict(zip("xyz", Y.T, strict=True))))
+    maxmargin.save(model, tmp_path / "m.mm")
+    back = maxmargin.load(tmp_path / "m.mm")
+    assert back.feature_names_in_.tolist() == list("abcde")
+    assert back.predict(table).equals(model.predict(table))
+
+
+def test_a_stream_goes_on_where_it_was_saved(tmp_path):
+    whole = maxmargin.LabelRanker().partial_fit(X[:18], CLASSES[:18])
+    maxmargin.save(whole, tmp_path / "m.mm")
+    resumed = maxmargin.load(tmp_path / "m.mm")
+    whole.partial_fit(X[18:], CLASSES[18:])
+    resumed.partial_fit(X[18:], CLASSES[18:])
+    assert_same(resumed.coef_, whole.coef_)
+
+
+def test_a_pipeline_with_scaling_and_text(tmp_path):
+    texts = [f"{name} {name}s like {other}" for name, other in zip(CLASSES, CLASSES[::-1], strict=True)]
+    for pipeline, samples in (
+        (make_pipeline(StandardScaler(), maxmargin.MultiLabelSVC()), X),
+        (make_pipeline(TfidfVectorizer(), maxmargin.MultiLabelSVC()), texts),
+    ):
+        pipeline.fit(samples, CLASSES)
+        maxmargin.save(pipeline, tmp_path / "p.mm")
+        back = maxmargin.load(tmp_path / "p.mm")
+        assert_same(back.decision_function(samples), pipeline.decision_function(samples))
+
+
+def test_an_unfitted_estimator_keeps_its_parameters(tmp_path):
+    maxmargin.save(maxmargin.MultiLabelSVC(C=float("inf"), prior=np.eye(2)), tmp_path / "m.mm")
+    back = maxmargin.load(tmp_path / "m.mm")
+    assert np.isinf(back.C) and back.prior.tolist() == [[1, 0], [0, 1]]
+
+
+def test_any_safetensors_reader_opens_the_file(tmp_path):
+    model, _ = fitted("multilabel")
+    maxmargin.save(model, tmp_path / "m.mm")
+    tensors = load_file(tmp_path / "m.mm")
+    # An array whose columns run fastest is stored as its transpose.
+    assert any(np.array_equal(tensor, model.coef_.T) for tensor in tensors.values()) or any(
+        np.array_equal(tensor, model.coef_) for tensor in tensors.values()
+    )
+
+
+def test_describe_tells_without_building(tmp_path):
+    model, _ = fitted("multilabel")
+    maxmargin.save(model, tmp_path / "m.mm", metadata={"data": "toy", "rows": 36})
+    about = describe(tmp_path / "m.mm")
+    assert about["class"] == "MultiLabelSVC" and about["metadata"] == {"data": "toy", "rows": 36}
+    assert about["parameters"]["C"] == 1.0 and about["maxmargin"] == maxmargin.__version__
+    json.dumps(about)
+
+
+def test_what_would_need_code_is_refused(tmp_path):
+    model = maxmargin.MultiLabelSVC(prior=lambda Y: np.eye(3)).fit(X, Y)
+    with pytest.raises(ModelFileError, match=r"MultiLabelSVC\.prior is a function of your own"):
+        maxmargin.save(model, tmp_path / "m.mm")
+    model.note = object()
+    model.prior = None
+    with pytest.raises(ModelFileError, match=r"note is a builtins.object"):
+        maxmargin.save(model, tmp_path / "m.mm")
+    with pytest.raises(ModelFileError, match=r"Only an estimator|cannot hold"):
+        maxmargin.save({"a": 1}, tmp_path / "m.mm")
+    assert not list(tmp_path.iterdir())
+
+
+def test_killing_save_leaves_the_old_file_or_the_new_one(tmp_path):
+    """A process that saves over and over is killed at random moments."""
+    path = tmp_path / "m.mm"
+    program = (
+        "import sys, numpy as np, maxmargin\n"
+        "model = maxmargin.MultiLabelSVC().fit(np.eye(4), np.eye(4, dtype=int))\n"
+        "model.ballast_ = np.zeros(300_000)\n"
+        "print('ready', flush=True)\n"
+        "k = 0\n"
+        "while True:\n"
+        "    k += 1\n"
+        "    model.ballast_[:] = k\n"
+        "    maxmargin.save(model, sys.argv[1])\n"
+    )
+    for delay in (0.0, 0.013, 0.029, 0.051):
+        process = subprocess.Popen([sys.executable, "-c", program, os.fspath(path)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        while not path.exists():
+            pass
+        try:
+            process.wait(delay)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.wait()
+        process.stdout.close()
+        ballast = maxmargin.load(path).ballast_
+        assert (ballast == ballast[0]).all() and ballast[0] >= 1
+
+
+def test_skops_works_too(tmp_path):
+    skops = pytest.importorskip("skops.io", reason="skops is not installed")
+    model, X = fitted("multilabel")
+    skops.dump(model, tmp_path / "m.skops")
+    unknown = skops.get_untrusted_types(file=tmp_path / "m.skops")
+    assert {name.partition(".")[0] for name in unknown} <= {"maxmargin", "numpy"}
+    assert_same(skops.load(tmp_path / "m.skops", trusted=unknown).predict(X), model.predict(X))

@@ -1,0 +1,381 @@
+"""ChainSVC: the scikit-learn surface, input kinds, limit cases."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from maxmargin import ChainSVC, metrics
+from maxmargin.model_selection import regularization_path
+
+SOLVERS = ["pairwise", "bcfw", "bcpl", "oeg"]
+
+
+@parametrize_with_checks([ChainSVC()])
+def test_sklearn_checks(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        check(estimator)
+
+
+def words(n=30, seed=0, K=3, f=5, longest=6, noise=1.0):
+    """Sequences from a chain in which a label is mostly followed by the next one."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(7).normal(size=(K, f))
+    X, y = [], []
+    for _ in range(n):
+        L = rng.integers(1, longest + 1)
+        z = [rng.integers(K)]
+        while len(z) < L:
+            z.append((z[-1] + 1) % K if rng.random() < 0.8 else rng.integers(K))
+        X.append(centres[z] + noise * rng.normal(size=(L, f)))
+        y.append("".join("abc"[k] for k in z))
+    return X, y
+
+
+X, Y = words()
+STACKED, LENGTHS = np.concatenate(X), [len(x) for x in X]
+LETTERS = np.array(list("".join(Y)))
+
+
+def fitted(**options):
+    return ChainSVC(C=0.5, random_state=0, **options).fit(X, Y)
+
+
+def test_transitions_help_beyond_the_training_set():
+    unseen, truth = words(60, seed=1)
+    alone = ChainSVC(C=0.5, random_state=0).fit(STACKED, LETTERS)
+    joint = fitted()
+    assert joint.score(unseen, truth) > alone.score(np.concatenate(unseen), list("".join(truth))) + 0.05
+    assert joint.score(unseen, truth) == metrics.letter_accuracy(truth, joint.predict(unseen))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_solvers_agree(solver):
+    tol = 0.2 if solver == "oeg" else 3e-2
+    model = ChainSVC(C=0.05, solver=solver, tol=tol, max_iter=20_000, random_state=0).fit(X, Y)
+    exact = ChainSVC(C=0.05, tol=1e-8, max_iter=20_000).fit(X, Y)
+    assert model.duality_gap_ <= tol and exact.duality_gap_ <= 1e-8
+    assert model.dual_objective_ <= exact.primal_objective_ + 1e-9
+    assert exact.dual_objective_ - 1e-9 <= model.primal_objective_
+    for record in model.history_:
+        assert record["dual"] <= exact.primal_objective_ + 1e-9
+        assert record["primal"] >= exact.dual_objective_ - 1e-9
+        assert record["gap"] >= 0
+
+
+def test_unsafeguarded_partial_linearisation_reaches_the_same_objective():
+    model = ChainSVC(C=0.05, solver="bcpl", safeguard=False, temperature=0.1, tol=1e-3, max_iter=5000).fit(
+        X, Y
+    )
+    exact = ChainSVC(C=0.05, tol=1e-8, max_iter=20_000).fit(X, Y)
+    assert model.primal_objective_ == pytest.approx(exact.primal_objective_, rel=1e-3)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_sequences_of_length_one_are_a_multiclass_problem(n_classes):
+    """first, last and bias act on the same node: one constant column of sqrt(3)."""
+    rows, labels = STACKED, np.where(LETTERS == "c", "b", LETTERS) if n_classes == 2 else LETTERS
+    chain = ChainSVC(C=0.3, tol=1e-9, max_iter=50_000, random_state=0).fit(rows, labels)
+    reference = LinearSVC(
+        C=0.3, multi_class="crammer_singer", intercept_scaling=np.sqrt(3), tol=1e-10, max_iter=1_000_000
+    ).fit(rows, labels)
+    if n_classes == 2:
+        W = np.vstack([-reference.coef_ / 2, reference.coef_ / 2])
+        bias = np.array([-0.5, 0.5]) * reference.intercept_
+    else:
+        W, bias = reference.coef_, reference.intercept_
+    np.testing.assert_allclose(chain.coef_, W, atol=1e-3)
+    np.testing.assert_allclose(chain.intercept_ + chain.first_ + chain.last_, bias, atol=1e-3)
+    np.testing.assert_array_equal(chain.transitions_, 0)
+    scores = rows @ W.T + bias
+    truth = np.searchsorted(chain.classes_, labels)
+    margins = scores + 1 - scores[np.arange(len(rows)), truth][:, None]
+    margins[np.arange(len(rows)), truth] = 0
+    objective = 0.5 * (W**2).sum() + 0.5 * (bias**2).sum() / 3 + 0.3 * margins.max(1).sum()
+    assert chain.primal_objective_ == pytest.approx(objective, rel=1e-6)
+
+
+KINDS = {
+    "list": (X, Y, {}),
+    "csr": ([sp.csr_array(x) for x in X], Y, {}),
+    "csr matrix": ([sp.csr_matrix(x) for x in X], Y, {}),
+    "object array": (np.array([*X, None], dtype=object)[:-1], Y, {}),
+    "nested lists": ([x.tolist() for x in X], Y, {}),
+    "pandas": ([pd.DataFrame(x, columns=list("pqrst")) for x in X], Y, {}),
+    "polars": ([pl.DataFrame(x, schema=list("pqrst")) for x in X], Y, {}),
+    "stacked": (STACKED, LETTERS, {"lengths": LENGTHS}),
+    "stacked csr": (sp.csr_array(STACKED), LETTERS, {"lengths": LENGTHS}),
+    "read-only": (np.lib.stride_tricks.as_strided(STACKED, writeable=False), LETTERS, {"lengths": LENGTHS}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_input_gives_the_same_model(kind):
+    rows, labels, more = KINDS[kind]
+    model = ChainSVC(C=0.5, tol=1e-4, random_state=0).fit(rows, labels, **more)
+    reference = ChainSVC(C=0.5, tol=1e-4, random_state=0).fit(X, Y)
+    np.testing.assert_allclose(model.coef_, reference.coef_, atol=1e-8)
+    predicted = model.predict(rows, **more)
+    assert "".join(predicted) == "".join(reference.predict(X))
+    assert model.score(rows, labels, **more) == reference.score(X, Y)
+    if kind in ("pandas", "polars"):
+        assert list(model.feature_names_in_) == list("pqrst")
+
+
+def test_float32_stays_close():
+    reference = ChainSVC(C=0.5, tol=1e-6, max_iter=5000).fit(X, Y)
+    single = ChainSVC(C=0.5, tol=1e-6, max_iter=5000).fit([x.astype(np.float32) for x in X], Y)
+    assert single.primal_objective_ == pytest.approx(reference.primal_objective_, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "same"),
+    [
+        (lambda w: w, str),
+        (list, list),
+        (tuple, tuple),
+        (lambda w: np.array(list(w)), np.ndarray),
+        (lambda w: [ord(c) for c in w], list),
+    ],
+)
+def test_labels_come_back_in_their_kind(kind, same):
+    labels = [kind(w) for w in Y]
+    model = ChainSVC(C=0.5, random_state=0).fit(X, labels)
+    predicted = model.predict(X)
+    assert isinstance(predicted, list) and all(type(p) is same for p in predicted)
+    assert [list(p) for p in predicted] == [
+        [type(model.classes_.tolist()[0])(c) for c in kind(w)] for w in fitted().predict(X)
+    ]
+    best, _ = model.predict_kbest(X[:1], k=1)[0][0]
+    assert type(best) is same
+
+
+def test_equal_lengths_as_one_array():
+    cube, labels = np.random.default_rng(0).normal(size=(8, 4, 3)), np.arange(32).reshape(8, 4) % 3
+    model = ChainSVC(random_state=0).fit(cube, labels)
+    predicted = model.predict(cube)
+    assert predicted.shape == (8, 4)
+    np.testing.assert_array_equal(predicted, np.array(model.predict(list(cube))))
+
+
+def test_k_best_and_marginals_agree_with_the_prediction():
+    model = fitted()
+    for best, word, rows in zip(model.predict_kbest(X, k=4), model.predict(X), X, strict=True):
+        assert best[0][0] == word
+        scores = [value for _, value in best]
+        assert scores == sorted(scores, reverse=True)
+        assert len({labels for labels, _ in best}) == len(best) == min(4, 3 ** len(rows))
+    cold = model.predict_marginals(X, temperature=1e-6)
+    for marginals, word in zip(cold, model.predict(X), strict=True):
+        np.testing.assert_allclose(marginals.sum(1), 1.0, atol=1e-9)
+        assert "".join(model.classes_[marginals.argmax(1)]) == word
+    stacked = model.predict_marginals(STACKED, lengths=LENGTHS)
+    np.testing.assert_allclose(stacked, np.concatenate(model.predict_marginals(X)), atol=1e-12)
+    hot = model.predict_marginals(X, temperature=1e9)
+    np.testing.assert_allclose(np.concatenate(hot), 1 / 3, atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", ["pairwise", "bcfw"])
+def test_weights_are_repetition(solver):
+    counts = np.random.default_rng(0).integers(0, 3, len(X))
+    repeated = [i for i, c in enumerate(counts) for _ in range(c)]
+    tol = {"pairwise": 1e-8, "bcfw": 1e-2}[solver]
+    options = {"C": 0.05, "solver": solver, "tol": tol, "max_iter": 20_000, "random_state": 0}
+    weighted = ChainSVC(**options).fit(X, Y, sample_weight=counts)
+    copied = ChainSVC(**options).fit([X[i] for i in repeated], [Y[i] for i in repeated])
+    assert weighted.primal_objective_ == pytest.approx(copied.primal_objective_, rel=tol)
+    if solver == "pairwise":
+        np.testing.assert_allclose(weighted.coef_, copied.coef_, atol=1e-4)
+
+
+def test_plain_hamming_loss_counts_letters():
+    """On words of one length L, w = L w' turns the count at C into L^2 times the share at C / L."""
+    cube, labels = np.random.default_rng(0).normal(size=(6, 3, 2)), np.arange(18).reshape(6, 3) % 2
+    count = ChainSVC(C=0.2, tol=1e-9, max_iter=20_000, normalize_loss=False).fit(cube, labels)
+    share = ChainSVC(C=0.2 / 3, tol=1e-9, max_iter=20_000).fit(cube, labels)
+    assert count.primal_objective_ == pytest.approx(9 * share.primal_objective_, rel=1e-8)
+    np.testing.assert_allclose(count.coef_, 3 * share.coef_, atol=1e-3)
+
+
+def test_warm_start_goes_on():
+    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
+        model = ChainSVC(C=0.3, max_iter=3, tol=1e-6, warm_start=True, random_state=0).fit(X, Y)
+    before = model.dual_objective_
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X, Y)
+    assert model.history_[0]["dual"] >= before
+    model.set_params(C=0.5, max_iter=5000, tol=1e-4).fit(X, Y)
+    cold = ChainSVC(C=0.5, max_iter=5000, tol=1e-4).fit(X, Y)
+    assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=1e-3)
+    with pytest.raises(ValueError, match="warm_start=True"):
+        model.fit(X[:-1], Y[:-1])
+    with pytest.raises(ValueError, match="warm_start=True"):
+        model.fit([x[:, ::-1] for x in X], Y)
+    with pytest.raises(ValueError, match="warm_start=True"):
+        model.set_params(solver="bcfw").fit(X, Y)
+
+
+def test_path_over_C():
+    models = list(regularization_path(ChainSVC(tol=1e-4, max_iter=5000, random_state=0), X, Y, [0.3, 0.03]))
+    assert [model.C for model in models] == [0.03, 0.3]
+    for model in models:
+        cold = ChainSVC(C=model.C, tol=1e-4, max_iter=5000, random_state=1).fit(X, Y)
+        assert model.duality_gap_ <= 1e-4 and not hasattr(model, "_dual") and not model.warm_start
+        assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=2e-4)
+    with pytest.raises(TypeError, match="Cs must be a sequence"):
+        next(regularization_path(ChainSVC(), X, Y, 3))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_warm_start_of_every_solver_keeps_its_dual(solver):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = ChainSVC(C=0.2, solver=solver, max_iter=5, tol=1e-9, warm_start=True).fit(X, Y)
+        before = model.dual_objective_
+        model.fit(X, Y)
+    assert model.history_[0]["dual"] >= before - 1e-12
+
+
+def test_time_limit_and_callbacks():
+    from sklearn.callback import ProgressBar
+
+    with pytest.warns(ConvergenceWarning, match="increase time_limit"):
+        model = ChainSVC(C=100, tol=1e-12, max_iter=10**6, time_limit=0.2).fit(X, Y)
+    assert model.predict(X) and model.history_[-1]["seconds"] < 5
+    ChainSVC(C=0.01).set_callbacks(ProgressBar()).fit(X, Y)
+
+
+def test_very_long_sequence():
+    rng = np.random.default_rng(0)
+    z = np.cumsum(rng.random(10_000) < 0.2) % 3
+    rows = np.eye(3)[z] + 0.8 * rng.normal(size=(10_000, 3))
+    model = ChainSVC(C=1e-3, normalize_loss=False, tol=1e-2).fit([rows, rows[:5]], [z, z[:5]])
+    assert model.duality_gap_ <= 1e-2
+    assert model.score([rows], [z]) > 0.8
+    marginals = model.predict_marginals([rows], temperature=0.01)[0]
+    np.testing.assert_allclose(marginals.sum(1), 1.0, atol=1e-9)
+    assert len(model.predict_kbest([rows], k=3)[0]) == 3
+
+
+def test_threads_change_nothing():
+    one, two = fitted(), fitted(n_jobs=2)
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+    assert one.predict(X) == two.predict(X)
+    np.testing.assert_array_equal(*(np.concatenate(m.predict_marginals(X)) for m in (one, two)))
+
+
+def test_clone_pickle_and_model_selection():
+    model = fitted()
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict(X) == model.predict(X)
+    assert not hasattr(again, "_dual")
+    assert clone(model).get_params() == model.get_params()
+    assert cross_val_score(ChainSVC(C=0.5), X, Y, cv=3).mean() > 0.6
+    lists = [list(word) for word in Y]
+    assert cross_val_score(ChainSVC(C=0.5), X, lists, cv=KFold(3)).mean() > 0.6
+    assert len(cross_val_predict(ChainSVC(C=0.5), X, Y, cv=KFold(3))) == len(Y)
+    search = GridSearchCV(ChainSVC(), {"C": [1e-6, 0.5]}, cv=2).fit(X, Y)
+    assert search.best_params_["C"] == 0.5
+
+
+def test_one_label_only():
+    model = ChainSVC().fit(X, ["a" * len(x) for x in X])
+    assert model.predict(X) == ["a" * len(x) for x in X]
+    assert model.duality_gap_ == 0
+
+
+def test_labels_unknown_to_fit_count_as_wrong():
+    model = fitted()
+    assert model.score(X, ["z" * len(x) for x in X]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "more", "message"),
+    [
+        ([], [], {}, "empty list"),
+        ([np.ones((2, 3)), np.ones((0, 3))], ["ab", ""], {}, r"X\[1\] is empty"),
+        ([np.ones((2, 3)), np.ones((1, 2))], ["ab", "a"], {}, r"X\[1\] has 2 features"),
+        ([np.ones((2, 3)), np.ones(3)], ["ab", "a"], {}, r"X\[1\] is not a matrix"),
+        (X, Y[:-1], {}, "inconsistent numbers of samples"),
+        (X, [Y[0] + "a", *Y[1:]], {}, r"y\[0\] has shape"),
+        (X, None, {}, "requires y"),
+        ([np.ones((1, 1))] * 2, ["a", [1]], {}, "mixes strings and numbers"),
+        (X, Y, {"lengths": LENGTHS}, "leave it out"),
+        (STACKED, LETTERS, {"lengths": LENGTHS[:-1]}, "lengths sum to"),
+        (STACKED, LETTERS, {"lengths": [0, len(STACKED) - 1, 1]}, r"lengths\[0\] is 0"),
+        (STACKED, LETTERS, {"lengths": 3.5}, "whole numbers"),
+        (STACKED, LETTERS, {"lengths": [0, *np.cumsum(LENGTHS)]}, "np.diff"),
+        (STACKED, [list(word) for word in Y], {"lengths": LENGTHS}, "join them"),
+        ([np.ones((2, 1))], [["a", None]], {}, "None"),
+        (STACKED, LETTERS[:-1], {"lengths": LENGTHS}, "inconsistent numbers"),
+        ([np.full((1, 1), np.nan)], ["a"], {}, "NaN"),
+        ([np.ones((1, 1))], [[np.nan]], {}, "NaN"),
+        (X, Y, {"sample_weight": np.zeros(len(X))}, "at least one non-zero"),
+        (X, Y, {"sample_weight": np.ones(len(X) + 1)}, "sample_weight"),
+    ],
+)
+def test_bad_input_is_named(rows, labels, more, message):
+    with pytest.raises(ValueError, match=message):
+        ChainSVC().fit(rows, labels, **more)
+
+
+def test_bad_prediction_input_is_named():
+    with pytest.raises(NotFittedError):
+        ChainSVC().predict(X)
+    model = fitted()
+    with pytest.raises(ValueError, match="features"):
+        model.predict([np.ones((2, 9))])
+    with pytest.raises(ValueError, match="empty list"):
+        model.predict([])
+    with pytest.raises(ValueError, match=r"pass \[X\]"):
+        model.predict(X[0])
+    for k in (0, 2.0, True):
+        with pytest.raises(ValueError, match="k must be"):
+            model.predict_kbest(X, k=k)
+    for temperature in (0, np.nan, "warm"):
+        with pytest.raises(ValueError, match="temperature must be"):
+            model.predict_marginals(X, temperature=temperature)
+
+
+@given(
+    n=st.integers(1, 6),
+    K=st.integers(1, 5),
+    f=st.integers(1, 4),
+    seed=st.integers(0, 10**6),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    sparse=st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_any_shape_is_solved_to_its_gap(n, K, f, seed, dtype, sparse):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 5, n)
+    rows = [rng.normal(size=(L, f)).round(1).astype(dtype) for L in lengths]
+    labels = [rng.integers(0, K, L) for L in lengths]
+    weights = rng.integers(1, 4, n)
+    model = ChainSVC(C=0.1, tol=1e-5, max_iter=50_000, random_state=0)
+    model.fit([sp.csr_array(x) for x in rows] if sparse else rows, labels, sample_weight=weights)
+    assert model.duality_gap_ <= 1e-5
+    assert model.dual_objective_ <= model.primal_objective_ * (1 + 1e-12)
+
+
+def test_metrics_name_what_is_wrong():
+    with pytest.raises(ValueError, match="same number"):
+        metrics.letter_accuracy(["a"], [])
+    with pytest.raises(ValueError, match=r"y_true\[0\]"):
+        metrics.word_accuracy(["ab"], ["a"])
+    with pytest.raises(ValueError, match="sample_weight"):
+        metrics.word_accuracy(["ab"], ["ab"], sample_weight=[1, 2])
+    assert metrics.word_accuracy(["ab", "c"], ["ab", "d"], sample_weight=[3, 1]) == 0.75
+    assert metrics.letter_accuracy(["ab", "c"], ["ab", "d"], sample_weight=[3, 1]) == 6 / 7
