@@ -74,7 +74,7 @@ def test_sweep_labels(variant, bias):
             order = rng.permutation(N)
             for lo, hi in ((0, 1), (1, L)):
                 loops.sweep_labels(
-                    *rows.flat, bias, readonly(PULL), readonly(order), np.uint64(lo), np.uint64(hi), ours[0],
+                    rows.flat, bias, readonly(PULL), readonly(order), np.uint64(lo), np.uint64(hi), ours[0],
                     *costs.flat(np.float64), readonly(q), readonly(r), ours[1], ours[2],
                 )  # fmt: skip
             naive.sweep_labels(X, bias, PULL, order, theirs[0], *costs.flat(np.float64), q, r, *theirs[1:])
@@ -110,7 +110,7 @@ def test_polish_labels(variant):
             alpha = np.zeros((N, L))
             WT, S, remaining = np.zeros((L, D + 1)), np.zeros(L), np.full(L, np.nan)
             loops.polish_labels(
-                *rows.flat, BIAS, readonly(PULL), readonly(np.array([2, 0, 1])), readonly(starts),
+                rows.flat, BIAS, readonly(PULL), readonly(np.array([2, 0, 1])), readonly(starts),
                 readonly(np.concatenate(lists)), alpha, *costs.flat(np.float64), readonly(q), readonly(r),
                 WT, S, readonly(targets), n_passes, readonly(draws), remaining,
             )  # fmt: skip
@@ -147,7 +147,7 @@ def test_sweep_samples(variant, low_rank):
             low2, high2 = low.copy(), high.copy()
             counts = flags.sum(1)
             loops.sweep_samples(
-                *rows.flat, BIAS, readonly(PULL), readonly(order), readonly(label_order), alpha,
+                rows.flat, BIAS, readonly(PULL), readonly(order), readonly(label_order), alpha,
                 *costs.flat(np.float64), readonly(q), readonly(np.diag(R).copy()), T, G, G, low_rank,
                 flags, counts, low, high, S,
             )  # fmt: skip
@@ -192,7 +192,7 @@ def test_dca_passes(delayed):
             chunks = [[divmod(int(pair), L) for pair in pairs[a:b]] for a, b in cuts]
             loop = dca_loops.delayed_pass if delayed else dca_loops.random_pass
             seen = loop(
-                *rows.flat, BIAS, *order, alpha, *costs.flat(np.float64), readonly(q), readonly(R), Z,
+                rows.flat, BIAS, *order, alpha, *costs.flat(np.float64), readonly(q), readonly(R), Z,
                 active, low, high,
             )  # fmt: skip
             seen2 = naive.dca_pass(

@@ -50,7 +50,7 @@ def slope(theta_y, x, a, regulariser):
     return weights((theta_y + a * x)[None], regulariser)[0] @ x
 
 
-def best_step(theta, x, relevant, margin, C, regulariser):
+def line_search(theta, x, relevant, margin, C, regulariser):
     """Update III: move mass a, each side to a common level, until the levels are `margin` apart."""
 
     def steps_to(level, labels, sign):
@@ -110,7 +110,7 @@ class NaiveRanker:
         elif now == 0.0:
             tau = 0.0
         elif self.update == "all_pairs":
-            return best_step(self.theta, x, relevant, self.margin, self.C, self.regulariser)
+            return line_search(self.theta, x, relevant, self.margin, self.C, self.regulariser)
         else:
 
             def descent(t):

@@ -122,7 +122,7 @@ def test_unary_scores_and_excess(sparse, dtype):
     X = (rng.normal(size=(L + 2, f)) * (rng.random((L + 2, f)) < 0.6)).astype(dtype)
     U, R, B = rng.normal(size=(f, K)), rng.normal(size=(K, K)), rng.normal(size=(3, K))
     un = np.empty((L, K))
-    unary_scores(*Rows.of(sp.csr_array(X) if sparse else X).flat, 1, L, U, B, un)
+    unary_scores(Rows.of(sp.csr_array(X) if sparse else X).flat, 1, L, U, B, un)
     expected = X[1 : L + 1].astype(float) @ U + B[0]
     expected[0] += B[1]
     expected[-1] += B[2]

@@ -1,11 +1,11 @@
-"""The outer loop of every iterative method: epochs, certified stopping, limits, records.
+"""The outer loop of every solver: epochs, certified stopping, limits, records.
 
-A method moves its own state one epoch at a time and can say, from that state alone, what
-the primal and dual objective are. The loop decides when to stop:
+A solver moves its own state one epoch at a time and can say, from that state alone, what
+the primal and dual objective are and what the answer is. The loop decides when to stop:
 
 - *converged*: the relative gap (P - D) / |P| is at or below `tol`, on a certificate that
-  the method recomputed from its stored solution, never on a running value;
-- *stopped*: `max_iter` epochs, `time_limit` seconds, Ctrl-C, a callback said so, or the method is stuck.
+  the solver recomputed from its stored solution, never on a running value;
+- *stopped*: `max_iter` epochs, `time_limit` seconds, Ctrl-C, a callback said so, or the solver is stuck.
 
 Whatever the reason, the state stays usable and the last certificate describes it.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -42,12 +42,12 @@ class Certificate:
 class Progress:
     """What an epoch reports.
 
-    `exact` says that the certificate was computed from the state as it is now, over all
-    samples and labels; otherwise the loop asks for a recomputed one before it stops.
-    `done` is the verdict of a method with a stopping rule of its own, for which the gap says
-    how well the current stage is solved and not whether the fit is over; None leaves the
-    verdict to the gap. `stuck` says that further epochs cannot help, and names what the user
-    could change.
+    `active` is how many samples the epoch visited. `exact` says that the certificate was computed
+    from the state as it is now, over all samples and labels; otherwise the loop asks for a
+    recomputed one before it stops. `done` is the verdict of a solver with a stopping rule of its
+    own, for which the gap says how well the current stage is solved and not whether the fit is
+    over; None leaves the verdict to the gap. `stuck` says that further epochs cannot help, and
+    names what the user could change.
     """
 
     certificate: Certificate
@@ -100,16 +100,20 @@ class Patience:
         return self.waited >= self.epochs
 
 
-class Method(Protocol):
-    """What the loop asks of an algorithm.
+class Solver(Protocol):
+    """One algorithm on one problem; it owns the state that its epochs move.
 
-    `epoch` may return early when the clock has expired; `certify` recomputes primal and
-    dual from the stored solution in float64.
+    `epoch` moves the state and may return early when the clock has expired. `certify` recomputes
+    primal and dual from the stored dual variables in float64 and changes nothing: looking at a
+    fit never changes it. `solution` is the answer that the certificate speaks of, in the form
+    that the model stores; it changes nothing either.
     """
 
     def epoch(self, clock: Clock) -> Progress: ...
 
     def certify(self) -> Certificate: ...
+
+    def solution(self) -> Any: ...
 
 
 class Observer(Protocol):
@@ -165,9 +169,8 @@ def require(problem: object, names: Iterable[str], solver: str) -> None:
         raise TypeError(f"{solver} needs a problem with {missing}; {type(problem).__name__} has none.")
 
 
-def run(method: Method, stopping: Stopping, observer: Observer | None = None) -> Outcome:
-    """Run `method` until its certified gap is small enough or a limit is reached."""
-    require(method, ("epoch", "certify"), "The outer loop")
+def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) -> Outcome:
+    """Run `solver` until its certified gap is small enough or a limit is reached."""
     clock = Clock(stopping.time_limit)
     tol = max(stopping.tol, ROUNDING)
     patience = Patience(epochs=50)
@@ -179,13 +182,13 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
         for epoch in range(1, stopping.max_iter + 1):
             if observer is not None:
                 observer.before()
-            progress = method.epoch(clock)
+            progress = solver.epoch(clock)
             shown = progress.certificate
             certificate = shown if progress.exact else None
             gap_decides = progress.done is None
             stop = shown.gap <= stopping.target if gap_decides else bool(progress.done)
             if stop and certificate is None:
-                shown = certificate = method.certify()
+                shown = certificate = solver.certify()
             record = Record(epoch, clock.seconds, shown.primal, shown.dual, shown.gap, progress.active)
             history.append(asdict(record))
             told_to_stop = observer is not None and observer.after(record)
@@ -208,7 +211,7 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
     except KeyboardInterrupt:
         reason, certificate = "interrupted", None
     if certificate is None:
-        certificate = method.certify()
+        certificate = solver.certify()
     if gap_decides and certificate.gap <= tol:
         reason = "converged"
     return Outcome(certificate, reason, history, cure)
@@ -217,17 +220,20 @@ def run(method: Method, stopping: Stopping, observer: Observer | None = None) ->
 KNOBS: dict[str, str] = {
     "max_iter": "increase max_iter",
     "time_limit": "increase time_limit",
-    "interrupted": "fit again with warm_start=True to go on",
+    "interrupted": "fit again without interrupting it",
     "callback": "let the callback go on",
 }
 
 
-def shortfall(outcome: Outcome, tol: float) -> str | None:
-    """One sentence for the user when a run stopped early, None when it converged."""
+def shortfall(outcome: Outcome, tol: float, knobs: Mapping[str, str] = KNOBS) -> str | None:
+    """One sentence for the user when a run stopped early, None when it converged.
+
+    `knobs` names, for every reason to stop, the parameter that this estimator has for it.
+    """
     if outcome.converged:
         return None
     return (
         f"Stopped after {outcome.n_iter} epochs at a relative duality gap of "
         f"{outcome.certificate.gap:.3g} (tol={tol:g}); the model is usable. "
-        f"To get closer, {outcome.cure or KNOBS[outcome.reason]} or loosen tol."
+        f"To get closer, {outcome.cure or knobs[outcome.reason]} or loosen tol."
     )

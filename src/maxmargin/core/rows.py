@@ -1,24 +1,39 @@
-"""One view of the rows of X, dense or CSR, for the compiled loops.
+"""One view of the rows of X, dense or CSR, and their products with vectors and matrices, compiled.
 
 Row i of X is the pairs ``(indices[k - dense * indptr[i]], data[k])`` for k from
 ``indptr[i]`` to ``indptr[i + 1]``. A dense matrix is the case in which all rows share
 one index array 0..D-1 (``dense = 1``), a CSR matrix the case ``dense = 0``. Nothing is
 copied: ``data`` is the user's own memory, and int32 or int64 column indices are
 reinterpreted as unsigned, which spares the loops numpy's negative-index wrap-around.
+
+Products come in two forms: with a vector, for loops over one label at a time, and with a
+feature-major matrix (one contiguous row per feature), for loops over all labels of a sample at
+once. The last entry (row) of the weights belongs to a constant feature of value `bias`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-Flat = tuple[np.ndarray, np.ndarray, np.ndarray, np.int64]
+from maxmargin.core.jit import compiled
+
 # Nonzeros squared at a time.
 PIECE = 1 << 20
+ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+
+
+class RowArrays(NamedTuple):
+    """The rows of X as compiled loops see them."""
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    dense: np.int64
 
 
 def readonly(array: np.ndarray) -> np.ndarray:
@@ -57,9 +72,9 @@ class Rows:
         return cls(readonly(X.reshape(-1)), readonly(indices), readonly(indptr), True, (n, d), X)
 
     @property
-    def flat(self) -> Flat:
-        """The arguments every compiled loop over rows starts with."""
-        return self.data, self.indices, self.indptr, np.int64(self.dense)
+    def flat(self) -> RowArrays:
+        """The rows as compiled loops take them."""
+        return RowArrays(self.data, self.indices, self.indptr, np.int64(self.dense))
 
     def with_values(self, values: np.ndarray) -> Rows:
         """The same pattern with other values, one for every entry of `data`."""
@@ -86,3 +101,206 @@ class Rows:
 def _like(X: Any, values: np.ndarray) -> Any:
     """A CSR matrix that shares the pattern of X."""
     return sp.csr_array((values, X.indices, X.indptr), shape=X.shape)
+
+
+@compiled(inline=True, reorder=True)
+def dot(a, b):
+    """a . b of two short vectors."""
+    total = a.dtype.type(0)
+    for k in range(a.shape[0]):
+        total += a[k] * b[k]
+    return total
+
+
+@compiled(inline=True, reorder=True)
+def _dot_dense(data, start, d, w, total):
+    for j in range(d):
+        total += data[start + j] * w[j]
+    return total
+
+
+@compiled(inline=True)
+def _dot_sparse(data, indices, start, stop, w, total):
+    # Four running sums by hand: vectorised gathers are slower than scalar loads. Unsigned
+    # positions, or every access would test for a negative index.
+    a = b = c = w.dtype.type(0)
+    k, end = np.uint64(start), np.uint64(stop)
+    while k + FOUR <= end:
+        total += data[k] * w[indices[k]]
+        a += data[k + ONE] * w[indices[k + ONE]]
+        b += data[k + TWO] * w[indices[k + TWO]]
+        c += data[k + THREE] * w[indices[k + THREE]]
+        k += FOUR
+    while k < end:
+        total += data[k] * w[indices[k]]
+        k += ONE
+    return (total + a) + (b + c)
+
+
+@compiled(inline=True)
+def row_dot(rows, i, bias, w):
+    """w . (x_i, bias), where the last entry of w belongs to the bias."""
+    data, indices, indptr, dense = rows
+    d = w.shape[0] - 1
+    total = bias * w[d]
+    if dense:
+        return _dot_dense(data, indptr[i], d, w, total)
+    return _dot_sparse(data, indices, indptr[i], indptr[i + 1], w, total)
+
+
+@compiled(inline=True, reorder=True)
+def _add_dense(data, start, d, step, w):
+    for j in range(d):
+        w[j] += data[start + j] * step
+
+
+@compiled(inline=True)
+def row_add(rows, i, bias, step, w):
+    """w += step (x_i, bias)."""
+    data, indices, indptr, dense = rows
+    d = w.shape[0] - 1
+    w[d] += bias * step
+    if dense:
+        _add_dense(data, indptr[i], d, step, w)
+    else:
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            w[indices[k]] += data[k] * step
+
+
+@compiled(inline=True, reorder=True)
+def row_scores(rows, i, bias, W, lo, hi, scores):
+    """scores[lo:hi] = (x_i, bias)' W[:, lo:hi]; the last row of W belongs to the bias."""
+    data, indices, indptr, dense = rows
+    w = W[W.shape[0] - 1]
+    for l in range(lo, hi):
+        scores[l] = bias * w[l]
+    shift = dense * indptr[i]
+    for k in range(indptr[i], indptr[i + 1]):
+        x = W.dtype.type(data[k])
+        w = W[indices[k - shift]]
+        for l in range(lo, hi):
+            scores[l] += x * w[l]
+
+
+@compiled(inline=True, reorder=True)
+def row_outer(rows, i, bias, step, lo, hi, W):
+    """W[:, lo:hi] += (x_i, bias) step[lo:hi]'."""
+    data, indices, indptr, dense = rows
+    w = W[W.shape[0] - 1]
+    for l in range(lo, hi):
+        w[l] += bias * step[l]
+    shift = dense * indptr[i]
+    for k in range(indptr[i], indptr[i + 1]):
+        x = W.dtype.type(data[k])
+        w = W[indices[k - shift]]
+        for l in range(lo, hi):
+            w[l] += x * step[l]
+
+
+@compiled(inline=True)
+def row_outer_few(rows, i, bias, step, few, n_few, W):
+    """W[:, few] += (x_i, bias) step[few]' for a short list of columns."""
+    data, indices, indptr, dense = rows
+    w = W[W.shape[0] - 1]
+    for t in range(n_few):
+        w[few[t]] += bias * step[few[t]]
+    shift = dense * indptr[i]
+    for k in range(indptr[i], indptr[i + 1]):
+        x = W.dtype.type(data[k])
+        w = W[indices[k - shift]]
+        for t in range(n_few):
+            w[few[t]] += x * step[few[t]]
+
+
+@compiled(inline=True)
+def row_column_dot(rows, i, bias, k, W):
+    """W_k . (x_i, bias) for one column of a feature-major W."""
+    data, indices, indptr, dense = rows
+    total = bias * W[W.shape[0] - 1, k]
+    shift = dense * indptr[i]
+    for t in range(indptr[i], indptr[i + 1]):
+        total += data[t] * W[indices[t - shift], k]
+    return total
+
+
+@compiled(inline=True)
+def row_column_add(rows, i, bias, step, k, W):
+    """W_k += step (x_i, bias) for one column of a feature-major W."""
+    data, indices, indptr, dense = rows
+    W[W.shape[0] - 1, k] += bias * step
+    shift = dense * indptr[i]
+    for t in range(indptr[i], indptr[i + 1]):
+        W[indices[t - shift], k] += data[t] * step
+
+
+@compiled
+def row_product(rows, i, j, bias):
+    """(x_i, bias) . (x_j, bias)."""
+    data, indices, indptr, dense = rows
+    total = bias * bias
+    k, end = indptr[i], indptr[i + 1]
+    l, stop = indptr[j], indptr[j + 1]
+    if dense:
+        for t in range(end - k):
+            total += data[k + t] * data[l + t]
+        return total
+    while k < end and l < stop:
+        a, b = indices[k], indices[l]
+        if a == b:
+            total += data[k] * data[l]
+        if a <= b:
+            k += 1
+        if b <= a:
+            l += 1
+    return total
+
+
+@compiled(reorder=True)
+def scatter_rows(rows, start, length, d, V, columns, seen, stamp):
+    """V = sum_t x_t d_t' over the rows start..start + length - 1; returns how many columns it touched.
+
+    V (features x K) is a workspace. ``seen[c] == stamp`` marks the columns of X that were touched,
+    `columns` lists them; a row of V is overwritten on its first touch, so nothing has to be
+    cleared between calls.
+    """
+    data, indices, indptr, dense = rows
+    K = d.shape[1]
+    touched = 0
+    for t in range(length):
+        move = d[t]
+        begin = indptr[start + t]
+        for k in range(begin, indptr[start + t + 1]):
+            value = data[k]
+            if value != 0.0:
+                c = indices[k - dense * begin]
+                row = V[c]
+                if seen[c] != stamp:
+                    seen[c] = stamp
+                    columns[touched] = c
+                    touched += 1
+                    for a in range(K):
+                        row[a] = value * move[a]
+                else:
+                    for a in range(K):
+                        row[a] += value * move[a]
+    return touched
+
+
+@compiled(reorder=True)
+def scattered_norm(V, columns, touched):
+    """|V|^2 over the touched columns."""
+    total = 0.0
+    for j in range(touched):
+        row = V[columns[j]]
+        for a in range(row.size):
+            total += row[a] * row[a]
+    return total
+
+
+@compiled(reorder=True)
+def subtract_scattered(scale, V, columns, touched, W):
+    """W -= scale * V on the touched columns."""
+    for j in range(touched):
+        row, weights = V[columns[j]], W[columns[j]]
+        for a in range(row.size):
+            weights[a] -= scale * row[a]

@@ -36,13 +36,12 @@ def argmax(H, c):
 
 
 @compiled(inline=True)
-def line_search(slope, kappa, squared_length):
-    """Step in [0, 1] along a direction with d.H = slope and |d|^2 = squared_length."""
+def line_search(slope, curvature, longest):
+    """Maximiser of slope t - curvature / 2 t^2 within [0, longest]."""
     if slope <= 0.0:
         return 0.0
-    curvature = kappa * squared_length
-    if curvature <= slope:
-        return 1.0
+    if longest * curvature <= slope:
+        return longest
     return slope / curvature
 
 
@@ -67,7 +66,7 @@ def frank_wolfe_step(alpha, H, c, kappa, new):
     """Exact line search towards the vertex of the largest margin."""
     top = argmax(H, c)
     slope, squared_length = vertex_direction(alpha, H, c, top)
-    gamma = line_search(slope, kappa, squared_length)
+    gamma = line_search(slope, kappa * squared_length, 1.0)
     for k in range(c):
         new[k] = (1.0 - gamma) * alpha[k]
     new[top] += gamma
@@ -169,12 +168,12 @@ def linearized_step(log_alpha, alpha, H, c, kappa, tau, safeguard, truncation, l
             d = math.exp(log_target[k]) - alpha[k]
             slope += d * H[k]
             squared_length += d * d
-        gamma = line_search(slope, kappa, squared_length)
+        gamma = line_search(slope, kappa * squared_length, 1.0)
         gain = predicted_gain(gamma, slope, kappa, squared_length)
     if safeguard or not interior:
         top = argmax(H, c)
         slope, squared_length = vertex_direction(alpha, H, c, top)
-        step = line_search(slope, kappa, squared_length)
+        step = line_search(slope, kappa * squared_length, 1.0)
         if predicted_gain(step, slope, kappa, squared_length) > gain:
             gamma = step
             for k in range(c):

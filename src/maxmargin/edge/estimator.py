@@ -1,34 +1,82 @@
-"""What all estimators share: the input edge, callbacks, and the record of a fit."""
+"""What all estimators share: parameters, the input edge, callbacks, and the record of a fit.
+
+An estimator is a dataclass: its fields are its parameters, so the constructor, its signature and
+its types are written once. `Iterative` and `Kernelised` are the parameters that mean the same in
+every estimator; constraints stand beside them.
+"""
 
 from __future__ import annotations
 
+import sys
 import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import signature
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from maxmargin.core.loop import Outcome, Record, Stopping, shortfall
+from maxmargin.core.kernels import NAMES
+from maxmargin.core.loop import KNOBS, Outcome, Record, Solver, Stopping, shortfall
 
 # Up to this many dual variables a fit takes milliseconds whatever its precision.
 TINY = 2000
 TINY_GAP = 1e-12
 
+POSITIVE = [Interval(Real, 0, None, closed="neither")]
 # Parameters that mean the same in every iterative estimator.
 COMMON_CONSTRAINTS: dict[str, list[Any]] = {
-    "C": [Interval(Real, 0, None, closed="neither")],
+    "C": POSITIVE,
     "tol": [Interval(Real, 0, None, closed="left")],
     "max_iter": [Interval(Integral, 1, None, closed="left")],
-    "time_limit": [Interval(Real, 0, None, closed="neither"), None],
+    "time_limit": [*POSITIVE, None],
     "n_jobs": [Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's code that led here, past this package and scikit-learn."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and _is_inside(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _is_inside(module: str) -> bool:
+    return module.partition(".")[0] in ("maxmargin", "sklearn")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One selectable solver: how it is built, what it is, and which parameters only such solvers read."""
+
+    build: Callable[..., Solver]
+    about: str
+    reads: tuple[str, ...] = ()
+
+
+def choose(estimator: Any, solvers: Mapping[str, Choice], name: str | None = None) -> Choice:
+    """The chosen solver; a parameter that it does not read must stand at its default."""
+    name = estimator.solver if name is None else name
+    chosen = solvers[name]
+    defaults = signature(type(estimator)).parameters
+    for parameter in sorted({word for entry in solvers.values() for word in entry.reads}):
+        value, default = getattr(estimator, parameter), defaults[parameter].default
+        if parameter not in chosen.reads and value is not default and value != default:
+            readers = ", ".join(repr(key) for key, entry in solvers.items() if parameter in entry.reads)
+            raise ValueError(
+                f"{parameter}={value!r} is read by solver {readers} only; with solver={name!r} leave it at "
+                f"{default!r}."
+            )
+    return chosen
 
 
 class FitObserver:
@@ -58,6 +106,13 @@ class FitObserver:
 
 class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of the iterative estimators: input edge, stopping, callbacks, attributes of a fit."""
+
+    C: float
+    tol: float
+    max_iter: int
+    time_limit: float | None
+    warm_start: bool
+    verbose: int
 
     def _stopping(self, size: int | None = None) -> Stopping:
         """When to stop; a problem of few variables (`size`, if told) is solved to the last digits."""
@@ -91,14 +146,71 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
             raise ValueError("sample_weight is zero everywhere; at least one sample needs a positive weight.")
         return weights
 
-    def _store_outcome(self, outcome: Outcome, *, warn: bool = True) -> None:
+    def _recall(self, shape: tuple[int, ...]) -> tuple[Any, float] | None:
+        """Dual solution and C of the last fit, for a warm start on data of the same shape.
+
+        None without `warm_start`, on the first fit, and, with a warning, after other data.
+        """
+        if not self.warm_start or not hasattr(self, "_warm"):
+            return None
+        dual, C, *rest = self._warm
+        before = tuple(rest[0]) if rest else np.shape(dual)
+        if before != shape:
+            warn(f"warm_start: the last fit had data of shape {before}, now it is {shape}; starting anew.")
+            return None
+        return dual, C
+
+    def _remember(self, dual: Any, shape: tuple[int, ...]) -> None:
+        """Keep the dual solution where a warm start may ask for it."""
+        if self.warm_start:
+            self._warm = dual, self.C, shape
+        else:
+            vars(self).pop("_warm", None)
+
+    def _store_outcome(self, outcome: Outcome, *, warn_user: bool = True) -> None:
         """Keep what the run proved, and say so (unless told otherwise) when it stopped short of `tol`."""
         self.primal_objective_ = outcome.certificate.primal
         self.dual_objective_ = outcome.certificate.dual
         self.duality_gap_ = outcome.certificate.gap
         self.n_iter_ = max(outcome.n_iter, 1)
         self.history_ = outcome.history
-        message = shortfall(outcome, self.tol)
-        if message is not None and warn:
-            warnings.warn(f"{type(self).__name__}: {message}", ConvergenceWarning, stacklevel=3)
+        knobs = dict(KNOBS)
+        if "warm_start" in signature(type(self)).parameters:
+            knobs["interrupted"] = "fit again with warm_start=True to go on"
+        message = shortfall(outcome, self.tol, knobs)
+        if message is not None and warn_user:
+            warn(f"{type(self).__name__}: {message}", ConvergenceWarning)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Iterative(MaxMarginEstimator):
+    """Parameters of every iterative estimator."""
+
+    tol: float = 1e-3
+    max_iter: int = 1000
+    time_limit: float | None = None
+    random_state: Any = None
+    verbose: int = 0
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        name: COMMON_CONSTRAINTS[name]
+        for name in ("tol", "max_iter", "time_limit", "random_state", "verbose")
+    }
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Kernelised:
+    """Parameters of an estimator with a kernel."""
+
+    kernel: Any = "linear"
+    gamma: Any = "scale"
+    degree: int = 3
+    coef0: float = 0.0
+
+    kernel_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": [StrOptions(set(NAMES)), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
+        "degree": [Interval(Integral, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+    }

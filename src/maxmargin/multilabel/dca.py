@@ -54,7 +54,7 @@ class DualCoordinateAscent:
         order = self._delayed_order(active_pairs) if delayed else (self.rng.permutation(active_pairs),)
         loop = loops.delayed_pass if delayed else loops.random_pass
         seen = loop(
-            *problem.rows.flat, problem.bias, *map(readonly, order), self.alpha,
+            problem.rows.flat, problem.bias, *map(readonly, order), self.alpha,
             *problem.costs.flat(np.float64), readonly(problem.q + problem.bias**2), readonly(self.R),
             self.Z, self.active, self.low, self.high,
         )  # fmt: skip

@@ -11,29 +11,19 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.products import row_outer
+from maxmargin.core.rows import row_column_dot, row_outer
 from maxmargin.multilabel.loops import entry_costs
 
 
 @compiled(inline=True)
-def column_score(data, indices, indptr, dense, i, bias, Z, l):
-    """z_l . (x_i, bias)."""
-    total = bias * Z[Z.shape[0] - 1, l]
-    shift = dense * indptr[i]
-    for k in range(indptr[i], indptr[i + 1]):
-        total += data[k] * Z[indices[k - shift], l]
-    return total
-
-
-@compiled(inline=True)
 def visit(
-    data, indices, indptr, dense, bias, i, l, alpha, Y, weight, upper, margin, tied, q, R, Z,
+    rows, bias, i, l, alpha, Y, weight, upper, margin, tied, q, R, Z,
     active, low, high,
 ):  # fmt: skip
     """Update (37)-(39) of one variable; returns the signed step and the gap it had."""
     c, m = entry_costs(i, l, Y, weight, upper, margin, tied)
     y, a = Y[i, l], alpha[i, l]
-    g = m - y * column_score(data, indices, indptr, dense, i, bias, Z, l)
+    g = m - y * row_column_dot(rows, i, bias, l, Z)
     gap = c * max(g, 0.0) - a * g
     if (a == 0.0 and g < low[0, l]) or (a == c and g > high[0, l]):
         active[i, l] = False
@@ -48,7 +38,7 @@ def visit(
 
 @compiled
 def random_pass(
-    data, indices, indptr, dense, bias, pairs, alpha, Y, weight, upper, margin, tied, q, R, Z,
+    rows, bias, pairs, alpha, Y, weight, upper, margin, tied, q, R, Z,
     active, low, high,
 ):  # fmt: skip
     """Phase A: every step is felt by all labels at once, eq. (40). Returns the gap seen."""
@@ -58,20 +48,20 @@ def random_pass(
     for position in range(pairs.shape[0]):
         i, l = pairs[position] // L, pairs[position] % L
         d, gap = visit(
-            data, indices, indptr, dense, bias, i, l, alpha, Y, weight, upper, margin, tied, q, R, Z,
+            rows, bias, i, l, alpha, Y, weight, upper, margin, tied, q, R, Z,
             active, low, high,
         )  # fmt: skip
         seen += gap
         if d != 0.0:
             for k in range(L):
                 step[k] = d * R[l, k]
-            row_outer(data, indices, indptr, dense, i, bias, step, 0, L, Z)
+            row_outer(rows, i, bias, step, 0, L, Z)
     return seen
 
 
 @compiled
 def delayed_pass(
-    data, indices, indptr, dense, bias, pairs, chunks, alpha, Y, weight, upper, margin, tied, q, R, Z,
+    rows, bias, pairs, chunks, alpha, Y, weight, upper, margin, tied, q, R, Z,
     active, low, high,
 ):  # fmt: skip
     """Phase B: chunks of steps along one label touch only z_l; the other labels follow once.
@@ -79,6 +69,7 @@ def delayed_pass(
     `chunks` holds the start of every chunk and the end of the last; v = sum of step * x over a
     chunk is kept with the list of features it touches.
     """
+    data, indices, indptr, dense = rows
     L = alpha.shape[1]
     D = Z.shape[0] - 1
     v = np.zeros(D + 1)
@@ -91,7 +82,7 @@ def delayed_pass(
         for position in range(chunks[chunk], chunks[chunk + 1]):
             i = pairs[position] // L
             d, gap = visit(
-                data, indices, indptr, dense, bias, i, l, alpha, Y, weight, upper, margin, tied, q, R,
+                rows, bias, i, l, alpha, Y, weight, upper, margin, tied, q, R,
                 Z, active, low, high,
             )  # fmt: skip
             seen += gap

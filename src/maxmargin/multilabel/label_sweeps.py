@@ -116,7 +116,7 @@ class LabelSweeps:
 
         def work(part: tuple[np.uint64, np.uint64]) -> None:
             loops.sweep_labels(
-                *self.problem.rows.flat, self.bias, pull, order, *part, self.alpha, *self.costs,
+                self.problem.rows.flat, self.bias, pull, order, *part, self.alpha, *self.costs,
                 self.q, self.r, self.W, self.S,
             )  # fmt: skip
 
@@ -141,7 +141,7 @@ class LabelSweeps:
         def work(labels: np.ndarray) -> None:
             if not clock.expired():
                 loops.polish_labels(
-                    *self.problem.rows.flat, self.bias, pull, readonly(labels),
+                    self.problem.rows.flat, self.bias, pull, readonly(labels),
                     readonly(starts), readonly(members), self.alpha, *self.costs, self.q, self.r, WT,
                     self.S, targets, PASSES, draws, remaining,
                 )  # fmt: skip

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.products import (
+from maxmargin.core.rows import (
     dot,
     row_add,
     row_dot,
@@ -61,7 +61,7 @@ def row_costs(i, Y, weight, upper, margin, tied, lo, hi, c, m):
 
 
 @compiled
-def accumulate(data, indices, indptr, dense, bias, alpha, Y, lo, hi, V):
+def accumulate(rows, bias, alpha, Y, lo, hi, V):
     """V[:, lo:hi] += X'(Y * alpha)[:, lo:hi], skipping the zeros of alpha."""
     n = alpha.shape[0]
     step = np.zeros(alpha.shape[1], V.dtype)
@@ -74,12 +74,12 @@ def accumulate(data, indices, indptr, dense, bias, alpha, Y, lo, hi, V):
                 few[n_few] = l
                 n_few += 1
         if n_few:
-            row_outer_few(data, indices, indptr, dense, i, bias, step, few, n_few, V)
+            row_outer_few(rows, i, bias, step, few, n_few, V)
 
 
 @compiled
 def measure(
-    data, indices, indptr, dense, bias, first, last, alpha, Y, weight, upper, margin, tied,
+    rows, bias, first, last, alpha, Y, weight, upper, margin, tied,
     T, G, coupled, quiet, flags, loss, gap, value, S,
 ):  # fmt: skip
     """Losses, gap and dual value per label over the samples first..last, and what is left to do.
@@ -96,7 +96,7 @@ def measure(
     c = np.empty(L, T.dtype)
     m = np.empty(L, T.dtype)
     for i in range(first, last):
-        row_scores(data, indices, indptr, dense, i, bias, T, 0, K, t)
+        row_scores(rows, i, bias, T, 0, K, t)
         if coupled:
             for l in range(L):
                 f[l] = zero
@@ -121,7 +121,7 @@ def measure(
 
 @compiled
 def sweep_labels(
-    data, indices, indptr, dense, bias, pull, order, lo, hi, alpha, Y, weight, upper, margin, tied,
+    rows, bias, pull, order, lo, hi, alpha, Y, weight, upper, margin, tied,
     q, r, W, S,
 ):  # fmt: skip
     """One pass of dual coordinate ascent over all labels lo..hi of every sample in `order`.
@@ -139,7 +139,7 @@ def sweep_labels(
     few = np.empty(L, np.int64)
     for position in range(order.shape[0]):
         i = order[position]
-        row_scores(data, indices, indptr, dense, i, bias, W, lo, hi, f)
+        row_scores(rows, i, bias, W, lo, hi, f)
         row_costs(i, Y, weight, upper, margin, tied, lo, hi, c, m)
         y, a = Y[i], alpha[i]
         n_few = 0
@@ -157,13 +157,13 @@ def sweep_labels(
             w[l] += pull[l] * bias * step[l]
             changed += step[l] != zero
         if 4 * changed > hi - lo:
-            row_outer(data, indices, indptr, dense, i, zero, step, lo, hi, W)
+            row_outer(rows, i, zero, step, lo, hi, W)
         elif changed:
             for l in range(lo, hi):
                 if step[l] != zero:
                     few[n_few] = l
                     n_few += 1
-            row_outer_few(data, indices, indptr, dense, i, zero, step, few, n_few, W)
+            row_outer_few(rows, i, zero, step, few, n_few, W)
 
 
 @compiled
@@ -183,7 +183,7 @@ def gather_lists(flags, order, ends, members):
 
 @compiled
 def polish_labels(
-    data, indices, indptr, dense, bias, pull, labels, starts, members, alpha, Y, weight, upper,
+    rows, bias, pull, labels, starts, members, alpha, Y, weight, upper,
     margin, tied, q, r, WT, S, targets, n_passes, draws, remaining,
 ):  # fmt: skip
     """Dual coordinate ascent on the listed samples of each label in `labels`, one label at a time.
@@ -233,7 +233,7 @@ def polish_labels(
             while t < active:
                 o = turn[t]
                 i = listed[o]
-                g = m[o] - y[o] * real(row_dot(data, indices, indptr, dense, i, bias, w))
+                g = m[o] - y[o] * real(row_dot(rows, i, bias, w))
                 share = c[o] * max(g, zero) - a[o] * g
                 left += share
                 if (a[o] == zero and g < low_reach) or (a[o] == c[o] and g > high_reach):
@@ -245,7 +245,7 @@ def polish_labels(
                     target = a[o] + g / curvature[o] if curvature[o] > zero else c[o]
                     new = min(max(target, zero), c[o])
                     step = y[o] * (new - a[o])
-                    row_add(data, indices, indptr, dense, i, pull[l] * bias, step * r[l], w)
+                    row_add(rows, i, pull[l] * bias, step * r[l], w)
                     S[l] += step
                     a[o] = new
                 t += 1
@@ -263,7 +263,7 @@ def polish_labels(
 
 @compiled
 def sweep_samples(
-    data, indices, indptr, dense, bias, pull, order, label_order, alpha, Y, weight, upper, margin, tied,
+    rows, bias, pull, order, label_order, alpha, Y, weight, upper, margin, tied,
     q, r, T, H, G, factored, flags, counts, low, high, S,
 ):  # fmt: skip
     """One pass over the marked entries of the samples in `order`, for coupled labels.
@@ -286,7 +286,7 @@ def sweep_samples(
         i = order[position]
         if counts[i] == 0:
             continue
-        row_scores(data, indices, indptr, dense, i, bias, T, 0, K, t)
+        row_scores(rows, i, bias, T, 0, K, t)
         for k in range(K):
             step[k] = zero
         n_few = 0
@@ -330,6 +330,6 @@ def sweep_samples(
                 n_few += 1
         if moved:
             if factored or n_few > K // 4:
-                row_outer(data, indices, indptr, dense, i, zero, step, 0, K, T)
+                row_outer(rows, i, zero, step, 0, K, T)
             else:
-                row_outer_few(data, indices, indptr, dense, i, zero, step, few, n_few, T)
+                row_outer_few(rows, i, zero, step, few, n_few, T)

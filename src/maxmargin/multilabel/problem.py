@@ -150,7 +150,7 @@ class LinearM3L:
 
         def work(part: tuple[np.uint64, np.uint64]) -> None:
             loops.accumulate(
-                *self.rows.flat, dtype(self.bias), readonly(alpha), readonly(self.costs.signs), *part, V
+                self.rows.flat, dtype(self.bias), readonly(alpha), readonly(self.costs.signs), *part, V
             )
 
         run_threads(work, self.label_ranges(n_threads), n_threads)
@@ -238,7 +238,7 @@ class LinearM3L:
         def work(part: tuple[np.int64, np.int64]) -> np.ndarray:
             sums = np.zeros((4, L))
             loops.measure(
-                *self.rows.flat, dtype(self.bias), *part, readonly(alpha), *costs,
+                self.rows.flat, dtype(self.bias), *part, readonly(alpha), *costs,
                 readonly(T), mix, G is not None, dtype(quiet), flags, *sums,
             )  # fmt: skip
             return sums

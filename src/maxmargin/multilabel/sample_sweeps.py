@@ -72,7 +72,7 @@ class SampleSweeps:
             low, high = np.zeros((2, 2, self.L), self.real)
             low[0], high[0] = reach
             loops.sweep_samples(
-                *self.problem.rows.flat, self.bias, pull, readonly(self.rng.permutation(self.n)),
+                self.problem.rows.flat, self.bias, pull, readonly(self.rng.permutation(self.n)),
                 readonly(self.rng.permutation(self.L)), self.alpha, *self.costs, self.q, self.r,
                 self.T, self.GT, self.GT, self.factored, self.flags, counts, low, high, self.S,
             )  # fmt: skip

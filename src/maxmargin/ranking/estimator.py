@@ -218,7 +218,7 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         outcome = run(method, self._stopping(), self._observer(X, y))
         self._store_tally(stream)
         # A single online pass promises no convergence, so it warns of none.
-        self._store_outcome(outcome, warn=self.max_iter > 1)
+        self._store_outcome(outcome, warn_user=self.max_iter > 1)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)

@@ -42,12 +42,13 @@ def assign_slots(indices, slots, used):
 
 
 @compiled
-def gather_rows(data, indices, indptr, dense, order, slots, base, scale, start, cols, vals):
+def gather_rows(rows, order, slots, base, scale, start, cols, vals):
     """Lay out the rows of `order` as slots and values (x - base) / scale, without entries at base or 0.
 
     `base` and `scale` are per row, or empty for 0 and 1. The rounds read nothing but this, so that
     they are compiled once for all kinds of X.
     """
+    data, indices, indptr, dense = rows
     size = 0
     for t in range(order.size):
         i = order[t]
@@ -63,12 +64,13 @@ def gather_rows(data, indices, indptr, dense, order, slots, base, scale, start, 
 
 
 @compiled
-def weigh_rows(data, indices, indptr, dense, counts, seen, learn, out):
+def weigh_rows(rows, counts, seen, learn, out):
     """Weigh entries by how rare their column was before, and bring every row to unit length.
 
     Entry x_j of round t becomes x_j log((2 + t) / (1 + counts[j])); with `learn` each row counts for
     those after it. Returns the number of rows counted.
     """
+    data, indices, indptr, dense = rows
     for i in range(indptr.size - 1):
         norm = 0.0
         for e in range(indptr[i], indptr[i + 1]):
@@ -109,8 +111,9 @@ def add_rows(W, cols, vals, known, out):
 
 
 @compiled
-def score_rows(data, indices, indptr, dense, slots, W, unseen, out):
+def score_rows(rows, slots, W, unseen, out):
     """Scores of every row; `unseen` is the weight of a column without a slot, per label."""
+    data, indices, indptr, dense = rows
     known = out.shape[1]
     longest = 0
     for i in range(indptr.size - 1):
@@ -261,8 +264,9 @@ def squared_rounds(
 
 
 @compiled
-def add_steps(data, indices, indptr, dense, steps, known, W, slots):
+def add_steps(rows, steps, known, W, slots):
     """W += sum over rows of steps[i, y] x_i: the weights of a stored dual solution."""
+    data, indices, indptr, dense = rows
     for i in range(indptr.size - 1):
         for y in range(known):
             alpha = steps[i, y]

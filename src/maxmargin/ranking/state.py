@@ -140,7 +140,7 @@ class RankingState(ABC):
         size = int((rows.indptr[order + 1] - rows.indptr[order]).sum())
         start, cols, vals = np.empty(len(order) + 1, np.int64), np.empty(size, np.uint32), np.empty(size)
         base, scale = (survey.columns[1], survey.columns[3]) if survey.columns else (NONE, NONE)
-        loops.gather_rows(*rows.flat, readonly(order), self.slots, base, scale, start, cols, vals)
+        loops.gather_rows(rows.flat, readonly(order), self.slots, base, scale, start, cols, vals)
         return start, cols, vals
 
     def tally(self, record: np.ndarray) -> None:
@@ -210,7 +210,7 @@ class SquaredState(RankingState):
         if not self.counts.flags.writeable:  # a model mapped from a file
             self.counts = self.counts.copy()
         values = np.empty(rows.data.shape, rows.data.dtype)
-        self.counted = loops.weigh_rows(*rows.flat, self.counts, self.counted, learn, values)
+        self.counted = loops.weigh_rows(rows.flat, self.counts, self.counted, learn, values)
         return rows.with_values(values)
 
     def replay(self, rows: Rows) -> Rows:
@@ -253,7 +253,7 @@ class SquaredState(RankingState):
 
     def _score(self, rows: Rows, W: np.ndarray) -> np.ndarray:
         out = np.empty((rows.shape[0], self.n_labels))
-        loops.score_rows(*rows.flat, self.slots_for(rows), readonly(W), np.zeros(self.n_labels), out)
+        loops.score_rows(rows.flat, self.slots_for(rows), readonly(W), np.zeros(self.n_labels), out)
         return out
 
     def weights(self) -> np.ndarray:
@@ -276,7 +276,7 @@ class SquaredState(RankingState):
     def rebuild(self, rows: Rows, steps: np.ndarray) -> float:
         """Set the weights to those of the stored steps; returns sum_y G in float64."""
         exact = np.zeros(self.W.shape)
-        loops.add_steps(*rows.flat, readonly(steps), self.n_labels, exact, self.slots)
+        loops.add_steps(rows.flat, readonly(steps), self.n_labels, exact, self.slots)
         self.W[...] = exact
         return 0.5 * float(np.sum(np.square(exact)))
 
@@ -340,7 +340,7 @@ class EntropyState(RankingState):
         k = self.n_labels
         out = np.empty((rows.shape[0], k))
         unseen = np.exp(-self.c[:k]) if self.used < self.n_features else np.zeros(k)
-        loops.score_rows(*rows.flat, self.slots_for(rows), readonly(self.v), unseen, out)
+        loops.score_rows(rows.flat, self.slots_for(rows), readonly(self.v), unseen, out)
         out /= self.z[:k]
         return out
 
@@ -377,7 +377,7 @@ class EntropyState(RankingState):
     def rebuild(self, rows: Rows, steps: np.ndarray) -> float:
         """Set the weights to those of the stored steps; returns sum_y G."""
         self.theta[...] = 0.0
-        loops.add_steps(*rows.flat, readonly(steps), self.n_labels, self.theta, self.slots)
+        loops.add_steps(rows.flat, readonly(steps), self.n_labels, self.theta, self.slots)
         for y in range(self.n_labels):
             entropy_loops.refresh(
                 self.theta, self.v, self.c, self.z, self.slack, y, self.used, self.n_features

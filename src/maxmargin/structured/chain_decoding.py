@@ -25,7 +25,7 @@ def best_labels(rows: Rows, offsets: np.ndarray, weights: Parts, n_threads: int 
 
     def part(bounds: tuple[int, int]) -> None:
         un, forward = np.empty((2, longest, K))
-        decode(*rows.flat, readonly(offsets), *bounds, *weights, un, forward, labels, scores)
+        decode(rows.flat, readonly(offsets), *bounds, *weights, un, forward, labels, scores)
 
     run_threads(part, pieces(offsets, n_threads), n_threads)
     return labels
@@ -41,7 +41,7 @@ def marginals(
     def part(bounds: tuple[int, int]) -> None:
         un, forward, backward = np.empty((3, longest, K))
         node_marginals(
-            *rows.flat, readonly(offsets), *bounds, *weights, 1.0 / temperature,
+            rows.flat, readonly(offsets), *bounds, *weights, 1.0 / temperature,
             un, forward, backward, np.empty((2, longest)), np.empty(K), out,
         )  # fmt: skip
 
@@ -59,6 +59,6 @@ def best_labelings(
         un, scores = np.empty((length, K)), np.empty((length, K, k))
         came, rank = np.empty((2, length, K, k), np.int64)
         labels, values = np.empty((k, length), np.int64), np.empty(k)
-        unary_scores(*rows.flat, start, length, U, B, un)
+        unary_scores(rows.flat, start, length, U, B, un)
         found = kbest(un, R, length, k, scores, came, rank, np.empty(K, np.int64), labels, values)
         yield labels[:found], values[:found]

@@ -23,8 +23,9 @@ NEGLIGIBLE = -50.0
 
 
 @compiled(reorder=True)
-def unary_scores(data, indices, indptr, dense, start, length, U, B, un):
+def unary_scores(rows, start, length, U, B, un):
     """un[t] = U' x_t + bias (+ first at the start, + last at the end)."""
+    data, indices, indptr, dense = rows
     K = U.shape[1]
     for t in range(length):
         row = un[t]
@@ -121,20 +122,20 @@ def excess(un, R, y, start, z, length):
 
 
 @compiled
-def decode(data, indices, indptr, dense, offsets, first, last, U, R, B, un, forward, labels, scores):
+def decode(rows, offsets, first, last, U, R, B, un, forward, labels, scores):
     """Best labeling and its score for the sequences first..last-1, into `labels` and `scores`."""
     for i in range(first, last):
         start, length = offsets[i], offsets[i + 1] - offsets[i]
-        unary_scores(data, indices, indptr, dense, start, length, U, B, un)
+        unary_scores(rows, start, length, U, B, un)
         scores[i] = viterbi(un, R, length, forward, labels[start : start + length])
 
 
 @compiled
-def hinges(data, indices, indptr, dense, offsets, first, last, y, loss, U, R, B, un, forward, path, out):
+def hinges(rows, offsets, first, last, y, loss, U, R, B, un, forward, path, out):
     """out[i] = max_z H_i(z), the loss of sequence i, for the sequences first..last-1."""
     for i in range(first, last):
         start, length = offsets[i], offsets[i + 1] - offsets[i]
-        unary_scores(data, indices, indptr, dense, start, length, U, B, un)
+        unary_scores(rows, start, length, U, B, un)
         augment(un, y, start, length, loss[i])
         viterbi(un, R, length, forward, path)
         out[i] = excess(un, R, y, start, path, length)
@@ -254,9 +255,7 @@ def forward_backward(un, pr, stride, length, forward, backward, norms, work):
 
 
 @compiled
-def node_marginals(
-    data, indices, indptr, dense, offsets, first, last, U, R, B, rate, un, forward, backward, norms, work, out
-):
+def node_marginals(rows, offsets, first, last, U, R, B, rate, un, forward, backward, norms, work, out):
     """Marginals of softmax(rate * score) for the sequences first..last-1, into out (rows x K)."""
     K = U.shape[1]
     table = np.empty((1, K, K))
@@ -265,7 +264,7 @@ def node_marginals(
             table[0, a, b] = rate * R[a, b]
     for i in range(first, last):
         start, length = offsets[i], offsets[i + 1] - offsets[i]
-        unary_scores(data, indices, indptr, dense, start, length, U, B, un)
+        unary_scores(rows, start, length, U, B, un)
         for t in range(length):
             for a in range(K):
                 un[t, a] *= rate

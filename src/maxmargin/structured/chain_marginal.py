@@ -40,7 +40,7 @@ class MarginalMethod(ChainMethod):
     def data(self) -> tuple[Any, ...]:
         """Rows, labels and costs, as every epoch takes them."""
         p = self.problem
-        return *p.rows.flat, p.offsets, p.y, p.costs, p.loss
+        return p.rows.flat, p.offsets, p.y, p.costs, p.loss
 
     @property
     def moves(self) -> tuple[Any, ...]:
@@ -74,7 +74,7 @@ class MarginalMethod(ChainMethod):
         p = self.problem
         self.weights.vector[:] = 0.0
         self.stamp = weights_of_marginals(
-            *p.rows.flat, p.offsets, p.y, p.costs, self.mu, self.pairs, self.d, self.dR,
+            p.rows.flat, p.offsets, p.y, p.costs, self.mu, self.pairs, self.d, self.dR,
             self.scratch.U, self.scratch.B, self.columns, self.seen, self.stamp, *self.weights.parts,
         )  # fmt: skip
 

@@ -9,12 +9,13 @@ A step chooses target marginals s, moves mu and pairs by gamma (s - mu), and w b
 from __future__ import annotations
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.scatter import best_step, spread_norm, spread_rows, subtract_spread
+from maxmargin.core.rows import scatter_rows, scattered_norm, subtract_scattered
+from maxmargin.core.simplex import line_search
 from maxmargin.structured.chain_loops import augment, unary_scores, viterbi
 
 
 @compiled(reorder=True)
-def spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp):
+def spread(rows, start, length, d, V, VB, columns, seen, stamp):
     """Features of the move d (L x K) into V and VB; returns how many columns of X they touch."""
     K = d.shape[1]
     VB[:] = 0.0
@@ -24,13 +25,13 @@ def spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen,
     for t in range(length):
         for a in range(K):
             VB[0, a] += d[t, a]
-    return spread_rows(data, indices, indptr, dense, start, length, d, V, columns, seen, stamp)
+    return scatter_rows(rows, start, length, d, V, columns, seen, stamp)
 
 
 @compiled(reorder=True)
 def squared_norm(V, VB, columns, touched, dR):
     """|E_s Phi - E_mu Phi|^2 of a spread move."""
-    total = spread_norm(V, columns, touched)
+    total = scattered_norm(V, columns, touched)
     for a in range(VB.shape[1]):
         total += VB[0, a] * VB[0, a] + VB[1, a] * VB[1, a] + VB[2, a] * VB[2, a]
     for a in range(dR.shape[0]):
@@ -43,7 +44,7 @@ def squared_norm(V, VB, columns, touched, dR):
 def move_weights(scale, V, VB, columns, touched, dR, U, R, B):
     """(U, R, B) -= scale * (E_s Phi - E_mu Phi)."""
     K = dR.shape[0]
-    subtract_spread(scale, V, columns, touched, U)
+    subtract_scattered(scale, V, columns, touched, U)
     for r in range(3):
         for a in range(K):
             B[r, a] -= scale * VB[r, a]
@@ -95,22 +96,22 @@ def move_marginals(gamma, d, dR, mu, pairs, start, length):
 
 @compiled
 def bcfw_epoch(
-    data, indices, indptr, dense, offsets, y, costs, loss, order, U, R, B, V, VB,
+    rows, offsets, y, costs, loss, order, U, R, B, V, VB,
     mu, pairs, gaps, un, forward, path, d, dR, columns, seen, stamp,
 ):  # fmt: skip
     """Block-coordinate Frank-Wolfe: the target is the loss-augmented Viterbi labeling."""
     for index in range(order.size):
         i = order[index]
         start, length, cost = offsets[i], offsets[i + 1] - offsets[i], costs[i]
-        unary_scores(data, indices, indptr, dense, start, length, U, B, un)
+        unary_scores(rows, start, length, U, B, un)
         augment(un, y, start, length, loss[i])
         viterbi(un, R, length, forward, path)
         vertex_move(path, mu, pairs[i], start, length, d, dR)
         numerator = gain(un, R, d, dR, length)
         gaps[i] = max(cost * numerator, 0.0)
         stamp += 1
-        touched = spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp)
-        gamma = best_step(numerator, cost * squared_norm(V, VB, columns, touched, dR), 1.0)
+        touched = spread(rows, start, length, d, V, VB, columns, seen, stamp)
+        gamma = line_search(numerator, cost * squared_norm(V, VB, columns, touched, dR), 1.0)
         if gamma > 0.0:
             move_marginals(gamma, d, dR, mu, pairs[i], start, length)
             move_weights(cost * gamma, V, VB, columns, touched, dR, U, R, B)
@@ -118,9 +119,7 @@ def bcfw_epoch(
 
 
 @compiled
-def weights_of_marginals(
-    data, indices, indptr, dense, offsets, y, costs, mu, pairs, d, dR, V, VB, columns, seen, stamp, U, R, B
-):
+def weights_of_marginals(rows, offsets, y, costs, mu, pairs, d, dR, V, VB, columns, seen, stamp, U, R, B):
     """Add w = sum_i C_i (Phi(x_i, y_i) - E_mu Phi) to the weights (U, R, B), which enter as zero."""
     K = R.shape[0]
     for i in range(offsets.size - 1):
@@ -137,6 +136,6 @@ def weights_of_marginals(
             if t > 0:
                 dR[y[start + t - 1], y[start + t]] -= 1.0
         stamp += 1
-        touched = spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp)
+        touched = spread(rows, start, length, d, V, VB, columns, seen, stamp)
         move_weights(costs[i], V, VB, columns, touched, dR, U, R, B)
     return stamp

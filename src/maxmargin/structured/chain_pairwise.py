@@ -85,7 +85,7 @@ class ChainPairwise(ChainMethod):
         p, s = self.problem, self.state
         H, old = np.empty((2, int(s.capacity.max())))
         pairwise_epoch(
-            *p.rows.flat, p.offsets, p.y, p.costs, p.loss, order, *self.weights.parts, *self.scratch.parts,
+            p.rows.flat, p.offsets, p.y, p.costs, p.loss, order, *self.weights.parts, *self.scratch.parts,
             s.capacity, s.label_at, s.slot_at, s.gram_at, s.count, s.labels, s.alpha, s.deltas, s.grams,
             self.gaps, CACHED_STEPS, PRECISION, RELAXATION, *self.work, H, old,
         )  # fmt: skip
@@ -95,7 +95,7 @@ class ChainPairwise(ChainMethod):
         p, s = self.problem, self.state
         H, old = np.empty((2, int(s.capacity.max())))
         cached_epoch(
-            *p.rows.flat, p.offsets, p.y, p.costs, order, *self.weights.parts,
+            p.rows.flat, p.offsets, p.y, p.costs, order, *self.weights.parts,
             s.capacity, s.label_at, s.slot_at, s.gram_at, s.count, s.labels, s.alpha, s.deltas, s.grams,
             CACHED_STEPS, PRECISION, RELAXATION, H, old,
         )  # fmt: skip
@@ -113,6 +113,6 @@ class ChainPairwise(ChainMethod):
         p, s = self.problem, self.state
         self.weights.vector[:] = 0.0
         weights_of_labelings(
-            *p.rows.flat, p.offsets, p.y, p.costs, s.capacity, s.label_at, s.slot_at, s.count,
+            p.rows.flat, p.offsets, p.y, p.costs, s.capacity, s.label_at, s.slot_at, s.count,
             s.labels, s.alpha, *self.weights.parts,
         )  # fmt: skip

@@ -23,8 +23,9 @@ from maxmargin.structured.chain_loops import augment, excess, unary_scores, vite
 
 
 @compiled
-def add_difference(data, indices, indptr, dense, start, length, y, z, scale, U, R, B):
+def add_difference(rows, start, length, y, z, scale, U, R, B):
     """Add scale * Psi(z) to the weights (U, R, B), touching only where z leaves the truth."""
+    data, indices, indptr, dense = rows
     for t in range(length):
         a, b = z[t], y[start + t]
         if a != b:
@@ -49,8 +50,9 @@ def add_difference(data, indices, indptr, dense, start, length, y, z, scale, U, 
 
 
 @compiled
-def clear_difference(data, indices, indptr, dense, start, length, y, z, U, R, B):
+def clear_difference(rows, start, length, y, z, U, R, B):
     """Set to zero every weight that `add_difference` touched for z."""
+    _, indices, indptr, dense = rows
     for t in range(length):
         a, b = z[t], y[start + t]
         if a != b:
@@ -66,8 +68,9 @@ def clear_difference(data, indices, indptr, dense, start, length, y, z, U, R, B)
 
 
 @compiled
-def dot_difference(data, indices, indptr, dense, start, length, y, z, U, R, B):
+def dot_difference(rows, start, length, y, z, U, R, B):
     """Psi(z) . (U, R, B)."""
+    data, indices, indptr, dense = rows
     total = 0.0
     for t in range(length):
         a, b = z[t], y[start + t]
@@ -100,7 +103,7 @@ def find_labeling(path, labels, m, length):
 
 @compiled
 def pairwise_epoch(
-    data, indices, indptr, dense, offsets, y, costs, loss, order, U, R, B, V, VR, VB,
+    rows, offsets, y, costs, loss, order, U, R, B, V, VR, VB,
     capacity, label_at, slot_at, gram_at, count, labels, alpha, deltas, grams, gaps,
     steps, precision, relaxation, un, forward, path, H, old,
 ):  # fmt: skip
@@ -117,7 +120,7 @@ def pairwise_epoch(
         a = alpha[slot_at[i] : slot_at[i + 1]]
         gram = grams[gram_at[i] : gram_at[i + 1]].reshape((room, room))
 
-        unary_scores(data, indices, indptr, dense, start, length, U, B, un)
+        unary_scores(rows, start, length, U, B, un)
         augment(un, y, start, length, loss[i])
         viterbi(un, R, length, forward, path)
         top = excess(un, R, y, start, path, length)
@@ -139,23 +142,23 @@ def pairwise_epoch(
                 count[i] = m
                 a[spot], old[spot], H[spot] = 0.0, 0.0, top
                 deltas[slot_at[i] + spot] = loss[i] * wrong
-                add_difference(data, indices, indptr, dense, start, length, y, path, 1.0, V, VR, VB)
+                add_difference(rows, start, length, y, path, 1.0, V, VR, VB)
                 for j in range(m):
-                    product = dot_difference(data, indices, indptr, dense, start, length, y, z[j], V, VR, VB)
+                    product = dot_difference(rows, start, length, y, z[j], V, VR, VB)
                     gram[j, spot] = product
                     gram[spot, j] = product
-                clear_difference(data, indices, indptr, dense, start, length, y, path, V, VR, VB)
+                clear_difference(rows, start, length, y, path, V, VR, VB)
 
         solve_cached(m, a, H, gram, cost / relaxation, steps, precision)
         for j in range(1, m):
             if a[j] != old[j]:
                 scale = cost * (a[j] - old[j])
-                add_difference(data, indices, indptr, dense, start, length, y, z[j], scale, U, R, B)
+                add_difference(rows, start, length, y, z[j], scale, U, R, B)
 
 
 @compiled
 def cached_epoch(
-    data, indices, indptr, dense, offsets, y, costs, order, U, R, B,
+    rows, offsets, y, costs, order, U, R, B,
     capacity, label_at, slot_at, gram_at, count, labels, alpha, deltas, grams,
     steps, precision, relaxation, H, old,
 ):  # fmt: skip
@@ -170,18 +173,18 @@ def cached_epoch(
         for j in range(m):
             old[j], H[j] = a[j], -np.inf
             if a[j] > 0.0:
-                psi_w = dot_difference(data, indices, indptr, dense, start, length, y, z[j], U, R, B)
+                psi_w = dot_difference(rows, start, length, y, z[j], U, R, B)
                 H[j] = deltas[slot_at[i] + j] - psi_w
         solve_cached(m, a, H, gram, cost / relaxation, steps, precision)
         for j in range(1, m):
             if a[j] != old[j]:
                 scale = cost * (a[j] - old[j])
-                add_difference(data, indices, indptr, dense, start, length, y, z[j], scale, U, R, B)
+                add_difference(rows, start, length, y, z[j], scale, U, R, B)
 
 
 @compiled
 def weights_of_labelings(
-    data, indices, indptr, dense, offsets, y, costs, capacity, label_at, slot_at, count, labels, alpha,
+    rows, offsets, y, costs, capacity, label_at, slot_at, count, labels, alpha,
     U, R, B,
 ):  # fmt: skip
     """Add w = sum_i C_i sum_j alpha_ij Psi_ij to the weights (U, R, B), which enter as zero."""
@@ -191,4 +194,4 @@ def weights_of_labelings(
         for j in range(1, count[i]):
             scale = costs[i] * alpha[slot_at[i] + j]
             if scale > 0.0:
-                add_difference(data, indices, indptr, dense, start, length, y, z[j], scale, U, R, B)
+                add_difference(rows, start, length, y, z[j], scale, U, R, B)

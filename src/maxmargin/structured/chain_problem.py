@@ -125,7 +125,7 @@ class ChainProblem:
             un, forward = np.empty((2, self.longest, self.n_labels))
             path = np.empty(self.longest, np.int64)
             parts = (readonly(p) for p in weights.parts)
-            hinges(*self.rows.flat, self.offsets, *bounds, self.y, self.loss, *parts, un, forward, path, out)
+            hinges(self.rows.flat, self.offsets, *bounds, self.y, self.loss, *parts, un, forward, path, out)
 
         run_threads(part, pieces(self.offsets, self.n_threads), self.n_threads)
         return out

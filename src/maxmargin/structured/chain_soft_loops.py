@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.scatter import best_step
+from maxmargin.core.simplex import line_search
 from maxmargin.structured.chain_loops import augment, forward_backward, unary_scores, viterbi
 from maxmargin.structured.chain_marginal_loops import (
     gain,
@@ -156,7 +156,7 @@ def exponentials(theta, out):
 
 @compiled
 def oeg_epoch(
-    data, indices, indptr, dense, offsets, y, costs, loss, order, U, R, B, V, VB,
+    rows, offsets, y, costs, loss, order, U, R, B, V, VB,
     mu, pairs, theta_un, theta_pr, rates, un, forward, backward, norms, work, nodes, edges, table,
     d, dR, columns, seen, stamp,
 ):  # fmt: skip
@@ -166,7 +166,7 @@ def oeg_epoch(
     for index in range(order.size):
         i = order[index]
         start, length = offsets[i], offsets[i + 1] - offsets[i]
-        unary_scores(data, indices, indptr, dense, start, length, U, B, un)
+        unary_scores(rows, start, length, U, B, un)
         augment(un, y, start, length, loss[i])
         theta, flat_pr = theta_un[start : start + length], theta_pr[i].reshape(K * K)
         for t in range(length):
@@ -181,7 +181,7 @@ def oeg_epoch(
             log_messages(theta, theta_pr[i : i + 1], 0, length, forward, backward, norms, work, nodes, edges)
         soft_move(nodes, edges, mu, pairs[i], start, length, d, dR)
         stamp += 1
-        touched = spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp)
+        touched = spread(rows, start, length, d, V, VB, columns, seen, stamp)
         move_marginals(1.0, d, dR, mu, pairs[i], start, length)
         move_weights(costs[i], V, VB, columns, touched, dR, U, R, B)
     return stamp
@@ -308,7 +308,7 @@ def sum_edges(kept, length, pairs):
 
 @compiled
 def bcpl_epoch(
-    data, indices, indptr, dense, offsets, y, costs, loss, order, U, R, B, V, VB,
+    rows, offsets, y, costs, loss, order, U, R, B, V, VB,
     mu, pairs, edge_marginals, edge_at, rates, longest, floor, safeguard, gaps,
     un, forward, backward, norms, work, nodes, edges, table, path, phi, d, dR, columns, seen, stamp,
 ):  # fmt: skip
@@ -323,7 +323,7 @@ def bcpl_epoch(
         i = order[index]
         start, length, cost = offsets[i], offsets[i + 1] - offsets[i], costs[i]
         kept = edge_marginals[edge_at[i] : edge_at[i + 1]].reshape((length - 1, K, K))
-        unary_scores(data, indices, indptr, dense, start, length, U, B, un)
+        unary_scores(rows, start, length, U, B, un)
         augment(un, y, start, length, loss[i])
 
         vertex_gamma, vertex_decrease = 0.0, -1.0
@@ -333,9 +333,9 @@ def bcpl_epoch(
             numerator = gain(un, R, d, dR, length)
             gaps[i] = max(cost * numerator, 0.0)
             stamp += 1
-            touched = spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp)
+            touched = spread(rows, start, length, d, V, VB, columns, seen, stamp)
             curvature = cost * squared_norm(V, VB, columns, touched, dR)
-            vertex_gamma = best_step(numerator, curvature, longest)
+            vertex_gamma = line_search(numerator, curvature, longest)
             vertex_decrease = vertex_gamma * (numerator - 0.5 * vertex_gamma * curvature)
 
         target_marginals(
@@ -344,9 +344,9 @@ def bcpl_epoch(
         soft_move(nodes, edges, mu, pairs[i], start, length, d, dR)
         numerator = gain(un, R, d, dR, length)
         stamp += 1
-        touched = spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp)
+        touched = spread(rows, start, length, d, V, VB, columns, seen, stamp)
         curvature = cost * squared_norm(V, VB, columns, touched, dR)
-        gamma = best_step(numerator, curvature, longest)
+        gamma = line_search(numerator, curvature, longest)
         if vertex_decrease > gamma * (numerator - 0.5 * gamma * curvature):
             gamma = vertex_gamma
             vertex_marginals(path, length, nodes, edges)
@@ -364,7 +364,7 @@ def bcpl_epoch(
                 d[t, a] += mu[start + t, a]
         dR += pairs[i]
         stamp += 1
-        touched = spread(data, indices, indptr, dense, start, length, d, V, VB, columns, seen, stamp)
+        touched = spread(rows, start, length, d, V, VB, columns, seen, stamp)
         move_weights(cost, V, VB, columns, touched, dR, U, R, B)
     return stamp
 

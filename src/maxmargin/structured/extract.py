@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.structured import multiclass_loops as loops
 
 # Largest part of the bytes of X that the extract may use.
@@ -56,9 +56,9 @@ class Extract:
         return self.count == self.rows.shape[0]
 
     @property
-    def flat(self) -> Any:
+    def flat(self) -> RowArrays:
         """The extract as the rows of a CSR matrix; `samples` says whose they are."""
-        return readonly(self.values), readonly(self.columns), readonly(self.starts), np.int64(0)
+        return RowArrays(readonly(self.values), readonly(self.columns), readonly(self.starts), np.int64(0))
 
     def add(self, samples: np.ndarray) -> None:
         """Extract as many of the samples as still fit."""

@@ -50,7 +50,7 @@ class LatentPartialLinearisation(LatentRounds):
     def visit(self, order: np.ndarray) -> None:
         p = self.problem
         self.stamp = bcpl_epoch(
-            *p.rows.flat, p.offsets, p.y, p.costs, p.bias, order, self.W, self.V, self.alpha, self.rates,
+            p.rows.flat, p.offsets, p.y, p.costs, p.bias, order, self.W, self.V, self.alpha, self.rates,
             1.0 - EPSILON, FLOOR, self.safeguard, self.gaps, self.H, self.target, self.d,
             self.columns, self.seen, self.stamp,
         )  # fmt: skip
@@ -79,7 +79,7 @@ class LatentPartialLinearisation(LatentRounds):
         p = self.problem
         self.W[:] = 0.0
         self.stamp = weights_of_alpha(
-            *p.rows.flat, p.offsets, p.y, p.costs, p.bias, self.chosen, self.alpha, self.V, self.d,
+            p.rows.flat, p.offsets, p.y, p.costs, p.bias, self.chosen, self.alpha, self.V, self.d,
             self.columns, self.seen, self.stamp, self.W,
         )  # fmt: skip
 

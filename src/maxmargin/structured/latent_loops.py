@@ -14,64 +14,32 @@ import numpy as np
 
 from maxmargin.core.atoms import free_slot, solve_cached
 from maxmargin.core.jit import compiled
-from maxmargin.core.products import row_scores
-from maxmargin.core.scatter import best_step, spread_norm, spread_rows, subtract_spread
+from maxmargin.core.rows import (
+    row_column_add,
+    row_column_dot,
+    row_product,
+    row_scores,
+    scatter_rows,
+    scattered_norm,
+    subtract_scattered,
+)
+from maxmargin.core.simplex import line_search
 from maxmargin.structured.chain_loops import NEGLIGIBLE
 
 
 @compiled
-def margins(data, indices, indptr, dense, start, size, bias, W, y, H):
+def margins(rows, start, size, bias, W, y, H):
     """H(h, k) of all pairs; returns the best pair, the lowest candidate and class on ties."""
     K = W.shape[1]
     best_h, best_k = 0, 0
     for h in range(size):
-        row_scores(data, indices, indptr, dense, start + h, bias, W, 0, K, H[h])
+        row_scores(rows, start + h, bias, W, 0, K, H[h])
         for k in range(K):
             if k != y:
                 H[h, k] += 1.0
             if H[h, k] > H[best_h, best_k]:
                 best_h, best_k = h, k
     return best_h, best_k
-
-
-@compiled
-def row_product(data, indices, indptr, dense, i, j, bias):
-    """(x_i, bias) . (x_j, bias)."""
-    total = bias * bias
-    k, end = indptr[i], indptr[i + 1]
-    l, stop = indptr[j], indptr[j + 1]
-    if dense:
-        for t in range(end - k):
-            total += data[k + t] * data[l + t]
-        return total
-    while k < end and l < stop:
-        a, b = indices[k], indices[l]
-        if a == b:
-            total += data[k] * data[l]
-        if a <= b:
-            k += 1
-        if b <= a:
-            l += 1
-    return total
-
-
-@compiled
-def row_score(data, indices, indptr, dense, i, bias, k, W):
-    """W_k . (x_i, bias)."""
-    total = bias * W[W.shape[0] - 1, k]
-    shift = dense * indptr[i]
-    for t in range(indptr[i], indptr[i + 1]):
-        total += data[t] * W[indices[t - shift], k]
-    return total
-
-
-@compiled
-def add_row(data, indices, indptr, dense, i, bias, step, k, W):
-    """W[:, k] += step (x_i, bias)."""
-    W[W.shape[0] - 1, k] += bias * step
-    shift = dense * indptr[i]
-    for t in range(indptr[i], indptr[i + 1]):
-        W[indices[t - shift], k] += data[t] * step
 
 
 @compiled
@@ -99,7 +67,7 @@ def vertex_step(m, alpha, H, gram, u, cost):
 
 @compiled
 def pairs_epoch(
-    data, indices, indptr, dense, offsets, y, costs, bias, order, W,
+    rows, offsets, y, costs, bias, order, W,
     capacity, label_at, slot_at, gram_at, count, labels, alpha, deltas, grams, gaps,
     pairwise, steps, precision, relaxation, H, values, old,
 ):  # fmt: skip
@@ -115,9 +83,7 @@ def pairs_epoch(
         pairs = labels[label_at[i] : label_at[i + 1]].reshape((room, 2))
         a = alpha[slot_at[i] : slot_at[i + 1]]
         gram = grams[gram_at[i] : gram_at[i + 1]].reshape((room, room))
-        best_h, best_k = margins(
-            data, indices, indptr, dense, start, offsets[i + 1] - start, bias, W, truth, H
-        )
+        best_h, best_k = margins(rows, start, offsets[i + 1] - start, bias, W, truth, H)
         mean, spot = 0.0, -1
         for j in range(m):
             values[j] = H[pairs[j, 0], pairs[j, 1]]
@@ -138,9 +104,7 @@ def pairs_epoch(
             for j in range(m):
                 product = 0.0
                 if pairs[j, 1] == best_k:
-                    product = row_product(
-                        data, indices, indptr, dense, start + pairs[j, 0], start + best_h, bias
-                    )
+                    product = row_product(rows, start + pairs[j, 0], start + best_h, bias)
                 gram[j, spot] = product
                 gram[spot, j] = product
         if pairwise:
@@ -150,12 +114,12 @@ def pairs_epoch(
         for j in range(m):
             if a[j] != old[j]:
                 step = cost * (old[j] - a[j])
-                add_row(data, indices, indptr, dense, start + pairs[j, 0], bias, step, pairs[j, 1], W)
+                row_column_add(rows, start + pairs[j, 0], bias, step, pairs[j, 1], W)
 
 
 @compiled
 def cached_epoch(
-    data, indices, indptr, dense, offsets, costs, bias, order, W,
+    rows, offsets, costs, bias, order, W,
     capacity, label_at, slot_at, gram_at, count, labels, alpha, deltas, grams,
     steps, precision, relaxation, values, old,
 ):  # fmt: skip
@@ -170,41 +134,39 @@ def cached_epoch(
         for j in range(m):
             old[j], values[j] = a[j], -np.inf
             if a[j] > 0.0:
-                score = row_score(data, indices, indptr, dense, start + pairs[j, 0], bias, pairs[j, 1], W)
+                score = row_column_dot(rows, start + pairs[j, 0], bias, pairs[j, 1], W)
                 values[j] = deltas[slot_at[i] + j] + score
         solve_cached(m, a, values, gram, cost / relaxation, steps, precision)
         for j in range(m):
             if a[j] != old[j]:
                 step = cost * (old[j] - a[j])
-                add_row(data, indices, indptr, dense, start + pairs[j, 0], bias, step, pairs[j, 1], W)
+                row_column_add(rows, start + pairs[j, 0], bias, step, pairs[j, 1], W)
 
 
 @compiled
 def weights_of_pairs(
-    data, indices, indptr, dense, offsets, y, costs, bias, chosen,
+    rows, offsets, y, costs, bias, chosen,
     capacity, label_at, slot_at, count, labels, alpha, W,
 ):  # fmt: skip
     """Add sum_i C_i (Phi(y_i, h*_i) - E Phi) to W, which enters as zero."""
     for i in range(offsets.size - 1):
         start = offsets[i]
         pairs = labels[label_at[i] : label_at[i + 1]].reshape((capacity[i], 2))
-        add_row(data, indices, indptr, dense, start + chosen[i], bias, costs[i], y[i], W)
+        row_column_add(rows, start + chosen[i], bias, costs[i], y[i], W)
         for j in range(count[i]):
             step = -costs[i] * alpha[slot_at[i] + j]
             if step != 0.0:
-                add_row(data, indices, indptr, dense, start + pairs[j, 0], bias, step, pairs[j, 1], W)
+                row_column_add(rows, start + pairs[j, 0], bias, step, pairs[j, 1], W)
 
 
 @compiled
-def bag_values(
-    data, indices, indptr, dense, offsets, first, last, y, bias, W, chosen, H, hinge, at_chosen, at_best, best
-):
+def bag_values(rows, offsets, first, last, y, bias, W, chosen, H, hinge, at_chosen, at_best, best):
     """For the bags first..last-1: largest H, score of the true class at the chosen candidate, its
     largest score over all candidates and where; a tie keeps the chosen one, else the lowest."""
     for i in range(first, last):
         start, truth = offsets[i], y[i]
         size = offsets[i + 1] - start
-        best_h, best_k = margins(data, indices, indptr, dense, start, size, bias, W, truth, H)
+        best_h, best_k = margins(rows, start, size, bias, W, truth, H)
         hinge[i] = H[best_h, best_k]
         top = chosen[i]
         at_chosen[i] = H[top, truth]
@@ -216,12 +178,12 @@ def bag_values(
 
 
 @compiled
-def bag_scores(data, indices, indptr, dense, offsets, first, last, bias, W, work, scores, candidates):
+def bag_scores(rows, offsets, first, last, bias, W, work, scores, candidates):
     """Largest score of every class over the candidates of a bag, and the candidate (lowest on ties)."""
     K = W.shape[1]
     for i in range(first, last):
         for h in range(offsets[i + 1] - offsets[i]):
-            row_scores(data, indices, indptr, dense, offsets[i] + h, bias, W, 0, K, work)
+            row_scores(rows, offsets[i] + h, bias, W, 0, K, work)
             for k in range(K):
                 if h == 0 or work[k] > scores[i, k]:
                     scores[i, k] = work[k]
@@ -260,11 +222,11 @@ def direction(target, alpha, H, start, size, d):
 
 
 @compiled
-def spread_bag(data, indices, indptr, dense, start, size, bias, d, V, columns, seen, stamp):
+def spread_bag(rows, start, size, bias, d, V, columns, seen, stamp):
     """V = sum_h (x_h, bias) d_h'; returns the touched columns and |V|^2."""
-    touched = spread_rows(data, indices, indptr, dense, start, size, d, V, columns, seen, stamp)
+    touched = scatter_rows(rows, start, size, d, V, columns, seen, stamp)
     last = V[V.shape[0] - 1]
-    norm = spread_norm(V, columns, touched)
+    norm = scattered_norm(V, columns, touched)
     for k in range(last.size):
         last[k] = 0.0
         for h in range(size):
@@ -275,7 +237,7 @@ def spread_bag(data, indices, indptr, dense, start, size, bias, d, V, columns, s
 
 @compiled
 def bcpl_epoch(
-    data, indices, indptr, dense, offsets, y, costs, bias, order, W, V, alpha, rates,
+    rows, offsets, y, costs, bias, order, W, V, alpha, rates,
     longest, floor, safeguard, gaps, H, target, d, columns, seen, stamp,
 ):  # fmt: skip
     """Block-coordinate partial linearisation over all pairs of a bag, with rate 1 / tau each.
@@ -289,7 +251,7 @@ def bcpl_epoch(
         i = order[index]
         start, cost = offsets[i], costs[i]
         size = offsets[i + 1] - start
-        best_h, best_k = margins(data, indices, indptr, dense, start, size, bias, W, y[i], H)
+        best_h, best_k = margins(rows, start, size, bias, W, y[i], H)
         top, decrease, vertex_gamma = H[best_h, best_k], -1.0, 0.0
         target[:size] = 0.0
         target[best_h, best_k] = 1.0
@@ -297,18 +259,14 @@ def bcpl_epoch(
         gaps[i] = max(cost * numerator, 0.0)
         if safeguard:
             stamp += 1
-            touched, norm = spread_bag(
-                data, indices, indptr, dense, start, size, bias, d, V, columns, seen, stamp
-            )
-            vertex_gamma = best_step(numerator, cost * norm, longest)
+            touched, norm = spread_bag(rows, start, size, bias, d, V, columns, seen, stamp)
+            vertex_gamma = line_search(numerator, cost * norm, longest)
             decrease = vertex_gamma * (numerator - 0.5 * vertex_gamma * cost * norm)
         soften(alpha, H, start, size, rates[i], top, target)
         numerator = direction(target, alpha, H, start, size, d)
         stamp += 1
-        touched, norm = spread_bag(
-            data, indices, indptr, dense, start, size, bias, d, V, columns, seen, stamp
-        )
-        gamma = best_step(numerator, cost * norm, longest)
+        touched, norm = spread_bag(rows, start, size, bias, d, V, columns, seen, stamp)
+        gamma = line_search(numerator, cost * norm, longest)
         if decrease > gamma * (numerator - 0.5 * gamma * cost * norm):
             gamma = vertex_gamma
             target[:size] = 0.0
@@ -328,19 +286,15 @@ def bcpl_epoch(
                 alpha[start + h, k] /= total
                 d[h, k] += alpha[start + h, k]
         stamp += 1
-        touched, norm = spread_bag(
-            data, indices, indptr, dense, start, size, bias, d, V, columns, seen, stamp
-        )
-        subtract_spread(cost, V, columns, touched, W)
+        touched, norm = spread_bag(rows, start, size, bias, d, V, columns, seen, stamp)
+        subtract_scattered(cost, V, columns, touched, W)
         for k in range(K):
             W[W.shape[0] - 1, k] -= cost * V[W.shape[0] - 1, k]
     return stamp
 
 
 @compiled
-def weights_of_alpha(
-    data, indices, indptr, dense, offsets, y, costs, bias, chosen, alpha, V, d, columns, seen, stamp, W
-):
+def weights_of_alpha(rows, offsets, y, costs, bias, chosen, alpha, V, d, columns, seen, stamp, W):
     """Add sum_i C_i (Phi(y_i, h*_i) - E Phi) to W, which enters as zero."""
     K = W.shape[1]
     for i in range(offsets.size - 1):
@@ -351,8 +305,8 @@ def weights_of_alpha(
                 d[h, k] = alpha[start + h, k]
         d[chosen[i], y[i]] -= 1.0
         stamp += 1
-        touched, _ = spread_bag(data, indices, indptr, dense, start, size, bias, d, V, columns, seen, stamp)
-        subtract_spread(costs[i], V, columns, touched, W)
+        touched, _ = spread_bag(rows, start, size, bias, d, V, columns, seen, stamp)
+        subtract_scattered(costs[i], V, columns, touched, W)
         for k in range(K):
             W[W.shape[0] - 1, k] -= costs[i] * V[W.shape[0] - 1, k]
     return stamp

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from maxmargin.core.loop import Clock
+from maxmargin.core.rows import row_product
 from maxmargin.structured.atoms import Slots
-from maxmargin.structured.latent_loops import cached_epoch, pairs_epoch, row_product, weights_of_pairs
+from maxmargin.structured.latent_loops import cached_epoch, pairs_epoch, weights_of_pairs
 from maxmargin.structured.latent_rounds import LatentRounds
 from maxmargin.structured.passes import mean_with_repeats
 
@@ -50,7 +51,7 @@ class LatentPairs(LatentRounds):
         H = np.empty((p.largest, p.n_classes))
         values, old = np.empty((2, int(s.capacity.max())))
         pairs_epoch(
-            *p.rows.flat, p.offsets, p.y, p.costs, p.bias, order, self.W,
+            p.rows.flat, p.offsets, p.y, p.costs, p.bias, order, self.W,
             s.capacity, s.label_at, s.slot_at, s.gram_at, s.count, s.labels, s.alpha, s.deltas, s.grams,
             self.gaps, self.pairwise, CACHED_STEPS, PRECISION, RELAXATION, H, values, old,
         )  # fmt: skip
@@ -60,7 +61,7 @@ class LatentPairs(LatentRounds):
         p, s = self.problem, self.state
         values, old = np.empty((2, int(s.capacity.max())))
         cached_epoch(
-            *p.rows.flat, p.offsets, p.costs, p.bias, order, self.W,
+            p.rows.flat, p.offsets, p.costs, p.bias, order, self.W,
             s.capacity, s.label_at, s.slot_at, s.gram_at, s.count, s.labels, s.alpha, s.deltas, s.grams,
             CACHED_STEPS, PRECISION, RELAXATION, values, old,
         )  # fmt: skip
@@ -110,7 +111,7 @@ class LatentPairs(LatentRounds):
             gram = s.grams[s.gram_at[i] : s.gram_at[i + 1]].reshape(room, room)
             first = p.offsets[i]
             for j in np.flatnonzero(is_truth):
-                product = row_product(*p.rows.flat, first + pairs[j, 0], first + new[i], p.bias)
+                product = row_product(p.rows.flat, first + pairs[j, 0], first + new[i], p.bias)
                 gram[source[0], j] = gram[j, source[0]] = product
 
     def expected_loss(self) -> np.ndarray:
@@ -120,7 +121,7 @@ class LatentPairs(LatentRounds):
         p, s = self.problem, self.state
         self.W[:] = 0.0
         weights_of_pairs(
-            *p.rows.flat, p.offsets, p.y, p.costs, p.bias, self.chosen,
+            p.rows.flat, p.offsets, p.y, p.costs, p.bias, self.chosen,
             s.capacity, s.label_at, s.slot_at, s.count, s.labels, s.alpha, self.W,
         )  # fmt: skip
 

@@ -118,7 +118,7 @@ class LatentProblem:
         def part(bounds: tuple[int, int]) -> None:
             H = np.empty((self.largest, self.n_classes))
             bag_values(
-                *self.rows.flat, self.offsets, *bounds, self.y, self.bias, readonly(W), readonly(chosen),
+                self.rows.flat, self.offsets, *bounds, self.y, self.bias, readonly(W), readonly(chosen),
                 H, hinge, at_chosen, at_best, best,
             )  # fmt: skip
 
@@ -145,7 +145,7 @@ def best_candidates(
     offsets, W = readonly(offsets.astype(np.int64)), readonly(W)
 
     def part(bounds: tuple[int, int]) -> None:
-        bag_scores(*rows.flat, offsets, *bounds, 1.0, W, np.empty(K), scores, candidates)
+        bag_scores(rows.flat, offsets, *bounds, 1.0, W, np.empty(K), scores, candidates)
 
     run_threads(part, pieces(offsets, n_threads), n_threads)
     return scores, candidates

@@ -100,7 +100,7 @@ class LinearMultiClass(MultiClassProblem):
                 self.loss,
                 readonly(part),
                 sample,
-                *flat,
+                flat,
                 self.y,
                 self.costs,
                 self.norms,
@@ -124,7 +124,7 @@ class LinearMultiClass(MultiClassProblem):
             STEPS[rule.name],
             readonly(order),
             self._everything,
-            *self.rows.flat,
+            self.rows.flat,
             self.y,
             self.costs,
             self.norms,
@@ -268,7 +268,7 @@ class LinearMultiClass(MultiClassProblem):
         def part(t: int) -> np.ndarray:
             totals = np.zeros(2)
             for sample, flat, first, last in pieces(edges[t], edges[t + 1]):
-                shared = (self.loss, state.entropic, first, last, sample, *flat, self.y, self.costs)
+                shared = (self.loss, state.entropic, first, last, sample, flat, self.y, self.costs)
                 if rebuild:
                     loops.rebuild(*shared, self.bias, self.lanes, state.alpha, W)
                 if point is not None:

@@ -2,7 +2,7 @@
 
 Arguments shared by all loops, as flat read-only arrays unless said otherwise:
 
-- `data, indices, indptr, dense`: the rows of X (see `maxmargin.core.rows`);
+- `rows`: the rows of X (see `maxmargin.core.rows`);
 - `sample[r]`: the sample that row r belongs to (rows may be an extract of X);
 - `lanes`: as many entries as a SIMD word of the loop has lanes (see `maxmargin.core.simd`);
 - `y, costs, norms`: class, cost C_i and squared norm (bias included) of each sample;
@@ -123,7 +123,7 @@ def block_move(
 
 @compiled(reorder=True)
 def exact_sweep(
-    loss, order, sample, data, indices, indptr, dense, y, costs, norms, Delta, bias, rounding, lanes, every,
+    loss, order, sample, rows, y, costs, norms, Delta, bias, rounding, lanes, every,
     W, alpha, gaps, idle, mean
 ):  # fmt: skip
     """Solve the blocks of the rows in `order` exactly, one after the other.
@@ -132,6 +132,7 @@ def exact_sweep(
     optimal at a vertex. After every `every` visits W is added to `mean`, if `every` is
     positive. Returns the increase of the dual objective.
     """
+    data, indices, indptr, dense = rows
     c, width = alpha.shape[1], W.shape[1]
     H, a = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
     new, step = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
@@ -168,7 +169,7 @@ def exact_sweep(
 
 @compiled(reorder=True)
 def block_sweep(
-    kind, order, sample, data, indices, indptr, dense, y, costs, norms, Delta, bias, taus, safeguard,
+    kind, order, sample, rows, y, costs, norms, Delta, bias, taus, safeguard,
     truncation, floor, lanes, W, alpha, moves, n_steps, gaps
 ):  # fmt: skip
     """One step of the given kind on the blocks of the rows in `order`.
@@ -177,6 +178,7 @@ def block_sweep(
     collects sum_j S_{j-1} U_j over the block steps j = 1, 2, ..., where U_j is the move of W
     and S_j = j (j + 1) / 2; `n_steps` were taken before. Returns the increase of the dual.
     """
+    data, indices, indptr, dense = rows
     c, width = alpha.shape[1], W.shape[1]
     H, step = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
     old, new, log_target, log_new = np.empty(c), np.empty(c), np.empty(c), np.empty(c)
@@ -206,13 +208,14 @@ def block_sweep(
 
 @compiled(reorder=True)
 def score_pass(
-    loss, logs, first, last, sample, data, indices, indptr, dense, y, costs, Delta, bias, lanes, W, alpha,
+    loss, logs, first, last, sample, rows, y, costs, Delta, bias, lanes, W, alpha,
     gaps, totals
 ):  # fmt: skip
     """Loss and block gap of the rows first..last at the given W; nothing is changed.
 
     Adds the costed losses and the linear dual term sum_i C_i alpha_i . Delta_i to `totals`.
     """
+    data, indices, indptr, dense = rows
     c, width = alpha.shape[1], W.shape[1]
     H, a = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
     losses, linear = 0.0, 0.0
@@ -250,9 +253,10 @@ def normalised(loss, logs, state, c, a):
 
 @compiled(reorder=True)
 def rebuild(
-    loss, logs, first, last, sample, data, indices, indptr, dense, y, costs, bias, lanes, alpha, W
+    loss, logs, first, last, sample, rows, y, costs, bias, lanes, alpha, W
 ):  # fmt: skip
     """Add sum_i C_i (e_{y_i} - alpha_i) (x) x_i over the rows first..last to W."""
+    data, indices, indptr, dense = rows
     c = alpha.shape[1]
     step, a = np.zeros(W.shape[1], W.dtype), np.empty(c)
     for r in range(first, last):

@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.products import row_outer_few, row_scores
+from maxmargin.core.rows import row_outer_few, row_scores
 from maxmargin.submodular.cut_loops import own_graph, set_arc, set_score
 from maxmargin.submodular.inference_loops import infer, inference_workspace
 from maxmargin.submodular.set_loops import f1_loss, size_and_hits
@@ -254,10 +254,7 @@ def improve(scores, pairs, graph, truth, n1, c, square, flips, kept, block, u, f
 
 @compiled
 def block_pass(
-    data,
-    indices,
-    indptr,
-    dense,
+    rows,
     bias,
     order,
     truth,
@@ -304,7 +301,7 @@ def block_pass(
     for e in range(E):
         set_pair(e, strength[e] * max(u[e], 0.0), pairs, graph)
     for n in order:
-        row_scores(data, indices, indptr, dense, n, bias, Z, 0, V, scores)
+        row_scores(rows, n, bias, Z, 0, V, scores)
         if ask:
             slack[n], bound[n], _, hints[n] = infer(
                 scores, graph, truth[n], exact, max_nodes, hints[n], ranks, scratch, y
@@ -336,4 +333,4 @@ def block_pass(
                 few[n_few] = i
                 n_few += 1
         if n_few:
-            row_outer_few(data, indices, indptr, dense, n, bias, step, few, n_few, Z)
+            row_outer_few(rows, n, bias, step, few, n_few, Z)

@@ -8,19 +8,19 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.products import row_outer_few, row_scores
+from maxmargin.core.rows import row_outer_few, row_scores
 
 
 @compiled
-def score_rows(data, indices, indptr, dense, bias, Z, begin, end, scores):
+def score_rows(rows, bias, Z, begin, end, scores):
     """scores[n] = (x_n, bias)' Z for the rows from `begin` to `end`."""
     V = Z.shape[1]
     for n in range(begin, end):
-        row_scores(data, indices, indptr, dense, n, bias, Z, 0, V, scores[n])
+        row_scores(rows, n, bias, Z, 0, V, scores[n])
 
 
 @compiled
-def add_outer(data, indices, indptr, dense, bias, step, lo, hi, Z):
+def add_outer(rows, bias, step, lo, hi, Z):
     """Z[:, lo:hi] += sum_n (x_n, bias) step[n, lo:hi]', skipping zeros of `step`."""
     few = np.empty(Z.shape[1], np.int64)
     for n in range(step.shape[0]):
@@ -30,7 +30,7 @@ def add_outer(data, indices, indptr, dense, bias, step, lo, hi, Z):
                 few[n_few] = i
                 n_few += 1
         if n_few:
-            row_outer_few(data, indices, indptr, dense, n, bias, step[n], few, n_few, Z)
+            row_outer_few(rows, n, bias, step[n], few, n_few, Z)
 
 
 @compiled

@@ -187,7 +187,7 @@ class SubmodularF1:
         Z = readonly(Z)
 
         def work(part: tuple[int, int]) -> None:
-            loops.score_rows(*self.rows.flat, np.float64(self.bias), Z, *part, scores)
+            loops.score_rows(self.rows.flat, np.float64(self.bias), Z, *part, scores)
 
         run_threads(work, sample_ranges(len(scores), self.n_threads), self.n_threads)
         return scores
@@ -254,7 +254,7 @@ class SubmodularF1:
         labels = readonly(labels)
 
         def work(part: tuple[int, int]) -> None:
-            loops.add_outer(*self.rows.flat, np.float64(self.bias), labels, *part, Z)
+            loops.add_outer(self.rows.flat, np.float64(self.bias), labels, *part, Z)
 
         run_threads(work, self._label_ranges(), self.n_threads)
         t += self.pairs.strength * joints
@@ -295,7 +295,7 @@ class SubmodularF1:
         first, second = (readonly(side) for side in self.pairs.index.T)
         slack, bound = np.zeros(len(self.truth)), np.zeros(len(self.truth))
         submodular_blocks.block_pass(
-            *self.rows.flat, np.float64(self.bias), readonly(order), readonly(self.truth),
+            self.rows.flat, np.float64(self.bias), readonly(order), readonly(self.truth),
             readonly(self.cost), readonly(self.squares), first, second, readonly(self.pairs.strength),
             readonly(self.graph.slots.reshape(-1)), readonly(self.graph.start), readonly(self.graph.head),
             ask, self.exact, self.max_nodes, rounds, self.hints,

@@ -1,0 +1,78 @@
+"""The floor plan: how many files a fit walks, how many arguments a loop takes, where loops live."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "maxmargin"
+MOST_FILES = 9
+MOST_ARGUMENTS = 10
+# Fits of one estimator each, as plain Python, so that the loops are seen too.
+FITS = {
+    "MultiLabelSVC": ("MultiLabelSVC()", "Y"),
+    "MultiClassSVC": ("MultiClassSVC()", "c"),
+    "ChainSVC": ("ChainSVC(max_iter=5)", "c, lengths=cut"),
+    "LatentSVC": ("LatentSVC(max_iter=5)", "c[:6], lengths=cut"),
+    "LabelRanker": ("LabelRanker()", "Y"),
+    "SparseMultiClassSVC": ("SparseMultiClassSVC(max_basis=3)", "c"),
+    "SparseMultiLabelSVC": ("SparseMultiLabelSVC(max_basis=3)", "Y"),
+    "SubmodularSVC": ("SubmodularSVC(tol=0.1)", "Y"),
+}
+PROGRAM = """
+import json, sys, warnings
+import numpy as np
+import maxmargin
+warnings.simplefilter("ignore")
+rng = np.random.default_rng(0)
+X = np.abs(rng.normal(size=(12, 3)))
+Y = (rng.random((12, 3)) < 0.5).astype(int)
+c = np.arange(12) % 3
+cut = np.full(6, 2)
+model = maxmargin.{model}
+seen = set()
+sys.setprofile(lambda frame, event, _: event == "call" and seen.add(frame.f_code.co_filename))
+model.fit(X, {y})
+sys.setprofile(None)
+print(json.dumps(sorted(name for name in seen if "/maxmargin/" in name)))
+"""
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_fit_walks_few_files(name):
+    model, y = FITS[name]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(model=model, y=y)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    files = [Path(name).relative_to(SOURCE.resolve()) for name in json.loads(done.stdout)]
+    assert len(files) <= MOST_FILES, [str(file) for file in files]
+
+
+def compiled_functions():
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and any(
+                "compiled" in ast.dump(d) for d in node.decorator_list
+            ):
+                yield path.relative_to(SOURCE), node
+
+
+def test_compiled_loops_take_few_arguments():
+    sizes = {f"{path}:{node.name}": len(node.args.args) for path, node in compiled_functions()}
+    assert not {name: size for name, size in sizes.items() if size > MOST_ARGUMENTS}
+
+
+def test_loops_live_in_core_and_in_files_called_loops():
+    elsewhere = {
+        str(path) for path, _ in compiled_functions() if path.parts[0] != "core" and "loops" not in path.stem
+    }
+    assert not elsewhere
