@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -43,9 +44,9 @@ def tune_thresholds(y_true: np.ndarray, scores: np.ndarray, average: str = "samp
         column.move(_f1(column.hits, column.sizes))
     if average == "macro":
         return np.array([column.threshold for column in columns])
-    objective = _micro if average == "micro" else _samples
+    objective = _micro if average == "micro" else partial(_samples, y_true)
     for _ in range(MAX_SWEEPS):
-        moves = [column.move(objective(columns, column, y_true)) for column in columns]
+        moves = [column.move(objective(columns, column)) for column in columns]
         if not any(moves):
             break
     return np.array([column.threshold for column in columns])
@@ -95,14 +96,14 @@ class _Column:
         return True
 
 
-def _micro(columns: list[_Column], column: _Column, y_true: np.ndarray) -> np.ndarray:
+def _micro(columns: list[_Column], column: _Column) -> np.ndarray:
     """Micro F1 for every cut of one column, the others as they are."""
     hits = sum(other.hits[other.cut] for other in columns) - column.hits[column.cut]
     sizes = sum(other.sizes[other.cut] for other in columns) - column.sizes[column.cut]
     return _f1(hits + column.hits, sizes + column.sizes)
 
 
-def _samples(columns: list[_Column], column: _Column, y_true: np.ndarray) -> np.ndarray:
+def _samples(y_true: np.ndarray, columns: list[_Column], column: _Column) -> np.ndarray:
     """Sum of example F1, up to a constant, for every cut of one column, the others as they are."""
     own = next(l for l, other in enumerate(columns) if other is column)
     answers = np.column_stack([other.on for other in columns])

@@ -164,8 +164,8 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         """Keep the dual solution where a warm start may ask for it."""
         if self.warm_start:
             self._warm = dual, self.C, shape
-        else:
-            vars(self).pop("_warm", None)
+        elif hasattr(self, "_warm"):
+            del self._warm
 
     def _store_outcome(self, outcome: Outcome, *, warn_user: bool = True) -> None:
         """Keep what the run proved, and say so (unless told otherwise) when it stopped short of `tol`."""

@@ -2,7 +2,7 @@
 
 `LabelSpace.read` takes the labels in whatever kind the user has them, and answers with a
 matrix of signs (int8, N x L): +1 the label is on, -1 it is off, 0 it is not known. The
-space remembers the kind and gives predictions back in it.
+space remembers the kind and gives predictions back in it; each kind is one class below.
 
 | given to fit                                   | kind         | predict answers                 |
 |------------------------------------------------|--------------|---------------------------------|
@@ -25,9 +25,133 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
-_CONTAINERS = (set, frozenset, list, tuple)
+from maxmargin.edge.estimator import warn
+
+CONTAINERS = (set, frozenset, list, tuple)
+# How many names a warning shows.
+SHOWN = 5
+
+
+class Indicator:
+    """Arrays of 0/1, NaN for unknown."""
+
+    @staticmethod
+    def signs(space: LabelSpace, y: Any) -> np.ndarray:
+        values = np.asarray(y)
+        if values.shape[1] != len(space.classes):
+            raise ValueError(f"y has {values.shape[1]} label columns, but {len(space.classes)} were fitted.")
+        return signs_of_dense(values)
+
+    @staticmethod
+    def answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
+        return on.astype(space.dtype)
+
+
+class Sign(Indicator):
+    """Arrays of -1/+1, NaN for unknown."""
+
+    @staticmethod
+    def answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
+        return np.where(on, 1, -1).astype(space.dtype)
+
+
+class Sparse:
+    """SciPy matrices and arrays of 0/1."""
+
+    @staticmethod
+    def signs(space: LabelSpace, y: Any) -> np.ndarray:
+        y = sp.csr_array(y)
+        y.sum_duplicates()
+        known = ~np.isnan(y.data) if y.dtype.kind == "f" else np.ones(y.data.size, bool)
+        if not np.isin(y.data[known], (0, 1)).all():
+            raise ValueError("y is sparse and holds values other than 0 and 1; pass a binary indicator.")
+        signs = np.full(y.shape, -1, np.int8)
+        rows = np.repeat(np.arange(y.shape[0]), np.diff(y.indptr))
+        signs[rows, y.indices] = np.where(known, np.where(y.data == 1, 1, -1), 0)
+        return signs
+
+    @staticmethod
+    def answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
+        return space.container(on.astype(space.dtype))
+
+
+class Frame:
+    """Frames of pandas, polars and others that narwhals knows, one column per label."""
+
+    @staticmethod
+    def signs(space: LabelSpace, y: Any) -> np.ndarray:
+        return Indicator.signs(space, frame_values(nw.from_native(y, eager_only=True)))
+
+    @staticmethod
+    def answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
+        values = np.where(on, 1, -1 if space.dtype == "sign" else 0)
+        frame = space.container
+        data = {name: values[:, k] for k, name in enumerate(space.classes)}
+        native = nw.from_dict(data, backend=frame.implementation).to_native()
+        index = getattr(like, "index", None)
+        if frame.implementation.is_pandas() and index is not None and len(index) == len(native):
+            native.index = index
+        return native
+
+
+class Sets:
+    """Sequences of sets, lists or tuples of names."""
+
+    @staticmethod
+    def signs(space: LabelSpace, y: Any) -> np.ndarray:
+        column = {name: k for k, name in enumerate(space.classes)}
+        signs = np.full((len(y), len(space.classes)), -1, np.int8)
+        for i, labels in enumerate(y):
+            for name in labels:
+                if name not in column:
+                    raise ValueError(f"y[{i}] holds the label {name!r}, which was not seen in fit.")
+                signs[i, column[name]] = 1
+        return signs
+
+    @staticmethod
+    def answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
+        return [space.container(space.classes[row].tolist()) for row in on]
+
+
+class Binary:
+    """Vectors of two classes: one column, on for the second class."""
+
+    @staticmethod
+    def signs(space: LabelSpace, y: Any) -> np.ndarray:
+        codes = _codes(space.classes, column_or_1d(np.asarray(y)))
+        return np.where(codes == 1, 1, -1).astype(np.int8)[:, None]
+
+    @staticmethod
+    def answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
+        return space.classes[on[:, 0].astype(int)]
+
+
+class MultiClass:
+    """Vectors of more classes, or of one: one column per class."""
+
+    @staticmethod
+    def signs(space: LabelSpace, y: Any) -> np.ndarray:
+        codes = _codes(space.classes, column_or_1d(np.asarray(y)))
+        signs = np.full((len(codes), len(space.classes)), -1, np.int8)
+        signs[np.arange(len(codes)), codes] = 1
+        return signs
+
+    @staticmethod
+    def answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
+        return space.classes[np.argmax(on, axis=1)]
+
+
+KINDS: dict[str, Any] = {
+    "indicator": Indicator,
+    "sign": Sign,
+    "sparse": Sparse,
+    "frame": Frame,
+    "sets": Sets,
+    "binary": Binary,
+    "multiclass": MultiClass,
+}
 
 
 @dataclass(frozen=True)
@@ -42,25 +166,23 @@ class LabelSpace:
     @classmethod
     def read(cls, y: Any) -> tuple[LabelSpace, np.ndarray]:
         """Learn the label space of `y` and return it with the matrix of signs."""
-        space = cls._recognise(y)
+        space = cls.recognise(y)
         return space, space.signs(y)
 
     @classmethod
-    def _recognise(cls, y: Any) -> LabelSpace:
-        if y is None:
-            raise ValueError(
-                "This estimator requires y to be passed, but the target y is None; pass the labels."
-            )
+    def recognise(cls, y: Any) -> LabelSpace:
+        """The space of labels given in any of the kinds."""
+        check_given(y, "the labels")
         if sp.issparse(y):
             container = sp.csr_array if isinstance(y, sp.sparray) else sp.csr_matrix
             dtype = y.dtype if y.dtype.kind in "iu" else np.dtype(np.int64)
             return cls("sparse", np.arange(y.shape[1]), container, dtype)
         frame = nw.from_native(y, eager_only=True, pass_through=True)
         if isinstance(frame, nw.DataFrame):
-            values = _frame_values(frame)
-            return cls("frame", np.array(frame.columns, dtype=object), frame.head(0), _frame_kind(values))
-        if _is_sets(y):
-            return cls("sets", _sorted_names(y), _container_of(y))
+            kind = "sign" if _has_minus_one(frame_values(frame)) else "indicator"
+            return cls("frame", np.array(frame.columns, dtype=object), frame.head(0), kind)
+        if is_sets(y):
+            return cls("sets", sorted_names(y), container_of(y))
         values = np.asarray(y)
         if values.ndim == 2 and values.shape[1] == 1 and not _is_indicator(values):
             values = column_or_1d(values, warn=True)
@@ -73,12 +195,13 @@ class LabelSpace:
                 f"y should be a 1d array, or a 2d array of label indicators; got an array of shape "
                 f"{values.shape} instead."
             )
-        values = column_or_1d(values)
-        check_classification_targets(values)
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
-        classes = np.unique(values)
+        classes = np.unique(_class_vector(values))
         return cls("binary" if classes.size == 2 else "multiclass", classes, None, classes.dtype)
+
+    @property
+    def names(self) -> np.ndarray:
+        """Name of every column: for two classes that of the second."""
+        return self.classes[1:] if self.kind == "binary" else self.classes
 
     @property
     def n_columns(self) -> int:
@@ -92,70 +215,14 @@ class LabelSpace:
 
     def signs(self, y: Any) -> np.ndarray:
         """Encode labels of the kind seen by `fit` as an int8 matrix of +1, -1 and 0 (unknown)."""
-        if self.kind == "sparse":
-            return self._signs_of_sparse(y)
-        if self.kind == "sets":
-            return self._signs_of_sets(y)
-        if self.single_label:
-            return self._signs_of_classes(column_or_1d(np.asarray(y)))
-        if self.kind == "frame":
-            values = _frame_values(nw.from_native(y, eager_only=True))
-        else:
-            values = np.asarray(y)
-        if values.shape[1] != len(self.classes):
-            raise ValueError(f"y has {values.shape[1]} label columns, but {len(self.classes)} were fitted.")
-        return _signs_of_dense(values)
-
-    def _signs_of_sparse(self, y: Any) -> np.ndarray:
-        y = sp.csr_array(y)
-        y.sum_duplicates()
-        known = ~np.isnan(y.data) if y.dtype.kind == "f" else np.ones(y.data.size, bool)
-        if not np.isin(y.data[known], (0, 1)).all():
-            raise ValueError("y is sparse and holds values other than 0 and 1; pass a binary indicator.")
-        signs = np.full(y.shape, -1, np.int8)
-        rows = np.repeat(np.arange(y.shape[0]), np.diff(y.indptr))
-        signs[rows, y.indices] = np.where(known, np.where(y.data == 1, 1, -1), 0)
-        return signs
-
-    def _signs_of_sets(self, y: Any) -> np.ndarray:
-        column = {name: k for k, name in enumerate(self.classes)}
-        signs = np.full((len(y), len(self.classes)), -1, np.int8)
-        for i, labels in enumerate(y):
-            for name in labels:
-                if name not in column:
-                    raise ValueError(f"y[{i}] holds the label {name!r}, which was not seen in fit.")
-                signs[i, column[name]] = 1
-        return signs
-
-    def _signs_of_classes(self, y: np.ndarray) -> np.ndarray:
-        codes = np.searchsorted(self.classes, y)
-        unknown = np.flatnonzero(self.classes[np.minimum(codes, len(self.classes) - 1)] != y)
-        if unknown.size:
-            raise ValueError(f"y[{unknown[0]}] is {y[unknown[0]]!r}, a class that was not seen in fit.")
-        if self.kind == "binary":
-            return np.where(codes == 1, 1, -1).astype(np.int8)[:, None]
-        signs = np.full((len(y), len(self.classes)), -1, np.int8)
-        signs[np.arange(len(y)), codes] = 1
-        return signs
+        return KINDS[self.kind].signs(self, y)
 
     def answer(self, on: np.ndarray, like: Any = None) -> Any:
         """Give a boolean N x L matrix of predictions back in the kind given to fit.
 
         `like` is the X of the prediction; a pandas frame lends its index to the answer.
         """
-        if self.kind == "binary":
-            return self.classes[on[:, 0].astype(int)]
-        if self.kind == "multiclass":
-            return self.classes[np.argmax(on, axis=1)]
-        if self.kind == "sparse":
-            return self.container(on.astype(self.dtype))
-        if self.kind == "sets":
-            return [self.container(self.classes[row].tolist()) for row in on]
-        if self.kind == "sign":
-            return np.where(on, 1, -1).astype(self.dtype)
-        if self.kind == "frame":
-            return _frame_answer(self, on, like)
-        return on.astype(self.dtype)
+        return KINDS[self.kind].answer(self, on, like)
 
     def scores(self, decision: np.ndarray) -> np.ndarray:
         """Shape a decision matrix as scikit-learn expects: a vector for two classes."""
@@ -170,15 +237,47 @@ class LabelSpace:
         return decision > 0
 
 
-def _is_sets(y: Any) -> bool:
+def read_classes(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Classes in sorted order and the code of every sample's class; one class only is said."""
+    check_given(y, "one class per sample")
+    y = _class_vector(column_or_1d(np.asarray(y), warn=True))
+    check_consistent_length(np.empty(n_samples), y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) == 1:
+        warn(f"y holds one class only, {str(classes[0])!r}; it is predicted always.")
+    return classes, codes
+
+
+def constant_labels(signs: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which labels lack a side among the entries of positive weight, and which of all are ever on."""
+    counted = signs * (weight > 0)
+    on, off = np.any(counted > 0, axis=0), np.any(counted < 0, axis=0)
+    return np.logical_not(on & off), np.asarray(on)
+
+
+def warn_of_constants(names: np.ndarray, constant: np.ndarray) -> None:
+    """Say which labels are constant, if any."""
+    if constant.any():
+        shown = ", ".join(repr(name) for name in names[constant][:SHOWN].tolist())
+        more = " and others" if constant.sum() > SHOWN else ""
+        warn(f"Label {shown}{more} is constant in y; its constant is predicted.")
+
+
+def check_given(y: Any, what: str) -> None:
+    """Refuse a y that is None."""
+    if y is None:
+        raise ValueError(f"This estimator requires y to be passed, but the target y is None; pass {what}.")
+
+
+def is_sets(y: Any) -> bool:
     """Whether y is a sequence of label collections (as opposed to a matrix of numbers)."""
     if isinstance(y, np.ndarray):
-        return y.ndim == 1 and y.dtype == object and len(y) > 0 and isinstance(y[0], _CONTAINERS)
+        return y.ndim == 1 and y.dtype == object and len(y) > 0 and isinstance(y[0], CONTAINERS)
     if not isinstance(y, Sequence) or isinstance(y, str) or not len(y):
         return False
     if any(isinstance(row, (set, frozenset)) for row in y):
         return True
-    if not all(isinstance(row, _CONTAINERS) for row in y):
+    if not all(isinstance(row, CONTAINERS) for row in y):
         return False
     # Rows of equal length holding only 0, 1, -1 or NaN are an indicator written as lists.
     entries = [entry for row in y for entry in row]
@@ -186,12 +285,14 @@ def _is_sets(y: Any) -> bool:
     return not (numeric and len({len(row) for row in y}) == 1 and len(entries) > 0)
 
 
-def _container_of(y: Sequence[Any]) -> type:
+def container_of(y: Sequence[Any]) -> type:
+    """The kind of collection that predictions come in."""
     kind = type(y[0])
-    return kind if kind in _CONTAINERS else set
+    return kind if kind in CONTAINERS else set
 
 
-def _sorted_names(y: Sequence[Any]) -> np.ndarray:
+def sorted_names(y: Sequence[Any]) -> np.ndarray:
+    """All names of a sequence of label collections, in order."""
     names = {name for labels in y for name in labels}
     if not names:
         raise ValueError("y holds no label at all; every set is empty.")
@@ -202,6 +303,33 @@ def _sorted_names(y: Sequence[Any]) -> np.ndarray:
     array = np.empty(len(ordered), dtype=object)
     array[:] = ordered
     return array
+
+
+def frame_values(frame: Any) -> np.ndarray:
+    """Columns of a frame as one matrix; nulls become NaN."""
+    columns = []
+    for name in frame.columns:
+        column = frame[name]
+        if column.null_count():
+            column = column.cast(nw.Float64)
+        columns.append(np.asarray(column.to_numpy()))
+    return np.column_stack(columns) if columns else np.empty((len(frame), 0))
+
+
+def _class_vector(y: np.ndarray) -> np.ndarray:
+    y = column_or_1d(y)
+    check_classification_targets(y)
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
+    return y
+
+
+def _codes(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+    codes = np.searchsorted(classes, y)
+    unknown = np.flatnonzero(classes[np.minimum(codes, len(classes) - 1)] != y)
+    if unknown.size:
+        raise ValueError(f"y[{unknown[0]}] is {y[unknown[0]]!r}, a class that was not seen in fit.")
+    return codes
 
 
 def _is_indicator(values: np.ndarray) -> bool:
@@ -215,7 +343,8 @@ def _has_minus_one(values: np.ndarray) -> bool:
     return values.dtype.kind in "if" and bool((values == -1).any())
 
 
-def _signs_of_dense(values: np.ndarray) -> np.ndarray:
+def signs_of_dense(values: np.ndarray) -> np.ndarray:
+    """Signs of a matrix of 0/1 or -1/+1, 0 for NaN."""
     if values.dtype == object:
         try:
             values = values.astype(np.float64)
@@ -234,29 +363,3 @@ def _signs_of_dense(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind == "f":
         signs[np.isnan(values)] = 0
     return signs
-
-
-def _frame_values(frame: Any) -> np.ndarray:
-    """Columns of a frame as one matrix; nulls become NaN."""
-    columns = []
-    for name in frame.columns:
-        column = frame[name]
-        if column.null_count():
-            column = column.cast(nw.Float64)
-        columns.append(np.asarray(column.to_numpy()))
-    return np.column_stack(columns) if columns else np.empty((len(frame), 0))
-
-
-def _frame_kind(values: np.ndarray) -> Any:
-    return "sign" if _has_minus_one(values) else "indicator"
-
-
-def _frame_answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
-    values = np.where(on, 1, -1 if space.dtype == "sign" else 0)
-    frame = space.container
-    data = {name: values[:, k] for k, name in enumerate(space.classes)}
-    native = nw.from_dict(data, backend=frame.implementation).to_native()
-    index = getattr(like, "index", None)
-    if frame.implementation.is_pandas() and index is not None and len(index) == len(native):
-        native.index = index
-    return native

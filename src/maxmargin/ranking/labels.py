@@ -66,7 +66,7 @@ class GrowingLabels:
         values = np.asarray(y)
         if values.ndim == 2 and values.shape[1] == 1:
             values = values.ravel()
-        if values.ndim != 1 or (values.dtype == object and isinstance(values[0], edge._CONTAINERS)):
+        if values.ndim != 1 or (values.dtype == object and isinstance(values[0], edge.CONTAINERS)):
             raise ValueError("y was a vector of classes before and is not one now; keep to one kind.")
         if values.dtype.kind == "f" and not (values == np.rint(values)).all():
             raise ValueError("y holds numbers that are no classes (NaN, infinite or fractional).")
@@ -86,14 +86,14 @@ class GrowingLabels:
         return Relevant(start, np.concatenate(rows) if rows else np.empty(0, np.int64))
 
     def _read_indicator(self, y: Any) -> Relevant:
-        return self._of_matrix(edge._signs_of_dense(np.atleast_2d(np.asarray(y))))
+        return self._of_matrix(edge.signs_of_dense(np.atleast_2d(np.asarray(y))))
 
     def _read_frame(self, y: Any) -> Relevant:
         frame = nw.from_native(y, eager_only=True, pass_through=True)
         if not isinstance(frame, nw.DataFrame):
             raise ValueError("y was a frame of labels before and is not one now; keep to one kind.")
         columns = self._indices(list(frame.columns))
-        relevant = self._of_matrix(edge._signs_of_dense(edge._frame_values(frame)), named=True)
+        relevant = self._of_matrix(edge.signs_of_dense(edge.frame_values(frame)), named=True)
         return Relevant(relevant.start, columns[relevant.labels])
 
     def _read_sparse(self, y: Any) -> Relevant:
@@ -125,15 +125,15 @@ class GrowingLabels:
 
 def _recognise(y: Any) -> LabelSpace:
     """Kind of y; unlike `LabelSpace` it lets every set be empty."""
-    if edge._is_sets(y) and not any(len(labels) for labels in y):
-        return LabelSpace("sets", np.empty(0, object), edge._container_of(y))
-    return LabelSpace._recognise(y)
+    if edge.is_sets(y) and not any(len(labels) for labels in y):
+        return LabelSpace("sets", np.empty(0, object), edge.container_of(y))
+    return LabelSpace.recognise(y)
 
 
 def _declared(classes: Any, space: LabelSpace) -> np.ndarray:
     """Labels announced in advance, in the order of their indices."""
     if space.kind == "sets":
-        return edge._sorted_names([list(classes)])
+        return edge.sorted_names([list(classes)])
     if space.single_label:
         return np.unique(np.asarray(classes))
     names = np.asarray(classes)
