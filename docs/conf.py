@@ -22,6 +22,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
+    "house",
 ]
 exclude_patterns = ["_build", "**/README.txt"]
 html_theme = "pydata_sphinx_theme"

@@ -1,0 +1,92 @@
+"""Directives that show the tables of the code: `equations` of a model, `solvers` of an estimator.
+
+``.. equations:: multilabel`` lists where each equation of the paper is found;
+``.. solvers:: MultiLabelSVC`` lists what its parameter `solver` may be.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from docutils.statemachine import StringList
+
+from maxmargin._names import ESTIMATORS
+
+
+def locate(model: str, target: str) -> tuple[str, int, str]:
+    """File, line and first sentence of what an equation table points at."""
+    module, *names = target.split(".")
+    found = importlib.import_module(f"maxmargin.{model}.{module}")
+    for name in names:
+        found = getattr(found, name)
+    function = getattr(found, "py_func", found)
+    function = getattr(function, "fget", function)
+    about = " ".join((inspect.getdoc(function) or "").split("\n\n")[0].split())
+    return f"{model}/{module}.py", inspect.getsourcelines(function)[1], about
+
+
+class Table(Directive, ABC):
+    """A list-table with a header; subclasses say what its rows are."""
+
+    required_arguments = 1
+    header: tuple[str, ...] = ()
+    widths = ""
+
+    @abstractmethod
+    def rows(self, name: str) -> list[tuple[str, ...]]:
+        """The cells of the table for the given model or estimator."""
+
+    def run(self) -> list[nodes.Node]:
+        lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {self.widths}", ""]
+        for row in [self.header, *self.rows(self.arguments[0])]:
+            lines += [f"   {'*' if k == 0 else ' '} - {cell}" for k, cell in enumerate(row)]
+        holder = nodes.container()
+        self.state.nested_parse(StringList(lines, source=str(Path(__file__))), self.content_offset, holder)
+        return holder.children
+
+
+class Equations(Table):
+    """Number in the paper, file and function, what the function says of itself."""
+
+    header = ("in the paper", "in the code", "what it does")
+    widths = "15 35 50"
+
+    def rows(self, name: str) -> list[tuple[str, ...]]:
+        table = importlib.import_module(f"maxmargin.{name}").EQUATIONS
+        rows = []
+        for number, target in table.items():
+            file, line, about = locate(name, target)
+            function = target.partition(".")[2]
+            rows.append((number, f"``{file}:{line}`` ``{function}``", escape(about)))
+        return rows
+
+
+class Solvers(Table):
+    """The names that the parameter `solver` takes, and what each one is."""
+
+    header = ("``solver``", "what it is", "parameters that only some solvers read")
+    widths = "15 55 30"
+
+    def rows(self, name: str) -> list[tuple[str, ...]]:
+        table = importlib.import_module(ESTIMATORS[name]).SOLVERS
+        return [
+            (f"``{key}``", escape(entry.about), ", ".join(f"``{word}``" for word in entry.reads) or "\\ ")
+            for key, entry in table.items()
+        ]
+
+
+def escape(text: str) -> str:
+    """Words as they are: no markup in |x|, coef_ and a*b."""
+    for character in "\\|*_`":
+        text = text.replace(character, "\\" + character)
+    return text
+
+
+def setup(app):
+    app.add_directive("equations", Equations)
+    app.add_directive("solvers", Solvers)

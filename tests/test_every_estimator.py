@@ -1,0 +1,338 @@
+"""The same situation, the same behaviour: promises that hold for all estimators alike."""
+
+import itertools
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
+
+import maxmargin
+from maxmargin._names import ESTIMATORS
+
+RNG = np.random.default_rng(3)
+N, D = 48, 4
+X = np.abs(RNG.normal(size=(N, D)))
+Y = (X @ RNG.normal(size=(D, 3)) + 0.3 * RNG.normal(size=(N, 3)) > 0).astype(int)
+CODES = np.argmax(X @ RNG.normal(size=(D, 3)) + 0.3 * RNG.normal(size=(N, 3)), axis=1)
+WORDS = np.array(["ant", "bee", "cat"])[CODES]
+LENGTHS = np.full(N // 3, 3)
+
+# Estimator -> parameters, labels, and how rows are cut into samples.
+SMALL = {"max_basis": 4, "n_candidates": 4}
+CASES = {
+    "MultiLabelSVC": ({}, Y, {}),
+    "MultiLabelSVC prior": ({"prior": maxmargin.priors.from_labels}, Y, {}),
+    "MultiLabelSVC rbf": ({"kernel": "rbf"}, Y, {}),
+    "MultiLabelSVC dca": ({"solver": "dca"}, Y, {}),
+    "MultiClassSVC": ({}, WORDS, {}),
+    "MultiClassSVC bcfw": ({"solver": "bcfw"}, WORDS, {}),
+    "MultiClassSVC rbf": ({"kernel": "rbf"}, WORDS, {}),
+    "LatentSVC": ({}, WORDS[::3], {"lengths": LENGTHS}),
+    "ChainSVC": ({}, WORDS, {"lengths": LENGTHS}),
+    "LabelRanker": ({}, Y, {}),
+    "SparseMultiClassSVC": (SMALL, WORDS, {}),
+    "SparseMultiLabelSVC": (SMALL, Y, {}),
+    "SubmodularSVC": ({"C": 0.1, "tol": 1e-2}, Y, {}),
+    "SubmodularSVC bcfw": ({"C": 0.1, "tol": 1e-2, "solver": "bcfw"}, Y, {}),
+}
+# Everything but StreamRanker, which is a LabelRanker fed by dictionaries.
+assert {name.split()[0] for name in CASES} == set(ESTIMATORS) - {"StreamRanker"}
+WARM = [
+    name
+    for name in CASES
+    if name.split()[0] in ("MultiLabelSVC", "MultiClassSVC", "ChainSVC", "SubmodularSVC")
+]
+OF_CLASSES = [name for name, (_, y, _) in CASES.items() if y.ndim == 1]
+OF_LABELS = [name for name, (_, y, _) in CASES.items() if y.ndim == 2]
+# One pass over the rows is one epoch, so there is no second one to look at.
+ITERATING = [name for name in CASES if name != "LabelRanker"]
+LEARNT = (
+    "coef_",
+    "intercept_",
+    "dual_coef_",
+    "transitions_",
+    "interaction_",
+    "support_vectors_",
+    "basis_vectors_",
+)
+
+
+def build(name, **given):
+    cls = getattr(maxmargin, name.split()[0])
+    params = {**CASES[name][0], **given}
+    if "random_state" in cls().get_params():
+        params.setdefault("random_state", 0)
+    return cls(**params)
+
+
+def fit(model, name, rows=X, y=None, **more):
+    _, labels, cut = CASES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(rows, labels if y is None else y, **cut, **more)
+
+
+def predict(model, name, rows=X):
+    return model.predict(rows, **CASES[name][2])
+
+
+def learnt(model):
+    return {
+        key: np.asarray(value)
+        for key in LEARNT
+        if sp.issparse(value := getattr(model, key, None)) is False and value is not None
+    }
+
+
+def same(a, b):
+    first, second = learnt(a), learnt(b)
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        np.testing.assert_array_equal(value, second[key], err_msg=key)
+
+
+class Watcher:
+    """A callback that looks at the model after every epoch, and may end the fit or press Ctrl-C."""
+
+    def __init__(self, stop=None, interrupt=None):
+        self.stop, self.interrupt, self.seen = stop, interrupt, []
+
+    def setup(self, estimator, context): ...
+
+    def teardown(self, estimator, context): ...
+
+    def on_fit_task_begin(self, estimator, context):
+        if context.task_name == "epoch" and self.interrupt == len(self.seen):
+            raise KeyboardInterrupt
+
+    def on_fit_task_end(self, estimator, context, *, X=None, y=None, fitted_estimator=None):
+        if context.task_name != "epoch":
+            return False
+        self.seen.append(fitted_estimator)
+        return self.stop is not None and len(self.seen) >= self.stop
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fit_can_be_repeated_cloned_and_pickled(name):
+    model = fit(build(name), name)
+    same(model, fit(clone(model), name))
+    again = pickle.loads(pickle.dumps(model))
+    same(model, again)
+    np.testing.assert_array_equal(predict(model, name), predict(again, name))
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_one_class_only_is_said_and_predicted(name):
+    y = np.full(len(CASES[name][1]), "ant")
+    with pytest.warns(UserWarning, match="one class only, 'ant'"):
+        model = fit(build(name), name, y=y)
+    assert list(model.classes_) == ["ant"]
+    assert set(np.concatenate([np.atleast_1d(part) for part in predict(model, name)]).tolist()) == {"ant"}
+
+
+@pytest.mark.parametrize("name", [name for name in OF_LABELS if name != "LabelRanker"])
+def test_constant_labels_are_said_and_predicted(name):
+    y = Y.copy()
+    y[:, 0], y[:, 2] = 1, 0
+    if "prior" in name:
+        pytest.skip("a prior informs labels without two sides")
+    with pytest.warns(UserWarning, match="constant in y"):
+        model = fit(build(name), name, y=y)
+    answer = predict(model, name)
+    assert answer[:, 0].all() and not answer[:, 2].any()
+
+
+@pytest.mark.parametrize("name", WARM)
+def test_a_warm_start_on_other_data_says_so_and_starts_anew(name):
+    model = fit(build(name, warm_start=True), name)
+    _, y, cut = CASES[name]
+    # All but the last sample, which is three rows of a sequence or bag and one row elsewhere.
+    rows, labels = (X[:-3], y[: len(y) - (3 if len(y) == N else 1)]) if cut else (X[:-1], y[:-1])
+    shorter = {key: value[:-1] for key, value in cut.items()}
+    cold = clone(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        cold.fit(rows, labels, **shorter)
+        with pytest.warns(UserWarning, match="warm_start"):
+            model.fit(rows, labels, **shorter)
+    same(model, cold)
+
+
+@pytest.mark.parametrize("name", WARM)
+def test_a_warm_start_keeps_nothing_unless_asked(name):
+    assert not hasattr(fit(build(name), name), "_warm")
+    first = fit(build(name, warm_start=True), name)
+    n_iter = first.n_iter_
+    assert fit(first, name).n_iter_ <= n_iter
+
+
+@pytest.mark.parametrize("name", ITERATING)
+def test_ctrl_c_keeps_the_model(name):
+    model = build(name, tol=1e-13).set_callbacks(Watcher(interrupt=1))
+    with pytest.warns(ConvergenceWarning) as said:
+        fit_loudly(model, name)
+    assert model.n_iter_ == 1
+    message = str(said[0].message)
+    if "warm_start" in message:
+        assert "warm_start" in model.get_params()
+    assert len(predict(model, name)) in (N, len(LENGTHS))
+
+
+def fit_loudly(model, name):
+    _, y, cut = CASES[name]
+    return model.fit(X, y, **cut)
+
+
+@pytest.mark.parametrize("name", ITERATING)
+def test_a_callback_can_stop_a_fit(name):
+    watcher = Watcher(stop=2)
+    model = build(name, tol=1e-13).set_callbacks(watcher)
+    with pytest.warns(ConvergenceWarning, match="callback"):
+        fit_loudly(model, name)
+    assert model.n_iter_ == 2 and len(watcher.seen) == 2
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", CASES)
+def test_a_callback_that_looks_changes_nothing(name, dtype):
+    rows = X.astype(dtype)
+    plain = fit(build(name), name, rows)
+    watcher = Watcher()
+    watched = fit(build(name).set_callbacks(watcher), name, rows)
+    same(plain, watched)
+    assert len(watcher.seen) == watched.n_iter_ == plain.n_iter_
+    untimed = [[{**record, "seconds": 0} for record in model.history_] for model in (plain, watched)]
+    assert untimed[0] == untimed[1]
+    assert len(predict(watcher.seen[-1], name, rows)) == len(predict(plain, name, rows))
+
+
+def hinge_objective(model, rows, y):
+    """1/2 |W|^2 + C sum of hinge losses, from what a linear MultiLabelSVC stores."""
+    W, b = model.coef_.astype(float), model.intercept_.astype(float)
+    margins = (2 * y - 1) * (rows.astype(float) @ W.T + b)
+    return 0.5 * (np.sum(W**2) + np.sum(b**2)) + model.C * np.maximum(0, 1 - margins).sum()
+
+
+def crammer_singer_objective(model, rows, y):
+    W, b = model.coef_.astype(float), model.intercept_.astype(float)
+    scores = rows.astype(float) @ W.T + b
+    truth = np.searchsorted(model.classes_, y)
+    own = scores[np.arange(len(y)), truth]
+    augmented = scores + (np.arange(scores.shape[1]) != truth[:, None])
+    return 0.5 * (np.sum(W**2) + np.sum(b**2)) + model.C * (augmented.max(axis=1) - own).sum()
+
+
+def chain_objective(model, rows, y):
+    """By enumeration of all labelings."""
+    W, R, b = (np.asarray(v, float) for v in (model.coef_, model.transitions_, model.intercept_))
+    first, last = np.asarray(model.first_, float), np.asarray(model.last_, float)
+    half = 0.5 * sum(np.sum(v**2) for v in (W, R, b, first, last))
+    truth = np.searchsorted(model.classes_, y)
+
+    def score(unary, z):
+        inner = sum(R[z[t], z[t + 1]] for t in range(len(z) - 1))
+        return sum(unary[t, z[t]] for t in range(len(z))) + inner + first[z[0]] + last[z[-1]]
+
+    total = 0.0
+    for start in range(0, len(y), 3):
+        unary = rows[start : start + 3].astype(float) @ W.T + b
+        own = tuple(truth[start : start + 3])
+        total += max(
+            np.mean(np.array(z) != own) + score(unary, z) for z in itertools.product(range(len(W)), repeat=3)
+        ) - score(unary, own)
+    return half + model.C * total
+
+
+def latent_objective(model, rows, y):
+    W, b = model.coef_.astype(float), model.intercept_.astype(float)
+    scores = (rows.astype(float) @ W.T + b).reshape(len(y), 3, -1)
+    truth = np.searchsorted(model.classes_, y)
+    wrong = np.arange(len(W)) != truth[:, None]
+    hinge = (scores.max(axis=1) + wrong).max(axis=1) - scores.max(axis=1)[np.arange(len(y)), truth]
+    return 0.5 * (np.sum(W**2) + np.sum(b**2)) + model.C * hinge.sum()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        ("MultiLabelSVC", hinge_objective),
+        ("MultiClassSVC", crammer_singer_objective),
+        ("ChainSVC", chain_objective),
+        ("LatentSVC", latent_objective),
+    ],
+)
+def test_the_objective_is_that_of_the_stored_coefficients(name, objective, dtype):
+    rows = X.astype(dtype)
+    model = fit(build(name), name, rows)
+    assert objective(model, rows, CASES[name][1]) == pytest.approx(model.primal_objective_, rel=1e-9)
+
+
+# The latent problem is not convex: two routes may end in two optima.
+@pytest.mark.parametrize("name", [name for name in ITERATING if name != "LatentSVC"])
+def test_a_weight_of_two_is_the_sample_twice(name):
+    _, y, cut = CASES[name]
+    n = len(LENGTHS) if cut else N
+    weights = np.where(np.arange(n) % 2, 1.0, 2.0)
+    twice = np.concatenate([np.arange(n), np.flatnonzero(weights == 2)])
+    of_rows = (3 * twice[:, None] + np.arange(3)).ravel() if cut else twice
+    of_labels = of_rows if len(y) == N else twice
+    # All rows are candidates, or the greedy choice would see different ones.
+    given = {"n_candidates": None} if name.startswith("Sparse") else {}
+    weighted = fit(build(name, **given), name, sample_weight=weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        repeated = build(name, **given).fit(
+            X[of_rows], y[of_labels], **({"lengths": np.full(len(twice), 3)} if cut else {})
+        )
+    assert weighted.primal_objective_ == pytest.approx(
+        repeated.primal_objective_, rel=max(weighted.tol, 1e-9)
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pipelines_and_searches(name):
+    _, y, cut = CASES[name]
+    if cut:
+        # Samples as lists of matrices, as a search would cut them.
+        data = [X[start : start + 3] for start in range(0, N, 3)]
+        labels = [y[start : start + 3] for start in range(0, N, 3)] if len(y) == N else y
+        search = GridSearchCV(build(name), {"C": [0.1, 1.0]}, cv=KFold(2))
+    else:
+        data, labels = X, y
+        pipe = make_pipeline(MaxAbsScaler(), build(name))
+        search = GridSearchCV(pipe, {f"{type(build(name)).__name__.lower()}__C": [0.1, 1.0]}, cv=KFold(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        search.fit(data, labels)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert len(search.predict(data)) == len(data)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_frames_lend_their_names(name):
+    _, y, _ = CASES[name]
+    frame = pd.DataFrame(X, columns=[f"f{j}" for j in range(D)])
+    labels = pd.DataFrame(y, columns=["p", "q", "r"]) if y.ndim == 2 else pd.Series(y)
+    model = fit(build(name), name, frame, labels)
+    assert list(model.feature_names_in_) == list(frame.columns)
+    answer = predict(model, name, frame)
+    if y.ndim == 2:
+        assert list(answer.columns) == ["p", "q", "r"]
+    reference = predict(fit(build(name), name), name)
+    np.testing.assert_array_equal(np.asarray(answer), np.asarray(reference))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sparse_rows_and_dense_rows_agree(name):
+    dense = fit(build(name), name)
+    sparse = fit(build(name), name, sp.csr_array(X))
+    assert sparse.primal_objective_ == pytest.approx(dense.primal_objective_, rel=dense.tol)
