@@ -13,7 +13,9 @@ from sklearn.datasets import load_svmlight_file
 
 from maxmargin.datasets import DataFormatError, Dataset, read_svmlight, write_svmlight
 from maxmargin.io import svmlight as _svmlight
-from maxmargin.io.svmlight import _parse_block, _parse_slowly, _Rules
+from maxmargin.io.svmlight import Rules as _Rules
+from maxmargin.io.svmlight import parse_block as _parse_block
+from maxmargin.io.svmlight import parse_slowly as _parse_slowly
 
 WIDE = _Rules("f", True, None, None, 1, float(np.finfo(float).max))
 

@@ -10,8 +10,9 @@ import urllib.request
 from pathlib import Path
 from typing import IO
 
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, Progress, placed, unpacked
+from maxmargin.io.atomic import PathLike, atomic_write
+from maxmargin.io.dataset import DataFormatError
+from maxmargin.io.files import Progress, unpacked
 from maxmargin.io.registry import FileInfo, cache_dir, info
 
 _PIECE = 1 << 18
@@ -79,7 +80,7 @@ def fetch(
 
 
 def _download(url: str, target: Path, file: FileInfo, timeout: float, progress: Progress | None) -> None:
-    with placed(target) as out:
+    with atomic_write(target) as out:
         try:
             received = _receive(url, out, max(file.bytes, file.unpacked_bytes or 0), timeout, progress)
         except urllib.error.HTTPError as error:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from maxmargin._names import VERSION
+from maxmargin.io.atomic import PathLike, atomic_write
 from maxmargin.io.codec import Decoder, Encoder
-from maxmargin.io.files import PathLike, placed
 from maxmargin.io.model_errors import ModelFileError
 
 FORMAT = 1
@@ -78,7 +78,7 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
     header = _header(text, tensors)
     if len(header) > _HEADER_BYTES:
         raise ModelFileError("The model holds more words than a model file can: over 100 MB of names.")
-    with placed(path) as out:
+    with atomic_write(path) as out:
         out.write(len(header).to_bytes(8, "little"))
         out.write(header)
         for array in tensors.values():

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.arff_syntax import read_header
-from maxmargin.io.arff_table import Table
-from maxmargin.io.columns import number
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, Progress, text_lines
+from maxmargin.io.arff import Table, read_header
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import Progress, text_lines
 from maxmargin.io.letters import Letters
-from maxmargin.io.svmlight import _blocks, _parse_block, _parse_slowly, _Rows, _Rules
-from maxmargin.io.table import column_numbers, numbered_rows, open_parquet
+from maxmargin.io.svmlight import Rows, Rules, parsed_blocks
+from maxmargin.io.table import column_numbers, number, numbered_rows, open_parquet
 
 ROWS = 4096
 
@@ -41,13 +38,9 @@ def stream_svmlight(
     zero_based, dtype, progress
         As in `read_svmlight`.
     """
-    rules = _Rules(path, True, None, n_features, 0 if zero_based else 1, float(np.finfo(dtype).max))
-    for first_line, block in _blocks(path, progress):
-        try:
-            part = _parse_block(block, rules)
-        except (ValueError, OverflowError):
-            part = _parse_slowly(block, rules, first_line)
-        rows = _Rows(array("d" if dtype == np.float64 else "f"))
+    rules = Rules(path, True, None, n_features, 0 if zero_based else 1, float(np.finfo(dtype).max))
+    for part in parsed_blocks(rules, progress):
+        rows = Rows.of(dtype)
         rows.extend(part)
         if len(rows.sizes):
             yield rows.matrix(n_features)
@@ -120,7 +113,7 @@ def stream_arff(
         if attribute.name not in wanted
         and not any(f"{attribute.name}={value}" in wanted for value in attribute.values or ())
     ]
-    table = Table(path, header, [], False, ignored)
+    table = Table(header, [], False, ignored)
     chosen = _places(columns, table.feature_names, path)
     for X in table.features_by_pieces(lines, ROWS, dtype):
         yield X if chosen == list(range(X.shape[1])) else X[:, chosen]

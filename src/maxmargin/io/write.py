@@ -13,9 +13,9 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.arff_syntax import quote
+from maxmargin.io.arff import quote
+from maxmargin.io.atomic import PathLike, atomic_write
 from maxmargin.io.dataset import Dataset
-from maxmargin.io.files import PathLike, placed, whole_file
 
 CLASS = "class"
 # Entries of a dense piece of a table that is written out at once.
@@ -32,7 +32,7 @@ def write_svmlight(
     columns; one integer class per sample is written as it is, other classes as their number in
     `label_names`. Values are written with as many digits as reading them back exactly needs.
     """
-    with whole_file(path) as out:
+    with atomic_write(path, pack=True) as out:
         out.writelines(svmlight_lines(data, zero_based=zero_based, labels=labels))
 
 
@@ -93,7 +93,7 @@ def write_csv(data: Dataset, path: PathLike) -> None:
     >>> read_csv(path, labels=7)
     Dataset('': 194 samples x 43 features, 7 labels)
     """
-    with whole_file(path) as out:
+    with atomic_write(path, pack=True) as out:
         out.writelines(csv_lines(data))
 
 
@@ -121,10 +121,10 @@ def write_arff(data: Dataset, path: PathLike, xml: PathLike | None = None) -> No
     """
     if xml is not None and not data.multilabel:
         raise ValueError("xml names several labels; this data has one class per sample.")
-    with whole_file(path) as out:
+    with atomic_write(path, pack=True) as out:
         out.writelines(arff_lines(data))
     if xml is not None:
-        with whole_file(xml) as out:
+        with atomic_write(xml, pack=True) as out:
             out.write(label_xml(data).encode())
 
 
@@ -164,7 +164,7 @@ def write_parquet(data: Dataset, path: PathLike) -> None:
 
     Missing values become nulls. Sparse rows are written out in full, a few at a time.
     """
-    with placed(path) as out:
+    with atomic_write(path) as out:
         writer = ParquetWriter(out)
         writer.write(data)
         writer.close()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, read_bytes
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError
+from maxmargin.io.files import read_bytes
 
 
 @dataclass(frozen=True)
