@@ -128,6 +128,7 @@ def test_float32(tmp_path):
         (f"{2**63} 1:1\n", 1, 1, "64 bits"),
         ("1 qid:x 1:1\n", 1, 7 - 4, "query id"),
         ("1 qid:1 1:1\n1 2:2\n", 2, 1, "qid"),
+        ("1 qid:1 1:1\nqid:1 4\n", 2, 7, "not index:value"),
         ("1 1:\xff\n", 1, 5, "not a finite number"),
         ("1 1:2\x00\n", 1, 5, "not a finite number"),
     ],

@@ -571,7 +571,9 @@ class _Matrix:
         values = np.array(self.values).astype(dtype, copy=False)
         if not self.sparse:
             return values.reshape(self.n_rows, self.width)
-        starts = np.append(self.starts, len(values)).astype(np.int64)
+        starts = np.append(self.starts, len(values))
+        if len(values) <= np.iinfo(np.int32).max:
+            starts = starts.astype(np.int32)
         matrix = sp.csr_array((values, np.array(self.columns), starts), shape=(self.n_rows, self.width))
         matrix.sort_indices()
         return matrix

@@ -217,10 +217,6 @@ def _build(name: str) -> Dataset:
     place, research = folder(name), research_builders()
     if name in research:
         return research[name](place)
-    if research:
-        raise ValueError(
-            f"Data set {name!r} is not a table of samples; see maxmargin.datasets for its reader."
-        )
     if place.find(f"{name}.xml") is not None:
         return read_mulan_folder(place)
     raise FileNotFoundError(

@@ -32,7 +32,7 @@ _LARGEST = np.iinfo(np.int64).max
 _EXACT = 2**53
 _BLANKS = bytes.maketrans(b"\t\r\v\f", b"    ")
 _COMMENT = re.compile(rb"#[^\n]*")
-_QUERY = re.compile(rb"\n( *(?:[^ \n:]+ +)?)qid:([+-]?[0-9]+)(?= +[^ \n])")
+_QUERY = re.compile(rb"(\n *(?:[^ \n:]+ +)?)qid:([+-]?[0-9]+)(?= +[^ \n:]+:)")
 _LABEL_WITH_POINT = re.compile(rb"\n *[0-9,+-]*[.eE]")
 _WORD = re.compile(rb"[^ ]+")
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
@@ -171,7 +171,7 @@ class Rows:
         self.values.frombytes(part.values.astype(self.values.typecode).tobytes())
         self.sizes.frombytes(sizes.astype(np.int64).tobytes())
         self.labels.extend(part.labels)
-        self.label_sizes.extend(part.label_sizes)
+        self.label_sizes.frombytes(np.asarray(part.label_sizes, dtype=np.int64).tobytes())
         self.qid.extend(part.qid)
 
     def matrix(self, n_features: int | None) -> sp.csr_array:
@@ -224,40 +224,49 @@ def parsed_blocks(rules: Rules, progress: Progress | None) -> Iterator[Samples]:
 
 def parse_block(block: bytes, rules: Rules) -> Samples:
     """Parse a block at once; any ValueError or OverflowError means: look again, slowly."""
-    from sklearn.datasets import load_svmlight_file
-
     text = b"\n" + block.translate(_BLANKS)
     if b"#" in text:
         text = _COMMENT.sub(b"", text)
     qid = []
     if b"qid:" in text:
-        qid = [int(query) for _, query in _QUERY.findall(text)]
-        text = _QUERY.sub(rb"\n\1", text)
+        parts = _QUERY.split(text)
+        qid = [int(query) for query in parts[2::3]]
+        del parts[2::3]
+        text = b"".join(parts)
     if text.translate(None, b"0123456789+-.eE:, \n") or _LABEL_WITH_POINT.search(text):
         raise ValueError
-    X, sets = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=rules.first_index == 0)
-    if qid and len(qid) != len(sets):
+    X, labels, label_sizes = _parse_labelled(text, rules.first_index == 0)
+    if qid and len(qid) != len(label_sizes):
         raise ValueError
     largest = X.indices.max(initial=0) + rules.first_index
     if largest > rules.last_index or not (np.abs(X.data) <= rules.largest_value).all():
         raise ValueError
-    labels, sizes = _checked_labels(sets, rules)
-    return Samples(X.indices, X.data, np.diff(X.indptr), labels, sizes, array("q", qid))
-
-
-def _checked_labels(sets: list[tuple[float, ...]], rules: Rules) -> tuple[array, list[int]]:
-    """Labels of all samples, sorted within each, and how many each has."""
-    sizes = list(map(len, sets))
-    found = np.fromiter(chain.from_iterable(sets), dtype=np.float64, count=sum(sizes))
-    if not (np.abs(found) < _EXACT).all() or (not rules.multilabel and any(size != 1 for size in sizes)):
+    if not (np.abs(labels) < _EXACT).all() or (not rules.multilabel and (label_sizes != 1).any()):
         raise ValueError
+    ids = array("q", labels.astype(np.int64).tobytes())
+    if rules.labels is not None and not rules.labels.issuperset(ids):
+        raise ValueError
+    return Samples(X.indices, X.data, np.diff(X.indptr), ids, label_sizes, array("q", qid))
+
+
+def _parse_labelled(text: bytes, zero_based: bool) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The matrix, the labels of all samples, sorted within each, and how many each sample has."""
+    from sklearn.datasets import load_svmlight_file
+
+    if b"," not in text:
+        # Reading one label a line is faster when announced; a line without any is refused then.
+        try:
+            X, labels = load_svmlight_file(io.BytesIO(text), zero_based=zero_based)
+            return X, labels, np.ones(len(labels), dtype=np.int64)
+        except ValueError:
+            pass
+    X, sets = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=zero_based)
+    sizes = np.fromiter(map(len, sets), dtype=np.int64, count=len(sets))
+    labels = np.fromiter(chain.from_iterable(sets), dtype=np.float64, count=sizes.sum())
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    if ((np.diff(found) == 0) & (np.diff(owner) == 0)).any():
+    if ((np.diff(labels) == 0) & (np.diff(owner) == 0)).any():
         raise ValueError
-    labels = array("q", found.astype(np.int64).tobytes())
-    if rules.labels is not None and not rules.labels.issuperset(labels):
-        raise ValueError
-    return labels, sizes
+    return X, labels, sizes
 
 
 def parse_slowly(block: bytes, rules: Rules, first_line: int) -> Samples:
