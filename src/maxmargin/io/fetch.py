@@ -85,8 +85,8 @@ def _download(url: str, target: Path, file: FileInfo, timeout: float, progress: 
         _receive(url, arriving, timeout)
         if not _is_right(out, file):
             raise DownloadError(
-                f"{url}: what arrived ({arriving.received} bytes) is not {file.path}: its sha256 differs from "
-                f"the registry's. The download was cut off or the file has changed."
+                f"{url}: what arrived ({arriving.received} bytes) is not {file.path}: its sha256 differs "
+                f"from the registry's. The download was cut off or the file has changed."
             )
 
 

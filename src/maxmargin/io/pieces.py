@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.arff import Table, read_header
+from maxmargin.io.arff import Table
+from maxmargin.io.arff_header import read_header
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.files import Progress, text_lines
