@@ -15,7 +15,7 @@ from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.files import Progress, text_lines
 from maxmargin.io.letters import Letters
 from maxmargin.io.svmlight import Rows, Rules, parsed_blocks
-from maxmargin.io.table import column_numbers, number, numbered_rows, open_parquet
+from maxmargin.io.table import column_numbers, field_values, number, open_csv, open_parquet
 
 ROWS = 4096
 
@@ -68,17 +68,11 @@ def stream_csv(
     header, delimiter, encoding, dtype, progress
         As in `read_csv`.
     """
-    if len(delimiter) != 1:
-        raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
-    rows = numbered_rows(path, delimiter, encoding, progress)
-    first = next(rows, None)
-    if first is None:
-        raise DataFormatError("the file is empty", path)
-    names = [word.strip() for word in first[1]] if header else [f"c{j}" for j in range(len(first[1]))]
+    names, rows = open_csv(path, header, delimiter, encoding, progress)
     chosen = _places(columns, names, path)
-    found: list[list[float]] = [] if header else [_numbers(*first, names, chosen, path)]
+    found: list[list[float]] = []
     for line, fields in rows:
-        found.append(_numbers(line, fields, names, chosen, path))
+        found.append(field_values(line, fields, names, chosen, path, number))
         if len(found) == ROWS:
             yield np.array(found, dtype=dtype)
             found = []
@@ -159,19 +153,3 @@ def _places(columns: Iterable[str], names: Sequence[str], path: PathLike) -> lis
     if absent:
         raise DataFormatError(f"no column is called {absent[0]!r} ({len(absent)} absent)", path, 1)
     return [position[name] for name in columns]
-
-
-def _numbers(
-    line: int, fields: list[str], names: list[str], chosen: list[int], path: PathLike
-) -> list[float]:
-    if len(fields) != len(names):
-        raise DataFormatError(
-            f"{len(fields)} fields, but the first line has {len(names)}", path, line, len(fields)
-        )
-    values = []
-    for j in chosen:
-        try:
-            values.append(number(fields[j]))
-        except ValueError as error:
-            raise DataFormatError(f"column {names[j]!r}: {error}", path, line, j + 1) from None
-    return values

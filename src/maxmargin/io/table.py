@@ -6,9 +6,10 @@ import csv
 import math
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -74,17 +75,9 @@ def read_csv(
     (('tag_red', 'tag_sweet'), [[0, 1], [1, 1]])
     """
     where = LabelColumns(target, labels, label_prefix)
-    if len(delimiter) != 1:
-        raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
-    rows = numbered_rows(path, delimiter, encoding, progress)
-    first = next(rows, None)
-    if first is None:
-        raise DataFormatError("the file is empty", path)
-    names = [word.strip() for word in first[1]] if header else [f"c{j}" for j in range(len(first[1]))]
+    names, rows = open_csv(path, header, delimiter, encoding, progress)
     _check_names(names, drop, path)
     table = _Table(path, names, where, drop)
-    if not header:
-        table.add(*first)
     for line, fields in rows:
         table.add(line, fields)
     return table.dataset(dtype)
@@ -163,8 +156,23 @@ def _check_names(names: list[str], drop: Sequence[str], path: PathLike) -> None:
         raise DataFormatError(f"no column is called {absent[0]!r} (to drop)", path, 1)
 
 
-def numbered_rows(
-    path: PathLike, delimiter: str, encoding: str, progress: Progress | None = None
+def open_csv(
+    path: PathLike, header: bool, delimiter: str, encoding: str, progress: Progress | None
+) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Names of the columns (c0, c1, ... without a header), and the numbered rows of fields."""
+    if len(delimiter) != 1:
+        raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
+    rows = _numbered_rows(path, delimiter, encoding, progress)
+    first = next(rows, None)
+    if first is None:
+        raise DataFormatError("the file is empty", path)
+    if header:
+        return [word.strip() for word in first[1]], rows
+    return [f"c{j}" for j in range(len(first[1]))], chain([first], rows)
+
+
+def _numbered_rows(
+    path: PathLike, delimiter: str, encoding: str, progress: Progress | None
 ) -> Iterator[tuple[int, list[str]]]:
     """Numbered rows of fields; blank lines are skipped."""
     lines = (line for _, line in text_lines(path, encoding, progress))
@@ -182,6 +190,28 @@ def numbered_rows(
         start = reader.line_num + 1
 
 
+def field_values(
+    line: int,
+    fields: list[str],
+    names: list[str],
+    columns: list[int],
+    path: PathLike,
+    meaning: Callable[[str], float],
+) -> list[float]:
+    """What the chosen fields of a row mean."""
+    if len(fields) != len(names):
+        raise DataFormatError(
+            f"{len(fields)} fields, but the first line has {len(names)}", path, line, len(fields)
+        )
+    values = []
+    try:
+        for j in columns:
+            values.append(meaning(fields[j]))
+    except ValueError as error:
+        raise DataFormatError(f"column {names[j]!r}: {error}", path, line, j + 1) from None
+    return values
+
+
 class _Table:
     """Rows of text being turned into numbers."""
 
@@ -196,29 +226,16 @@ class _Table:
         self.n_rows = 0
 
     def add(self, line: int, fields: list[str]) -> None:
-        if len(fields) != len(self.names):
-            raise DataFormatError(
-                f"{len(fields)} fields, but the first line has {len(self.names)}",
-                self.path,
-                line,
-                len(fields),
-            )
-        self._extend(self.x, self.features, number, line, fields)
+        self.x.extend(field_values(line, fields, self.names, self.features, self.path, number))
         if self.single:
             word = fields[self.label_columns[0]].strip()
             if not word:
                 raise DataFormatError("the class is missing", self.path, line, self.label_columns[0] + 1)
             self.words.append(word)
         else:
-            self._extend(self.y, self.label_columns, indicator, line, fields)
+            entries = field_values(line, fields, self.names, self.label_columns, self.path, indicator)
+            self.y.extend(entries)
         self.n_rows += 1
-
-    def _extend(self, out: array, columns: list[int], meaning: Any, line: int, fields: list[str]) -> None:
-        for j in columns:
-            try:
-                out.append(meaning(fields[j]))
-            except ValueError as error:
-                raise DataFormatError(f"column {self.names[j]!r}: {error}", self.path, line, j + 1) from None
 
     def dataset(self, dtype: Any) -> Dataset:
         if self.n_rows == 0:
