@@ -226,7 +226,7 @@ class _Table:
         self.n_rows = 0
 
     def add(self, line: int, fields: list[str]) -> None:
-        self.x.extend(field_values(line, fields, self.names, self.features, self.path, number))
+        self.x.fromlist(field_values(line, fields, self.names, self.features, self.path, number))
         if self.single:
             word = fields[self.label_columns[0]].strip()
             if not word:
@@ -234,7 +234,7 @@ class _Table:
             self.words.append(word)
         else:
             entries = field_values(line, fields, self.names, self.label_columns, self.path, indicator)
-            self.y.extend(entries)
+            self.y.fromlist(entries)
         self.n_rows += 1
 
     def dataset(self, dtype: Any) -> Dataset:
