@@ -31,8 +31,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from benchmarks.measure import run_alone, write_csv
+from experiments.data.poker import draw_hands
 from maxmargin import SparseMultiClassSVC, datasets
-from maxmargin.io.poker import draw_hands
 
 REPEATS = 3
 TUNING, TUNING_BASIS = 5000, 100

@@ -44,9 +44,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from experiments import _results
+from experiments.data.poker import draw_hands
 from maxmargin import MultiClassSVC, SparseMultiClassSVC, datasets
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
-from maxmargin.io.poker import draw_hands
 
 TUNING, TUNING_BASIS = 1500, 40
 GAMMAS, COSTS = (0.125, 0.5, 2.0, 8.0), (1.0, 10.0, 100.0)

@@ -7,17 +7,15 @@
 """
 
 from maxmargin.io.arff import read_arff, read_mulan
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
+from maxmargin.io.arff_header import LabelTree, read_label_xml
+from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.fetch import DownloadError, fetch
 from maxmargin.io.letters import read_letter_data
-from maxmargin.io.load import load
 from maxmargin.io.mail import read_mail_folders
-from maxmargin.io.registry import DatasetInfo, FileInfo, cache_dir, info, list_datasets
+from maxmargin.io.registry import DatasetInfo, FileInfo, cache_dir, info, list_datasets, load
 from maxmargin.io.svmlight import read_svmlight
 from maxmargin.io.table import read_csv, read_parquet
 from maxmargin.io.write import write_arff, write_csv, write_parquet, write_svmlight
-from maxmargin.io.xml import LabelTree, read_label_xml
 
 __all__ = [
     "DataFormatError",

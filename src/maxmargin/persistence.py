@@ -8,7 +8,7 @@ A hash over document and arrays finds damage. It does not prove who made the fil
 was made with ill intent is met by checking everything it says before it is used.
 """
 
-from maxmargin.io.model_errors import ModelFileError
+from maxmargin.io.allowed import ModelFileError
 from maxmargin.io.model_file import describe, load, save
 
 __all__ = ["ModelFileError", "describe", "load", "save"]

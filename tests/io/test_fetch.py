@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import lzma
 import socket
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -62,6 +63,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def server():
+    pytest.importorskip("pooch")
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     httpd.daemon_threads = True
     httpd.requests, httpd.bodies, httpd.stop = [], {}, threading.Event()
@@ -195,6 +197,14 @@ def test_an_interrupted_download_leaves_nothing(known, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         fetch("toy", directory=tmp_path, progress=interrupt)
+    assert everything_below(tmp_path) == []
+
+
+def test_without_pooch_the_cure_is_named(known, tmp_path, monkeypatch):
+    known("good")
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(ImportError, match=r"maxmargin\[data\]"):
+        fetch("toy", directory=tmp_path)
     assert everything_below(tmp_path) == []
 
 

@@ -1,14 +1,18 @@
 """`load` on the shipped data and, where MAXMARGIN_DATA points at them, on all known data sets."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from maxmargin.datasets import Dataset, info, list_datasets, load, read_mulan
-from maxmargin.io.catalogue import BUILDERS
-from maxmargin.io.shipped import pack, unpack
+from maxmargin.io import registry
+from maxmargin.io.registry import research_builders
+from maxmargin.io.shipped import SHIPPED, pack, unpack
 
 # name: samples, columns of X, labels or classes, training rows, test rows
 SHAPES = {
@@ -116,8 +120,9 @@ def test_known_data(name):
 
 
 def test_every_known_table_is_described_and_tested():
-    assert set(BUILDERS) == set(SHAPES)
-    assert set(BUILDERS) <= set(list_datasets())
+    known = {*SHIPPED, *research_builders()}
+    assert known == set(SHAPES)
+    assert known <= set(list_datasets())
 
 
 @needs_data
@@ -181,3 +186,38 @@ def test_y_is_Y_and_labels_are_counted():
     data = load("wine")
     assert data.y is data.Y and data.n_labels == 3 and not data.multilabel
     assert load("flags").multilabel
+
+
+@pytest.fixture
+def installed(monkeypatch, tmp_path):
+    """The package without the repository around it, and an empty data directory."""
+    monkeypatch.setattr(registry, "research_builders", dict)
+    monkeypatch.setenv("MAXMARGIN_DATA", str(tmp_path))
+    monkeypatch.setenv("MAXMARGIN_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["poker", "medical", "enron-folders/beck-s"])
+def test_without_the_repository_one_error_names_the_cure(installed, name):
+    with pytest.raises(FileNotFoundError, match=r"experiments/data.*PYTHONPATH.*MAXMARGIN_DATA"):
+        load(name)
+    check("flags", load("flags"))
+
+
+def test_without_the_repository_a_folder_laid_out_by_mulan_is_read(installed):
+    (installed / "medical").mkdir()
+    (installed / "medical" / "medical.xml").write_text('<labels><label name="l"/></labels>')
+    for side, rows in (("train", "1,0\n2,1\n"), ("test", "3,1\n")):
+        head = "@relation r\n@attribute x numeric\n@attribute l {0,1}\n@data\n"
+        (installed / "medical" / f"medical-{side}.arff").write_text(head + rows)
+    data = load("medical")
+    assert data.X.ravel().tolist() == [1, 2, 3] and data.Y.ravel().tolist() == [0, 1, 1]
+    assert data.test.tolist() == [2] and data.name == "medical"
+
+
+def test_the_loaders_are_found_from_anywhere(tmp_path):
+    """The command line does not run in the checkout, yet finds what lies beside the package."""
+    program = "from maxmargin.io.registry import research_builders; assert 'poker' in research_builders()"
+    source = Path(registry.__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(source)}
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=env, check=True)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maxmargin.datasets import DataFormatError, load, read_mail_folders
-from maxmargin.io.mail import HEADERS, _date_of, _words, pack_stream, unpack_stream
+from maxmargin.io.mail import HEADERS, _date_of, _words
+from maxmargin.io.shipped import pack_stream, unpack_stream
 
 MAIL = {
     "inbox/10": b"Date: 2 Jan 2001 10:00:00 -0600\nFrom: ann@x.org\nSubject: Re: Budget\n\nplan plan 42\n",

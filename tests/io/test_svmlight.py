@@ -13,7 +13,9 @@ from sklearn.datasets import load_svmlight_file
 
 from maxmargin.datasets import DataFormatError, Dataset, read_svmlight, write_svmlight
 from maxmargin.io import svmlight as _svmlight
-from maxmargin.io.svmlight import _parse_block, _parse_slowly, _Rules
+from maxmargin.io.svmlight import Rules as _Rules
+from maxmargin.io.svmlight import parse_block as _parse_block
+from maxmargin.io.svmlight import parse_slowly as _parse_slowly
 
 WIDE = _Rules("f", True, None, None, 1, float(np.finfo(float).max))
 
@@ -126,6 +128,7 @@ def test_float32(tmp_path):
         (f"{2**63} 1:1\n", 1, 1, "64 bits"),
         ("1 qid:x 1:1\n", 1, 7 - 4, "query id"),
         ("1 qid:1 1:1\n1 2:2\n", 2, 1, "qid"),
+        ("1 qid:1 1:1\nqid:1 4\n", 2, 7, "not index:value"),
         ("1 1:\xff\n", 1, 5, "not a finite number"),
         ("1 1:2\x00\n", 1, 5, "not a finite number"),
     ],

@@ -133,12 +133,12 @@ class Writer:
         self.out.writelines(csv_lines(answer.labelled, header=header, delimiter=self.how["delimiter"]))
 
     def _arff(self, answer: Answer) -> None:
-        from maxmargin.io.files import whole_file
+        from maxmargin.io.atomic import atomic_write
         from maxmargin.io.write import arff_lines, label_xml
 
         xml = self.how["xml"]
         if answer.several and xml is not None and not self.n_written:
-            with whole_file(xml) as out:
+            with atomic_write(xml, pack=True) as out:
                 out.write(label_xml(answer.labelled).encode())
         self.out.writelines(arff_lines(answer.labelled, header=not self.n_written))
 
@@ -167,7 +167,7 @@ def target(output: Path | None) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    from maxmargin.io.files import whole_file
+    from maxmargin.io.atomic import atomic_write
 
-    with whole_file(output) as out:
+    with atomic_write(output, pack=True) as out:
         yield out

@@ -106,8 +106,8 @@ def baseline(family: Family, known: Samples, data: Samples) -> dict[str, Any]:
 
 def write(output: Path, html: str) -> None:
     """Write the page in one step and say where it is."""
-    from maxmargin.io.files import placed
+    from maxmargin.io.atomic import atomic_write
 
-    with placed(output) as out:
+    with atomic_write(output) as out:
         out.write(html.encode())
     say(f"Report: {output}")

@@ -8,21 +8,27 @@ Weka defines it.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from maxmargin.io.arff_syntax import Header, read_header, unescape
-from maxmargin.io.arff_table import Table
-from maxmargin.io.columns import LabelColumns
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, Progress, text_lines
-from maxmargin.io.xml import LabelTree, read_label_xml
+from maxmargin.io.arff_header import Attribute, Header, Lines, Scanner, read_header, read_label_xml, unescape
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import Progress, text_lines
+from maxmargin.io.table import LabelColumns, classes, indicator, number
 
 _MEKA = re.compile(r"-[cC]\s+(-?[0-9]+)")
+_INDEX = re.compile(r"[0-9]{1,9}")
+_TRUE_WORDS = {"yes", "true", "y", "t", "1"}
+_FALSE_WORDS = {"no", "false", "n", "f", "0"}
 
 
 def read_mulan(
@@ -52,21 +58,15 @@ def read_mulan(
         Called now and then with (bytes read, bytes in all) of the ARFF file as stored.
     """
     tree = read_label_xml(xml)
-    data = _read(arff, tree, drop, encoding, dtype, progress)
-    position = {name: k for k, name in enumerate(data.label_names)}
-    column = [position[data.extras["labels_in_xml_order"][k]] for k in range(len(tree.names))]
-    parents = np.full(len(column), -1)
-    for k, parent in enumerate(tree.parents):
+    header, lines = _open(arff, drop, encoding, progress)
+    places = _match(tree.names, header)
+    data = _read_rows(header, lines, sorted(places), False, drop, dtype)
+    column = {place: k for k, place in enumerate(sorted(places))}
+    parents = np.full(len(places), -1)
+    for place, parent in zip(places, tree.parents, strict=True):
         if parent >= 0:
-            parents[column[k]] = column[parent]
-    return Dataset(
-        data.X,
-        data.Y,
-        data.feature_names,
-        data.label_names,
-        source=data.source,
-        extras={"label_parents": parents},
-    )
+            parents[column[place]] = column[places[parent]]
+    return replace(data, extras={"label_parents": parents})
 
 
 def read_arff(
@@ -119,59 +119,306 @@ def read_arff(
     >>> data.X.tolist(), data.Y.tolist()
     ([[1.5, 0.0, 1.0, 0.0], [nan, 1.0, 0.0, 0.0]], [[1], [0]])
     """
-    if labels == "meka":
-        if target is not None or label_prefix is not None:
-            raise ValueError("Say where the labels are: give exactly one of target, labels and label_prefix.")
-        return _read(path, "meka", drop, encoding, dtype, progress)
-    return _read(path, LabelColumns(target, labels, label_prefix), drop, encoding, dtype, progress)
+    where = None
+    if labels != "meka" or target is not None or label_prefix is not None:
+        where = LabelColumns(target, labels, label_prefix)
+    header, lines = _open(path, drop, encoding, progress)
+    if where is None:
+        where = _meka_columns(header)
+    label_columns = where.find(header.names, path, header.data_line)
+    return _read_rows(header, lines, label_columns, where.target is not None, drop, dtype)
 
 
-def _read(
-    path: PathLike,
-    where: LabelColumns | LabelTree | str,
-    drop: Sequence[str],
-    encoding: str,
-    dtype: Any,
-    progress: Progress | None,
-) -> Dataset:
+def _open(
+    path: PathLike, drop: Sequence[str], encoding: str, progress: Progress | None
+) -> tuple[Header, Lines]:
+    """The header, and the lines after it."""
     lines = text_lines(path, encoding, progress)
     header = read_header(path, lines)
-    names = [attribute.name for attribute in header.attributes]
-    absent = [name for name in drop if name not in names]
+    absent = [name for name in drop if name not in header.names]
     if absent:
-        raise DataFormatError(f"no attribute is called {absent[0]!r} (to drop)", path, header.data_line)
-    in_xml_order: list[str] = []
-    if isinstance(where, LabelTree):
-        found = _match(where.names, names, path, header.data_line)
-        in_xml_order = [names[j] for j in found]
-        label_columns = sorted(found)
-    else:
-        where = _meka_columns(header, path) if isinstance(where, str) else where
-        label_columns = where.find(names, path, header.data_line)
-    table = Table(
-        path, header, label_columns, isinstance(where, LabelColumns) and where.target is not None, drop
-    )
-    table.read(lines)
-    return table.dataset(dtype, {"labels_in_xml_order": in_xml_order} if in_xml_order else {})
+        raise header.error(f"no attribute is called {absent[0]!r} (to drop)")
+    return header, lines
 
 
-def _meka_columns(header: Header, path: PathLike) -> LabelColumns:
+def _read_rows(
+    header: Header, lines: Lines, label_columns: list[int], single: bool, drop: Sequence[str], dtype: Any
+) -> Dataset:
+    table = Table(header, label_columns, single, drop)
+    for line, text in lines:
+        table.add(line, text)
+    return table.dataset(dtype)
+
+
+def _meka_columns(header: Header) -> LabelColumns:
     option = _MEKA.search(header.relation)
     if option is None:
-        raise DataFormatError("the relation's name has no MEKA option -C n", path, 1)
+        raise DataFormatError("the relation's name has no MEKA option -C n", header.path, 1)
     return LabelColumns(labels=-int(option.group(1)))  # MEKA counts from the front, negative from the end
 
 
-def _match(wanted: Sequence[str], names: list[str], path: PathLike, line: int) -> list[int]:
+def _match(wanted: Sequence[str], header: Header) -> list[int]:
     """Positions of the labels of the XML; a backslash before a quote may stand in either file."""
-    exact = {name: j for j, name in enumerate(names)}
-    loose = {unescape(name): j for j, name in enumerate(names)}
+    exact = {name: j for j, name in enumerate(header.names)}
+    loose = {unescape(name): j for j, name in enumerate(header.names)}
     found = []
     for name in wanted:
         position = exact.get(name, loose.get(unescape(name)))
         if position is None:
-            raise DataFormatError(f"label {name!r} of the XML file is not an attribute", path, line)
+            raise header.error(f"label {name!r} of the XML file is not an attribute")
         found.append(position)
     if len(set(found)) < len(found):
-        raise DataFormatError("two labels of the XML file name the same attribute", path, line)
+        raise header.error("two labels of the XML file name the same attribute")
     return found
+
+
+class Table:
+    """Rows being turned into arrays; the labels stand in `label_columns`."""
+
+    def __init__(self, header: Header, label_columns: list[int], single: bool, drop: Sequence[str]):
+        self.header, self.label_columns, self.single = header, label_columns, single
+        self.feature_names: list[str] = []
+        self.encoders = [
+            self._label_encoder(attribute, label_columns.index(j))
+            if j in label_columns
+            else self._feature_encoder(attribute, attribute.name in drop)
+            for j, attribute in enumerate(header.attributes)
+        ]
+        self.sparse: bool | None = None
+        self.words: list[str] = []
+
+    def _label_encoder(self, attribute: Attribute, column: int) -> _Encoder:
+        if self.single:
+            encoder = _Encoder("class", column, _Codes(attribute.values) if attribute.values else number)
+        else:
+            encoder = _Encoder("label", column, indicator)
+        try:
+            for value in attribute.values or ():
+                encoder.check(value)
+        except ValueError as error:
+            raise self.header.error(f"label {attribute.name!r}: {error}") from None
+        return encoder
+
+    def _feature_encoder(self, attribute: Attribute, dropped: bool) -> _Encoder:
+        name, values, column = attribute.name, attribute.values, len(self.feature_names)
+        if dropped:
+            return _Encoder("drop", 0, number)
+        if values is not None and len(values) > 2:
+            self.feature_names += [f"{name}={value}" for value in values]
+            return _Encoder("onehot", column, _Codes(values), len(values))
+        self.feature_names.append(name)
+        if values is not None:
+            return _Encoder("feature", column, _Codes(values, *_yes_is_one(values)))
+        if attribute.kind == "numeric":
+            return _Encoder("feature", column, number)
+        raise self.header.error(
+            f"attribute {name!r} of type {attribute.kind} cannot be a feature; pass drop=[{name!r}]"
+        )
+
+    def features_by_pieces(self, lines: Lines, rows: int, dtype: Any) -> Iterator[Any]:
+        """Matrices of the features of up to `rows` rows each."""
+        for line, text in lines:
+            self.add(line, text)
+            if self.sparse is not None and self.x.n_rows == rows:
+                yield self.x.matrix(dtype)
+                self._begin(self.sparse)
+        if self.sparse is not None and self.x.n_rows:
+            yield self.x.matrix(dtype)
+
+    def add(self, line: int, text: str) -> None:
+        """Take one line of the data section."""
+        text = text.strip()
+        if not text or text.startswith("%"):
+            return
+        sparse = text.startswith("{")
+        if self.sparse is None:
+            self.defaults = self._sparse_defaults() if sparse else []
+            self._begin(sparse)
+        elif self.sparse != sparse:
+            raise DataFormatError("dense and sparse rows are mixed", self.header.path, line, 1)
+        self.x.new_row()
+        self.y.new_row()
+        scan = Scanner(text, self.header.path, line)
+        if sparse:
+            self._sparse_row(scan)
+        else:
+            self._dense_row(scan)
+
+    def _begin(self, sparse: bool) -> None:
+        self.sparse = sparse
+        self.x = _Matrix(len(self.feature_names), sparse)
+        self.y = _Matrix(len(self.label_columns), sparse)
+
+    def _dense_row(self, scan: Scanner) -> None:
+        words = _fields(scan)
+        if len(words) != len(self.encoders):
+            raise scan.error(f"{len(words)} values for {len(self.encoders)} attributes", len(words) - 1)
+        for j, word in enumerate(words):
+            self._put(j, word, scan, j)
+
+    def _sparse_row(self, scan: Scanner) -> None:
+        given: set[int] = set()
+        for at, (digits, word) in enumerate(_plain_pairs(scan.line) or _scanned_pairs(scan)):
+            if not _INDEX.fullmatch(digits) or int(digits) >= len(self.encoders):
+                raise scan.error(f"{digits!r} is not the number of an attribute", at)
+            j = int(digits)
+            if j in given:
+                raise scan.error(f"attribute {j} occurs twice in the row", at)
+            given.add(j)
+            self._put(j, word, scan, at)
+        for j, word in self.defaults:
+            if j not in given:
+                self._put(j, word, scan, 0)
+
+    def _sparse_defaults(self) -> list[tuple[int, str]]:
+        """Attributes whose value, when left out of a sparse row, is not a plain zero."""
+        found = []
+        for j, (attribute, encoder) in enumerate(zip(self.header.attributes, self.encoders, strict=True)):
+            word = attribute.values[0] if attribute.values else "0"
+            if encoder.kind != "drop" and (encoder.kind in ("class", "onehot") or encoder.encode(word) != 0):
+                found.append((j, word))
+        return found
+
+    def _put(self, j: int, word: str, scan: Scanner, at: int) -> None:
+        """Take the value of attribute j; `at` is its place in the row, for messages."""
+        encoder = self.encoders[j]
+        if encoder.kind == "drop":
+            return
+        try:
+            if encoder.kind == "class":
+                self.words.append(encoder.check(word))
+                return
+            value = encoder.encode(word)
+        except ValueError as error:
+            raise scan.error(f"attribute {self.header.attributes[j].name!r}: {error}", at) from None
+        if encoder.kind == "onehot" and value == value:
+            self.x.add(encoder.column + int(value), 1.0)
+        elif encoder.kind == "onehot":
+            for k in range(encoder.width):
+                self.x.add(encoder.column + k, math.nan)
+        elif value != 0:
+            (self.y if encoder.kind == "label" else self.x).add(encoder.column, value)
+
+    def dataset(self, dtype: Any) -> Dataset:
+        """What was taken."""
+        if self.sparse is None:
+            raise DataFormatError("the file has no rows after @data", self.header.path)
+        names = tuple(self.header.attributes[j].name for j in self.label_columns)
+        Y: Any = self.y.matrix(np.float64)
+        if self.single:
+            Y, names = classes(self.words)
+        elif not np.isnan(Y.data if self.sparse else Y).any():
+            Y = Y.astype(np.int32)
+        source = str(Path(self.header.path))
+        return Dataset(self.x.matrix(dtype), Y, tuple(self.feature_names), names, source=source)
+
+
+def _fields(scan: Scanner) -> list[str]:
+    """The comma separated fields of a dense row; an unquoted % starts a comment."""
+    line = scan.line
+    if "'" not in line and '"' not in line and "%" not in line:
+        return [word.strip() for word in line.split(",")]
+    found = []
+    while True:
+        found.append(scan.word("a value", stop=",%"))
+        scan.skip()
+        if scan.peek() in ("", "%"):
+            return found
+        if scan.peek() != ",":
+            raise scan.error("',' expected")
+        scan.at += 1
+
+
+def _plain_pairs(line: str) -> list[list[str]] | None:
+    """The pairs of a sparse row without quotes or anything else out of the ordinary."""
+    if "'" in line or '"' in line or not line.endswith("}"):
+        return None
+    pairs = [pair.split() for pair in line[1:-1].split(",")]
+    return pairs if all(len(pair) == 2 for pair in pairs) and "}" not in line[:-1] else None
+
+
+def _scanned_pairs(scan: Scanner) -> list[tuple[str, str]]:
+    """The pairs of any sparse row, read character by character."""
+    pairs: list[tuple[str, str]] = []
+    scan.at = 1
+    scan.skip()
+    while scan.peek() != "}":
+        digits = scan.word("an attribute's number", stop=" \t,}")
+        pairs.append((digits, scan.word("a value", stop=",}")))
+        scan.skip()
+        if scan.peek() == ",":
+            scan.at += 1
+            scan.skip()
+        elif scan.peek() != "}":
+            raise scan.error("',' or '}' expected")
+    scan.at += 1
+    scan.end()
+    return pairs
+
+
+@dataclass
+class _Encoder:
+    """How the words of an attribute become numbers, and the first column that they go to."""
+
+    kind: str  # "feature", "onehot", "label", "class" or "drop"
+    column: int
+    encode: Callable[[str], float]
+    width: int = 1
+
+    def check(self, word: str) -> str:
+        if math.isnan(self.encode(word)):
+            raise ValueError("the value is missing")
+        return word
+
+
+def _yes_is_one(values: Sequence[str]) -> tuple[int, ...]:
+    """Codes of one or two nominal values: 1 for the one that means yes."""
+    words = [value.lower() for value in values]
+    reverse = len(words) == 2 and words[0] in _TRUE_WORDS and words[1] in _FALSE_WORDS
+    return (1, 0) if reverse else tuple(range(len(values)))
+
+
+class _Codes:
+    """A nominal value's code (its number unless told otherwise), NaN for a missing one."""
+
+    def __init__(self, values: Sequence[str], *codes: int):
+        numbers = map(float, codes or range(len(values)))
+        self.codes = {"?": math.nan, **dict(zip(values, numbers, strict=True))}
+
+    def __call__(self, word: str) -> float:
+        try:
+            return self.codes[word]
+        except KeyError:
+            raise ValueError(f"{word!r} is not one of its values") from None
+
+
+class _Matrix:
+    """A matrix filled row by row: all entries of each row, or the nonzero ones with their columns."""
+
+    def __init__(self, width: int, sparse: bool) -> None:
+        self.width, self.sparse, self.n_rows = width, sparse, 0
+        self.values, self.columns, self.starts = array("d"), array("i"), array("q")
+        self._empty_row = b"" if sparse else bytes(self.values.itemsize * width)
+
+    def new_row(self) -> None:
+        self.n_rows += 1
+        self.starts.append(len(self.values))
+        self.values.frombytes(self._empty_row)
+
+    def add(self, column: int, value: float) -> None:
+        if self.sparse:
+            self.columns.append(column)
+            self.values.append(value)
+        else:
+            self.values[self.starts[-1] + column] = value
+
+    def matrix(self, dtype: Any) -> Any:
+        values = np.array(self.values).astype(dtype, copy=False)
+        if not self.sparse:
+            return values.reshape(self.n_rows, self.width)
+        starts = np.append(self.starts, len(values))
+        if len(values) <= np.iinfo(np.int32).max:
+            starts = starts.astype(np.int32)
+        matrix = sp.csr_array((values, np.array(self.columns), starts), shape=(self.n_rows, self.width))
+        matrix.sort_indices()
+        return matrix

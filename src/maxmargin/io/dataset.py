@@ -1,12 +1,14 @@
-"""What every reader and `load` return."""
+"""What every reader and `load` return, and what a reader raises."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,3 +108,65 @@ class Dataset:
         ]
         split = f"; {', '.join(parts)}" if parts else ""
         return f"Dataset({self.name!r}: {n} samples x {d} features, {self.n_labels} {kind}{split})"
+
+
+def stack(train: Dataset, test: Dataset) -> Dataset:
+    """Training rows, then test rows; both must have the same columns."""
+    if train.feature_names != test.feature_names or (
+        train.multilabel and train.label_names != test.label_names
+    ):
+        raise DataFormatError("its columns differ from those of the training file", test.source)
+    X = _vstack(train.X, test.X)
+    n = train.X.shape[0]
+    names = train.label_names
+    if not train.multilabel:
+        names = tuple(str(label) for label in np.unique(np.concatenate([train.Y, test.Y])))
+    return replace(
+        train,
+        X=X,
+        Y=_vstack(train.Y, test.Y),
+        label_names=names,
+        train=np.arange(n),
+        test=np.arange(n, X.shape[0]),
+        per_row={key: np.concatenate([train.per_row[key], test.per_row[key]]) for key in train.per_row},
+    )
+
+
+def _vstack(a: Any, b: Any) -> Any:
+    return sp.vstack([a, b], format="csr") if sp.issparse(a) else np.concatenate([a, b])
+
+
+class DataFormatError(ValueError):
+    """A file does not follow its format.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong and, where there is one, the cure.
+    path : path-like, default=None
+        The file.
+    line : int, default=None
+        1-based line of the fault.
+    column : int, default=None
+        1-based place in the line: the field in tables (CSV, ARFF rows, letter.data), the
+        character elsewhere.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        path: str | os.PathLike[str] | None = None,
+        line: int | None = None,
+        column: int | None = None,
+    ):
+        self.message = message
+        self.path = None if path is None else os.fspath(path)
+        self.line = line
+        self.column = column
+        where = [] if self.path is None else [self.path]
+        where += [] if line is None else [f"line {line}"]
+        where += [] if column is None else [f"column {column}"]
+        super().__init__(f"{', '.join(where)}: {message}" if where else message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.path, self.line, self.column)

@@ -1,17 +1,16 @@
-"""Download of known data sets, for those who have internet access."""
+"""Download of known data sets, for those who have internet access and pooch."""
 
 from __future__ import annotations
 
 import hashlib
-import http.client
-import urllib.error
 import urllib.parse
-import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, Progress, placed, unpacked
+from maxmargin.io.atomic import PathLike, atomic_write
+from maxmargin.io.dataset import DataFormatError
+from maxmargin.io.files import Progress, unpacked
 from maxmargin.io.registry import FileInfo, cache_dir, info
 
 _PIECE = 1 << 18
@@ -29,7 +28,7 @@ def fetch(
     timeout: float = 30.0,
     progress: Progress | None = None,
 ) -> Path:
-    """Download the files of a data set and check them against the registry.
+    """Download the files of a data set and check them against the registry; needs pooch.
 
     A file appears under its name only when it is complete and its sha256 is right. Files that are
     already there and right are kept.
@@ -79,37 +78,57 @@ def fetch(
 
 
 def _download(url: str, target: Path, file: FileInfo, timeout: float, progress: Progress | None) -> None:
-    with placed(target) as out:
-        try:
-            received = _receive(url, out, max(file.bytes, file.unpacked_bytes or 0), timeout, progress)
-        except urllib.error.HTTPError as error:
-            raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from error
-        except TimeoutError as error:
-            raise DownloadError(f"{url}: no answer within {timeout:g} s") from error
-        except (urllib.error.URLError, http.client.HTTPException, ConnectionError) as error:
-            if isinstance(getattr(error, "reason", None), TimeoutError):
-                raise DownloadError(f"{url}: no answer within {timeout:g} s") from error
-            raise DownloadError(f"{url}: no connection ({getattr(error, 'reason', error)})") from error
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise DownloadError(f"{url}: not an http or https address")
+    with atomic_write(target) as out:
+        arriving = _Arriving(url, out, max(file.bytes, file.unpacked_bytes or 0), progress)
+        _receive(url, arriving, timeout)
         if not _is_right(out, file):
             raise DownloadError(
-                f"{url}: what arrived ({received} bytes) is not {file.path}: its sha256 differs from the "
-                f"registry's. The download was cut off or the file has changed."
+                f"{url}: what arrived ({arriving.received} bytes) is not {file.path}: its sha256 differs "
+                f"from the registry's. The download was cut off or the file has changed."
             )
 
 
-def _receive(url: str, out: IO[bytes], most: int, timeout: float, progress: Progress | None) -> int:
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise DownloadError(f"{url}: not an http or https address")
-    received = 0
-    with urllib.request.urlopen(url, timeout=timeout) as answer:
-        while piece := answer.read(_PIECE):
-            received += len(piece)
-            if received > most:
-                raise DownloadError(f"{url}: more than the expected {most} bytes")
-            out.write(piece)
-            if progress is not None:
-                progress(received, most)
-    return received
+def _receive(url: str, arriving: _Arriving, timeout: float) -> None:
+    try:
+        import pooch
+        import requests.exceptions as faults
+    except ImportError as error:
+        raise ImportError("Downloads need pooch: pip install 'maxmargin[data]'") from error
+    try:
+        pooch.HTTPDownloader(timeout=timeout, chunk_size=_PIECE)(url, arriving, None)
+    except faults.HTTPError as error:
+        answer = error.response
+        raise DownloadError(f"{url}: the server answered {answer.status_code} {answer.reason}") from error
+    except faults.ChunkedEncodingError as error:
+        raise DownloadError(f"{url}: the download was cut off ({error})") from error
+    except faults.RequestException as error:
+        if isinstance(error, faults.Timeout) or "timed out" in str(error):
+            raise DownloadError(f"{url}: no answer within {timeout:g} s") from error
+        raise DownloadError(f"{url}: no connection ({error})") from error
+
+
+@dataclass
+class _Arriving:
+    """A file that takes no more than is expected and tells how much has come."""
+
+    url: str
+    out: IO[bytes]
+    most: int
+    progress: Progress | None
+    received: int = 0
+
+    def write(self, piece: bytes) -> None:
+        self.received += len(piece)
+        if self.received > self.most:
+            raise DownloadError(f"{self.url}: more than the expected {self.most} bytes")
+        self.out.write(piece)
+        if self.progress is not None:
+            self.progress(self.received, self.most)
+
+    def flush(self) -> None:
+        """What is complete is flushed when the file is moved to its place."""
 
 
 def _is_there(target: Path, file: FileInfo) -> bool:

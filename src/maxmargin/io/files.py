@@ -1,22 +1,19 @@
-"""Files in and out: transparent .xz and .gz, line numbers, writes that are whole or absent."""
+"""Files to read: transparent .xz and .gz, numbered lines."""
 
 from __future__ import annotations
 
 import codecs
-import errno
 import gzip
 import lzma
 import os
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO
 
-from maxmargin.io.errors import DataFormatError
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError
 
-PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
 
 # Lines between two calls of a progress function.
@@ -89,50 +86,3 @@ def text_lines(path: PathLike, encoding: str, progress: Progress | None = None) 
                 number,
                 error.start + 1,
             ) from error
-
-
-@contextmanager
-def placed(path: PathLike) -> Iterator[IO[bytes]]:
-    """A file to write that appears under its name only when it is complete.
-
-    It is written beside its place under a passing name and moved there in one step; on any error
-    the passing file is removed and what stood under the name before stays.
-    """
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "is a directory, not a file to write", str(target))
-    try:
-        handle, passing = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot be written ({error.strerror})", str(target)) from error
-    try:
-        with os.fdopen(handle, "w+b") as stored:
-            yield stored
-            stored.flush()
-            os.fsync(stored.fileno())
-        os.chmod(passing, 0o666 & ~_umask())
-        os.replace(passing, target)
-    except BaseException:
-        Path(passing).unlink(missing_ok=True)
-        raise
-
-
-@contextmanager
-def whole_file(path: PathLike) -> Iterator[IO[bytes]]:
-    """Like `placed`, and packed if the name ends in .xz or .gz."""
-    suffix = Path(path).suffix
-    with placed(path) as stored:
-        if suffix == ".xz":
-            with lzma.LZMAFile(stored, "wb") as packed:
-                yield packed
-        elif suffix == ".gz":
-            with gzip.GzipFile(filename="", fileobj=stored, mode="wb", mtime=0) as zipped:
-                yield zipped  # type: ignore[misc]
-        else:
-            yield stored
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

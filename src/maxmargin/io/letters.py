@@ -10,9 +10,9 @@ from array import array
 
 import numpy as np
 
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, Progress, text_lines
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import Progress, text_lines
 
 _BEFORE_PIXELS = 6
 _WHOLE_COLUMNS = ("id", "letter", "next_id", "word_id", "position", "fold")

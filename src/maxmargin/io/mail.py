@@ -8,7 +8,6 @@ and headers without a body all survive.
 
 from __future__ import annotations
 
-import io
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -18,16 +17,14 @@ from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parsedate_to_datetime
-from importlib import resources
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, open_bytes, read_bytes, whole_file
-from maxmargin.io.registry import Folder
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import open_bytes
 
 _WORD = re.compile(r"[^\W_]{2,}")
 _TAG = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
@@ -169,55 +166,3 @@ def _part_text(part: Message) -> str:
     except (LookupError, ValueError):
         text = content.decode("latin-1")
     return _TAG.sub(" ", text) if part.get_content_subtype() == "html" else text
-
-
-def mailbox(folder: Folder) -> Dataset:
-    """One user's mailbox of enron-folders; the name of the data set ends in that of the user."""
-    user = folder.name.rpartition("/")[2]
-    return read_mail_folders(folder.file(f"{user}.partial.tar" if user == "kitchen-l" else f"{user}.tar"))
-
-
-def shipped_stream(folder: Folder) -> Dataset:
-    """The small stream that comes with the package: numbers of words and of folders, no text."""
-    with resources.as_file(resources.files(__package__) / "data" / f"{folder.name}.npz.xz") as path:
-        return unpack_stream(path)
-
-
-def pack_stream(data: Dataset, path: PathLike, random_state: int = 0) -> None:
-    """Write a mailbox without its words, names and dates.
-
-    Words are renumbered at random and folders by their first message, so that what is left is
-    which words occur together, not which words they are.
-    """
-    order = np.random.RandomState(random_state).permutation(data.X.shape[1])
-    rows = [
-        np.sort(order[data.X.indices[a:b]])
-        for a, b in zip(data.X.indptr[:-1], data.X.indptr[1:], strict=True)
-    ]
-    _, first, codes = np.unique(data.Y, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        steps=np.concatenate([np.diff(row, prepend=0) for row in rows]).astype("<u2"),
-        counts=np.array([len(row) for row in rows], dtype="<u2"),
-        folders=rank[codes].astype(np.uint8),
-        n_words=np.int64(data.X.shape[1]),
-    )
-    with whole_file(path) as out:
-        out.write(buffer.getvalue())
-
-
-def unpack_stream(path: PathLike) -> Dataset:
-    """Read what `pack_stream` wrote."""
-    with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as arrays:
-        start = np.concatenate([[0], np.cumsum(arrays["counts"], dtype=np.int64)])
-        total = np.concatenate([[0], np.cumsum(arrays["steps"], dtype=np.int64)])
-        indices = total[1:] - np.repeat(total[start[:-1]], arrays["counts"])
-        shape = (len(start) - 1, int(arrays["n_words"]))
-        X = sp.csr_array(
-            (np.ones(len(indices)), indices.astype(np.int32), start.astype(np.int32)), shape=shape
-        )
-        folders = np.array([f"folder {k + 1:02d}" for k in arrays["folders"].tolist()])
-    names = tuple(f"word {j}" for j in range(shape[1]))
-    return Dataset(X, folders, names, tuple(np.unique(folders).tolist()))

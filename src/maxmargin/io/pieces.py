@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.arff_syntax import read_header
-from maxmargin.io.arff_table import Table
-from maxmargin.io.columns import number
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, Progress, text_lines
+from maxmargin.io.arff import Table
+from maxmargin.io.arff_header import read_header
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import Progress, text_lines
 from maxmargin.io.letters import Letters
-from maxmargin.io.svmlight import _blocks, _parse_block, _parse_slowly, _Rows, _Rules
-from maxmargin.io.table import column_numbers, numbered_rows, open_parquet
+from maxmargin.io.svmlight import Rows, Rules, parsed_blocks
+from maxmargin.io.table import column_numbers, field_values, number, open_csv, open_parquet
 
 ROWS = 4096
 
@@ -41,13 +39,9 @@ def stream_svmlight(
     zero_based, dtype, progress
         As in `read_svmlight`.
     """
-    rules = _Rules(path, True, None, n_features, 0 if zero_based else 1, float(np.finfo(dtype).max))
-    for first_line, block in _blocks(path, progress):
-        try:
-            part = _parse_block(block, rules)
-        except (ValueError, OverflowError):
-            part = _parse_slowly(block, rules, first_line)
-        rows = _Rows(array("d" if dtype == np.float64 else "f"))
+    rules = Rules(path, True, None, n_features, 0 if zero_based else 1, float(np.finfo(dtype).max))
+    for part in parsed_blocks(rules, progress):
+        rows = Rows.of(dtype)
         rows.extend(part)
         if len(rows.sizes):
             yield rows.matrix(n_features)
@@ -74,17 +68,11 @@ def stream_csv(
     header, delimiter, encoding, dtype, progress
         As in `read_csv`.
     """
-    if len(delimiter) != 1:
-        raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
-    rows = numbered_rows(path, delimiter, encoding, progress)
-    first = next(rows, None)
-    if first is None:
-        raise DataFormatError("the file is empty", path)
-    names = [word.strip() for word in first[1]] if header else [f"c{j}" for j in range(len(first[1]))]
+    names, rows = open_csv(path, header, delimiter, encoding, progress)
     chosen = _places(columns, names, path)
-    found: list[list[float]] = [] if header else [_numbers(*first, names, chosen, path)]
+    found: list[list[float]] = []
     for line, fields in rows:
-        found.append(_numbers(line, fields, names, chosen, path))
+        found.append(field_values(line, fields, names, chosen, path, number))
         if len(found) == ROWS:
             yield np.array(found, dtype=dtype)
             found = []
@@ -120,7 +108,7 @@ def stream_arff(
         if attribute.name not in wanted
         and not any(f"{attribute.name}={value}" in wanted for value in attribute.values or ())
     ]
-    table = Table(path, header, [], False, ignored)
+    table = Table(header, [], False, ignored)
     chosen = _places(columns, table.feature_names, path)
     for X in table.features_by_pieces(lines, ROWS, dtype):
         yield X if chosen == list(range(X.shape[1])) else X[:, chosen]
@@ -165,19 +153,3 @@ def _places(columns: Iterable[str], names: Sequence[str], path: PathLike) -> lis
     if absent:
         raise DataFormatError(f"no column is called {absent[0]!r} ({len(absent)} absent)", path, 1)
     return [position[name] for name in columns]
-
-
-def _numbers(
-    line: int, fields: list[str], names: list[str], chosen: list[int], path: PathLike
-) -> list[float]:
-    if len(fields) != len(names):
-        raise DataFormatError(
-            f"{len(fields)} fields, but the first line has {len(names)}", path, line, len(fields)
-        )
-    values = []
-    for j in chosen:
-        try:
-            values.append(number(fields[j]))
-        except ValueError as error:
-            raise DataFormatError(f"column {names[j]!r}: {error}", path, line, j + 1) from None
-    return values

@@ -1,14 +1,25 @@
-"""The known data sets: what they are, where their files are found or come from."""
+"""The known data sets: what they are, where their files are found or come from, and `load`."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import importlib.util
 import json
 import os
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.io.arff import read_mulan
+from maxmargin.io.dataset import Dataset, stack
+from maxmargin.io.shipped import SHIPPED
 
 
 @dataclass(frozen=True)
@@ -124,12 +135,19 @@ class Folder:
     name: str
     places: tuple[Path, ...]
 
-    def file(self, filename: str) -> Path:
-        """A file of the data set, packed or not."""
+    def find(self, filename: str) -> Path | None:
+        """A file of the data set, packed or not, or None."""
         for place in self.places:
             for candidate in (place / filename, place / f"{filename}.xz", place / f"{filename}.gz"):
                 if candidate.is_file():
                     return candidate
+        return None
+
+    def file(self, filename: str) -> Path:
+        """A file of the data set, packed or not; without it, an error that names the cure."""
+        found = self.find(filename)
+        if found is not None:
+            return found
         cure = (
             f"call maxmargin.datasets.fetch({self.name!r}) to download it, or set"
             if info(self.name).downloadable
@@ -149,3 +167,89 @@ def folder(name: str) -> Folder:
     given = os.environ.get("MAXMARGIN_DATA")
     roots = ([Path(given)] if given else []) + [cache_dir()]
     return Folder(name, tuple(root / name.partition("/")[0] for root in roots))
+
+
+def load(name: str, split: str | None = None) -> Dataset:
+    """Load a known data set.
+
+    Small ones come with the package or with scikit-learn. The files of the others are looked for
+    in the directory that the environment variable MAXMARGIN_DATA names (one folder per data set)
+    and then in the cache that `fetch` fills. What is not laid out as Mulan does it (NAME.xml with
+    NAME-train.arff and NAME-test.arff) is read by `experiments.data` of the repository, which is
+    not part of the installed package.
+
+    Parameters
+    ----------
+    name : str
+        One of `list_datasets()`.
+    split : {"train", "test", "all"}, default=None
+        One side of the split that the source comes with; None and "all" give every sample, with
+        the split in the `train` and `test` attributes.
+
+    Returns
+    -------
+    Dataset
+        X is CSR where the source is sparse. Y is a dense 0/1 array (n_samples, n_labels), or one
+        class per sample. Nothing is scaled.
+
+    Raises
+    ------
+    FileNotFoundError
+        When the files are not on this machine; says where they were looked for and the cure. Also
+        when the repository that has the loader of this set is not there.
+
+    Examples
+    --------
+    >>> from maxmargin.datasets import load
+    >>> load("iris")
+    Dataset('iris': 150 samples x 4 features, 3 classes)
+    """
+    about = info(name)
+    data = _build(name)
+    Y = data.Y.toarray() if sp.issparse(data.Y) else data.Y
+    data = replace(data, Y=np.ascontiguousarray(Y), name=name, source=about.source, licence=about.licence)
+    return data.part(split)
+
+
+def _build(name: str) -> Dataset:
+    if name in SHIPPED:
+        return SHIPPED[name](name)
+    place, research = folder(name), research_builders()
+    if name in research:
+        return research[name](place)
+    if place.find(f"{name}.xml") is not None:
+        return read_mulan_folder(place)
+    raise FileNotFoundError(
+        f"Data set {name!r} is read by experiments/data of the maxmargin repository, which the installed "
+        "package leaves out: put a checkout on PYTHONPATH. Only data laid out as Mulan does it "
+        f"({name}.xml, {name}-train.arff, {name}-test.arff) is read without, from "
+        f"{' or '.join(map(str, place.places))} (set MAXMARGIN_DATA to the directory that has {place.name}/)."
+    )
+
+
+def read_mulan_folder(
+    folder: Folder, stem: str | None = None, kind: str = "", drop: Sequence[str] = ()
+) -> Dataset:
+    """The two sides of a Mulan data set: STEM.xml, STEM-trainKIND.arff and STEM-testKIND.arff."""
+    stem = stem or folder.name
+    xml = folder.file(f"{stem}.xml")
+    train, test = (
+        read_mulan(folder.file(f"{stem}-{side}{kind}.arff"), xml, drop=drop) for side in ("train", "test")
+    )
+    return stack(train, test)
+
+
+@cache
+def research_builders() -> Mapping[str, Callable[[Folder], Dataset]]:
+    """What `experiments.data` can build: on the path, or in the checkout that this file lies in."""
+    try:
+        return importlib.import_module("experiments.data").BUILDERS
+    except (ModuleNotFoundError, AttributeError):
+        place = Path(__file__).parents[3] / "experiments" / "data" / "__init__.py"
+    if not place.is_file():
+        return {}
+    spec = importlib.util.spec_from_file_location("maxmargin_experiments_data", place)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.BUILDERS

@@ -1,8 +1,9 @@
 """Multi-label SVMlight text: `label,label index:value index:value # comment`, one sample a line.
 
-A file is read in blocks of whole lines. A block is parsed all at once; when anything in it is not
-exactly as it should be, the block is parsed again word by word, which finds the line and the
-character to report. Both give the same arrays.
+A file is read in blocks of whole lines, which scikit-learn parses. When it refuses a block, or
+the block holds anything that it takes and this format does not (labels that are not whole
+numbers, repeated labels, `nan`, digits with underscores), the block is parsed again word by word,
+which finds the line and the character to report. Both give the same arrays.
 
 Memory: the arrays of the result, which grow in place, and a few dozen MiB for a block: well below
 twice the CSR matrix however large the file is.
@@ -10,22 +11,29 @@ twice the CSR matrix however large the file is.
 
 from __future__ import annotations
 
+import io
 import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, Progress, open_bytes
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import Progress, open_bytes
 
 BLOCK = 1 << 20
 _LARGEST = np.iinfo(np.int64).max
+# Whole numbers up to this one are exact as float64, which is how scikit-learn reads labels.
+_EXACT = 2**53
 _BLANKS = bytes.maketrans(b"\t\r\v\f", b"    ")
+_COMMENT = re.compile(rb"#[^\n]*")
+_QUERY = re.compile(rb"(\n *(?:[^ \n:]+ +)?)qid:([+-]?[0-9]+)(?= +[^ \n:]+:)")
+_LABEL_WITH_POINT = re.compile(rb"\n *[0-9,+-]*[.eE]")
 _WORD = re.compile(rb"[^ ]+")
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -89,20 +97,10 @@ def read_svmlight(
         raise ValueError(f"dtype must be float64 or float32. Got {dtype!r} instead.")
     if labels is not None and len(set(labels)) < len(labels):
         raise ValueError("labels must differ from each other.")
-    rules = _Rules(
-        path,
-        multilabel,
-        None if labels is None else frozenset(labels),
-        n_features,
-        0 if zero_based else 1,
-        float(np.finfo(dtype).max),
-    )
-    rows = _Rows(array("d" if dtype == np.float64 else "f"))
-    for first_line, block in _blocks(path, progress):
-        try:
-            part = _parse_block(block, rules)
-        except (ValueError, OverflowError):
-            part = _parse_slowly(block, rules, first_line)
+    allowed = None if labels is None else frozenset(labels)
+    rules = Rules(path, multilabel, allowed, n_features, 0 if zero_based else 1, float(np.finfo(dtype).max))
+    rows = Rows.of(dtype)
+    for part in parsed_blocks(rules, progress):
         rows.extend(part)
     if not len(rows.sizes):
         raise DataFormatError("the file has no samples", path)
@@ -116,7 +114,9 @@ def read_svmlight(
 
 
 @dataclass(frozen=True)
-class _Rules:
+class Rules:
+    """What the samples of a file may hold."""
+
     path: PathLike
     multilabel: bool
     labels: frozenset[int] | None
@@ -130,7 +130,7 @@ class _Rules:
 
 
 @dataclass
-class _Part:
+class Samples:
     """The samples of one block: label ids and nonzeros flat, with their counts per sample."""
 
     indices: np.ndarray
@@ -142,7 +142,7 @@ class _Part:
 
 
 @dataclass
-class _Rows:
+class Rows:
     """The samples read so far."""
 
     values: array
@@ -152,7 +152,13 @@ class _Rows:
     label_sizes: array = field(default_factory=lambda: array("q"))
     qid: array = field(default_factory=lambda: array("q"))
 
-    def extend(self, part: _Part) -> None:
+    @classmethod
+    def of(cls, dtype: Any) -> Rows:
+        """None so far, with values of a type."""
+        return cls(array("d" if dtype == np.float64 else "f"))
+
+    def extend(self, part: Samples) -> None:
+        """Append samples, without the zeros that they spell out."""
         stored = part.values != 0
         sizes = np.asarray(part.sizes, dtype=np.int64)
         if not stored.all():
@@ -165,7 +171,7 @@ class _Rows:
         self.values.frombytes(part.values.astype(self.values.typecode).tobytes())
         self.sizes.frombytes(sizes.astype(np.int64).tobytes())
         self.labels.extend(part.labels)
-        self.label_sizes.extend(part.label_sizes)
+        self.label_sizes.frombytes(np.asarray(part.label_sizes, dtype=np.int64).tobytes())
         self.qid.extend(part.qid)
 
     def matrix(self, n_features: int | None) -> sp.csr_array:
@@ -198,95 +204,72 @@ class _Rows:
         return y, tuple(str(label) for label in (np.unique(y) if labels is None else labels))
 
 
-def _blocks(path: PathLike, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
-    """Blocks of whole lines, each with the number of its first line."""
+def parsed_blocks(rules: Rules, progress: Progress | None) -> Iterator[Samples]:
+    """The samples of a file, about a MiB of text at a time."""
     line = 1
-    with open_bytes(path) as (plain, stored):
+    with open_bytes(rules.path) as (plain, stored):
         total = stored.seek(0, 2)
         stored.seek(0)
         while block := plain.read(BLOCK):
             block += plain.readline()
-            yield line, block
+            try:
+                part = parse_block(block, rules)
+            except (ValueError, OverflowError):
+                part = parse_slowly(block, rules, line)
+            yield part
             line += block.count(b"\n")
             if progress is not None:
                 progress(min(stored.tell(), total), total)
 
 
-def _parse_block(block: bytes, rules: _Rules) -> _Part:
+def parse_block(block: bytes, rules: Rules) -> Samples:
     """Parse a block at once; any ValueError or OverflowError means: look again, slowly."""
-    text = block.translate(_BLANKS)
-    commented, queried = b"#" in text, b"qid:" in text
-    heads: list[bytes] = []
-    tails: list[bytes] = []
-    qid: list[int] = []
-    for line in text.split(b"\n"):
-        if commented:
-            line = line.partition(b"#")[0]
-        words = line.split(None, 1)
-        if not words:
-            continue
-        head, tail = (words[0], words[1] if len(words) > 1 else b"") if b":" not in words[0] else (b"", line)
-        if queried and tail.lstrip().startswith(b"qid:"):
-            query, _, tail = tail.lstrip()[4:].partition(b" ")
-            _refuse(query, b"0123456789+-")
-            qid.append(int(query))
-        heads.append(head)
-        tails.append(tail)
-    labels, label_sizes = _labels_at_once(heads, rules)
-    indices, values, sizes = _features_at_once(tails, rules)
-    if qid and len(qid) != len(heads):
+    text = b"\n" + block.translate(_BLANKS)
+    if b"#" in text:
+        text = _COMMENT.sub(b"", text)
+    qid = []
+    if b"qid:" in text:
+        parts = _QUERY.split(text)
+        qid = [int(query) for query in parts[2::3]]
+        del parts[2::3]
+        text = b"".join(parts)
+    if text.translate(None, b"0123456789+-.eE:, \n") or _LABEL_WITH_POINT.search(text):
         raise ValueError
-    return _Part(indices, values, sizes, labels, label_sizes, array("q", qid))
+    X, labels, label_sizes = _parse_labelled(text, rules.first_index == 0)
+    if qid and len(qid) != len(label_sizes):
+        raise ValueError
+    largest = X.indices.max(initial=0) + rules.first_index
+    if largest > rules.last_index or not (np.abs(X.data) <= rules.largest_value).all():
+        raise ValueError
+    if not (np.abs(labels) < _EXACT).all() or (not rules.multilabel and (label_sizes != 1).any()):
+        raise ValueError
+    ids = array("q", labels.astype(np.int64).tobytes())
+    if rules.labels is not None and not rules.labels.issuperset(ids):
+        raise ValueError
+    return Samples(X.indices, X.data, np.diff(X.indptr), ids, label_sizes, array("q", qid))
 
 
-def _labels_at_once(heads: list[bytes], rules: _Rules) -> tuple[array, list[int]]:
-    _refuse(b"".join(heads), b"0123456789+-,")
-    labels = array("q")
-    sizes = []
-    for head in heads:
-        ids = [int(word) for word in head.split(b",")] if head else []
-        if len(ids) > 1 and len(set(ids)) < len(ids):
-            raise ValueError
-        labels.extend(ids)
-        sizes.append(len(ids))
-    if not rules.multilabel and any(size != 1 for size in sizes):
+def _parse_labelled(text: bytes, zero_based: bool) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The matrix, the labels of all samples, sorted within each, and how many each sample has."""
+    from sklearn.datasets import load_svmlight_file
+
+    if b"," not in text:
+        # Reading one label a line is faster when announced; a line without any is refused then.
+        try:
+            X, labels = load_svmlight_file(io.BytesIO(text), zero_based=zero_based)
+            return X, labels, np.ones(len(labels), dtype=np.int64)
+        except ValueError:
+            pass
+    X, sets = load_svmlight_file(io.BytesIO(text), multilabel=True, zero_based=zero_based)
+    sizes = np.fromiter(map(len, sets), dtype=np.int64, count=len(sets))
+    labels = np.fromiter(chain.from_iterable(sets), dtype=np.float64, count=sizes.sum())
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    if ((np.diff(labels) == 0) & (np.diff(owner) == 0)).any():
         raise ValueError
-    if rules.labels is not None and not rules.labels.issuperset(labels):
-        raise ValueError
-    return labels, sizes
+    return X, labels, sizes
 
 
-def _features_at_once(tails: list[bytes], rules: _Rules) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    sizes = np.array([tail.count(b":") for tail in tails], dtype=np.int64)
-    n = int(sizes.sum())
-    pairs = b" ".join(b" ".join(tails).split())
-    _refuse(pairs, b"0123456789+-.eE: ")
-    codes = np.frombuffer(pairs, dtype=np.uint8)
-    marks = codes[(codes == ord(":")) | (codes == ord(" "))]
-    words = pairs.replace(b":", b" ").split()
-    alternate = (marks[0::2] == ord(":")).all() and (marks[1::2] == ord(" ")).all()
-    if len(marks) != max(2 * n - 1, 0) or len(words) != 2 * n or not alternate:
-        raise ValueError
-    indices = np.fromiter(map(int, words[0::2]), dtype=np.int64, count=n)
-    values = np.fromiter(map(float, words[1::2]), dtype=np.float64, count=n)
-    if not (np.abs(values) <= rules.largest_value).all():
-        raise ValueError
-    if n and (indices.min() < rules.first_index or indices.max() > rules.last_index):
-        raise ValueError
-    starts = np.zeros(n, dtype=bool)
-    begin = np.concatenate(([0], np.cumsum(sizes)[:-1])) if len(sizes) else np.zeros(0, dtype=np.int64)
-    starts[begin[sizes > 0]] = True
-    if not ((np.diff(indices) > 0) | starts[1:]).all():
-        raise ValueError
-    return indices - rules.first_index, values, sizes
-
-
-def _refuse(text: bytes, allowed: bytes) -> None:
-    if text.translate(None, allowed):
-        raise ValueError
-
-
-def _parse_slowly(block: bytes, rules: _Rules, first_line: int) -> _Part:
+def parse_slowly(block: bytes, rules: Rules, first_line: int) -> Samples:
     """Parse a block word by word and raise DataFormatError at the first fault."""
     indices, values, sizes = array("q"), array("d"), array("q")
     labels, label_sizes, qid = array("q"), array("q"), array("q")
@@ -308,17 +291,17 @@ def _parse_slowly(block: bytes, rules: _Rules, first_line: int) -> _Part:
             before, value = where.pair(column, word, before)
             indices.append(before - rules.first_index)
             values.append(value)
-        labels.extend(ids)
+        labels.extend(sorted(ids))
         label_sizes.append(len(ids))
         sizes.append(len(words))
         if qid and len(qid) != len(sizes):
             raise where.error(1, "some lines have a qid and some have none")
-    return _Part(np.array(indices, dtype=np.int64), np.array(values), sizes, labels, label_sizes, qid)
+    return Samples(np.array(indices, dtype=np.int64), np.array(values), sizes, labels, label_sizes, qid)
 
 
 @dataclass(frozen=True)
 class _Line:
-    rules: _Rules
+    rules: Rules
     number: int
 
     def error(self, column: int, message: str) -> DataFormatError:

@@ -1,19 +1,27 @@
-"""CSV and Parquet tables."""
+"""CSV and Parquet tables; which columns of a table are labels, and what a field means (for ARFF too)."""
 
 from __future__ import annotations
 
 import csv
+import math
+import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from maxmargin.io.columns import LabelColumns, classes, indicator, label_array, number
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, Progress, text_lines
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import Progress, text_lines
+
+_YES = {"1", "1.0", "yes", "true", "y", "t"}
+_NO = {"0", "0.0", "-1", "-1.0", "no", "false", "n", "f"}
+_MISSING = {"", "?", "nan"}
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 def read_csv(
@@ -67,17 +75,9 @@ def read_csv(
     (('tag_red', 'tag_sweet'), [[0, 1], [1, 1]])
     """
     where = LabelColumns(target, labels, label_prefix)
-    if len(delimiter) != 1:
-        raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
-    rows = numbered_rows(path, delimiter, encoding, progress)
-    first = next(rows, None)
-    if first is None:
-        raise DataFormatError("the file is empty", path)
-    names = [word.strip() for word in first[1]] if header else [f"c{j}" for j in range(len(first[1]))]
+    names, rows = open_csv(path, header, delimiter, encoding, progress)
     _check_names(names, drop, path)
     table = _Table(path, names, where, drop)
-    if not header:
-        table.add(*first)
     for line, fields in rows:
         table.add(line, fields)
     return table.dataset(dtype)
@@ -156,8 +156,23 @@ def _check_names(names: list[str], drop: Sequence[str], path: PathLike) -> None:
         raise DataFormatError(f"no column is called {absent[0]!r} (to drop)", path, 1)
 
 
-def numbered_rows(
-    path: PathLike, delimiter: str, encoding: str, progress: Progress | None = None
+def open_csv(
+    path: PathLike, header: bool, delimiter: str, encoding: str, progress: Progress | None
+) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Names of the columns (c0, c1, ... without a header), and the numbered rows of fields."""
+    if len(delimiter) != 1:
+        raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
+    rows = _numbered_rows(path, delimiter, encoding, progress)
+    first = next(rows, None)
+    if first is None:
+        raise DataFormatError("the file is empty", path)
+    if header:
+        return [word.strip() for word in first[1]], rows
+    return [f"c{j}" for j in range(len(first[1]))], chain([first], rows)
+
+
+def _numbered_rows(
+    path: PathLike, delimiter: str, encoding: str, progress: Progress | None
 ) -> Iterator[tuple[int, list[str]]]:
     """Numbered rows of fields; blank lines are skipped."""
     lines = (line for _, line in text_lines(path, encoding, progress))
@@ -175,6 +190,28 @@ def numbered_rows(
         start = reader.line_num + 1
 
 
+def field_values(
+    line: int,
+    fields: list[str],
+    names: list[str],
+    columns: list[int],
+    path: PathLike,
+    meaning: Callable[[str], float],
+) -> list[float]:
+    """What the chosen fields of a row mean."""
+    if len(fields) != len(names):
+        raise DataFormatError(
+            f"{len(fields)} fields, but the first line has {len(names)}", path, line, len(fields)
+        )
+    values = []
+    try:
+        for j in columns:
+            values.append(meaning(fields[j]))
+    except ValueError as error:
+        raise DataFormatError(f"column {names[j]!r}: {error}", path, line, j + 1) from None
+    return values
+
+
 class _Table:
     """Rows of text being turned into numbers."""
 
@@ -189,29 +226,16 @@ class _Table:
         self.n_rows = 0
 
     def add(self, line: int, fields: list[str]) -> None:
-        if len(fields) != len(self.names):
-            raise DataFormatError(
-                f"{len(fields)} fields, but the first line has {len(self.names)}",
-                self.path,
-                line,
-                len(fields),
-            )
-        self._extend(self.x, self.features, number, line, fields)
+        self.x.fromlist(field_values(line, fields, self.names, self.features, self.path, number))
         if self.single:
             word = fields[self.label_columns[0]].strip()
             if not word:
                 raise DataFormatError("the class is missing", self.path, line, self.label_columns[0] + 1)
             self.words.append(word)
         else:
-            self._extend(self.y, self.label_columns, indicator, line, fields)
+            entries = field_values(line, fields, self.names, self.label_columns, self.path, indicator)
+            self.y.fromlist(entries)
         self.n_rows += 1
-
-    def _extend(self, out: array, columns: list[int], meaning: Any, line: int, fields: list[str]) -> None:
-        for j in columns:
-            try:
-                out.append(meaning(fields[j]))
-            except ValueError as error:
-                raise DataFormatError(f"column {self.names[j]!r}: {error}", self.path, line, j + 1) from None
 
     def dataset(self, dtype: Any) -> Dataset:
         if self.n_rows == 0:
@@ -224,3 +248,107 @@ class _Table:
         Y = label_array(np.array(self.y).reshape(self.n_rows, len(self.label_columns)))
         label_names = tuple(self.names[j] for j in self.label_columns)
         return Dataset(X, Y, feature_names, label_names, source=str(self.path))
+
+
+@dataclass(frozen=True)
+class LabelColumns:
+    """Which columns of a table hold the labels; exactly one of the three is given.
+
+    Attributes
+    ----------
+    target : str or int or None
+        One column with the class of each sample: its name or position (from the end if negative).
+    labels : sequence of str, or int, or None
+        One 0/1 column per label: their names, or how many of the last columns (negative: of the
+        first columns).
+    prefix : str or None
+        One 0/1 column per label: those whose name starts so.
+    """
+
+    target: str | int | None = None
+    labels: Sequence[str] | int | None = None
+    prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [self.target is not None, self.labels is not None, self.prefix is not None]
+        if sum(given) != 1:
+            raise ValueError("Say where the labels are: give exactly one of target, labels and label_prefix.")
+        if isinstance(self.labels, str):
+            raise ValueError("labels must be a list of column names or a number of columns, not one string.")
+
+    def find(self, names: Sequence[str], path: PathLike, line: int | None = None) -> list[int]:
+        """Positions of the label columns among `names`, in the order of the file."""
+        if self.target is not None:
+            return [self._target(names, path, line)]
+        if self.prefix is not None:
+            found = [j for j, name in enumerate(names) if name.startswith(self.prefix)]
+            if not found:
+                raise DataFormatError(f"no column starts with {self.prefix!r}", path, line)
+            return found
+        assert self.labels is not None and not isinstance(self.labels, str)
+        if isinstance(self.labels, int):
+            count = abs(self.labels)
+            if not 0 < count <= len(names):
+                raise DataFormatError(f"cannot take {count} label columns of {len(names)}", path, line)
+            every = list(range(len(names)))
+            return every[-count:] if self.labels > 0 else every[:count]
+        position = {name: j for j, name in enumerate(names)}
+        absent = [name for name in self.labels if name not in position]
+        if absent:
+            raise DataFormatError(f"no column is called {absent[0]!r} ({len(absent)} absent)", path, line)
+        return sorted({position[name] for name in self.labels})
+
+    def _target(self, names: Sequence[str], path: PathLike, line: int | None) -> int:
+        if isinstance(self.target, str):
+            if self.target not in names:
+                raise DataFormatError(f"no column is called {self.target!r}", path, line)
+            return names.index(self.target)
+        assert self.target is not None
+        if not -len(names) <= self.target < len(names):
+            raise DataFormatError(f"there is no column {self.target} among {len(names)}", path, line)
+        return self.target % len(names)
+
+
+def number(field: str) -> float:
+    """A finite number, or NaN for a missing one; ValueError otherwise.
+
+    Stricter than float(): no underscores, no infinities, no digits beyond ASCII.
+    """
+    try:
+        value = float(field)
+    except ValueError:
+        if field.strip() in _MISSING:
+            return math.nan
+        raise ValueError(f"{field!r} is not a number") from None
+    if not math.isfinite(value):
+        if value != value and field.strip().lower() == "nan":
+            return value
+        raise ValueError(f"{field!r} is not a finite number")
+    if "_" in field or not field.isascii():
+        raise ValueError(f"{field!r} is not a number")
+    return value
+
+
+def indicator(field: str) -> float:
+    """0 or 1 for a label entry, NaN for a missing one; ValueError otherwise."""
+    word = field.strip().lower()
+    if word in _YES:
+        return 1.0
+    if word in _NO:
+        return 0.0
+    if word in _MISSING:
+        return math.nan
+    raise ValueError(f"{field!r} is not a label entry (0 or 1)")
+
+
+def label_array(Y: np.ndarray) -> np.ndarray:
+    """Integers when nothing is missing, float with NaN otherwise."""
+    return Y if np.isnan(Y).any() else Y.astype(np.int32)
+
+
+def classes(words: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The class of each sample, as int64 where every one is a plain whole number, and the class names."""
+    y = np.array(words)
+    if all(_WHOLE.fullmatch(word) for word in words):
+        y = y.astype(np.int64)
+    return y, tuple(str(name) for name in np.unique(y))

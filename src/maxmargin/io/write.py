@@ -13,13 +13,13 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.arff_syntax import quote
+from maxmargin.io.atomic import PathLike, atomic_write
 from maxmargin.io.dataset import Dataset
-from maxmargin.io.files import PathLike, placed, whole_file
 
 CLASS = "class"
 # Entries of a dense piece of a table that is written out at once.
 CELLS = 1 << 21
+_PLAIN = re.compile(r"[A-Za-z0-9_.+\-=/:]+")
 _NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
 
 
@@ -32,7 +32,7 @@ def write_svmlight(
     columns; one integer class per sample is written as it is, other classes as their number in
     `label_names`. Values are written with as many digits as reading them back exactly needs.
     """
-    with whole_file(path) as out:
+    with atomic_write(path, pack=True) as out:
         out.writelines(svmlight_lines(data, zero_based=zero_based, labels=labels))
 
 
@@ -93,7 +93,7 @@ def write_csv(data: Dataset, path: PathLike) -> None:
     >>> read_csv(path, labels=7)
     Dataset('': 194 samples x 43 features, 7 labels)
     """
-    with whole_file(path) as out:
+    with atomic_write(path, pack=True) as out:
         out.writelines(csv_lines(data))
 
 
@@ -121,10 +121,10 @@ def write_arff(data: Dataset, path: PathLike, xml: PathLike | None = None) -> No
     """
     if xml is not None and not data.multilabel:
         raise ValueError("xml names several labels; this data has one class per sample.")
-    with whole_file(path) as out:
+    with atomic_write(path, pack=True) as out:
         out.writelines(arff_lines(data))
     if xml is not None:
-        with whole_file(xml) as out:
+        with atomic_write(xml, pack=True) as out:
             out.write(label_xml(data).encode())
 
 
@@ -137,7 +137,7 @@ def arff_lines(data: Dataset, *, header: bool = True) -> Iterator[bytes]:
     sparse = sp.issparse(data.X)
     class_at = -1 if data.multilabel else data.X.shape[1]
     for row, entries in _rows(data, missing="?"):
-        words = row + (entries if data.multilabel else [quote(entries[0])])
+        words = row + (entries if data.multilabel else [_quote(entries[0])])
         if sparse:
             kept = [f"{j} {word}" for j, word in enumerate(words) if word != "0" or j == class_at]
             yield ("{" + ",".join(kept) + "}\n").encode()
@@ -147,16 +147,25 @@ def arff_lines(data: Dataset, *, header: bool = True) -> Iterator[bytes]:
 
 def _arff_header(data: Dataset) -> Iterator[bytes]:
     names, labels = _names(data)
-    yield f"@relation {quote(data.name or 'data')}\n\n".encode()
+    yield f"@relation {_quote(data.name or 'data')}\n\n".encode()
     for name in names:
-        yield f"@attribute {quote(name)} numeric\n".encode()
+        yield f"@attribute {_quote(name)} numeric\n".encode()
     if data.multilabel:
         for name in labels:
-            yield f"@attribute {quote(name)} {{0,1}}\n".encode()
+            yield f"@attribute {_quote(name)} {{0,1}}\n".encode()
     else:
-        values = ",".join(quote(name) for name in data.label_names)
+        values = ",".join(_quote(name) for name in data.label_names)
         yield f"@attribute {CLASS} {{{values}}}\n".encode()
     yield b"\n@data\n"
+
+
+def _quote(word: str) -> str:
+    """The word as it may stand in an ARFF file."""
+    if _PLAIN.fullmatch(word):
+        return word
+    if "\n" in word or "\r" in word:
+        raise ValueError(f"ARFF cannot hold the line break in {word!r}.")
+    return "'" + word.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def write_parquet(data: Dataset, path: PathLike) -> None:
@@ -164,7 +173,7 @@ def write_parquet(data: Dataset, path: PathLike) -> None:
 
     Missing values become nulls. Sparse rows are written out in full, a few at a time.
     """
-    with placed(path) as out:
+    with atomic_write(path) as out:
         writer = ParquetWriter(out)
         writer.write(data)
         writer.close()

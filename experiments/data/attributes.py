@@ -6,9 +6,9 @@ import zipfile
 
 import numpy as np
 
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, text_lines
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import text_lines
 from maxmargin.io.registry import Folder
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
-from maxmargin.io.files import PathLike, open_bytes, text_lines
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import open_bytes, text_lines
 from maxmargin.io.registry import Folder
 
 

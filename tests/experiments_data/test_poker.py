@@ -7,8 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from experiments.data.poker import draw_hands, label_hands
 from maxmargin.datasets import load
-from maxmargin.io.poker import draw_hands, label_hands
 
 
 def by_the_rules(hand) -> int:

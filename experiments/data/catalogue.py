@@ -1,64 +1,27 @@
-"""How each known data set is put together from its files."""
+"""How each research set is put together from its files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.io.arff import read_mulan
-from maxmargin.io.attributes import apascal_ayahoo, awa1
-from maxmargin.io.dataset import Dataset
-from maxmargin.io.errors import DataFormatError
+from maxmargin.io.dataset import DataFormatError, Dataset, stack
 from maxmargin.io.files import read_bytes, text_lines
 from maxmargin.io.letters import read_letter_data
-from maxmargin.io.mail import mailbox, shipped_stream
-from maxmargin.io.registry import Folder
-from maxmargin.io.shipped import shipped
+from maxmargin.io.mail import read_mail_folders
+from maxmargin.io.registry import Folder, read_mulan_folder
 from maxmargin.io.svmlight import read_svmlight
 from maxmargin.io.table import read_csv
-from maxmargin.io.texts import reuters_modapte, tab_texts
+
+from .attributes import apascal_ayahoo, awa1
+from .texts import reuters_modapte, tab_texts
 
 Builder = Callable[[Folder], Dataset]
-
-
-def stack(train: Dataset, test: Dataset) -> Dataset:
-    """Training rows, then test rows; both must have the same columns."""
-    if train.feature_names != test.feature_names or (
-        train.multilabel and train.label_names != test.label_names
-    ):
-        raise DataFormatError("its columns differ from those of the training file", test.source)
-    X = _vstack(train.X, test.X)
-    n = train.X.shape[0]
-    names = train.label_names
-    if not train.multilabel:
-        names = tuple(str(label) for label in np.unique(np.concatenate([train.Y, test.Y])))
-    return replace(
-        train,
-        X=X,
-        Y=_vstack(train.Y, test.Y),
-        label_names=names,
-        train=np.arange(n),
-        test=np.arange(n, X.shape[0]),
-        per_row={key: np.concatenate([train.per_row[key], test.per_row[key]]) for key in train.per_row},
-    )
-
-
-def _vstack(a: Any, b: Any) -> Any:
-    return sp.vstack([a, b], format="csr") if sp.issparse(a) else np.concatenate([a, b])
-
-
-def _mulan(folder: Folder, stem: str | None = None, kind: str = "", drop: Sequence[str] = ()) -> Dataset:
-    stem = stem or folder.name
-    xml = folder.file(f"{stem}.xml")
-    train, test = (
-        read_mulan(folder.file(f"{stem}-{side}{kind}.arff"), xml, drop=drop) for side in ("train", "test")
-    )
-    return stack(train, test)
 
 
 def _cal500(folder: Folder) -> Dataset:
@@ -109,16 +72,6 @@ def _first_rows_train(data: Dataset, n_train: int) -> Dataset:
 
 def _vowel(folder: Folder) -> Dataset:
     return stack(*(read_csv(folder.file(f"vowel.{side}.csv"), target="y") for side in ("train", "test")))
-
-
-def _scikit_learn(folder: Folder) -> Dataset:
-    from sklearn import datasets
-
-    bunch = {"iris": datasets.load_iris, "wine": datasets.load_wine}[folder.name]()
-    names = tuple(str(name) for name in bunch.target_names)
-    return Dataset(
-        bunch.data, np.array(names)[bunch.target], tuple(bunch.feature_names), tuple(sorted(names))
-    )
 
 
 def _dna(folder: Folder) -> Dataset:
@@ -187,15 +140,19 @@ def _idx(folder: Folder, filename: str, dimensions: int) -> np.ndarray:
     return np.frombuffer(content, dtype=np.uint8, offset=head).reshape(shape)
 
 
+def _mailbox(folder: Folder) -> Dataset:
+    """One user's mailbox of enron-folders; the name of the data set ends in that of the user."""
+    user = folder.name.rpartition("/")[2]
+    return read_mail_folders(folder.file(f"{user}.partial.tar" if user == "kitchen-l" else f"{user}.tar"))
+
+
 BUILDERS: dict[str, Builder] = {
-    **dict.fromkeys(("yeast", "emotions", "flags"), shipped),
-    **dict.fromkeys(("enron", "bibtex", "birds", "medical", "delicious", "tmc2007-500"), _mulan),
-    "genbase": partial(_mulan, drop=("protein",)),
-    "corel5k": partial(_mulan, stem="Corel5k", kind="-sparse"),
-    "mediamill-reduced": partial(_mulan, stem="mediamill"),
+    **dict.fromkeys(("enron", "bibtex", "birds", "medical", "delicious", "tmc2007-500"), read_mulan_folder),
+    "genbase": partial(read_mulan_folder, drop=("protein",)),
+    "corel5k": partial(read_mulan_folder, stem="Corel5k", kind="-sparse"),
+    "mediamill-reduced": partial(read_mulan_folder, stem="mediamill"),
     "cal500": _cal500,
     "rcv1-subsets": _rcv1,
-    **dict.fromkeys(("iris", "wine"), _scikit_learn),
     "glass": partial(_csv, filename="glass.csv", target="Type"),
     "vehicle": partial(_csv, filename="vehicle.csv", target="Class"),
     "letter": partial(_csv, filename="letter.csv", target="lettr", n_train=15000),
@@ -212,8 +169,7 @@ BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(("20newsgroups", "reuters-r8", "reuters-r52"), tab_texts),
     "reuters21578-modapte": reuters_modapte,
     **{
-        f"enron-folders/{user}": mailbox
+        f"enron-folders/{user}": _mailbox
         for user in ("beck-s", "farmer-d", "kitchen-l", "lokay-m", "williams-w3")
     },
-    "mail-stream": shipped_stream,
 }

@@ -24,7 +24,7 @@ def label_hands(hands: Any) -> np.ndarray:
 
     Examples
     --------
-    >>> from maxmargin.io.poker import label_hands
+    >>> from experiments.data.poker import label_hands
     >>> label_hands([[1, 10, 1, 11, 1, 13, 1, 12, 1, 1], [2, 7, 3, 7, 1, 2, 1, 3, 1, 9]])
     array([9, 1])
     """

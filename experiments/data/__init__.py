@@ -1,0 +1,9 @@
+"""Loaders of the research sets that `maxmargin.datasets.load` knows by name; not part of the wheel.
+
+`maxmargin.datasets` looks here for the names that it does not ship. To add a set, describe its
+files in `src/maxmargin/io/data/registry.json` and add one line to `BUILDERS`.
+"""
+
+from .catalogue import BUILDERS
+
+__all__ = ["BUILDERS"]
