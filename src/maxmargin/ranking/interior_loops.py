@@ -80,7 +80,7 @@ def _start(form, C, loss, point):
     return path
 
 
-@compiled
+@compiled(inline=True)
 def _slopes(form, u, alpha, first, second):
     """f' and f'' of (12) at alpha; the slack variable has neither."""
     for y in range(form.known):
@@ -96,7 +96,7 @@ def _slopes(form, u, alpha, first, second):
     first[form.known] = second[form.known] = 0.0
 
 
-@compiled
+@compiled(inline=True)
 def residuals(path, alpha, lam, nu0, nu1, C, mu):
     """Norms of the dual residual (16) and of the primal one, and of these with the centrality (17)."""
     dual = centre = 0.0
@@ -110,7 +110,7 @@ def residuals(path, alpha, lam, nu0, nu1, C, mu):
     return math.sqrt(dual), math.sqrt(primal), math.sqrt(dual + centre + primal)
 
 
-@compiled
+@compiled(inline=True)
 def newton_direction(path, C, mu):
     """Direction that solves (17) and (18): nu from a 2 x 2 system, steps by (20), multipliers by (19).
 
@@ -143,10 +143,10 @@ def newton_direction(path, C, mu):
     return length
 
 
-@compiled
+@compiled(inline=True)
 def _line_search(form, path, C, mu, norm, length):
     """Move along the direction, shorter and shorter until all residuals fall; False if they never do."""
-    d0, d1 = path.d_nu
+    d0, d1 = path.d_nu[0], path.d_nu[1]
     while length > SHORTEST:
         inside = True
         for y in range(path.point.size):
@@ -159,8 +159,8 @@ def _line_search(form, path, C, mu, norm, length):
             _, _, new = residuals(path, path.trial, path.trial_lam, nu0, nu1, C, mu)
             if new <= (1.0 - DECREASE * length) * norm:
                 path.nu[0], path.nu[1] = nu0, nu1
-                path.point[:] = path.trial
-                path.lam[:] = path.trial_lam
+                for y in range(path.point.size):
+                    path.point[y], path.lam[y] = path.trial[y], path.trial_lam[y]
                 return True
         length *= SHORTER
     return False
@@ -190,7 +190,9 @@ def interior_path(form, C, loss, limit, point):
 
 @compiled
 def interior_point(form, loss, alpha):
-    """Update III as the paper solves (11), by way of (12); the caller accepts it by its gap.
+    """Update III as the paper solves (11), by way of (12); returns the mass of the step.
+
+    Whether the step is good is for its gap to say.
 
     A C far above the mass that the best step moves would drown that step in rounding, so the
     method starts from a C of the size of the loss, and enlarges it while it binds.
@@ -213,7 +215,9 @@ def interior_point(form, loss, alpha):
         if reach >= C or up < BINDING * reach:
             break
         reach = min(C, STAGE * reach)
-    mass = min(up, down, C)
+    balanced, mass = min(up, down, C), 0.0
     for y in range(known):
         if alpha[y] != 0.0:
-            alpha[y] *= mass / (up if form.relevant[y] else down)
+            alpha[y] *= balanced / (up if form.relevant[y] else down)
+        mass += alpha[y] * form.relevant[y]
+    return mass

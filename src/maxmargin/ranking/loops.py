@@ -274,8 +274,12 @@ def rounds(batch, squared, entropy, rule, known, memory, log):
             if unit == 0.0:
                 null_step(rule, i, r, s, memory, log.record[t])
             else:
-                mass = find_step(form, rule, r, s, mistake, loss, work.inside, work.outside, work.alpha)
-                if rule.update == ALL_PAIRS and loss > 0.0:
+                all_pairs = rule.update == ALL_PAIRS and loss > 0.0
+                if all_pairs and (kind == TILTED or rule.interior_point):
+                    mass = interior_point(form, loss, work.alpha)
+                else:
+                    mass = find_step(form, rule, r, s, mistake, loss, work.inside, work.outside, work.alpha)
+                if all_pairs:
                     log.record[t, GAP] = round_gap(form, work.alpha) / (form.C * (loss + size))
                 gain = keep_the_better(form, memory.again, work)
                 log.record[t, GAIN], log.record[t, MASS] = gain / (unit / scale), mass / unit
@@ -323,13 +327,13 @@ def track_threshold(threshold, middle):
     threshold[0] += rate * (middle - threshold[0])
 
 
-@compiled
+@compiled(inline=True)
 def find_step(form, rule, r, s, mistake, loss, inside, outside, alpha):
     """Fill alpha with the step that the rule asks for; returns its mass.
 
     Update I, (8): all of C for the worst pair after a mistake. Update II, (9): the best mass for
-    the worst pair. Update III, (10): the best step over all pairs. `inside` and `outside` are
-    integer work space.
+    the worst pair. Update III, (10): the best step over all pairs, where water filling finds it.
+    `inside` and `outside` are integer work space.
     """
     for y in range(form.known):
         alpha[y] = 0.0
@@ -346,12 +350,8 @@ def find_step(form, rule, r, s, mistake, loss, inside, outside, alpha):
                 u, v = level(form.key[r], form.kind), level(form.key[s], form.kind)
                 mass = pair_step(u, v, form.gamma, form.C, form.kind)
             alpha[r], alpha[s] = mass, -mass
-        elif form.kind != TILTED and not rule.interior_point:
-            mass = water_fill(form, inside, outside, alpha)
         else:
-            interior_point(form, loss, alpha)
-            for y in range(form.known):
-                mass += alpha[y] * form.relevant[y]
+            mass = water_fill(form, inside, outside, alpha)
     return mass
 
 

@@ -148,7 +148,7 @@ def tie_width(key, known, kind):
     return TIE * largest
 
 
-@compiled
+@compiled(inline=True)
 def worst_pair(kind, known, relevant, key):
     """The pair (r', s') of (7), lowest relevant and highest other label, and whether it is a mistake.
 
@@ -339,7 +339,7 @@ def tilt(log_weight, log_rest, x, t):
     return top + math.log(total), mean, max(0.0, second / total - mean * mean)
 
 
-@compiled
+@compiled(inline=True)
 def dual_gain(form, alpha):
     """What a step adds to the dual (5), in normal form."""
     gain = 0.0
