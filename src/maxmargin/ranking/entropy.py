@@ -14,9 +14,10 @@ import numpy as np
 
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.ranking import loops
-from maxmargin.ranking.entropy_loops import EntropyWeights, Shapes, blank_shapes, refresh, survey_rows
+from maxmargin.ranking.entropy_loops import EntropyWeights, refresh, survey_rows
 from maxmargin.ranking.loops import Batch, Log, Memory, Rule
 from maxmargin.ranking.problem import RankingState, grown
+from maxmargin.ranking.step_loops import Shapes, blank_shapes
 
 
 @dataclass

@@ -23,6 +23,7 @@ from maxmargin.core.jit import compiled
 from maxmargin.ranking.step_loops import (
     ALL_PAIRS,
     LOGISTIC,
+    NULL,
     SATURATED,
     TILTED,
     key_of,
@@ -31,35 +32,10 @@ from maxmargin.ranking.step_loops import (
     worst_pair,
 )
 
-NULL = -1
 # Below this a mass or a weight is computed from its logarithm.
 TINY = 1e-200
 # What a product adds to the slack of z, relative to z; the slack that z may have; the range of log z.
 ROUNDING, DRIFT, WIDEST = 4e-16, 1e-12, 230.0
-
-
-class Shapes(NamedTuple):
-    """What the entropy needs to know of every row: kind, base, slope and range; else empty."""
-
-    kind: np.ndarray
-    base: np.ndarray
-    slope: np.ndarray
-    spread: np.ndarray
-
-    @property
-    def has_general_rows(self) -> bool:
-        """Whether some row leaves the reach of water filling: entropy and more than two values."""
-        return bool((self.kind == TILTED).any())
-
-    @property
-    def largest_range(self) -> float:
-        """Largest range of the values of a row, which no margin can exceed; 0 if none was surveyed."""
-        return float(self.spread.max(initial=0.0))
-
-
-def blank_shapes(n_rows: int) -> Shapes:
-    """Room for the shapes of so many rows."""
-    return Shapes(np.empty(n_rows, np.int64), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows))
 
 
 class EntropyWeights(NamedTuple):

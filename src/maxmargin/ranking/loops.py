@@ -20,23 +20,18 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.ranking.entropy_loops import (
-    NULL,
-    Shapes,
-    apply_flat,
-    apply_tilted,
-    tilted_keys,
-    two_value_keys,
-)
+from maxmargin.ranking.entropy_loops import apply_flat, apply_tilted, tilted_keys, two_value_keys
 from maxmargin.ranking.interior_loops import interior_point
 from maxmargin.ranking.step_loops import (
     ALL_PAIRS,
     FIXED,
     LINEAR,
     LOGISTIC,
+    NULL,
     TILTED,
     WORST_PAIR,
     Round,
+    Shapes,
     dual_gain,
     level,
     log_growth,

@@ -39,9 +39,8 @@ import numpy as np
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.ranking import loops
-from maxmargin.ranking.entropy_loops import Shapes, blank_shapes
 from maxmargin.ranking.loops import Batch, Log, Memory, Relevant, Rule, SquaredWeights
-from maxmargin.ranking.step_loops import ALL_PAIRS, FIXED, WORST_PAIR
+from maxmargin.ranking.step_loops import ALL_PAIRS, FIXED, WORST_PAIR, Shapes, blank_shapes
 
 UPDATES = {"fixed": FIXED, "worst_pair": WORST_PAIR, "all_pairs": ALL_PAIRS}
 

@@ -39,12 +39,38 @@ import numpy as np
 from maxmargin.core.jit import compiled
 
 LINEAR, LOGISTIC, TILTED = 0, 1, 2
+# A row that cannot move any weight.
+NULL = -1
 FIXED, WORST_PAIR, ALL_PAIRS = 1, 2, 3
 SATURATED = 1.0 - 1e-4
 # Scores this close, relative to their size, are equal but for rounding.
 TIE = 1e-13
 # Newton's method on one variable ends at this relative change, or after so many steps.
 NEWTON_CHANGE, NEWTON_STEPS = 1e-15, 100
+
+
+class Shapes(NamedTuple):
+    """What the entropy needs to know of every row: kind, base, slope and range; else empty."""
+
+    kind: np.ndarray
+    base: np.ndarray
+    slope: np.ndarray
+    spread: np.ndarray
+
+    @property
+    def has_general_rows(self) -> bool:
+        """Whether some row leaves the reach of water filling: entropy and more than two values."""
+        return bool((self.kind == TILTED).any())
+
+    @property
+    def largest_range(self) -> float:
+        """Largest range of the values of a row, which no margin can exceed; 0 if none was surveyed."""
+        return float(self.spread.max(initial=0.0))
+
+
+def blank_shapes(n_rows: int) -> Shapes:
+    """Room for the shapes of so many rows."""
+    return Shapes(np.empty(n_rows, np.int64), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows))
 
 
 class Round(NamedTuple):
@@ -101,8 +127,8 @@ def value(u, kind):
 
 @compiled(inline=True)
 def score_of(key, kind):
-    """H(u) straight from the key."""
-    if kind == LINEAR or 0.0 <= key <= 1.0:
+    """H(u) straight from the key; other keys than those of logits are scores."""
+    if kind != LOGISTIC or 0.0 <= key <= 1.0:
         return key
     return sigmoid(level(key, kind))
 
