@@ -19,6 +19,12 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.svm import LinearSVC
 
 from maxmargin import LabelRanker
+from maxmargin.core.loop import Clock
+from maxmargin.core.rows import Rows
+from maxmargin.ranking.entropy import EntropyState
+from maxmargin.ranking.estimator import SOLVERS
+from maxmargin.ranking.loops import Relevant
+from maxmargin.ranking.problem import OnlineRanking, RankingProblem, SquaredState
 from tests.naive import ranking as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "ranking.json").read_text())
@@ -53,7 +59,7 @@ def ranker(update="all_pairs", regulariser="squared", **options):
     return LabelRanker(update, regulariser, **options)
 
 
-@pytest.mark.parametrize("solver", ["auto", "pdip"])
+@pytest.mark.parametrize("solver", sorted(set(SOLVERS) - {"exact"}))
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("case", KNOWN["sequences"], ids=lambda c: f"{c['F']}-{c['kind']}-{c['C']}")
 def test_known_sequences(case, update, solver):
@@ -159,8 +165,9 @@ def test_dual_equals_the_sum_of_gains(regulariser):
     assert model.dual_objective_ == pytest.approx(model.trace_["gain"].sum())
 
 
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("regulariser", ["squared", "entropy"])
-def test_dual_stays_below_the_optimum_of_a_generic_solver(regulariser):
+def test_dual_stays_below_the_optimum_of_a_generic_solver_and_reaches_it(regulariser, solver):
     cvxpy = pytest.importorskip("cvxpy")
     X, Y = stream(4, m=12, n=5, k=3)
     margin, C = 0.4, 0.5
@@ -181,7 +188,8 @@ def test_dual_stays_below_the_optimum_of_a_generic_solver(regulariser):
         online = ranker(update, regulariser, C=C, margin=margin).partial_fit(X, sets(Y), classes=range(3))
         assert online.dual_objective_ <= best + 1e-7
     model = ranker("all_pairs", regulariser, C=C, margin=margin, max_iter=3000, tol=1e-8, random_state=0)
-    model.fit(X, sets(Y))
+    model.set_params(solver=solver).fit(X, sets(Y))
+    assert all(record["dual"] <= record["primal"] + 1e-10 for record in model.history_)
     assert model.primal_objective_ == pytest.approx(best, abs=1e-6)
     assert model.dual_objective_ == pytest.approx(best, abs=1e-6)
 
@@ -204,6 +212,85 @@ def test_passes_raise_the_dual(update, regulariser, rows):
     assert model.primal_objective_ == pytest.approx(naive.complexity(W, regulariser) + 0.5 * losses)
     if update == "all_pairs":
         assert model.history_[-1]["gap"] < 0.02 < model.history_[0]["gap"]
+
+
+def passes(regulariser, dtype=np.float64, **options):
+    """A solver on a small sample that remembers its steps."""
+    X, Y = stream(5, m=30, n=8, k=4)
+    rows, on = Rows.of(X.astype(dtype)), np.nonzero(Y)
+    state = (SquaredState if regulariser == "squared" else EntropyState)(8, np.dtype(dtype))
+    state.declare(4)
+    relevant = Relevant(np.searchsorted(on[0], np.arange(31)), on[1])
+    return OnlineRanking(
+        RankingProblem(0.4, 0.5), state, rows, relevant, state.survey(rows), remember=True,
+        random_state=np.random.RandomState(0), **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("regulariser", ["squared", "entropy"])
+def test_looking_at_a_solver_changes_nothing(regulariser, dtype):
+    plain, watched = passes(regulariser, dtype, renewal=3), passes(regulariser, dtype, renewal=3)
+    for _ in range(8):
+        plain.epoch(Clock())
+        watched.epoch(Clock())
+        before = watched.state.weights()
+        certificate, solution = watched.certify(), watched.solution()
+        assert certificate == watched.certify() and solution is watched.solution()
+        np.testing.assert_array_equal(watched.state.weights(), before)
+        kept = solution.weights()
+        np.testing.assert_allclose(kept, before, atol=1e-12 if dtype == np.float64 else 1e-6)
+        assert certificate.dual == pytest.approx(watched.state.dual, abs=1e-6) and certificate.gap >= 0
+        watched.epoch(Clock())
+        plain.epoch(Clock())
+        np.testing.assert_array_equal(solution.weights(), kept)
+    np.testing.assert_array_equal(plain.state.weights(), watched.state.weights())
+    assert plain.certify() == watched.certify()
+
+
+@pytest.mark.parametrize("regulariser", ["squared", "entropy"])
+def test_pieces_of_any_size_give_the_same_rounds(regulariser):
+    whole = passes(regulariser)
+    for cut in ({"most_rounds": 7}, {"most_entries": 20}, {"most_entries": 1}):
+        parts = passes(regulariser, **cut)
+        assert parts.learn() == whole.rows.shape[0]
+        if not whole.records:
+            whole.learn()
+        np.testing.assert_array_equal(np.concatenate(parts.records), np.concatenate(whole.records))
+        np.testing.assert_array_equal(parts.state.weights(), whole.state.weights())
+
+
+def test_one_class_only_is_said_and_predicted():
+    with pytest.warns(UserWarning, match="one class only, 'ant'"):
+        model = ranker().fit(np.eye(3), ["ant"] * 3)
+    assert model.predict(np.eye(3)).tolist() == ["ant"] * 3
+
+
+def test_a_callback_sees_the_model_of_the_epoch():
+    X, Y = stream(5, m=30, n=8, k=4)
+    seen = []
+
+    class Watcher:
+        def setup(self, estimator, context): ...
+
+        def teardown(self, estimator, context): ...
+
+        def on_fit_task_begin(self, estimator, context): ...
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            if context.task_name == "epoch":
+                seen.append(fitted_estimator)
+
+    given = {"C": 0.5, "margin": 0.4, "max_iter": 5, "tol": 0.0, "random_state": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        watched = ranker(**given).set_callbacks(Watcher()).fit(X, sets(Y))
+        plain = ranker(**given).fit(X, sets(Y))
+        third = ranker(**{**given, "max_iter": 3}).fit(X, sets(Y))
+    np.testing.assert_array_equal(watched.coef_, plain.coef_)
+    assert len(seen) == 5
+    np.testing.assert_array_equal(seen[2].coef_, third.coef_)
+    assert seen[-1].predict(X) == plain.predict(X)
 
 
 def test_single_labels_give_crammer_singer():

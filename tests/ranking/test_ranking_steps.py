@@ -13,18 +13,26 @@ from maxmargin.ranking.interior_loops import interior_path, interior_point
 from tests.naive import ranking as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "ranking.json").read_text())
-EMPTY, EMPTY2 = np.empty(0), np.empty((0, 0))
+
+
+def keys_of(u, kind):
+    """Levels as a round keeps them."""
+    return u if kind == steps.LINEAR else np.array([steps.key_of(value) for value in u])
+
+
+def normal_form(keys, relevant, gamma, C, kind):
+    """A round of kind LINEAR or LOGISTIC."""
+    empty = np.empty(0)
+    return steps.Round(kind, gamma, C, len(keys), relevant, keys, np.empty((0, 0)), empty, empty)
 
 
 def fill(keys, relevant, gamma, C, kind):
     """Update III by water filling, with its certified gap."""
     k = len(keys)
     alpha = np.zeros(k)
-    mass = steps.water_fill(
-        keys, relevant, k, gamma, C, kind, np.empty(k, np.int64), np.empty(k, np.int64), alpha
-    )
-    gap = steps.round_gap(keys, EMPTY2, EMPTY, EMPTY, 0, relevant, k, gamma, C, kind, alpha)
-    return alpha, mass, gap
+    form = normal_form(keys, relevant, gamma, C, kind)
+    mass = steps.water_fill(form, np.empty(k, np.int64), np.empty(k, np.int64), alpha)
+    return alpha, mass, steps.round_gap(form, alpha)
 
 
 def interior(u, relevant, gamma, C, kind):
@@ -32,7 +40,8 @@ def interior(u, relevant, gamma, C, kind):
     p = naive_value(u, kind)
     loss = gamma - (p[relevant > 0].min() - p[relevant == 0].max())
     alpha = np.zeros(len(u))
-    interior_point(u, EMPTY2, EMPTY, EMPTY, 0, relevant, len(u), gamma, C, kind, loss, alpha)
+    mass = interior_point(normal_form(keys_of(u, kind), relevant, gamma, C, kind), loss, alpha)
+    assert mass == pytest.approx(alpha[relevant > 0].sum())
     return alpha
 
 
@@ -94,10 +103,10 @@ def test_best_step_known_answers(case):
         scores = naive.softmax(theta) @ scaled
         gamma, C = case["gamma"] / spread, case["C"] * spread
         loss = gamma - (scores[relevant > 0].min() - scores[relevant == 0].max())
-        row = (logs, np.full(k, -np.inf), scaled, len(x), relevant, k, gamma, C, steps.TILTED)
+        form = steps.Round(steps.TILTED, gamma, C, k, relevant, scores, logs, np.full(k, -np.inf), scaled)
         other = np.zeros(k)
-        interior_point(EMPTY, *row, loss, other)
-        gap = steps.round_gap(EMPTY, *row, other)
+        interior_point(form, loss, other)
+        gap = steps.round_gap(form, other)
         other /= spread
         found = other
     assert gap < 1e-11
@@ -128,8 +137,7 @@ def test_water_filling_is_optimal_and_equals_interior_point(setting, kind):
     p = naive_value(u, kind)
     if p[relevant > 0].min() - p[relevant == 0].max() >= gamma:
         return
-    keys = u if kind == steps.LINEAR else np.array([steps.key_of(value) for value in u])
-    alpha, mass, gap = fill(keys, relevant, gamma, C, kind)
+    alpha, mass, gap = fill(keys_of(u, kind), relevant, gamma, C, kind)
     inside = relevant > 0
     assert (alpha[inside] >= 0).all() and (alpha[~inside] <= 0).all()
     assert alpha[inside].sum() == pytest.approx(mass) and alpha.sum() == pytest.approx(0, abs=1e-12 * (1 + C))
@@ -159,14 +167,13 @@ def test_water_filling_equals_a_generic_solver(kind):
         mass = cvxpy.sum(step[inside])
         constraints = [cvxpy.sum(step) == 0, mass <= C, step[inside] >= 0, step[~inside] <= 0]
         best = cvxpy.Problem(cvxpy.Maximize(gamma * mass - cost), constraints).solve(solver="CLARABEL")
-        keys = u if kind == steps.LINEAR else np.array([steps.key_of(value) for value in u])
-        alpha, _, _ = fill(keys, relevant, gamma, C, kind)
+        alpha, _, _ = fill(keys_of(u, kind), relevant, gamma, C, kind)
         assert gain_of(u, alpha, relevant, gamma, kind) == pytest.approx(best, abs=1e-6)
 
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("kind", [steps.LINEAR, steps.LOGISTIC])
-def test_interior_point_iterates(kind, monkeypatch):
+def test_interior_point_iterates(kind):
     """The eliminated 2 x 2 system walks through the points of the full Newton system."""
     rng = np.random.RandomState(5)
     u, gamma, C = rng.randn(5), 0.7, 1.3
@@ -184,7 +191,7 @@ def test_interior_point_iterates(kind, monkeypatch):
     )
     for n in (0, 1, 2, 5, 8):
         point = np.empty(6)
-        interior_path(u, EMPTY2, EMPTY, EMPTY, 0, relevant, 5, gamma, C, kind, loss, n, point)
+        interior_path(normal_form(keys_of(u, kind), relevant, gamma, C, kind), C, loss, n, point)
         np.testing.assert_allclose(point, points[n], rtol=1e-9, atol=1e-12)
 
 

@@ -22,11 +22,11 @@ class ModelFileError(ValueError):
 
 # Parts of fitted estimators: plain carriers of values.
 _PARTS = {
-    "EntropyState": "maxmargin.ranking.state",
+    "EntropyState": "maxmargin.ranking.entropy",
     "GrowingLabels": "maxmargin.ranking.labels",
     "Kernel": "maxmargin.core.kernels",
     "LabelSpace": "maxmargin.edge.labels",
-    "SquaredState": "maxmargin.ranking.state",
+    "SquaredState": "maxmargin.ranking.problem",
     "SequenceLabels": "maxmargin.edge.sequences",
 }
 # What a model is commonly put behind in a Pipeline.

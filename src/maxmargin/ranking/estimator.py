@@ -1,15 +1,19 @@
-"""Online label ranking: `LabelRanker`."""
+"""Online label ranking: `LabelRanker`.
+
+The functions at the end are the seam that `stream.StreamRanker` shares with it: they take rows
+that are known to be in order (CSR or C-contiguous floats of an admissible width) and skip the
+checks of X, which would cost more than a single row does.
+"""
 
 from __future__ import annotations
 
-import math
-import warnings
-from numbers import Integral, Real
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from numbers import Integral
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -17,17 +21,31 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import run
 from maxmargin.core.rows import Rows
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, MaxMarginEstimator
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, warn
+from maxmargin.ranking.entropy import EntropyState
 from maxmargin.ranking.labels import GrowingLabels
-from maxmargin.ranking.online import OnlineRanking
-from maxmargin.ranking.problem import STATES, RankingProblem, RankingStream, competitor_objective
+from maxmargin.ranking.problem import UPDATES, OnlineRanking, RankingProblem, RankingState, SquaredState
 
+SOLVERS: dict[str, Choice] = {
+    "auto": Choice(
+        OnlineRanking, "Water filling where it applies, the paper's interior point method elsewhere."
+    ),
+    "exact": Choice(
+        OnlineRanking, "Water filling: the squared norm, and the entropy for rows of two values."
+    ),
+    "pdip": Choice(
+        partial(OnlineRanking, interior_point=True), "The paper's interior point method for every step."
+    ),
+}
 # A step of update III is accepted silently when its certified gap is this small a part of the round's loss.
 STEP_TOLERANCE = 1e-7
 DEFAULT_MARGIN = {"squared": 1.0, "entropy": 0.01}
+# What `fit` alone can say, and `partial_fit` makes untrue.
+OF_FIT = ("primal_objective_", "duality_gap_", "history_", "n_iter_")
 
 
-class LabelRanker(ClassifierMixin, MaxMarginEstimator):
+@dataclass(eq=False, repr=False)
+class LabelRanker(ClassifierMixin, Iterative):
     """Rank labels by relevance, learning from one example at a time.
 
     Each round scores all labels, learns which of them are relevant, and moves the weights so
@@ -146,57 +164,34 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
     (3, 3)
     """
 
-    _parameter_constraints: dict = {
-        **{name: COMMON_CONSTRAINTS[name] for name in ("C", "tol", "max_iter", "time_limit")},
-        "update": [StrOptions({"fixed", "worst_pair", "all_pairs"})],
-        "regulariser": [StrOptions({"squared", "entropy"})],
-        "margin": [Interval(Real, 0, None, closed="neither"), None],
-        "solver": [StrOptions({"auto", "exact", "pdip"})],
+    update: str = "all_pairs"
+    regulariser: str = "squared"
+    _: KW_ONLY
+    C: float = 1.0
+    margin: float | None = None
+    solver: str = "auto"
+    max_iter: int = 1
+    weighting: str | None = None
+    average: bool = False
+    n_features: int | Literal["grow"] | None = None
+    n_predicted: int | None = None
+    trace: bool = False
+    verbose: int = False
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Iterative._parameter_constraints,
+        "C": COMMON_CONSTRAINTS["C"],
+        "update": [StrOptions(set(UPDATES))],
+        "regulariser": [StrOptions(set(DEFAULT_MARGIN))],
+        "margin": [*POSITIVE, None],
+        "solver": [StrOptions(set(SOLVERS))],
         "weighting": [StrOptions({"idf"}), None],
         "average": ["boolean"],
         "n_features": [Interval(Integral, 1, None, closed="left"), StrOptions({"grow"}), None],
         "n_predicted": [Interval(Integral, 1, None, closed="left"), None],
         "trace": ["boolean"],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
-    def __init__(
-        self,
-        update="all_pairs",
-        regulariser="squared",
-        *,
-        C=1.0,
-        margin=None,
-        solver="auto",
-        max_iter=1,
-        tol=1e-3,
-        time_limit=None,
-        weighting=None,
-        average=False,
-        n_features=None,
-        n_predicted=None,
-        trace=False,
-        random_state=None,
-        verbose=False,
-    ):
-        self.update = update
-        self.regulariser = regulariser
-        self.C = C
-        self.margin = margin
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.time_limit = time_limit
-        self.weighting = weighting
-        self.average = average
-        self.n_features = n_features
-        self.n_predicted = n_predicted
-        self.trace = trace
-        self.random_state = random_state
-        self.verbose = verbose
-
-    @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y):
         """Start afresh and learn from all rows, in their order, `max_iter` times.
@@ -213,10 +208,14 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         matrix = self._read_stream(X, reset=True)
         self._start(matrix, GrowingLabels(y, declare=True))
         check_consistent_length(matrix, y)
-        stream = self._stream(matrix, y, remember=self.max_iter > 1)
-        method = OnlineRanking(stream, check_random_state(self.random_state))
-        outcome = run(method, self._stopping(), self._observer(X, y))
-        self._store_tally(stream)
+        if self._labels.single_label and len(self._labels.classes) == 1:
+            warn(f"y holds one class only, {str(self._labels.classes[0])!r}; it is predicted always.")
+        solver = self._solver(
+            matrix, y, remember=self.max_iter > 1, random_state=check_random_state(self.random_state)
+        )
+        observer = self._observer(X, y, lambda: self._tally(solver.solution()))
+        outcome = run(solver, self._stopping(), observer)
+        self._store(solver.solution(), solver.records)
         # A single online pass promises no convergence, so it warns of none.
         self._store_outcome(outcome, warn_user=self.max_iter > 1)
         return self
@@ -241,16 +240,8 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         if first:
             self._start(matrix, GrowingLabels(y, classes))
         check_consistent_length(matrix, y)
-        self._learn(matrix, y)
+        learn_rows(self, matrix, y)
         return self
-
-    def _learn(self, matrix: Any, y: Any) -> None:
-        """The online pass over rows that are known to be in order."""
-        stream = self._stream(matrix, y)
-        OnlineRanking(stream).learn()
-        self._store_tally(stream)
-        for stale in ("primal_objective_", "duality_gap_", "history_", "n_iter_"):
-            self.__dict__.pop(stale, None)
 
     def _start(self, matrix: Any, labels: GrowingLabels) -> None:
         """Fresh weights for the labels that are known in advance."""
@@ -265,40 +256,41 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
                 f'weighting="{self.weighting}" needs regulariser="squared": weighed rows have many values, '
                 "and the entropy is fast on rows of two."
             )
-        kind = STATES[self.regulariser]
-        options: Any = {"average": bool(self.average), "rarity": self.weighting == "idf"}
-        extra = options if self.regulariser == "squared" else {}
-        self._state: Any = kind(self.n_features_in_, matrix.dtype, **extra)
-        self._state.threshold[2] = 1.0 if self.average else 2.0
+        self._state: RankingState
+        if self.regulariser == "entropy":
+            self._state = EntropyState(self.n_features_in_, matrix.dtype)
+        else:
+            self._state = SquaredState(
+                self.n_features_in_, matrix.dtype, average=bool(self.average), rarity=self.weighting == "idf"
+            )
         self._state.declare(len(labels.classes))
         self._labels = labels
         self._trace: list[np.ndarray] = []
 
-    def _stream(self, matrix: Any, y: Any, remember: bool = False) -> RankingStream:
-        """The rows and labels of one call, checked before anything moves."""
-        problem, rows = self._problem(), Rows.of(matrix)
+    def _solver(self, matrix: Any, y: Any, **options: Any) -> OnlineRanking:
+        """The chosen solver on the rows and labels of one call, checked before anything moves."""
+        problem, rows, state = self._problem(), Rows.of(matrix), self._state
         if self.n_features == "grow":
-            self._state.widen(rows.shape[1])
-        survey = self._state.survey(rows)
-        if self.solver == "exact" and self.update == "all_pairs" and survey.has_general_rows:
+            state.widen(rows.shape[1])
+        shapes = state.survey(rows)
+        if self.solver == "exact" and self.update == "all_pairs" and shapes.has_general_rows:
             raise ValueError(
                 'solver="exact" covers rows of two values under the entropy, and X holds rows with more; '
                 'use solver="auto" or "pdip".'
             )
-        if self.update != "fixed" and 0 < survey.largest_range <= problem.gamma:
-            warnings.warn(
-                f"margin={problem.gamma:g} reaches the range of every row of X ({survey.largest_range:g}): "
-                "it can never be met and every round takes the full step C; use a smaller margin.",
-                stacklevel=3,
+        if self.update != "fixed" and 0 < shapes.largest_range <= problem.gamma:
+            warn(
+                f"margin={problem.gamma:g} reaches the range of every row of X ({shapes.largest_range:g}): "
+                "it can never be met and every round takes the full step C; use a smaller margin."
             )
         relevant = self._labels.read(y)
-        return RankingStream(
-            problem, self._state, self._state.weigh(rows, learn=True), survey, relevant, remember
-        )
+        build = SOLVERS[self.solver].build
+        solver = build(problem, state, state.meet(rows), relevant, shapes, update=self.update, **options)
+        return cast(OnlineRanking, solver)
 
     def _problem(self) -> RankingProblem:
         margin = DEFAULT_MARGIN[self.regulariser] if self.margin is None else self.margin
-        return RankingProblem(float(margin), float(self.C), self.update, self.solver == "pdip")
+        return RankingProblem(float(margin), float(self.C))
 
     def _read_stream(self, X: Any, *, reset: bool) -> Any:
         """Validate X; with `n_features` given its width may vary."""
@@ -313,27 +305,36 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         if isinstance(self.n_features, Integral):
             if width > self.n_features:
                 raise ValueError(f"X has {width} columns, more than n_features={self.n_features} allows.")
-            self.n_features_in_ = int(self.n_features)
+            self.n_features_in_: int = int(self.n_features)
         return matrix
 
-    def _store_tally(self, stream: RankingStream) -> None:
+    def _tally(self, state: RankingState) -> dict[str, Any]:
+        """What the rounds so far amount to, and what prediction needs."""
+        return {
+            "_state": state,
+            "_labels": self._labels,
+            "classes_": self._labels.classes,
+            "n_features_in_": state.n_features,
+            "n_rounds_": state.n_rounds,
+            "n_mistakes_": state.n_mistakes,
+            "n_first_occurrences_": state.n_first,
+            "n_first_mistakes_": state.n_first_mistakes,
+            "dual_objective_": state.dual,
+            "curvature_": state.kappa,
+            "step_gap_": state.worst_gap,
+            "threshold_": float(state.threshold[0]),
+        }
+
+    def _store(self, state: RankingState, records: list[np.ndarray]) -> None:
         """Publish what the rounds so far amount to."""
-        state = self._state
-        self.classes_ = self._labels.classes
-        self.n_features_in_ = state.n_features
-        self.n_rounds_, self.n_mistakes_ = state.n_rounds, state.n_mistakes
-        self.n_first_occurrences_, self.n_first_mistakes_ = state.n_first, state.n_first_mistakes
-        self.dual_objective_ = state.dual
-        self.curvature_, self.step_gap_ = state.kappa, state.worst_gap
-        self.threshold_ = float(state.threshold[0])
+        self.__dict__.update(self._tally(state))
         if self.trace:
-            self._trace += stream.records
+            self._trace += records
         if state.worst_gap > STEP_TOLERANCE:
-            warnings.warn(
+            warn(
                 f"A step of 'all_pairs' was certified only to a relative gap of {state.worst_gap:.1e}; the "
                 "model and its bound are valid, but that step was not the best one. Scale X or lower C.",
                 ConvergenceWarning,
-                stacklevel=3,
             )
 
     @property
@@ -361,11 +362,7 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         ndarray of shape (n_samples, n_labels), columns in the order of `classes_`
         """
         check_is_fitted(self, "classes_")
-        return self._score(self._read_stream(X, reset=False))
-
-    def _score(self, matrix: Any) -> np.ndarray:
-        """Scores of rows that are known to be in order."""
-        return self._state.scores(self._state.weigh(Rows.of(matrix)))
+        return score_rows(self, self._read_stream(X, reset=False))
 
     def decision_function(self, X):
         """Scores of the labels; for a class vector of two classes, the second's lead over the first.
@@ -386,7 +383,7 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         -------
         ndarray of shape (n_samples, n_labels)
         """
-        return self.classes_[_descending(self.label_scores(X))]
+        return self.classes_[descending(self.label_scores(X))]
 
     def predict(self, X):
         """Most relevant label of every row; for sets, the top `n_predicted` or all above `threshold_`.
@@ -395,17 +392,7 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         -------
         labels in the kind given to `fit` or `partial_fit`
         """
-        return self._choose(self.label_scores(X), X)
-
-    def _choose(self, scores: np.ndarray, X: Any = None) -> Any:
-        """Labels that the scores speak for."""
-        if self._labels.single_label:
-            return self.classes_[np.argmax(scores, axis=1)]
-        if self.n_predicted is None:
-            return self._labels.space.answer(scores > self.threshold_, like=X)
-        on = np.zeros(scores.shape, bool)
-        np.put_along_axis(on, _descending(scores)[:, : self.n_predicted], True, axis=1)
-        return self._labels.space.answer(on, like=X)
+        return choose_labels(self, self.label_scores(X), X)
 
     def mistake_bound(self, W, X, y):
         """Largest number of mistakes that the competitor W allows this learner on the stream (X, y).
@@ -440,8 +427,8 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         relevant = self._labels.read(y, grow=False)
         weighed = state.replay(Rows.of(matrix)).matrix
         scores = np.ascontiguousarray(weighed @ W[:, : matrix.shape[1]].T, dtype=np.float64)
-        gain = problem.smallest_gain(state.kappa)
-        return competitor_objective(problem, state, W, scores, relevant) / gain if gain > 0 else math.inf
+        primal = problem.primal(state.complexity_of(W), scores, relevant, np.array(state.born, np.int64))
+        return problem.mistake_bound(primal, state.kappa)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -452,6 +439,32 @@ class LabelRanker(ClassifierMixin, MaxMarginEstimator):
         return tags
 
 
-def _descending(scores: np.ndarray) -> np.ndarray:
+def learn_rows(ranker: LabelRanker, matrix: Any, y: Any) -> None:
+    """The online pass of a ranker that has started over rows that are known to be in order."""
+    solver = ranker._solver(matrix, y)
+    solver.learn()
+    ranker._store(solver.state, solver.records)
+    for name in OF_FIT:
+        ranker.__dict__.pop(name, None)
+
+
+def score_rows(ranker: LabelRanker, matrix: Any) -> np.ndarray:
+    """Scores of rows that are known to be in order, columns as in `classes_`."""
+    return ranker._state.scores(ranker._state.weigh(Rows.of(matrix)))
+
+
+def choose_labels(ranker: LabelRanker, scores: np.ndarray, like: Any = None) -> Any:
+    """Labels that the scores speak for, in the kind given to the ranker; `like` is the X they are for."""
+    labels = ranker._labels
+    if labels.single_label:
+        return ranker.classes_[np.argmax(scores, axis=1)]
+    if ranker.n_predicted is None:
+        return labels.space.answer(scores > ranker.threshold_, like=like)
+    on = np.zeros(scores.shape, bool)
+    np.put_along_axis(on, descending(scores)[:, : ranker.n_predicted], True, axis=1)
+    return labels.space.answer(on, like=like)
+
+
+def descending(scores: np.ndarray) -> np.ndarray:
     """Label indices by decreasing score; ties in the order of the labels."""
     return np.argsort(-scores, axis=1, kind="stable")

@@ -1,6 +1,6 @@
 """Update III of label ranking by the paper's primal-dual interior point method.
 
-With d = labels + 1 variables, the last one the slack of the mass constraint,
+With d = labels + 1 variables, the last one the slack of the mass constraint, (12) is
 
     min sum_y f_y(alpha_y),  f_y' = m_y(alpha_y) - gamma [y in Y],  f_slack = 0,
     row 0: the steps sum to zero,   row 1: mass over Y + slack = C,   s_y alpha_y <= 0,
@@ -9,158 +9,215 @@ with s_y = -1 for y in Y and for the slack, +1 for the others. Multipliers: lam 
 nu of the two rows. Each iteration aims at a tenth of eta = sum lam |alpha|: steps and multipliers
 are eliminated, which leaves a 2 x 2 system in nu; the length is found by backtracking on the
 norm of all residuals. It stops when eta and both residuals are small; whether the step is good
-is for `ranking_steps.round_gap` to say.
+is for `step_loops.round_gap` to say.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.ranking.step_loops import LOGISTIC, TILTED, sigmoid, tilt
+from maxmargin.ranking.step_loops import LOGISTIC, TILTED, level, sigmoid, tilt
 
-TOLERANCE = 1e-11
-ITERATIONS = 200
+# Residuals relative to C and the loss at which it stops, and the most iterations.
+TOLERANCE, ITERATIONS = 1e-11, 200
+# The paper's contraction of eta (17), and the usual constants of a backtracking search.
+CONTRACTION, TO_THE_BORDER, DECREASE, SHORTER, SHORTEST = 0.1, 0.99, 0.01, 0.5, 1e-14
+# Steps below this part of C are interior by rounding only.
+INTERIOR = 1e-9
+# C is taken in stages, each so many times the one before, while the mass fills this part of it.
+STAGE, BINDING = 8.0, 0.9
+
+
+class Path(NamedTuple):
+    """Where the interior point is: d variables (labels, then the slack) and work space.
+
+    `nu` and `d_nu` have two entries; `row1` and `sign` are what is constant of the problem (row 0
+    is one for every label and zero for the slack).
+    """
+
+    u: np.ndarray
+    row0: np.ndarray
+    row1: np.ndarray
+    sign: np.ndarray
+    point: np.ndarray
+    lam: np.ndarray
+    nu: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    step: np.ndarray
+    d_lam: np.ndarray
+    d_nu: np.ndarray
+    trial: np.ndarray
+    trial_lam: np.ndarray
 
 
 @compiled
-def _slopes(u, log_weight, log_rest, x, size, relevant, known, gamma, kind, alpha, first, second):
-    """f' and f'' at alpha; the slack variable has neither."""
+def _start(form, C, loss, point):
+    """The interior point method's first iterate: half of C spread evenly, multipliers of one product."""
+    known, d = form.known, form.known + 1
+    path = Path(
+        np.empty(known), np.ones(d), np.zeros(d), np.ones(d), point, np.empty(d), np.zeros(2),
+        np.empty(d), np.empty(d), np.empty(d), np.empty(d), np.zeros(2), np.empty(d), np.empty(d),
+    )  # fmt: skip
+    n_in = 0
     for y in range(known):
-        if kind == TILTED:
-            _, m, variance = tilt(log_weight[y], log_rest[y], x, size, alpha[y])
-        elif kind == LOGISTIC:
+        if form.kind != TILTED:
+            path.u[y] = level(form.key[y], form.kind)
+        if form.relevant[y]:
+            n_in += 1
+            path.row1[y], path.sign[y] = 1.0, -1.0
+    path.row0[known], path.row1[known], path.sign[known] = 0.0, 1.0, -1.0
+    for y in range(known):
+        point[y] = C / (2.0 * n_in) if form.relevant[y] else -C / (2.0 * (known - n_in))
+    point[known] = 0.5 * C
+    mean_slack = 1.5 * C / d
+    for y in range(d):
+        path.lam[y] = loss * mean_slack / abs(point[y])
+    return path
+
+
+@compiled(inline=True)
+def _slopes(form, u, alpha, first, second):
+    """f' and f'' of (12) at alpha; the slack variable has neither."""
+    for y in range(form.known):
+        if form.kind == TILTED:
+            _, m, variance = tilt(form.log_weight[y], form.log_rest[y], form.x, alpha[y])
+        elif form.kind == LOGISTIC:
             m = sigmoid(u[y] + alpha[y])
             variance = m * (1.0 - m)
         else:
             m, variance = u[y] + alpha[y], 1.0
-        first[y] = m - gamma * relevant[y]
+        first[y] = m - form.gamma * form.relevant[y]
         second[y] = variance
-    first[known] = second[known] = 0.0
+    first[form.known] = second[form.known] = 0.0
 
 
-@compiled
-def _residuals(first, lam, nu0, nu1, row0, row1, sign, alpha, C, mu):
-    """Norms of the dual and primal residual, and of all residuals together."""
+@compiled(inline=True)
+def residuals(path, alpha, lam, nu0, nu1, C, mu):
+    """Norms of the dual residual (16) and of the primal one, and of these with the centrality (17)."""
     dual = centre = 0.0
     total0, total1 = 0.0, -C
     for y in range(alpha.size):
-        dual += (first[y] + lam[y] * sign[y] + nu0 * row0[y] + nu1 * row1[y]) ** 2
-        centre += (-lam[y] * sign[y] * alpha[y] - mu) ** 2
-        total0 += row0[y] * alpha[y]
-        total1 += row1[y] * alpha[y]
+        dual += (path.first[y] + lam[y] * path.sign[y] + nu0 * path.row0[y] + nu1 * path.row1[y]) ** 2
+        centre += (-lam[y] * path.sign[y] * alpha[y] - mu) ** 2
+        total0 += path.row0[y] * alpha[y]
+        total1 += path.row1[y] * alpha[y]
     primal = total0 * total0 + total1 * total1
     return math.sqrt(dual), math.sqrt(primal), math.sqrt(dual + centre + primal)
 
 
-@compiled
-def interior_path(u, log_weight, log_rest, x, size, relevant, known, gamma, C, kind, loss, limit, point):
-    """At most `limit` iterations; returns their number. `u` holds levels, not keys.
+@compiled(inline=True)
+def newton_direction(path, C, mu):
+    """Direction that solves (17) and (18): nu from a 2 x 2 system, steps by (20), multipliers by (19).
 
-    `point` receives the steps and, last, the slack.
+    Returns how far it goes before a multiplier turns negative; 0 where the system is singular.
     """
-    d = known + 1
-    row0, row1, sign = np.ones(d), np.zeros(d), np.ones(d)
-    n_in = 0
-    for y in range(known):
-        if relevant[y]:
-            n_in += 1
-            row1[y], sign[y] = 1.0, -1.0
-    row0[known], row1[known], sign[known] = 0.0, 1.0, -1.0
-    first, second, z, w = np.empty(d), np.empty(d), np.empty(d), np.empty(d)
-    lam, step, d_lam = np.empty(d), np.empty(d), np.empty(d)
-    trial, trial_lam = np.empty(d), np.empty(d)
-    mean_slack = 1.5 * C / d
-    for y in range(known):
-        point[y] = C / (2.0 * n_in) if relevant[y] else -C / (2.0 * (known - n_in))
-    point[known] = 0.5 * C
-    for y in range(d):
-        lam[y] = loss * mean_slack / abs(point[y])
-    nu0 = nu1 = 0.0
-    _slopes(u, log_weight, log_rest, x, size, relevant, known, gamma, kind, point, first, second)
+    point, lam, nu, row0, row1 = path.point, path.lam, path.nu, path.row0, path.row1
+    z, w = path.trial, path.trial_lam  # free until the line search
+    m00 = m01 = m11 = b0 = 0.0
+    b1 = -C
+    for y in range(point.size):
+        room = abs(point[y])
+        z[y] = path.second[y] + lam[y] / room
+        w[y] = -path.first[y] - mu * path.sign[y] / room - nu[0] * row0[y] - nu[1] * row1[y]
+        m00 += row0[y] / z[y]
+        m01 += row0[y] * row1[y] / z[y]
+        m11 += row1[y] / z[y]
+        b0 += row0[y] * (w[y] / z[y] + point[y])
+        b1 += row1[y] * (w[y] / z[y] + point[y])
+    det = m00 * m11 - m01 * m01
+    if not det > 0.0:
+        return 0.0
+    d0, d1 = (m11 * b0 - m01 * b1) / det, (m00 * b1 - m01 * b0) / det
+    path.d_nu[0], path.d_nu[1] = d0, d1
+    length = 1.0
+    for y in range(point.size):
+        path.step[y] = (w[y] - row0[y] * d0 - row1[y] * d1) / z[y]
+        path.d_lam[y] = (lam[y] * path.sign[y] * path.step[y] + mu) / abs(point[y]) - lam[y]
+        if path.d_lam[y] < 0.0:
+            length = min(length, -lam[y] / path.d_lam[y])
+    return length
+
+
+@compiled(inline=True)
+def _line_search(form, path, C, mu, norm, length):
+    """Move along the direction, shorter and shorter until all residuals fall; False if they never do."""
+    d0, d1 = path.d_nu[0], path.d_nu[1]
+    while length > SHORTEST:
+        inside = True
+        for y in range(path.point.size):
+            path.trial[y] = path.point[y] + length * path.step[y]
+            path.trial_lam[y] = path.lam[y] + length * path.d_lam[y]
+            inside = inside and path.sign[y] * path.trial[y] < 0.0
+        if inside:
+            _slopes(form, path.u, path.trial, path.first, path.second)
+            nu0, nu1 = path.nu[0] + length * d0, path.nu[1] + length * d1
+            _, _, new = residuals(path, path.trial, path.trial_lam, nu0, nu1, C, mu)
+            if new <= (1.0 - DECREASE * length) * norm:
+                path.nu[0], path.nu[1] = nu0, nu1
+                for y in range(path.point.size):
+                    path.point[y], path.lam[y] = path.trial[y], path.trial_lam[y]
+                return True
+        length *= SHORTER
+    return False
+
+
+@compiled
+def interior_path(form, C, loss, limit, point):
+    """The interior point method for (12), at most `limit` iterations; returns their number.
+
+    `C` may be smaller than the round's own. `point` receives the steps and, last, the slack.
+    """
+    path = _start(form, C, loss, point)
+    _slopes(form, path.u, point, path.first, path.second)
     for iteration in range(limit):
         eta = 0.0
-        for y in range(d):
-            eta += lam[y] * abs(point[y])
-        mu = 0.1 * eta / d
-        dual, primal, norm = _residuals(first, lam, nu0, nu1, row0, row1, sign, point, C, mu)
+        for y in range(point.size):
+            eta += path.lam[y] * abs(point[y])
+        mu = CONTRACTION * eta / point.size
+        dual, primal, norm = residuals(path, point, path.lam, path.nu[0], path.nu[1], C, mu)
         if eta <= TOLERANCE * C * loss and dual <= TOLERANCE * loss and primal <= TOLERANCE * C:
             return iteration
-        m00 = m01 = m11 = b0 = 0.0
-        b1 = -C
-        for y in range(d):
-            room = abs(point[y])
-            z[y] = second[y] + lam[y] / room
-            w[y] = -first[y] - mu * sign[y] / room - nu0 * row0[y] - nu1 * row1[y]
-            m00 += row0[y] / z[y]
-            m01 += row0[y] * row1[y] / z[y]
-            m11 += row1[y] / z[y]
-            b0 += row0[y] * (w[y] / z[y] + point[y])
-            b1 += row1[y] * (w[y] / z[y] + point[y])
-        det = m00 * m11 - m01 * m01
-        if not det > 0.0:
+        length = newton_direction(path, C, mu)
+        if length == 0.0 or not _line_search(form, path, C, mu, norm, TO_THE_BORDER * length):
             return iteration
-        d0, d1 = (m11 * b0 - m01 * b1) / det, (m00 * b1 - m01 * b0) / det
-        length = 1.0
-        for y in range(d):
-            step[y] = (w[y] - row0[y] * d0 - row1[y] * d1) / z[y]
-            d_lam[y] = (lam[y] * sign[y] * step[y] + mu) / abs(point[y]) - lam[y]
-            if d_lam[y] < 0.0:
-                length = min(length, -lam[y] / d_lam[y])
-        length *= 0.99
-        moved = False
-        while not moved and length > 1e-14:
-            inside = True
-            for y in range(d):
-                trial[y] = point[y] + length * step[y]
-                trial_lam[y] = lam[y] + length * d_lam[y]
-                inside = inside and sign[y] * trial[y] < 0.0
-            if inside:
-                _slopes(u, log_weight, log_rest, x, size, relevant, known, gamma, kind, trial, first, second)
-                t0, t1 = nu0 + length * d0, nu1 + length * d1
-                _, _, new = _residuals(first, trial_lam, t0, t1, row0, row1, sign, trial, C, mu)
-                moved = new <= (1.0 - 0.01 * length) * norm
-            if moved:
-                nu0, nu1 = t0, t1
-            else:
-                length *= 0.5
-        if not moved:
-            return iteration
-        point[:] = trial
-        lam[:] = trial_lam
     return limit
 
 
 @compiled
-def interior_point(u, log_weight, log_rest, x, size, relevant, known, gamma, C, kind, loss, alpha):
-    """The step of update III; the caller accepts it by its gap.
+def interior_point(form, loss, alpha):
+    """Update III as the paper solves (11), by way of (12); returns the mass of the step.
+
+    Whether the step is good is for its gap to say.
 
     A C far above the mass that the best step moves would drown that step in rounding, so the
     method starts from a C of the size of the loss, and enlarges it while it binds.
     """
+    known, C = form.known, form.C
     n_in = 0
     for y in range(known):
-        n_in += relevant[y]
-    reach = min(C, 8.0 * loss * min(n_in, known - n_in))
+        n_in += form.relevant[y]
+    reach = min(C, STAGE * loss * min(n_in, known - n_in))
     point = np.empty(known + 1)
     while True:
-        interior_path(
-            u, log_weight, log_rest, x, size, relevant, known, gamma, reach, kind, loss, ITERATIONS, point
-        )
+        interior_path(form, reach, loss, ITERATIONS, point)
         up = down = 0.0
         for y in range(known):
-            # Steps that are interior by rounding only are none.
-            alpha[y] = point[y] if abs(point[y]) > 1e-9 * reach else 0.0
-            if relevant[y]:
+            alpha[y] = point[y] if abs(point[y]) > INTERIOR * reach else 0.0
+            if form.relevant[y]:
                 up += alpha[y]
             else:
                 down -= alpha[y]
-        if reach >= C or up < 0.9 * reach:
+        if reach >= C or up < BINDING * reach:
             break
-        reach = min(C, 8.0 * reach)
-    mass = min(up, down, C)
+        reach = min(C, STAGE * reach)
+    balanced, mass = min(up, down, C), 0.0
     for y in range(known):
         if alpha[y] != 0.0:
-            alpha[y] *= mass / (up if relevant[y] else down)
+            alpha[y] *= balanced / (up if form.relevant[y] else down)
+        mass += alpha[y] * form.relevant[y]
+    return mass

@@ -1,6 +1,6 @@
 """Labels of a stream: words outside, indices in order of first occurrence inside.
 
-The kinds are those of `_labels.LabelSpace`; here each row becomes the list of its relevant
+The kinds are those of `edge.labels.LabelSpace`; here each row becomes the list of its relevant
 labels, and labels that were never met before are added at the end.
 """
 
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from maxmargin.edge import labels as edge
 from maxmargin.edge.labels import LabelSpace
-from maxmargin.ranking.state import Relevant
+from maxmargin.ranking.loops import Relevant
 
 _FAMILY = {"binary": "classes", "multiclass": "classes", "sign": "indicator"}
 
@@ -49,7 +49,14 @@ class GrowingLabels:
     def read(self, y: Any, grow: bool = True) -> Relevant:
         """Relevant labels of every row; new labels are added, or refused when `grow` is false."""
         known = len(self.index)
-        relevant = getattr(self, f"_read_{self.family}")(y)
+        readers = {
+            "classes": self._read_classes,
+            "sets": self._read_sets,
+            "indicator": self._read_indicator,
+            "frame": self._read_frame,
+            "sparse": self._read_sparse,
+        }
+        relevant = readers[self.family](y)
         if len(self.index) > known:
             fresh = [name for name, k in self.index.items() if k >= known]
             if not grow:

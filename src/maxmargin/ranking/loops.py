@@ -1,34 +1,121 @@
-"""Label ranking under the squared norm: one compiled loop over the rounds of a stream.
+"""Label ranking: one compiled loop over the rounds of a stream, under both regularisers.
+
+A round marks the relevant labels, *scores* all labels (which puts the round in normal form),
+*judges* the worst pair, finds the *step* (see `step_loops`) and *applies* it. Scoring and
+applying differ between the regularisers; `rounds` takes the weights of one of them and None
+for the other, and is compiled for the one it is given. Labels are known from the round in which
+they first occur. With the steps of all rows stored, a later pass takes a row's old step out
+before it finds the new one and keeps the better of both, so the dual never decreases.
 
 Weights are feature-major (W[slot, label]), so that the scores of all labels are a sum of
 contiguous rows, one per nonzero of x. `slots` maps a column of X to its row of W; a column
-that never occurred has none, so a hashed space of millions costs only what was seen.
-
-A round: score, judge, step (see `ranking_steps`), W[slot, y] += alpha_y x. Labels are known
-from the round in which they first occur. With `steps` (rows x labels) given, a later pass
-takes the example's old step out before it finds the new one, and keeps the better of both,
-so the dual never decreases.
+that never occurred has none, so a hashed space of millions costs only what was seen. The weights
+of the entropy are in `entropy_loops`.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from maxmargin.core.jit import compiled
+from maxmargin.ranking.entropy_loops import apply_flat, apply_tilted, tilted_keys, two_value_keys
 from maxmargin.ranking.interior_loops import interior_point
 from maxmargin.ranking.step_loops import (
+    ALL_PAIRS,
+    FIXED,
     LINEAR,
+    LOGISTIC,
+    NULL,
+    TILTED,
+    WORST_PAIR,
+    Round,
+    Shapes,
+    dual_gain,
+    level,
+    log_growth,
     pair_step,
     round_gap,
-    tie_width,
+    score_of,
+    tilt,
+    tilted_pair_step,
     water_fill,
     worst_pair,
 )
 
-FIXED, WORST_PAIR, ALL_PAIRS = 1, 2, 3
-EXACT, INTERIOR_POINT = 0, 1
 # Columns of the record of a round.
 MISTAKE, LOSS, GAIN, MASS, GAP, FIRST, CURVATURE, N_RECORD = 0, 1, 2, 3, 4, 5, 6, 7
+
+
+class Relevant(NamedTuple):
+    """The relevant labels of every row: row i has `labels[start[i]:start[i + 1]]`."""
+
+    start: np.ndarray
+    labels: np.ndarray
+
+
+class Batch(NamedTuple):
+    """The rows of some rounds as slots and values, in the order of the rounds.
+
+    Round t has `cols[start[t]:start[t + 1]]` and is row `order[t]` of `relevant` and `shapes`; it is
+    number `first + t` of all.
+    """
+
+    start: np.ndarray
+    cols: np.ndarray
+    vals: np.ndarray
+    order: np.ndarray
+    relevant: Relevant
+    shapes: Shapes
+    first: int
+
+
+class Rule(NamedTuple):
+    """The margin, the largest step, which update (I, II, III), and whether III is by interior point."""
+
+    gamma: float
+    C: float
+    update: int
+    interior_point: bool
+
+
+class SquaredWeights(NamedTuple):
+    """W, and the sum of (round number) x (step) when averaging, else empty."""
+
+    W: np.ndarray
+    weighted: np.ndarray
+
+
+class Memory(NamedTuple):
+    """The step of every row (empty: not kept), and whether it holds those of an earlier pass."""
+
+    steps: np.ndarray
+    again: bool
+
+
+class Log(NamedTuple):
+    """The threshold (value, rounds, growth of weights) and a line per round."""
+
+    threshold: np.ndarray
+    record: np.ndarray
+
+
+class Work(NamedTuple):
+    """Work space of a round; arrays over labels, but for `log_weight` and `mark` (slots)."""
+
+    relevant: np.ndarray
+    key: np.ndarray
+    alpha: np.ndarray
+    old: np.ndarray
+    inside: np.ndarray
+    outside: np.ndarray
+    mass: np.ndarray
+    logit: np.ndarray
+    log_weight: np.ndarray
+    log_rest: np.ndarray
+    mark: np.ndarray
+    ones: np.ndarray
 
 
 @compiled
@@ -42,10 +129,10 @@ def assign_slots(indices, slots, used):
 
 
 @compiled
-def gather_rows(rows, order, slots, base, scale, start, cols, vals):
+def gather_rows(rows, order, slots, shapes, start, cols, vals):
     """Lay out the rows of `order` as slots and values (x - base) / scale, without entries at base or 0.
 
-    `base` and `scale` are per row, or empty for 0 and 1. The rounds read nothing but this, so that
+    Base and scale are those of `shapes`, 0 and 1 where it is empty. The rounds read nothing but this, so that
     they are compiled once for all kinds of X.
     """
     data, indices, indptr, dense = rows
@@ -53,7 +140,7 @@ def gather_rows(rows, order, slots, base, scale, start, cols, vals):
     for t in range(order.size):
         i = order[t]
         start[t] = size
-        zero, one = (base[i], scale[i]) if base.size else (0.0, 1.0)
+        zero, one = (shapes.base[i], shapes.spread[i]) if shapes.base.size else (0.0, 1.0)
         for e in range(indptr[i], indptr[i + 1]):
             x = np.float64(data[e])
             if x != zero and x != 0.0:
@@ -134,138 +221,243 @@ def score_rows(rows, slots, W, unseen, out):
         add_rows(W, cols[:size], vals[:size], known, row)
 
 
+@compiled
+def workspace(batch, n_slots, n_labels):
+    """Arrays for the rounds of a batch, of a size that its rows need."""
+    longest = tilted = 0
+    for t in range(batch.order.size):
+        longest = max(longest, batch.start[t + 1] - batch.start[t])
+        if batch.shapes.kind.size and batch.shapes.kind[batch.order[t]] == TILTED:
+            tilted = max(tilted, batch.start[t + 1] - batch.start[t])
+    return Work(
+        np.zeros(n_labels, np.uint8), np.empty(n_labels), np.zeros(n_labels), np.zeros(n_labels),
+        np.empty(n_labels, np.int64), np.empty(n_labels, np.int64), np.empty(n_labels), np.empty(n_labels),
+        np.empty((n_labels if tilted else 0, tilted)), np.empty(n_labels),
+        np.zeros(n_slots, np.uint8), np.ones(longest),
+    )  # fmt: skip
+
+
+@compiled
+def rounds(batch, squared, entropy, rule, known, memory, log):
+    """Run the rounds of a batch under `squared` or `entropy`, the other being None.
+
+    Returns the number of labels known afterwards.
+    """
+    if squared is not None:
+        work = workspace(batch, 0, squared.W.shape[1])
+    if entropy is not None:
+        work = workspace(batch, entropy.v.shape[0], entropy.v.shape[1])
+    for t in range(batch.order.size):
+        i, before = batch.order[t], known
+        known, n_relevant = enter_round(batch.relevant, i, known, work.relevant)
+        log.record[t, FIRST] = known > before
+        if 0 < n_relevant < known:
+            cols = batch.cols[batch.start[t] : batch.start[t + 1]]
+            x = batch.vals[batch.start[t] : batch.start[t + 1]]
+            if squared is not None:
+                kind, offset, scale, unit, kappa = score_squared(squared, cols, x, known, i, memory, work)
+            if entropy is not None:
+                kind, offset, scale, unit, kappa = score_entropy(
+                    entropy, batch.shapes, cols, x, known, rule.update, i, memory, work
+                )
+            log.record[t, CURVATURE] = kappa
+            form = Round(
+                kind, rule.gamma / scale, rule.C * unit, known,
+                work.relevant, work.key, work.log_weight, work.log_rest, x,
+            )  # fmt: skip
+            r, s, mistake, loss, size = judge(form, offset, scale, log, t)
+            if unit == 0.0:
+                null_step(rule, i, r, s, memory, log.record[t])
+            else:
+                all_pairs = rule.update == ALL_PAIRS and loss > 0.0
+                if all_pairs and (kind == TILTED or rule.interior_point):
+                    mass = interior_point(form, loss, work.alpha)
+                else:
+                    mass = find_step(form, rule, r, s, mistake, loss, work.inside, work.outside, work.alpha)
+                if all_pairs:
+                    log.record[t, GAP] = round_gap(form, work.alpha) / (form.C * (loss + size))
+                gain = keep_the_better(form, memory.again, work)
+                log.record[t, GAIN], log.record[t, MASS] = gain / (unit / scale), mass / unit
+                store_step(memory, i, unit, known, work)
+                if squared is not None:
+                    apply_squared(squared, cols, x, known, unit, batch.first + t, work)
+                if entropy is not None:
+                    apply_entropy(entropy, form, cols, batch.shapes.slope[i], memory.again, work)
+        leave_round(batch.relevant, i, work.relevant)
+    return known
+
+
 @compiled(inline=True)
-def enter_round(labels, start, stop, known, relevant):
+def enter_round(relevant, i, known, mark):
     """Mark the relevant labels; return how many labels are now known and how many are relevant."""
-    new_known = known
-    for e in range(start, stop):
-        relevant[labels[e]] = 1
-        new_known = max(new_known, np.int64(labels[e]) + 1)
-    return new_known, stop - start
+    for e in range(relevant.start[i], relevant.start[i + 1]):
+        mark[relevant.labels[e]] = 1
+        known = max(known, np.int64(relevant.labels[e]) + 1)
+    return known, relevant.start[i + 1] - relevant.start[i]
+
+
+@compiled(inline=True)
+def leave_round(relevant, i, mark):
+    """Take the marks away again."""
+    for e in range(relevant.start[i], relevant.start[i + 1]):
+        mark[relevant.labels[e]] = 0
+
+
+@compiled(inline=True)
+def judge(form, offset, scale, log, t):
+    """Worst pair, whether it is a mistake, its loss in normal form, and how large its scores are."""
+    r, s, mistake = worst_pair(form.kind, form.known, form.relevant, form.key)
+    p_r, p_s = score_of(form.key[r], form.kind), score_of(form.key[s], form.kind)
+    loss = max(0.0, form.gamma - (p_r - p_s))
+    log.record[t, MISTAKE], log.record[t, LOSS] = mistake, loss * scale
+    track_threshold(log.threshold, offset + scale * 0.5 * (p_r + p_s))
+    return r, s, mistake, loss, abs(p_r) + abs(p_s)
 
 
 @compiled(inline=True)
 def track_threshold(threshold, middle):
-    """Follow the midpoint between the worst relevant and the best other score."""
+    """Follow b of (24): midway between the worst relevant and the best other score."""
     threshold[1] += 1.0
     rate = threshold[2] / (threshold[1] + threshold[2] - 1.0)
     threshold[0] += rate * (middle - threshold[0])
 
 
-@compiled
-def _gain(p, alpha, relevant, known, gamma):
-    """Dual gain of a step in normal form."""
-    gain = 0.0
-    for y in range(known):
-        if alpha[y] != 0.0:
-            gain -= alpha[y] * (p[y] + 0.5 * alpha[y])
-            if relevant[y]:
-                gain += gamma * alpha[y]
-    return gain
+@compiled(inline=True)
+def find_step(form, rule, r, s, mistake, loss, inside, outside, alpha):
+    """Fill alpha with the step that the rule asks for; returns its mass.
 
-
-@compiled
-def squared_rounds(
-    start, cols_, vals_, order, label_start, labels,
-    W, weighted, known, n_before, gamma, C, update, solver, steps, again, threshold, record,
-):  # fmt: skip
-    """Run the rounds of `order`, whose rows `gather_rows` laid out; returns the number of known labels.
-
-    `weighted` is the sum of (round number) x (step) for averaging, or empty; `n_before` counts
-    the rounds before this call; `again` says that `steps` holds the steps of an earlier pass.
+    Update I, (8): all of C for the worst pair after a mistake. Update II, (9): the best mass for
+    the worst pair. Update III, (10): the best step over all pairs, where water filling finds it.
+    `inside` and `outside` are integer work space.
     """
-    capacity = W.shape[1]
-    p, alpha, old = np.empty(capacity), np.zeros(capacity), np.zeros(capacity)
-    relevant = np.zeros(capacity, np.uint8)
-    inside, outside = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
-    nothing, nothing2 = np.empty(0), np.empty((0, 0))
-    # Typed, because a literal argument would compile the callees once more.
-    kind, none = np.int64(LINEAR), np.int64(0)
-    keep, average = steps.shape[0] > 0, weighted.shape[0] > 0
-    for t in range(order.size):
-        i = order[t]
-        cols, vals = cols_[start[t] : start[t + 1]], vals_[start[t] : start[t + 1]]
-        size, norm = cols.size, 0.0
-        for j in range(size):
-            norm += vals[j] * vals[j]
-        before = known
-        known, n_relevant = enter_round(labels, label_start[i], label_start[i + 1], known, relevant)
-        record[t, FIRST] = known > before
-        if 0 < n_relevant < known:
-            for y in range(known):
-                p[y] = 0.0
-            add_rows(W, cols, vals, known, p)
-            if again:
-                for y in range(known):
-                    old[y] = steps[i, y] * norm
-                    p[y] -= old[y]
-            r, s, mistake = worst_pair(p, relevant, known, tie_width(p, known, kind))
-            loss = max(0.0, gamma - (p[r] - p[s]))
-            record[t, MISTAKE], record[t, LOSS], record[t, CURVATURE] = mistake, loss, norm
-            track_threshold(threshold, 0.5 * (p[r] + p[s]))
-            if norm == 0.0:
-                if not again:
-                    record[t, MASS], record[t, GAIN] = C, gamma * C
-                    if keep:
-                        steps[i, r], steps[i, s] = C, -C
+    for y in range(form.known):
+        alpha[y] = 0.0
+    mass = 0.0
+    if rule.update == FIXED:
+        if mistake:
+            mass = form.C
+            alpha[r], alpha[s] = mass, -mass
+    elif loss > 0.0:
+        if rule.update == WORST_PAIR:
+            if form.kind == TILTED:
+                mass = tilted_pair_step(form, r, s)
             else:
-                for y in range(known):
-                    alpha[y] = 0.0
-                limit = C * norm
-                mass = 0.0
-                if update == FIXED:
-                    if mistake:
-                        mass = limit
-                        alpha[r], alpha[s] = limit, -limit
-                elif loss > 0.0:
-                    if update == WORST_PAIR:
-                        mass = pair_step(p[r], p[s], gamma, limit, kind)
-                        alpha[r], alpha[s] = mass, -mass
-                    elif solver == EXACT:
-                        mass = water_fill(p, relevant, known, gamma, limit, kind, inside, outside, alpha)
-                    else:
-                        interior_point(
-                            p, nothing2, nothing, nothing, none,
-                            relevant, known, gamma, limit, kind, loss, alpha,
-                        )  # fmt: skip
-                        for y in range(known):
-                            mass += alpha[y] * relevant[y]
-                    if update == ALL_PAIRS:
-                        gap = round_gap(
-                            p, nothing2, nothing, nothing, none,
-                            relevant, known, gamma, limit, kind, alpha,
-                        )  # fmt: skip
-                        record[t, GAP] = gap / (limit * (loss + abs(p[r]) + abs(p[s])))
-                gain = _gain(p, alpha, relevant, known, gamma)
-                if again:
-                    kept = _gain(p, old, relevant, known, gamma)
-                    if kept > gain:
-                        gain = kept
-                        for y in range(known):
-                            alpha[y] = old[y]
-                    gain -= kept
-                record[t, GAIN] = gain / norm
-                record[t, MASS] = mass / norm
-                for y in range(known):
-                    if alpha[y] != 0.0 or old[y] != 0.0:
-                        change = (alpha[y] - old[y]) / norm
-                        if keep:
-                            steps[i, y] = alpha[y] / norm
-                        if change != 0.0:
-                            for j in range(size):
-                                W[cols[j], y] += change * vals[j]
-                            if average:
-                                late = (n_before + t + 1.0) * change
-                                for j in range(size):
-                                    weighted[cols[j], y] += late * vals[j]
-        for e in range(label_start[i], label_start[i + 1]):
-            relevant[labels[e]] = 0
-    return known
+                u, v = level(form.key[r], form.kind), level(form.key[s], form.kind)
+                mass = pair_step(u, v, form.gamma, form.C, form.kind)
+            alpha[r], alpha[s] = mass, -mass
+        else:
+            mass = water_fill(form, inside, outside, alpha)
+    return mass
+
+
+@compiled(inline=True)
+def null_step(rule, i, r, s, memory, record):
+    """The step of a row that moves no weight: all of C, which the dual takes and nobody feels."""
+    if not memory.again:
+        record[MASS], record[GAIN] = rule.C, rule.gamma * rule.C
+        if memory.steps.shape[0] > 0:
+            memory.steps[i, r], memory.steps[i, s] = rule.C, -rule.C
+
+
+@compiled(inline=True)
+def keep_the_better(form, again, work):
+    """The dual gain of the step over the row's old one, which stays if it is the better."""
+    gain, kept = dual_gain(form, work.alpha), 0.0
+    if again:
+        kept = dual_gain(form, work.old)
+        if kept > gain:
+            gain = kept
+            for y in range(form.known):
+                work.alpha[y] = work.old[y]
+    return gain - kept
+
+
+@compiled(inline=True)
+def store_step(memory, i, unit, known, work):
+    """Remember the step of the row, if steps are remembered."""
+    if memory.steps.shape[0] > 0:
+        for y in range(known):
+            if work.alpha[y] != work.old[y]:
+                memory.steps[i, y] = work.alpha[y] / unit
+
+
+@compiled(inline=True)
+def score_squared(weights, cols, x, known, i, memory, work):
+    """Scores without the row's old step; returns kind, offset, scale, unit and kappa of the round.
+
+    Scores are offset + scale * H, and the steps of the normal form are unit * alpha.
+    """
+    norm = 0.0
+    for j in range(x.size):
+        norm += x[j] * x[j]
+    for y in range(known):
+        work.key[y] = 0.0
+    add_rows(weights.W, cols, x, known, work.key)
+    if memory.again:
+        for y in range(known):
+            work.old[y] = memory.steps[i, y] * norm
+            work.key[y] -= work.old[y]
+    return np.int64(LINEAR), 0.0, 1.0, norm, norm
+
+
+@compiled(inline=True)
+def apply_squared(weights, cols, x, known, norm, number, work):
+    """W[:, y] += alpha_y x for every label that moves, and the same in the sum for the average."""
+    for y in range(known):
+        if work.alpha[y] != work.old[y]:
+            change = (work.alpha[y] - work.old[y]) / norm
+            for j in range(cols.size):
+                weights.W[cols[j], y] += change * x[j]
+            if weights.weighted.shape[0] > 0:
+                late = (number + 1.0) * change
+                for j in range(cols.size):
+                    weights.weighted[cols[j], y] += late * x[j]
+
+
+@compiled(inline=True)
+def score_entropy(weights, shapes, cols, x, known, update, i, memory, work):
+    """The same as `score_squared`, with the logits of a row of two values or the log weights of any row."""
+    kind, base, spread = shapes.kind[i], shapes.base[i], shapes.spread[i]
+    for y in range(known):
+        work.mass[y] = work.key[y] = 0.0
+    if kind == NULL:
+        return np.int64(LINEAR), base, 1.0, 0.0, 0.0
+    if memory.again:
+        for y in range(known):
+            work.old[y] = memory.steps[i, y] * spread
+    add_rows(weights.v, cols, work.ones[: cols.size], known, work.mass)
+    offset = 0.0
+    if kind == LOGISTIC:
+        # The larger of the two values is the event.
+        sign = -1.0 if shapes.slope[i] < 0.0 else 1.0
+        offset = base if sign > 0.0 else -spread
+        two_value_keys(weights, cols, known, sign, memory.again, work)
+    else:
+        add_rows(weights.v, cols, x, known, work.key)
+        tilted_keys(weights, cols, x, known, update, work)
+    return kind, offset, spread, spread, 0.25 * spread * spread
+
+
+@compiled(inline=True)
+def apply_entropy(weights, form, cols, slope, again, work):
+    """theta[:, y] += alpha_y x for every label that moves, with the change of its normaliser."""
+    for y in range(form.known):
+        change = work.alpha[y] - work.old[y]
+        if change == 0.0:
+            continue
+        if form.kind == LOGISTIC:
+            sign = -1.0 if slope < 0.0 else 1.0
+            now = work.logit[y] if sign < 0.0 or again else level(form.key[y], LOGISTIC)
+            apply_flat(weights, y, cols, sign * change, log_growth(now, sign * change))
+        else:
+            after, _, _ = tilt(form.log_weight[y], form.log_rest[y], form.x, work.alpha[y])
+            now, _, _ = tilt(form.log_weight[y], form.log_rest[y], form.x, work.old[y])
+            apply_tilted(weights, y, cols, form.x, change, after - now)
 
 
 @compiled
 def add_steps(rows, steps, known, W, slots):
-    """W += sum over rows of steps[i, y] x_i: the weights of a stored dual solution."""
+    """W += sum over rows of steps[i, y] x_i: the vectors theta of (6) and (26) from stored steps."""
     data, indices, indptr, dense = rows
     for i in range(indptr.size - 1):
         for y in range(known):
@@ -277,20 +469,18 @@ def add_steps(rows, steps, known, W, slots):
 
 
 @compiled
-def hinge_losses(scores, label_start, labels, born, gamma, out):
-    """Loss of every row over the labels known in its round (`born[y]` <= row index)."""
+def hinge_losses(scores, relevant, born, gamma, out):
+    """The loss (1) of every row over the labels known in its round (`born[y]` <= row index)."""
     known = scores.shape[1]
-    relevant = np.zeros(known, np.uint8)
+    mark = np.zeros(known, np.uint8)
     for i in range(scores.shape[0]):
-        for e in range(label_start[i], label_start[i + 1]):
-            relevant[labels[e]] = 1
+        enter_round(relevant, i, known, mark)
         low, high = np.inf, -np.inf
         for y in range(known):
             if born[y] <= i:
-                if relevant[y]:
+                if mark[y]:
                     low = min(low, scores[i, y])
                 else:
                     high = max(high, scores[i, y])
         out[i] = max(0.0, gamma - (low - high))
-        for e in range(label_start[i], label_start[i + 1]):
-            relevant[labels[e]] = 0
+        leave_round(relevant, i, mark)

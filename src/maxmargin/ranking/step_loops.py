@@ -1,8 +1,8 @@
-"""One round of label ranking: the best dual step for one example.
+"""The step of one round of label ranking: updates I, II and III.
 
 Every update is one vector alpha over the labels (theta_y += alpha_y x), with alpha >= 0 on
 the relevant labels Y, <= 0 off them, sum zero and mass a = sum of alpha over Y at most C. In
-normal form the score of label y after the step is H(u_y + alpha_y), and the problem is
+normal form the score of label y after the step is H(u_y + alpha_y), and the problem (11) is
 
     max  gamma a - sum_y [ integral of H from u_y to u_y + alpha_y ].
 
@@ -26,18 +26,69 @@ logit where q is larger (it is above 9.2).
 
 S. Shalev-Shwartz, Y. Singer, A unified algorithmic approach for efficient online label
 ranking, AISTATS 2007; update II in the closed form of arcsinh, update III by water filling
-(the paper's interior point method is in `ranking_interior`).
+(the paper's interior point method is in `interior_loops`).
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from maxmargin.core.jit import compiled
 
 LINEAR, LOGISTIC, TILTED = 0, 1, 2
+# A row that cannot move any weight.
+NULL = -1
+FIXED, WORST_PAIR, ALL_PAIRS = 1, 2, 3
 SATURATED = 1.0 - 1e-4
+# Scores this close, relative to their size, are equal but for rounding.
 TIE = 1e-13
+# Newton's method on one variable ends at this relative change, or after so many steps.
+NEWTON_CHANGE, NEWTON_STEPS = 1e-15, 100
+
+
+class Shapes(NamedTuple):
+    """What the entropy needs to know of every row: kind, base, slope and range; else empty."""
+
+    kind: np.ndarray
+    base: np.ndarray
+    slope: np.ndarray
+    spread: np.ndarray
+
+    @property
+    def has_general_rows(self) -> bool:
+        """Whether some row leaves the reach of water filling: entropy and more than two values."""
+        return bool((self.kind == TILTED).any())
+
+    @property
+    def largest_range(self) -> float:
+        """Largest range of the values of a row, which no margin can exceed; 0 if none was surveyed."""
+        return float(self.spread.max(initial=0.0))
+
+
+def blank_shapes(n_rows: int) -> Shapes:
+    """Room for the shapes of so many rows."""
+    return Shapes(np.empty(n_rows, np.int64), np.empty(n_rows), np.empty(n_rows), np.empty(n_rows))
+
+
+class Round(NamedTuple):
+    """One round in normal form; of the arrays over labels the first `known` entries count.
+
+    `key` holds u_y as keys (LINEAR, LOGISTIC) or the scores (TILTED). Only TILTED rounds have log
+    weights (label x coordinate of the row), the log weight of all other coordinates, and x.
+    """
+
+    kind: int
+    gamma: float
+    C: float
+    known: int
+    relevant: np.ndarray
+    key: np.ndarray
+    log_weight: np.ndarray
+    log_rest: np.ndarray
+    x: np.ndarray
 
 
 @compiled(inline=True)
@@ -76,8 +127,8 @@ def value(u, kind):
 
 @compiled(inline=True)
 def score_of(key, kind):
-    """H(u) straight from the key."""
-    if kind == LINEAR or 0.0 <= key <= 1.0:
+    """H(u) straight from the key; other keys than those of logits are scores."""
+    if kind != LOGISTIC or 0.0 <= key <= 1.0:
         return key
     return sigmoid(level(key, kind))
 
@@ -108,16 +159,6 @@ def logistic_root(u, v, gamma):
     return 0.5 * (v - u) + math.atanh(gamma) + arcsinh
 
 
-@compiled
-def pair_step(u, v, gamma, C, kind):
-    """Update II in normal form: the best mass to move onto level u from level v."""
-    if kind == LINEAR:
-        return min(C, max(0.0, 0.5 * (gamma - (u - v))))
-    if gamma >= 1.0:
-        return C
-    return min(C, max(0.0, logistic_root(u, v, gamma)))
-
-
 @compiled(inline=True)
 def tie_width(key, known, kind):
     """How far apart two scores may be and still be equal but for rounding.
@@ -133,12 +174,13 @@ def tie_width(key, known, kind):
     return TIE * largest
 
 
-@compiled
-def worst_pair(key, relevant, known, width):
-    """Lowest relevant and highest other label, and whether this pair is a mistake.
+@compiled(inline=True)
+def worst_pair(kind, known, relevant, key):
+    """The pair (r', s') of (7), lowest relevant and highest other label, and whether it is a mistake.
 
     Equal scores go to the lowest index, and are a mistake.
     """
+    width = tie_width(key, known, kind)
     r = s = -1
     for y in range(known):
         near = width if width >= 0.0 else -width * abs(key[y])
@@ -149,6 +191,43 @@ def worst_pair(key, relevant, known, width):
             s = y
     near = width if width >= 0.0 else -width * abs(key[s])
     return r, s, key[r] <= key[s] + near
+
+
+@compiled
+def pair_step(u, v, gamma, C, kind):
+    """Update II, (9), in normal form: the best mass to move onto level u from level v."""
+    if kind == LINEAR:
+        return min(C, max(0.0, 0.5 * (gamma - (u - v))))
+    if gamma >= 1.0:
+        return C
+    return min(C, max(0.0, logistic_root(u, v, gamma)))
+
+
+@compiled
+def tilted_pair_step(form, r, s):
+    """Update II, (9), for any x under the entropy: safeguarded Newton on the concave gain."""
+    log_r, rest_r, log_s, rest_s = form.log_weight[r], form.log_rest[r], form.log_weight[s], form.log_rest[s]
+    low, high = 0.0, form.C
+    _, m_r, _ = tilt(log_r, rest_r, form.x, form.C)
+    _, m_s, _ = tilt(log_s, rest_s, form.x, -form.C)
+    if form.gamma - m_r + m_s >= 0.0:
+        return form.C
+    tau = 0.0
+    for _ in range(NEWTON_STEPS):
+        _, m_r, v_r = tilt(log_r, rest_r, form.x, tau)
+        _, m_s, v_s = tilt(log_s, rest_s, form.x, -tau)
+        slope = form.gamma - m_r + m_s
+        if slope > 0.0:
+            low = tau
+        else:
+            high = tau
+        new = tau + slope / (v_r + v_s) if v_r + v_s > 0.0 else low - 1.0
+        if not (low < new < high):
+            new = 0.5 * (low + high)
+        if abs(new - tau) <= NEWTON_CHANGE * new:
+            return new
+        tau = new
+    return tau
 
 
 @compiled
@@ -186,7 +265,7 @@ def _segment_root(U, p, V, q, gamma, low, high):
     if p == q:
         a = p * logistic_root(U / p, V / q, gamma)
         return min(high, max(low, a))
-    for _ in range(100):
+    for _ in range(NEWTON_STEPS):
         up, down = sigmoid((a + U) / p), sigmoid((V - a) / q)
         psi = gamma - (up - down)
         if psi > 0.0:
@@ -197,32 +276,41 @@ def _segment_root(U, p, V, q, gamma, low, high):
         new = a + psi / slope if slope > 0.0 else low - 1.0
         if not (low < new < high):
             new = 0.5 * (low + high)
-        if abs(new - a) <= 1e-15 * abs(a) or new == a:
+        if abs(new - a) <= NEWTON_CHANGE * abs(a) or new == a:
             return new
         a = new
     return a
 
 
-@compiled
-def water_fill(key, relevant, known, gamma, C, kind, inside, outside, alpha):
-    """Update III: fill the relevant labels from below and drain the others from above.
-
-    It ends when the two levels are gamma apart or the mass is C.
-    `inside` and `outside` are integer work space; `alpha` must come in as zeros. The sweep
-    stops at the last label it moves, so its cost is O(labels + moved log labels).
-    """
+@compiled(inline=True)
+def split_labels(form, inside, outside):
+    """Heaps of the relevant labels (lowest key first) and of the others (highest first); their sizes."""
     n_in = n_out = 0
-    for y in range(known):
-        if relevant[y]:
+    for y in range(form.known):
+        if form.relevant[y]:
             inside[n_in] = y
             n_in += 1
         else:
             outside[n_out] = y
             n_out += 1
     for i in range(n_in // 2 - 1, -1, -1):
-        _sift(inside, n_in, i, key, 1.0)
+        _sift(inside, n_in, i, form.key, 1.0)
     for i in range(n_out // 2 - 1, -1, -1):
-        _sift(outside, n_out, i, key, -1.0)
+        _sift(outside, n_out, i, form.key, -1.0)
+    return n_in, n_out
+
+
+@compiled
+def water_fill(form, inside, outside, alpha):
+    """Update III, (11): fill the relevant labels from below and drain the others from above.
+
+    It ends when the two levels are gamma apart or the mass is C.
+    `inside` and `outside` are integer work space; `alpha` must come in as zeros. The sweep
+    stops at the last label it moves, so its cost is O(labels + moved log labels).
+    """
+    kind, gamma, C, key = form.kind, form.gamma, form.C, form.key
+    n_in, n_out = split_labels(form, inside, outside)
+    # p labels are filled to the level (a + U) / p, q are drained to the level (V - a) / q.
     U, p = level(_pop(inside, n_in, key, 1.0), kind), 1
     V, q = level(_pop(outside, n_out, key, -1.0), kind), 1
     low = a = 0.0
@@ -257,18 +345,18 @@ def water_fill(key, relevant, known, gamma, C, kind, inside, outside, alpha):
 
 
 @compiled
-def tilt(log_weight, log_rest, x, size, t):
+def tilt(log_weight, log_rest, x, t):
     """Log normaliser, mean and variance of x under the weights e^(t x).
 
-    The row touches `size` coordinates with values x and log weights `log_weight`; all other
-    coordinates are zeros of total log weight `log_rest`.
+    The row touches coordinates with values x and log weights `log_weight`; all others are zeros
+    of total log weight `log_rest`.
     """
     top = log_rest
-    for j in range(size):
+    for j in range(x.size):
         top = max(top, log_weight[j] + t * x[j])
     total = math.exp(log_rest - top)
     first = second = 0.0
-    for j in range(size):
+    for j in range(x.size):
         e = math.exp(log_weight[j] + t * x[j] - top)
         total += e
         first += e * x[j]
@@ -277,47 +365,41 @@ def tilt(log_weight, log_rest, x, size, t):
     return top + math.log(total), mean, max(0.0, second / total - mean * mean)
 
 
-@compiled
-def tilted_pair_step(log_r, rest_r, log_s, rest_s, x, size, gamma, C):
-    """Update II for any x under the entropy: safeguarded Newton on the concave gain."""
-    low, high = 0.0, C
-    _, m_r, _ = tilt(log_r, rest_r, x, size, C)
-    _, m_s, _ = tilt(log_s, rest_s, x, size, -C)
-    if gamma - m_r + m_s >= 0.0:
-        return C
-    tau = 0.0
-    for _ in range(100):
-        _, m_r, v_r = tilt(log_r, rest_r, x, size, tau)
-        _, m_s, v_s = tilt(log_s, rest_s, x, size, -tau)
-        slope = gamma - m_r + m_s
-        if slope > 0.0:
-            low = tau
-        else:
-            high = tau
-        new = tau + slope / (v_r + v_s) if v_r + v_s > 0.0 else low - 1.0
-        if not (low < new < high):
-            new = 0.5 * (low + high)
-        if abs(new - tau) <= 1e-15 * new:
-            return new
-        tau = new
-    return tau
+@compiled(inline=True)
+def dual_gain(form, alpha):
+    """What a step adds to the dual (5), in normal form."""
+    gain = 0.0
+    for y in range(form.known):
+        a = alpha[y]
+        if a != 0.0:
+            if form.kind == LINEAR:
+                gain -= a * (form.key[y] + 0.5 * a)
+            elif form.kind == LOGISTIC:
+                gain -= log_growth(level(form.key[y], LOGISTIC), a)
+            else:
+                after, _, _ = tilt(form.log_weight[y], form.log_rest[y], form.x, a)
+                before, _, _ = tilt(form.log_weight[y], form.log_rest[y], form.x, 0.0)
+                gain -= after - before
+            if form.relevant[y]:
+                gain += form.gamma * a
+    return gain
 
 
 @compiled
-def round_gap(u, log_weight, log_rest, x, size, relevant, known, gamma, C, kind, alpha):
-    """Duality gap of one round at the step alpha. `u` holds keys (kind LINEAR, LOGISTIC)."""
+def round_gap(form, alpha):
+    """Duality gap of (11) at the step alpha."""
     low, high, moved, a = math.inf, -math.inf, 0.0, 0.0
-    for y in range(known):
-        if kind == TILTED:
-            _, m, _ = tilt(log_weight[y], log_rest[y], x, size, alpha[y])
+    for y in range(form.known):
+        if form.kind == TILTED:
+            _, m, _ = tilt(form.log_weight[y], form.log_rest[y], form.x, alpha[y])
         elif alpha[y] == 0.0:
-            m = score_of(u[y], kind)
+            m = score_of(form.key[y], form.kind)
         else:
-            m = value(level(u[y], kind) + alpha[y], kind)
+            m = value(level(form.key[y], form.kind) + alpha[y], form.kind)
         moved += alpha[y] * m
-        if relevant[y]:
+        if form.relevant[y]:
             low = min(low, m)
             a += alpha[y]
         else:
             high = max(high, m)
-    return C * max(0.0, gamma - (low - high)) + moved - gamma * a
+    return form.C * max(0.0, form.gamma - (low - high)) + moved - form.gamma * a

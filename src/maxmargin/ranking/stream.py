@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.ranking.estimator import LabelRanker, _descending
+from maxmargin.ranking.estimator import LabelRanker, choose_labels, descending, learn_rows, score_rows
 
 
 class StreamRanker:
@@ -48,7 +48,7 @@ class StreamRanker:
 
     def _row(self, x: Mapping[Hashable, float], learn: bool) -> Any:
         """x as one CSR row; names that were never learnt are left out of a prediction."""
-        width = self.ranker.n_features
+        width: Any = self.ranker.n_features
         values: dict[int, float] = {}
         for name, value in x.items():
             if width == "grow":
@@ -68,7 +68,7 @@ class StreamRanker:
         """Predict and update; y is a label, or a set of labels if it was one from the start."""
         row = self._row(x, learn=True)
         if hasattr(self.ranker, "classes_"):
-            self.ranker._learn(row, [y])
+            learn_rows(self.ranker, row, [y])
         else:
             self.ranker.partial_fit(row, [y])
         return self
@@ -77,14 +77,14 @@ class StreamRanker:
         """The most relevant label (or the set of relevant ones); None before the first example."""
         if not hasattr(self.ranker, "classes_"):
             return None
-        answer = self.ranker._choose(self._scores(x))[0]
+        answer = choose_labels(self.ranker, self._scores(x))[0]
         return answer.item() if isinstance(answer, np.generic) else answer
 
     def rank_one(self, x: Mapping[Hashable, float]) -> list[Any]:
         """All labels known so far, from the most to the least relevant."""
         if not hasattr(self.ranker, "classes_"):
             return []
-        return self.ranker.classes_[_descending(self._scores(x))[0]].tolist()
+        return self.ranker.classes_[descending(self._scores(x))[0]].tolist()
 
     def _scores(self, x: Mapping[Hashable, float]) -> np.ndarray:
-        return self.ranker._score(self._row(x, learn=False))
+        return score_rows(self.ranker, self._row(x, learn=False))
