@@ -80,7 +80,9 @@ class GrowingBasis:
         """Go along V (d x r) to the minimum of the objective, at most `longest` times V."""
         dZ = push(self.Psi, V)
         t = self.problem.step(self.here, V, dZ, longest)
-        self.here = self.problem.at(self.here.W + t * V, self.here.Z + t * dZ)
+        dZ *= t
+        dZ += self.here.Z
+        self.here = self.problem.at(self.here.W + t * V, dZ)
 
     def admissible(self, indices: np.ndarray) -> np.ndarray:
         """Those samples whose kernel function does not depend on the basis."""
@@ -96,8 +98,10 @@ class GrowingBasis:
         self.residual -= np.square(column, dtype=np.float64)
         self.residual[j] = 0.0
         W = np.vstack([self.here.W + np.outer(before, step), pivot * step])
+        Z = np.outer(row, step)
+        Z += self.here.Z
+        here = self.problem.at(W, Z)
         # Basis and coefficients change together, so that an interrupted fit stays consistent.
-        here = self.problem.at(W, self.here.Z + np.outer(row, step))
         self.indices, self.here = [*self.indices, j], here
 
     def orthonormal(self, j: int, row: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
@@ -438,7 +442,8 @@ class Greedy:
 
     def _carriers(self) -> int:
         """How many samples carry loss."""
-        return int(np.count_nonzero(self.basis.here.loss.gradient.any(axis=1)))
+        G = self.basis.here.loss.gradient
+        return int(np.count_nonzero(np.einsum("ir,ir->i", G, G)))
 
     def _grow(self) -> bool:
         """Algorithm 2: add the best admissible candidate; False when there is none that helps."""
