@@ -70,3 +70,15 @@ def test_check_names_the_fault():
         priors.normalise(np.zeros((2, 2)))
     np.testing.assert_array_equal(priors.identity(3), np.eye(3))
     np.testing.assert_array_equal(priors.identity(np.zeros((5, 2))), np.eye(2))
+
+
+def test_a_prior_is_a_matrix_or_built_from_the_training_labels():
+    signs = np.array([[1, -1], [-1, 1], [1, 0], [0, -1]])
+    assert priors.read_prior(None, signs) is None
+    R = np.array([[1, 0.5], [0.5, 1]])
+    np.testing.assert_array_equal(priors.read_prior(R.tolist(), signs), R)
+    np.testing.assert_array_equal(
+        priors.read_prior(priors.from_labels, signs), priors.from_labels((signs > 0).astype(int))
+    )
+    with pytest.raises(ValueError, match="there are 2 labels"):
+        priors.read_prior(np.eye(3), signs)

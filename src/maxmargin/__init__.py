@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from maxmargin.multilabel.estimator import MultiLabelSVC
     from maxmargin.ranking.estimator import LabelRanker
     from maxmargin.ranking.stream import StreamRanker
-    from maxmargin.sparse.estimators import SparseMultiClassSVC, SparseMultiLabelSVC
+    from maxmargin.sparse.machines import SparseMultiClassSVC, SparseMultiLabelSVC
     from maxmargin.structured.chain import ChainSVC
     from maxmargin.structured.latent import LatentSVC
     from maxmargin.structured.multiclass import MultiClassSVC

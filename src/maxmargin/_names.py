@@ -14,8 +14,8 @@ ESTIMATORS = {
     "LatentSVC": "maxmargin.structured.latent",
     "MultiClassSVC": "maxmargin.structured.multiclass",
     "MultiLabelSVC": "maxmargin.multilabel.estimator",
-    "SparseMultiClassSVC": "maxmargin.sparse.estimators",
-    "SparseMultiLabelSVC": "maxmargin.sparse.estimators",
+    "SparseMultiClassSVC": "maxmargin.sparse.machines",
+    "SparseMultiLabelSVC": "maxmargin.sparse.machines",
     "StreamRanker": "maxmargin.ranking.stream",
     "SubmodularSVC": "maxmargin.submodular.estimator",
 }

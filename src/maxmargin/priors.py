@@ -163,6 +163,22 @@ def check(R: Any, n_labels: int | None = None, clip: bool = False) -> np.ndarray
     return R
 
 
+def read_prior(prior: Any, signs: np.ndarray) -> np.ndarray | None:
+    """The R that the `prior` of an estimator stands for.
+
+    Parameters
+    ----------
+    prior : array-like of shape (n_labels, n_labels), callable or None
+        A callable is given the training labels (0/1, an unknown one is 0).
+    signs : array of shape (n_samples, n_labels)
+        Positive where a label is on.
+    """
+    if prior is None:
+        return None
+    R = prior((signs > 0).astype(np.int8)) if callable(prior) else prior
+    return check(R, signs.shape[1])
+
+
 def factor(R: np.ndarray) -> np.ndarray:
     """P (rank x n_labels) with P'P = R, dropping directions without weight."""
     eigenvalues, vectors = np.linalg.eigh(R)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maxmargin.sparse.losses import MultiLogit, SquaredHinges, SquaredMargins, exact_step
+from maxmargin.sparse.loss_loops import MultiLogit, SquaredHinges, SquaredMargins, exact_step
 from tests.naive import basis as naive
 
 NAMES = ("margins", "hinges", "logit")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -13,10 +15,16 @@ import scipy.sparse as sp
 
 from maxmargin import priors
 from maxmargin.core.kernels import Kernel
-from maxmargin.sparse.losses import MultiLogit, SquaredHinges, SquaredMargins
-from maxmargin.sparse.newton import InverseBlocks, JointNewton, Sweeps, conjugate_gradients, hessian
-from maxmargin.sparse.pool import candidate_pool, row_keys
-from maxmargin.sparse.problem import BasisProblem
+from maxmargin.sparse.greedy import GrowingBasis, InverseBlocks, Newton, Sweeps
+from maxmargin.sparse.loss_loops import MultiLogit, SquaredHinges, SquaredMargins
+from maxmargin.sparse.problem import (
+    BasisProblem,
+    candidate_pool,
+    hessian,
+    hessian_product,
+    push,
+    row_keys,
+)
 from tests.naive import basis as naive
 
 CASES = {
@@ -25,7 +33,11 @@ CASES = {
 }
 # The squared Crammer-Singer loss is not differentiable and has no machine here.
 CASES.pop("cs2_Jall")
-METHODS = ("newton", "newton-cg", "sweeps")
+METHODS = {
+    "newton": partial(Newton, direct=True),
+    "newton-cg": partial(Newton, direct=False),
+    "sweeps": Sweeps,
+}
 
 
 def build(case, dtype=np.float64, scale=1.0):
@@ -45,16 +57,31 @@ def build(case, dtype=np.float64, scale=1.0):
     return BasisProblem(kernel, X, loss, P)
 
 
-def grown(case, **options):
-    problem = build(case, **options)
+def grown(case, problem=None):
+    """The basis of a known answer, with coefficients zero."""
+    basis = GrowingBasis(build(case) if problem is None else problem)
     for j in case["J"]:
-        problem.grow(j, problem.kernel_rows(np.array([j]))[0], np.zeros(problem.rank))
-    return problem
+        basis.join(j, basis.problem.kernel_rows(np.array([j]))[0], np.zeros(basis.problem.rank))
+    return basis
 
 
-def solve(problem, method, tol=1e-13, max_iter=3000):
-    inner = Sweeps(problem, max_iter) if method == "sweeps" else JointNewton(problem, max_iter, method)
-    return inner.optimise(lambda: tol * problem.objective, lambda: False)
+def place(basis, W):
+    """Put the coefficients at W."""
+    basis.here = basis.problem.at(W, push(basis.Psi, W))
+    return basis.here
+
+
+def solve(basis, method, tol=1e-13, max_iter=3000):
+    inner = METHODS[method](max_iter)
+    return inner.optimise(basis, lambda: tol * basis.here.objective, lambda: False)
+
+
+def certify(basis):
+    return basis.problem.certificate(np.array(basis.indices), basis.triangle, basis.here.W)
+
+
+def coefficients(basis):
+    return basis.coefficients(basis.here.W)
 
 
 # Sweeps converge slowly at a small lambda; that case has a test of its own below.
@@ -66,25 +93,25 @@ SLOW_SWEEPS = ("smsvm_J4_smalllam", "sweeps")
 )
 def test_known_minima(name, method):
     case = CASES[name]
-    problem = grown(case)
-    assert solve(problem, method)
-    certificate = problem.certify()
+    basis = grown(case)
+    assert solve(basis, method)
+    certificate = certify(basis)
     assert certificate.primal * case["lam"] == pytest.approx(case["objective"], rel=1e-9)
     assert certificate.gap <= 1e-11
     # The coefficients of a whole kernel matrix are as ill-conditioned as it is.
     expected = np.array(case["coef"]).reshape(len(case["J"]), -1)
-    np.testing.assert_allclose(problem.coefficients(), expected, atol=2e-6 * np.abs(expected).max())
+    np.testing.assert_allclose(coefficients(basis), expected, atol=2e-6 * np.abs(expected).max())
     if "scores" in case:
-        np.testing.assert_allclose(problem.F, case["scores"], atol=1e-6)
+        np.testing.assert_allclose(basis.here.F, case["scores"], atol=1e-6)
 
 
 def test_sweeps_head_for_the_same_minimum_where_they_are_slow():
     case = CASES["smsvm_J4_smalllam"]
-    problem = grown(case)
-    assert not solve(problem, "sweeps", max_iter=100)
-    early = problem.objective
-    assert not solve(problem, "sweeps", max_iter=3100)
-    certificate, minimum = problem.certify(), case["objective"] / case["lam"]
+    basis = grown(case)
+    assert not solve(basis, "sweeps", max_iter=100)
+    early = basis.here.objective
+    assert not solve(basis, "sweeps", max_iter=3100)
+    certificate, minimum = certify(basis), case["objective"] / case["lam"]
     assert certificate.dual <= minimum <= certificate.primal < early
     assert certificate.primal - minimum < 1e-3 * minimum
 
@@ -98,42 +125,40 @@ KNOWN_STEPS = {"jacobi": "candidates_jacobi", "sequential": "candidates_seq", "b
 def test_known_candidates(name, selection):
     case = CASES[name]
     known = case[KNOWN_STEPS[selection]]
-    problem = grown(case)
-    problem.selection = selection
-    assert solve(problem, "newton")
-    scored = problem.score(np.array(known["j"]))
+    basis = grown(case)
+    assert solve(basis, "newton")
+    scored = basis.problem.score(basis.here, np.array(known["j"]), selection)
     steps = np.array(known["step"] if "step" in known else known["step_beta"])
-    np.testing.assert_allclose(problem.scores(scored.steps), steps, atol=1e-6)
+    np.testing.assert_allclose(basis.problem.scores(scored.steps), steps, atol=1e-6)
     np.testing.assert_allclose(scored.objectives * case["lam"], known["objective_after"], rtol=1e-7)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "full_model_lower_bound" in case])
 def test_known_bounds_of_the_full_model(name):
     case = CASES[name]
-    problem = grown(case)
-    assert solve(problem, "newton")
-    bound = problem.full_model_bound() * case["lam"]
+    basis = grown(case)
+    assert solve(basis, "newton")
+    bound = basis.problem.full_model_bound(basis.here.loss) * case["lam"]
     assert bound == pytest.approx(case["full_model_lower_bound"], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", ["smsvm_Jall", "sm3l_Rpd_Jall"])
 def test_bound_of_the_full_model_is_tight_for_the_full_basis(name):
-    problem = grown(CASES[name])
-    assert solve(problem, "newton")
-    assert problem.full_model_bound() == pytest.approx(problem.objective, rel=1e-6)
+    basis = grown(CASES[name])
+    assert solve(basis, "newton")
+    bound = basis.problem.full_model_bound(basis.here.loss)
+    assert bound == pytest.approx(basis.here.objective, rel=1e-6)
 
 
 def test_known_derivatives():
     case = CASES["smsvm_J3"]
-    point, problem = case["at_point"], grown(case)
-    L = problem.triangle()
-    problem.W = L.T @ np.array(point["coef"])
-    problem.Z = problem.push(problem.W)
-    problem.expand()
-    assert problem.objective * case["lam"] == pytest.approx(point["objective"], rel=1e-9)
-    np.testing.assert_allclose(L @ problem.gradient() * case["lam"], point["gradient"], rtol=1e-9)
-    H = hessian(problem.Psi, problem.expansion.curvature, None, problem.W.shape)
-    big = np.kron(np.eye(problem.rank), L)
+    point, basis = case["at_point"], grown(case)
+    L = basis.triangle
+    here = place(basis, L.T @ np.array(point["coef"]))
+    assert here.objective * case["lam"] == pytest.approx(point["objective"], rel=1e-9)
+    np.testing.assert_allclose(L @ basis.gradient() * case["lam"], point["gradient"], rtol=1e-9)
+    H = hessian(basis.Psi, here.loss.curvature, None, here.W.shape)
+    big = np.kron(np.eye(basis.problem.rank), L)
     np.testing.assert_allclose(
         big @ H @ big.T * case["lam"], point["hessian_class_major"], rtol=1e-8, atol=1e-8
     )
@@ -141,28 +166,30 @@ def test_known_derivatives():
 
 @pytest.mark.parametrize("name", ["smsvm_J3", "sm3l_Rsing_J4", "imvm_J3"])
 def test_gradient_and_hessian_by_finite_differences(name):
-    problem = grown(CASES[name])
+    basis = grown(CASES[name])
+    problem = basis.problem
     rng = np.random.default_rng(0)
-    W, V = rng.normal(size=(2, *problem.W.shape))
+    W, V = rng.normal(size=(2, *basis.here.W.shape))
 
     def at(W):
-        problem.W, problem.Z = W, problem.push(W)
-        problem.expand()
-        return problem.objective, problem.gradient()
+        return place(basis, W).objective, basis.gradient()
 
     h = 1e-6
     (up, g_up), (down, g_down), (_, g) = at(W + h * V), at(W - h * V), at(W)
     assert (up - down) / (2 * h) == pytest.approx(np.vdot(g, V), rel=1e-6)
-    H = hessian(problem.Psi, problem.expansion.curvature, problem.P, W.shape)
-    slope = (g_up - g_down) / (2 * h)
-    np.testing.assert_allclose((H @ V.T.ravel()).reshape(V.T.shape).T, slope, rtol=1e-5, atol=1e-4)
+    curvature, slope = basis.here.loss.curvature, (g_up - g_down) / (2 * h)
+    H = hessian(basis.Psi, curvature, problem.P, W.shape)
+    HV = (H @ V.T.ravel()).reshape(V.T.shape).T
+    np.testing.assert_allclose(HV, slope, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(hessian_product(basis.Psi, curvature, problem.P, V), HV, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["smsvm_J3", "sm3l_I_J3", "sm3l_Rpd_J3", "sm3l_Rsing_J4"])
 def test_minimum_equals_a_generic_solver(name):
     case = CASES[name]
-    problem = grown(case)
-    assert solve(problem, "newton-cg")
+    basis = grown(case)
+    problem = basis.problem
+    assert solve(basis, "newton-cg")
     K = problem.kernel.block(problem.X, problem.X)
     J = case["J"]
     L = np.linalg.cholesky(K[np.ix_(J, J)])
@@ -179,109 +206,93 @@ def test_minimum_equals_a_generic_solver(name):
     loss = cp.sum(cp.multiply(np.repeat(c[:, None], violation.shape[1], 1), cp.square(violation)))
     reference = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W) + loss))
     reference.solve(solver=cp.CLARABEL, tol_gap_rel=1e-10, tol_gap_abs=1e-10, tol_feas=1e-10)
-    assert problem.objective == pytest.approx(reference.value, rel=1e-6)
+    assert basis.here.objective == pytest.approx(reference.value, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_certificate_holds_away_from_the_minimum(name):
     case = CASES[name]
-    problem = grown(case)
-    problem.W = np.random.default_rng(1).normal(size=problem.W.shape)
-    problem.Z = problem.push(problem.W)
-    problem.expand()
-    certificate = problem.certify()
-    assert certificate.primal == pytest.approx(problem.objective, rel=1e-9)
+    basis = grown(case)
+    here = place(basis, np.random.default_rng(1).normal(size=basis.here.W.shape))
+    certificate = certify(basis)
+    assert certificate.primal == pytest.approx(here.objective, rel=1e-9)
     assert certificate.dual <= case["objective"] / case["lam"] * (1 + 1e-9)
 
 
 def test_identity_prior_equals_none():
     case = CASES["sm3l_I_J3"]
-    with_prior, without = grown(case), grown(case)
-    without.P, without.directions = None, np.eye(without.rank)
-    assert with_prior.P is not None
-    for problem in (with_prior, without):
-        solve(problem, "newton-cg")
-    np.testing.assert_allclose(with_prior.coefficients(), without.coefficients(), atol=1e-8)
+    problem = build(case)
+    with_prior, without = grown(case), grown(case, replace(problem, P=None))
+    assert with_prior.problem.P is not None
+    for basis in (with_prior, without):
+        solve(basis, "newton-cg")
+    np.testing.assert_allclose(coefficients(with_prior), coefficients(without), atol=1e-8)
 
 
 def test_prior_enters_through_R_alone():
     case = CASES["sm3l_Rpd_J3"]
-    first, second = grown(case), grown(case)
-    Q = np.linalg.qr(np.random.default_rng(0).normal(size=first.P.shape))[0]
-    second.P = Q @ second.P
-    second.directions = np.linalg.pinv(second.P)
-    for problem in (first, second):
-        solve(problem, "newton-cg")
-    np.testing.assert_allclose(first.coefficients(), second.coefficients(), atol=1e-7)
-    np.testing.assert_allclose(
-        first.scores(first.score(np.array([1, 5])).steps),
-        second.scores(second.score(np.array([1, 5])).steps),
-        atol=1e-7,
-    )
+    problem = build(case)
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=problem.P.shape))[0]
+    first, second = grown(case, problem), grown(case, replace(problem, P=Q @ problem.P))
+    for basis in (first, second):
+        solve(basis, "newton-cg")
+    np.testing.assert_allclose(coefficients(first), coefficients(second), atol=1e-7)
+    steps = [b.problem.scores(b.problem.score(b.here, np.array([1, 5])).steps) for b in (first, second)]
+    np.testing.assert_allclose(*steps, atol=1e-7)
 
 
 def test_growth_keeps_scores_and_factor_exact():
-    case = CASES["smsvm_Jall"]
-    problem = build(case)
+    basis = GrowingBasis(build(CASES["smsvm_Jall"]))
+    problem = basis.problem
     rng = np.random.default_rng(0)
     K = problem.kernel.block(problem.X, problem.X)
     a = []
     for j in (3, 0, 7, 5):
         step = rng.normal(size=problem.rank)
-        problem.grow(j, K[j], step)
+        basis.join(j, K[j], step)
         a.append(step)
-    J = problem.basis
-    np.testing.assert_allclose(problem.triangle() @ problem.triangle().T, K[np.ix_(J, J)], atol=1e-12)
-    np.testing.assert_allclose(problem.Z, K[:, J] @ np.array(a), atol=1e-12)
-    np.testing.assert_allclose(problem.push(problem.W), problem.Z, atol=1e-10)
-    np.testing.assert_allclose(problem.coefficients(), a, atol=1e-9)
+    J, L = basis.indices, basis.triangle
+    np.testing.assert_allclose(L @ L.T, K[np.ix_(J, J)], atol=1e-12)
+    np.testing.assert_allclose(basis.here.Z, K[:, J] @ np.array(a), atol=1e-12)
+    np.testing.assert_allclose(push(basis.Psi, basis.here.W), basis.here.Z, atol=1e-10)
+    np.testing.assert_allclose(coefficients(basis), a, atol=1e-9)
     schur = np.diag(K) - np.einsum("ij,ij->i", K[:, J], np.linalg.solve(K[np.ix_(J, J)], K[J]).T)
-    np.testing.assert_allclose(problem.residual, np.maximum(schur, 0), atol=1e-10)
+    np.testing.assert_allclose(basis.residual, np.maximum(schur, 0), atol=1e-10)
 
 
 def test_dependent_candidates_are_refused():
     X = np.array([[0.0, 1.0], [0.0, 1.0], [2.0, 0.0], [1.0, 1.0]])
     y = np.array([0, 1, 0, 1])
-    problem = BasisProblem(Kernel.of(X, "linear"), X, SquaredMargins(y, np.ones(4), 2))
+    basis = GrowingBasis(BasisProblem(Kernel.of(X, "linear"), X, SquaredMargins(y, np.ones(4), 2)))
     everything = np.arange(4)
-    assert problem.admissible(everything).tolist() == [0, 1, 2, 3]
-    problem.grow(0, X @ X[0], np.zeros(2))
-    assert problem.admissible(everything).tolist() == [2, 3]
-    problem.grow(3, X @ X[3], np.zeros(2))
-    assert problem.admissible(everything).size == 0
+    assert basis.admissible(everything).tolist() == [0, 1, 2, 3]
+    basis.join(0, X @ X[0], np.zeros(2))
+    assert basis.admissible(everything).tolist() == [2, 3]
+    basis.join(3, X @ X[3], np.zeros(2))
+    assert basis.admissible(everything).size == 0
 
 
 @pytest.mark.parametrize("selection", ["block", "sequential"])
 @pytest.mark.parametrize("name", ["smsvm_J3", "sm3l_Rpd_J3"])
 def test_objective_after_a_step_is_the_one_reached(name, selection):
-    problem = grown(CASES[name])
-    problem.selection = selection
-    solve(problem, "newton", tol=1e-3)
-    scored = problem.score(np.array([1, 4]))
-    problem.grow(4, scored.rows[1], scored.steps[1])
-    assert problem.objective == pytest.approx(scored.objectives[1], rel=1e-12)
+    basis = grown(CASES[name])
+    solve(basis, "newton", tol=1e-3)
+    scored = basis.problem.score(basis.here, np.array([1, 4]), selection)
+    basis.join(4, scored.rows[1], scored.steps[1])
+    assert basis.here.objective == pytest.approx(scored.objectives[1], rel=1e-12)
 
 
 def test_block_step_minimises_the_frozen_quadratic():
-    problem = grown(CASES["smsvm_J3"])
-    solve(problem, "newton")
+    basis = grown(CASES["smsvm_J3"])
+    problem = basis.problem
+    solve(basis, "newton")
+    here = basis.here
     K = problem.kernel_rows(np.array([8]))
-    step = problem.score(np.array([8])).steps[0]
-    D = naive.curvature(list(naive.margin_terms(problem.F, problem.loss.y)), problem.loss.c, problem.F.shape)
+    step = problem.score(here, np.array([8])).steps[0]
+    D = naive.curvature(list(naive.margin_terms(here.F, problem.loss.y)), problem.loss.c, here.F.shape)
     H = problem.diagonal[8] * np.eye(3) + np.einsum("i,irs->rs", K[0] ** 2, D)
-    B = problem.Z[8] + K[0] @ problem.expansion.gradient
+    B = here.Z[8] + K[0] @ here.loss.gradient
     np.testing.assert_allclose(H @ step, -B, atol=1e-10)
-
-
-def test_conjugate_gradients_reach_the_accuracy_asked_for():
-    rng = np.random.default_rng(0)
-    A = rng.normal(size=(30, 30))
-    A = np.eye(30) + A @ A.T
-    b = rng.normal(size=(30, 2))
-    x, steps = conjugate_gradients(lambda V: A @ V, b, lambda V: V, 1e-10)
-    np.testing.assert_allclose(x, np.linalg.solve(A, b), atol=1e-7)
-    _, with_inverse = conjugate_gradients(lambda V: A @ V, b, lambda V: np.linalg.solve(A, V), 1e-10)
-    assert with_inverse <= 2 < steps
 
 
 def test_preconditioner_follows_a_growing_basis_exactly_while_weights_stay():
@@ -331,3 +342,9 @@ def test_row_keys_ignore_stored_and_negative_zeros():
     assert row_keys(X)[0] == row_keys(X)[1]
     stored = sp.csr_array((np.array([0.0, 1.0, 1.0]), np.array([0, 1, 1]), np.array([0, 2, 3])), shape=(2, 2))
     assert row_keys(stored)[0] == row_keys(stored)[1] == row_keys(X)[0]
+
+
+def test_row_keys_add_up_duplicates_and_leave_the_matrix_alone():
+    twice = sp.csr_array((np.array([0.5, 0.5, 1.0]), np.array([1, 1, 1]), np.array([0, 2, 3])), shape=(2, 2))
+    assert row_keys(twice)[0] == row_keys(twice)[1]
+    assert twice.nnz == 3 and twice.data.tolist() == [0.5, 0.5, 1.0]

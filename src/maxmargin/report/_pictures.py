@@ -74,7 +74,8 @@ def training(history: Sequence[Mapping[str, float]]) -> list[bytes]:
 def growth(history: Sequence[Mapping[str, float]]) -> list[bytes]:
     """The objective against the number of basis vectors."""
     figure, axis = _figure(*HALF)
-    sizes = [record["active"] for record in history]
+    # Models saved before "basis" was recorded counted basis vectors in "active".
+    sizes = [record.get("basis", record["active"]) for record in history]
     axis.semilogy(
         sizes, [record["primal"] for record in history], color=_COLOURS[0], marker=".", markersize=4
     )

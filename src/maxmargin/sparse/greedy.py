@@ -1,47 +1,344 @@
-"""Greedy growth of a basis (Algorithms 1, 2 and 4 of Ganu, Shevade and Sundararajan).
+"""Greedy growth of a basis (Algorithms 1, 2 and 4 of Ganu, Shevade and Sundararajan) and its coefficients.
 
-An epoch adds one basis function:
+An epoch of `Greedy` adds one basis function:
 
 1. draw `n_candidates` samples not in the basis and not dependent on it; score each by the
    exact objective after its step; the best one joins. If none lowers the objective, draw
-   again, at most `REDRAWS` times, then stop;
-2. optimise all coefficients until the bound on the excess, |g|^2 / 2, is below three hundredths of
+   again, at most `redraws` times, then stop;
+2. optimise all coefficients until the bound on the excess, |g|^2 / 2, is below `stage_slack` times
    the decrease so far in this epoch (or below `tol` times the objective).
 
 It ends when the basis has `max_basis` functions, when no admissible candidate is left, or when
 the relative decrease (e_old - e_new) / e_old stayed below `rel_tol` for `patience` epochs. Then
 the last coefficients are optimised in float64 until the excess is at most half of `tol` times
-the objective.
+the objective. The sequence of bases is nested, and the coefficients of every stage are kept.
 
-The sequence of bases is nested, and the coefficients of every stage are kept in `path`.
+Coefficients for a fixed basis, min 1/2 |W|^2 + L(Psi W P), come from one of two methods; both stop
+when |g|^2 / 2, which bounds the excess, is at or below a given slack:
+
+- `Newton`: all coefficients at once, then an exact line search. The Newton equation is solved by a
+  Cholesky factor when it is small, else by conjugate gradients; only samples with curvature take part.
+- `Sweeps` (Algorithm 3): class after class, one Newton step in the coefficients of that class and
+  an exact search on the segment to it.
+
+The preconditioner of the conjugate gradients is the inverse of every column's own block
+I + Psi' diag(D_rr) Psi. With a prior it works in the space of the labels, b = al P, where only
+R^-1 couples them: the blocks are (R^-1)_rr I + Psi' diag(D_rr) Psi (R^+ for a singular R). It
+follows a growing basis by bordering, which costs one product with H, and is computed anew when
+the iterations it failed to save have cost as much as that would.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
 
-from maxmargin.core.loop import Certificate, Clock, Progress, require
-from maxmargin.sparse.newton import JointNewton, Sweeps
+from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
+from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.sparse.loss_loops import Expansion
+from maxmargin.sparse.problem import BasisProblem, Scored, hessian, hessian_product, push
 
-REDRAWS = 3
-# Candidates scored together; bounds the memory of their kernel rows.
-AT_ONCE = 128
-# Relative excess beyond which coefficients cannot be told from optimal ones in float64.
-PRECISION = 1e-13
-STAGE_SLACK = 0.03
-SOLVERS = ("auto", "newton", "newton-cg", "sweeps")
+# Smallest Schur complement, relative to k(x, x), of a basis function that may join: below it, rounding
+# of the kernel values decides what the function adds.
+DEPENDENT = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-5}
 
 
-class Greedy:
-    """Grow the basis of a problem, one function an epoch.
+class GrowingBasis:
+    """The state of a fit: orthonormal basis functions and the position of their coefficients.
+
+    Psi grows by one column per basis function: that is a Cholesky factorisation of K with the
+    pivots chosen by the greedy search, and what is left of the diagonal, K_jj - |Psi_j|^2, is the
+    Schur complement by which dependent candidates are refused.
+    """
+
+    def __init__(self, problem: BasisProblem) -> None:
+        self.problem = problem
+        self.indices: list[int] = []
+        self.residual = problem.diagonal.copy()
+        self._store = np.empty((problem.n, 0), problem.X.dtype)
+        self.here = problem.at(np.empty((0, problem.rank)), np.zeros((problem.n, problem.rank)))
+
+    @property
+    def Psi(self) -> np.ndarray:
+        """Orthonormal functions at the training samples, l x d."""
+        return self._store[:, : len(self.indices)]
+
+    @property
+    def triangle(self) -> np.ndarray:
+        """L with L L' = K_JJ (d x d)."""
+        return np.tril(self.Psi[self.indices].astype(np.float64))
+
+    def gradient(self) -> np.ndarray:
+        """Gradient of the objective in W (d x r)."""
+        return self.problem.gradient(self.Psi, self.here)
+
+    def move(self, V: np.ndarray, longest: float = np.inf) -> None:
+        """Go along V (d x r) to the minimum of the objective, at most `longest` times V."""
+        dZ = push(self.Psi, V)
+        t = self.problem.step(self.here, V, dZ, longest)
+        dZ *= t
+        dZ += self.here.Z
+        self.here = self.problem.at(self.here.W + t * V, dZ)
+
+    def admissible(self, indices: np.ndarray) -> np.ndarray:
+        """Those samples whose kernel function does not depend on the basis."""
+        floor = DEPENDENT[np.dtype(self.problem.X.dtype)] * self.problem.diagonal[indices]
+        return indices[self.residual[indices] > floor]
+
+    def join(self, j: int, row: np.ndarray, step: np.ndarray) -> None:
+        """Let sample j join the basis with coefficients `step`; `row` is row j of K."""
+        d = len(self.indices)
+        self._reserve(d + 1)
+        before, pivot, column = self.orthonormal(j, row)
+        self._store[:, d] = column
+        self.residual -= np.square(column, dtype=np.float64)
+        self.residual[j] = 0.0
+        W = np.vstack([self.here.W + np.outer(before, step), pivot * step])
+        Z = np.outer(row, step)
+        Z += self.here.Z
+        here = self.problem.at(W, Z)
+        # Basis and coefficients change together, so that an interrupted fit stays consistent.
+        self.indices, self.here = [*self.indices, j], here
+
+    def orthonormal(self, j: int, row: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
+        """Row j of the Cholesky factor (old part, pivot) and the function that j adds."""
+        before = self.Psi[j].astype(np.float64)
+        pivot = float(np.sqrt(self.problem.diagonal[j] - before @ before))
+        column = (row - self.Psi @ before.astype(self.Psi.dtype)) / pivot
+        column[self.indices] = 0.0
+        column[j] = pivot
+        return before, pivot, column
+
+    def _reserve(self, columns: int) -> None:
+        kept = self._store.shape[1]
+        if columns > kept:
+            larger = np.empty(
+                (self.problem.n, min(self.problem.n, kept + max(16, kept // 4))), self.Psi.dtype
+            )
+            larger[:, :kept] = self._store
+            self._store = larger
+
+    def refine(self) -> None:
+        """Go on in float64: the basis functions are recomputed from kernel values in float64.
+
+        Rows kept in float32 are good enough to choose a basis, and leave the final
+        coefficients as far from the optimum as their rounding is from the kernel.
+        """
+        if self._store.dtype == np.float64 or not self.indices:
+            return
+        J = np.array(self.indices, dtype=np.intp)
+        L = np.linalg.cholesky(self.problem.gram(J))
+        Psi = np.vstack([solve_triangular(L, K.T, lower=True).T for _, K in self.problem.strips(J)])
+        Psi[J] = L
+        self._store = Psi
+        self.here = self.problem.at(self.here.W, push(Psi, self.here.W))
+
+    def coefficients(self, W: np.ndarray) -> np.ndarray:
+        """Coefficients of the kernel functions in the scores, d x k, of this or an earlier W."""
+        L = self.triangle[: len(W), : len(W)]
+        return self.problem.scores(solve_triangular(L, W, trans="T", lower=True))
+
+
+class Optimiser(Protocol):
+    """Finds the coefficients of a fixed basis."""
+
+    def optimise(
+        self, basis: GrowingBasis, slack: Callable[[], float], expired: Callable[[], bool]
+    ) -> bool: ...
+
+
+class Newton:
+    """Newton's method on all coefficients of a fixed basis.
 
     Parameters
     ----------
-    problem : object
-        Offers `score`, `admissible`, `grow`, `gradient`, `move`, `objective`, `refine`,
-        `certify`.
+    max_iter : int
+        Most Newton steps for one basis.
+    direct : bool or None, default=None
+        Whether the Newton equation is solved by a Cholesky factor or by conjugate gradients;
+        None goes by its size.
+    dense, dense_low_rank : int, default=300, 1500
+        Most unknowns for a Cholesky factor when `direct` is None; the second with a prior of low
+        rank, whose columns the preconditioner sees through a pseudo-inverse.
+    inexact : float, default=0.1
+        Largest relative residual of a direction on the way.
+    final : float, default=0.3
+        Largest relative residual of a direction that may reach the goal, times the reduction of
+        the gradient that is still needed.
+    single : float, default=1e-2
+        A direction of no more than this accuracy is computed in float32.
+    """
+
+    def __init__(
+        self,
+        max_iter: int,
+        direct: bool | None = None,
+        *,
+        dense: int = 300,
+        dense_low_rank: int = 1500,
+        inexact: float = 0.1,
+        final: float = 0.3,
+        single: float = 1e-2,
+    ) -> None:
+        self.max_iter, self.direct = max_iter, direct
+        self.dense, self.dense_low_rank = dense, dense_low_rank
+        self.inexact, self.final, self.single = inexact, final, single
+        self.blocks = InverseBlocks()
+
+    def optimise(self, basis: GrowingBasis, slack: Callable[[], float], expired: Callable[[], bool]) -> bool:
+        """Iterate; True when the bound on the excess reached `slack`."""
+        first = None
+        for iteration in range(self.max_iter + 1):
+            g = basis.gradient()
+            size, enough = float(np.vdot(g, g)), 2 * slack()
+            if size <= enough:
+                return True
+            if iteration == self.max_iter or expired():
+                return False
+            first = size if first is None else first
+            # No more accuracy than superlinear convergence or the goal itself asks for.
+            accuracy = max(min(self.inexact, np.sqrt(size / first)), self.final * np.sqrt(enough / size))
+            basis.move(self.direction(basis, g, min(accuracy, self.final)))
+        return False
+
+    def direction(self, basis: GrowingBasis, g: np.ndarray, accuracy: float) -> np.ndarray:
+        """Solve H V = -g, directly or by conjugate gradients to a relative `accuracy`."""
+        problem, curvature = basis.problem, basis.here.loss.curvature
+        rows = curvature.rows()
+        curvature, Psi, P = curvature.restrict(rows), basis.Psi[rows], problem.P
+        if self._directly(problem, g.size):
+            return -solve_newton(hessian(Psi, curvature, P, g.shape), g)
+        if accuracy >= self.single:
+            Psi = Psi.astype(np.float32, copy=False)
+            P = None if P is None else P.astype(np.float32)
+        M = problem.directions
+        self.blocks.follow(Psi, curvature.diagonal(), np.einsum("mr,mr->m", M, M))
+        precondition = self.blocks.apply if P is None else lambda V: self.blocks.apply(V @ M.T) @ M
+        product = partial(hessian_product, Psi, curvature, P)
+        V, steps = conjugate_gradients(product, -g, precondition, accuracy=accuracy)
+        self.blocks.judge(steps, 4.0 * Psi.size * g.shape[1])
+        return V
+
+    def _directly(self, problem: BasisProblem, unknowns: int) -> bool:
+        if self.direct is not None:
+            return self.direct
+        low_rank = problem.P is not None and len(problem.P) < len(problem.directions)
+        return unknowns <= (self.dense_low_rank if low_rank else self.dense)
+
+
+def solve_newton(H: np.ndarray, g: np.ndarray) -> np.ndarray:
+    """The V (d x r) with H V = g; H orders coefficients by column."""
+    return cho_solve(ridged_cholesky(H), g.T.ravel()).reshape(g.T.shape).T
+
+
+class InverseBlocks:
+    """Inverses of base_r I + Psi' diag(w_r) Psi for every column r, kept while d grows."""
+
+    def __init__(self) -> None:
+        self.inverse, self.base = np.empty((0, 0, 0)), np.empty(0)
+        self.cost, self.spent, self.usual = 0.0, 0.0, 0
+
+    def follow(self, Psi: np.ndarray, weights: np.ndarray, base: np.ndarray) -> None:
+        """Make the blocks fit Psi: border them, or compute them anew when that has paid off."""
+        d, self.base = Psi.shape[1], base
+        if len(self.inverse) != weights.shape[1] or self.spent >= self.cost:
+            self._renew(Psi, weights)
+        while self.inverse.shape[1] < d:
+            self._border(Psi[:, : self.inverse.shape[1] + 1], weights)
+
+    def _renew(self, Psi: np.ndarray, weights: np.ndarray) -> None:
+        d = Psi.shape[1]
+        self.inverse = np.empty((weights.shape[1], d, d))
+        for block, weight, base in zip(self.inverse, weights.T, self.base, strict=True):
+            gram = own_block(Psi, weight)
+            gram[np.diag_indices(d)] += base
+            block[:] = cho_solve(ridged_cholesky(gram), np.eye(d))
+        self.cost, self.spent, self.usual = 2.0 * np.count_nonzero(weights) * d * d, 0.0, 0
+
+    def _border(self, Psi: np.ndarray, weights: np.ndarray) -> None:
+        d = Psi.shape[1] - 1
+        new = Psi[:, d].astype(np.float64)
+        pulled = weights * new[:, None]
+        h = (Psi[:, :d].T @ pulled.astype(Psi.dtype)).T.astype(np.float64)
+        u = np.matmul(self.inverse, h[:, :, None])[:, :, 0]
+        own = self.base + new @ pulled
+        s = np.maximum(own - np.einsum("rd,rd->r", h, u), self.base)
+        # A block is at least the base, its inverse at most 1 / base. Where that fails, the weights
+        # have changed too much since the other rows were made, and the new row stands alone.
+        diagonal = np.einsum("rdd->rd", self.inverse) + u**2 / s[:, None]
+        stale = diagonal.max(axis=1, initial=0.0) > 2 / self.base
+        u[stale], s[stale] = 0.0, own[stale]
+        larger = np.empty((len(self.inverse), d + 1, d + 1))
+        larger[:, :d, :d] = self.inverse + u[:, :, None] * (u / s[:, None])[:, None, :]
+        larger[:, :d, d] = larger[:, d, :d] = -u / s[:, None]
+        larger[:, d, d] = 1 / s
+        self.inverse = larger
+
+    def apply(self, V: np.ndarray) -> np.ndarray:
+        """Every block's inverse times its column of V."""
+        return np.matmul(self.inverse, V.T[:, :, None])[:, :, 0].T
+
+    def judge(self, steps: int, flops: float) -> None:
+        """Take note of how many products a solution took, and what more of them cost."""
+        if self.usual == 0:
+            self.usual = steps
+        self.spent += max(steps - self.usual, 0) * flops
+
+
+def own_block(Psi: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Psi' diag(weight) Psi in float64, from the rows that have a weight."""
+    rows = np.flatnonzero(weight)
+    scaled = Psi[rows] * np.sqrt(weight[rows], dtype=Psi.dtype)[:, None]
+    return (scaled.T @ scaled).astype(np.float64, copy=False)
+
+
+class Sweeps:
+    """Algorithm 3: class-by-class Newton steps for a fixed basis; at most `max_iter` sweeps."""
+
+    def __init__(self, max_iter: int) -> None:
+        self.max_iter = max_iter
+
+    def optimise(self, basis: GrowingBasis, slack: Callable[[], float], expired: Callable[[], bool]) -> bool:
+        """Sweep; True when the bound on the excess reached `slack`."""
+        for sweep in range(self.max_iter + 1):
+            g = basis.gradient()
+            if 0.5 * float(np.vdot(g, g)) <= slack():
+                return True
+            if sweep == self.max_iter or expired():
+                return False
+            for u in basis.problem.directions:
+                self._step(basis, u)
+        return False
+
+    def _step(self, basis: GrowingBasis, u: np.ndarray) -> None:
+        """(3.14): one Newton step in W along delta u' (delta in R^d) and an exact search up to its end."""
+        v = basis.problem.scores(u)
+        slope = basis.gradient() @ u
+        H = own_block(basis.Psi, basis.here.loss.curvature.along(v))
+        H[np.diag_indices_from(H)] += u @ u
+        delta = -cho_solve(ridged_cholesky(H), slope)
+        basis.move(np.outer(delta, u), longest=1.0)
+
+
+class Solution(NamedTuple):
+    """The basis, its coefficients (d x k), those of every stage if kept, and the loss at the solution."""
+
+    basis: np.ndarray
+    coefficients: np.ndarray
+    path: list[np.ndarray]
+    loss: Expansion
+
+
+class Greedy:
+    """Algorithm 1: grow a basis, one function an epoch.
+
+    Parameters
+    ----------
+    problem : BasisProblem
     pool : int array
         Samples that may become basis functions, in a canonical order.
     rng : numpy RandomState
@@ -53,17 +350,27 @@ class Greedy:
     patience : int
     tol : float
         Relative excess at which the final coefficients count as optimal.
-    max_iter : int
-        Newton iterations (or sweeps) for one basis.
-    solver : {"auto", "newton", "newton-cg", "sweeps"}
-    random_start : bool
-        Take the first basis function at random, as the paper does, not the best of a draw.
-    keep_path : bool
+    optimiser : Newton or Sweeps
+        Finds the coefficients of every basis.
+    selection : {"block", "sequential", "jacobi"}
+        How the step of a candidate is found; "sequential" also takes the first basis function at
+        random, as the paper does, not the best of a draw.
+    full_steps : bool, default=False
+        Judge a candidate by the objective after one Newton step in all coefficients, not in its own.
+    keep_path : bool, default=True
+    redraws : int, default=3
+        Further draws when no candidate lowers the objective.
+    stage_slack : float, default=0.03
+        Share of an epoch's decrease that the coefficients may leave on the table.
+    at_once : int, default=128
+        Candidates scored together; bounds the memory of their kernel rows.
+    precision : float, default=1e-13
+        Relative excess beyond which coefficients cannot be told from optimal ones in float64.
     """
 
     def __init__(
         self,
-        problem: Any,
+        problem: BasisProblem,
         pool: np.ndarray,
         rng: Any,
         *,
@@ -72,55 +379,76 @@ class Greedy:
         rel_tol: float,
         patience: int,
         tol: float,
-        max_iter: int,
-        solver: str = "auto",
-        random_start: bool = False,
+        optimiser: Optimiser,
+        selection: str = "block",
+        full_steps: bool = False,
         keep_path: bool = True,
+        redraws: int = 3,
+        stage_slack: float = 0.03,
+        at_once: int = 128,
+        precision: float = 1e-13,
     ) -> None:
-        needed = ("score", "admissible", "grow", "gradient", "move", "objective", "refine", "certify")
-        require(problem, needed, "Greedy growth")
         self.problem, self.pool, self.rng = problem, pool, rng
         self.max_basis, self.n_candidates = max_basis, n_candidates
-        self.rel_tol, self.patience = rel_tol, patience
-        self.tol = tol
-        self.inner = (
-            Sweeps(problem, max_iter) if solver == "sweeps" else JointNewton(problem, max_iter, solver)
-        )
-        self.random_start, self.keep_path = random_start, keep_path
-        self.path: list[np.ndarray] = []
+        self.rel_tol, self.patience, self.tol = rel_tol, patience, tol
+        self.optimiser, self.selection, self.full_steps = optimiser, selection, full_steps
+        self.keep_path = keep_path
+        self.redraws, self.stage_slack = redraws, stage_slack
+        self.at_once, self.precision = at_once, precision
+        self.basis = GrowingBasis(problem)
+        self._path: list[np.ndarray] = []
         self._idle = 0
 
     def epoch(self, clock: Clock) -> Progress:
-        problem = self.problem
-        before = problem.objective
+        """One round of Algorithm 4: a function joins, the coefficients follow."""
+        basis, before = self.basis, self.basis.here.objective
         grown = self._grow()
         if grown:
-            self.inner.optimise(
-                lambda: max(self.tol * before, STAGE_SLACK * (before - problem.objective)), clock.expired
-            )
-            self._idle = self._idle + 1 if before - problem.objective < self.rel_tol * before else 0
-        full = len(problem.basis) >= self.max_basis
+            self.optimiser.optimise(basis, lambda: self._slack(before), clock.expired)
+            self._idle = self._idle + 1 if before - basis.here.objective < self.rel_tol * before else 0
+        full = len(basis.indices) >= self.max_basis
         done = not grown or full or self._idle >= self.patience
         if done:
-            problem.refine()
-            goal = max(0.5 * self.tol, PRECISION)
-            self.inner.optimise(lambda: goal * problem.objective, clock.expired)
-        if self.keep_path and problem.basis:
-            del self.path[len(problem.basis) - 1 :]
-            self.path.append(problem.W.copy())
-        g = problem.gradient()
-        excess = 0.5 * float(np.vdot(g, g))
-        primal = problem.objective
-        return Progress(Certificate(primal, primal - excess), len(problem.basis), done=done)
+            basis.refine()
+            goal = max(0.5 * self.tol, self.precision)
+            self.optimiser.optimise(basis, lambda: goal * basis.here.objective, clock.expired)
+        if self.keep_path and basis.indices:
+            self._path[len(basis.indices) - 1 :] = [basis.here.W]
+        return Progress(self._bound(), self._carriers(), done=done)
 
     def certify(self) -> Certificate:
-        return self.problem.certify()
+        """Objective and bound of the coefficients as they are, from kernel values in float64."""
+        return self.problem.certificate(self._indices(), self.basis.triangle, self.basis.here.W)
+
+    def solution(self) -> Solution:
+        """Basis and coefficients of the last stage and, if kept, of those before."""
+        basis = self.basis
+        coefficients = basis.coefficients(basis.here.W)
+        earlier = self._path[: max(len(basis.indices) - 1, 0)]
+        path = [*map(basis.coefficients, earlier), coefficients] if self.keep_path and basis.indices else []
+        return Solution(self._indices(), coefficients, path, basis.here.loss)
+
+    def _indices(self) -> np.ndarray:
+        return np.array(self.basis.indices, dtype=np.intp)
+
+    def _slack(self, before: float) -> float:
+        """The excess that the coefficients of a stage may keep."""
+        return max(self.tol * before, self.stage_slack * (before - self.basis.here.objective))
+
+    def _bound(self) -> Certificate:
+        """Objective and its lower bound, from running values."""
+        g, primal = self.basis.gradient(), self.basis.here.objective
+        return Certificate(primal, primal - 0.5 * float(np.vdot(g, g)))
+
+    def _carriers(self) -> int:
+        """How many samples carry loss."""
+        G = self.basis.here.loss.gradient
+        return int(np.count_nonzero(np.einsum("ir,ir->i", G, G)))
 
     def _grow(self) -> bool:
-        """Add the best admissible candidate; False when there is none that helps."""
-        problem = self.problem
-        for _ in range(REDRAWS + 1):
-            left = problem.admissible(self.pool)
+        """Algorithm 2: add the best admissible candidate; False when there is none that helps."""
+        for _ in range(self.redraws + 1):
+            left = self.basis.admissible(self.pool)
             if not left.size:
                 return False
             drawn = self._draw(left)
@@ -131,22 +459,39 @@ class Greedy:
         return False
 
     def _join_best(self, drawn: np.ndarray) -> bool:
-        """Score the drawn candidates, some at a time, and let the best join if it helps."""
-        problem, lowest, winner = self.problem, self.problem.objective, None
-        for start in range(0, drawn.size, AT_ONCE):
-            scored = problem.score(drawn[start : start + AT_ONCE])
-            best = int(np.argmin(scored.objectives))
-            if scored.objectives[best] < lowest:
-                lowest = scored.objectives[best]
+        """(3.13): score the drawn candidates, some at a time, and let the best join if it helps."""
+        lowest, winner = self.basis.here.objective, None
+        for start in range(0, drawn.size, self.at_once):
+            scored = self.problem.score(self.basis.here, drawn[start : start + self.at_once], self.selection)
+            objectives = after_newton(self.basis, scored) if self.full_steps else scored.objectives
+            best = int(np.argmin(objectives))
+            if objectives[best] < lowest:
+                lowest = objectives[best]
                 winner = int(scored.indices[best]), scored.rows[best], scored.steps[best]
         if winner is None:
             return False
-        problem.grow(*winner)
+        self.basis.join(*winner)
         return True
 
     def _draw(self, left: np.ndarray) -> np.ndarray:
-        if self.random_start and not self.problem.basis:
+        if self.selection == "sequential" and not self.basis.indices:
             return left[self.rng.choice(left.size, 1)]
         if self.n_candidates is None or self.n_candidates >= left.size:
             return left
         return left[self.rng.choice(left.size, self.n_candidates, replace=False)]
+
+
+def after_newton(basis: GrowingBasis, scored: Scored) -> np.ndarray:
+    """The objective with each candidate after one Newton step in all coefficients.
+
+    This is how the import vector machine was published; it costs a Newton step per candidate.
+    """
+    problem, here = basis.problem, basis.here
+    objectives = np.empty(len(scored.indices))
+    for q, (j, row) in enumerate(zip(scored.indices.tolist(), scored.rows, strict=True)):
+        Psi = np.column_stack([basis.Psi, basis.orthonormal(j, row)[2]]).astype(np.float64)
+        W = np.vstack([here.W, np.zeros(problem.rank)])
+        g = W + Psi.T @ problem.back(here.loss.gradient)
+        W = W - solve_newton(hessian(Psi, here.loss.curvature, problem.P, W.shape), g)
+        objectives[q] = problem.at(W, Psi @ W).objective
+    return objectives

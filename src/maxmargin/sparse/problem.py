@@ -4,11 +4,11 @@ Problem (fixed basis J of d training samples, K the kernel matrix, lower-case k 
 
     min over al (d x r):  e = 1/2 tr(al' K_JJ al) + L(F),     F = K_J al P
 
-with L one of the losses in `basis_losses`, which carry the weights C * sample_weight. P
+with L one of the losses in `loss_loops`, which carry the weights C * sample_weight. P
 (r x k) factors a label prior, R = P'P, so that only R and never its inverse is needed and a
-singular R is as good as any; without a prior P is the identity. The papers write
-lambda/2 in front of the regulariser instead: lambda = 1/(2C) for SMSVM, whose loss has a
-factor 1/2, and lambda = 1/C for SM3L, SpSVM and the import vector machine; their
+singular R is as good as any; without a prior P is the identity. The paper writes
+lambda/2 in front of the regulariser instead: lambda = 1/(2C) for SMSVM (3.10), whose loss has a
+factor 1/2, and lambda = 1/C for SM3L (4.22), SpSVM and the import vector machine; its
 objective is lambda times this one.
 
 Coordinates. With K_JJ = L L' the rows of Psi = K_J L^-T are orthonormal functions spanning
@@ -16,9 +16,7 @@ the same space, so with W = L' al
 
     e = 1/2 |W|^2 + L(Psi W P),   gradient  g = W + Psi' G P',   e - min e <= |g|^2 / 2,
 
-the last by strong convexity. Psi grows by one column per basis function: that is a Cholesky
-factorisation of K with the pivots chosen by the greedy search, and what is left of the
-diagonal, K_jj - |Psi_j|^2, is the Schur complement by which dependent candidates are refused.
+the last by strong convexity; generalised Hessian H V = V + Psi' [D (Psi V P)] P'.
 
 Candidates. Sample j joins with coefficients beta (r); because j is a training sample, its
 inner product with the current functions is Z_j, Z = Psi W:
@@ -26,7 +24,7 @@ inner product with the current functions is Z_j, Z = Psi W:
     e(beta) = e + [Z_j + K_j' G P'] beta + ...,   Hessian  H_j = K_jj I + P (sum_i K_ij^2 D_i) P'
 
 Steps: "block" solves H_j beta = -B_j; "sequential" makes one Gauss-Seidel sweep over the
-columns, the paper's k one-dimensional problems; "jacobi" does them all at once. The
+columns, the paper's k one-dimensional problems (3.12); "jacobi" does them all at once. The
 objective after the step is evaluated exactly.
 
 Full model. From the multipliers a = 2 c Xi of any scores, scaled by s, weak duality gives
@@ -36,24 +34,40 @@ samples as basis; it is used at its best s. `MultiLogit` has a bound of the same
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+import scipy.sparse as sp
+from scipy.linalg import solve_triangular
 
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Certificate
-from maxmargin.sparse.losses import Expansion
-from maxmargin.sparse.newton import hessian
+from maxmargin.sparse.loss_loops import Curvature, Expansion, Loss
 
-# Smallest Schur complement, relative to k(x, x), of a basis function that may join.
-DEPENDENT = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-5}
 SELECTIONS = ("block", "sequential", "jacobi")
+# Samples taken together where something is computed for all of them; bounds the memory.
 CHUNK = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Position:
+    """Coefficients W (d x r) with their functions Z = Psi W, the scores F = Z P and the loss there."""
+
+    W: np.ndarray
+    Z: np.ndarray
+    F: np.ndarray
+    loss: Expansion
+
+    @property
+    def objective(self) -> float:
+        """1/2 |W|^2 + L(F): the objective (3.10), and (4.22) with labels, over lambda."""
+        return 0.5 * float(np.vdot(self.W, self.W)) + self.loss.value
+
+
+@dataclass(frozen=True, eq=False)
 class Scored:
     """Candidates with their kernel rows, steps and the objective each would lead to."""
 
@@ -63,8 +77,9 @@ class Scored:
     objectives: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
 class BasisProblem:
-    """Objective, derivatives and candidates for a basis that grows.
+    """Objective, derivatives, candidates and bounds, for any basis.
 
     Parameters
     ----------
@@ -72,210 +87,109 @@ class BasisProblem:
     X : array or CSR matrix of shape (l, n_features)
         Training rows; the square kernel matrix with a precomputed kernel.
     loss : SquaredMargins, SquaredHinges or MultiLogit
-    factor : array of shape (r, k), default=None
+    P : array of shape (r, k), default=None
         P with P'P = R; None for the identity.
-    selection : {"block", "sequential", "jacobi"}
-        How the step of a candidate is found.
     """
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        X: Any,
-        loss: Any,
-        factor: np.ndarray | None = None,
-        selection: str = "block",
-    ) -> None:
-        self.kernel, self.X, self.loss, self.P = kernel, X, loss, factor
-        self.selection = selection
-        self.n = X.shape[0]
-        self.rank = loss.n_columns if factor is None else len(factor)
-        # Directions of the columns in the space of al: one row per class or label.
-        self.directions = np.eye(self.rank) if factor is None else np.linalg.pinv(factor)
-        self.diagonal = kernel.diagonal(X)
-        self.residual = self.diagonal.copy()
-        self.basis: list[int] = []
-        self._store = np.empty((self.n, 0), X.dtype)
-        self.W = np.empty((0, self.rank))
-        self.Z = np.zeros((self.n, self.rank))
-        self.expand()
+    kernel: Kernel
+    X: Any
+    loss: Loss
+    P: np.ndarray | None = None
 
     @property
-    def Psi(self) -> np.ndarray:
-        """Orthonormal functions at the training samples, l x d."""
-        return self._store[:, : len(self.basis)]
+    def n(self) -> int:
+        return self.X.shape[0]
 
     @property
-    def objective(self) -> float:
-        return 0.5 * float(np.vdot(self.W, self.W)) + self.expansion.value
+    def rank(self) -> int:
+        """r, the number of columns of coefficients."""
+        return self.loss.n_columns if self.P is None else len(self.P)
+
+    @cached_property
+    def directions(self) -> np.ndarray:
+        """Directions of the columns in the space of al: one row per class or label."""
+        return np.eye(self.rank) if self.P is None else np.linalg.pinv(self.P)
+
+    @cached_property
+    def diagonal(self) -> np.ndarray:
+        """k(x, x) of every sample."""
+        return self.kernel.diagonal(self.X)
 
     def scores(self, Z: np.ndarray) -> np.ndarray:
-        """Scores of all columns from those of the r factor columns."""
+        """Scores of all columns from those of the r factor columns, beta = al P of (4.19)."""
         return Z if self.P is None else Z @ self.P
 
     def back(self, G: np.ndarray) -> np.ndarray:
         """The transpose of `scores`: a gradient in F becomes one in Z."""
         return G if self.P is None else G @ self.P.T
 
-    def expand(self) -> Expansion:
-        """Loss, gradient and curvature at the current scores; kept in `expansion`."""
-        self.F = self.scores(self.Z)
-        self.expansion: Expansion = self.loss.at(self.F)
-        return self.expansion
+    def at(self, W: np.ndarray, Z: np.ndarray) -> Position:
+        """Scores, loss, gradient and curvature at coefficients W with values Z = Psi W."""
+        F = self.scores(Z)
+        return Position(W, Z, F, self.loss.at(F))
 
-    def gradient(self) -> np.ndarray:
+    def gradient(self, Psi: np.ndarray, here: Position) -> np.ndarray:
         """Gradient in W (d x r)."""
-        return self.W + self.pull(self.back(self.expansion.gradient))
+        return here.W + pull(Psi, self.back(here.loss.gradient))
 
-    def push(self, V: np.ndarray) -> np.ndarray:
-        """Psi V in float64."""
-        return (self.Psi @ V.astype(self.Psi.dtype, copy=False)).astype(np.float64, copy=False)
-
-    def pull(self, U: np.ndarray) -> np.ndarray:
-        """Psi' U in float64."""
-        return (self.Psi.T @ U.astype(self.Psi.dtype, copy=False)).astype(np.float64, copy=False)
-
-    def move(self, V: np.ndarray, longest: float = np.inf) -> float:
-        """Go along V (d x r) to the minimum of the objective; returns the step length taken."""
-        dZ = self.push(V)
-        q1, q2 = float(np.vdot(self.W, V)), float(np.vdot(V, V))
-        t = self.loss.step(self.F, self.scores(dZ), q1, q2, longest)
-        self.W += t * V
-        self.Z += t * dZ
-        self.expand()
-        return t
+    def step(self, here: Position, V: np.ndarray, dZ: np.ndarray, longest: float = np.inf) -> float:
+        """How far to go along V, at most `longest`: to the minimum of the objective; dZ = Psi V."""
+        q1, q2 = float(np.vdot(here.W, V)), float(np.vdot(V, V))
+        return self.loss.step(here.F, self.scores(dZ), q1, q2, longest)
 
     def kernel_rows(self, indices: np.ndarray) -> np.ndarray:
         """Rows of K, len(indices) x l, with an exact diagonal."""
         others = np.arange(self.n) if self.kernel.name == "precomputed" else self.X
-        K = self.kernel.block(self.X[indices], others)
+        K = np.ascontiguousarray(self.kernel.block(self.X[indices], others))
         K[np.arange(len(indices)), indices] = self.diagonal[indices]
         return K
 
-    def admissible(self, indices: np.ndarray) -> np.ndarray:
-        """Those samples whose kernel function does not depend on the basis."""
-        floor = DEPENDENT[np.dtype(self.X.dtype)] * self.diagonal[indices]
-        return indices[self.residual[indices] > floor]
-
-    def score(self, indices: np.ndarray) -> Scored:
-        """Steps of candidates and the exact objective after each."""
+    def score(self, here: Position, indices: np.ndarray, selection: str = "block") -> Scored:
+        """Steps of candidates, and e of (3.13) for each of them: the exact objective after its step."""
         K = self.kernel_rows(indices)
-        Z, own = self.Z[indices], self.diagonal[indices]
-        B = Z + self.back(K @ self.expansion.gradient)
-        H = self.expansion.curvature.mixtures(np.square(K, dtype=np.float64))
+        Z, own = here.Z[indices], self.diagonal[indices]
+        B = Z + self.back(K @ here.loss.gradient)
+        H = here.loss.curvature.mixtures(np.square(K, dtype=np.float64))
         if self.P is not None:
             H = self.P @ H @ self.P.T
         H[:, np.arange(self.rank), np.arange(self.rank)] += own[:, None]
-        steps = self._steps(B, H)
+        steps = candidate_steps(B, H, self.directions, selection)
         change = np.einsum("qr,qr->q", steps, Z) + 0.5 * own * np.einsum("qr,qr->q", steps, steps)
-        losses = self.loss.after(self.F, K, self.scores(steps))
-        regulariser = 0.5 * float(np.vdot(self.W, self.W))
+        losses = self.loss.after(here.F, K, self.scores(steps))
+        regulariser = 0.5 * float(np.vdot(here.W, here.W))
         return Scored(indices, K, steps, regulariser + change + losses)
 
-    def _steps(self, B: np.ndarray, H: np.ndarray) -> np.ndarray:
-        if self.selection == "block":
-            return np.linalg.solve(H, -B[:, :, None])[:, :, 0]
-        # In the space of the columns themselves, which the rows of M lead into.
-        M = self.directions
-        B, H = B @ M.T, M @ H @ M.T
-        diagonal = np.diagonal(H, axis1=1, axis2=2)
-        if self.selection == "jacobi":
-            return (-B / diagonal) @ M
-        beta = np.zeros_like(B)
-        for r in range(B.shape[1]):
-            pulled = np.einsum("qs,qs->q", H[:, r], beta) + B[:, r]
-            beta[:, r] = -pulled / diagonal[:, r]
-        return beta @ M
+    def certificate(self, J: np.ndarray, L: np.ndarray, W: np.ndarray) -> Certificate:
+        """Objective and its lower bound for basis J, from kernel values in float64; L L' = K_JJ."""
+        al = solve_triangular(L, W, trans="T", lower=True)
+        F = self.scores(np.vstack([K @ al for _, K in self.strips(J)]))
+        expansion = self.loss.at(F)
+        pulled = self.back(expansion.gradient)
+        K_JJ = self.gram(J)
+        g = K_JJ @ al + sum(K.T @ pulled[rows] for rows, K in self.strips(J))
+        primal = 0.5 * float(np.vdot(al, K_JJ @ al)) + expansion.value
+        whitened = solve_triangular(L, g, lower=True)
+        return Certificate(primal, primal - 0.5 * float(np.vdot(whitened, whitened)))
 
-    def grow(self, j: int, row: np.ndarray, step: np.ndarray) -> None:
-        """Let sample j join the basis with coefficients `step`; `row` is row j of K."""
-        d = len(self.basis)
-        self._reserve(d + 1)
-        before, pivot, column = self._orthonormal(j, row)
-        self._store[:, d] = column
-        self.residual -= np.square(column, dtype=np.float64)
-        self.residual[j] = 0.0
-        W = np.vstack([self.W + np.outer(before, step), pivot * step])
-        # Basis and coefficients change together, so that an interrupted fit stays consistent.
-        self.basis, self.W = [*self.basis, j], W
-        self.Z += np.outer(row, step)
-        self.expand()
+    def full_model_bound(self, at: Expansion) -> float:
+        """A lower bound on the objective of the model with all samples as basis, from any scores."""
+        rows = np.flatnonzero(at.gradient.any(axis=1))
+        A = self.back(at.gradient[rows])
+        quadratic = 0.0
+        for start in range(0, len(rows), CHUNK):
+            part = rows[start : start + CHUNK]
+            quadratic += float(np.vdot(A[start : start + CHUNK], self._values(part, rows) @ A))
+        return self.loss.full_bound(at, quadratic)
 
-    def _orthonormal(self, j: int, row: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
-        """Row j of the Cholesky factor (old part, pivot) and the function that j adds."""
-        before = self.Psi[j].astype(np.float64)
-        pivot = float(np.sqrt(self.diagonal[j] - before @ before))
-        column = (row - self.Psi @ before.astype(self.Psi.dtype)) / pivot
-        column[self.basis] = 0.0
-        column[j] = pivot
-        return before, pivot, column
-
-    def _reserve(self, columns: int) -> None:
-        kept = self._store.shape[1]
-        if columns > kept:
-            larger = np.empty((self.n, min(self.n, kept + max(16, kept // 4))), self._store.dtype)
-            larger[:, :kept] = self._store
-            self._store = larger
-
-    def refine(self) -> None:
-        """Go on in float64: the basis functions are recomputed from kernel values in float64.
-
-        Rows kept in float32 are good enough to choose a basis, and leave the final
-        coefficients as far from the optimum as their rounding is from the kernel.
-        """
-        if self._store.dtype == np.float64 or not self.basis:
-            return
-        J = np.array(self.basis, dtype=np.intp)
-        L = np.linalg.cholesky(self._gram(J))
-        self._store = np.vstack([solve_triangular(L, K.T, lower=True).T for _, K in self._strips(J)])
-        self._store[J] = L
-        self.Z = self.push(self.W)
-        self.expand()
-
-    def _gram(self, J: np.ndarray) -> np.ndarray:
+    def gram(self, J: np.ndarray) -> np.ndarray:
         """K_JJ in float64, symmetric, with an exact diagonal."""
         K = self._values(J, J)
         K = (K + K.T) / 2
         K[np.diag_indices_from(K)] = self.diagonal[J]
         return K
 
-    def triangle(self) -> np.ndarray:
-        """L with L L' = K_JJ (d x d)."""
-        return np.tril(self.Psi[self.basis].astype(np.float64))
-
-    def coefficients(self, W: np.ndarray | None = None) -> np.ndarray:
-        """Coefficients of the kernel functions in the scores, d x k, of this or an earlier W."""
-        W = self.W if W is None else W
-        return self.scores(self._factor_coefficients(W))
-
-    def _factor_coefficients(self, W: np.ndarray) -> np.ndarray:
-        return solve_triangular(self.triangle()[: len(W), : len(W)], W, trans="T", lower=True)
-
-    def certify(self) -> Certificate:
-        """Objective and its lower bound for this basis, from the coefficients and K in float64."""
-        al = self._factor_coefficients(self.W)
-        J = np.array(self.basis, dtype=np.intp)
-        F = self.scores(np.vstack([K @ al for _, K in self._strips(J)]))
-        expansion = self.loss.at(F)
-        pulled = self.back(expansion.gradient)
-        K_JJ = self._gram(J)
-        g = K_JJ @ al + sum(K.T @ pulled[rows] for rows, K in self._strips(J))
-        primal = 0.5 * float(np.vdot(al, K_JJ @ al)) + expansion.value
-        whitened = solve_triangular(self.triangle(), g, lower=True)
-        return Certificate(primal, primal - 0.5 * float(np.vdot(whitened, whitened)))
-
-    def full_model_bound(self) -> float:
-        """A lower bound on the objective of the model with all samples as basis."""
-        G = self.expansion.gradient
-        rows = np.flatnonzero(G.any(axis=1))
-        A = self.back(G[rows])
-        quadratic = 0.0
-        for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK]
-            quadratic += float(np.vdot(A[start : start + CHUNK], self._values(part, rows) @ A))
-        return self.loss.full_bound(self.expansion, quadratic)
-
-    def _strips(self, J: np.ndarray) -> Any:
+    def strips(self, J: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """K_J in float64, some samples at a time."""
         for start in range(0, self.n, CHUNK):
             rows = np.arange(start, min(start + CHUNK, self.n))
             yield rows, self._values(rows, J)
@@ -285,21 +199,108 @@ class BasisProblem:
         return self.kernel.block(self.X[rows], others, np.float64)
 
 
-class FullStepProblem(BasisProblem):
-    """Candidates are judged by the objective after one Newton step in all coefficients.
+def push(Psi: np.ndarray, V: np.ndarray) -> np.ndarray:
+    """Psi V in float64."""
+    return (Psi @ V.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
 
-    This is how the import vector machine was published; it costs a Newton step per candidate.
+
+def pull(Psi: np.ndarray, U: np.ndarray) -> np.ndarray:
+    """Psi' U in float64."""
+    return (Psi.T @ U.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
+
+
+def candidate_steps(B: np.ndarray, H: np.ndarray, directions: np.ndarray, selection: str) -> np.ndarray:
+    """Coefficients of candidates, gradients B and Hessians H: (3.12), or jointly for all columns."""
+    if selection == "block":
+        return np.linalg.solve(H, -B[:, :, None])[:, :, 0]
+    # In the space of the columns themselves, which the rows of M lead into.
+    M = directions
+    B, H = B @ M.T, M @ H @ M.T
+    diagonal = np.diagonal(H, axis1=1, axis2=2)
+    if selection == "jacobi":
+        return (-B / diagonal) @ M
+    beta = np.zeros_like(B)
+    for r in range(B.shape[1]):
+        pulled = np.einsum("qs,qs->q", H[:, r], beta) + B[:, r]
+        beta[:, r] = -pulled / diagonal[:, r]
+    return beta @ M
+
+
+def hessian(
+    Psi: np.ndarray, curvature: Curvature, P: np.ndarray | None, shape: tuple[int, ...]
+) -> np.ndarray:
+    """The Hessian as an (r d) x (r d) matrix, coefficients of a column next to each other."""
+    d, r = shape
+    if P is None:
+        H = np.zeros((r, d, r, d))
+        for a, b, block in curvature.blocks(Psi):
+            H[a, :, b, :] = block
+            H[b, :, a, :] = block.T
+    else:
+        mixed, blocks = [], []
+        for a, b, block in curvature.blocks(Psi):
+            pair = np.outer(P[:, a], P[:, b])
+            mixed.append((pair if a == b else pair + pair.T).ravel())
+            blocks.append(block.ravel())
+        sums = np.array(mixed).T @ np.array(blocks, dtype=np.float64)
+        H = sums.reshape(r, r, d, d).transpose(0, 2, 1, 3)
+    flat = H.reshape(r * d, r * d)
+    flat[np.diag_indices_from(flat)] += 1.0
+    return flat
+
+
+def hessian_product(Psi: np.ndarray, curvature: Curvature, P: np.ndarray | None, V: np.ndarray) -> np.ndarray:
+    """The Hessian times V (d x r), without forming it."""
+    U = Psi @ V.astype(Psi.dtype, copy=False)
+    U = curvature.product(U) if P is None else curvature.product(U @ P) @ P.T
+    return V + Psi.T @ U.astype(Psi.dtype, copy=False)
+
+
+def candidate_pool(X: Any, weights: np.ndarray, by_content: bool = True) -> np.ndarray:
+    """One index for every distinct row of X with a positive weight, ordered by content alone.
+
+    A random draw from this pool is the same whether equal samples are repeated or weighted,
+    however the samples are ordered, and for dense, CSR, float32 and float64 rows alike.
+    Without `by_content` (a precomputed kernel, whose rows are not samples) all rows of
+    positive weight are taken as they come.
     """
+    index = np.flatnonzero(weights > 0)
+    if not by_content:
+        return index
+    _, first = np.unique(row_keys(X)[index], return_index=True)
+    return index[first]
 
-    def score(self, indices: np.ndarray) -> Scored:
-        scored = super().score(indices)
-        after = [self._after_newton(int(j), row) for j, row in zip(indices, scored.rows, strict=True)]
-        return replace(scored, objectives=np.array(after))
 
-    def _after_newton(self, j: int, row: np.ndarray) -> float:
-        Psi = np.column_stack([self.Psi, self._orthonormal(j, row)[2]]).astype(np.float64)
-        W = np.vstack([self.W, np.zeros(self.rank)])
-        g = W + Psi.T @ self.back(self.expansion.gradient)
-        H = hessian(Psi, self.expansion.curvature, self.P, W.shape)
-        W = W - cho_solve(cho_factor(H, lower=True), g.T.ravel()).reshape(g.T.shape).T
-        return 0.5 * float(np.vdot(W, W)) + self.loss.at(self.scores(Psi @ W)).value
+def row_keys(X: Any) -> np.ndarray:
+    """A 64-bit hash of every row, from its nonzero entries rounded to float32."""
+    n, d = X.shape
+    factors = _mix(np.arange(1, d + 1, dtype=np.uint64)) | np.uint64(1)
+    keys = np.zeros(n, np.uint64)
+    for start in range(0, n, CHUNK):
+        part = X[start : start + CHUNK]
+        if sp.issparse(part):
+            if not part.has_canonical_format:
+                part = part.copy()
+                part.sum_duplicates()
+            filled = np.flatnonzero(np.diff(part.indptr))
+            if filled.size:
+                hashed = _hashes(part.data) * factors[part.indices]
+                keys[start + filled] = np.add.reduceat(hashed, part.indptr[filled])
+        else:
+            keys[start : start + CHUNK] = (_hashes(part) * factors).sum(axis=1, dtype=np.uint64)
+    return keys
+
+
+def _hashes(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        rounded = values.astype(np.float32) + np.float32(0)
+    return _mix(np.ascontiguousarray(rounded).view(np.uint32).astype(np.uint64))
+
+
+def _mix(bits: np.ndarray) -> np.ndarray:
+    """Scramble 64-bit integers; zero stays zero, so that absent entries have no say."""
+    bits = bits * np.uint64(0x9E3779B97F4A7C15)
+    bits ^= bits >> np.uint64(29)
+    bits *= np.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> np.uint64(32)
+    return bits

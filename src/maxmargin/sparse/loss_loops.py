@@ -1,4 +1,4 @@
-"""Losses of the machines with a shared basis: value, gradient and curvature in the scores.
+"""Losses of the machines with a shared basis, and their compiled passes over the scores.
 
 A loss is a convex function of the scores F (l samples x k columns), summed over samples with
 weights c_i = C * sample_weight_i. Three are known:
@@ -15,53 +15,39 @@ object; a curvature is, per sample, a k x k matrix D_i, and offers
 - `product(U)`: D_i U_i for every sample, `along(v)`: v' D_i v, `diagonal()`: the D_i,rr;
 - `blocks(Psi)`: all blocks Psi' diag(D_rs) Psi that are not zero, as (r, s, block) with r <= s;
 - `mixtures(S)`: sum_i S_qi D_i for each row q of S.
+
+The passes at the end of the file need no temporaries. *Margins* are those of one class against all
+others, M_ir = 1 + F_ir - F_{i,y_i} for r != y_i; *hinges* are M_ir = 1 - Y_ir F_ir.
+
+- `*_expand`: loss, gradient G in F and weights D = 2 c [M > 0] of the generalised Hessian;
+- `*_slope`: first and second derivative of the loss along F + t dF;
+- `*_after`: loss of F + K_q step_q' for every candidate q, K_q its kernel row;
+- `star_product`: the Hessian of the margins times U.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TypeAlias, cast
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.special import entr
 
-from maxmargin.core.rows import readonly
+from maxmargin.core.jit import compiled
 
 Blocks = Iterator[tuple[int, int, np.ndarray]]
-
-
-class Curvature(Protocol):
-    """What the problem and the Newton methods ask of a curvature, see the top of the file."""
-
-    def rows(self) -> np.ndarray: ...
-
-    def restrict(self, rows: np.ndarray) -> Any: ...
-
-    def product(self, U: np.ndarray) -> np.ndarray: ...
-
-    def along(self, v: np.ndarray) -> np.ndarray: ...
-
-    def diagonal(self) -> np.ndarray: ...
-
-    def blocks(self, Psi: np.ndarray) -> Blocks: ...
-
-    def mixtures(self, S: np.ndarray) -> np.ndarray: ...
-
-
-@dataclass(frozen=True)
-class Expansion:
-    """A loss at one F: value, gradient in F, curvature in F."""
-
-    value: float
-    gradient: np.ndarray
-    curvature: Any
+# Armijo's rule: the fraction of the predicted decrease that is enough; 2^-60 of a step is below rounding.
+SUFFICIENT, HALVINGS = 1e-4, 60
 
 
 @dataclass(frozen=True)
 class StarCurvature:
-    """Per sample the Laplacian of a star: centre y_i, leaves r with weights D_ir (D_{i,y_i} = 0)."""
+    """Per sample the Laplacian of a star: centre y_i, leaves r with weights D_ir (D_{i,y_i} = 0).
+
+    The leaves of sample i with D_ir > 0 are the classes that violate its margin, (3.15).
+    """
 
     D: np.ndarray
     y: np.ndarray
@@ -73,9 +59,9 @@ class StarCurvature:
         return StarCurvature(self.D[rows], self.y[rows])
 
     def product(self, U: np.ndarray) -> np.ndarray:
-        from maxmargin.sparse.loops import star_product
-
-        return star_product(self.D, self.y, U)
+        U, answer = np.ascontiguousarray(U), np.empty(U.shape, U.dtype)
+        star_product(self.D.astype(U.dtype, copy=False), self.y, U, answer)
+        return answer
 
     def along(self, v: np.ndarray) -> np.ndarray:
         squares = (v[:, None] - v) ** 2
@@ -196,8 +182,20 @@ def weighted_gram(Psi: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return scaled.T @ scaled
 
 
+Curvature: TypeAlias = StarCurvature | DiagonalCurvature | SoftmaxCurvature
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A loss at one F: value, gradient in F, curvature in F."""
+
+    value: float
+    gradient: np.ndarray
+    curvature: Curvature
+
+
 class SquaredMargins:
-    """Squared Weston-Watkins margins of one class against all others (SMSVM).
+    """Squared Weston-Watkins margins of one class against all others (SMSVM), (3.9).
 
     Parameters
     ----------
@@ -210,24 +208,21 @@ class SquaredMargins:
     """
 
     def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
-        self.y, self.c, self.n_columns = readonly(y.astype(np.uint32)), readonly(c), k
+        self.y, self.c, self.n_columns = y.astype(np.uint32), np.ascontiguousarray(c), k
 
     def at(self, F: np.ndarray) -> Expansion:
-        from maxmargin.sparse.loops import margins_expand
-
-        value, G, D = margins_expand(F, self.y, self.c)
+        G, D = np.empty(F.shape), np.empty(F.shape)
+        value = margins_expand(F, self.y, self.c, G, D)
         return Expansion(value, G, StarCurvature(D, self.y))
 
     def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Loss of F + K_q steps_q' for every candidate q."""
-        from maxmargin.sparse.loops import margins_after
-
-        return margins_after(F, self.y, self.c, K, steps)
+        losses = np.empty(len(K))
+        margins_after(F, self.y, self.c, K, steps, losses)
+        return losses
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
         """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
-        from maxmargin.sparse.loops import margins_slope
-
         return exact_step(lambda t: margins_slope(F, dF, self.y, self.c, t), q1, q2, longest)
 
     def full_bound(self, at: Expansion, quadratic: float) -> float:
@@ -236,7 +231,7 @@ class SquaredMargins:
 
 
 class SquaredHinges:
-    """Squared hinges, one per label (SM3L; with one column SpSVM).
+    """Squared hinges, one per label (SM3L, (4.22); with one column SpSVM).
 
     Parameters
     ----------
@@ -247,24 +242,21 @@ class SquaredHinges:
     """
 
     def __init__(self, Y: np.ndarray, c: np.ndarray) -> None:
-        self.Y, self.c, self.n_columns = readonly(Y.astype(np.int8)), readonly(c), Y.shape[1]
+        self.Y, self.c, self.n_columns = Y.astype(np.int8, order="C"), np.ascontiguousarray(c), Y.shape[1]
 
     def at(self, F: np.ndarray) -> Expansion:
-        from maxmargin.sparse.loops import hinges_expand
-
-        value, G, D = hinges_expand(F, self.Y, self.c)
+        G, D = np.empty(F.shape), np.empty(F.shape)
+        value = hinges_expand(F, self.Y, self.c, G, D)
         return Expansion(value, G, DiagonalCurvature(D))
 
     def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Loss of F + K_q steps_q' for every candidate q."""
-        from maxmargin.sparse.loops import hinges_after
-
-        return hinges_after(F, self.Y, self.c, K, steps)
+        losses = np.empty(len(K))
+        hinges_after(F, self.Y, self.c, K, steps, losses)
+        return losses
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
         """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
-        from maxmargin.sparse.loops import hinges_slope
-
         return exact_step(lambda t: hinges_slope(F, dF, self.Y, self.c, t), q1, q2, longest)
 
     def full_bound(self, at: Expansion, quadratic: float) -> float:
@@ -310,9 +302,9 @@ class MultiLogit:
         start = self.at(F)
         slope = q1 + float(np.vdot(start.gradient, dF))
         t = min(1.0, longest)
-        for _ in range(60):
+        for _ in range(HALVINGS):
             change = q1 * t + 0.5 * q2 * t * t + self.value(F + t * dF) - start.value
-            if change <= 1e-4 * t * slope:
+            if change <= SUFFICIENT * t * slope:
                 break
             t *= 0.5
         return t
@@ -326,7 +318,7 @@ class MultiLogit:
         """
         own = np.zeros_like(at.gradient)
         own[self._own] = 1.0
-        p = at.curvature.p
+        p = cast(SoftmaxCurvature, at.curvature).p
 
         def bound(s: float) -> float:
             return float(self.c @ entr(own + s * (p - own)).sum(axis=1)) - 0.5 * s * s * quadratic
@@ -341,16 +333,21 @@ def scaled_bound(total: float, loss: float, quadratic: float) -> float:
 
 
 def exact_step(
-    derivatives: Callable[[float], tuple[float, float]], q1: float, q2: float, longest: float
+    derivatives: Callable[[float], tuple[float, float]],
+    q1: float,
+    q2: float,
+    longest: float,
+    accuracy: float = 1e-13,
+    max_iter: int = 200,
 ) -> float:
     """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + a piecewise quadratic function.
 
     `derivatives` gives first and second derivative of that function. The slope of the sum is
     increasing and piecewise linear; Newton's method on it, kept inside a shrinking bracket,
-    lands on the root once the right piece is found.
+    lands on the root once the right piece is found. `accuracy` is relative to t.
     """
     low, high, t = 0.0, longest, min(1.0, longest)
-    for _ in range(200):
+    for _ in range(max_iter):
         slope, curvature = derivatives(t)
         slope, curvature = slope + q1 + q2 * t, curvature + q2
         if slope <= 0 and t >= longest:
@@ -364,7 +361,138 @@ def exact_step(
         following = t - slope / curvature
         if not low <= following <= high:
             following = 0.5 * (low + high)
-        if abs(following - t) <= 1e-13 * t:
+        if abs(following - t) <= accuracy * t:
             return following
         t = following
     return t
+
+
+Loss: TypeAlias = SquaredMargins | SquaredHinges | MultiLogit
+
+
+@compiled(reorder=True)
+def margins_expand(F, y, c, G, D):
+    """Loss, gradient and weights of the margins; D_ir > 0 marks the sets of violators (3.11)."""
+    total = 0.0
+    for i in range(F.shape[0]):
+        own = np.int64(y[i])
+        base = 1.0 - F[i, own]
+        weight = 2.0 * c[i]
+        squares = 0.0
+        pulled = 0.0
+        for r in range(F.shape[1]):
+            xi = max(base + F[i, r], 0.0) if r != own else 0.0
+            G[i, r] = weight * xi
+            D[i, r] = weight if xi > 0.0 else 0.0
+            squares += xi * xi
+            pulled += weight * xi
+        G[i, own] = -pulled
+        total += c[i] * squares
+    return total
+
+
+@compiled(reorder=True)
+def hinges_expand(F, Y, c, G, D):
+    """Loss, gradient and weights of the hinges."""
+    total = 0.0
+    for i in range(F.shape[0]):
+        weight = 2.0 * c[i]
+        squares = 0.0
+        for r in range(F.shape[1]):
+            sign = float(Y[i, r])
+            xi = max(1.0 - sign * F[i, r], 0.0) * abs(sign)
+            G[i, r] = -sign * weight * xi
+            D[i, r] = weight if xi > 0.0 else 0.0
+            squares += xi * xi
+        total += c[i] * squares
+    return total
+
+
+@compiled(reorder=True)
+def margins_slope(F, dF, y, c, t):
+    """First and second derivative in t of the loss of the margins at F + t dF."""
+    slope = 0.0
+    curvature = 0.0
+    for i in range(F.shape[0]):
+        own = np.int64(y[i])
+        base = 1.0 - F[i, own]
+        first = 0.0
+        second = 0.0
+        for r in range(F.shape[1]):
+            change = dF[i, r] - dF[i, own]
+            xi = base + F[i, r] + t * change
+            change = change if xi > 0.0 else 0.0
+            first += xi * change
+            second += change * change
+        slope += 2.0 * c[i] * first
+        curvature += 2.0 * c[i] * second
+    return slope, curvature
+
+
+@compiled(reorder=True)
+def hinges_slope(F, dF, Y, c, t):
+    """First and second derivative in t of the loss of the hinges at F + t dF."""
+    slope = 0.0
+    curvature = 0.0
+    for i in range(F.shape[0]):
+        first = 0.0
+        second = 0.0
+        for r in range(F.shape[1]):
+            sign = float(Y[i, r])
+            change = -sign * dF[i, r]
+            xi = 1.0 - sign * F[i, r] + t * change
+            change = change if xi > 0.0 else 0.0
+            first += xi * change
+            second += change * change
+        slope += 2.0 * c[i] * first
+        curvature += 2.0 * c[i] * second
+    return slope, curvature
+
+
+@compiled(reorder=True)
+def star_product(D, y, U, answer):
+    """The Hessian of the margins times U."""
+    for i in range(U.shape[0]):
+        own = np.int64(y[i])
+        centre = U[i, own]
+        total = U.dtype.type(0.0)
+        for r in range(U.shape[1]):
+            value = D[i, r] * (U[i, r] - centre)
+            answer[i, r] = value
+            total += value
+        answer[i, own] = -total
+
+
+@compiled(reorder=True)
+def margins_after(F, y, c, K, steps, losses):
+    """Loss of the margins at F + K_q step_q' for every candidate q."""
+    n, k = F.shape
+    for q in range(K.shape[0]):
+        total = 0.0
+        for i in range(n):
+            value = K[q, i]
+            own = np.int64(y[i])
+            base = 1.0 - (F[i, own] + value * steps[q, own])
+            part = 0.0
+            for r in range(k):
+                xi = max(base + F[i, r] + value * steps[q, r], 0.0) if r != own else 0.0
+                part += xi * xi
+            total += c[i] * part
+        losses[q] = total
+
+
+@compiled(reorder=True)
+def hinges_after(F, Y, c, K, steps, losses):
+    """Loss of the hinges at F + K_q step_q' for every candidate q."""
+    n, k = F.shape
+    for q in range(K.shape[0]):
+        total = 0.0
+        for i in range(n):
+            value = K[q, i]
+            part = 0.0
+            for r in range(k):
+                sign = float(Y[i, r])
+                xi = max(1.0 - sign * (F[i, r] + value * steps[q, r]), 0.0) * abs(sign)
+                part += xi * xi
+            total += c[i] * part
+        losses[q] = total

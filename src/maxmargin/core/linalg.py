@@ -1,0 +1,117 @@
+"""Linear equations with symmetric positive definite matrices: one Cholesky policy, conjugate gradients.
+
+Examples
+--------
+>>> import numpy as np
+>>> from scipy.linalg import cho_solve
+>>> from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
+>>> A, b = np.array([[4.0, 2.0], [2.0, 3.0]]), np.array([8.0, 7.0])
+>>> cho_solve(ridged_cholesky(A), b).round(12)
+array([1.25, 1.5 ])
+>>> x, products = conjugate_gradients(lambda v: A @ v, b, accuracy=1e-12)
+>>> x.round(12), products
+(array([1.25, 1.5 ]), 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.linalg import cho_factor
+
+Operator = Callable[[np.ndarray], np.ndarray]
+# Where a ridge of zero starts to grow: the rounding of float64.
+SMALLEST = float(np.finfo(np.float64).eps)
+
+
+def ridged_cholesky(
+    A: np.ndarray, ridge: float = 0.0, growth: float = 10.0, tries: int = 16
+) -> tuple[np.ndarray, bool]:
+    """Cholesky factor of A, or of A plus the first ridge of a growing sequence that makes it definite.
+
+    Parameters
+    ----------
+    A : array of shape (n, n)
+        Symmetric; positive definite up to rounding. It is not changed.
+    ridge : float, default=0.0
+        What the first try adds to the diagonal, relative to its largest entry.
+    growth : float, default=10.0
+        Factor from one try to the next; a ridge of 0 is followed by the rounding of float64.
+    tries : int, default=16
+        After this many failures A is not a rounded definite matrix, and an error says so.
+
+    Returns
+    -------
+    factor : (array, bool)
+        As `scipy.linalg.cho_factor` answers and `scipy.linalg.cho_solve` takes it; lower.
+    """
+    scale = float(np.diagonal(A).max(initial=0.0))
+    for _ in range(tries):
+        try:
+            return cho_factor(_plus(A, ridge * scale), lower=True)
+        except np.linalg.LinAlgError:
+            last, ridge = ridge, max(growth * ridge, SMALLEST)
+    raise np.linalg.LinAlgError(
+        f"A matrix of shape {A.shape} is not positive definite, not even with {last:.1g} times its largest "
+        "diagonal entry added to the diagonal."
+    )
+
+
+def _plus(A: np.ndarray, ridge: float) -> np.ndarray:
+    if ridge == 0.0:
+        return A
+    A = A.copy()
+    A[np.diag_indices_from(A)] += ridge
+    return A
+
+
+def conjugate_gradients(
+    product: Operator,
+    b: np.ndarray,
+    precondition: Operator | None = None,
+    *,
+    accuracy: float = 1e-10,
+    max_products: int = 250,
+) -> tuple[np.ndarray, int]:
+    """Solve A x = b by conjugate gradients, from x = 0.
+
+    Parameters
+    ----------
+    product : callable
+        V -> A V for arrays of the shape of b; A is symmetric positive definite.
+    b : array
+    precondition : callable, default=None
+        V -> M V with M close to the inverse of A; None for the identity.
+    accuracy : float, default=1e-10
+        Stop when the residual, in the norm of M, is this fraction of the first one.
+    max_products : int, default=250
+
+    Returns
+    -------
+    x : array
+    products : int
+        How often `product` was called.
+    """
+    precondition = np.copy if precondition is None else precondition
+    x = np.zeros_like(b)
+    residual = b.copy()
+    z = precondition(residual)
+    p = z.copy()
+    rho = first = float(np.vdot(residual, z))
+    products = 0
+    while products < max_products:
+        products += 1
+        Ap = product(p)
+        curvature = float(np.vdot(p, Ap))
+        if not curvature > 0:  # rounding has eaten the direction
+            break
+        step = rho / curvature
+        x += step * p
+        residual -= step * Ap
+        z = precondition(residual)
+        previous, rho = rho, float(np.vdot(residual, z))
+        if not rho > accuracy**2 * first:
+            break
+        p = z + (rho / previous) * p
+    return x, products

@@ -1,0 +1,799 @@
+"""Sparse max-margin machines: a small basis of training samples shared by all classes or labels.
+
+`SparseMultiClassSVC` and `SparseMultiLabelSVC` are the machines of Ganu, Shevade and Sundararajan;
+`SparseOneVsRest` and `ImportVectorMachine` are those that the paper compares with. They share
+parameters, growth, prediction and the path of stages (`BasisMachine`) and differ in the loss and in
+how scores become answers: one class (`ClassMachine`) or labels (`LabelMachine`).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+from maxmargin import priors
+from maxmargin.core.kernels import Kernel
+from maxmargin.core.loop import Certificate, Clock, Outcome, Stopping, run
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
+from maxmargin.edge.labels import LabelSpace
+from maxmargin.sparse.greedy import Greedy, Newton, Solution, Sweeps
+from maxmargin.sparse.loss_loops import Loss, MultiLogit, SquaredHinges, SquaredMargins
+from maxmargin.sparse.problem import SELECTIONS, BasisProblem, candidate_pool
+
+# A relative gap this small is rounding: objective and bound are recomputed from kernel values.
+ROUNDED = 1e-10
+
+
+def _growing(optimiser: Any, *args: Any, max_iter: int, **options: Any) -> Greedy:
+    return Greedy(*args, optimiser=optimiser(max_iter), **options)
+
+
+SOLVERS: dict[str, Choice] = {
+    "auto": Choice(
+        partial(_growing, Newton), "Newton's method on all coefficients; its equation solved by size."
+    ),
+    "newton": Choice(
+        partial(_growing, partial(Newton, direct=True)), "The Newton equation solved by a Cholesky factor."
+    ),
+    "newton-cg": Choice(
+        partial(_growing, partial(Newton, direct=False)), "The Newton equation solved by conjugate gradients."
+    ),
+    "sweeps": Choice(partial(_growing, Sweeps), "Class after class (Algorithm 3 of the paper)."),
+}
+
+
+@dataclass(eq=False, repr=False)
+class BasisMachine(ClassifierMixin, Kernelised, Iterative):
+    """Scores from few kernel functions that all classes or labels share.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Weight of the loss.
+    max_basis : int, default=100
+        Most basis vectors; the basis stops growing earlier by `rel_tol`.
+    n_candidates : int or None, default=25
+        Samples drawn as candidates for every new basis vector; None tries all.
+    selection : {"block", "sequential", "jacobi"}, default="block"
+        How a candidate's coefficients are found: jointly for all classes or labels, in one pass
+        over them with a random first basis vector (the paper), or each for itself.
+    solver : {"auto", "newton", "newton-cg", "sweeps"}, default="auto"
+        How coefficients are optimised for a fixed basis: Newton's method on all of them, with
+        the linear system solved directly or by conjugate gradients ("auto": by size), or
+        class-by-class sweeps (the paper; slow to converge).
+    kernel : {"rbf", "linear", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="rbf"
+    gamma : {"scale", "auto"} or float, default="scale"
+    degree : int, default=3
+    coef0 : float, default=0.0
+    fit_intercept : bool, default=False
+        Add the constant ``intercept_scaling**2`` to the kernel, that is, a regularised bias.
+    intercept_scaling : float, default=1.0
+    rel_tol : float, default=1e-3
+        Growth stops when a new basis vector lowers the objective by less than this fraction;
+        0 goes on to `max_basis`.
+    n_iter_no_change : int, default=1
+        ... for this many basis vectors in a row.
+    tol : float, default=1e-6
+        Relative gap, for the final basis, between the objective and its lower bound.
+    max_iter : int, default=200
+        Newton iterations (or sweeps) for one basis.
+    full_bound : bool, default=False
+        Also bound from below the objective of the model with all samples as basis; needs the
+        kernel values between all samples that carry loss.
+    keep_path : bool, default=True
+        Keep the coefficients of every stage for `truncate` and `staged_predict`; they are
+        d^2 k / 2 numbers.
+    time_limit : float or None, default=None
+        Seconds after which growth stops.
+    random_state : int, RandomState or None, default=None
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    basis_indices_ : array of shape (n_basis,)
+        Training samples in the basis, in the order they joined.
+    basis_vectors_ : array or CSR matrix of shape (n_basis, n_features)
+    coef_ : array of shape (n_classes, n_basis)
+        Coefficients of the kernel functions, a row for every class or label.
+    intercept_ : array of shape (n_classes,)
+    path_ : list of arrays
+        Coefficients with the first 1, 2, ... basis vectors.
+    primal_objective_, dual_objective_, duality_gap_ : float
+        Objective, its lower bound for this basis, and their relative distance, recomputed in
+        float64 from the stored solution.
+    full_model_bound_, full_model_gap_ : float
+        With `full_bound`: lower bound on the objective of the dense model, and by which
+        fraction of it the objective of this model could at most be lowered.
+    classes_ : array of shape (n_classes,)
+    history_ : list of dict
+        One record per basis vector: epoch, seconds, primal, dual, gap, active (samples that
+        carry loss), basis (number of basis vectors).
+    n_iter_ : int
+        Rounds of growth.
+    """
+
+    C: float = 1.0
+    _: KW_ONLY
+    max_basis: int = 100
+    n_candidates: int | None = 25
+    selection: str = "block"
+    solver: str = "auto"
+    kernel: Any = "rbf"
+    fit_intercept: bool = False
+    intercept_scaling: float = 1.0
+    rel_tol: float = 1e-3
+    n_iter_no_change: int = 1
+    tol: float = 1e-6
+    max_iter: int = 200
+    full_bound: bool = False
+    keep_path: bool = True
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Iterative._parameter_constraints,
+        **Kernelised.kernel_constraints,
+        "C": COMMON_CONSTRAINTS["C"],
+        "max_basis": [Interval(Integral, 1, None, closed="left")],
+        "n_candidates": [Interval(Integral, 1, None, closed="left"), None],
+        "selection": [StrOptions(set(SELECTIONS))],
+        "solver": [StrOptions(set(SOLVERS))],
+        "fit_intercept": ["boolean"],
+        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+        "rel_tol": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "full_bound": ["boolean"],
+        "keep_path": ["boolean"],
+    }
+
+    def _read_costs(self, sample_weight: Any, X: Any) -> tuple[np.ndarray | None, np.ndarray]:
+        """Validated sample weights, and C times the weight of every sample."""
+        weights = self._read_weights(sample_weight, X)
+        costs = np.full(X.shape[0], float(self.C)) if weights is None else self.C * weights
+        return weights, costs
+
+    def _settle_kernel(self, X: Any, weights: np.ndarray | None) -> Kernel:
+        return Kernel.of(
+            X,
+            self.kernel,
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            offset=self.intercept_scaling**2 if self.fit_intercept else 0.0,
+            sample_weight=weights,
+        )
+
+    def _solver(self, problem: BasisProblem, weights: np.ndarray, rng: Any, **options: Any) -> Any:
+        """The solver with this estimator's parameters."""
+        pool = candidate_pool(problem.X, weights, by_content=problem.kernel.name != "precomputed")
+        return choose(self, SOLVERS).build(
+            problem,
+            pool,
+            rng,
+            max_basis=self.max_basis,
+            n_candidates=self.n_candidates,
+            rel_tol=self.rel_tol,
+            patience=self.n_iter_no_change,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            selection=self.selection,
+            keep_path=self.keep_path,
+            **options,
+        )
+
+    def _grow(
+        self, problem: BasisProblem, weights: np.ndarray, y: Any, constant: np.ndarray, **options: Any
+    ) -> None:
+        """Grow the basis; keep the machine and what the run proved."""
+        self._forget()
+        solver = self._solver(problem, weights, check_random_state(self.random_state), **options)
+        observer = self._observer(problem.X, y, max_epochs=self.max_basis)
+        outcome = run(solver, Stopping(self.tol, self.max_basis, self.time_limit), observer)
+        solution = solver.solution()
+        self.history_ = with_sizes(outcome, solution)
+        self._store_certificate(outcome.certificate)
+        self._complain([(outcome, solution)])
+        self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
+        self._constant = constant
+        self._store_machine(problem, solution)
+        if self.full_bound:
+            self._store_full_bound(problem.full_model_bound(solution.loss))
+
+    def _forget(self) -> None:
+        """Drop what an earlier fit with other options has left."""
+        for name in ("path_", "full_model_bound_", "full_model_gap_"):
+            self.__dict__.pop(name, None)
+
+    def _store_certificate(self, certificate: Certificate) -> None:
+        self.primal_objective_ = certificate.primal
+        self.dual_objective_ = certificate.dual
+        self.duality_gap_ = certificate.gap
+        self.n_iter_ = max(len(self.history_), 1)
+
+    def _complain(self, runs: list[tuple[Outcome, Solution]]) -> None:
+        """Warn when growth was cut short or the coefficients are not at their optimum."""
+        cut = next(((outcome, solution) for outcome, solution in runs if not outcome.converged), None)
+        if cut is not None:
+            outcome, solution = cut
+            knob = "raise time_limit to go on" if outcome.reason == "time_limit" else outcome.reason
+            complaint = (
+                f"growth of the basis ended at {len(solution.basis)} of max_basis={self.max_basis} basis "
+                f"vectors; the model is usable ({knob})."
+            )
+        elif self.duality_gap_ > max(self.tol, ROUNDED):
+            complaint = (
+                f"the coefficients stopped at a relative duality gap of {self.duality_gap_:.3g} "
+                f"(tol={self.tol:g}) after max_iter={self.max_iter} Newton iterations or sweeps; the model "
+                "is usable. To get closer, increase max_iter or use solver='auto'."
+            )
+        else:
+            return
+        warn(f"{type(self).__name__}: {complaint}", ConvergenceWarning)
+
+    def _store_full_bound(self, bound: float) -> None:
+        self.full_model_bound_ = bound
+        self.full_model_gap_ = max(1 - bound / self.primal_objective_, 0.0) if self.primal_objective_ else 0.0
+
+    def _store_machine(self, problem: BasisProblem, solution: Solution) -> None:
+        """Keep basis and coefficients; a column with a constant answer has no coefficients.
+
+        The offset of the kernel is a bias: offset times the sum of a column's coefficients.
+        """
+        self._keep_kernel(problem.kernel)
+        self._keep_basis(problem, solution.basis)
+        if self.keep_path:
+            self.path_ = [self._clean(stage) for stage in solution.path]
+        self._store_coefficients(self._clean(solution.coefficients))
+
+    def _keep_basis(self, problem: BasisProblem, basis: np.ndarray) -> None:
+        self.basis_indices_ = basis
+        rows = problem.X[basis]
+        self.basis_vectors_ = rows if problem.kernel.name != "precomputed" else rows[:, :0]
+
+    def _keep_kernel(self, kernel: Kernel) -> None:
+        """For prediction: the offset is in the intercepts, not in the kernel values."""
+        self._kernel, self._offset = replace(kernel, offset=0.0), kernel.offset
+
+    def _clean(self, coefficients: np.ndarray) -> np.ndarray:
+        return np.where(self._constant == 0, coefficients, 0.0).T
+
+    def _store_coefficients(self, coef: np.ndarray) -> None:
+        self.coef_ = coef
+        self.intercept_ = self._intercept(coef)
+
+    def _intercept(self, coef: np.ndarray) -> np.ndarray:
+        return self._offset * coef.sum(axis=1) + self._constant
+
+    @property
+    def n_basis_(self) -> int:
+        """Number of basis vectors."""
+        return len(self.basis_indices_)
+
+    def _basis(self, n_basis: int) -> Any:
+        precomputed = self._kernel.name == "precomputed"
+        return self.basis_indices_[:n_basis] if precomputed else self.basis_vectors_[:n_basis]
+
+    def _scores(self, X: Any) -> np.ndarray:
+        """Scores f_r(x) = sum_j coef_rj k(x_j, x), (3.7), in the dtype of X, some rows at a time."""
+        check_is_fitted(self)
+        X = self._read_rows(X, reset=False)
+        scores = self._kernel.scores(X, self._basis(self.n_basis_), self.coef_.T)
+        scores += self.intercept_.astype(X.dtype)
+        return scores
+
+    def _staged_scores(self, X: Any) -> Iterator[np.ndarray]:
+        """Scores with the first 1, 2, ... basis vectors; kernel values are computed once."""
+        check_is_fitted(self)
+        path = self._stages()
+        X = self._read_rows(X, reset=False)
+        K = self._kernel.block(X, self._basis(self.n_basis_))
+        for coef in path:
+            yield K[:, : coef.shape[1]] @ coef.T.astype(X.dtype) + self._intercept(coef).astype(X.dtype)
+
+    def _stages(self) -> list[np.ndarray]:
+        self._require_path(hasattr(self, "path_"))
+        return self.path_
+
+    def _require_path(self, kept: bool) -> None:
+        if not kept:
+            raise AttributeError(
+                f"This {type(self).__name__} was fitted with keep_path=False; fit it with keep_path=True."
+            )
+
+    def truncate(self, n_basis: int) -> Any:
+        """The fitted machine as it was with its first `n_basis` basis vectors.
+
+        Parameters
+        ----------
+        n_basis : int
+            From 1 to the number of basis vectors.
+
+        Returns
+        -------
+        machine : estimator
+            A fitted copy; `history_` and objectives are those of that stage.
+        """
+        check_is_fitted(self)
+        path = self._stages()
+        check_size(n_basis, len(path))
+        machine = copy.copy(self)
+        if n_basis == len(path):
+            return machine
+        machine.path_ = path[:n_basis]
+        machine.basis_indices_ = self.basis_indices_[:n_basis]
+        machine.basis_vectors_ = self.basis_vectors_[:n_basis]
+        machine.history_ = self.history_[:n_basis]
+        machine.n_iter_ = n_basis
+        stage = self.history_[n_basis - 1]
+        machine.primal_objective_, machine.dual_objective_ = stage["primal"], stage["dual"]
+        machine.duality_gap_ = stage["gap"]
+        if hasattr(self, "full_model_bound_"):
+            machine._store_full_bound(self.full_model_bound_)
+        machine._store_coefficients(path[n_basis - 1])
+        return machine
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.positive_only = self.kernel == "chi2"
+        return tags
+
+
+def documented(cls: type[BasisMachine]) -> Any:
+    """Put the parameters and attributes of `BasisMachine` where a docstring leaves room for them."""
+    shared = inspect.cleandoc(BasisMachine.__doc__ or "")
+    _, parameters, attributes = re.split(r"\n\n(?:Parameters|Attributes)\n-+\n", shared)
+    own = inspect.cleandoc(cls.__doc__ or "")
+    cls.__doc__ = own.replace("{parameters}", parameters).replace("{attributes}", attributes)
+    return cls
+
+
+class ClassMachine(BasisMachine, ABC):
+    """The class with the highest score."""
+
+    @abstractmethod
+    def _loss(self, codes: np.ndarray, costs: np.ndarray) -> Loss:
+        """The loss for classes 0, 1, ... and weights C * sample_weight."""
+
+    def _growth(self) -> dict[str, Any]:
+        """What this machine asks of the greedy search."""
+        return {}
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Grow a basis and fit its coefficients.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights on the losses; equal to repeating samples.
+        """
+        X = self._read_rows(X, reset=True)
+        self.classes_, codes = read_classes(X, y)
+        weights, costs = self._read_costs(sample_weight, X)
+        problem = BasisProblem(self._settle_kernel(X, weights), X, self._loss(codes, costs))
+        self._grow(problem, costs, y, np.zeros(len(self.classes_)), **self._growth())
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of the classes; for two classes the difference of the second and the first."""
+        return _contrast(self._scores(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class with the highest score; among equals the first."""
+        scores = self._scores(X)
+        return self.classes_[np.argmax(scores, axis=1)]
+
+    def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
+        """`decision_function` with the first 1, 2, ... basis vectors."""
+        for scores in self._staged_scores(X):
+            yield _contrast(scores)
+
+    def staged_predict(self, X: Any) -> Iterator[np.ndarray]:
+        """`predict` with the first 1, 2, ... basis vectors."""
+        for scores in self._staged_scores(X):
+            yield self.classes_[np.argmax(scores, axis=1)]
+
+
+class LabelMachine(BasisMachine):
+    """The labels with a positive score, or the best of several classes."""
+
+    def _read_labels(self, X: Any, y: Any, costs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Signs of the labels, 0 where nothing is to be learnt, and the answer of constant labels."""
+        self._labels, signs = LabelSpace.read(y)
+        check_consistent_length(X, signs)
+        self.classes_ = self._labels.classes
+        constant = constant_labels(signs, costs, self._labels)
+        return np.where(constant == 0, signs, np.int8(0)), constant
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores of the labels (n_samples, n_labels); a vector when y was one of two classes."""
+        scores = self._scores(X)
+        return self._labels.scores(scores)
+
+    def predict(self, X: Any) -> Any:
+        """Labels with a positive score, or the best class, in the kind that `fit` was given."""
+        scores = self._scores(X)
+        return self._labels.answer(self._labels.choose(scores), like=X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.two_d_labels = False
+        return tags
+
+
+@documented
+class SparseMultiClassSVC(ClassMachine):
+    """Multi-class SVM whose kernel functions are few and shared by all classes (SMSVM).
+
+    It minimises, over the coefficients of a basis of training samples that is grown greedily,
+
+        1/2 sum_r |w_r|^2 + C sum_i sum_{r != y_i} max(0, 1 + f_r(x_i) - f_{y_i}(x_i))^2 .
+
+    Prediction needs one kernel value per basis vector and sample, whatever the number of
+    classes. The papers' parameter is lambda = 1/(2C). Training costs O(n_candidates l k) and
+    a few Newton steps of O(l d k) per basis vector; memory is l d + l k numbers.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    {attributes}
+
+    See Also
+    --------
+    maxmargin.baselines.SparseOneVsRest : A basis of its own for every class.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from maxmargin import SparseMultiClassSVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> machine = SparseMultiClassSVC(C=10, max_basis=10, random_state=0).fit(X, y)
+    >>> machine.n_basis_ <= 10
+    True
+    >>> bool(machine.score(X, y) > 0.95)
+    True
+    >>> [round(float((p == y).mean()), 1) for p in machine.staged_predict(X)][-1]
+    1.0
+    """
+
+    def _loss(self, codes: np.ndarray, costs: np.ndarray) -> Loss:
+        return SquaredMargins(codes, costs, len(self.classes_))
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class SparseMultiLabelSVC(LabelMachine):
+    """Multi-label SVM whose kernel functions are few and shared by all labels (SM3L, SM3L-P).
+
+    It minimises, over the coefficients of a basis of training samples that is grown greedily,
+
+        1/2 sum_{r,m} (R^-1)_rm <w_r, w_m> + C sum_{i,r} max(0, 1 - y_ir f_r(x_i))^2
+
+    with R the `prior` (the identity when None: the objective of one squared-hinge SVM per
+    label). Only R enters the computation, so it may be singular; a prior of low rank makes the
+    problem smaller. The papers' parameter is lambda = 1/C.
+
+    Parameters
+    ----------
+    {parameters}
+    prior : array-like of shape (n_labels, n_labels), callable or None, default=None
+        Label correlations R, see `maxmargin.priors`; a callable, such as
+        ``maxmargin.priors.from_labels``, is given the training labels (0/1). The intercept is
+        correlated by it like everything else.
+
+    Attributes
+    ----------
+    {attributes}
+    constant_labels_ : bool array of shape (n_labels,)
+        Labels that never changed in training; one that was always on or always off has +1 or -1
+        as intercept and no coefficients.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_multilabel_classification
+    >>> from maxmargin import SparseMultiLabelSVC, priors
+    >>> X, Y = make_multilabel_classification(200, n_classes=4, random_state=0)
+    >>> R = priors.from_labels(Y[100:])
+    >>> machine = SparseMultiLabelSVC(C=10, prior=R, max_basis=20, random_state=0)
+    >>> machine.fit(X[:100], Y[:100]).predict(X[:3]).shape
+    (3, 4)
+    >>> machine.truncate(5).coef_.shape
+    (4, 5)
+    """
+
+    prior: Any = None
+
+    _parameter_constraints = {
+        **BasisMachine._parameter_constraints,
+        "prior": ["array-like", callable, None],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseMultiLabelSVC:
+        """Grow a basis and fit its coefficients.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : labels of n_samples
+            Indicators (0/1 or -1/+1, dense, sparse or a frame; NaN for unknown), a sequence of
+            label sets, or a vector of classes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights on the losses; equal to repeating samples.
+        """
+        X = self._read_rows(X, reset=True)
+        weights, costs = self._read_costs(sample_weight, X)
+        signs, constant = self._read_labels(X, y, costs)
+        kernel, loss = self._settle_kernel(X, weights), SquaredHinges(signs, costs)
+        self._grow(BasisProblem(kernel, X, loss, self._factor(signs)), costs, y, constant)
+        self.constant_labels_ = constant != 0
+        return self
+
+    def _factor(self, signs: np.ndarray) -> np.ndarray | None:
+        """P with P'P = R, see `BasisProblem`."""
+        R = None if self.prior is None else priors.read_prior(self.prior, signs)
+        return None if R is None else priors.factor(R)
+
+    def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
+        """`decision_function` with the first 1, 2, ... basis vectors."""
+        for scores in self._staged_scores(X):
+            yield self._labels.scores(scores)
+
+    def staged_predict(self, X: Any) -> Iterator[Any]:
+        """`predict` with the first 1, 2, ... basis vectors."""
+        for scores in self._staged_scores(X):
+            yield self._labels.answer(self._labels.choose(scores), like=X)
+
+
+@documented
+class SparseOneVsRest(LabelMachine):
+    """One sparse squared-hinge SVM per class or label, each with a basis of its own (SpSVM).
+
+    Every column r minimises ``1/2 |w_r|^2 + C sum_i max(0, 1 - y_ir f_r(x_i))^2`` over a
+    basis grown for it alone. In the paper's scaling, lambda/2 |w|^2 + 1/2 sum of squares, that
+    is C = 1/(2 lambda). Prediction evaluates the kernel once for each of the distinct basis vectors.
+
+    `max_basis` and the other parameters hold for every class by itself; the ways of `selection`
+    differ only in the first basis vector, which "sequential" draws at random.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Attributes
+    ----------
+    basis_indices_ : array of shape (n_basis,)
+        The distinct basis vectors of all classes.
+    basis_vectors_ : array or CSR matrix of shape (n_basis, n_features)
+    basis_sizes_ : array of shape (n_columns,)
+        Number of basis vectors of every class.
+    coef_ : array of shape (n_columns, n_basis)
+        Zero where a basis vector does not belong to a class.
+    intercept_ : array of shape (n_columns,)
+    primal_objective_, dual_objective_, duality_gap_ : float
+        Summed over the classes, for the bases found.
+    full_model_bound_, full_model_gap_ : float
+        With `full_bound`, also summed over the classes.
+    classes_, history_, n_iter_
+        As in `maxmargin.SparseMultiClassSVC`; a record also names its column.
+
+    See Also
+    --------
+    maxmargin.SparseMultiClassSVC : One basis for all classes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from maxmargin.baselines import SparseOneVsRest
+    >>> X, y = load_iris(return_X_y=True)
+    >>> machine = SparseOneVsRest(C=10, max_basis=10, random_state=0).fit(X, y)
+    >>> bool(machine.score(X, y) > 0.95)
+    True
+    >>> machine.basis_sizes_.shape
+    (3,)
+    """
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseOneVsRest:
+        """Grow one basis per class.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : labels of n_samples
+            A vector of classes, or several labels per sample in any kind that
+            `maxmargin.SparseMultiLabelSVC` takes.
+        sample_weight : array-like of shape (n_samples,), default=None
+        """
+        X = self._read_rows(X, reset=True)
+        weights, costs = self._read_costs(sample_weight, X)
+        signs, self._constant = self._read_labels(X, y, costs)
+        kernel = self._settle_kernel(X, weights)
+        problems = [BasisProblem(kernel, X, SquaredHinges(s[:, None], costs)) for s in signs.T]
+        self._forget()
+        runs = self._grow_all(problems, costs, y)
+        self.history_ = [{**record, "column": r} for r, cut in enumerate(runs) for record in with_sizes(*cut)]
+        certificates = [outcome.certificate for outcome, _ in runs]
+        self._store_certificate(
+            Certificate(sum(c.primal for c in certificates), sum(c.dual for c in certificates))
+        )
+        if self.full_bound:
+            bounds = [p.full_model_bound(s.loss) for p, (_, s) in zip(problems, runs, strict=True)]
+            self._store_full_bound(sum(bounds, 0.0))
+        self._complain(runs)
+        self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
+        self._store_union(problems[0], [solution for _, solution in runs])
+        return self
+
+    def _grow_all(
+        self, problems: list[BasisProblem], costs: np.ndarray, y: Any
+    ) -> list[tuple[Outcome, Solution]]:
+        """One run per column; they share the time limit."""
+        rng, clock = check_random_state(self.random_state), Clock(self.time_limit)
+        observer = self._observer(problems[0].X, y, max_epochs=self.max_basis * len(problems))
+        runs = []
+        for problem in problems:
+            solver = self._solver(problem, costs, rng)
+            left = None if self.time_limit is None else max(clock.limit - clock.seconds, 1e-9)
+            outcome = run(solver, Stopping(self.tol, self.max_basis, left), observer)
+            runs.append((outcome, solver.solution()))
+        return runs
+
+    def _store_union(self, problem: BasisProblem, solutions: list[Solution]) -> None:
+        """Join the bases of all classes; a class has zeros at the vectors of the others."""
+        self._keep_kernel(problem.kernel)
+        self._stages_of = [
+            (s.basis.tolist(), [c[:, 0] for c in s.path or [s.coefficients]]) for s in solutions
+        ]
+        self._merge(self.max_basis)
+        self._keep_basis(problem, self.basis_indices_)
+
+    def _merge(self, n_basis: int) -> None:
+        parts = [(np.array(basis[:n_basis], dtype=np.intp), path) for basis, path in self._stages_of]
+        self.basis_sizes_ = np.array([len(basis) for basis, _ in parts])
+        self.basis_indices_ = np.unique(np.concatenate([basis for basis, _ in parts]))
+        coef = np.zeros((len(parts), len(self.basis_indices_)))
+        for row, (basis, path) in zip(coef, parts, strict=True):
+            if basis.size:
+                row[np.searchsorted(self.basis_indices_, basis)] = path[min(basis.size, len(path)) - 1]
+        self._store_coefficients(coef)
+
+    def truncate(self, n_basis: int) -> SparseOneVsRest:
+        """The fitted machine as it was with at most `n_basis` basis vectors per class."""
+        check_is_fitted(self)
+        self._require_path(all(len(path) == len(basis) for basis, path in self._stages_of))
+        check_size(n_basis, int(self.basis_sizes_.max(initial=0)))
+        machine = copy.copy(self)
+        machine._merge(n_basis)
+        places = np.searchsorted(self.basis_indices_, machine.basis_indices_)
+        machine.basis_vectors_ = self.basis_vectors_[places]
+        last = [r for r in self.history_ if r["epoch"] <= n_basis]
+        machine.history_ = last
+        final = {record["column"]: record for record in last}.values()
+        machine._store_certificate(
+            Certificate(sum(r["primal"] for r in final), sum(r["dual"] for r in final))
+        )
+        if hasattr(self, "full_model_bound_"):
+            machine._store_full_bound(self.full_model_bound_)
+        return machine
+
+
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
+class ImportVectorMachine(ClassMachine):
+    """Sparse kernel logistic regression with a greedily grown basis (ImVM).
+
+    It minimises ``1/2 sum_r |w_r|^2 + C sum_i [log sum_r exp f_r(x_i) - f_{y_i}(x_i)]``, so C is
+    that of LogisticRegression and lambda = 1/C.
+
+    Parameters
+    ----------
+    {parameters}
+    scoring : {"step", "full"}, default="step"
+        Judge a candidate by the objective after a Newton step in its own coefficients, or,
+        as published and much slower, after one in all coefficients.
+
+    Attributes
+    ----------
+    {attributes}
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from maxmargin.baselines import ImportVectorMachine
+    >>> X, y = load_iris(return_X_y=True)
+    >>> machine = ImportVectorMachine(C=10, max_basis=10, random_state=0).fit(X, y)
+    >>> bool(machine.score(X, y) > 0.95)
+    True
+    >>> machine.predict_proba(X[:2]).shape
+    (2, 3)
+    """
+
+    scoring: str = "step"
+
+    _parameter_constraints = {
+        **BasisMachine._parameter_constraints,
+        "scoring": [StrOptions({"step", "full"})],
+    }
+
+    def _loss(self, codes: np.ndarray, costs: np.ndarray) -> Loss:
+        return MultiLogit(codes, costs, len(self.classes_))
+
+    def _growth(self) -> dict[str, Any]:
+        return {"full_steps": self.scoring == "full"}
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes."""
+        scores = self._scores(X)
+        scores -= scores.max(axis=1, keepdims=True)
+        np.exp(scores, out=scores)
+        scores /= scores.sum(axis=1, keepdims=True)
+        return scores
+
+
+def _contrast(scores: np.ndarray) -> np.ndarray:
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
+def read_classes(X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Classes in sorted order, and the code of every sample's class."""
+    if y is None:
+        raise ValueError(
+            "This estimator requires y to be passed, but the target y is None; pass the classes."
+        )
+    y = column_or_1d(y, warn=True)
+    check_consistent_length(X, y)
+    check_classification_targets(y)
+    classes, codes = np.unique(y, return_inverse=True)
+    if len(classes) == 1:
+        warn(f"y holds one class only, {str(classes[0])!r}; it is predicted always.")
+    return classes, codes
+
+
+def constant_labels(signs: np.ndarray, costs: np.ndarray, labels: LabelSpace) -> np.ndarray:
+    """+1 or -1 for a label that is always on or off (an unknown one is off), else 0."""
+    seen = signs[costs > 0]
+    on, off = (seen == 1).any(axis=0), (seen == -1).any(axis=0)
+    constant = np.where(on & off, 0.0, np.where(on, 1.0, -1.0))
+    if constant.any():
+        names = labels.classes[-len(constant) :][constant != 0].tolist()
+        shown = ", ".join(repr(name) for name in names[:5]) + (" and others" if len(names) > 5 else "")
+        warn(f"Label {shown} is constant in y; its constant is predicted.")
+    return constant
+
+
+def with_sizes(outcome: Outcome, solution: Solution) -> list[dict[str, Any]]:
+    """The records of a run, each with the number of basis vectors then."""
+    most = len(solution.basis)
+    return [{**record, "basis": min(record["epoch"], most)} for record in outcome.history]
+
+
+def check_size(n_basis: Any, most: int) -> None:
+    """Refuse a number of basis vectors that is no integer from 1 to `most`."""
+    whole = isinstance(n_basis, Integral) and not isinstance(n_basis, bool)
+    if not whole or not 1 <= n_basis <= most:
+        raise ValueError(
+            f"n_basis must be an integer from 1 to {most}, the number of basis vectors. "
+            f"Got {n_basis!r} instead."
+        )
