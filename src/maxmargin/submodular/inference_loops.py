@@ -161,7 +161,7 @@ def keep_better(value, best, trial, y):
     return best
 
 
-@compiled
+@compiled(merge=True)
 def line_cut(example, intercept, slope, room):
     """Maximise U for the line `intercept + slope * k` under `state`, into `trial`.
 
@@ -241,7 +241,7 @@ def exact_search(example, max_nodes, hint, room, y):
     return best, max(best, unsettled), nodes, first_hint
 
 
-@compiled
+@compiled(merge=True)
 def bisect_chords(example, low, high, hint, bound, best, room, y):
     """Lower the bound of a node over the chords through k and k + 1, k from `low` to `high`.
 
@@ -273,7 +273,7 @@ def bisect_chords(example, low, high, hint, bound, best, room, y):
     return bound, best, low, too_small and too_large, hint, hint
 
 
-@compiled
+@compiled(merge=True)
 def refine(example, m, bound, best, room, y):
     """Lower the bound over the lines that touch 1/(k + n1) at k = m alone.
 
@@ -309,7 +309,7 @@ def refine(example, m, bound, best, room, y):
     return bound, best
 
 
-@compiled
+@compiled(merge=True)
 def fix_and_branch(a, straddled, room):
     """Switch the labels of the fixed point (`trial`) on; answer the label to branch on, -1 for none.
 
@@ -376,7 +376,7 @@ def best_addition(example, size, room, y):
     return best
 
 
-@compiled
+@compiled(merge=True)
 def empty_truth(example, room, y):
     """Exact inference when no label is true: the best non-empty set, or the empty one."""
     a, truth, _, graph = example
@@ -462,7 +462,7 @@ def independent_search(a, truth, n1, order, y):
     return best
 
 
-@compiled
+@compiled(merge=True)
 def infer(example, exact, max_nodes, hint, room, y):
     """One example by the method asked for: slack (5) of y, bound on the slack, nodes, next hint.
 
