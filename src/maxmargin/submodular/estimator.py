@@ -142,7 +142,8 @@ class SubmodularSVC(ClassifierMixin, Iterative):
         the optimum, and their relative distance, recomputed from the stored solution.
     n_iter_ : int
     history_ : list of dict
-        One record per iteration: epoch, seconds, primal (of the best weights so far), dual, gap, active.
+        One record per iteration: epoch, seconds, primal (of the best weights so far), dual, gap, and
+        active, how many samples it visited.
     n_features_in_ : int
     feature_names_in_ : array of shape (n_features,)
 
