@@ -24,11 +24,9 @@ from sklearn.exceptions import ConvergenceWarning
 from experiments._results import RESULTS, write
 from maxmargin import SubmodularSVC, datasets
 from maxmargin.core.loop import Clock
-from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.rows import Rows
 from maxmargin.submodular.bundle import Bundle
-from maxmargin.submodular.inference_loops import fixed_point_batch
-from maxmargin.submodular.label_pairs import attractive_pairs
-from maxmargin.submodular.problem import SubmodularF1, weighted_graph
+from maxmargin.submodular.problem import SubmodularF1, attractive_pairs, fixed_points, weighted_graph
 
 C = 1.0
 
@@ -53,13 +51,6 @@ class Enumeration:
         return values
 
 
-def algorithm_2(problem: SubmodularF1, scores: np.ndarray, graph: tuple) -> tuple[np.ndarray, np.ndarray]:
-    N, V = problem.truth.shape
-    Y, value, certified = np.empty((N, V), np.uint8), np.empty(N), np.zeros(N, np.uint8)
-    fixed_point_batch(readonly(scores), readonly(problem.truth), *graph, True, 0, N, Y, value, certified)
-    return value, certified
-
-
 def watch(iterations: int, n_samples: int | None) -> list[dict]:
     data = datasets.load("yeast", split="train")
     X, truth = data.X[:n_samples], np.ascontiguousarray(data.Y[:n_samples]).astype(np.uint8)
@@ -77,16 +68,16 @@ def watch(iterations: int, n_samples: int | None) -> list[dict]:
         scores, weight = problem.scores(Z), pairs.strength * t
         at_truth = np.sum(scores * truth, axis=1) + (truth[:, i] & truth[:, j]) @ weight
         best = reference.best(scores, weight)
-        value, certified = algorithm_2(problem, scores, weighted_graph(truth.shape[1], pairs.index, weight))
+        found = fixed_points(scores, truth, weighted_graph(truth.shape[1], pairs.index, weight))
         exact = problem.infer(theta)
         true_objective = 0.5 * theta @ theta + C * np.sum(best - at_truth)
-        believed = 0.5 * theta @ theta + C * np.sum(value - at_truth)
+        believed = 0.5 * theta @ theta + C * np.sum(found.values - at_truth)
         rows.append(
             {
                 "iteration": iteration,
-                "algorithm_2_optimal": float(np.mean(value >= best - 1e-8)),
-                "algorithm_3_proves": float(np.mean(certified)),
-                "below_the_truth": float(np.mean(value < at_truth - 1e-9)),
+                "algorithm_2_optimal": float(np.mean(found.values >= best - 1e-8)),
+                "algorithm_3_proves": float(np.mean(found.proven)),
+                "below_the_truth": float(np.mean(found.values < at_truth - 1e-9)),
                 "exact_at_root": float(np.mean(exact.nodes == 1)),
                 "exact_agrees": float(np.mean(np.abs(exact.slack + at_truth - best) <= 1e-7)),
                 "objective_error": float((true_objective - believed) / true_objective),

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import maximum_flow
 
 from maxmargin.core.rows import readonly
-from maxmargin.submodular import cut_loops as cuts
-from maxmargin.submodular import inference_loops as f1_inference
-from maxmargin.submodular.problem import best_sets, label_margins, weighted_graph
+from maxmargin.submodular.cut_loops import maximise_batch
+from maxmargin.submodular.inference_loops import Answer, infer_batch
+from maxmargin.submodular.problem import best_sets, fixed_points, label_margins, weighted_graph
 from tests.naive import submodular as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_submodular.json").read_text())
@@ -38,28 +38,17 @@ def both_maximisers(U, W):
     U, answers = readonly(U), []
     for largest in (False, True):
         Y = np.empty(U.shape, np.uint8)
-        cuts.maximise_batch(U, *graph_of(W), largest, 0, len(U), Y)
+        maximise_batch(U, graph_of(W), largest, 0, len(U), Y)
         answers.append(Y)
     return answers
 
 
-def infer(U, W, truth, exact=True, max_nodes=1000):
+def infer(U, W, truth, exact=True, max_nodes=1000, hints=None):
     n, V = U.shape
-    Y, slack, bound, nodes = np.empty((n, V), np.uint8), np.empty(n), np.empty(n), np.empty(n, np.int64)
-    f1_inference.infer_batch(
-        readonly(U), readonly(truth), *graph_of(W), exact, max_nodes, 0, n, np.zeros(n, np.int64),
-        Y, slack, bound, nodes,
-    )  # fmt: skip
-    return Y, slack, bound, nodes
-
-
-def fixed_points(U, W, truth):
-    n = len(U)
-    Y, value, certified = np.empty(U.shape, np.uint8), np.empty(n), np.zeros(n, np.uint8)
-    f1_inference.fixed_point_batch(
-        readonly(U), readonly(truth), *graph_of(W), True, 0, n, Y, value, certified
-    )
-    return Y, value, certified
+    answer = Answer(np.empty((n, V), np.uint8), np.empty(n), np.empty(n), np.empty(n, np.int64))
+    hints = np.zeros(n, np.int64) if hints is None else hints
+    infer_batch(readonly(U), readonly(truth), graph_of(W), exact, max_nodes, 0, n, hints, answer)
+    return answer
 
 
 @pytest.mark.parametrize("case", KNOWN["cuts"])
@@ -149,6 +138,15 @@ def test_branching_is_needed_somewhere_and_stays_exact():
     np.testing.assert_allclose(bound, slack, atol=1e-8)
 
 
+@pytest.mark.parametrize("start", [0, 4, 9])
+def test_where_a_search_starts_does_not_change_what_it_finds(start):
+    rng = np.random.default_rng(5)
+    U, W, truth = hard_instances(rng, 9, 100)
+    first, again = infer(U, W, truth), infer(U, W, truth, hints=np.full(100, start))
+    np.testing.assert_allclose(again.slack, first.slack, atol=1e-9)
+    np.testing.assert_allclose(again.bound, first.bound, atol=1e-9)
+
+
 def test_truncated_search_keeps_a_true_bound():
     rng = np.random.default_rng(0)
     U, W, truth = hard_instances(rng, 9, 300)
@@ -165,7 +163,7 @@ def test_known_inference(case):
     assert slack[0] + case["h_truth"] == pytest.approx(case["h_opt"], abs=1e-6)
     assert Y[0].tolist() in case["y_opt"] and bound[0] == pytest.approx(slack[0], abs=1e-8)
     if truth.sum():
-        y, value, certified = fixed_points(a, W, truth)
+        y, value, certified = fixed_points(a, truth, graph_of(W))
         assert y[0].tolist() == case["y_alg2"] and value[0] == pytest.approx(case["h_alg2"], abs=1e-6)
         assert bool(certified[0]) == case["certified"]
 
@@ -205,7 +203,7 @@ def test_theorems_and_the_papers_loop(ties):
         V = int(rng.integers(2, 8))
         U, W, truth = draw(rng, V, ties=ties)
         truth[:, 0] = 1
-        Y, value, certified = fixed_points(U, W, truth)
+        Y, value, certified = fixed_points(U, truth, graph_of(W))
         for n, a in enumerate(U):
             t, y = truth[n].astype(int), Y[n].astype(int)
             expected, size = naive.algorithm_2(a, W, t)
@@ -229,7 +227,7 @@ def test_fixed_point_never_answers_below_the_truth():
     W[1, 2] = 1e-6
     Y, slack, bound, _ = infer(a, W, truth, exact=False)
     assert slack[0] == 0 and Y[0].tolist() == [1, 1, 0] and bound[0] == np.inf
-    assert fixed_points(a, W, truth)[0][0].tolist() == [1, 0, 0]
+    assert fixed_points(a, truth, graph_of(W))[0][0].tolist() == [1, 0, 0]
 
 
 def test_many_labels_and_threads():

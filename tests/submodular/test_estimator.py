@@ -19,6 +19,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import SubmodularSVC
 from maxmargin.metrics import example_f1
+from maxmargin.submodular.problem import fixed_points
+from tests.naive import submodular as naive
 
 X, Y = make_multilabel_classification(60, n_features=8, n_classes=4, random_state=0)
 X = X / np.linalg.norm(X, axis=1, keepdims=True)
@@ -117,8 +119,67 @@ def test_warm_start_goes_on(solver):
     cold = model.fit(X, Y).n_iter_
     assert model.fit(X, Y).n_iter_ < cold / 2
     assert model.set_params(C=0.6).fit(X, Y).duality_gap_ <= 1e-3
-    with pytest.raises(ValueError, match="warm_start"):
-        model.fit(X[:30], Y[:30])
+    with pytest.warns(UserWarning, match=r"warm_start: the last fit had data of shape \(60, 4\)"):
+        fewer = model.fit(X[:30], Y[:30]).primal_objective_
+    fresh = clone(model).fit(X[:30], Y[:30])
+    assert fewer == fresh.primal_objective_
+    assert not hasattr(model.set_params(warm_start=False).fit(X, Y), "_warm")
+
+
+def test_warm_start_of_blocks_needs_the_same_labels():
+    model = SubmodularSVC(C=0.5, tol=1e-2, solver="bcfw", warm_start=True, random_state=0).fit(X, Y)
+    with pytest.warns(UserWarning, match="another y or other pairs"):
+        other = model.fit(X, Y[:, ::-1])
+    assert other.duality_gap_ <= 1e-2
+    assert other.primal_objective_ == clone(model).fit(X, Y[:, ::-1]).primal_objective_
+
+
+def test_a_warm_start_is_not_pickled():
+    model = SubmodularSVC(tol=1e-1, warm_start=True).fit(X, Y)
+    again = pickle.loads(pickle.dumps(model))
+    assert hasattr(model, "_warm") and not hasattr(again, "_warm")
+    assert np.array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("solver", ["bundle", "bcfw"])
+def test_the_plane_cache_saves_epochs(solver):
+    """A memory of one set is the method without memory, to the same objective in more epochs."""
+    model = SubmodularSVC(C=0.5, tol=1e-3, max_iter=3000, solver=solver, warm_start=True, random_state=0)
+    wide, narrow = clone(model).fit(X, Y), clone(model).set_params(plane_cache=1).fit(X, Y)
+    assert narrow.n_iter_ > wide.n_iter_
+    assert narrow.primal_objective_ == pytest.approx(wide.primal_objective_, rel=2e-3)
+    if solver == "bcfw":
+        assert narrow._warm[0].blocks.memory.shape[1] == 1 and wide._warm[0].blocks.memory.shape[1] == 20
+
+
+def test_a_parameter_that_the_solver_does_not_read_is_refused():
+    with pytest.raises(ValueError, match=r"line_search=False is read by solver 'auto', 'bundle' only"):
+        SubmodularSVC(solver="bcfw", line_search=False).fit(X, Y)
+
+
+def test_certified_inference_is_optimal_by_enumeration():
+    """Where Algorithm 3 says so, Algorithm 2's set has the largest slack of all 2^V sets."""
+    model = SubmodularSVC(C=3.0, interaction_scale=2.0, pair_fraction=1.0, tol=1e-2).fit(X, Y)
+    truth = Y.copy()
+    truth[:3] = 0
+    proven = model.certify_inference(X, truth)
+    scores, W = X @ model.coef_.T + model.intercept_, np.triu(model.interaction_, 1)
+    found = fixed_points(scores, truth.astype(np.uint8), model._unary(X)[1])
+    best = [naive.loss_augmented(a, W, t)[0] for a, t in zip(scores, truth, strict=True)]
+    assert proven.dtype == bool and proven.shape == (60,) and proven[:3].all()
+    assert 3 < proven.sum() < 60, "the example is meant to have both kinds of samples"
+    np.testing.assert_allclose(found.values[proven], np.array(best)[proven], atol=1e-8)
+    threads = clone(model).set_params(n_jobs=2).fit(X, Y)
+    assert np.array_equal(threads.certify_inference(X, truth), proven)
+
+
+def test_inference_without_interactions_is_certified_and_unknown_labels_are_refused():
+    model = SubmodularSVC(pair_fraction=0.0, tol=1e-2).fit(X, Y)
+    assert model.certify_inference(X, Y).all()
+    holes = Y.astype(float)
+    holes[0, 0] = np.nan
+    with pytest.raises(ValueError, match="unknown"):
+        model.certify_inference(X, holes)
 
 
 def test_stops_short_with_a_usable_model_and_says_so():

@@ -13,11 +13,10 @@ from sklearn.svm import LinearSVC
 from maxmargin import SubmodularSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.submodular import simplex_qp as _simplex_qp
-from maxmargin.submodular.bcfw import ClippedBCFW
-from maxmargin.submodular.bundle import Bundle
-from maxmargin.submodular.label_pairs import LabelPairs, attractive_pairs, cooccurrence
-from maxmargin.submodular.problem import SubmodularF1
+from maxmargin.submodular.bcfw import ClippedBCFW, vector_of
+from maxmargin.submodular.bundle import Bundle, maximise_model
+from maxmargin.submodular.estimator import SOLVERS
+from maxmargin.submodular.problem import LabelPairs, SubmodularF1, attractive_pairs, cooccurrence
 from tests.naive import submodular as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_submodular.json").read_text())
@@ -30,6 +29,10 @@ def tiny(seed, N=7, V=4, D=3, fraction=1.0, **options):
     pairs = attractive_pairs(truth, fraction, 1.0)
     cost = rng.uniform(0.2, 1.5, N)
     return SubmodularF1(Rows.of(X), truth, cost, pairs, **options)
+
+
+def solver_of(name, problem, **options):
+    return SOLVERS[name].build(SubmodularSVC(solver=name, random_state=0, **options), problem)
 
 
 def all_constraints(problem):
@@ -82,7 +85,7 @@ def test_known_master_problem(case):
     free = G.shape[1] - E
     K = G[:, :free] @ G[:, :free].T
     start = np.eye(len(b))[0]
-    alpha, grad = _simplex_qp.maximise(K, G[:, free:], b, start, 1e-12)
+    alpha, grad = maximise_model(K, G[:, free:], b, start, 1e-12)
     theta = -alpha @ G / np.sqrt(lam)
     theta[free:] = np.maximum(theta[free:], 0)
     np.testing.assert_allclose(theta, case["theta"], atol=1e-5)
@@ -102,7 +105,7 @@ def test_master_problem_against_cvxpy(seed):
     b = np.concatenate([[0.0], rng.random(m - 1)])
     alpha = rng.dirichlet(np.ones(m))
     K, B = G[:, :free] @ G[:, :free].T, G[:, free:]
-    alpha, grad = _simplex_qp.maximise(K, B, b, alpha, 1e-10)
+    alpha, grad = maximise_model(K, B, b, alpha, 1e-10)
     theta = np.concatenate([-alpha @ G[:, :free], np.maximum(-alpha @ B, 0)])
     dual = b @ alpha - 0.5 * theta @ theta
     assert (alpha >= 0).all() and alpha.sum() == pytest.approx(1.0)
@@ -115,20 +118,20 @@ def test_master_problem_against_cvxpy(seed):
 
 
 @pytest.mark.parametrize("case", KNOWN["ssvm"])
-@pytest.mark.parametrize("solver", ["bundle", "bcfw"])
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_known_optimum(case, solver):
     X, Y = np.array(case["X"]), np.array(case["Y"], np.uint8)
     N = len(Y)
     C = 1 / (case["lam"] * N)
     pairs = LabelPairs(np.array(case["pairs"]), np.array(case["C"]))
     problem = SubmodularF1(Rows.of(X), Y, np.full(N, C), pairs, bias=0.0)
-    method = Bundle(problem) if solver == "bundle" else ClippedBCFW(problem, np.random.RandomState(0))
+    method = solver_of(solver, problem)
     outcome = run(method, Stopping(1e-7, 20000))
     scale = C * N
     assert outcome.converged
     assert outcome.certificate.primal / scale == pytest.approx(case["objective"], abs=1e-6)
     assert outcome.certificate.dual / scale == pytest.approx(case["lower_bound"], abs=1e-6)
-    Z, t = problem.split(method.solution.theta)
+    Z, t = problem.split(method.solution().theta)
     np.testing.assert_allclose(Z[:-1].T, case["theta1"], atol=2e-3)
     np.testing.assert_allclose(t, case["theta2"], atol=2e-3)
 
@@ -136,17 +139,18 @@ def test_known_optimum(case, solver):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("fraction", [0.0, 1.0])
 def test_all_methods_reach_the_optimum_of_the_full_program(seed, fraction):
-    best = all_constraints(tiny(seed, fraction=fraction))
+    problem = tiny(seed, fraction=fraction)
+    best = all_constraints(problem)
     for method in (
-        Bundle(tiny(seed, fraction=fraction), line_search=True),
-        Bundle(tiny(seed, fraction=fraction), line_search=False),
-        ClippedBCFW(tiny(seed, fraction=fraction), np.random.RandomState(0)),
+        *(solver_of(name, problem) for name in SOLVERS),
+        Bundle(problem, line_search=False),
+        ClippedBCFW(problem, np.random.RandomState(0), renewal=1),
     ):
         outcome = run(method, Stopping(1e-6, 5000))
         assert outcome.converged
         assert outcome.certificate.primal == pytest.approx(best, rel=5e-6)
         assert outcome.certificate.dual == pytest.approx(best, rel=5e-6)
-        assert (method.problem.split(method.solution.theta)[1] >= 0).all()
+        assert (method.problem.split(method.solution().theta)[1] >= 0).all()
 
 
 def test_plain_block_frank_wolfe_comes_near():
@@ -155,28 +159,67 @@ def test_plain_block_frank_wolfe_comes_near():
     assert outcome.converged and outcome.certificate.primal == pytest.approx(best, rel=1e-2)
 
 
-@pytest.mark.parametrize("solver", ["bundle", "bcfw"])
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("inference", ["exact", "fixed_point"])
 def test_weak_duality_at_every_record(solver, inference):
     problem = tiny(5, N=12, V=5, exact=inference == "exact")
     best = all_constraints(problem)
-    method = Bundle(problem) if solver == "bundle" else ClippedBCFW(problem, np.random.RandomState(0))
+    method = solver_of(solver, problem)
     outcome = run(method, Stopping(1e-6, 300))
     duals = [record["dual"] for record in outcome.history]
     assert (np.diff(duals) >= -1e-9 * best).all()
     for record in outcome.history:
         assert record["dual"] <= best * (1 + 1e-7) and record["dual"] <= record["primal"]
-    if solver == "bundle":
-        assert all(record["primal"] >= best * (1 - 1e-7) for record in outcome.history)
+        assert record["primal"] >= best * (1 - 1e-7)
     assert outcome.certificate.primal >= best * (1 - 1e-7)
     assert outcome.certificate.dual <= best * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("inference", ["exact", "fixed_point"])
+def test_looking_at_a_fit_does_not_change_it(solver, inference):
+    problem = tiny(6, N=15, V=6, exact=inference == "exact", max_nodes=2)
+    alone, watched = solver_of(solver, problem), solver_of(solver, problem)
+    for _ in range(12):
+        seen, expected = watched.epoch(Clock()), alone.epoch(Clock())
+        assert seen == expected
+        assert watched.certify() == watched.certify()
+        assert np.array_equal(watched.solution().theta, alone.solution().theta)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_threads_do_not_change_the_result(solver):
+    def fitted(n_jobs):
+        method = solver_of(solver, tiny(7, N=20, V=6, n_jobs=n_jobs))
+        return method, [method.epoch(Clock()) for _ in range(8)]
+
+    alone, records = fitted(None)
+    for n_jobs in (1, 3):
+        method, others = fitted(n_jobs)
+        assert others == records and method.certify() == alone.certify()
+        assert np.array_equal(method.solution().theta, alone.solution().theta)
+        assert np.array_equal(method.hints, alone.hints)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_start_is_left_as_it_was(solver):
+    problem = tiny(8)
+    first = solver_of(solver, problem)
+    run(first, Stopping(1e-3, 50))
+    solution = first.solution()
+    before = first.certify()
+    again = type(first)(
+        problem, start=solution, **({"rng": np.random.RandomState(1)} if solver == "bcfw" else {})
+    )
+    again.epoch(Clock())
+    assert first.certify() == before and again.certify().dual >= before.dual - 1e-12
 
 
 def test_certificate_is_that_of_the_stored_solution():
     problem = tiny(1)
     method = Bundle(problem)
     outcome = run(method, Stopping(1e-4, 500))
-    theta = method.solution.theta
+    theta = method.solution().theta
     Z, t = problem.split(theta)
     W = np.zeros((4, 4))
     W[tuple(problem.pairs.index.T)] = problem.pairs.strength * t
@@ -216,24 +259,24 @@ def test_block_pass_equals_its_twin():
     # Half the weight on a wrong set each: at theta = 0 many sets would tie.
     others = 1 - problem.truth
     state = [([t.astype(int), o.astype(int)], [0.5, 0.5]) for t, o in zip(problem.truth, others, strict=True)]
-    blocks = problem.blocks(8)
+    method = ClippedBCFW(problem, np.random.RandomState(0), memory=8)
+    blocks = method.blocks
     # The other half is not remembered: it is the rest.
     blocks.memory[:, 0], blocks.share[:, 0], blocks.kept[:] = others, 0.5, 1
     blocks.labels[:] = 0.5 * (problem.truth + others)
     blocks.joints[:] = 0.5 * (naive.pair_features(problem.truth, index) + naive.pair_features(others, index))
     blocks.losses[:] = 0.5 * problem.losses(others)
-    vector = problem.blocks_vector(blocks)
+    method.vector = vector_of(problem, blocks)
     for turn in range(8):
         order, ask = rng.permutation(4), turn % 2 == 0
         # One step per visit: after an exact one, two planes of the block have the same value.
-        problem.block_pass(order, vector, blocks, 1, ask)
+        method.visit(order, ask, rounds=1)
         naive.block_pass(X, problem.truth.astype(int), problem.cost, index, strength, order, state, 1, ask)
-        Z, u = problem.split(vector)
+        Z, u = problem.split(method.vector)
         expected = naive.dual_vector(X, problem.truth.astype(int), problem.cost, index, strength, state)
         np.testing.assert_allclose(Z[:-1], expected[0], atol=1e-10)
         np.testing.assert_allclose(u, expected[1], atol=1e-10)
-        theta = problem.blocks_vector(blocks)
-        np.testing.assert_allclose(vector, theta, atol=1e-10)
+        np.testing.assert_allclose(method.vector, vector_of(problem, blocks), atol=1e-10)
         dual = problem.cost @ blocks.losses - 0.5 * np.sum(Z**2) - 0.5 * np.sum(np.maximum(u, 0) ** 2)
         twin = naive.dual_value(X, problem.truth.astype(int), problem.cost, index, strength, state)
         assert dual == pytest.approx(twin, abs=1e-10)
@@ -246,7 +289,7 @@ def test_a_small_memory_keeps_the_dual_rising(memory):
     duals = []
     for _ in range(30):
         method.epoch(Clock())
-        duals.append(method.dual())
+        duals.append(method.certify().dual)
         assert (method.blocks.share >= 0).all() and (method.blocks.share.sum(axis=1) <= 1 + 1e-9).all()
     assert (np.diff(duals) >= -1e-12).all() and duals[-1] > duals[0]
 

@@ -25,7 +25,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 REORDER = frozenset({"contract", "reassoc", "nsz"})
 
 
-def compiled(function: F | None = None, *, reorder: bool = False, inline: bool = False) -> Any:
+def compiled(
+    function: F | None = None, *, reorder: bool = False, inline: bool = False, merge: bool = False
+) -> Any:
     """Compile `function` for flat arrays.
 
     Parameters
@@ -37,12 +39,17 @@ def compiled(function: F | None = None, *, reorder: bool = False, inline: bool =
         Its array arguments belong to the caller, so it does not count references to them, which
         costs more than a short row: it may neither make arrays nor return one, and is called by
         other loops only.
+    merge : bool
+        Compile the function as a part of its callers, as if its lines stood there: for the named steps
+        of a long loop, which would each take a second to compile by themselves.
     """
     if function is None:
-        return lambda f: compiled(f, reorder=reorder, inline=inline)
+        return lambda f: compiled(f, reorder=reorder, inline=inline, merge=merge)
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
     if reorder:
         options["fastmath"] = set(REORDER)
+    if merge:
+        return numba.njit(inline="always", **options)(function)
     if inline:
         options |= {"forceinline": True, "_nrt": False}
         return numba.njit(**options)(function)

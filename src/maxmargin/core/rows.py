@@ -234,6 +234,27 @@ def row_column_add(rows, i, bias, step, k, W):
 
 
 @compiled
+def score_rows(rows, bias, W, begin, end, scores):
+    """scores[i] = (x_i, bias)' W for the rows from `begin` to `end`."""
+    for i in range(begin, end):
+        row_scores(rows, i, bias, W, 0, W.shape[1], scores[i])
+
+
+@compiled
+def add_outer(rows, bias, steps, lo, hi, W):
+    """W[:, lo:hi] += sum_i (x_i, bias) steps[i, lo:hi]', skipping zeros of `steps`."""
+    few = np.empty(W.shape[1], np.int64)
+    for i in range(steps.shape[0]):
+        n_few = 0
+        for l in range(lo, hi):
+            if steps[i, l] != 0:
+                few[n_few] = l
+                n_few += 1
+        if n_few:
+            row_outer_few(rows, i, bias, steps[i], few, n_few, W)
+
+
+@compiled
 def row_product(rows, i, j, bias):
     """(x_i, bias) . (x_j, bias)."""
     data, indices, indptr, dense = rows

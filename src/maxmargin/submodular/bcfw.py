@@ -21,99 +21,171 @@ ones counting more, or at the last one where that looks better. The best theta m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress, require
+from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.rows import readonly
+from maxmargin.submodular.block_loops import Blocks, Met, Pairs, Samples, Visit, Weights, block_pass
+from maxmargin.submodular.problem import SubmodularF1
 
-# Most passes without inference after one with it, and the part of the gain of the latter that
-# each of them must bring.
-CHEAP_PASSES, WORTHWHILE = 10, 0.1
-# Most steps in one visit of a sample that has a memory.
-ROUNDS = 30
-# Part of the visits that go to samples regardless of their gaps.
-REGARDLESS = 0.2
-# Theta after pass k counts k^(RECENT - 1) in the mean.
-RECENT = 6
+
+def first_blocks(problem: SubmodularF1, memory: int) -> Blocks:
+    """Every sample at its true set, where theta = 0, with room to remember `memory` sets."""
+    N, V = problem.truth.shape
+    sets, share, kept = np.zeros((N, memory, V), np.uint8), np.zeros((N, memory)), np.zeros(N, np.int64)
+    if memory > 1:
+        sets[:, 0], share[:, 0], kept[:] = problem.truth, 1.0, 1
+    labels, joints = problem.truth.astype(np.float64), problem.joints(problem.truth)
+    return Blocks(sets, share, kept, labels, joints, np.zeros(N), np.zeros(N))
+
+
+def vector_of(problem: SubmodularF1, blocks: Blocks) -> np.ndarray:
+    """u = sum_n u_n, whose positive part on the pairs gives theta."""
+    labels = problem.cost[:, None] * (problem.truth - blocks.labels)
+    return problem.features(labels, problem.cost @ (problem.joints(problem.truth) - blocks.joints))
 
 
 @dataclass(frozen=True)
 class BlockSolution:
-    """The best theta met, and the planes of every sample."""
+    """The best theta met, and the planes of every sample with the true sets and pairs they belong to.
+
+    The arrays of the blocks are read-only views of the solver's state, without copies.
+    """
 
     theta: np.ndarray
-    blocks: Any
+    blocks: Blocks
+    truth: np.ndarray
+    pairs: np.ndarray
 
-    def fits(self, problem: Any) -> bool:
+    def fits(self, problem: SubmodularF1) -> bool:
         """Whether the blocks are means of planes of this problem: same true sets, same pairs."""
-        same_truth = np.array_equal(self.blocks.truth, problem.truth)
-        return same_truth and np.array_equal(self.blocks.pairs, problem.pairs.index)
+        return np.array_equal(self.truth, problem.truth) and np.array_equal(self.pairs, problem.pairs.index)
 
 
 class ClippedBCFW:
-    """State of the method: one combination of planes per sample, and theta that they add up to."""
+    """State of the method: one combination of planes per sample, and u that they add up to.
+
+    Parameters
+    ----------
+    problem : SubmodularF1
+    rng : RandomState
+        Draws the order of the samples.
+    memory : int
+        How many sets a sample remembers; 1 is the method without memory.
+    start : BlockSolution or None
+        The solution of another fit, from which the blocks are copied.
+    cheap_passes : int
+        Most passes without inference after one with it.
+    worthwhile : float
+        The part of the gain of the pass with inference that each of them must bring.
+    rounds : int
+        Most steps in one visit of a sample that has a memory.
+    enough : float
+        A visit ends when a step promises less than this part of what the visit has gained.
+    regardless : float
+        Part of the visits without inference that go to samples regardless of their gaps.
+    recency : int
+        Theta after pass k counts k^(recency - 1) in the mean.
+    renewal : int
+        After so many epochs u is summed up anew, so that rounding does not pile up.
+    """
 
     def __init__(
         self,
-        problem: Any,
+        problem: SubmodularF1,
         rng: np.random.RandomState,
+        *,
         memory: int = 20,
         start: BlockSolution | None = None,
+        cheap_passes: int = 10,
+        worthwhile: float = 0.1,
+        rounds: int = 30,
+        enough: float = 1e-2,
+        regardless: float = 0.2,
+        recency: int = 6,
+        renewal: int = 100,
     ) -> None:
-        require(problem, ("blocks", "blocks_vector", "block_pass", "risk", "certificate"), "BCFW")
         self.problem, self.rng = problem, rng
-        self.rounds = 1 if memory == 1 else ROUNDS
-        self.extra = 0 if memory == 1 else CHEAP_PASSES
-        self.blocks = problem.blocks(memory) if start is None else start.blocks
+        self.cheap_passes, self.rounds = (0, 1) if memory == 1 else (cheap_passes, rounds)
+        self.worthwhile, self.enough = worthwhile, enough
+        self.regardless, self.recency, self.renewal = regardless, recency, renewal
+        if start is None:
+            self.blocks = first_blocks(problem, memory)
+        else:
+            self.blocks = Blocks(*(part.copy() for part in start.blocks))
         self.used = np.flatnonzero(problem.cost > 0)
-        self.vector = problem.blocks_vector(self.blocks)
-        self.best = self.mean = self.theta
+        self.hints = problem.guesses()
+        self.vector = vector_of(problem, self.blocks)
+        self.best = self.mean = problem.cut(self.vector)
         self.best_primal = np.inf
-        self.passes = 0
-
-    @property
-    def theta(self) -> np.ndarray:
-        """theta(u): the nonnegative block cut at zero."""
-        theta = self.vector.copy()
-        end = len(theta) - self.problem.n_nonnegative
-        np.maximum(theta[end:], 0.0, out=theta[end:])
-        return theta
-
-    @property
-    def solution(self) -> BlockSolution:
-        """What to keep of the run."""
-        return BlockSolution(self.best, self.blocks)
-
-    def dual(self) -> float:
-        theta = self.theta
-        return float(self.problem.cost @ self.blocks.losses - 0.5 * theta @ theta)
+        self.epochs = self.passes = 0
+        index = problem.pairs.index
+        self._samples = Samples(
+            readonly(problem.truth),
+            readonly(problem.cost),
+            readonly(problem.squares),
+            np.float64(problem.bias),
+        )
+        self._pairs = Pairs(
+            readonly(index[:, 0]),
+            readonly(index[:, 1]),
+            readonly(problem.pairs.strength),
+            readonly(problem.graph.places.reshape(-1)),
+            problem.graph.arcs(np.zeros(len(index))),
+        )
 
     def epoch(self, clock: Clock) -> Progress:
-        start = self.dual()
-        met = self._pass(self.rng.permutation(self.used), ask=True)
-        now = self.dual()
-        worthwhile = WORTHWHILE * (now - start)
-        for _ in range(self.extra):
-            self._pass(self._by_gap(), ask=False)
-            last, now = now, self.dual()
+        """A pass with inference, cheap ones for as long as they pay, and P of a good theta."""
+        if self.epochs and self.epochs % self.renewal == 0:
+            self.vector = vector_of(self.problem, self.blocks)
+        self.epochs += 1
+        start = self._dual(self.vector)
+        risk = self.visit(self.rng.permutation(self.used), ask=True)
+        now = self._dual(self.vector)
+        worthwhile = self.worthwhile * (now - start)
+        for _ in range(self.cheap_passes):
+            self.visit(self._by_gap(), ask=False)
+            last, now = now, self._dual(self.vector)
             if now - last < worthwhile or clock.expired():
                 break
-        theta = self.theta
-        looks = 0.5 * float(theta @ theta) + met
+        theta = self.problem.cut(self.vector)
+        looks = self.problem.primal(theta, risk)
         self._try(theta if looks < self.best_primal else self.mean)
         return Progress(Certificate(self.best_primal, min(now, self.best_primal)), len(self.used))
 
     def certify(self) -> Certificate:
-        self.vector = self.problem.blocks_vector(self.blocks)
-        return self.problem.certificate(self.best, self.dual())
+        """P of the best theta and D, from the stored blocks."""
+        dual = self._dual(vector_of(self.problem, self.blocks))
+        return self.problem.certificate(self.best, dual, self.hints)
 
-    def _pass(self, order: np.ndarray, ask: bool) -> float:
-        """Visit the blocks in this order; the loss part of P as it was met on the way."""
-        upper = self.problem.block_pass(order, self.vector, self.blocks, self.rounds, ask)
-        self.mean = self.mean + RECENT / (RECENT + self.passes) * (self.theta - self.mean)
+    def solution(self) -> BlockSolution:
+        """The best theta, and the blocks as they stand."""
+        blocks = Blocks(*(readonly(part) for part in self.blocks))
+        return BlockSolution(self.best, blocks, self.problem.truth, self.problem.pairs.index)
+
+    def visit(self, order: np.ndarray, ask: bool, rounds: int | None = None) -> float:
+        """Visit the blocks in this order; answers the loss part of P as it was met on the way.
+
+        Without `ask` the blocks work on their remembered sets, and the answer is zero.
+        """
+        problem = self.problem
+        N = len(problem.truth)
+        met = Met(self.hints, np.zeros(N), np.zeros(N))
+        rounds = self.rounds if rounds is None else rounds
+        visit = Visit(ask, problem.exact, problem.max_nodes, rounds, self.enough)
+        weights = Weights(*problem.split(self.vector))
+        block_pass(
+            problem.rows.flat, self._samples, self._pairs, readonly(order), visit, weights, self.blocks, met
+        )
+        theta = problem.cut(self.vector)
+        self.mean = self.mean + self.recency / (self.recency + self.passes) * (theta - self.mean)
         self.passes += 1
-        return float(self.problem.cost @ upper)
+        return float(problem.cost @ np.where(np.isfinite(met.bound), met.bound, met.slack))
+
+    def _dual(self, vector: np.ndarray) -> float:
+        problem = self.problem
+        return problem.dual(float(problem.cost @ self.blocks.losses), problem.cut(vector))
 
     def _by_gap(self) -> np.ndarray:
         """As many samples as there are, those with large gaps more often."""
@@ -121,9 +193,9 @@ class ClippedBCFW:
         total, n = float(gaps.sum()), len(self.used)
         if total == 0:
             return self.rng.permutation(self.used)
-        return self.rng.choice(self.used, n, p=REGARDLESS / n + (1 - REGARDLESS) * gaps / total)
+        return self.rng.choice(self.used, n, p=self.regardless / n + (1 - self.regardless) * gaps / total)
 
     def _try(self, theta: np.ndarray) -> None:
-        primal = 0.5 * float(theta @ theta) + self.problem.risk(theta)[1]
+        primal = self.problem.primal(theta, self.problem.risk(theta, self.hints)[1])
         if primal < self.best_primal:
             self.best_primal, self.best = primal, theta

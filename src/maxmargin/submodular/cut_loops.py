@@ -8,10 +8,6 @@ The last term is a dense family of pairs around a set P of labels (`positive`), 
 F-score majorant; t = 0 leaves it out. `state[i]` is 0 for a free label, 1 for one forced on and
 2 for one forced off.
 
-A graph is the tuple (start, head, weight, total, matrix, near): row i of W as the arcs from
-`start[i]` to `start[i + 1]` and as `matrix[i]`, its sum `total[i]`, and its neighbours as the bits of
-`near[i]`, 64 labels to a word.
-
 1. A label whose score is positive by itself is on; one whose score stays negative with every
    undecided neighbour on is off. Repeating this decides most labels without any flow. The sums
    over the family around P are counts, so that its pairs are not touched here.
@@ -22,10 +18,13 @@ A graph is the tuple (start, head, weight, total, matrix, near): row i of W as t
    words per label however dense the graph is; the residual of an arc is written when it is first used.
 3. The smallest maximiser is what sources still reach, the largest is what cannot reach a sink.
 
+This is the maximisation (2) of Petterson and Caetano, "Submodular multi-label learning", 2011.
 Residuals and scores within 1e-11 max(1, largest score) of zero count as zero.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,8 +40,47 @@ SMALLEST, LARGEST = np.bool_(False), np.bool_(True)
 NONE, ONE, MODULUS = np.uint64(0), np.uint64(1), np.uint64(67)
 PLACES = np.array([next((p for p in range(64) if 2**p % 67 == rest), 0) for rest in range(67)])
 
-# Sets of labels in bits that a cut works with.
+# Rows of the arrays of a `CutRoom`: numbers of a label, arcs in bits, sets of labels in bits.
+GAIN, REACH, EXCESS = 0, 1, 2
+OUT, INTO, USED = 0, 1, 2
 CORE, SINKS, ACTIVE, UNSEEN, FRONT = 0, 1, 2, 3, 4
+
+
+class Arcs(NamedTuple):
+    """W as rows of arcs: row i lies from `start[i]` to `start[i + 1]`, and `total[i]` is its sum."""
+
+    start: np.ndarray
+    head: np.ndarray
+    weight: np.ndarray
+    total: np.ndarray
+
+
+class Graph(NamedTuple):
+    """W as arcs, as a matrix, and with the neighbours of label i as the bits of `near[i]`, 64 to a word."""
+
+    start: np.ndarray
+    head: np.ndarray
+    weight: np.ndarray
+    total: np.ndarray
+    matrix: np.ndarray
+    near: np.ndarray
+
+
+class CutRoom(NamedTuple):
+    """Workspace of a cut.
+
+    `numbers` are, for each label, its score with the labels that are on (GAIN), the pairs that
+    undecided labels may still bring (REACH), and its EXCESS. `core` lists the labels of the network.
+    `residual[i, j]` is valid where arc (i, j) has been USED. `levels[d]` are the labels at distance
+    d from a sink.
+    """
+
+    numbers: np.ndarray
+    core: np.ndarray
+    residual: np.ndarray
+    arcs: np.ndarray
+    levels: np.ndarray
+    masks: np.ndarray
 
 
 @compiled(inline=True)
@@ -64,28 +102,44 @@ def bit_of(i):
 
 
 @compiled
-def cut_workspace(V):
-    """Scratch arrays for `maximise` on V labels."""
-    words = (V + 63) // 64
-    floats = np.empty((3, V))
-    core = np.empty(V, np.int64)
-    residual = np.empty((V, V))
-    arcs = np.empty((3, V, words), np.uint64)
-    levels = np.empty((V + 1, words), np.uint64)
-    masks = np.empty((5, words), np.uint64)
-    return floats, core, residual, arcs, levels, masks
+def copy(target, source):
+    """Write one vector over another (a loop compiles many times faster than a slice)."""
+    for i in range(target.shape[0]):
+        target[i] = source[i]
 
 
 @compiled
-def own_graph(start, head, weight, total):
+def fill(target, value):
+    """Write one state over all labels."""
+    for i in range(target.shape[0]):
+        target[i] = value
+
+
+@compiled
+def cut_room(V):
+    """Workspace for `maximise` on V labels."""
+    words = (V + 63) // 64
+    return CutRoom(
+        np.empty((3, V)),
+        np.empty(V, np.int64),
+        np.empty((V, V)),
+        np.empty((3, V, words), np.uint64),
+        np.empty((V + 1, words), np.uint64),
+        np.empty((5, words), np.uint64),
+    )
+
+
+@compiled
+def own_graph(arcs):
     """The graph of W, in arrays of its own."""
+    start, head, weight, total = arcs
     V = total.shape[0]
     matrix = np.zeros((V, V))
     near = np.zeros((V, (V + 63) // 64), np.uint64)
     for i in range(V):
         for k in range(start[i], start[i + 1]):
             set_arc(i, np.int64(head[k]), weight[k], matrix, near)
-    return start.copy(), head.copy(), weight.copy(), total.copy(), matrix, near
+    return Graph(start.copy(), head.copy(), weight.copy(), total.copy(), matrix, near)
 
 
 @compiled(inline=True)
@@ -99,17 +153,40 @@ def set_arc(i, j, weight, matrix, near):
 
 
 @compiled
-def maximise(u, t, positive, state, graph, largest, work, y):
+def maximise(u, t, positive, state, graph, largest, room, y):
     """Write the smallest (or largest) maximiser into y."""
-    start, head, weight, total = graph[0], graph[1], graph[2], graph[3]
-    floats, core = work[0], work[1]
-    gain, room, excess = floats[0], floats[1], floats[2]
+    tally, scale = take_forced(u, positive, state, graph, room, y)
+    zero = ROUNDING * max(scale, t * u.shape[0])
+    # A label whose score is zero is in the largest maximiser and not in the smallest.
+    tally = settle(t, -zero if largest else zero, positive, tally, graph, room, y)
+    free = tally[2]
+    if free == 0:
+        return
+    lay_out(t, zero, positive, tally, graph, room)
+    push_flow(t, zero, positive, graph, room)
+    search(largest, room)
+    core, unseen = room.core, room.masks[UNSEEN]
+    for c in range(free):
+        i = core[c]
+        missed = unseen[i >> 6] & bit_of(i) != NONE
+        y[i] = missed if largest else not missed
+
+
+@compiled(merge=True)
+def take_forced(u, positive, state, graph, room, y):
+    """Start from the forced labels; list the free ones in `core`.
+
+    Answers the tally (labels on and how many of them in P, labels free and how many of them in P)
+    and the largest number in sight.
+    """
+    start, head, weight, total = graph.start, graph.head, graph.weight, graph.total
+    gain, reach, core = room.numbers[GAIN], room.numbers[REACH], room.core
     V = u.shape[0]
     on, on_positive, free, free_positive = 0, 0, 0, 0
     scale = 1.0
     for i in range(V):
         gain[i] = u[i]
-        room[i] = total[i]
+        reach[i] = total[i]
         scale = max(scale, abs(u[i]), total[i])
         if state[i] == FREE:
             y[i] = UNDECIDED
@@ -122,16 +199,26 @@ def maximise(u, t, positive, state, graph, largest, work, y):
             on_positive += positive[i]
         else:
             y[i] = 0
-    zero = ROUNDING * max(scale, t * V)
     if free < V:
         for i in range(V):
             if state[i] != FREE:
                 for k in range(start[i], start[i + 1]):
-                    room[head[k]] -= weight[k]
+                    reach[head[k]] -= weight[k]
                     if state[i] == ON:
                         gain[head[k]] += weight[k]
+    return (on, on_positive, free, free_positive), scale
 
-    margin = -zero if largest else zero
+
+@compiled(merge=True)
+def settle(t, margin, positive, tally, graph, room, y):
+    """Decide the labels that need no flow, until none is left; answers the new tally.
+
+    Each decision moves the weight of a pair from what its other label may still get (`reach`) to
+    what it has for certain (`gain`), or away; the family around P moves with the counts.
+    """
+    start, head, weight = graph.start, graph.head, graph.weight
+    gain, reach, core = room.numbers[GAIN], room.numbers[REACH], room.core
+    on, on_positive, free, free_positive = tally
     before = -1
     while before != free:
         before = free
@@ -140,67 +227,59 @@ def maximise(u, t, positive, state, graph, largest, work, y):
             i = core[c]
             here = positive[i]
             score = gain[i] + t * (here * on + on_positive)
-            reach = score + room[i] + t * (here * (free - 1) + free_positive - here)
+            most = score + reach[i] + t * (here * (free - 1) + free_positive - here)
             if score > margin:
                 y[i] = 1
                 on += 1
                 on_positive += here
                 for k in range(start[i], start[i + 1]):
-                    room[head[k]] -= weight[k]
+                    reach[head[k]] -= weight[k]
                     gain[head[k]] += weight[k]
-            elif reach <= margin:
+            elif most <= margin:
                 y[i] = 0
                 for k in range(start[i], start[i + 1]):
-                    room[head[k]] -= weight[k]
+                    reach[head[k]] -= weight[k]
             else:
                 core[kept] = i
                 kept += 1
                 continue
             free -= 1
             free_positive -= here
-    if free == 0:
-        return
-    for c in range(free):
-        i = core[c]
-        here = positive[i]
-        pairs = room[i] + t * (here * (free - 1) + free_positive - here)
-        excess[i] = gain[i] + t * (here * on + on_positive) + 0.5 * pairs
-    lay_out(free, t, zero, positive, graph, work)
-    push_flow(t, zero, positive, graph, work)
-    search(largest, work)
-    unseen = work[5][UNSEEN]
-    for c in range(free):
-        i = core[c]
-        missed = unseen[i >> 6] & bit_of(i) != NONE
-        y[i] = missed if largest else not missed
+    return on, on_positive, free, free_positive
 
 
-@compiled
-def lay_out(n, t, zero, positive, graph, work):
-    """Write in bits the network of the first n entries of `core`; all other labels are decided."""
-    near = graph[5]
-    floats, core, _, arcs, _, masks = work
-    excess, out, into, used = floats[2], arcs[0], arcs[1], arcs[2]
+@compiled(merge=True)
+def lay_out(t, zero, positive, tally, graph, room):
+    """Write the network of the free labels, the first of `core`: excesses, and arcs in bits."""
+    gain, reach, excess = room.numbers[GAIN], room.numbers[REACH], room.numbers[EXCESS]
+    out, into, used = room.arcs[OUT], room.arcs[INTO], room.arcs[USED]
+    core, masks, near = room.core, room.masks, graph.near
+    on, on_positive, free, free_positive = tally
     around = masks[FRONT]
     words = masks.shape[1]
     for w in range(words):
         masks[CORE, w] = masks[SINKS, w] = masks[ACTIVE, w] = around[w] = NONE
-    for c in range(n):
+    for c in range(free):
         i = core[c]
+        here = positive[i]
+        # Half of each pair with another free label goes to the score, the other half to the arcs.
+        pairs = reach[i] + t * (here * (free - 1) + free_positive - here)
+        excess[i] = gain[i] + t * (here * on + on_positive) + 0.5 * pairs
         w, bit = i >> 6, bit_of(i)
         masks[CORE, w] |= bit
-        if positive[i]:
+        if here:
             around[w] |= bit
         if excess[i] < -zero:
             masks[SINKS, w] |= bit
         elif excess[i] > zero:
             masks[ACTIVE, w] |= bit
     family = 0.5 * t > zero
-    for c in range(n):
+    for c in range(free):
         i = core[c]
         for w in range(words):
             row = near[i, w]
             if family:
+                # The family joins a label of P to all, any other label to those of P.
                 row |= masks[CORE, w] if positive[i] else around[w]
             out[i, w] = into[i, w] = row & masks[CORE, w]
             used[i, w] = NONE
@@ -208,72 +287,81 @@ def lay_out(n, t, zero, positive, graph, work):
         into[i, i >> 6] &= ~bit_of(i)
 
 
-@compiled
-def push_flow(t, zero, positive, graph, work):
+@compiled(merge=True)
+def push_flow(t, zero, positive, graph, room):
     """Waves of excess towards the nearest sinks until none can be reached.
 
     Each wave labels nodes with their distance to a sink and then moves excess one step at a time
     along shortest paths, the farthest nodes first. What gets stuck is a source of the next wave, at
     a larger distance, so that the waves end.
     """
-    matrix = graph[4]
-    floats, _, residual, arcs, levels, masks = work
-    excess, out, into, used = floats[2], arcs[0], arcs[1], arcs[2]
-    sinks, active = masks[SINKS], masks[ACTIVE]
-    words = masks.shape[1]
+    active, levels = room.masks[ACTIVE], room.levels
     while True:
-        depth = rank(into, levels, masks)
-        if depth == 0:
+        farthest = rank(room)
+        if farthest == 0:
             return
-        for d in range(depth, 0, -1):
-            below = levels[d - 1]
-            for w in range(words):
-                rest = levels[d, w] & active[w]
+        for distance in range(farthest, 0, -1):
+            for w in range(active.shape[0]):
+                rest = levels[distance, w] & active[w]
                 while rest != NONE:
                     here = lowest(rest)
                     rest ^= here
-                    i = 64 * w + place(here)
-                    left = excess[i]
-                    v = 0
-                    while v < words and left > zero:
-                        there = out[i, v] & below[v]
-                        while there != NONE and left > zero:
-                            bit = lowest(there)
-                            there ^= bit
-                            j = 64 * v + place(bit)
-                            if used[i, v] & bit != NONE:
-                                ahead, back = residual[i, j], residual[j, i]
-                            else:
-                                ahead = 0.5 * (matrix[i, j] + t * (positive[i] + positive[j]))
-                                back = ahead
-                                used[i, v] |= bit
-                                used[j, w] |= here
-                            flow = min(left, ahead, -excess[j]) if d == 1 else min(left, ahead)
-                            residual[i, j], residual[j, i] = ahead - flow, back + flow
-                            out[j, w] |= here
-                            into[i, v] |= bit
-                            if ahead - flow <= zero:
-                                out[i, v] ^= bit
-                                into[j, w] ^= here
-                            left -= flow
-                            excess[j] += flow
-                            if d > 1:
-                                active[v] |= bit
-                            elif excess[j] >= -zero:
-                                sinks[v] ^= bit
-                                below[v] ^= bit
-                        v += 1
-                    excess[i] = left
-                    if left <= zero:
-                        active[w] ^= here
+                    discharge(64 * w + place(here), here, distance, t, zero, positive, graph, room)
+
+
+@compiled(merge=True)
+def discharge(i, here, distance, t, zero, positive, graph, room):
+    """Push the excess of label i, whose bit is `here`, to labels one step nearer to a sink."""
+    excess, matrix, residual = room.numbers[EXCESS], graph.matrix, room.residual
+    out, into, used = room.arcs[OUT], room.arcs[INTO], room.arcs[USED]
+    sinks, active, nearer = room.masks[SINKS], room.masks[ACTIVE], room.levels[distance - 1]
+    w = i >> 6
+    left = excess[i]
+    v = 0
+    while v < active.shape[0] and left > zero:
+        there = out[i, v] & nearer[v]
+        while there != NONE and left > zero:
+            bit = lowest(there)
+            there ^= bit
+            j = 64 * v + place(bit)
+            if used[i, v] & bit != NONE:
+                ahead, back = residual[i, j], residual[j, i]
+            else:
+                # The first use of an arc: its capacity is half the weight of the pair, both ways.
+                ahead = 0.5 * (matrix[i, j] + t * (positive[i] + positive[j]))
+                back = ahead
+                used[i, v] |= bit
+                used[j, w] |= here
+            # A sink takes no more than it lacks; a label on the way passes all of it on.
+            flow = min(left, ahead, -excess[j]) if distance == 1 else min(left, ahead)
+            residual[i, j], residual[j, i] = ahead - flow, back + flow
+            # What went ahead can come back; a full arc leaves both lists.
+            out[j, w] |= here
+            into[i, v] |= bit
+            if ahead - flow <= zero:
+                out[i, v] ^= bit
+                into[j, w] ^= here
+            left -= flow
+            excess[j] += flow
+            if distance > 1:
+                active[v] |= bit
+            elif excess[j] >= -zero:
+                # A sink that has got all it lacked attracts no more flow, in this wave either.
+                sinks[v] ^= bit
+                nearer[v] ^= bit
+        v += 1
+    excess[i] = left
+    if left <= zero:
+        active[w] ^= here
 
 
 @compiled
-def rank(into, levels, masks):
+def rank(room):
     """Write the labels at distance d from a sink into `levels[d]`, up to the farthest source.
 
     Answers that distance; 0 when no source reaches a sink.
     """
+    into, levels, masks = room.arcs[INTO], room.levels, room.masks
     active, unseen, hidden = masks[ACTIVE], masks[UNSEEN], masks[FRONT]
     words = masks.shape[1]
     missing = NONE
@@ -312,9 +400,9 @@ def rank(into, levels, masks):
 
 
 @compiled
-def search(from_sinks, work):
+def search(from_sinks, room):
     """Leave in UNSEEN what sources do not reach, or what does not reach sinks."""
-    arcs, masks = work[3], work[5]
+    arcs, masks = room.arcs, room.masks
     unseen, front = masks[UNSEEN], masks[FRONT]
     words = masks.shape[1]
     more = NONE
@@ -330,7 +418,7 @@ def search(from_sinks, work):
                 front[w] ^= bit
                 i = 64 * w + place(bit)
                 for v in range(words):
-                    new = arcs[1 if from_sinks else 0, i, v] & unseen[v]
+                    new = arcs[INTO if from_sinks else OUT, i, v] & unseen[v]
                     unseen[v] ^= new
                     front[v] |= new
                     more |= new
@@ -339,7 +427,7 @@ def search(from_sinks, work):
 @compiled
 def set_score(u, graph, y):
     """sum_i u_i y_i + sum_{i<j} W_ij y_i y_j."""
-    start, head, weight = graph[0], graph[1], graph[2]
+    start, head, weight = graph.start, graph.head, graph.weight
     score = 0.0
     for i in range(u.shape[0]):
         if y[i]:
@@ -351,34 +439,34 @@ def set_score(u, graph, y):
 
 
 @compiled
-def maximise_batch(U, start, head, weight, total, largest, begin, end, Y):
+def maximise_batch(U, arcs, largest, begin, end, Y):
     """One cut for each row of U from `begin` to `end`, all over the same pairs."""
     V = U.shape[1]
-    graph = own_graph(start, head, weight, total)
-    work = cut_workspace(V)
-    state, positive = np.zeros(V, np.uint8), np.zeros(V, np.uint8)
+    graph, room = own_graph(arcs), cut_room(V)
+    u, state, positive = np.empty(V), np.zeros(V, np.uint8), np.zeros(V, np.uint8)
     for n in range(begin, end):
-        maximise(U[n], 0.0, positive, state, graph, largest, work, Y[n])
+        copy(u, U[n])
+        maximise(u, 0.0, positive, state, graph, largest, room, Y[n])
 
 
 @compiled
-def margins_batch(U, start, head, weight, total, begin, end, margins):
+def margins_batch(U, arcs, begin, end, margins):
     """Best score with label i on minus best score with it off, for every row and label."""
     V = U.shape[1]
-    graph = own_graph(start, head, weight, total)
-    work = cut_workspace(V)
-    state, positive = np.zeros(V, np.uint8), np.zeros(V, np.uint8)
+    graph, room = own_graph(arcs), cut_room(V)
+    u, state, positive = np.empty(V), np.zeros(V, np.uint8), np.zeros(V, np.uint8)
     best, other = np.empty(V, np.uint8), np.empty(V, np.uint8)
     for n in range(begin, end):
-        u = U[n]
-        maximise(u, 0.0, positive, state, graph, SMALLEST, work, best)
+        copy(u, U[n])
+        maximise(u, 0.0, positive, state, graph, SMALLEST, room, best)
         value = set_score(u, graph, best)
         for i in range(V):
             margins[n, i] = u[i]
-            if start[i + 1] == start[i]:
+            # Without pairs the margin of a label is its own score.
+            if graph.start[i + 1] == graph.start[i]:
                 continue
             state[i] = OFF if best[i] else ON
-            maximise(u, 0.0, positive, state, graph, SMALLEST, work, other)
+            maximise(u, 0.0, positive, state, graph, SMALLEST, room, other)
             loss = value - set_score(u, graph, other)
             margins[n, i] = loss if best[i] else -loss
             state[i] = FREE

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
@@ -13,18 +13,56 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import metrics
-from maxmargin.core.loop import run
+from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
-from maxmargin.core.threads import count_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, TINY, MaxMarginEstimator
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, TINY, Choice, Iterative, choose, warn
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
 from maxmargin.submodular.bundle import Bundle, BundleSolution
-from maxmargin.submodular.label_pairs import attractive_pairs
-from maxmargin.submodular.problem import SubmodularF1, best_sets, label_margins, weighted_graph
+from maxmargin.submodular.cut_loops import Arcs
+from maxmargin.submodular.problem import (
+    SubmodularF1,
+    attractive_pairs,
+    best_sets,
+    fixed_points,
+    label_margins,
+    weighted_graph,
+)
+
+S = TypeVar("S", BundleSolution, BlockSolution)
 
 
-class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
+def _bundle(model: SubmodularSVC, problem: SubmodularF1) -> Bundle:
+    start = model._start(problem, BundleSolution)
+    return Bundle(problem, line_search=model.line_search, memory=model.plane_cache, start=start)
+
+
+def _bcfw(model: SubmodularSVC, problem: SubmodularF1) -> ClippedBCFW:
+    start = model._start(problem, BlockSolution)
+    rng = check_random_state(model.random_state)
+    return ClippedBCFW(problem, rng, memory=model.plane_cache, start=start)
+
+
+def _auto(model: SubmodularSVC, problem: SubmodularF1) -> Solver:
+    tiny = problem.truth.size * problem.truth.shape[1] <= TINY
+    return _bundle(model, problem) if tiny else _bcfw(model, problem)
+
+
+SOLVERS = {
+    "auto": Choice(
+        _auto,
+        "bundle on tiny problems (n_samples * n_labels^2 up to 2,000), otherwise bcfw",
+        ("line_search",),
+    ),
+    "bcfw": Choice(_bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of one label"),
+    "bundle": Choice(
+        _bundle, "cutting planes with a nonnegative block: the paper's method", ("line_search",)
+    ),
+}
+
+
+@dataclass(eq=False, repr=False)
+class SubmodularSVC(ClassifierMixin, Iterative):
     """Multi-label classifier with attractive pairs of labels, trained for the example F1.
 
     A set y of labels scores ``sum_i y_i (coef_[i] . x + intercept_[i]) + sum_{i<j} y_i y_j
@@ -61,8 +99,8 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         Both reach the same optimum; "bundle" uses no randomness, and threads throughout. "auto" is
         "bundle" on tiny problems (n_samples * n_labels^2 up to 2,000) and "bcfw" otherwise.
     line_search : bool, default=True
-        "bundle" only: ask for the next plane near the best point between the best weights so far
-        and the minimiser of the model. False is the paper's method.
+        Read by "bundle" (and "auto") only: ask for the next plane near the best point between the best
+        weights so far and the minimiser of the model. False is the paper's method.
     plane_cache : int, default=20
         How many sets each sample remembers, at n_samples * n_labels bytes for each. "bcfw" moves weight
         among them and to sets that differ from them in one label; with 1 it is the plain method,
@@ -78,9 +116,9 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
     time_limit : float or None, default=None
         Seconds after which training stops.
     warm_start : bool, default=False
-        Start from the dual solution of the last fit with the same solver. It must have had as many
-        samples and labels ("bundle"), or the same y and pairs ("bcfw"); C, weights and features may
-        have changed.
+        Start from the dual solution of the last fit with the same solver, if it had as many samples
+        and labels ("bundle"), or the same y and pairs ("bcfw"); C, weights and features may have
+        changed. After other data the fit starts anew, with a warning.
     n_jobs : int or None, default=None
         Threads for inference over samples (the steps of "bcfw" use one); None means one, -1 all cores.
     random_state : int, RandomState or None, default=None
@@ -104,7 +142,8 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         the optimum, and their relative distance, recomputed from the stored solution.
     n_iter_ : int
     history_ : list of dict
-        One record per iteration: epoch, seconds, primal (of the best weights so far), dual, gap, active.
+        One record per iteration: epoch, seconds, primal (of the best weights so far), dual, gap, and
+        active, how many samples it visited.
     n_features_in_ : int
     feature_names_in_ : array of shape (n_features,)
 
@@ -130,61 +169,35 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
     True
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {
+    C: float = 1.0
+    _: KW_ONLY
+    interaction_scale: float = 1.0
+    pair_fraction: float = 0.5
+    cooccurrence: str = "count"
+    inference: str = "exact"
+    max_nodes: int = 1000
+    solver: str = "auto"
+    line_search: bool = True
+    plane_cache: int = 20
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    warm_start: bool = False
+    n_jobs: int | None = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **COMMON_CONSTRAINTS,
         "interaction_scale": [Interval(Real, 0, None, closed="left")],
         "pair_fraction": [Interval(Real, 0, 1, closed="both")],
         "cooccurrence": [StrOptions({"count", "jaccard"})],
         "inference": [StrOptions({"exact", "fixed_point"})],
         "max_nodes": [Interval(Integral, 1, None, closed="left")],
-        "solver": [StrOptions({"auto", "bundle", "bcfw"})],
+        "solver": [StrOptions(set(SOLVERS))],
         "line_search": ["boolean"],
         "plane_cache": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
     }
-
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        interaction_scale: float = 1.0,
-        pair_fraction: float = 0.5,
-        cooccurrence: str = "count",
-        inference: str = "exact",
-        max_nodes: int = 1000,
-        solver: str = "auto",
-        line_search: bool = True,
-        plane_cache: int = 20,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        time_limit: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.C = C
-        self.interaction_scale = interaction_scale
-        self.pair_fraction = pair_fraction
-        self.cooccurrence = cooccurrence
-        self.inference = inference
-        self.max_nodes = max_nodes
-        self.solver = solver
-        self.line_search = line_search
-        self.plane_cache = plane_cache
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.tol = tol
-        self.max_iter = max_iter
-        self.time_limit = time_limit
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SubmodularSVC:
@@ -199,28 +212,20 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
             Weights on the losses and in the label counts; equal to repeating samples.
         """
         X = self._read_rows(X, reset=True)
-        labels, truth = self._read_truth(X, y)
+        labels, signs = LabelSpace.read(y)
+        truth = _complete(X, signs)
         weights = self._read_weights(sample_weight, X)
         self._note_constants(labels, truth, weights)
         problem = self._problem(X, truth, weights)
-        method = self._method(problem)
-        observer = self._observer(X, y, lambda: self._attributes(problem, labels, method.solution.theta))
-        outcome = run(method, self._stopping(), observer)
-        for name, value in self._attributes(problem, labels, method.solution.theta).items():
+        solver = choose(self, SOLVERS).build(self, problem)
+        observer = self._observer(X, y, lambda: self._attributes(problem, labels, solver.solution().theta))
+        outcome = run(solver, self._stopping(), observer)
+        solution = solver.solution()
+        for name, value in self._attributes(problem, labels, solution.theta).items():
             setattr(self, name, value)
-        self._dual_solution = method.solution
+        self._remember(solution, truth.shape)
         self._store_outcome(outcome)
         return self
-
-    def _read_truth(self, X: Any, y: Any) -> tuple[LabelSpace, np.ndarray]:
-        labels, signs = LabelSpace.read(y)
-        check_consistent_length(X, signs)
-        if not signs.all():
-            raise ValueError(
-                "y has unknown (NaN) entries, but the F1 of a sample needs all of its labels; drop such "
-                "samples, fill the entries, or use MultiLabelSVC, which accepts them."
-            )
-        return labels, (signs > 0).astype(np.uint8)
 
     def _note_constants(self, labels: LabelSpace, truth: np.ndarray, weights: np.ndarray | None) -> None:
         """Find the labels without two sides, and say so."""
@@ -231,9 +236,7 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
             names = labels.classes[1:] if labels.kind == "binary" else labels.classes
             shown = ", ".join(repr(name) for name in names[self.constant_labels_][:5].tolist())
             more = " and others" if self.constant_labels_.sum() > 5 else ""
-            warnings.warn(
-                f"Label {shown}{more} is constant in y; its constant is predicted.", UserWarning, stacklevel=3
-            )
+            warn(f"Label {shown}{more} is constant in y; its constant is predicted.")
 
     def _problem(self, X: Any, truth: np.ndarray, weights: np.ndarray | None) -> SubmodularF1:
         cost = np.full(len(truth), float(self.C)) if weights is None else self.C * weights
@@ -248,23 +251,23 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
             bias=float(self.intercept_scaling) if self.fit_intercept else 0.0,
             exact=self.inference == "exact",
             max_nodes=self.max_nodes,
-            n_threads=count_threads(self.n_jobs),
+            n_jobs=self.n_jobs,
         )
 
-    def _method(self, problem: SubmodularF1) -> Bundle | ClippedBCFW:
-        tiny = problem.truth.size * problem.truth.shape[1] <= TINY
-        bundle = self.solver == "bundle" or (self.solver == "auto" and tiny)
-        start: Any = getattr(self, "_dual_solution", None) if self.warm_start else None
-        if not isinstance(start, BundleSolution if bundle else BlockSolution):
-            start = None
-        if start is not None and not start.fits(problem):
-            raise ValueError(
-                "warm_start=True needs as many samples and labels as in the last fit (for solver='bcfw' "
-                "the same y and pairs); fit a fresh clone or set warm_start=False."
-            )
-        if bundle:
-            return Bundle(problem, self.line_search, self.plane_cache, start)
-        return ClippedBCFW(problem, check_random_state(self.random_state), self.plane_cache, start)
+    def _start(self, problem: SubmodularF1, kind: type[S]) -> S | None:
+        """The solution of the last fit where this one can start from it, None elsewhere."""
+        recalled = self._recall(problem.truth.shape)
+        solution = None if recalled is None else recalled[0]
+        if not isinstance(solution, kind):
+            return None
+        if not solution.fits(problem):
+            warn("warm_start: the last fit had another y or other pairs of labels; starting anew.")
+            return None
+        return solution
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the dual solution of a warm start, which holds sets of labels for all samples."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_warm"}
 
     def _attributes(self, problem: SubmodularF1, labels: LabelSpace, theta: np.ndarray) -> dict[str, Any]:
         """The fitted attributes that prediction needs."""
@@ -285,18 +288,22 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
             "_always": self._always,
         }
 
-    def _unary(self, X: Any) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    def _unary(self, X: Any) -> tuple[np.ndarray, Arcs]:
         """Unary scores of every sample, and the graph of the interactions."""
-        check_is_fitted(self)
-        X = self._read_rows(X, reset=False)
         scores = np.asarray(X @ self.coef_.T.astype(X.dtype), dtype=np.float64) + self.intercept_
+        i, j = np.nonzero(np.triu(self.interaction_, 1))
+        index = np.column_stack([i, j])
+        return scores, weighted_graph(len(self.intercept_), index, self.interaction_[i, j])
+
+    def _unary_with_constants(self, X: Any) -> tuple[np.ndarray, Arcs]:
+        """The same for prediction, where constant labels score so that their constant comes out."""
+        check_is_fitted(self)
+        scores, graph = self._unary(self._read_rows(X, reset=False))
         # One above zero is on whatever its neighbours are, one below all its interactions is off.
         off = -1.0 - self.interaction_.sum(axis=1)
         constant = self.constant_labels_
         scores[:, constant] = np.where(self._always, 1.0, off)[constant]
-        i, j = np.nonzero(np.triu(self.interaction_, 1))
-        index = np.column_stack([i, j])
-        return scores, weighted_graph(len(self.intercept_), index, self.interaction_[i, j])
+        return scores, graph
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margin of every label: best score of a set with it minus best score of a set without.
@@ -304,7 +311,7 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         Positive exactly for the labels that `predict` answers; without interactions it is the
         unary score. Costs one cut for each label that has interactions.
         """
-        margins = label_margins(*self._unary(X), count_threads(self.n_jobs))
+        margins = label_margins(*self._unary_with_constants(X), self.n_jobs)
         return self._labels.scores(margins)
 
     def predict(self, X: Any) -> Any:
@@ -316,19 +323,55 @@ class SubmodularSVC(ClassifierMixin, MaxMarginEstimator):
         return self._labels.answer(chosen, like=X)
 
     def _choose(self, X: Any) -> np.ndarray:
-        scores, graph = self._unary(X)
-        n_threads = count_threads(self.n_jobs)
+        scores, graph = self._unary_with_constants(X)
         if self._labels.kind == "multiclass":
-            return self._labels.choose(label_margins(scores, graph, n_threads))
-        return best_sets(scores, graph, n_threads).astype(bool)
+            return self._labels.choose(label_margins(scores, graph, self.n_jobs))
+        return best_sets(scores, graph, self.n_jobs).astype(bool)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Mean example F1 (the accuracy when there is one class per sample)."""
         chosen = self._choose(X)
         return metrics.example_f1(self._labels.signs(y) > 0, chosen, sample_weight=sample_weight)
 
+    def certify_inference(self, X: Any, y: Any) -> np.ndarray:
+        """For which samples the most violating set of ``inference="fixed_point"`` is proven optimal.
+
+        The paper's test (its Algorithm 3 and Theorem 2) at the fitted weights, whatever inference
+        they were trained with: it is sufficient and weak, so that False says nothing. Samples without
+        labels, and all samples of a model without interactions, are inferred exactly. Costs up to
+        n_labels cuts for each sample.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : array-like, sparse matrix, frame or list of sets
+            The labels of every sample, in the kind that `fit` was given.
+
+        Returns
+        -------
+        array of bool of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        X = self._read_rows(X, reset=False)
+        truth = _complete(X, self._labels.signs(y))
+        scores, graph = self._unary(X)
+        if not len(graph.head):
+            return np.ones(len(truth), bool)
+        return fixed_points(scores, truth, graph, self.n_jobs).proven.astype(bool)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def _complete(X: Any, signs: np.ndarray) -> np.ndarray:
+    """The true sets as 0/1, one per row of X, all of whose entries must be known."""
+    check_consistent_length(X, signs)
+    if not signs.all():
+        raise ValueError(
+            "y has unknown (NaN) entries, but the F1 of a sample needs all of its labels; drop such "
+            "samples, fill the entries, or use MultiLabelSVC, which accepts them."
+        )
+    return (signs > 0).astype(np.uint8)

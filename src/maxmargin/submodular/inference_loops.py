@@ -1,69 +1,178 @@
 """Loss-augmented inference for the F-score: which set of labels violates the margin most?
 
-For an example with scores a, attractive pairs W >= 0 and true set P of n1 = |P| labels,
+For a sample with scores a, attractive pairs W >= 0 and true set P of n1 = |P| labels,
 
     h(y) = s(y) + 1 - 2 p / (k + n1),   s(y) = sum_i a_i y_i + sum_{i<j} W_ij y_i y_j,
     k = |y|,  p = |y and P|,            h(empty) = 0 when n1 = 0,
 
-and the slack of y is h(y) - s(P).
+which is (8) of Petterson and Caetano, "Submodular multi-label learning", 2011, and the slack (5) of
+y is h(y) - s(P).
 
 *Exact.* 1/(k + n1) is convex in k, so a line A + B k that touches it from below at one or two
 neighbouring integers gives U(y) = 1 + s(y) - 2 p (A + B k) >= h(y), with equality where it
 touches and where p = 0. As B < 0, U is again unary scores and attractive pairs, one cut. Its
 maximum is convex in the slope B: bisection over the chords through k0 and k0 + 1, then secant
 steps over the lines through one integer, find the best bound. What is not settled so branches on
-a label, after fixing the labels of the fixed point, which belong to some optimum.
+a label, after fixing the labels of the fixed point, which belong to some optimum (Theorem 1).
 
-*Fixed point.* The paper's Algorithm 2; the true set is kept when it is better. *Without pairs* the
-answer is found by sorting. Both are in `f1_sets`.
+*Fixed point* (Algorithm 2). With the loss at a fixed cardinality k, h_k(y) = s(y) + 1 - 2 p / (k + n1)
+is one cut, and the size of its largest maximiser grows with k. The greatest k that equals the size
+of its own maximiser is reached by iterating k <- |y_k| downward from V. The answer lies inside some
+optimum but need not be one; Algorithm 3 and Theorem 2 sometimes prove that it is.
 
-Reference: Petterson and Caetano, "Submodular multi-label learning", 2011: Algorithms 2 and 3.
+*Without pairs* the best y is the top p of P and the top q of the rest, for some p and q: sorting.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.submodular.cut_loops import (
     FREE,
+    LARGEST,
     OFF,
     ON,
     SMALLEST,
-    cut_workspace,
+    CutRoom,
+    Graph,
+    copy,
+    cut_room,
+    fill,
     maximise,
     own_graph,
     set_score,
 )
-from maxmargin.submodular.set_loops import (
-    augmented_score,
-    best_addition,
-    copy,
-    empty_truth,
-    fill,
-    fixed_point,
-    independent_search,
-    size_and_hits,
-)
 
+# Values of h closer than this count as equal.
 SETTLED = 1e-10
+# Most secant steps of one node. They end by themselves once a step no longer helps, and the bound is
+# valid after any number of them.
 SECANTS = 12
 
 
-@compiled
-def inference_workspace(V):
-    """Scratch arrays for inference with V labels: sets, nodes to visit and their bounds, scores, cuts."""
-    sets = np.zeros((7, V), np.uint8)
-    stack = np.empty((V + 2, V), np.uint8)
-    return sets, stack, np.empty(V + 2), np.empty(V), cut_workspace(V)
+class Example(NamedTuple):
+    """One sample at one theta: scores a, the true set P as 0/1, its size n1, and the pairs."""
+
+    a: np.ndarray
+    truth: np.ndarray
+    n1: np.int64
+    graph: Graph
+
+
+class SearchRoom(NamedTuple):
+    """Workspace of inference: states and sets of labels, nodes to visit and their bounds, scores, cuts."""
+
+    state: np.ndarray
+    wake: np.ndarray
+    trial: np.ndarray
+    small: np.ndarray
+    large: np.ndarray
+    stack: np.ndarray
+    bounds: np.ndarray
+    u: np.ndarray
+    order: np.ndarray
+    cuts: CutRoom
+
+
+class Answer(NamedTuple):
+    """What inference found for all samples at one theta.
+
+    `slack[n]` belongs to `sets[n]`; `bound[n]` is no smaller than any slack of sample n, and
+    equal to `slack[n]` (to rounding) where the answer is optimal.
+    """
+
+    sets: np.ndarray
+    slack: np.ndarray
+    bound: np.ndarray
+    nodes: np.ndarray
+
+
+class Proof(NamedTuple):
+    """The sets that Algorithm 2 found, h of them, and whether Algorithm 3 proves them optimal."""
+
+    sets: np.ndarray
+    values: np.ndarray
+    proven: np.ndarray
+
+
+class PairWeights(NamedTuple):
+    """Pairs of labels (`first`, `second`) and one weight each."""
+
+    first: np.ndarray
+    second: np.ndarray
+    weight: np.ndarray
 
 
 @compiled
-def line_cut(a, graph, truth, n1, intercept, slope, state, work, u, trial):
-    """Maximise U for the line `intercept + slope * k`; answer U, h, k and p of the maximiser."""
+def search_room(V):
+    """Workspace for inference with V labels."""
+    return SearchRoom(
+        np.zeros(V, np.uint8),
+        np.zeros(V, np.uint8),
+        np.zeros(V, np.uint8),
+        np.zeros(V, np.uint8),
+        np.zeros(V, np.uint8),
+        np.empty((V + 2, V), np.uint8),
+        np.empty(V + 2),
+        np.empty(V),
+        np.empty(V, np.int64),
+        cut_room(V),
+    )
+
+
+@compiled(inline=True)
+def size_and_hits(truth, y):
+    """k = |y| and p = |y and P|."""
+    size, hits = np.int64(0), np.int64(0)
+    for i in range(y.shape[0]):
+        size += y[i]
+        hits += y[i] * truth[i]
+    return size, hits
+
+
+@compiled(inline=True)
+def f1_loss(size, hits, n1):
+    """1 - F1 (1) of a set of `size` labels, `hits` of them true; 0 between two empty sets."""
+    return 1.0 - 2.0 * hits / (size + n1) if size + n1 > 0 else 0.0
+
+
+@compiled(inline=True)
+def increment(k, further, n1):
+    """What the score of a true label gains when the cardinality grows from k to `further` (10)."""
+    return 2.0 * (further - k) / ((further + n1) * (k + n1))
+
+
+@compiled
+def augmented_score(example, y):
+    """h(y), the objective (8) up to a constant."""
+    size, hits = size_and_hits(example.truth, y)
+    return set_score(example.a, example.graph, y) + f1_loss(size, hits, example.n1)
+
+
+@compiled(inline=True)
+def keep_better(value, best, trial, y):
+    """Write `trial` over y when its value is above the best; answers the best value."""
+    if value > best:
+        copy(y, trial)
+        return value
+    return best
+
+
+@compiled(merge=True)
+def line_cut(example, intercept, slope, room):
+    """Maximise U for the line `intercept + slope * k` under `state`, into `trial`.
+
+    Answers U, h, k and p of the maximiser.
+    """
+    a, truth, n1, graph = example
+    u, trial = room.u, room.trial
+    # p k is p plus the pairs with at least one label in P, twice for two: the family of the cut.
     for i in range(a.shape[0]):
         u[i] = a[i] - 2.0 * (intercept + slope) * truth[i]
-    maximise(u, -2.0 * slope, truth, state, graph, SMALLEST, work, trial)
+    maximise(u, -2.0 * slope, truth, room.state, graph, SMALLEST, room.cuts, trial)
     score = 1.0 + set_score(a, graph, trial)
     size, hits = size_and_hits(truth, trial)
     upper = score - 2.0 * hits * (intercept + slope * size)
@@ -71,17 +180,16 @@ def line_cut(a, graph, truth, n1, intercept, slope, state, work, u, trial):
 
 
 @compiled
-def exact_search(a, graph, truth, n1, max_nodes, hint, scratch, y):
-    """Branch and bound on h for n1 >= 1.
+def exact_search(example, max_nodes, hint, room, y):
+    """Solve (4), the maximum of h, by branch and bound for n1 >= 1.
 
     Answers the best value, a bound on the optimum (equal to it up to rounding unless `max_nodes`
     ended the search), the number of nodes, and the cardinality to try first next time.
     """
-    sets, stack, bounds, u, work = scratch
-    state, trial, small, large, wake = sets[0], sets[1], sets[2], sets[3], sets[4]
-    V = a.shape[0]
-    copy(y, truth)
-    best = set_score(a, graph, truth)
+    state, trial, stack, bounds = room.state, room.trial, room.stack, room.bounds
+    V = example.a.shape[0]
+    copy(y, example.truth)
+    best = set_score(example.a, example.graph, y)
     unsettled = -np.inf
     nodes, depth = 0, 1
     fill(stack[0], FREE)
@@ -102,63 +210,27 @@ def exact_search(a, graph, truth, n1, max_nodes, hint, scratch, y):
             low += state[i] == ON
             high -= state[i] == OFF
         if high < low:
+            # Every label is decided.
             for i in range(V):
                 trial[i] = state[i] == ON
-            value = augmented_score(a, graph, truth, n1, trial)
-            if value > best:
-                best = value
-                copy(y, trial)
+            best = keep_better(augmented_score(example, trial), best, trial, y)
             continue
 
-        too_small, too_large = False, False
-        k0 = min(max(hint, low), high)
-        while low <= high:
-            slope = -1.0 / ((k0 + n1) * (k0 + 1 + n1))
-            intercept = 1.0 / (k0 + n1) - slope * k0
-            upper, value, size, _ = line_cut(a, graph, truth, n1, intercept, slope, state, work, u, trial)
-            bound = min(bound, upper)
-            if value > best:
-                best = value
-                copy(y, trial)
-            if bound <= best + SETTLED:
-                break
-            if size > k0:
-                low = k0 + 1
-                too_large = True
-                copy(large, trial)
-            else:
-                high = k0 - 1
-                too_small = True
-                copy(small, trial)
-            hint = k0
-            k0 = (low + high) // 2
+        bound, best, touch, straddled, hint, next_hint = bisect_chords(
+            example, low, high, hint, bound, best, room, y
+        )
         if nodes == 1:
-            first_hint = k0 if low <= high else hint
+            first_hint = next_hint
+        if straddled and bound > best + SETTLED:
+            bound, best = refine(example, touch, bound, best, room, y)
         if bound <= best + SETTLED:
             continue
-        if too_small and too_large:
-            bound, best = refine(
-                a, graph, truth, n1, low, state, work, u, trial, small, large, bound, best, y
-            )
-            if bound <= best + SETTLED:
-                continue
-
-        copy(wake, state)
-        fixed_point(a, graph, truth, n1, work, u, wake, trial)
-        value = augmented_score(a, graph, truth, n1, trial)
-        if value > best:
-            best = value
-            copy(y, trial)
+        copy(room.wake, state)
+        fixed_point(example, room.wake, room, trial)
+        best = keep_better(augmented_score(example, trial), best, trial, y)
         if bound <= best + SETTLED:
             continue
-        choice, contested, strength = -1, False, -1.0
-        for i in range(V):
-            if trial[i]:
-                state[i] = ON
-            elif state[i] == FREE:
-                disputed = too_small and too_large and small[i] != large[i]
-                if (disputed, abs(a[i])) > (contested, strength):
-                    choice, contested, strength = i, disputed, abs(a[i])
+        choice = fix_and_branch(example.a, straddled, room)
         if choice < 0:
             continue
         for way in (OFF, ON):
@@ -169,13 +241,47 @@ def exact_search(a, graph, truth, n1, max_nodes, hint, scratch, y):
     return best, max(best, unsettled), nodes, first_hint
 
 
-@compiled
-def refine(a, graph, truth, n1, m, state, work, u, trial, small, large, bound, best, y):
+@compiled(merge=True)
+def bisect_chords(example, low, high, hint, bound, best, room, y):
+    """Lower the bound of a node over the chords through k and k + 1, k from `low` to `high`.
+
+    A maximiser with more than k labels asks for a flatter chord, one with fewer for a steeper one;
+    the last of each kind stay in `large` and `small`. Answers bound, best value, the k where both
+    meet, whether both kinds were met, the last k that settled nothing, and the k to start with next time.
+    """
+    too_small, too_large = False, False
+    n1 = example.n1
+    k = min(max(hint, low), high)
+    while low <= high:
+        slope = -1.0 / ((k + n1) * (k + 1 + n1))
+        intercept = 1.0 / (k + n1) - slope * k
+        upper, value, size, _ = line_cut(example, intercept, slope, room)
+        bound = min(bound, upper)
+        best = keep_better(value, best, room.trial, y)
+        if bound <= best + SETTLED:
+            return bound, best, low, False, hint, k
+        if size > k:
+            low = k + 1
+            too_large = True
+            copy(room.large, room.trial)
+        else:
+            high = k - 1
+            too_small = True
+            copy(room.small, room.trial)
+        hint = k
+        k = (low + high) // 2
+    return bound, best, low, too_small and too_large, hint, hint
+
+
+@compiled(merge=True)
+def refine(example, m, bound, best, room, y):
     """Lower the bound over the lines that touch 1/(k + n1) at k = m alone.
 
     U(y) = level(y) - 2 p (k - m) B with level(y) = 1 + s(y) - 2 p / (m + n1): `large` (k > m)
     rules for steep slopes, `small` (k < m) for flat ones, and where they cross is the next cut.
     """
+    a, truth, n1, graph = example
+    small, large, trial = room.small, room.large, room.trial
     touch = 1.0 / (m + n1)
     size, hits = size_and_hits(truth, small)
     small_level = 1.0 + set_score(a, graph, small) - 2.0 * hits * touch
@@ -187,14 +293,10 @@ def refine(a, graph, truth, n1, m, state, work, u, trial, small, large, bound, b
         if not (small_tilt < 0 < large_tilt):
             break
         slope = (large_level - small_level) / (large_tilt - small_tilt)
-        upper, value, size, hits = line_cut(
-            a, graph, truth, n1, touch - slope * m, slope, state, work, u, trial
-        )
+        upper, value, size, hits = line_cut(example, touch - slope * m, slope, room)
         crossing = small_level - small_tilt * slope
         bound = min(bound, upper)
-        if value > best:
-            best = value
-            copy(y, trial)
+        best = keep_better(value, best, trial, y)
         if bound <= best + SETTLED or upper <= crossing + SETTLED:
             break
         level = upper + 2.0 * hits * (size - m) * slope
@@ -207,93 +309,262 @@ def refine(a, graph, truth, n1, m, state, work, u, trial, small, large, bound, b
     return bound, best
 
 
+@compiled(merge=True)
+def fix_and_branch(a, straddled, room):
+    """Switch the labels of the fixed point (`trial`) on; answer the label to branch on, -1 for none.
+
+    Preferred are labels that the maximisers on either side of the bound dispute, then large scores.
+    """
+    state, trial, small, large = room.state, room.trial, room.small, room.large
+    choice, contested, strength = -1, False, -1.0
+    for i in range(a.shape[0]):
+        if trial[i]:
+            state[i] = ON
+        elif state[i] == FREE:
+            disputed = straddled and small[i] != large[i]
+            if (disputed, abs(a[i])) > (contested, strength):
+                choice, contested, strength = i, disputed, abs(a[i])
+    return choice
+
+
 @compiled
-def infer(a, graph, truth, exact, max_nodes, hint, order, scratch, y):
-    """One example by the method asked for: slack of y, bound on the slack, nodes, next hint.
+def fixed_point(example, state, room, y):
+    """Algorithm 2: the greatest fixed point of k -> |largest maximiser of h_k|, written into y.
+
+    Labels that leave the maximiser stay off, so `state` ends as a record of them.
+    """
+    a, truth, n1, graph = example
+    u, V = room.u, a.shape[0]
+    size = V
+    for i in range(V):
+        size -= state[i] == OFF
+    while True:
+        price = 2.0 / (size + n1)
+        for i in range(V):
+            u[i] = a[i] - price * truth[i]
+        maximise(u, 0.0, truth, state, graph, LARGEST, room.cuts, y)
+        now = 0
+        for i in range(V):
+            now += y[i]
+            if not y[i]:
+                state[i] = OFF
+        if now == size:
+            return size
+        size = now
+
+
+@compiled
+def best_addition(example, size, room, y):
+    """Algorithm 3: gain in h_k, at k = |y|, of the best set that contains y and one label more.
+
+    This is the maximum of beta in (14); minus infinity when y is everything already.
+    """
+    a, truth, n1, graph = example
+    u, state, trial, V = room.u, room.state, room.trial, a.shape[0]
+    price = 2.0 / (size + n1)
+    for i in range(V):
+        u[i] = a[i] - price * truth[i]
+        state[i] = ON if y[i] else FREE
+    here = set_score(u, graph, y)
+    best = -np.inf
+    for i in range(V):
+        if not y[i]:
+            state[i] = ON
+            maximise(u, 0.0, truth, state, graph, SMALLEST, room.cuts, trial)
+            state[i] = FREE
+            best = max(best, set_score(u, graph, trial) - here)
+    return best
+
+
+@compiled(merge=True)
+def empty_truth(example, room, y):
+    """Exact inference when no label is true: the best non-empty set, or the empty one."""
+    a, truth, _, graph = example
+    state, trial, V = room.state, room.trial, a.shape[0]
+    fill(state, FREE)
+    best = 0.0
+    for i in range(-1, V):
+        if i >= 0:
+            # No set scores above the empty one, so label i brings at most its own score and pairs.
+            if 1.0 + a[i] + graph.total[i] <= best:
+                continue
+            state[i] = ON
+        maximise(a, 0.0, truth, state, graph, LARGEST, room.cuts, trial)
+        value = 1.0 + set_score(a, graph, trial)
+        if i >= 0:
+            state[i] = FREE
+            if value > best:
+                best = value
+                copy(y, trial)
+        else:
+            copy(y, trial)
+            for j in range(V):
+                if trial[j]:
+                    return value
+    return best
+
+
+@compiled
+def independent_search(a, truth, n1, order, y):
+    """Exact inference without pairs, by sorting; answers h of the set written into y."""
+    V = a.shape[0]
+    ranked = np.argsort(-a)
+    for c in range(V):
+        order[c] = ranked[c]
+    for i in range(V):
+        y[i] = 0
+    if n1 == 0:
+        # Delta is 1 for any label at all: the best one, and with it all of positive score.
+        value = 1.0 + a[order[0]]
+        if value <= 0:
+            return 0.0
+        y[order[0]] = 1
+        for c in range(1, V):
+            if a[order[c]] <= 0:
+                break
+            y[order[c]] = 1
+            value += a[order[c]]
+        return value
+    best, best_hits, best_misses = -np.inf, 0, 0
+    hits, hit_sum, next_hit = 0, 0.0, 0
+    misses, miss_sum, next_miss = 0, 0.0, 0
+    while True:
+        # The best number of misses grows with the number of hits, so both only move forward.
+        while next_miss < V:
+            j = order[next_miss]
+            if truth[j]:
+                next_miss += 1
+                continue
+            size = hits + misses + n1
+            if a[j] + 2.0 * hits / (size * (size + 1.0)) <= 0:
+                break
+            misses += 1
+            miss_sum += a[j]
+            next_miss += 1
+        value = hit_sum + miss_sum + 1.0 - 2.0 * hits / (hits + misses + n1)
+        if value > best:
+            best, best_hits, best_misses = value, hits, misses
+        if hits == n1:
+            break
+        while not truth[order[next_hit]]:
+            next_hit += 1
+        hit_sum += a[order[next_hit]]
+        next_hit += 1
+        hits += 1
+    for c in range(V):
+        i = order[c]
+        if truth[i]:
+            y[i] = best_hits > 0
+            best_hits -= 1 if best_hits > 0 else 0
+        else:
+            y[i] = best_misses > 0
+            best_misses -= 1 if best_misses > 0 else 0
+    return best
+
+
+@compiled(merge=True)
+def infer(example, exact, max_nodes, hint, room, y):
+    """One example by the method asked for: slack (5) of y, bound on the slack, nodes, next hint.
 
     The bound is infinite where the method proves none.
     """
-    sets, u, work = scratch[0], scratch[3], scratch[4]
-    n1 = np.int64(0)
-    for i in range(a.shape[0]):
-        n1 += truth[i]
+    a, truth, n1, graph = example
     at_truth = set_score(a, graph, truth)
-    if graph[1].shape[0] == 0:
-        value = independent_search(a, truth, n1, order, y) - at_truth
+    if graph.head.shape[0] == 0:
+        value = independent_search(a, truth, n1, room.order, y) - at_truth
         return value, value, 1, hint
     if n1 == 0:
-        value = empty_truth(a, graph, truth, work, sets[5], sets[6], y)
+        value = empty_truth(example, room, y)
         return value, value, 1, hint
     if exact:
-        value, bound, nodes, hint = exact_search(a, graph, truth, n1, max_nodes, hint, scratch, y)
+        value, bound, nodes, hint = exact_search(example, max_nodes, hint, room, y)
         return value - at_truth, bound - at_truth, nodes, hint
-    state = sets[0]
-    fill(state, FREE)
-    fixed_point(a, graph, truth, n1, work, u, state, y)
-    value = augmented_score(a, graph, truth, n1, y)
+    fill(room.state, FREE)
+    fixed_point(example, room.state, room, y)
+    value = augmented_score(example, y)
     if value < at_truth:
         copy(y, truth)
         value = at_truth
     return value - at_truth, np.inf, 1, hint
 
 
+@compiled(inline=True)
+def load(target, source):
+    """Copy a 0/1 vector and answer how many entries are one."""
+    total = np.int64(0)
+    for i in range(target.shape[0]):
+        target[i] = source[i]
+        total += source[i]
+    return total
+
+
 @compiled
-def infer_batch(
-    scores,
-    truth,
-    start,
-    head,
-    weight,
-    total,
-    exact,
-    max_nodes,
-    begin,
-    end,
-    hints,
-    Y,
-    slack,
-    bound,
-    nodes,
-):
-    """Inference for the examples from `begin` to `end`, all over the same pairs."""
+def infer_batch(scores, truth, arcs, exact, max_nodes, begin, end, hints, answer):
+    """Inference for the samples from `begin` to `end`, all over the same pairs.
+
+    `hints[n]` is the cardinality at which the search of sample n starts, and is replaced by the
+    one at which it ended: a guess that saves cuts and settles nothing.
+    """
     V = scores.shape[1]
-    graph = own_graph(start, head, weight, total)
-    scratch = inference_workspace(V)
-    order = np.empty(V, np.int64)
-    a = np.empty(V)
+    graph, room = own_graph(arcs), search_room(V)
+    a, true = np.empty(V), np.empty(V, np.uint8)
     for n in range(begin, end):
         copy(a, scores[n])
-        slack[n], bound[n], nodes[n], hints[n] = infer(
-            a, graph, truth[n], exact, max_nodes, hints[n], order, scratch, Y[n]
+        example = Example(a, true, load(true, truth[n]), graph)
+        answer.slack[n], answer.bound[n], answer.nodes[n], hints[n] = infer(
+            example, exact, max_nodes, hints[n], room, answer.sets[n]
         )
 
 
 @compiled
-def fixed_point_batch(scores, truth, start, head, weight, total, certify, begin, end, Y, value, certified):
-    """Algorithm 2 for each example, and with `certify` whether Algorithm 3 proves it optimal.
+def fixed_point_batch(scores, truth, arcs, begin, end, proof):
+    """Algorithm 2 for each sample, and whether it is proven optimal (Theorem 2 with (15)).
 
     Nothing repairs the answer here: h may be below that of the true set. An empty true set is
-    handled exactly.
+    handled exactly, since Theorem 2 does not hold for it.
     """
     V = scores.shape[1]
-    graph = own_graph(start, head, weight, total)
-    scratch = inference_workspace(V)
-    sets, u, work = scratch[0], scratch[3], scratch[4]
-    a = np.empty(V)
+    graph, room = own_graph(arcs), search_room(V)
+    a, true = np.empty(V), np.empty(V, np.uint8)
     for n in range(begin, end):
         copy(a, scores[n])
-        y = Y[n]
-        n1 = np.int64(0)
-        for i in range(V):
-            n1 += truth[n, i]
+        n1 = load(true, truth[n])
+        example, y = Example(a, true, n1, graph), proof.sets[n]
         if n1 == 0:
-            value[n] = empty_truth(a, graph, truth[n], work, sets[5], sets[6], y)
-            certified[n] = 1
+            proof.values[n] = empty_truth(example, room, y)
+            proof.proven[n] = 1
             continue
-        fill(sets[0], FREE)
-        size = fixed_point(a, graph, truth[n], n1, work, u, sets[0], y)
-        value[n] = augmented_score(a, graph, truth[n], n1, y)
-        if certify:
-            gain = best_addition(a, graph, truth[n], n1, y, size, work, u, sets[0], sets[1])
-            growth = 2.0 * (V - size) / ((V + n1) * (size + n1))
-            certified[n] = gain + growth * n1 <= 0
+        fill(room.state, FREE)
+        size = fixed_point(example, room.state, room, y)
+        proof.values[n] = augmented_score(example, y)
+        # (15): gamma of (14) is at most what all n1 true labels gain when the set grows to V.
+        proof.proven[n] = best_addition(example, size, room, y) + increment(size, V, n1) * n1 <= 0
+
+
+@compiled
+def slacks_batch(scores, truth, pairs, memory, begin, end, values):
+    """Slack (5) of every given set, `memory[m, n]`, of the samples from `begin` to `end`."""
+    first, second, weight = pairs
+    V = truth.shape[1]
+    for n in range(begin, end):
+        a, t = scores[n], truth[n]
+        n1, at_truth = 0, 0.0
+        for i in range(V):
+            if t[i]:
+                n1 += 1
+                at_truth += a[i]
+        for e in range(first.shape[0]):
+            if t[first[e]] and t[second[e]]:
+                at_truth += weight[e]
+        for m in range(memory.shape[0]):
+            y = memory[m, n]
+            size, hits, score = 0, 0, -at_truth
+            for i in range(V):
+                if y[i]:
+                    size += 1
+                    hits += t[i]
+                    score += a[i]
+            for e in range(first.shape[0]):
+                if y[first[e]] and y[second[e]]:
+                    score += weight[e]
+            values[m, n] = score + f1_loss(size, hits, n1)

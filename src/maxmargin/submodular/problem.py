@@ -9,36 +9,85 @@ sets y^n, costs c_n = C times the sample weight, pairs e = (i, j) with strength 
     Delta     1 - 2 |y and y^n| / (|y| + |y^n|), and 0 between two empty sets
     a plane   one set y_n per sample gives  b + <g, theta> <= loss part of P, for all theta, with
               g = sum_n c_n (phi(x^n, y_n) - phi(x^n, y^n)),  b = sum_n c_n Delta(y_n, y^n)
+    link      theta(g) = -g, its pairs cut at zero, minimises 1/2 |theta|^2 + <g, theta>
+    dual      D = b - 1/2 |theta(g)|^2 for any convex combination (g, b) of planes
 
 The paper's lambda is 1 / (C N), and its C_ij times its c is the strength r_e; P here is C N times
 the paper's objective. Without pairs the model is RML (reverse multi-label learning, forward).
+
+n_ij is the (weighted) number of samples with both labels. "count" is n_ij divided by the largest
+of them, "jaccard" is n_ij / (n_i + n_j - n_ij), which does not favour frequent labels. The pairs
+kept are the floor(fraction V (V - 1) / 2) with the largest n_ij, ties in lexicographic order; a
+pair that never occurs is dropped.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from maxmargin.core.loop import Certificate
-from maxmargin.core.rows import Rows, readonly
-from maxmargin.core.threads import run_threads
-from maxmargin.submodular import block_loops as submodular_blocks
-from maxmargin.submodular import cut_loops as cuts
-from maxmargin.submodular import inference_loops as f1_inference
-from maxmargin.submodular import loops
-from maxmargin.submodular.label_pairs import LabelPairs
+from maxmargin.core.rows import Rows, add_outer, readonly, score_rows
+from maxmargin.core.threads import count_threads, run_threads
+from maxmargin.submodular.cut_loops import Arcs, margins_batch, maximise_batch
+from maxmargin.submodular.inference_loops import (
+    Answer,
+    PairWeights,
+    Proof,
+    fixed_point_batch,
+    infer_batch,
+    slacks_batch,
+)
+
+
+@dataclass(frozen=True)
+class LabelPairs:
+    """Pairs i < j (rows of `index`), most frequent first, and the scale of their feature."""
+
+    index: np.ndarray
+    strength: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+def cooccurrence(truth: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """n_ij for all labels, with n_ii the frequency of label i."""
+    Y = truth.astype(np.float64)
+    return Y.T @ (Y if weights is None else Y * weights[:, None])
+
+
+def attractive_pairs(
+    truth: np.ndarray, fraction: float, scale: float, method: str = "count", weights: np.ndarray | None = None
+) -> LabelPairs:
+    """The most frequent pairs of labels with strength `scale` times their normalised count."""
+    counts = cooccurrence(truth, weights)
+    i, j = np.triu_indices(len(counts), 1)
+    n = counts[i, j]
+    # The rounding guards a fraction such as 0.29 * 100, which is 28.999999999999996.
+    keep = np.argsort(-n, kind="stable")[: int(np.floor(round(fraction * len(n), 9)))]
+    keep = keep[n[keep] > 0]
+    i, j, n = i[keep], j[keep], n[keep]
+    if method == "jaccard":
+        normalised = n / (counts[i, i] + counts[j, j] - n)
+    else:
+        normalised = n / counts[np.triu_indices(len(counts), 1)].max(initial=np.finfo(float).tiny)
+    strength = scale * normalised
+    used = strength > 0
+    return LabelPairs(np.column_stack([i, j])[used].astype(np.int64), strength[used])
 
 
 @dataclass(frozen=True)
 class PairGraph:
-    """Pairs of labels as rows of arcs; `slots[e]` are the two arcs of pair e."""
+    """Pairs of labels as rows of arcs; `places[e]` are the two arcs of pair e."""
 
     start: np.ndarray
     head: np.ndarray
-    slots: np.ndarray
+    places: np.ndarray
 
     @classmethod
     def of(cls, n_labels: int, index: np.ndarray) -> PairGraph:
@@ -49,92 +98,67 @@ class PairGraph:
         place = np.empty(2 * E, np.int64)
         place[order] = np.arange(2 * E)
         start = np.concatenate([[0], np.cumsum(np.bincount(tail, minlength=n_labels))]).astype(np.int64)
-        slots = np.column_stack([place[:E], place[E:]])
-        return cls(start, head[order].astype(np.uint32), slots)
+        return cls(start, head[order].astype(np.uint32), np.column_stack([place[:E], place[E:]]))
 
-    def flat(self, weight: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Arguments of the compiled loops for one weight per pair."""
+    def arcs(self, weight: np.ndarray) -> Arcs:
+        """What the compiled loops take, for one weight per pair."""
         arcs = np.empty(len(self.head))
-        arcs[self.slots] = weight[:, None]
+        arcs[self.places] = weight[:, None]
         total = np.zeros(len(self.start) - 1)
         np.add.at(total, np.repeat(np.arange(len(total)), np.diff(self.start)), arcs)
-        return tuple(readonly(part) for part in (self.start, self.head, arcs, total))
+        return Arcs(*(readonly(part) for part in (self.start, self.head, arcs, total)))
 
 
-def weighted_graph(n_labels: int, index: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Compiled-loop arguments of the pairs with a positive weight."""
+def weighted_graph(n_labels: int, index: np.ndarray, weight: np.ndarray) -> Arcs:
+    """The pairs with a positive weight, for the compiled loops."""
     used = weight > 0
-    return PairGraph.of(n_labels, index[used]).flat(weight[used])
+    return PairGraph.of(n_labels, index[used]).arcs(weight[used])
 
 
-def sample_ranges(n: int, n_threads: int) -> list[tuple[int, int]]:
-    """Contiguous ranges of samples, several per thread because cuts vary in cost."""
-    parts = 1 if n_threads <= 1 else 4 * n_threads
-    bounds = np.linspace(0, n, min(parts, max(n, 1)) + 1).astype(int)
-    return [(int(lo), int(hi)) for lo, hi in itertools.pairwise(bounds)]
+def over_ranges(
+    work: Callable[[int, int], None], size: int, n_jobs: int | None, parts_per_thread: int = 4
+) -> None:
+    """Call `work` on ranges that cover 0..size: all at once, or by threads when `n_jobs` asks for them.
+
+    Each thread gets several ranges of samples, because cuts vary in cost.
+    """
+    if n_jobs is None:
+        work(0, size)
+        return
+    n_threads = count_threads(n_jobs)
+    parts = 1 if n_threads <= 1 else parts_per_thread * n_threads
+    bounds = np.linspace(0, size, min(parts, max(size, 1)) + 1).astype(int).tolist()
+    run_threads(lambda part: work(*part), itertools.pairwise(bounds), n_threads)
 
 
-def best_sets(scores: np.ndarray, graph: tuple[np.ndarray, ...], n_threads: int = 1) -> np.ndarray:
-    """The smallest best set of labels for every row of unary scores: one cut each."""
+def best_sets(scores: np.ndarray, graph: Arcs, n_jobs: int | None = None) -> np.ndarray:
+    """The smallest best set of labels (2) for every row of unary scores: one cut each."""
     scores = readonly(scores)
     Y = np.empty(scores.shape, np.uint8)
-
-    def work(part: tuple[int, int]) -> None:
-        cuts.maximise_batch(scores, *graph, False, *part, Y)
-
-    run_threads(work, sample_ranges(len(scores), n_threads), n_threads)
+    over_ranges(lambda lo, hi: maximise_batch(scores, graph, False, lo, hi, Y), len(scores), n_jobs)
     return Y
 
 
-def label_margins(scores: np.ndarray, graph: tuple[np.ndarray, ...], n_threads: int = 1) -> np.ndarray:
+def label_margins(scores: np.ndarray, graph: Arcs, n_jobs: int | None = None) -> np.ndarray:
     """Best score with a label on minus best score with it off, for every row and label."""
     scores = readonly(scores)
     margins = np.empty(scores.shape)
-
-    def work(part: tuple[int, int]) -> None:
-        cuts.margins_batch(scores, *graph, *part, margins)
-
-    run_threads(work, sample_ranges(len(scores), n_threads), n_threads)
+    over_ranges(lambda lo, hi: margins_batch(scores, graph, lo, hi, margins), len(scores), n_jobs)
     return margins
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What inference found for all samples at one theta.
-
-    `slack[n]` belongs to `sets[n]`; `bound[n]` is no smaller than any slack of sample n, and
-    equal to `slack[n]` (to rounding) where the answer is optimal.
-    """
-
-    sets: np.ndarray
-    slack: np.ndarray
-    bound: np.ndarray
-    nodes: np.ndarray
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """One convex combination of planes per sample: mean labels, mean pairs (both on), mean loss.
-
-    `memory[n]` holds the `kept[n]` sets that the sample remembers and `share[n]` their part of the
-    combination; `gaps[n]` is how far the block was from its best when it was last visited. All belong
-    to the true sets and the pairs of one problem.
-    """
-
-    truth: np.ndarray
-    pairs: np.ndarray
-    labels: np.ndarray
-    joints: np.ndarray
-    losses: np.ndarray
-    memory: np.ndarray
-    share: np.ndarray
-    kept: np.ndarray
-    gaps: np.ndarray
+def fixed_points(scores: np.ndarray, truth: np.ndarray, graph: Arcs, n_jobs: int | None = None) -> Proof:
+    """Algorithm 2 for every row of unary scores, and whether Algorithm 3 proves its answer optimal."""
+    scores, truth = readonly(scores), readonly(truth)
+    N = len(scores)
+    proof = Proof(np.empty(scores.shape, np.uint8), np.empty(N), np.empty(N, np.uint8))
+    over_ranges(lambda lo, hi: fixed_point_batch(scores, truth, graph, lo, hi, proof), N, n_jobs)
+    return proof
 
 
 @dataclass(frozen=True)
 class SubmodularF1:
-    """The learning problem over rows of X; `exact` chooses the inference of the planes."""
+    """The learning problem (3) over rows of X; `exact` chooses the inference of the planes."""
 
     rows: Rows
     truth: np.ndarray
@@ -143,11 +167,7 @@ class SubmodularF1:
     bias: float = 1.0
     exact: bool = True
     max_nodes: int = 1000
-    n_threads: int = 1
-    hints: np.ndarray = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "hints", self.truth.sum(axis=1, dtype=np.int64))
+    n_jobs: int | None = None
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -160,155 +180,123 @@ class SubmodularF1:
         _, V, D, E = self.shape
         return (D + 1) * V + E
 
-    @property
-    def n_nonnegative(self) -> int:
-        """How many coordinates at the end of theta must not be negative."""
-        return len(self.pairs)
-
-    @property
-    def when_stuck(self) -> str:
-        """What to change when new planes no longer help although the gap is open."""
-        return "increase max_nodes" if self.exact else "use inference='exact'"
-
-    @cached_property
-    def graph(self) -> PairGraph:
-        """All pairs, whatever their weights."""
-        return PairGraph.of(self.truth.shape[1], self.pairs.index)
-
     def split(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Unary weights Z ((D + 1) x V) and pair weights t of one flat vector."""
         V = self.truth.shape[1]
         end = len(theta) - len(self.pairs)
         return theta[:end].reshape(-1, V), theta[end:]
 
+    def cut(self, vector: np.ndarray) -> np.ndarray:
+        """The link: minus a gradient with its pairs cut at zero."""
+        theta = vector.copy()
+        t = self.split(theta)[1]
+        np.maximum(t, 0.0, out=t)
+        return theta
+
+    def dual(self, offset: float, theta: np.ndarray) -> float:
+        """D of a combination of planes with this offset, where theta is its link."""
+        return offset - 0.5 * float(theta @ theta)
+
     def scores(self, Z: np.ndarray) -> np.ndarray:
         """Unary scores of all samples, in float64."""
         scores = np.empty(self.truth.shape)
-        Z = readonly(Z)
-
-        def work(part: tuple[int, int]) -> None:
-            loops.score_rows(self.rows.flat, np.float64(self.bias), Z, *part, scores)
-
-        run_threads(work, sample_ranges(len(scores), self.n_threads), self.n_threads)
+        rows, bias, Z = self.rows.flat, np.float64(self.bias), readonly(Z)
+        self._over_samples(lambda lo, hi: score_rows(rows, bias, Z, lo, hi, scores))
         return scores
 
-    def infer(self, theta: np.ndarray, exact: bool | None = None, max_nodes: int | None = None) -> Answer:
-        """The most violating set of every sample, by the problem's inference unless told otherwise."""
+    def guesses(self) -> np.ndarray:
+        """Cardinality at which the first search of every sample starts: that of its true set."""
+        return self.truth.sum(axis=1, dtype=np.int64)
+
+    def infer(
+        self,
+        theta: np.ndarray,
+        hints: np.ndarray | None = None,
+        *,
+        exact: bool | None = None,
+        max_nodes: int | None = None,
+    ) -> Answer:
+        """The most violating set (4) of every sample, by the problem's inference unless told otherwise.
+
+        `hints` are the cardinalities at which the searches start; they are replaced by those at
+        which they ended, which saves cuts when theta has moved a little only.
+        """
         Z, t = self.split(theta)
         N, V = self.truth.shape
         graph = weighted_graph(V, self.pairs.index, self.pairs.strength * t)
         scores, truth = readonly(self.scores(Z)), readonly(self.truth)
+        hints = self.guesses() if hints is None else hints
         exact = self.exact if exact is None else exact
         max_nodes = self.max_nodes if max_nodes is None else max_nodes
         answer = Answer(np.empty((N, V), np.uint8), np.empty(N), np.empty(N), np.empty(N, np.int64))
-
-        def work(part: tuple[int, int]) -> None:
-            f1_inference.infer_batch(
-                scores, truth, *graph, exact, max_nodes, *part, self.hints,
-                answer.sets, answer.slack, answer.bound, answer.nodes,
-            )  # fmt: skip
-
-        run_threads(work, sample_ranges(N, self.n_threads), self.n_threads)
+        self._over_samples(
+            lambda lo, hi: infer_batch(scores, truth, graph, exact, max_nodes, lo, hi, hints, answer)
+        )
         return answer
 
-    def risk(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+    def risk(self, theta: np.ndarray, hints: np.ndarray | None = None) -> tuple[np.ndarray, float]:
         """The sets that inference found most violating, and a proven upper bound of the loss part of P."""
-        answer = self.infer(theta)
+        answer = self.infer(theta, hints)
         bound = answer.bound
         if not np.isfinite(bound).all():
-            bound = self.infer(theta, exact=True, max_nodes=1).bound
+            bound = self.infer(theta, hints, exact=True, max_nodes=1).bound
         return answer.sets, float(self.cost @ bound)
 
-    def remembered(self, theta: np.ndarray, memory: list[np.ndarray]) -> np.ndarray:
-        """Slack of each remembered set at theta, one row per entry of the memory."""
+    def primal(self, theta: np.ndarray, risk: float) -> float:
+        """P (6) at theta, whose loss part is `risk`."""
+        return 0.5 * float(theta @ theta) + risk
+
+    def certificate(self, theta: np.ndarray, dual: float, hints: np.ndarray) -> Certificate:
+        """Proven upper bound of P at theta, next to a dual value; `hints` are read only."""
+        return Certificate(self.primal(theta, self.risk(theta, hints.copy())[1]), dual)
+
+    def slacks(self, theta: np.ndarray, memory: list[np.ndarray]) -> np.ndarray:
+        """Slack (5) at theta of given sets, one per sample in every entry of `memory`: a row for each."""
         Z, t = self.split(theta)
-        scores, truth = readonly(self.scores(Z)), readonly(self.truth)
+        scores, truth, sets = readonly(self.scores(Z)), readonly(self.truth), readonly(np.stack(memory))
         first, second = (readonly(side) for side in self.pairs.index.T)
-        weight, stack = readonly(self.pairs.strength * t), readonly(np.stack(memory))
-        values = np.empty(stack.shape[:2])
-
-        def work(part: tuple[int, int]) -> None:
-            loops.remembered_slack(scores, truth, first, second, weight, stack, *part, values)
-
-        run_threads(work, sample_ranges(len(scores), self.n_threads), self.n_threads)
+        pairs = PairWeights(first, second, readonly(self.pairs.strength * t))
+        values = np.empty(sets.shape[:2])
+        self._over_samples(lambda lo, hi: slacks_batch(scores, truth, pairs, sets, lo, hi, values))
         return values
 
     def losses(self, sets: np.ndarray) -> np.ndarray:
-        """Delta(y_n, y^n) of every sample."""
+        """Delta(y_n, y^n) (1) of every sample."""
         hits = np.sum(sets & self.truth, axis=1, dtype=np.float64)
         sizes = np.sum(sets, axis=1, dtype=np.float64) + self.truth.sum(axis=1)
         return np.where(sizes > 0, 1.0 - 2.0 * hits / np.maximum(sizes, 1.0), 0.0)
 
-    def plane(self, sets: np.ndarray) -> tuple[np.ndarray, float]:
-        """Gradient g and offset b of the plane that one set per sample gives."""
+    def joints(self, sets: np.ndarray) -> np.ndarray:
+        """Which pairs are on, both labels, in the set of every sample: 0 or 1."""
         i, j = self.pairs.index.T
+        return (sets[:, i] & sets[:, j]).astype(np.float64)
+
+    def plane(self, sets: np.ndarray) -> tuple[np.ndarray, float]:
+        """Gradient g (7), without the regulariser, and offset b of the plane of one set per sample."""
         change = sets.astype(np.float64) - self.truth
-        joint = (sets[:, i] & sets[:, j]).astype(np.float64) - (self.truth[:, i] & self.truth[:, j])
-        gradient = self.accumulate(self.cost[:, None] * change, self.cost @ joint)
+        joint = self.joints(sets) - self.joints(self.truth)
+        gradient = self.features(self.cost[:, None] * change, self.cost @ joint)
         return gradient, float(self.cost @ self.losses(sets))
 
-    def accumulate(self, labels: np.ndarray, joints: np.ndarray) -> np.ndarray:
+    def features(self, labels: np.ndarray, joints: np.ndarray) -> np.ndarray:
         """Flat vector of sum_n (x_n, bias) labels[n]' and of the pair sums times their strengths."""
         vector = np.zeros(self.dimension)
         Z, t = self.split(vector)
-        labels = readonly(labels)
-
-        def work(part: tuple[int, int]) -> None:
-            loops.add_outer(self.rows.flat, np.float64(self.bias), labels, *part, Z)
-
-        run_threads(work, self._label_ranges(), self.n_threads)
+        rows, bias, labels = self.rows.flat, np.float64(self.bias), readonly(labels)
+        # Threads share labels, not samples: each sums its own columns, in the same order however many.
+        over_ranges(lambda lo, hi: add_outer(rows, bias, labels, lo, hi, Z), Z.shape[1], self.n_jobs, 1)
         t += self.pairs.strength * joints
         return vector
 
-    def _label_ranges(self) -> list[tuple[int, int]]:
-        V = self.truth.shape[1]
-        bounds = np.linspace(0, V, min(self.n_threads, V) + 1).astype(int)
-        return [(int(lo), int(hi)) for lo, hi in itertools.pairwise(bounds)]
-
-    def blocks(self, memory: int) -> Blocks:
-        """Every sample at its true set, where theta = 0, with room to remember `memory` sets."""
-        N, V = self.truth.shape
-        i, j = self.pairs.index.T
-        sets, share, kept = np.zeros((N, memory, V), np.uint8), np.zeros((N, memory)), np.zeros(N, np.int64)
-        if memory > 1:
-            sets[:, 0], share[:, 0], kept[:] = self.truth, 1.0, 1
-        joints = (self.truth[:, i] & self.truth[:, j]).astype(np.float64)
-        labels = self.truth.astype(np.float64)
-        return Blocks(
-            self.truth, self.pairs.index, labels, joints, np.zeros(N), sets, share, kept, np.zeros(N)
-        )
-
-    def blocks_vector(self, blocks: Blocks) -> np.ndarray:
-        """u = sum_n u_n, whose positive part on the pairs gives theta."""
-        zero = self.blocks(0)
-        labels = self.cost[:, None] * (zero.labels - blocks.labels)
-        return self.accumulate(labels, self.cost @ (zero.joints - blocks.joints))
-
-    def block_pass(
-        self, order: np.ndarray, vector: np.ndarray, blocks: Blocks, rounds: int, ask: bool = True
-    ) -> np.ndarray:
-        """Up to `rounds` steps for each block in `order`; the bounds of the slacks as they were met.
-
-        Without `ask` the blocks work on their remembered sets, and the answer is zero.
-        """
-        Z, u = self.split(vector)
-        first, second = (readonly(side) for side in self.pairs.index.T)
-        slack, bound = np.zeros(len(self.truth)), np.zeros(len(self.truth))
-        submodular_blocks.block_pass(
-            self.rows.flat, np.float64(self.bias), readonly(order), readonly(self.truth),
-            readonly(self.cost), readonly(self.squares), first, second, readonly(self.pairs.strength),
-            readonly(self.graph.slots.reshape(-1)), readonly(self.graph.start), readonly(self.graph.head),
-            ask, self.exact, self.max_nodes, rounds, self.hints,
-            blocks.memory, blocks.share, blocks.kept,
-            Z, u, blocks.labels, blocks.joints, blocks.losses, blocks.gaps, slack, bound,
-        )  # fmt: skip
-        return np.where(np.isfinite(bound), bound, slack)
+    @cached_property
+    def graph(self) -> PairGraph:
+        """All pairs, whatever their weights."""
+        return PairGraph.of(self.truth.shape[1], self.pairs.index)
 
     @cached_property
     def squares(self) -> np.ndarray:
         """Squared norm of every sample, bias included."""
         return self.rows.squared_norms() + self.bias**2
 
-    def certificate(self, theta: np.ndarray, dual: float) -> Certificate:
-        """Proven upper bound of P at theta, next to a dual value."""
-        return Certificate(0.5 * float(theta @ theta) + self.risk(theta)[1], dual)
+    def _over_samples(self, work: Callable[[int, int], None]) -> None:
+        over_ranges(work, len(self.truth), self.n_jobs)
