@@ -145,10 +145,11 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         Start from the last solution, scaled to the new C. The dual variables (n_samples x
         n_labels) are then kept with the model.
     precision : {"auto", "single", "double"}, default="auto"
-        Working precision of solver "auto"; the certificate is always in double precision.
-        "auto" takes single precision when tol is at least 1e-4 and X is float32 or large.
+        Working precision of solver "auto", and of the kernel values of "smo"; the certificate is
+        always in double precision. "auto" takes single precision when tol is at least 1e-4 and X
+        is float32 or large.
     n_jobs : int, default=None
-        Number of threads; None means one, -1 all cores.
+        Number of threads of solver "auto"; None means one, -1 all cores.
     random_state : int, RandomState instance or None, default=None
         Order in which samples are visited.
     verbose : int, default=0
