@@ -179,6 +179,17 @@ def test_limits_keep_a_usable_model(data):
         assert model.dual_objective_ <= model.primal_objective_ and model.duality_gap_ > 1e-9
 
 
+def test_a_warm_start_on_other_data_starts_anew_and_says_so(data):
+    X, Y = data
+    model = MultiLabelSVC(warm_start=True, random_state=0).fit(X, Y)
+    with pytest.warns(UserWarning, match=r"the last fit had data of shape \(120, 5\), now it is \(100, 5\)"):
+        model.fit(X[:100], Y[:100])
+    cold = MultiLabelSVC(random_state=0).fit(X[:100], Y[:100])
+    np.testing.assert_array_equal(model.coef_, cold.coef_)
+    assert not hasattr(cold, "_warm")
+    assert not hasattr(model.set_params(warm_start=False).fit(X, Y), "_warm")
+
+
 class _Interrupt:
     """A callback that presses Ctrl-C during the second epoch."""
 
@@ -265,6 +276,8 @@ BAD = [
     ({}, {"sample_weight": np.ones((120, 3))}, "sample_weight has shape"),
     ({}, {"sample_weight": np.full(120, np.nan)}, "sample_weight"),
     ({"n_jobs": 0}, {}, "n_jobs == 0"),
+    ({"solver": "dca", "n_jobs": 2}, {}, "n_jobs=2 is read by solver 'auto' only; with solver='dca'"),
+    ({"solver": "interior", "precision": "single"}, {}, "precision='single' is read by solver 'auto', 'smo'"),
 ]
 
 

@@ -11,9 +11,8 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
 from maxmargin.multilabel import kernel_loops as loops
-from maxmargin.multilabel.kernel_problem import KernelM3L
-from maxmargin.multilabel.pairs import newton_step
-from maxmargin.multilabel.problem import hamming_costs
+from maxmargin.multilabel.pairs import PairRule, newton_step
+from maxmargin.multilabel.problem import KernelM3L, hamming_costs
 from maxmargin.multilabel.smo import SMO
 from tests.naive import kernel_m3l as naive
 
@@ -36,7 +35,7 @@ def state(Y, m, C, K=None, R=None, alpha=None):
     alpha = np.zeros(Y.shape) if alpha is None else alpha
     F = 0 if K is None else K @ (Y * alpha) @ R
     arrays = (Y * m - F, Y * alpha, np.minimum(Y * C, 0), np.maximum(Y * C, 0))
-    return [np.ascontiguousarray(a.T.astype(float)) for a in arrays]
+    return loops.KernelState(*(np.ascontiguousarray(a.T.astype(float)) for a in arrays))
 
 
 @pytest.mark.nojit
@@ -50,7 +49,8 @@ def test_pair_step_is_the_best_of_all_faces(seed):
     b = lo + rng.rand(2) * rng.rand()
     hi = b + rng.rand(2)
     expected = b + naive.best_pair(Q, e, lo - b, hi - b)
-    found = loops.pair_step(b[0], b[1], e[0], e[1], Q[0, 0], Q[1, 1], Q[0, 1], lo[0], hi[0], lo[1], hi[1])
+    first, second = (loops.Coefficient(b[k], e[k], lo[k], hi[k]) for k in range(2))
+    found = loops.pair_step(first, second, Q[0, 0], Q[1, 1], Q[0, 1])
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
 
@@ -59,14 +59,15 @@ def test_pair_step_is_the_best_of_all_faces(seed):
 @pytest.mark.parametrize("rank", [None, 1])
 def test_smo_rounds_follow_the_corrected_algorithm(rank, break_factor):
     K, R, Y, m, C = data(rank=rank)
-    E, B, lo, hi = state(Y, m, C)
+    now = state(Y, m, C)
     violations, u = np.zeros(len(R)), np.zeros(len(K))
+    rule = loops.InnerRule(4, break_factor, 1e-12)
     for l in range(len(R)):
-        loops.renew_violations(l, np.eye(len(R)), E, B, lo, hi, violations)
+        loops.renew_violations(l, np.eye(len(R)), now, violations)
     for alpha in naive.smo_rounds(K, R, Y, m, C, 8, 4, break_factor):
-        loops.smo_rounds(K, np.diag(K).copy(), R, E, B, lo, hi, violations, u, 1, 4, break_factor, 1e-12)
-        np.testing.assert_allclose(B.T, Y * alpha, atol=1e-9)
-        np.testing.assert_allclose(E.T, Y * naive.gradient(K, R, Y, m, alpha), atol=1e-9)
+        loops.smo_rounds(K, np.diag(K).copy(), R, now, violations, u, 1, rule)
+        np.testing.assert_allclose(now.B.T, Y * alpha, atol=1e-9)
+        np.testing.assert_allclose(now.E.T, Y * naive.gradient(K, R, Y, m, alpha), atol=1e-9)
 
 
 def test_smo_on_cached_rows_makes_the_same_steps():
@@ -75,7 +76,10 @@ def test_smo_on_cached_rows_makes_the_same_steps():
     costs = hamming_costs(signs, np.ones((2, 3)), np.ones((30, 1)))
     R = np.array([[1, 0.5, 0], [0.5, 1, -0.3], [0, -0.3, 1]])
     kernel = Kernel.of(X, "rbf", offset=1.0)
-    whole, cached = (SMO(KernelM3L(KernelMatrix(kernel, X, size), costs, R)) for size in (np.inf, 0))
+    zero = np.zeros(signs.shape)
+    whole, cached = (
+        SMO(KernelM3L(KernelMatrix(kernel, X, size), costs, R), zero, tol=1e-3) for size in (np.inf, 0)
+    )
     assert cached.problem.K.whole is None and cached.problem.K.cache.capacity == 2
     for _ in range(20):
         assert whole._rounds(1, Clock()) == cached._rounds(1, Clock())
@@ -89,18 +93,16 @@ def test_fused_label_steps_are_greedy_pair_steps(dtype):
     K, _, Y, m, C = data(3)
     Y, m, C = Y[:, :1], m[:, :1], C[:, :1]
     r = 1.7
-    work = np.empty((4, len(K)), dtype)
-    bits = work.view(np.int32 if dtype == np.float32 else np.int64)
+    work = loops.scratch(len(K), dtype)
     tolerance = 1e-5 if dtype == np.float32 else 1e-10
     for n_steps in (0, 1, 2, 5, 9):
-        E, B, lo, hi = (a.astype(dtype) for a in state(Y, m, C))
+        label = loops.KernelState(*(a.astype(dtype)[0] for a in state(Y, m, C)))
         diagonal = np.diag(K).astype(dtype)
-        done, gap = loops.fast_label(
-            K.astype(dtype), diagonal, dtype(r), E[0], B[0], lo[0], hi[0], work, bits, n_steps, -1.0,
-            dtype(1e-12),
-        )  # fmt: skip
+        done, gap = loops.label_steps(
+            K.astype(dtype), diagonal, dtype(r), label, work, n_steps, -1.0, dtype(1e-12)
+        )
         alpha = naive.label_steps(K, r, Y, m, C, np.zeros(Y.shape), n_steps)
-        np.testing.assert_allclose(B[0], (Y * alpha)[:, 0], atol=tolerance)
+        np.testing.assert_allclose(label.B, (Y * alpha)[:, 0], atol=tolerance)
         primal, dual = naive.objectives(K, np.array([[r]]), Y, m, C, alpha)
         assert gap == pytest.approx(primal - dual, abs=10 * tolerance)
         assert done == n_steps
@@ -108,13 +110,12 @@ def test_fused_label_steps_are_greedy_pair_steps(dtype):
 
 def test_fused_label_steps_stop_at_their_target():
     K, _, Y, m, C = data(3, n=40)
-    E, B, lo, hi = state(Y[:, :1], m[:, :1], C[:, :1])
-    work = np.empty((4, 40))
-    args = K, np.diag(K).copy(), 1.0, E[0], B[0], lo[0], hi[0], work, work.view(np.int64)
-    start = loops.label_gap(E[0], B[0], lo[0], hi[0])
-    steps, gap = loops.fast_label(*args, 10_000, 1e-3 * start, 1e-12)
+    label = state(Y[:, :1], m[:, :1], C[:, :1]).label(0)
+    start = loops.label_gap(label)
+    work = loops.scratch(40, np.float64)
+    steps, gap = loops.label_steps(K, np.diag(K).copy(), 1.0, label, work, 10_000, 1e-3 * start, 1e-12)
     assert 0 < steps < 10_000 and gap <= 1e-3 * start
-    assert loops.label_gap(E[0], B[0], lo[0], hi[0]) == pytest.approx(gap)
+    assert loops.label_gap(label) == pytest.approx(gap)
 
 
 @pytest.mark.nojit
@@ -135,28 +136,28 @@ def test_block_sweeps_are_one_variable_steps(coupled):
         R = np.diag([1.0, 2.0, 0.5])
     alpha = 0.5 * C
     samples = np.array([1, 4, 7, 8])
-    E, B, lo, hi = state(Y, m, C, K, R, alpha)
-    residuals = E.copy()
-    changes = np.empty((len(E), len(samples)))
+    now = state(Y, m, C, K, R, alpha)
+    residuals = now.E.copy()
+    changes = np.empty((len(R), len(samples)))
     inside = np.ascontiguousarray(K[np.ix_(samples, samples)])
     if coupled:
-        loops.coupled_block_sweeps(inside, R, samples, E, B, lo, hi, 2, changes)
+        loops.coupled_block_sweeps(inside, R, samples, now, 2, changes)
     else:
-        loops.block_sweeps(inside, np.diag(R).copy(), samples, E, B, lo, hi, 2, changes)
+        loops.block_sweeps(inside, np.diag(R).copy(), samples, now, 2, changes)
     expected = naive.sweeps(K, R, Y, m, C, alpha, samples, 2)
-    np.testing.assert_allclose(B.T, Y * expected, atol=1e-10)
+    np.testing.assert_allclose(now.B.T, Y * expected, atol=1e-10)
     np.testing.assert_allclose(changes.T, (Y * (expected - alpha))[samples], atol=1e-10)
-    np.testing.assert_array_equal(E, residuals)
+    np.testing.assert_array_equal(now.E, residuals)
 
 
 def test_gap_and_dual_of_a_label():
     K, _, Y, m, C = data(7)
     Y, m, C = Y[:, :1], m[:, :1], C[:, :1]
     alpha = np.random.RandomState(0).rand(*C.shape) * C
-    E, B, lo, hi = state(Y, m, C, K, np.eye(1), alpha)
+    label = state(Y, m, C, K, np.eye(1), alpha).label(0)
     primal, dual = naive.objectives(K, np.eye(1), Y, m, C, alpha)
-    assert loops.label_gap(E[0], B[0], lo[0], hi[0]) == pytest.approx(primal - dual, rel=1e-12)
-    assert loops.label_dual(E[0], B[0], (Y * m)[:, 0]) == pytest.approx(dual, rel=1e-12)
+    assert loops.label_gap(label) == pytest.approx(primal - dual, rel=1e-12)
+    assert loops.label_dual(label.E, label.B, (Y * m)[:, 0]) == pytest.approx(dual, rel=1e-12)
 
 
 @pytest.mark.parametrize("box", [100.0, 0.4])
@@ -165,9 +166,9 @@ def test_newton_raises_the_dual_and_solves_without_bounds(box):
     Y, m = Y[:, :1], m[:, :1]
     C = np.full(Y.shape, box)
     alpha = 0.5 * C
-    E, B, lo, hi = state(Y, m, C, K, np.eye(1), alpha)
+    E, B, lo, hi = now = state(Y, m, C, K, np.eye(1), alpha)
     before = naive.objectives(K, np.eye(1), Y, m, C, alpha)[1]
-    newton_step(K, 1.0, E[0], B[0], lo[0], hi[0])
+    newton_step(K, 1.0, now.label(0), PairRule())
     moved = np.abs(B.T)
     np.testing.assert_array_equal(B, np.clip(B, lo, hi))
     np.testing.assert_allclose(E.T, Y * naive.gradient(K, np.eye(1), Y, m, moved), atol=1e-9)
@@ -178,9 +179,9 @@ def test_newton_raises_the_dual_and_solves_without_bounds(box):
 
 def test_newton_leaves_a_label_without_free_coefficients_alone():
     K, _, Y, m, C = data(9)
-    E, B, lo, hi = state(Y, m, C)
-    newton_step(K, 1.0, E[0], B[0], lo[0], hi[0])
-    assert not B.any()
+    now = state(Y, m, C)
+    newton_step(K, 1.0, now.label(0), PairRule())
+    assert not now.B.any()
 
 
 @pytest.mark.nojit
@@ -188,8 +189,8 @@ def test_settled_samples_rest_at_bounds_that_hold_them():
     K, R, Y, m, C = data(11)
     alpha = np.where(np.random.RandomState(0).rand(*C.shape) < 0.5, 0, C)
     alpha[3, 1] = 0.5 * C[3, 1]
-    E, B, lo, hi = state(Y, m, C, K, R, alpha)
+    now = state(Y, m, C, K, R, alpha)
     movable = naive.projected(naive.gradient(K, R, Y, m, alpha), alpha, C) != 0
     expected = ~(movable | ((alpha > 0) & (alpha < C))).any(axis=1)
-    np.testing.assert_array_equal(loops.settled(E, B, lo, hi), expected)
-    assert loops.count_movable(E, B, lo, hi) == movable.sum()
+    np.testing.assert_array_equal(loops.settled(now), expected)
+    assert loops.count_movable(now) == movable.any(axis=1).sum()

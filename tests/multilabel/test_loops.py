@@ -1,4 +1,4 @@
-"""The compiled loops against their slow twins, iterate by iterate on the same order."""
+"""The compiled loops against an independent dense twin, iterate by iterate on the same order."""
 
 import itertools
 
@@ -8,9 +8,9 @@ import scipy.sparse as sp
 
 from maxmargin import priors
 from maxmargin.core.rows import Rows, readonly
-from maxmargin.multilabel import dca_loops, loops
-from maxmargin.multilabel.dca import DualCoordinateAscent
-from maxmargin.multilabel.problem import EntryCosts, LinearM3L, hamming_costs, tied_costs
+from maxmargin.multilabel import loops
+from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
+from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
 from tests.naive import m3l as naive
 
 pytestmark = pytest.mark.nojit
@@ -27,11 +27,8 @@ def make(seed, entry_weights=False, tied=False):
     weight = rng.rand(N, L if entry_weights else 1) + 0.5
     upper = rng.rand(2, L) + 0.5
     if tied:
-        return (
-            rng,
-            X,
-            tied_costs(Y, upper, weight, priors.shrink(np.full((L, L), 0.4) + 0.6 * np.eye(L), 0.5)),
-        )
+        R = priors.shrink(np.full((L, L), 0.4) + 0.6 * np.eye(L), 0.5)
+        return rng, X, tied_costs(Y, upper, weight, R)
     Y[1, 1] = 0
     return rng, X, hamming_costs(Y, upper, weight, rng.rand(2, L) + 0.5)
 
@@ -40,49 +37,86 @@ def kinds(X):
     return Rows.of(X), Rows.of(sp.csr_array(X))
 
 
+def geometry(X, bias, r, pull=PULL):
+    return loops.Geometry(np.float64(bias), readonly(pull), readonly((X**2).sum(1)), readonly(r))
+
+
 VARIANTS = [{}, {"entry_weights": True}, {"tied": True}]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_costs_are_those_of_their_definition(variant):
+    _, _, costs = make(7, **variant)
+    c, m = naive.boxes_and_margins(costs)
+    np.testing.assert_array_equal(costs.boxes(), c)
+    known = costs.signs != 0
+    np.testing.assert_array_equal(costs.margins()[known], m[known])
+    flat = costs.flat(np.float64)
+    for i, l in itertools.product(range(N), range(L)):
+        assert loops.entry_costs(flat, i, l) == (c[i, l], m[i, l])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_accumulate_and_measure(variant):
     rng, X, costs = make(0, **variant)
-    alpha = rng.rand(N, L) * costs.boxes() * (rng.rand(N, L) < 0.7)
+    c, m = naive.boxes_and_margins(costs)
+    alpha = rng.rand(N, L) * c * (rng.rand(N, L) < 0.7)
     T, G = rng.randn(D + 1, L), rng.randn(L, L)
+    Xb = naive.with_bias(X, BIAS)
     for rows in kinds(X):
         problem = LinearM3L(rows, costs, None, BIAS)
-        np.testing.assert_allclose(
-            problem.accumulate(alpha), naive.accumulate(X, BIAS, alpha, costs.signs), atol=1e-12
-        )
+        np.testing.assert_allclose(problem.accumulate(alpha), Xb.T @ (costs.signs * alpha), atol=1e-12)
         for mix in (None, G):
             flags = np.empty((N, L), np.bool_)
             sums = problem.measure(alpha, T, mix, flags, 2, quiet=0.1)
-            *expected, marks = naive.measure(X, BIAS, alpha, *costs.flat(np.float64), T, mix, 0.1)
-            np.testing.assert_allclose(np.array(sums), np.array(expected), rtol=1e-12)
-            np.testing.assert_array_equal(flags, marks)
+            g = m - costs.signs * (Xb @ (T if mix is None else T @ mix))
+            gaps = naive.shares(alpha, c, g)
+            expected = c * np.maximum(g, 0), gaps, m * alpha, costs.signs * alpha
+            np.testing.assert_allclose(
+                np.array(sums), np.array([table.sum(0) for table in expected]), rtol=1e-12
+            )
+            np.testing.assert_array_equal(flags, gaps > 0.1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("low_rank", [False, True])
+def test_evaluated_objectives_are_those_of_their_definition(variant, low_rank):
+    rng, X, costs = make(8, **variant)
+    c, m = naive.boxes_and_margins(costs)
+    P = rng.randn(2, L)
+    R = P.T @ P + (0 if low_rank else np.eye(L))
+    alpha = rng.rand(N, L) * c
+    Xb = naive.with_bias(X, BIAS)
+    for rows in kinds(X):
+        Z, certificate = LinearM3L(rows, costs, R, BIAS).evaluate(alpha)
+        np.testing.assert_allclose(Z, Xb.T @ (costs.signs * alpha) @ R, atol=1e-12)
+        expected = naive.primal(Xb, costs.signs, c, m, R, Z) + costs.constant
+        assert certificate.primal == pytest.approx(expected, rel=1e-9)
+        expected = naive.dual(Xb, costs.signs, m, R, alpha) + costs.constant
+        assert certificate.dual == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("bias", [BIAS, 0.0])
 def test_sweep_labels(variant, bias):
     rng, X, costs = make(1, **variant)
-    q = (X**2).sum(1)
     r = rng.rand(L) + 0.5
     for rows in kinds(X):
-        ours = np.zeros((N, L)), np.zeros((D + 1, L)), np.zeros(L)
-        theirs = np.zeros((N, L)), np.zeros((D + 1, L)), np.zeros(L)
+        ours = loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, L)), np.zeros(L))
+        twin = naive.Twin(X, bias, costs, np.diag(r), PULL)
         for _ in range(4):
             order = rng.permutation(N)
             for lo, hi in ((0, 1), (1, L)):
                 loops.sweep_labels(
-                    rows.flat, bias, readonly(PULL), readonly(order), np.uint64(lo), np.uint64(hi), ours[0],
-                    *costs.flat(np.float64), readonly(q), readonly(r), ours[1], ours[2],
+                    rows.flat, costs.flat(np.float64), geometry(X, bias, r), readonly(order),
+                    np.uint64(lo), np.uint64(hi), ours,
                 )  # fmt: skip
-            naive.sweep_labels(X, bias, PULL, order, theirs[0], *costs.flat(np.float64), q, r, *theirs[1:])
-            for a, b in zip(ours, theirs, strict=True):
+            for i, l in itertools.product(order, range(L)):
+                twin.maximise(i, l)
+            for a, b in zip(ours, (twin.alpha, twin.Z, twin.S), strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-12)
-        boxes = costs.boxes()
         if not bias:
-            np.testing.assert_array_equal(ours[0][2], boxes[2])  # an empty row goes to its bound
+            np.testing.assert_array_equal(ours.alpha[2], twin.c[2])  # an empty row goes to its bound
 
 
 def test_gather_lists():
@@ -97,33 +131,52 @@ def test_gather_lists():
         assert list(members[starts[l] : starts[l + 1]]) == [i for i in order if flags[i, l]]
 
 
+def test_shuffle_gives_every_order_equally_often():
+    rng = np.random.RandomState(0)
+    draws = rng.randint(0, 2**32, 1 << 12, dtype=np.uint32)
+    seen: dict[tuple, int] = {}
+    cursor = 5
+    for _ in range(6 * 400):
+        turn = np.array([0, 1, 2, 9])
+        before, cursor = cursor, loops.shuffle(turn, 3, draws, cursor)
+        assert cursor == before + 2 and turn[3] == 9
+        seen[tuple(turn[:3])] = seen.get(tuple(turn[:3]), 0) + 1
+        cursor = rng.randint(1 << 12)
+    assert sorted(seen) == sorted(itertools.permutations(range(3)))
+    assert max(abs(count - 400) for count in seen.values()) < 100
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_polish_labels(variant):
     rng, X, costs = make(3, **variant)
-    q, r = (X**2).sum(1), rng.rand(L) + 0.5
-    draws = rng.randint(0, 2**32, 64, dtype=np.uint32)
-    lists = [rng.permutation(N)[: 6 + l].astype(np.int32) for l in range(L)]
-    starts = np.cumsum([0, *map(len, lists)])
-    targets = np.array([0.0, 0.3, 1e-3])
-    for rows in kinds(X):
-        for n_passes in (1, 2, 5):
-            alpha = np.zeros((N, L))
-            WT, S, remaining = np.zeros((L, D + 1)), np.zeros(L), np.full(L, np.nan)
-            loops.polish_labels(
-                rows.flat, BIAS, readonly(PULL), readonly(np.array([2, 0, 1])), readonly(starts),
-                readonly(np.concatenate(lists)), alpha, *costs.flat(np.float64), readonly(q), readonly(r),
-                WT, S, readonly(targets), n_passes, readonly(draws), remaining,
-            )  # fmt: skip
-            twin, W2, S2 = np.zeros((N, L)), np.zeros((L, D + 1)), np.zeros(L)
-            for l in range(L):
-                left = naive.polish_label(
-                    X, BIAS, PULL, l, lists[l], twin, *costs.flat(np.float64), q, r, W2[l], S2,
-                    targets[l], n_passes, draws,
-                )  # fmt: skip
-                assert remaining[l] == pytest.approx(left, abs=1e-12)
-            np.testing.assert_allclose(alpha, twin, atol=1e-12)
-            np.testing.assert_allclose(WT, W2, atol=1e-12)
-            np.testing.assert_allclose(S, S2, atol=1e-12)
+    r = rng.rand(L) + 0.5
+    draws = readonly(rng.randint(0, 2**32, 64, dtype=np.uint32))
+    samples = [rng.permutation(N)[: 6 + l].astype(np.int32) for l in range(L)]
+    starts = np.cumsum([0, *map(len, samples)])
+    first, target, small = np.array([11, 3, 40]), np.array([0.0, 0.3, 1e-3]), np.array([0, 0.004, 0.01])
+    tables = (starts, np.concatenate(samples), first, target, small)
+    lists = loops.Lists(*(readonly(table) for table in tables))
+    for rows, n_passes in itertools.product(kinds(X), (1, 2, 5)):
+        ours = loops.Ascent(np.zeros((N, L)), np.zeros((L, D + 1)), np.zeros(L))
+        remaining = np.full(L, np.nan)
+        loops.polish_labels(
+            rows.flat, costs.flat(np.float64), geometry(X, BIAS, r), readonly(np.array([2, 0, 1])), lists,
+            draws, n_passes, ours, remaining,
+        )  # fmt: skip
+        twin = naive.Twin(X, BIAS, costs, np.diag(r), PULL)
+        for l in range(L):
+            cursor = [int(first[l])]
+
+            def shuffle(queue, cursor=cursor):
+                turn = np.arange(len(queue))
+                cursor[0] = loops.shuffle(turn, len(queue), draws, cursor[0])
+                return [queue[t] for t in turn]
+
+            left = twin.polish(l, samples[l], shuffle, n_passes, target[l], small[l])
+            assert remaining[l] == pytest.approx(left, abs=1e-12)
+        np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-12)
+        np.testing.assert_allclose(ours.W, twin.Z.T, atol=1e-12)
+        np.testing.assert_allclose(ours.S, twin.S, atol=1e-12)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -132,77 +185,91 @@ def test_sweep_samples(variant, low_rank):
     rng, X, costs = make(4, **variant)
     P = rng.randn(2, L)
     R = P.T @ P if low_rank else P.T @ P + np.eye(L)
-    q = (X**2).sum(1)
     for rows in kinds(X):
-        alpha, S = np.zeros((N, L)), np.zeros(L)
-        twin, V, S2 = np.zeros((N, L)), np.zeros((D + 1, L)), np.zeros(L)
-        T = np.zeros((D + 1, 2 if low_rank else L))
-        G = readonly(P.T if low_rank else R)
+        ours = loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, 2 if low_rank else L)), np.zeros(L))
+        twin = naive.Twin(X, BIAS, costs, R, PULL)
         flags, marks = np.ones((N, L), np.bool_), np.ones((N, L), np.bool_)
-        reach = np.full(L, -np.inf), np.full(L, np.inf)
+        bounds = np.full(L, -np.inf), np.full(L, np.inf)
         for _ in range(4):
             order, label_order = rng.permutation(N), rng.permutation(L)
             low, high = np.zeros((2, 2, L))
-            low[0], high[0] = reach
-            low2, high2 = low.copy(), high.copy()
+            low[0], high[0] = bounds
             counts = flags.sum(1)
             loops.sweep_samples(
-                rows.flat, BIAS, readonly(PULL), readonly(order), readonly(label_order), alpha,
-                *costs.flat(np.float64), readonly(q), readonly(np.diag(R).copy()), T, G, G, low_rank,
-                flags, counts, low, high, S,
+                rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy()), readonly(order),
+                readonly(label_order), readonly(P.T if low_rank else R), ours,
+                loops.Reach(flags, low, high), counts,
             )  # fmt: skip
-            naive.sweep_samples(
-                X, BIAS, PULL, order, label_order, twin, *costs.flat(np.float64), q, R, V, marks, low2,
-                high2, S2,
-            )  # fmt: skip
-            np.testing.assert_allclose(alpha, twin, atol=1e-9)
-            np.testing.assert_allclose(T, V @ P.T if low_rank else V, atol=1e-9)
+            extremes = twin.sweep(itertools.product(order, label_order), marks, bounds)[:2]
+            np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
+            np.testing.assert_allclose(ours.W, twin.V @ P.T if low_rank else twin.V, atol=1e-9)
             np.testing.assert_array_equal(flags, marks)
             np.testing.assert_array_equal(counts, marks.sum(1))
-            np.testing.assert_allclose(S, S2, atol=1e-9)
-            np.testing.assert_allclose((low, high), (low2, high2), atol=1e-9)
-            reach = low[1] / 2, high[1] / 2
+            np.testing.assert_allclose(ours.S, twin.S, atol=1e-9)
+            np.testing.assert_allclose((low[1], high[1]), extremes, atol=1e-9)
+            bounds = low[1] / 2, high[1] / 2
+        assert not marks.all()
 
 
 @pytest.mark.parametrize("delayed", [False, True])
 def test_dca_passes(delayed):
+    """Also in phase B: only the chunk's own label is scored in a chunk, so the delay changes nothing."""
     rng, X, costs = make(5)
     P = rng.randn(L, L)
     R = P.T @ P
-    q = (X**2).sum(1) + BIAS**2
+    q = readonly((X**2).sum(1) + BIAS**2)
     for rows in kinds(X):
         problem = LinearM3L(rows, costs, R, BIAS)
         planner = DualCoordinateAscent(problem, np.zeros((N, L)), tol=1e-3, rng=np.random.RandomState(7))
-        alpha, twin = np.zeros((N, L)), np.zeros((N, L))
-        Z, Z2 = np.zeros((D + 1, L)), np.zeros((D + 1, L))
-        active, active2 = np.ones((N, L), np.bool_), np.ones((N, L), np.bool_)
+        state = loops.PaperState(readonly(R), q, np.zeros((N, L)), np.zeros((D + 1, L)))
+        twin = naive.Twin(X, BIAS, costs, R)
+        active, marks = np.ones((N, L), np.bool_), np.ones((N, L), np.bool_)
         for sweep in range(4):
             low, high = np.zeros((2, L)), np.zeros((2, L))
             low[0], high[0] = (-0.3, 0.3) if sweep else (-np.inf, np.inf)
-            low2, high2 = low.copy(), high.copy()
-            pairs = np.flatnonzero(active)
+            reach = loops.Reach(active, low, high)
+            given = rows.flat, costs.flat(np.float64), BIAS
             if delayed:
-                pairs, bounds = planner._delayed_order(pairs)
-                cuts = list(itertools.pairwise(bounds))
-                order: tuple = (readonly(pairs), readonly(bounds))
+                pairs, chunks = planner._delayed_order(np.flatnonzero(active))
+                seen = loops.delayed_pass(*given, readonly(pairs), readonly(chunks), state, reach)
             else:
-                pairs = rng.permutation(pairs)
-                cuts = [(k, k + 1) for k in range(len(pairs))]
-                order = (readonly(pairs),)
-            chunks = [[divmod(int(pair), L) for pair in pairs[a:b]] for a, b in cuts]
-            loop = dca_loops.delayed_pass if delayed else dca_loops.random_pass
-            seen = loop(
-                rows.flat, BIAS, *order, alpha, *costs.flat(np.float64), readonly(q), readonly(R), Z,
-                active, low, high,
-            )  # fmt: skip
-            seen2 = naive.dca_pass(
-                X, BIAS, chunks, twin, *costs.flat(np.float64), q, R, Z2, active2, low2, high2
-            )
-            assert seen == pytest.approx(seen2, abs=1e-10)
-            np.testing.assert_allclose(alpha, twin, atol=1e-10)
-            np.testing.assert_allclose(Z, Z2, atol=1e-10)
-            np.testing.assert_array_equal(active, active2)
-            np.testing.assert_allclose((low, high), (low2, high2), atol=1e-10)
+                pairs = rng.permutation(np.flatnonzero(active))
+                seen = loops.random_pass(*given, readonly(pairs), state, reach)
+            *extremes, expected = twin.sweep([divmod(pair, L) for pair in pairs], marks, (low[0], high[0]))
+            assert seen == pytest.approx(expected, abs=1e-10)
+            np.testing.assert_allclose(state.alpha, twin.alpha, atol=1e-10)
+            np.testing.assert_allclose(state.Z, twin.Z, atol=1e-10)
+            np.testing.assert_array_equal(active, marks)
+            np.testing.assert_allclose((low[1], high[1]), extremes, atol=1e-10)
+
+
+def test_a_pass_of_exact_steps_never_lowers_the_dual():
+    """The twin itself: every step is the best of many values of its variable."""
+    rng, X, costs = make(9)
+    P = rng.randn(L, L)
+    twin = naive.Twin(X, BIAS, costs, P.T @ P)
+    Xb = naive.with_bias(X, BIAS)
+
+    def value(alpha):
+        return naive.dual(Xb, twin.Y, twin.m, twin.R, alpha)
+
+    for i, l in itertools.product(range(N), range(L)):
+        twin.maximise(i, l)
+        for t in np.linspace(0, 1, 21):
+            other = twin.alpha.copy()
+            other[i, l] = t * twin.c[i, l]
+            assert value(other) <= value(twin.alpha) + 1e-12
+
+
+def test_bounds_of_the_reach_are_the_printed_ones():
+    R = np.array([[2.0, -1.0, 0.0], [-1.0, 1.0, 0.5], [0.0, 0.5, 4.0]])
+    low, high = np.array([-3.0, 0.0, -1.0]), np.array([0.0, 2.0, 0.5])
+    lower, upper = coupled_reach(R, low, high)
+    for l in range(L):
+        worst = min(abs(R[k, l]) / R[k, k] * low[k] for k in range(L))
+        best = max(abs(R[k, l]) / R[k, k] * high[k] for k in range(L))
+        assert lower[l] == (worst if worst < 0 else -np.inf)
+        assert upper[l] == (best if best > 0 else np.inf)
 
 
 def test_delayed_order_visits_every_pair_once_in_chunks_of_one_label():
@@ -215,12 +282,3 @@ def test_delayed_order_visits_every_pair_once_in_chunks_of_one_label():
     for a, b in itertools.pairwise(bounds):
         assert 0 < b - a <= L
         assert len(set(order[a:b] % L)) == 1
-
-
-def test_costs_matrices_agree_with_the_loops():
-    _, _, costs = make(7, entry_weights=True)
-    boxes, margins = naive.matrices_of(*costs.flat(np.float64))
-    np.testing.assert_allclose(costs.boxes(), boxes)
-    known = costs.signs != 0
-    np.testing.assert_allclose(costs.margins()[known], margins[known])
-    assert isinstance(costs, EntryCosts)

@@ -14,6 +14,7 @@ from sklearn.svm import LinearSVC
 
 from maxmargin import MultiLabelSVC, priors
 from maxmargin.model_selection import regularization_path
+from maxmargin.multilabel.estimator import SOLVERS
 
 CASES = json.loads((Path(__file__).parents[1] / "fixtures" / "m3l_linear.json").read_text())
 EXACT = {"tol": 1e-9, "max_iter": 20000, "random_state": 0}
@@ -101,15 +102,18 @@ def test_priors_reach_the_same_certified_optimum(data, kind):
 
 
 @pytest.mark.parametrize("prior", [None, "dense"])
-def test_history_tells_the_truth(data, prior):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_history_tells_the_truth(data, prior, solver):
+    """Weak duality at every epoch of every solver."""
     X, Y = data
     R = None if prior is None else random_prior("dense", Y.shape[1], np.random.RandomState(0))
     best = MultiLabelSVC(prior=R, **EXACT).fit(X, Y).dual_objective_
-    model = MultiLabelSVC(prior=R, tol=1e-5, random_state=2).fit(X, Y)
+    model = MultiLabelSVC(prior=R, solver=solver, tol=1e-5, max_iter=20000, random_state=2).fit(X, Y)
     assert model.history_ and model.n_iter_ == len(model.history_)
     for record in model.history_:
         assert record["dual"] <= best * (1 + 1e-9) <= record["primal"] * (1 + 1e-8)
         assert record["gap"] == pytest.approx((record["primal"] - record["dual"]) / record["primal"])
+        assert 0 <= record["active"] <= len(X)
     last = model.history_[-1]
     assert last["gap"] <= 1e-5 and model.duality_gap_ == pytest.approx(last["gap"])
 

@@ -10,8 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maxmargin import priors
+from maxmargin.core.kernel_matrix import KernelMatrix
+from maxmargin.core.kernels import Kernel
+from maxmargin.core.loop import Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
+from maxmargin.multilabel.estimator import KERNEL_ONLY, SOLVERS
+from maxmargin.multilabel.problem import KernelM3L, LinearM3L, hamming_costs, tied_costs
 
 
 def random_problem(seed, n=7, d=3, L=3, R="dense", bias=1.0, missing=True):
@@ -29,9 +33,9 @@ def random_problem(seed, n=7, d=3, L=3, R="dense", bias=1.0, missing=True):
 @given(st.integers(0, 10**6), st.sampled_from(["none", "dense", "low"]), st.sampled_from([0.0, 1.0, 2.5]))
 def test_gap_is_the_sum_of_its_shares(seed, R, bias):
     problem, rng = random_problem(seed, R=R, bias=bias)
-    n, L, _ = problem.shape
+    n, L = problem.shape
     alpha = rng.rand(n, L) * problem.costs.boxes()
-    Z, certificate = problem.solution(alpha)
+    Z, certificate = problem.evaluate(alpha)
     sums = problem.measure(alpha, Z, None, np.empty((n, L), np.bool_), 1)
     assert certificate.primal - certificate.dual == pytest.approx(sums.gap.sum(), abs=1e-9)
     assert certificate.primal >= certificate.dual - 1e-12
@@ -40,10 +44,10 @@ def test_gap_is_the_sum_of_its_shares(seed, R, bias):
 @given(st.integers(0, 10**6), st.sampled_from(["none", "dense", "low"]))
 def test_a_bias_of_its_own_keeps_weak_duality(seed, R):
     problem, rng = random_problem(seed, R=R, bias=1.7)
-    n, L, _ = problem.shape
+    n, L = problem.shape
     alpha = rng.rand(n, L) * problem.costs.boxes()
     u = rng.randn(L)
-    Z, certificate = problem.solution(alpha, u)
+    Z, certificate = problem.evaluate(alpha, u)
     lag = u - 1.7 * (problem.costs.signs * alpha).sum(0)
     sums = problem.measure(alpha, Z, None, np.empty((n, L), np.bool_), 1)
     lag_share = 0.5 * lag @ problem.couple(lag)
@@ -52,16 +56,16 @@ def test_a_bias_of_its_own_keeps_weak_duality(seed, R):
 
 def test_gradient_of_the_dual_by_differences():
     problem, rng = random_problem(3)
-    n, L, _ = problem.shape
+    n, L = problem.shape
     alpha = rng.rand(n, L) * problem.costs.boxes()
-    Z, base = problem.solution(alpha)
+    Z, base = problem.evaluate(alpha)
     F = problem.rows.matrix @ Z[:-1] + problem.bias * Z[-1]
     g = problem.costs.margins() - problem.costs.signs * F
     for i, l in product(range(n), range(L)):
         if problem.costs.signs[i, l]:
             shifted = alpha.copy()
             shifted[i, l] += 1e-6
-            assert (problem.solution(shifted)[1].dual - base.dual) / 1e-6 == pytest.approx(g[i, l], abs=1e-4)
+            assert (problem.evaluate(shifted)[1].dual - base.dual) / 1e-6 == pytest.approx(g[i, l], abs=1e-4)
 
 
 def generic_optimum(problem):
@@ -80,26 +84,43 @@ def generic_optimum(problem):
 
 @pytest.mark.parametrize("R", ["none", "dense", "low"])
 @pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_optimum_equals_a_generic_solver(R, bias):
-    from maxmargin.core.loop import Stopping, run
-    from maxmargin.multilabel.dca import DualCoordinateAscent
-    from maxmargin.multilabel.label_sweeps import LabelSweeps
-    from maxmargin.multilabel.sample_sweeps import SampleSweeps
-
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_solver_reaches_the_optimum_of_a_generic_one(solver, R, bias):
     problem, _ = random_problem(11, R=R, bias=bias)
-    n, L, _ = problem.shape
+    posed = with_linear_kernel(problem) if solver in KERNEL_ONLY else problem
     expected = generic_optimum(problem)
-    fast = SampleSweeps if problem.coupled else LabelSweeps
-    for solver in (fast, DualCoordinateAscent):
-        method = solver(problem, np.zeros((n, L)), tol=1e-10, rng=np.random.RandomState(0))
-        outcome = run(method, Stopping(1e-10, 20000))
-        assert outcome.converged
-        assert outcome.certificate.primal == pytest.approx(expected, rel=1e-6)
-        check_kkt(problem, method.alpha)
+    options = {"tol": 1e-10, "rng": np.random.RandomState(0), "n_threads": 1}
+    method = SOLVERS[solver].build(posed, np.zeros(problem.shape), **options)
+    outcome = run(method, Stopping(1e-10, 20000))
+    assert outcome.converged
+    assert outcome.certificate.primal == pytest.approx(expected, rel=1e-6)
+    check_kkt(problem, method.solution().alpha)
+
+
+def with_linear_kernel(problem):
+    """The same problem on the matrix of inner products."""
+    X = problem.rows.matrix
+    K = KernelMatrix(Kernel.of(X, "linear", offset=problem.bias**2), X)
+    return KernelM3L(K, problem.costs, problem.R)
+
+
+@pytest.mark.parametrize("R", ["none", "dense", "low"])
+def test_a_linear_kernel_poses_the_linear_problem(R):
+    problem, rng = random_problem(4, R=R, bias=1.3)
+    posed = with_linear_kernel(problem)
+    alpha = rng.rand(*problem.shape) * problem.costs.boxes()
+    B = posed.coefficients(alpha)
+    certificate = posed.certificate(B, posed.scores(B))
+    expected = problem.evaluate(alpha)[1]
+    assert certificate.primal == pytest.approx(expected.primal, rel=1e-12)
+    assert certificate.dual == pytest.approx(expected.dual, rel=1e-12)
+    np.testing.assert_allclose(posed.training_scores(alpha), problem.training_scores(alpha), atol=1e-12)
+    assert posed.closed_form_scale() == pytest.approx(problem.closed_form_scale(), rel=1e-12)
+    assert posed.coupled == problem.coupled
 
 
 def check_kkt(problem, alpha, slack=1e-5):
-    Z, _ = problem.solution(alpha)
+    Z, _ = problem.evaluate(alpha)
     F = problem.rows.matrix @ Z[:-1] + problem.bias * Z[-1]
     g = problem.costs.margins() - problem.costs.signs * F
     boxes = problem.costs.boxes()
@@ -120,7 +141,7 @@ def test_small_boxes_have_a_closed_form(R):
         shrunk = LinearM3L(
             problem.rows, hamming_costs(costs.signs, upper, costs.weight, costs.margin), problem.R, 1.0
         )
-        _, certificate = shrunk.solution(shrunk.costs.boxes())
+        _, certificate = shrunk.evaluate(shrunk.costs.boxes())
         assert (certificate.gap < 1e-12) is optimal
 
 
@@ -135,7 +156,7 @@ def test_tied_loss_is_the_printed_one():
         max(y_i @ R @ (y_i - np.array(y)) for y in product((-1, 1), repeat=L)) for y_i in Y.astype(float)
     )
     problem = LinearM3L(Rows.of(rng.randn(5, 2)), costs, R, 1.0)
-    assert problem.solution(np.zeros((5, L)))[1].primal == pytest.approx(worst)
+    assert problem.evaluate(np.zeros((5, L)))[1].primal == pytest.approx(worst)
 
 
 def test_tied_loss_refuses_a_prior_that_rewards_errors():
@@ -159,7 +180,6 @@ def test_rows_are_views():
         assert np.shares_memory(sparse.data, S.data) and np.shares_memory(sparse.indices, S.indices)
         np.testing.assert_allclose(sparse.squared_norms(), (X**2).sum(1))
     np.testing.assert_allclose(dense.squared_norms(), (X**2).sum(1))
-    doubled = sp.csr_array((np.ones(4), ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 3))
     doubled = sp.csr_array((np.ones(4), np.array([1, 1, 0, 0]), np.array([0, 2, 4])), shape=(2, 3))
     np.testing.assert_allclose(Rows.of(doubled).squared_norms(), [4, 4])
 

@@ -1,154 +1,147 @@
-"""Slow, obvious twins of the loops in maxmargin.multilabel.loops and maxmargin.multilabel.dca_loops.
+"""M3L by its definition, dense and slow: an independent twin of the linear loops.
 
-X is a dense array here; Xb has the constant feature appended.
+Nothing is kept but the dual variables and the anchor of the bias; the weights X'A, all scores and all
+gradients are made anew for every single step. A step is exact coordinate maximisation: the gradient of
+the dual is affine in its own variable, so two evaluations of it give the root, and the box cuts it.
 """
+
+from collections import deque
 
 import numpy as np
 
 
-def costs_of(i, l, Y, weight, upper, margin, tied):
-    y = int(Y[i, l])
-    if y == 0:
-        return 0.0, 0.0
-    side = (y + 1) // 2
-    w = weight[i, l] if weight.shape[1] > 1 else weight[i, 0]
-    return upper[side, l] * w, (margin[i, l] if tied else margin[side, l])
+def boxes_and_margins(costs):
+    """c and m entry by entry, as the words of `EntryCosts` say."""
+    c, m = np.zeros(costs.signs.shape), np.zeros(costs.signs.shape)
+    for i, l in zip(*np.nonzero(costs.signs), strict=True):
+        side = {-1: 0, 1: 1}[int(costs.signs[i, l])]
+        column = l if costs.weight.shape[1] == costs.signs.shape[1] > 1 else 0
+        c[i, l] = costs.weight[i, column] * costs.upper[side, l]
+        m[i, l] = costs.margin[i, l] if costs.tied else costs.margin[side, l]
+    return c, m
 
 
-def matrices_of(Y, weight, upper, margin, tied):
-    n, L = Y.shape
-    pairs = [[costs_of(i, l, Y, weight, upper, margin, tied) for l in range(L)] for i in range(n)]
-    table = np.array(pairs)
-    return table[:, :, 0], table[:, :, 1]
+def with_bias(X, bias):
+    return np.column_stack([X, np.full(len(X), bias)])
 
 
-def accumulate(X, bias, alpha, Y):
-    return np.column_stack([X, np.full(len(X), bias)]).T @ (Y * alpha)
+def primal(Xb, Y, c, m, R, Z):
+    """1/2 tr(R^-1 Z'Z) + sum of hinges; the pseudo-inverse where R is singular."""
+    return 0.5 * np.trace(np.linalg.pinv(R) @ Z.T @ Z) + np.sum(c * np.maximum(0, m - Y * (Xb @ Z)))
 
 
-def measure(X, bias, alpha, Y, weight, upper, margin, tied, T, G, quiet):
-    c, m = matrices_of(Y, weight, upper, margin, tied)
-    F = np.column_stack([X, np.full(len(X), bias)]) @ T
-    if G is not None:
-        F = F @ G
-    g = m - Y * F
-    hinge = c * np.maximum(g, 0)
-    share = hinge - alpha * g
-    return hinge.sum(0), share.sum(0), (m * alpha).sum(0), (Y * alpha).sum(0), share > quiet
+def dual(Xb, Y, m, R, alpha):
+    """<m, alpha> - 1/2 sum_lk R_lk (Y_l alpha_l)' X X' (Y_k alpha_k)."""
+    A = Y * alpha
+    return np.sum(m * alpha) - 0.5 * np.sum(R * (A.T @ (Xb @ Xb.T) @ A))
 
 
-def clipped(a, g, curvature, c):
-    if curvature > 0:
-        return min(max(a + g / curvature, 0.0), c)
-    return c if g > 0 else a
+def shares(alpha, c, g):
+    """The gap of every entry: what its loss still charges, and what its variable holds in vain."""
+    return (c - alpha) * np.maximum(g, 0) + alpha * np.maximum(-g, 0)
 
 
-def sweep_labels(X, bias, pull, order, alpha, Y, weight, upper, margin, tied, q, r, W, S):
-    for i in order:
-        x = np.append(X[i], bias)
-        for l in range(Y.shape[1]):
-            c, m = costs_of(i, l, Y, weight, upper, margin, tied)
-            g = m - Y[i, l] * (x @ W[:, l])
-            new = clipped(alpha[i, l], g, (q[i] + pull[l] * bias**2) * r[l], c)
-            d = Y[i, l] * (new - alpha[i, l])
-            alpha[i, l] = new
-            W[:, l] += np.append(X[i], pull[l] * bias) * d * r[l]
-            S[l] += d
+class Twin:
+    """The dual at one point; the bias row is anchored at u0 where S was S0, and follows with `pull`.
 
+    Within a pass the bias row of V is u0 + pull bias (S - S0), S = sum_i A_il; `pull` one is the plain
+    method, in which the bias is an ordinary feature.
+    """
 
-def polish_label(
-    X, bias, pull, l, listed, alpha, Y, weight, upper, margin, tied, q, r, w, S, target, n_passes, draws
-):
-    turn = list(range(len(listed)))
-    dropped = []
-    cursor = l * 7919
-    small = 0.1 * target / max(len(listed), 1)
-    low_reach, high_reach = -np.inf, np.inf
-    for _ in range(n_passes):
-        for u in range(len(turn) - 1, 0, -1):
-            cursor += 1
-            v = (int(draws[cursor % len(draws)]) * (u + 1)) >> 32
-            turn[u], turn[v] = turn[v], turn[u]
-        low = high = left = 0.0
-        t = 0
-        while t < len(turn):
-            i = listed[turn[t]]
-            c, m = costs_of(i, l, Y, weight, upper, margin, tied)
-            a = alpha[i, l]
-            g = m - Y[i, l] * (np.append(X[i], bias) @ w)
-            share = c * max(g, 0.0) - a * g
-            left += share
-            if (a == 0 and g < low_reach) or (a == c and g > high_reach):
-                dropped.append(turn[t])
-                last = turn.pop()
-                if t < len(turn):
-                    turn[t] = last
-                continue
-            if share > small:
-                low, high = min(low, g), max(high, g)
-                new = clipped(a, g, (q[i] + pull[l] * bias**2) * r[l], c)
-                d = Y[i, l] * (new - a)
-                w += np.append(X[i], pull[l] * bias) * d * r[l]
-                S[l] += d
-                alpha[i, l] = new
-            t += 1
-        lag = bias * S[l] - w[-1] / r[l]
-        w[-1] += pull[l] * lag * r[l]
-        left += 0.5 * r[l] * ((1 - pull[l]) * lag) ** 2
-        low_reach = low if low < 0 else -np.inf
-        high_reach = high if high > 0 else np.inf
-        if left <= target:
-            break
-    return left
+    def __init__(self, X, bias, costs, R, pull=1.0):
+        self.X, self.bias, self.Y, self.R = X, bias, costs.signs.astype(float), R
+        self.c, self.m = boxes_and_margins(costs)
+        self.pull = pull * np.ones(len(R))
+        self.alpha = np.zeros(self.Y.shape)
+        self.anchor = np.zeros(len(R)), np.zeros(len(R))
 
+    @property
+    def S(self):
+        return (self.Y * self.alpha).sum(axis=0)
 
-def sweep_samples(
-    X, bias, pull, order, label_order, alpha, Y, weight, upper, margin, tied, q, R, V, flags, low, high, S
-):
-    """With V kept in full: the low-rank form must give the same alpha."""
-    for i in order:
-        scores = np.append(X[i], bias) @ V
-        for l in label_order:
-            if not flags[i, l]:
-                continue
-            c, m = costs_of(i, l, Y, weight, upper, margin, tied)
-            a = alpha[i, l]
-            g = m - Y[i, l] * (scores @ R[:, l])
-            if (a == 0 and g < low[0, l]) or (a == c and g > high[0, l]):
-                flags[i, l] = False
-                continue
-            if not (a == 0 and g < 0) and not (a == c and g > 0):
-                low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
-            own = q[i] + pull[l] * bias**2
-            new = clipped(a, g, own * R[l, l], c)
-            d = Y[i, l] * (new - a)
-            alpha[i, l] = new
-            scores[l] += own * d
-            V[:, l] += np.append(X[i], pull[l] * bias) * d
-            S[l] += d
+    @property
+    def V(self):
+        u0, S0 = self.anchor
+        bias_row = u0 + self.pull * self.bias * (self.S - S0)
+        return np.vstack([self.X.T @ (self.Y * self.alpha), bias_row])
 
+    @property
+    def Z(self):
+        return self.V @ self.R
 
-def dca_pass(X, bias, chunks, alpha, Y, weight, upper, margin, tied, q, R, Z, active, low, high):
-    """One pass over chunks of pairs; labels other than the chunk's hear of it at its end."""
-    seen = 0.0
-    for chunk in chunks:
-        waiting = np.zeros_like(Z)
-        for i, l in chunk:
-            x = np.append(X[i], bias)
-            c, m = costs_of(i, l, Y, weight, upper, margin, tied)
-            a = alpha[i, l]
-            g = m - Y[i, l] * (x @ Z[:, l])
-            seen += c * max(g, 0.0) - a * g
-            if (a == 0 and g < low[0, l]) or (a == c and g > high[0, l]):
-                active[i, l] = False
-                continue
-            if not (a == 0 and g < 0) and not (a == c and g > 0):
-                low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
-            new = clipped(a, g, q[i] * R[l, l], c)
-            step = np.outer(x, Y[i, l] * (new - a) * R[l])
-            alpha[i, l] = new
-            Z[:, l] += step[:, l]
-            step[:, l] = 0
-            waiting += step
-        Z += waiting
-    return seen
+    def gradient(self):
+        return self.m - self.Y * (with_bias(self.X, self.bias) @ self.Z)
+
+    def maximise(self, i, l):
+        """The best value of one variable, all others fixed."""
+        here, g = self.alpha[i, l], self.gradient()[i, l]
+        self.alpha[i, l] = here + 1
+        fall = g - self.gradient()[i, l]
+        flat = fall < 1e-13
+        best = here + g / (1.0 if flat else fall)
+        if flat:
+            best = self.c[i, l] if g > 0 else here
+        self.alpha[i, l] = np.clip(best, 0, self.c[i, l])
+
+    def outward(self, i, l, g):
+        """How far the gradient points out of the box: negative at zero, positive at the top, else 0."""
+        if self.alpha[i, l] == 0 and g < 0:
+            return g
+        if self.alpha[i, l] == self.c[i, l] and g > 0:
+            return g
+        return 0.0
+
+    def visit(self, i, l, reach):
+        """A step, unless the entry is out of reach; returns whether it stays, projected g, and share."""
+        g = self.gradient()[i, l]
+        share = shares(self.alpha, self.c, self.gradient())[i, l]
+        out = self.outward(i, l, g)
+        if out < reach[0][l] or out > reach[1][l]:
+            return False, 0.0, share
+        self.maximise(i, l)
+        return True, g - out, share
+
+    def sweep(self, pairs, marks, reach):
+        """Visit the marked pairs in order; returns extreme projected gradients per label and the gap seen."""
+        low, high, seen = np.zeros(len(self.R)), np.zeros(len(self.R)), 0.0
+        for i, l in pairs:
+            if marks[i, l]:
+                marks[i, l], projected, share = self.visit(i, l, reach)
+                low[l], high[l] = min(low[l], projected), max(high[l], projected)
+                seen += share
+        return low, high, seen
+
+    def draw_bias(self):
+        """End a pass: anchor the bias row where it is, drawn towards bias * S by `pull`."""
+        u = self.V[-1]
+        self.anchor = u + self.pull * (self.bias * self.S - u), self.S
+
+    def polish(self, l, samples, shuffle, n_passes, target, small):
+        """Passes over some samples of one label (R diagonal); returns the gap seen in the last.
+
+        `shuffle` gives the order of a pass. Whoever leaves gives its place to the last in line.
+        """
+        queue, reach, left = list(samples), (-np.inf, np.inf), np.nan
+        others = np.arange(len(self.R)) != l
+        for _ in range(n_passes):
+            waiting, queue, moved, left = deque(shuffle(queue)), [], [0.0], 0.0
+            while waiting:
+                i = waiting.popleft()
+                g = self.gradient()[i, l]
+                share = shares(self.alpha, self.c, self.gradient())[i, l]
+                left += share
+                if not reach[0] <= self.outward(i, l, g) <= reach[1]:
+                    waiting.rotate(1)
+                    continue
+                queue.append(i)
+                if share > small:
+                    moved.append(g)
+                    self.maximise(i, l)
+            u, S = self.V[-1], self.S
+            self.draw_bias()
+            self.anchor = np.where(others, u, self.anchor[0]), self.S
+            left += 0.5 * self.R[l, l] * (self.bias * S[l] - self.anchor[0][l]) ** 2
+            reach = min(moved) or -np.inf, max(moved) or np.inf
+            if left <= target:
+                break
+        return left

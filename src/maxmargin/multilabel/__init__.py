@@ -1,1 +1,38 @@
-"""Multi-label classification with a prior on label correlations (Hariharan, Vishwanathan, Varma 2012)."""
+"""Max-margin multi-label classification with a label prior (M3L).
+
+Hariharan, Vishwanathan, Varma, "Efficient max-margin multi-label classification with applications
+to zero-shot learning", Machine Learning 88, 2012.
+
+`estimator` holds `MultiLabelSVC`, `problem` the mathematics and its scaling, `dca` and `smo` the
+paper's solvers, `sweeps` and `pairs` the default ones, `interior` the one for ill-conditioned data,
+`loops` and `kernel_loops` what is compiled.
+"""
+
+# Where the equations and algorithms of the paper are, by their numbers there.
+EQUATIONS = {
+    "(5)": "problem.EntryCosts",
+    "(6)": "problem.hamming_costs",
+    "(12)": "problem.LinearM3L.evaluate",
+    "(23)": "problem.LinearM3L.couple",
+    "(25)": "problem.KernelM3L.certificate",
+    "(26)": "kernel_loops.move",
+    "(29)": "loops.measure",
+    "(30)": "kernel_loops.partner",
+    "(31)": "kernel_loops.worst",
+    "(32)": "kernel_loops.worst",
+    "(33)": "kernel_loops.update_label",
+    "(35)": "kernel_loops.update_tied",
+    "(36)": "kernel_loops.update_label",
+    "(37)": "loops.visit",
+    "(39)": "loops.visit",
+    "(40)": "loops.random_pass",
+    "(42)": "loops.delayed_pass",
+    "(43)": "loops.delayed_pass",
+    "(44)": "dca.coupled_reach",
+    "(45)": "dca.coupled_reach",
+    "(47)": "kernel_loops.pair_gain",
+    "(56)": "kernel_loops.partner",
+    "(58)": "kernel_loops.single_step",
+    "Algorithm 1": "smo.SMO",
+    "Algorithm 2": "kernel_loops.pair_step",
+}

@@ -1,81 +1,126 @@
 """The paper's linear solver: dual coordinate ascent with label-coupled shrinking.
 
-Problem, dual and gap as in problems/m3l.py. One variable at a time,
+Problem, dual and gap as in `problem`. One variable at a time,
 
     alpha_pl <- clip(alpha_pl + g_pl / (R_ll |x_p|^2), 0, c_pl),    z_k += R_kl d x_p for all k,
 
 in two phases: A visits pairs (p, l) in random order and updates all labels at once; B, entered
-when the largest projected gradient is below 100 tol, makes L steps along one label before the
+when the largest projected gradient is below `switch` tol, makes L steps along one label before the
 others hear of them. Variables at a bound leave the active set when their gradient points out of
 the box beyond what the other labels can still move (bounds (44)-(45) with |R_kl| / R_kk, which
 does not depend on the scale of R). Once the active set holds but a part of the gap it is restored.
 
-Hariharan, Vishwanathan, Varma 2012, section 5.2, with a permutation per pass instead of
+Hariharan, Vishwanathan, Varma 2012, section 6, with a permutation per pass instead of
 sampling with replacement.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress, require
+from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.multilabel import dca_loops as loops
-from maxmargin.multilabel.reach import coupled_reach
+from maxmargin.multilabel import loops
+from maxmargin.multilabel.problem import LinearM3L, Solution
 
-SWITCH = 100.0
+
+def coupled_reach(R: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds (44), (45) beyond which a variable at its box is not expected back in the next pass.
+
+    `low` and `high` are the extreme projected gradients of each label in the last pass. A
+    unit of gradient of label k moves label l by |R_kl| / R_kk, so
+    lb_l = min_k |R_kl| low_k / R_kk and ub_l = max_k |R_kl| high_k / R_kk; a bound of zero
+    says nothing and becomes infinite.
+    """
+    push = np.abs(R) / np.diag(R)[:, None]
+    lower = np.min(push * low[:, None], axis=0)
+    upper = np.max(push * high[:, None], axis=0)
+    return np.where(lower < 0, lower, -np.inf), np.where(upper > 0, upper, np.inf)
 
 
 class DualCoordinateAscent:
-    """State of the method: alpha (N x L), Z ((D+1) x L), both float64, and the active set."""
+    """State of the method: alpha (N x L), Z ((D+1) x L), both float64, and the active set.
 
-    def __init__(self, problem: Any, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState) -> None:
-        require(problem, ("rows", "costs", "bias", "q", "r", "solution", "measure"), "DualCoordinateAscent")
+    Parameters
+    ----------
+    problem : LinearM3L
+    alpha : array of shape (n_samples, n_labels)
+        Feasible dual variables to start from.
+    tol : float
+        The relative gap that training stops at.
+    rng : numpy.random.RandomState
+        Draws the order of the pairs.
+    switch : float, default=100
+        Phase B follows once the largest projected gradient is below `switch` tol. The paper speaks
+        of a threshold and gives no number.
+    restore : float, default=0.3
+        The active set is restored once it holds no more than this part of the gap.
+    """
+
+    def __init__(
+        self,
+        problem: LinearM3L,
+        alpha: np.ndarray,
+        *,
+        tol: float,
+        rng: np.random.RandomState,
+        switch: float = 100.0,
+        restore: float = 0.3,
+    ) -> None:
         self.problem, self.tol, self.rng = problem, tol, rng
+        self.switch, self.restore = switch, restore
         self.alpha = alpha.astype(np.float64)
         self.n, self.L = alpha.shape
         self.R = np.diag(problem.r) if problem.R is None else problem.R
+        self.costs = problem.costs.flat(np.float64)
+        self.q = readonly(problem.q + problem.bias**2)
         self.Z = problem.couple(problem.accumulate(self.alpha))
         self.active = np.ones((self.n, self.L), np.bool_)
-        self.largest = np.inf
+        self.largest = self.gap = np.inf
+        self._answer: tuple[np.ndarray, Certificate] | None = None
         self._forget_bounds()
 
-    def _forget_bounds(self) -> None:
-        self.low = np.zeros((2, self.L))
-        self.high = np.zeros((2, self.L))
-        self.low[0], self.high[0] = -np.inf, np.inf
-
     def epoch(self, clock: Clock) -> Progress:
-        problem = self.problem
-        active_pairs = np.flatnonzero(self.active)
-        delayed = self.largest < SWITCH * self.tol
-        order = self._delayed_order(active_pairs) if delayed else (self.rng.permutation(active_pairs),)
-        loop = loops.delayed_pass if delayed else loops.random_pass
-        seen = loop(
-            problem.rows.flat, problem.bias, *map(readonly, order), self.alpha,
-            *problem.costs.flat(np.float64), readonly(problem.q + problem.bias**2), readonly(self.R),
-            self.Z, self.active, self.low, self.high,
-        )  # fmt: skip
-        progress = self._measure()
-        certificate = progress.certificate
-        enough = max(self.tol * abs(certificate.primal), 0.3 * (certificate.primal - certificate.dual))
+        if self.gap <= self.tol:
+            # The measured gap was small enough and yet there is another epoch: Z has drifted.
+            self.Z = self._evaluated()[0].copy()
+        self._answer = None
+        seen = self._pass()
+        certificate = self._measure()
+        self.gap = certificate.gap
+        enough = max(
+            self.tol * abs(certificate.primal), self.restore * (certificate.primal - certificate.dual)
+        )
+        visited = int(np.count_nonzero(self.active.any(axis=1)))
         if seen <= enough and not self.active.all():
             self.active[:] = True
             self._forget_bounds()
         else:
             self._move_bounds()
-        return progress
+        return Progress(certificate, visited)
 
     def certify(self) -> Certificate:
-        self.Z, certificate = self.problem.solution(self.alpha)
-        return certificate
+        return self._evaluated()[1]
 
-    def weights(self) -> np.ndarray:
-        """Z of the state as it is."""
-        self.certify()
-        return self.Z
+    def solution(self) -> Solution:
+        return Solution(readonly(self.alpha), self._evaluated()[0])
+
+    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
+        """Weights and certificate of the dual variables as they are, kept until the next epoch."""
+        if self._answer is None:
+            self._answer = self.problem.evaluate(self.alpha)
+        return self._answer
+
+    def _pass(self) -> float:
+        """One pass over the active pairs; returns the gap that they had."""
+        pairs = np.flatnonzero(self.active)
+        state = loops.PaperState(readonly(self.R), self.q, self.alpha, self.Z)
+        reach = loops.Reach(self.active, self.low, self.high)
+        given = self.problem.rows.flat, self.costs, self.problem.bias
+        if self.largest < self.switch * self.tol:
+            order, chunks = self._delayed_order(pairs)
+            return loops.delayed_pass(*given, readonly(order), readonly(chunks), state, reach)
+        return loops.random_pass(*given, readonly(self.rng.permutation(pairs)), state, reach)
 
     def _delayed_order(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Shuffle within labels, cut into chunks of at most L pairs of one label, shuffle the chunks."""
@@ -90,16 +135,21 @@ class DualCoordinateAscent:
         bounds = np.cumsum([0, *map(len, pieces)])
         return np.concatenate(pieces), bounds
 
+    def _forget_bounds(self) -> None:
+        self.low = np.zeros((2, self.L))
+        self.high = np.zeros((2, self.L))
+        self.low[0], self.high[0] = -np.inf, np.inf
+
     def _move_bounds(self) -> None:
         self.largest = max(float(self.high[1].max()), float(-self.low[1].min()))
         reach = coupled_reach(self.R, self.low[1], self.high[1])
         self._forget_bounds()
         self.low[0], self.high[0] = reach
 
-    def _measure(self) -> Progress:
+    def _measure(self) -> Certificate:
         problem = self.problem
         sums = problem.measure(self.alpha, self.Z, None, np.empty((self.n, self.L), np.bool_), 1)
         gap, loss = float(sums.gap.sum()), float(sums.loss.sum())
         norm = float(sums.value.sum()) - loss + gap
         primal = 0.5 * norm + loss + problem.costs.constant
-        return Progress(Certificate(primal, primal - gap), int(np.count_nonzero(self.active)))
+        return Certificate(primal, primal - gap)

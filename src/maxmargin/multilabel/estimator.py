@@ -3,47 +3,84 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral, Real
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, replace
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context, clone
-from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
-from maxmargin.core.kernels import NAMES
-from maxmargin.core.loop import Stopping, run
+from maxmargin.core.kernel_matrix import DEFINITENESS, KernelMatrix, check_precomputed, smallest_eigenvalue
+from maxmargin.core.kernels import Kernel
+from maxmargin.core.loop import Solver, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.threads import count_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, MaxMarginEstimator
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
 from maxmargin.edge.labels import LabelSpace
-from maxmargin.edge.weights import entry_weights, label_numbers, side_weights
 from maxmargin.multilabel.dca import DualCoordinateAscent
-from maxmargin.multilabel.interior import InteriorPoint, affordable
-from maxmargin.multilabel.kernel_model import (
-    forget_model,
-    kernel_attributes,
-    kernel_method,
-    kernel_problem,
-    kernel_scores,
-    needs_kernel,
+from maxmargin.multilabel.interior import InteriorPoint
+from maxmargin.multilabel.pairs import PairDescent
+from maxmargin.multilabel.problem import (
+    EntryCosts,
+    KernelM3L,
+    LinearM3L,
+    Solution,
+    entry_weights,
+    hamming_costs,
+    label_numbers,
+    side_weights,
+    tied_costs,
 )
-from maxmargin.multilabel.kernel_problem import KernelM3L
-from maxmargin.multilabel.label_sweeps import LabelSweeps
-from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
-from maxmargin.multilabel.rescue import Rescued
-from maxmargin.multilabel.sample_sweeps import SampleSweeps
+from maxmargin.multilabel.smo import SMO
+from maxmargin.multilabel.sweeps import linear_default
 
-# Single precision reaches this gap with room to spare, and pays from this many products a pass.
+# Single precision reaches this gap with room to spare; in a linear model it pays from this many
+# products a pass.
 SINGLE_TOL = 1e-4
 LARGE = 10**8
+# Samples on which a kernel of unknown definiteness is looked at.
+PROBED_SAMPLES = 300
+# What a fit stores; one with other parameters may store less, and must leave none of it behind.
+MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
 
 
-class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
+def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, **options: Any) -> Solver:
+    build: Any = PairDescent if isinstance(problem, KernelM3L) else linear_default
+    return build(problem, alpha, **options)
+
+
+# Every solver is built from the problem, the dual variables to start from, and tol, rng, n_threads.
+SOLVERS = {
+    "auto": Choice(
+        _default,
+        "Dual coordinate ascent (linear; an interior point method takes over where it gets stuck and "
+        "features are few), or block sweeps and pair steps on a shared kernel matrix.",
+        reads=("n_jobs", "precision"),
+    ),
+    "dca": Choice(
+        lambda problem, alpha, tol, rng, n_threads: DualCoordinateAscent(problem, alpha, tol=tol, rng=rng),
+        "The paper's linear algorithm: dual coordinate ascent with label-coupled shrinking.",
+    ),
+    "smo": Choice(
+        lambda problem, alpha, tol, rng, n_threads: SMO(problem, alpha, tol=tol),
+        "The paper's Algorithm 1: pair steps with delayed gradients, for any kernel.",
+        reads=("precision",),
+    ),
+    "interior": Choice(
+        lambda problem, alpha, tol, rng, n_threads: InteriorPoint(problem),
+        "Linear, for few and badly scaled features: a primal-dual interior point method.",
+    ),
+}
+LINEAR_ONLY, KERNEL_ONLY = ("dca", "interior"), ("smo",)
+
+
+@dataclass(eq=False, repr=False)
+class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
     """Max-margin classifier for many labels, with a prior on how they correlate (M3L).
 
     Without a prior it minimises exactly the objective of one
@@ -108,10 +145,11 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         Start from the last solution, scaled to the new C. The dual variables (n_samples x
         n_labels) are then kept with the model.
     precision : {"auto", "single", "double"}, default="auto"
-        Working precision of solver "auto"; the certificate is always in double precision.
-        "auto" takes single precision when tol is at least 1e-4 and X is float32 or large.
+        Working precision of solver "auto", and of the kernel values of "smo"; the certificate is
+        always in double precision. "auto" takes single precision when tol is at least 1e-4 and X
+        is float32 or large.
     n_jobs : int, default=None
-        Number of threads; None means one, -1 all cores.
+        Number of threads of solver "auto"; None means one, -1 all cores.
     random_state : int, RandomState instance or None, default=None
         Order in which samples are visited.
     verbose : int, default=0
@@ -171,13 +209,25 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
     True
     """
 
-    _parameter_constraints: dict = {
+    C: float = 1.0
+    _: KW_ONLY
+    prior: Any = None
+    cache_size: float = 200
+    loss: str = "hamming"
+    class_weight: Any = None
+    label_weight: Any = None
+    label_margin: Any = 1.0
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    solver: str = "auto"
+    warm_start: bool = False
+    precision: str = "auto"
+    n_jobs: int | None = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **COMMON_CONSTRAINTS,
+        **Kernelised.kernel_constraints,
         "prior": ["array-like", "sparse matrix", callable, None],
-        "kernel": [StrOptions(set(NAMES)), callable],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
-        "degree": [Interval(Integral, 0, None, closed="left")],
-        "coef0": [Interval(Real, None, None, closed="neither")],
         "cache_size": [Interval(Real, 0, None, closed="left")],
         "loss": [StrOptions({"hamming", "tied"})],
         "class_weight": [StrOptions({"balanced"}), dict, "array-like", None],
@@ -185,59 +235,10 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         "label_margin": [Interval(Real, 0, None, closed="left"), dict, "array-like"],
         "fit_intercept": ["boolean"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
-        "solver": [StrOptions({"auto", "dca", "interior", "smo"})],
+        "solver": [StrOptions(set(SOLVERS))],
         "warm_start": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
     }
-
-    def __init__(
-        self,
-        C=1.0,
-        *,
-        prior=None,
-        kernel="linear",
-        gamma="scale",
-        degree=3,
-        coef0=0.0,
-        cache_size=200,
-        loss="hamming",
-        class_weight=None,
-        label_weight=None,
-        label_margin=1.0,
-        fit_intercept=True,
-        intercept_scaling=1.0,
-        solver="auto",
-        tol=1e-3,
-        max_iter=1000,
-        time_limit=None,
-        warm_start=False,
-        precision="auto",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.C = C
-        self.prior = prior
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.cache_size = cache_size
-        self.loss = loss
-        self.class_weight = class_weight
-        self.label_weight = label_weight
-        self.label_margin = label_margin
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.time_limit = time_limit
-        self.warm_start = warm_start
-        self.precision = precision
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -247,7 +248,6 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         tags.target_tags.multi_output = True
         return tags
 
-    @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None):
         """Fit the model.
@@ -264,18 +264,26 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         -------
         self : MultiLabelSVC
         """
+        chosen = choose(self, SOLVERS)
         X = self._read_rows(X, reset=True)
         self._space, signs = LabelSpace.read(y)
         check_consistent_length(X, signs)
         problem = self._problem(X, signs, sample_weight)
         stopping = self._stopping(signs.size)
-        method = self._method(problem, stopping)
-        observer = self._observer(X, y, lambda: self._attributes(problem, method))
-        outcome = run(method, stopping, observer)
-        forget_model(self)
-        self.__dict__.update(self._attributes(problem, method))
-        if self.warm_start:
-            self._warm = method.alpha, self.C
+        solver = chosen.build(
+            problem,
+            self._start(problem, stopping),
+            tol=stopping.target,
+            rng=check_random_state(self.random_state),
+            n_threads=count_threads(self.n_jobs),
+        )
+        observer = self._observer(X, y, lambda: self._attributes(problem, solver.solution()))
+        outcome = run(solver, stopping, observer)
+        solution = solver.solution()
+        for name in MODEL:
+            self.__dict__.pop(name, None)
+        self.__dict__.update(self._attributes(problem, solution))
+        self._remember(solution.alpha, signs.shape)
         self._store_outcome(outcome)
         return self
 
@@ -314,9 +322,46 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
             margin = label_numbers(self.label_margin, space, "label_margin", default=1.0)
             costs = hamming_costs(signs, upper, weight, np.tile(margin, (2, 1)))
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
-        if needs_kernel(self):
-            return kernel_problem(self, X, costs, bias)
+        if self._needs_kernel():
+            return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
         return LinearM3L(Rows.of(X), costs, self.prior_, bias)
+
+    def _needs_kernel(self) -> bool:
+        """Whether the parameters ask for the kernelised solvers."""
+        linear = isinstance(self.kernel, str) and self.kernel == "linear"
+        if self.solver in LINEAR_ONLY and not linear:
+            raise ValueError(
+                f"solver={self.solver!r} is linear; with kernel={self.kernel!r} use solver='auto' or 'smo'."
+            )
+        return not linear or self.solver in KERNEL_ONLY
+
+    def _kernel_matrix(self, X: Any, costs: EntryCosts, bias: float) -> KernelMatrix:
+        """The kernel that the parameters name, with the bias as a constant added to it."""
+        kernel = Kernel.of(
+            X,
+            self.kernel,
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            offset=bias**2,
+            sample_weight=costs.weight[:, 0] if costs.weight.shape[1] == 1 else None,
+        )
+        if kernel.name == "precomputed":
+            check_precomputed(X)
+        elif kernel.name in ("sigmoid", "callable"):
+            _warn_if_indefinite(replace(kernel, offset=0.0), X)
+        # The paper's solver works in double precision unless told otherwise.
+        dtype: Any = self._working_dtype(self._stopping(costs.signs.size), pays=self.solver == "auto")
+        if kernel.name == "precomputed" and not kernel.offset:
+            dtype = X.dtype  # the user's matrix serves as it is, without a copy
+        return KernelMatrix(kernel, X, self.cache_size, dtype)
+
+    def _working_dtype(self, stopping: Stopping, *, pays: bool) -> type:
+        """Single precision where told to, or where it is enough for `tol` and pays."""
+        single = pays and stopping.target >= SINGLE_TOL
+        if self.precision != "auto":
+            single = self.precision == "single"
+        return np.float32 if single else np.float64
 
     def _read_prior(self, signs: np.ndarray) -> np.ndarray | None:
         if self.prior is None:
@@ -337,56 +382,38 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         if one_sided.any():
             names = ", ".join(repr(name) for name in self._column_names()[one_sided][:5].tolist())
             more = " and others" if one_sided.sum() > 5 else ""
-            warnings.warn(
-                f"Label {names}{more} is constant in y; its constant is predicted.", UserWarning, stacklevel=4
-            )
+            warn(f"Label {names}{more} is constant in y; its constant is predicted.")
 
     def _column_names(self) -> np.ndarray:
         return self.classes_[1:] if self._space.kind == "binary" else self.classes_
 
-    def _method(self, problem: Any, stopping: Stopping) -> Any:
-        """The solver, at zero or at the scaled last solution."""
-        n, L = problem.costs.signs.shape
-        rng = check_random_state(self.random_state)
-        alpha: np.ndarray = np.zeros((n, L), self._working_dtype(problem, stopping))
-        if self.warm_start and hasattr(self, "_warm") and self._warm[0].shape == alpha.shape:
-            last, C = self._warm
+    def _start(self, problem: LinearM3L | KernelM3L, stopping: Stopping) -> np.ndarray:
+        """The dual variables to begin with, in working precision: zero, or the scaled last solution."""
+        dtype: Any = np.float64
+        if isinstance(problem, LinearM3L):
+            data = problem.rows.data
+            large = data.size * problem.shape[1] >= LARGE
+            dtype = self._working_dtype(stopping, pays=data.dtype == np.float32 or large)
+        alpha: np.ndarray = np.zeros(problem.shape, dtype)
+        recalled = self._recall(problem.shape)
+        if recalled is not None:
+            last, C = recalled
             alpha[:] = problem.warm(last, self.C / C)
-        if isinstance(problem, KernelM3L):
-            return kernel_method(self, problem, alpha, stopping.target, rng)
-        if self.solver == "interior":
-            return InteriorPoint(problem)
-        if self.solver == "dca":
-            return DualCoordinateAscent(problem, alpha, tol=stopping.target, rng=rng)
-        n_threads = count_threads(self.n_jobs)
-        Sweeps = SampleSweeps if problem.coupled else LabelSweeps
-        sweeps = Sweeps(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
-        return Rescued(sweeps) if affordable(problem) else sweeps
+        return alpha
 
-    def _working_dtype(self, problem: Any, stopping: Stopping) -> type:
-        if isinstance(problem, KernelM3L):
-            return np.float64
-        data = problem.rows.data
-        worthwhile = data.dtype == np.float32 or data.size * problem.shape[1] >= LARGE
-        single = worthwhile and stopping.target >= SINGLE_TOL
-        if self.precision != "auto":
-            single = self.precision == "single"
-        return np.float32 if single else np.float64
-
-    def _attributes(self, problem: Any, method: Any) -> dict[str, Any]:
-        """What prediction needs, from the state of the solver."""
-        if isinstance(problem, KernelM3L):
-            return kernel_attributes(self, problem, method)
-        Z = method.weights()
-        constants = self.constant_labels_
-        intercept = np.where(constants, self._constant_scores, problem.bias * Z[-1])
-        dtype = problem.rows.data.dtype
-        return {
-            "coef_": np.asarray(Z[:-1].T, dtype),
-            "intercept_": intercept.astype(dtype),
+    def _attributes(self, problem: LinearM3L | KernelM3L, solution: Solution) -> dict[str, Any]:
+        """What prediction needs."""
+        scores: dict[str, Any] = (
+            _linear_attributes(problem, solution)
+            if isinstance(problem, LinearM3L)
+            else _kernel_attributes(problem, solution)
+        )
+        bias = scores["intercept_"]
+        scores["intercept_"] = np.where(self.constant_labels_, self._constant_scores, bias).astype(bias.dtype)
+        return scores | {
             "classes_": self.classes_,
             "prior_": self.prior_,
-            "constant_labels_": constants,
+            "constant_labels_": self.constant_labels_,
             "_space": self._space,
             "n_features_in_": self.n_features_in_,
         }
@@ -395,7 +422,8 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
         check_is_fitted(self, "intercept_")
         X = self._read_rows(X, reset=False)
         if not hasattr(self, "coef_"):
-            return kernel_scores(self, X)
+            basis = self.support_ if self._kernel.name == "precomputed" else self.support_vectors_
+            return self._kernel.scores(X, basis, self.dual_coef_.T) + self.intercept_
         return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
 
     def decision_function(self, X):
@@ -460,3 +488,45 @@ class MultiLabelSVC(ClassifierMixin, MaxMarginEstimator):
             known = truth != 0
         weight = known * (1.0 if sample_weight is None else np.asarray(sample_weight, float)[:, None])
         return float(np.average(right, weights=weight))
+
+
+def _linear_attributes(problem: LinearM3L, solution: Solution) -> dict[str, Any]:
+    """Coefficients in the precision of X."""
+    Z, dtype = solution.weights, problem.rows.data.dtype
+    return {"coef_": np.asarray(Z[:-1].T, dtype), "intercept_": (problem.bias * Z[-1]).astype(dtype)}
+
+
+def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]:
+    """Support vectors and their coefficients, in the precision of X.
+
+    A score is sum_i k(x, x_i) c_il + b_l with b_l = s^2 sum_i c_il: the model keeps the plain
+    kernel, the coefficients of the support vectors and b.
+    """
+    X, kernel = problem.K.X, problem.K.kernel
+    support = np.flatnonzero(solution.alpha.any(axis=1))
+    weights = solution.weights[support]
+    vectors = X[:0, :0] if kernel.name == "precomputed" else X[support]
+    attributes = {
+        "support_": support,
+        "support_vectors_": vectors,
+        "dual_coef_": np.ascontiguousarray(weights.T.astype(X.dtype)),
+        "intercept_": (kernel.offset * weights.sum(axis=0)).astype(X.dtype),
+        "_kernel": replace(kernel, offset=0.0),
+    }
+    if kernel.name == "linear":
+        attributes["coef_"] = np.asarray(vectors.T.dot(weights), dtype=X.dtype).T
+    return attributes
+
+
+def _warn_if_indefinite(kernel: Kernel, X: Any) -> None:
+    """Look at some samples; a kernel that is not semi-definite has no certified optimum."""
+    n = X.shape[0]
+    some = np.linspace(0, n - 1, min(n, PROBED_SAMPLES)).astype(int)
+    K = KernelMatrix(kernel, X[some], np.inf, np.float64).whole
+    assert K is not None
+    smallest = smallest_eigenvalue((K + K.T) / 2)
+    if smallest < -DEFINITENESS * np.abs(K).max() * len(some) ** 0.5:
+        warn(
+            f"kernel is not positive semi-definite on these samples (eigenvalue {smallest:.3g}); the "
+            "solution is a stationary point and its gap no proof of optimality."
+        )

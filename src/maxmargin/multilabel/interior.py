@@ -1,6 +1,6 @@
 """Primal-dual interior point method, for problems that coordinate ascent finds hard.
 
-Problem, dual and gap as in problems/m3l.py. With B the rows y_il (x_i kron P_l), R = P'P, the dual is
+Problem, dual and gap as in `problem`. With B the rows y_il (x_i kron P_l), R = P'P, the dual is
 
     min_a  1/2 |B'a|^2 - <m, a>,   0 <= a <= c,        multipliers lam, mu >= 0 of the two bounds
     B B'a - m - lam + mu = 0,      a lam = sigma,  (c - a) mu = sigma,      sigma -> 0,
@@ -20,29 +20,20 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from maxmargin import priors
-from maxmargin.core.loop import Certificate, Clock, Progress, require
+from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.rows import readonly
+from maxmargin.multilabel.problem import LinearM3L, Solution
 
-SAFETY = 0.995
-NEGLIGIBLE = 1e-13
-# Order of the systems, products per step and dual variables that are still cheap.
-LARGEST_ORDER = 1200
-LARGEST_WORK = 2e10
-LARGEST_SIZE = 2 * 10**6
-
-
-def affordable(problem: Any) -> bool:
-    """Whether one step costs no more than about a second."""
-    n, L, D = problem.shape
-    rank = len(priors.factor(problem.R)) if problem.coupled else 1
-    order = (D + 1) * rank
-    work = L * (n * (D + 1.0) ** 2 + order**2) + order**3
-    return order <= LARGEST_ORDER and work <= LARGEST_WORK and n * L <= LARGEST_SIZE
+# How near to its bounds a variable may come, relative to its box: what float64 can tell apart.
+NEAR_ZERO, NEAR_TOP = 1e-18, 1e-15
+# Multipliers start at no less than this part of the mean gradient, and at more than zero.
+FIRST_MULTIPLIER, LEAST_MULTIPLIER = 0.1, 1e-8
 
 
 class _Block:
     """Labels that are coupled with each other, with their part of the dual variables."""
 
-    def __init__(self, X: np.ndarray | sp.sparray, problem: Any, labels: slice, P: np.ndarray) -> None:
+    def __init__(self, X: np.ndarray | sp.sparray, problem: LinearM3L, labels: slice, P: np.ndarray) -> None:
         self.X, self.P = X, P
         costs = problem.costs
         self.Y = costs.signs[:, labels].astype(np.float64)
@@ -51,7 +42,9 @@ class _Block:
         self.live = self.c > 0
         self.a = 0.5 * self.c
         g = self._product(self.a) - self.m
-        floor = 0.1 * np.abs(g[self.live]).mean() + 1e-8 if self.live.any() else 1.0
+        floor = 1.0
+        if self.live.any():
+            floor = FIRST_MULTIPLIER * np.abs(g[self.live]).mean() + LEAST_MULTIPLIER
         self.lam, self.mu = np.maximum(g, 0) + floor, np.maximum(-g, 0) + floor
 
     def _weights(self, a: np.ndarray) -> np.ndarray:
@@ -73,7 +66,7 @@ class _Block:
             H += gram[:, None, :, None] * np.outer(self.P[:, l], self.P[:, l])[None, :, None, :]
         matrix = H.reshape(d * rank, d * rank)
         diagonal = np.diag_indices_from(matrix)
-        # Rounding of a large H can hide the one: add more until it is definite again.
+        # Rounding of a large H (1e-15 of it) can hide the one: add more until it is definite again.
         ridge = 1.0
         while True:
             matrix[diagonal] += ridge
@@ -88,12 +81,12 @@ class _Block:
         solved = scipy.linalg.cho_solve(factor, W.ravel(), check_finite=False).reshape(W.shape)
         return scaled - inverse * self._scores(solved)
 
-    def step(self) -> None:
+    def step(self, safety: float, negligible: float) -> None:
         """One predictor-corrector step; none once the products that must vanish are rounding."""
         room = np.where(self.live, self.c - self.a, 1.0)
         a = np.where(self.live, self.a, 1.0)
         left = float(((a * self.lam + room * self.mu) * self.live).sum())
-        if left <= NEGLIGIBLE * float((self.m * self.a).sum()):
+        if left <= negligible * float((self.m * self.a).sum()):
             return
         inverse = np.where(self.live, 1.0 / (self.lam / a + self.mu / room), 0.0)
         factor = self._factor(inverse)
@@ -117,49 +110,56 @@ class _Block:
         then = (a + size * d) * (self.lam + size * d_lam) + (room - size * d) * (self.mu + size * d_mu)
         sigma = (float((then * self.live).sum()) / count) ** 3 / now**2
         d, d_lam, d_mu = towards(sigma - a * self.lam - d * d_lam, sigma - room * self.mu + d * d_mu)
-        size = SAFETY * longest(d, d_lam, d_mu)
-        inside = np.clip(self.a + size * d, 1e-18 * self.c, (1 - 1e-15) * self.c)
+        size = safety * longest(d, d_lam, d_mu)
+        inside = np.clip(self.a + size * d, NEAR_ZERO * self.c, (1 - NEAR_TOP) * self.c)
         self.a = np.where(self.live, inside, 0.0)
         self.lam, self.mu = self.lam + size * d_lam, self.mu + size * d_mu
 
 
 class InteriorPoint:
-    """State of the method: a and the multipliers of both bounds, per block of coupled labels."""
+    """State of the method: a and the multipliers of both bounds, per block of coupled labels.
 
-    def __init__(self, problem: Any) -> None:
-        require(problem, ("rows", "costs", "bias", "R", "coupled", "r", "solution"), "InteriorPoint")
-        self.problem = problem
+    Parameters
+    ----------
+    problem : LinearM3L
+    safety : float, default=0.995
+        Part of the way to the nearest bound that a step may go.
+    negligible : float, default=1e-13
+        A block is solved when its products a lam + (c - a) mu are this small beside <m, a>.
+    """
+
+    def __init__(self, problem: LinearM3L, safety: float = 0.995, negligible: float = 1e-13) -> None:
+        self.problem, self.safety, self.negligible = problem, safety, negligible
         X = problem.rows.matrix
         column = np.full((X.shape[0], 1), problem.bias)
         Xb = sp.csr_array(sp.hstack([X, column])) if sp.issparse(X) else np.hstack([X, column])
         Xb = Xb.astype(np.float64)
         if problem.coupled:
-            self.blocks = [_Block(Xb, problem, slice(None), priors.factor(problem.R))]
+            self.blocks = [_Block(Xb, problem, slice(None), priors.factor(problem.prior))]
         else:
             self.blocks = [
                 _Block(Xb, problem, slice(l, l + 1), np.array([[np.sqrt(r)]]))
                 for l, r in enumerate(problem.r)
             ]
         self.alpha = np.hstack([block.a for block in self.blocks])
-        self.Z, self.certificate = problem.solution(self.alpha)
+        self.Z, self.certificate = problem.evaluate(self.alpha)
 
     def epoch(self, clock: Clock) -> Progress:
         for block in self.blocks:
-            block.step()
+            block.step(self.safety, self.negligible)
         self._keep_if_better()
-        inside = np.count_nonzero((self.alpha > 0) & (self.alpha < self.problem.costs.boxes()))
-        return Progress(self.certificate, int(inside), exact=True)
-
-    def _keep_if_better(self) -> None:
-        """Hold on to the best point: the last steps of an ill-conditioned problem can lose digits."""
-        alpha = np.hstack([block.a for block in self.blocks])
-        Z, certificate = self.problem.solution(alpha)
-        if certificate.gap < self.certificate.gap:
-            self.alpha, self.Z, self.certificate = alpha, Z, certificate
+        return Progress(self.certificate, self.problem.shape[0], exact=True)
 
     def certify(self) -> Certificate:
         return self.certificate
 
-    def weights(self) -> np.ndarray:
-        """Z of the best point so far."""
-        return self.Z
+    def solution(self) -> Solution:
+        """The best point so far."""
+        return Solution(readonly(self.alpha), self.Z)
+
+    def _keep_if_better(self) -> None:
+        """Hold on to the best point: the last steps of an ill-conditioned problem can lose digits."""
+        alpha = np.hstack([block.a for block in self.blocks])
+        Z, certificate = self.problem.evaluate(alpha)
+        if certificate.gap < self.certificate.gap:
+            self.alpha, self.Z, self.certificate = alpha, Z, certificate

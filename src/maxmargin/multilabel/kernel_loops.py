@@ -3,22 +3,73 @@
 All arrays are label-major. For one label: residual e = y m - f, signed coefficients
 b = y alpha between lo and hi, kernel rows K[p], r = R[l, l]. A coefficient that moves by w
 takes r w K[p] off the residual. A coefficient is movable when e > 0 and b < hi, or e < 0
-and b > lo; then |e| is its violation. One whose e is zero may still follow as the partner of
-another.
+and b > lo; then |e| is its violation, the size of the paper's projected gradient. One whose e is
+zero may still follow as the partner of another.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from maxmargin.core.jit import compiled
 
+# Numbers looked at in one go when the largest is searched: as many as keep the vector units busy.
 CHUNK = 256
+
+
+class KernelState(NamedTuple):
+    """Residuals, coefficients and their bounds; of one label (vectors) or of all (matrices)."""
+
+    E: np.ndarray
+    B: np.ndarray
+    lo: np.ndarray
+    hi: np.ndarray
+
+    def label(self, l: int) -> KernelState:
+        """The rows of one label."""
+        return KernelState(self.E[l], self.B[l], self.lo[l], self.hi[l])
+
+
+class Coefficient(NamedTuple):
+    """One coefficient: value, residual, bounds."""
+
+    b: float
+    e: float
+    lo: float
+    hi: float
+
+
+class InnerRule(NamedTuple):
+    """When the inner loop of Algorithm 1 ends, and below which determinant a pair is singular."""
+
+    n_inner: int
+    break_factor: float
+    singular: float
+
+
+class Scratch(NamedTuple):
+    """Four vectors of `label_steps`, and the last two seen as integers."""
+
+    up: np.ndarray
+    down: np.ndarray
+    violation: np.ndarray
+    gains: np.ndarray
+    violation_bits: np.ndarray
+    gain_bits: np.ndarray
+
+
+def scratch(n, dtype):
+    """Memory for `label_steps` on n samples."""
+    work = np.empty((4, n), dtype)
+    bits = work.view(np.int32 if work.dtype == np.float32 else np.int64)
+    return Scratch(work[0], work[1], work[2], work[3], bits[2], bits[3])
 
 
 @compiled(inline=True)
 def single_step(b, e, curvature, lo, hi):
-    """Best value of one coefficient, all others fixed."""
+    """Best value of one coefficient, all others fixed: (58)."""
     if curvature > 0:
         value = b + e / curvature
         return min(max(value, lo), hi)
@@ -31,14 +82,16 @@ def single_step(b, e, curvature, lo, hi):
 
 @compiled(inline=True)
 def pair_gain(p_step, q_step, e_p, e_q, k_pp, k_qq, k_pq):
-    """What a pair of steps adds to the dual objective."""
+    """What a pair of steps adds to the dual objective, (47)."""
     curved = 0.5 * (k_pp * p_step * p_step + k_qq * q_step * q_step) + k_pq * p_step * q_step
     return e_p * p_step + e_q * q_step - curved
 
 
 @compiled(inline=True)
-def pair_step(b_p, b_q, e_p, e_q, k_pp, k_qq, k_pq, lo_p, hi_p, lo_q, hi_q):
-    """Best values of two coefficients, all others fixed, for a positive definite pair."""
+def pair_step(first, second, k_pp, k_qq, k_pq):
+    """Best values of two coefficients, all others fixed, for a positive definite pair: Algorithm 2."""
+    b_p, e_p, lo_p, hi_p = first
+    b_q, e_q, lo_q, hi_q = second
     det = k_pp * k_qq - k_pq * k_pq
     p = b_p + (e_p * k_qq - e_q * k_pq) / det
     q = b_q + (e_q * k_pp - e_p * k_pq) / det
@@ -62,8 +115,12 @@ def pair_step(b_p, b_q, e_p, e_q, k_pp, k_qq, k_pq, lo_p, hi_p, lo_q, hi_q):
 
 
 @compiled
-def worst(e, b, lo, hi):
-    """The movable coefficient with the largest violation, and that violation (-1, 0: none)."""
+def worst(label):
+    """The movable coefficient with the largest violation, and that violation (-1, 0: none).
+
+    The first sample of a pair: the largest projected gradient (31), (32).
+    """
+    e, b, lo, hi = label
     p, largest = -1, 0.0
     for i in range(len(e)):
         x = e[i]
@@ -73,19 +130,22 @@ def worst(e, b, lo, hi):
 
 
 @compiled
-def count_movable(E, B, lo, hi):
-    """Number of movable coefficients of all labels."""
-    count = 0
+def count_movable(state):
+    """Number of samples with a movable coefficient in any label."""
+    E, B, lo, hi = state
+    movable = np.zeros(E.shape[1], np.bool_)
     for l in range(len(E)):
         for i in range(E.shape[1]):
             x = E[l, i]
-            count += (x > 0 and B[l, i] < hi[l, i]) or (x < 0 and B[l, i] > lo[l, i])
-    return count
+            if (x > 0 and B[l, i] < hi[l, i]) or (x < 0 and B[l, i] > lo[l, i]):
+                movable[i] = True
+    return movable.sum()
 
 
 @compiled
-def settled(E, B, lo, hi):
+def settled(state):
     """Samples whose coefficients are all at a bound that holds them there."""
+    E, B, lo, hi = state
     answer = np.ones(E.shape[1], np.bool_)
     for l in range(len(E)):
         for i in range(E.shape[1]):
@@ -96,8 +156,9 @@ def settled(E, B, lo, hi):
 
 
 @compiled
-def partner(K_p, diagonal, p, e, b, lo, hi, singular):
-    """The q whose pair with p promises the largest unconstrained gain (-1: none)."""
+def partner(K_p, diagonal, p, label, singular):
+    """The q whose pair with p promises the largest unconstrained gain (30), (56) (-1: none)."""
+    e, b, lo, hi = label
     q, largest = -1, 0.0
     e_p, k_pp = e[p], diagonal[p]
     for j in range(len(e)):
@@ -113,15 +174,20 @@ def partner(K_p, diagonal, p, e, b, lo, hi, singular):
 
 
 @compiled
-def move(p, q, k_pq, diagonal, r, e, b, lo, hi):
-    """Move the pair p, q (q = -1: p alone) to its optimum; returns both changes of b."""
+def move(p, q, k_pq, diagonal, r, label):
+    """Move the pair p, q (q = -1: p alone) to the optimum of (26)-(28); returns both changes of b."""
+    e, b, lo, hi = label
     if q < 0:
         value = single_step(b[p], e[p], r * diagonal[p], lo[p], hi[p])
         w_p, w_q = value - b[p], value - value
         b[p] = value
         return w_p, w_q
     p_value, q_value = pair_step(
-        b[p], b[q], e[p], e[q], r * diagonal[p], r * diagonal[q], r * k_pq, lo[p], hi[p], lo[q], hi[q]
+        Coefficient(b[p], e[p], lo[p], hi[p]),
+        Coefficient(b[q], e[q], lo[q], hi[q]),
+        r * diagonal[p],
+        r * diagonal[q],
+        r * k_pq,
     )
     w_p, w_q = p_value - b[p], q_value - b[q]
     b[p], b[q] = p_value, q_value
@@ -129,36 +195,17 @@ def move(p, q, k_pq, diagonal, r, e, b, lo, hi):
 
 
 @compiled(reorder=True)
-def spread(K_p, K_q, w_p, w_q, r, e, u):
-    """Carry a pair step to the residual of its label, and collect it in u for the others."""
+def update_label(K_p, K_q, w_p, w_q, r, e, u):
+    """Carry a pair step to the residual of its label, (33), and collect it in u, (36), for the others."""
     for i in range(len(e)):
         w = w_p * K_p[i] + w_q * K_q[i]
         e[i] -= r * w
         u[i] += w
 
 
-@compiled
-def smo_label(K, diagonal, r, e, b, lo, hi, u, n_inner, break_factor, singular):
-    """Inner loop of the paper's Algorithm 1 for one label; returns the number of steps."""
-    entry = -1.0
-    for step in range(n_inner):
-        p, violation = worst(e, b, lo, hi)
-        if step == 0:
-            entry = violation
-        if p < 0 or (step > 0 and violation < break_factor * entry):
-            return step
-        q = partner(K[p], diagonal, p, e, b, lo, hi, singular)
-        other = q if q >= 0 else p
-        w_p, w_q = move(p, q, K[p, other], diagonal, r, e, b, lo, hi)
-        if w_p == 0 and w_q == 0:
-            return step
-        spread(K[p], K[other], w_p, w_q, r, e, u)
-    return n_inner
-
-
 @compiled(reorder=True)
-def carry(l, R, u, E):
-    """Carry what label l collected to the residuals of the labels tied to it."""
+def update_tied(l, R, u, E):
+    """Carry what label l collected to the residuals of the labels tied to it, (35)."""
     for k in range(len(E)):
         if k != l and R[k, l] != 0:
             e, weight = E[k], R[k, l]
@@ -167,25 +214,47 @@ def carry(l, R, u, E):
 
 
 @compiled
-def renew_violations(l, R, E, B, lo, hi, violations):
+def renew_violations(l, R, state, violations):
     """Largest violation of label l and of every label tied to it."""
+    E, B, lo, hi = state
     for k in range(len(E)):
         if R[k, l] != 0:
-            violations[k] = worst(E[k], B[k], lo[k], hi[k])[1]
+            violations[k] = worst(KernelState(E[k], B[k], lo[k], hi[k]))[1]
 
 
 @compiled
-def smo_rounds(K, diagonal, R, E, B, lo, hi, violations, u, n_rounds, n_inner, break_factor, singular):
+def smo_label(K, diagonal, r, label, u, rule):
+    """Inner loop of Algorithm 1 for one label; returns the number of steps."""
+    n_inner, break_factor, singular = rule
+    entry = -1.0
+    for step in range(n_inner):
+        p, violation = worst(label)
+        if step == 0:
+            entry = violation
+        if p < 0 or (step > 0 and violation < break_factor * entry):
+            return step
+        q = partner(K[p], diagonal, p, label, singular)
+        other = q if q >= 0 else p
+        w_p, w_q = move(p, q, K[p, other], diagonal, r, label)
+        if w_p == 0 and w_q == 0:
+            return step
+        update_label(K[p], K[other], w_p, w_q, r, label.E, u)
+    return n_inner
+
+
+@compiled
+def smo_rounds(K, diagonal, R, state, violations, u, n_rounds, rule):
     """Outer loop of Algorithm 1 over the whole kernel matrix; returns the number of steps."""
+    E, B, lo, hi = state
     steps = 0
     for _ in range(n_rounds):
         l = np.argmax(violations)
         if violations[l] <= 0:
             break
         u[:] = 0
-        done = smo_label(K, diagonal, R[l, l], E[l], B[l], lo[l], hi[l], u, n_inner, break_factor, singular)
-        carry(l, R, u, E)
-        renew_violations(l, R, E, B, lo, hi, violations)
+        done = smo_label(K, diagonal, R[l, l], KernelState(E[l], B[l], lo[l], hi[l]), u, rule)
+        update_tied(l, R, u, E)
+        renew_violations(l, R, state, violations)
         if done == 0:
             violations[l] = 0
         steps += done
@@ -193,8 +262,9 @@ def smo_rounds(K, diagonal, R, E, B, lo, hi, violations, u, n_rounds, n_inner, b
 
 
 @compiled(reorder=True)
-def label_gap(e, b, lo, hi):
+def label_gap(label):
     """sum_i [ (hi - b) max(e, 0) + (b - lo) max(-e, 0) ] of one label."""
+    e, b, lo, hi = label
     gap = 0.0
     for i in range(len(e)):
         x = np.float64(e[i])
@@ -206,7 +276,7 @@ def label_gap(e, b, lo, hi):
 
 @compiled(reorder=True)
 def label_dual(e, b, target):
-    """<target, b> - 1/2 <b, f> of one label, with f = target - e."""
+    """<target, b> - 1/2 <b, f> of one label, with f = target - e: its part of (25)."""
     value = 0.0
     for i in range(len(e)):
         value += np.float64(b[i]) * (np.float64(target[i]) + e[i])
@@ -250,7 +320,7 @@ def update_and_measure(K_p, K_q, w_p, w_q, e, up, down, violation):
 
 @compiled(reorder=True)
 def pair_gains(K_p, diagonal, p, e, up, down, violation, singular, gains):
-    """Unconstrained gain of every possible partner of p, up to a common factor."""
+    """Unconstrained gain (56) of every possible partner of p, up to a common factor."""
     zero = e.dtype.type(0)
     e_p, k_pp = e[p], diagonal[p]
     square, twice = e_p * e_p, e_p + e_p
@@ -264,16 +334,17 @@ def pair_gains(K_p, diagonal, p, e, up, down, violation, singular, gains):
 
 
 @compiled
-def fast_label(K, diagonal, r, e, b, lo, hi, work, bits, budget, target, singular):
+def label_steps(K, diagonal, r, label, work, budget, target, singular):
     """Greedy second-order pair steps on one label until its gap is at most `target`.
 
     One pass carries a step to the residual and measures all violations, a second one scores
-    the partners; both run in SIMD. `work` holds four vectors, `bits` the same memory as
-    integers. Returns the number of steps and the gap when it was last measured.
+    the partners; both run in SIMD. The gap is looked at every n / 32 steps, at which it costs
+    little beside them. Returns the number of steps and the gap when it was last measured.
     """
+    e, b, lo, hi = label
+    up, down, violation, gains, violation_bits, gain_bits = work
     n = len(e)
     zero, one = e.dtype.type(0), e.dtype.type(1)
-    up, down, violation, gains = work[0], work[1], work[2], work[3]
     for i in range(n):
         up[i] = one if b[i] < hi[i] else zero
         down[i] = one if b[i] > lo[i] else zero
@@ -284,33 +355,34 @@ def fast_label(K, diagonal, r, e, b, lo, hi, work, bits, budget, target, singula
     while True:
         update_and_measure(K[p], K[q], r * w_p, r * w_q, e, up, down, violation)
         if step % check == 0 or step == budget:
-            gap = label_gap(e, b, lo, hi)
+            gap = label_gap(label)
             if gap <= target or step == budget:
                 return step, gap
-        p = argmax_bits(bits[2])
+        p = argmax_bits(violation_bits)
         if p < 0:
             return step, 0.0
         pair_gains(K[p], diagonal, p, e, up, down, violation, singular, gains)
-        q = argmax_bits(bits[3])
+        q = argmax_bits(gain_bits)
         other = q if q >= 0 else p
-        w_p, w_q = move(p, q, K[p, other], diagonal, r, e, b, lo, hi)
+        w_p, w_q = move(p, q, K[p, other], diagonal, r, label)
         q = other
         up[p] = one if b[p] < hi[p] else zero
         down[p] = one if b[p] > lo[p] else zero
         up[q] = one if b[q] < hi[q] else zero
         down[q] = one if b[q] > lo[q] else zero
         if w_p == zero and w_q == zero:
-            return step, label_gap(e, b, lo, hi)
+            return step, label_gap(label)
         step += 1
 
 
 @compiled(reorder=True)
-def block_sweeps(K, r, samples, E, B, lo, hi, n_sweeps, changes):
+def block_sweeps(K, r, samples, state, n_sweeps, changes):
     """Sweeps of one-variable steps over a block of samples, label by label (R diagonal).
 
-    K is the kernel within the block. The residuals E stay as they are; `changes` (labels x
+    K is the kernel within the block. The residuals stay as they are; `changes` (labels x
     block) receives what was added to B.
     """
+    E, B, lo, hi = state
     size = len(samples)
     dtype = E.dtype.type
     e, b = np.empty(size, E.dtype), np.empty(size, E.dtype)
@@ -339,8 +411,9 @@ def block_sweeps(K, r, samples, E, B, lo, hi, n_sweeps, changes):
 
 
 @compiled(reorder=True)
-def coupled_block_sweeps(K, R, samples, E, B, lo, hi, n_sweeps, changes):
+def coupled_block_sweeps(K, R, samples, state, n_sweeps, changes):
     """The same for a prior that ties labels: all labels of a sample, then the next sample."""
+    E, B, lo, hi = state
     size, L = len(samples), len(E)
     dtype = E.dtype.type
     e = np.empty((size, L), E.dtype)

@@ -1,4 +1,4 @@
-"""M3L: max-margin multi-label classification with a label prior R (linear).
+"""M3L: max-margin multi-label classification with a label prior R, linear or with a kernel.
 
 Hariharan, Vishwanathan, Varma, "Efficient max-margin multi-label classification with
 applications to zero-shot learning", Machine Learning 88, 2012.
@@ -15,21 +15,30 @@ variables alpha_il:
 The paper writes alpha/2 for alpha, C/2 for C, 2g for g and Delta for twice the margin. R
 enters only through V R, so a singular R needs no inverse. The bias is a constant feature,
 regularised and correlated through R like any other weight.
+
+With a kernel F = K A R and nothing else changes; the bias is a constant added to K. There
+the coefficients A, called B, the residuals E = Y * m - F and the bounds lo <= B <= hi (the box
+[0, c_il] times the sign y_il) are kept label-major (L x N), one label one contiguous vector:
+
+    gap      P - D = sum_il [ (hi - B) max(E, 0) + (B - lo) max(-E, 0) ]
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.validation import _check_sample_weight, check_array
 
 from maxmargin import priors
+from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
+from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
 
@@ -37,9 +46,9 @@ from maxmargin.multilabel import loops
 class EntryCosts:
     """What the loss asks of every entry: its sign, its box and its margin.
 
-    The box of entry (i, l) is weight[i, l] * upper[side, l] (one column of weights serves
-    all labels), its margin is margin[side, l], or margin[i, l] when `tied`; side is 0 for
-    y = -1 and 1 for y = +1. Unknown entries (sign 0) have an empty box.
+    A loss that is a sum over labels, (5). The box of entry (i, l) is weight[i, l] * upper[side, l]
+    (one column of weights serves all labels), its margin is margin[side, l], or margin[i, l] when
+    `tied`; side is 0 for y = -1 and 1 for y = +1. Unknown entries (sign 0) have an empty box.
     """
 
     signs: np.ndarray
@@ -49,12 +58,12 @@ class EntryCosts:
     tied: bool = False
     constant: float = 0.0
 
-    def flat(self, dtype: type) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
+    def flat(self, dtype: type) -> loops.EntryArrays:
         """Read-only arguments of the compiled loops, in working precision."""
         weight, upper, margin = (
             readonly(np.asarray(a, dtype)) for a in (self.weight, self.upper, self.margin)
         )
-        return readonly(self.signs), weight, upper, margin, self.tied
+        return loops.EntryArrays(readonly(self.signs), weight, upper, margin, self.tied)
 
     def boxes(self) -> np.ndarray:
         """All boxes as one matrix."""
@@ -71,12 +80,12 @@ class EntryCosts:
 def hamming_costs(
     signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, margin: np.ndarray | None = None
 ) -> EntryCosts:
-    """Costs of the (weighted) Hamming loss: margin one unless given per side and label."""
+    """Costs of the (weighted) Hamming loss (6): margin one unless given per side and label."""
     return EntryCosts(signs, weight, upper, np.ones_like(upper) if margin is None else margin)
 
 
 def tied_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, R: np.ndarray) -> EntryCosts:
-    """Costs of the loss tied to the prior, Delta(y_i, y) = y_i' R (y_i - y).
+    """Costs of the loss tied to the prior, Delta(y_i, y) = y_i' R (y_i - y), section 3.2 of the paper.
 
     Per label it charges q_i - s_il when the label is right and q_i + s_il when it is wrong,
     with s = Y * (Y R) and q_i = y_i'R y_i / L; so the margin is s and q - s a constant.
@@ -93,8 +102,93 @@ def tied_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, R: np.n
         )
     q = s.sum(axis=1, keepdims=True) / Y.shape[1]
     costs = EntryCosts(signs, weight, upper, s, tied=True)
-    constant = 0.5 * float(np.sum(costs.boxes() * (q - s)))
-    return EntryCosts(signs, weight, upper, s, tied=True, constant=constant)
+    return replace(costs, constant=0.5 * float(np.sum(costs.boxes() * (q - s))))
+
+
+def entry_weights(sample_weight: Any, signs: np.ndarray) -> np.ndarray:
+    """Sample weights as a column, or entry weights as a matrix; ones when None."""
+    n, L = signs.shape
+    if sample_weight is None:
+        return np.ones((n, 1))
+    if getattr(sample_weight, "ndim", 1) == 2:
+        weight = check_array(sample_weight, dtype=np.float64, input_name="sample_weight")
+        if weight.shape != (n, L):
+            raise ValueError(
+                f"sample_weight has shape {weight.shape}; pass one weight per sample ({n},) or one per "
+                f"entry of y ({n}, {L})."
+            )
+    else:
+        weight = _check_sample_weight(sample_weight, signs, dtype=np.float64)[:, None]
+    if (weight < 0).any():
+        raise ValueError("Negative values in data passed to `sample_weight`; weights must be nonnegative.")
+    if not weight.any():
+        raise ValueError("sample_weight is zero everywhere; at least one weight must be positive.")
+    return weight
+
+
+def side_weights(class_weight: Any, space: LabelSpace, signs: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Weights of negative (row 0) and positive (row 1) entries of every label."""
+    L = signs.shape[1]
+    if class_weight is None:
+        return np.ones((2, L))
+    if isinstance(class_weight, str):
+        on, off = ((signs > 0) * weight).sum(axis=0), ((signs < 0) * weight).sum(axis=0)
+        total = on + off
+        sides = np.vstack([off, on])
+        return np.divide(total, 2 * sides, out=np.ones((2, L)), where=sides > 0)
+    if isinstance(class_weight, dict):
+        if space.kind == "binary":
+            _check_names(class_weight, space, "class_weight")
+            return np.array([[float(class_weight.get(name, 1.0))] for name in space.classes.tolist()])
+        sides = np.ones((2, L))
+        sides[1] = label_numbers(class_weight, space, "class_weight", default=1.0)
+        return sides
+    sides = check_array(class_weight, dtype=np.float64, input_name="class_weight").T
+    if sides.shape != (2, L):
+        raise ValueError(f"class_weight must have shape ({L}, 2): the weights of 'off' and 'on' per label.")
+    return _nonnegative(sides, "class_weight")
+
+
+def label_numbers(values: Any, space: LabelSpace, name: str, default: float) -> np.ndarray:
+    """One nonnegative number per label from None, a number, a dict by label or an array."""
+    L = space.n_columns
+    if values is None:
+        return np.full(L, default)
+    if isinstance(values, dict):
+        _check_names(values, space, name)
+        names = space.classes[1:] if space.kind == "binary" else space.classes
+        values = [values.get(label, default) for label in names.tolist()]
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim == 0:
+        numbers = np.full(L, float(numbers))
+    if numbers.shape != (L,):
+        raise ValueError(f"{name} must hold one number per label ({L}). Got shape {numbers.shape} instead.")
+    return _nonnegative(numbers, name)
+
+
+def _nonnegative(numbers: np.ndarray, name: str) -> np.ndarray:
+    if not np.isfinite(numbers).all() or (numbers < 0).any():
+        raise ValueError(f"{name} must hold finite nonnegative numbers.")
+    return numbers
+
+
+def _check_names(values: dict, space: LabelSpace, name: str) -> None:
+    unknown = [key for key in values if key not in space.classes.tolist()]
+    if unknown:
+        raise ValueError(
+            f"{name} names {unknown[0]!r}, which is not a label; known are {space.classes[:5]}..."
+        )
+
+
+class Solution(NamedTuple):
+    """What a solver hands over: the dual variables (N x L) and the weights that they make.
+
+    The weights are Z, feature-major with the bias last ((D+1) x L), or with a kernel those of
+    the training samples, A R (N x L). `alpha` may be a view of what the next epoch moves.
+    """
+
+    alpha: np.ndarray
+    weights: np.ndarray
 
 
 class Sums(NamedTuple):
@@ -106,19 +200,17 @@ class Sums(NamedTuple):
     S: np.ndarray
 
 
-@dataclass(frozen=True)
-class LinearM3L:
-    """The linear problem over rows of X; R is None for independent labels."""
+class M3L:
+    """What does not depend on how samples are scored; R is None for independent labels."""
 
-    rows: Rows
     costs: EntryCosts
-    R: np.ndarray | None = None
-    bias: float = 1.0
+    R: np.ndarray | None
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Samples, labels, features."""
-        return self.rows.shape[0], self.costs.signs.shape[1], self.rows.shape[1]
+    def shape(self) -> tuple[int, int]:
+        """Samples, labels."""
+        n, L = self.costs.signs.shape
+        return n, L
 
     @cached_property
     def coupled(self) -> bool:
@@ -131,22 +223,61 @@ class LinearM3L:
         return np.ones(self.shape[1]) if self.R is None else np.diag(self.R).copy()
 
     @cached_property
-    def q(self) -> np.ndarray:
-        """Squared norm of every sample, without the bias."""
-        return self.rows.squared_norms()
+    def prior(self) -> np.ndarray:
+        """R, the identity when none was given."""
+        return np.eye(self.shape[1]) if self.R is None else self.R
 
     @cached_property
     def low_rank(self) -> np.ndarray | None:
         """P (rank x L) with R = P'P when working in its rank is cheaper than in the labels."""
-        if self.R is None or not self.coupled:
+        if not self.coupled:
             return None
-        P = priors.factor(self.R)
+        P = priors.factor(self.prior)
         return P if 2 * len(P) <= P.shape[1] else None
+
+    def training_scores(self, alpha: np.ndarray) -> np.ndarray:
+        """F (N x L) of given dual variables."""
+        raise NotImplementedError
+
+    def warm(self, alpha: np.ndarray, scale: float) -> np.ndarray:
+        """A feasible start from the solution for another C: scaled, then cut to the boxes."""
+        return np.clip(alpha * scale, 0, self.costs.boxes())
+
+    def closed_form_scale(self) -> float:
+        """Largest factor on all boxes for which alpha = box is optimal.
+
+        With every alpha at its box, g = m - Y*F and F grows in proportion to the boxes; the
+        solution keeps this form until the first gradient reaches zero.
+        """
+        boxes = self.costs.boxes()
+        pull = self.costs.signs * self.training_scores(boxes)
+        limited = (pull > 0) & (boxes > 0)
+        if not limited.any():
+            return np.inf
+        return float(np.min(self.costs.margins()[limited] / pull[limited]))
+
+
+@dataclass(frozen=True)
+class LinearM3L(M3L):
+    """The linear problem over rows of X."""
+
+    rows: Rows
+    costs: EntryCosts
+    R: np.ndarray | None = None
+    bias: float = 1.0
+
+    @property
+    def n_features(self) -> int:
+        return self.rows.shape[1]
+
+    @cached_property
+    def q(self) -> np.ndarray:
+        """Squared norm of every sample, without the bias."""
+        return self.rows.squared_norms()
 
     def accumulate(self, alpha: np.ndarray, dtype: type = np.float64, n_threads: int = 1) -> np.ndarray:
         """V = X'A, feature-major with the bias last."""
-        _, L, D = self.shape
-        V: np.ndarray = np.zeros((D + 1, L), dtype)
+        V: np.ndarray = np.zeros((self.n_features + 1, self.shape[1]), dtype)
 
         def work(part: tuple[np.uint64, np.uint64]) -> None:
             loops.accumulate(
@@ -157,61 +288,40 @@ class LinearM3L:
         return V
 
     def couple(self, V: np.ndarray) -> np.ndarray:
-        """Z = V R (V itself for independent labels)."""
+        """Z = V R, the optimality condition (23) (V itself for independent labels)."""
         if self.R is None:
             return V
-        return (
-            V @ self.R.astype(V.dtype) if self.coupled and self.R is not None else V * self.r.astype(V.dtype)
-        )
+        return V @ self.R.astype(V.dtype) if self.coupled else V * self.r.astype(V.dtype)
 
-    def solution(
-        self,
-        alpha: np.ndarray,
-        u: np.ndarray | None = None,
-        n_threads: int = 1,
+    def training_scores(self, alpha: np.ndarray) -> np.ndarray:
+        Z = self.couple(self.accumulate(alpha))
+        return self.rows.matrix @ Z[:-1] + self.bias * Z[-1]
+
+    def evaluate(
+        self, alpha: np.ndarray, bias_row: np.ndarray | None = None, n_threads: int = 1
     ) -> tuple[np.ndarray, Certificate]:
-        """Weights Z of a dual solution and its certificate, recomputed in float64.
+        """Weights Z of dual variables and their certificate, recomputed in float64.
 
-        `u` is the bias row of V when the solver carries its own.
+        The primal is that of (12)-(14), the dual (25). `bias_row` is the bias row of V when the
+        solver carries its own.
         """
-        n, L, _ = self.shape
         V = self.accumulate(alpha, n_threads=n_threads)
         Z = self.couple(V)
         primal_norm = dual_norm = float(np.vdot(V, Z))
-        if u is not None:
-            bias = u.astype(np.float64)
+        if bias_row is not None:
+            bias = bias_row.astype(np.float64)
             primal_norm += float(bias @ self.couple(bias) - V[-1] @ Z[-1])
             Z[-1] = self.couple(bias)
         if self.rows.data.dtype != np.float64 and not self.coupled:
             # The weights as a model stores them. (With tied labels the norm would need the inverse of R.)
             Z = Z.astype(self.rows.data.dtype).astype(np.float64)
             primal_norm = float(np.einsum("dl,dl->l", Z, Z) @ (1 / np.where(self.r > 0, self.r, 1.0)))
-        sums = self.measure(alpha, Z, None, np.empty((n, L), np.bool_), n_threads)
+        sums = self.measure(alpha, Z, None, np.empty(self.shape, np.bool_), n_threads)
         constant = self.costs.constant
         return Z, Certificate(
             0.5 * primal_norm + float(sums.loss.sum()) + constant,
             float(sums.value.sum()) - 0.5 * dual_norm + constant,
         )
-
-    def warm(self, alpha: np.ndarray, scale: float) -> np.ndarray:
-        """A feasible start from the solution for another C: scaled, then cut to the boxes."""
-        return np.clip(alpha * scale, 0, self.costs.boxes())
-
-    def closed_form_scale(self) -> float:
-        """Largest factor on all boxes for which alpha = box is optimal (section 12.7).
-
-        With every alpha at its box, g = m - Y*F and F grows in proportion to the boxes; the
-        solution keeps this form until the first gradient reaches zero.
-        """
-        boxes = self.costs.boxes()
-        Z = self.couple(self.accumulate(boxes))
-        X = self.rows.matrix
-        scores = X @ Z[:-1] + self.bias * Z[-1]
-        pull = self.costs.signs * scores
-        limited = (pull > 0) & (boxes > 0)
-        if not limited.any():
-            return np.inf
-        return float(np.min(self.costs.margins()[limited] / pull[limited]))
 
     def label_ranges(self, n_parts: int) -> list[tuple[np.uint64, np.uint64]]:
         """Cut the labels into contiguous ranges that share no cache line (16 floats)."""
@@ -229,19 +339,71 @@ class LinearM3L:
         quiet: float = 0.0,
     ) -> Sums:
         """Sums per label for weights T (or T G); marks entries with a gap above `quiet`."""
-        n, L, _ = self.shape
+        n, L = self.shape
         dtype = T.dtype.type
         costs = self.costs.flat(dtype)
-        mix = readonly(np.empty((0, 0), dtype) if G is None else G)
+        mix = np.empty((0, 0), dtype) if G is None else G
+        scoring = loops.Scoring(readonly(T), readonly(mix), dtype(self.bias))
         bounds = np.linspace(0, n, n_threads + 1).astype(np.int64)
 
         def work(part: tuple[np.int64, np.int64]) -> np.ndarray:
             sums = np.zeros((4, L))
-            loops.measure(
-                self.rows.flat, dtype(self.bias), *part, readonly(alpha), *costs,
-                readonly(T), mix, G is not None, dtype(quiet), flags, *sums,
-            )  # fmt: skip
+            loops.measure(self.rows.flat, costs, scoring, *part, readonly(alpha), dtype(quiet), flags, sums)
             return sums
 
-        parts = list(pairwise(bounds))
-        return Sums(*sum(run_threads(work, parts, n_threads), np.zeros((4, L))))
+        return Sums(*sum(run_threads(work, list(pairwise(bounds)), n_threads), np.zeros((4, L))))
+
+
+@dataclass(frozen=True)
+class KernelM3L(M3L):
+    """The problem on a kernel matrix."""
+
+    K: KernelMatrix
+    costs: EntryCosts
+    R: np.ndarray | None = None
+
+    @cached_property
+    def target(self) -> np.ndarray:
+        """T = Y * margins, label-major."""
+        return np.ascontiguousarray((self.costs.signs * self.costs.margins()).T)
+
+    @cached_property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """lo and hi, label-major."""
+        box = np.ascontiguousarray((self.costs.signs * self.costs.boxes()).T)
+        return np.minimum(box, 0), np.maximum(box, 0)
+
+    def coefficients(self, alpha: np.ndarray) -> np.ndarray:
+        """B of given dual variables (N x L)."""
+        return np.ascontiguousarray((self.costs.signs * alpha + 0.0).T)  # + 0.0: no negative zeros
+
+    def feasible(self, B: np.ndarray) -> np.ndarray:
+        """B in float64, with what stands at a rounded bound put exactly on it."""
+        lo, hi = self.bounds
+        at_lo, at_hi = (np.equal(B, bound.astype(B.dtype)) for bound in (lo, hi))
+        return np.where(at_hi, hi, np.where(at_lo, lo, np.clip(B.astype(np.float64), lo, hi)))
+
+    def scores(self, B: np.ndarray) -> np.ndarray:
+        """F of all training samples, label-major, recomputed in float64."""
+        return np.ascontiguousarray((self.K.times(np.ascontiguousarray(B.T)) @ self.prior).T)
+
+    def training_scores(self, alpha: np.ndarray) -> np.ndarray:
+        return self.scores(self.coefficients(alpha)).T
+
+    def certificate(self, B: np.ndarray, F: np.ndarray) -> Certificate:
+        """Both objectives of a feasible B whose scores are F; the dual is (25)."""
+        lo, hi = self.bounds
+        norm = 0.5 * float(np.vdot(B, F))
+        E = self.target - F
+        loss = float(np.sum(np.maximum(hi * E, lo * E)))
+        value = float(np.vdot(self.target, B))
+        return Certificate(norm + loss + self.costs.constant, value - norm + self.costs.constant)
+
+    def solution(self, B: np.ndarray) -> Solution:
+        """Dual variables and weights of the training samples of a feasible B."""
+        return Solution(np.abs(B).T, B.T @ self.prior)
+
+    def precise(self) -> KernelM3L:
+        """The same problem with kernel values kept in float64."""
+        K = self.K
+        return replace(self, K=KernelMatrix(K.kernel, K.X, K.cache_size, np.float64))

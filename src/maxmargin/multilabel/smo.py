@@ -1,7 +1,7 @@
 """SMO with delayed gradients for kernelised M3L (Algorithm 1 of the paper, corrected).
 
-Problem, dual, gap and letters are those of `problems.m3l_kernel`: signed coefficients B
-between lo and hi, residuals E = T - K B R, all label-major.
+Problem, dual, gap and letters are those of `problem`: signed coefficients B between lo and hi,
+residuals E = T - K B R, all label-major.
 
 One round takes the label l with the largest violation max_i |projected E_li| and makes up
 to `n_inner` steps on it. A step takes the worst sample p, its partner q that promises the
@@ -25,95 +25,101 @@ with applications to zero-shot learning", Machine Learning 88, 2012.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress, require
+from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.multilabel import kernel_loops as loops
-
-CONTRACT = ("K", "prior", "target", "bounds", "constant", "alpha", "scores", "certificate")
-# A pair is taken as singular when its determinant is below this fraction of K_pp K_qq.
-SINGULAR = 1e-12
-# Share of all coefficients that one epoch may touch, so that records come often enough.
-EPOCH_SHARE = 1 / 16
+from maxmargin.multilabel.problem import KernelM3L, Solution
 
 
 class SMO:
-    """State of the method; `B` is the solution, label-major.
+    """State of Algorithm 1; B is the solution, label-major.
 
     Parameters
     ----------
     problem : KernelM3L
-    start : array of shape (n_labels, n_samples), default=None
-        A feasible B to start from.
+    alpha : array of shape (n_samples, n_labels)
+        Feasible dual variables to start from.
+    tol : float
+        The relative gap that training stops at.
     n_inner : int, default=None
         Steps on one label before the others follow; None is max(n_labels, 10).
     break_factor : float, default=0.5
         See above; 0 is the paper's own rule.
+    singular : float, default=1e-12
+        A pair is taken as singular when its determinant is below this fraction of K_pp K_qq.
+    epoch_share : float, default=1/16
+        Share of all coefficients that one epoch may touch, so that records come often enough.
     """
 
     def __init__(
         self,
-        problem: Any,
-        start: np.ndarray | None = None,
+        problem: KernelM3L,
+        alpha: np.ndarray,
+        *,
+        tol: float,
         n_inner: int | None = None,
         break_factor: float = 0.5,
+        singular: float = 1e-12,
+        epoch_share: float = 1 / 16,
     ) -> None:
-        require(problem, CONTRACT, "SMO")
-        self.problem, self.break_factor = problem, break_factor
+        self.problem, self.tol = problem, tol
         L, n = problem.target.shape
-        self.n_inner = max(L, 10) if n_inner is None else n_inner
-        self.n_rounds = max(L, int(EPOCH_SHARE * n * L / self.n_inner))
-        self.lo, self.hi = (readonly(bound) for bound in problem.bounds)
+        n_inner = max(L, 10) if n_inner is None else n_inner
+        self.rule = loops.InnerRule(n_inner, break_factor, singular)
+        self.n_rounds = max(L, int(epoch_share * n * L / n_inner))
         self.R, self.diagonal = readonly(problem.prior), readonly(problem.K.diagonal)
-        self.B = np.zeros((L, n)) if start is None else start.copy()
+        self.B = problem.coefficients(alpha)
         self.E = problem.target - problem.scores(self.B) if self.B.any() else problem.target.copy()
+        self.state = loops.KernelState(self.E, self.B, *(readonly(bound) for bound in problem.bounds))
         self.violations, self.u = np.zeros(L), np.zeros(n)
-        self.steps = 0
+        self.steps, self.gap = 0, np.inf
+        self._known: tuple[np.ndarray, Certificate] | None = None
         self._renew()
 
     def epoch(self, clock: Clock) -> Progress:
         """Some rounds; the certificate is that of the running residuals."""
-        slices = 8
+        if self.gap <= self.tol:
+            # The running gap was small enough and yet there is another epoch: residuals have drifted.
+            np.subtract(self.problem.target, self._evaluated()[0], out=self.E)
+            self._renew()
+        self._known = None
+        slices = 8  # between which the clock is looked at
         for _ in range(slices):
             self.steps += self._rounds(-(-self.n_rounds // slices), clock)
             if clock.expired():
                 break
         self._renew()
-        movable = loops.count_movable(self.E, self.B, self.lo, self.hi)
-        return Progress(self.problem.certificate(self.B, self.problem.target - self.E), movable)
+        certificate = self.problem.certificate(self.B, self.problem.target - self.E)
+        self.gap = certificate.gap
+        return Progress(certificate, int(loops.count_movable(self.state)))
 
     def certify(self) -> Certificate:
-        """Recompute residuals and certificate from B."""
-        F = self.problem.scores(self.B)
-        np.subtract(self.problem.target, F, out=self.E)
-        self._renew()
-        return self.problem.certificate(self.B, F)
+        return self._evaluated()[1]
 
-    def solution(self) -> np.ndarray:
-        """The dual solution that `certify` speaks of."""
-        return self.B
+    def solution(self) -> Solution:
+        return self.problem.solution(self.B)
 
-    @property
-    def alpha(self) -> np.ndarray:
-        """The dual solution as dual variables, samples x labels."""
-        return self.problem.alpha(self.solution())
+    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
+        """Scores and certificate of B as it is, kept until the next epoch."""
+        if self._known is None:
+            F = self.problem.scores(self.B)
+            self._known = F, self.problem.certificate(self.B, F)
+        return self._known
 
     def _renew(self) -> None:
         """Violation of every label."""
-        for l, (e, b, lo, hi) in enumerate(zip(self.E, self.B, self.lo, self.hi, strict=True)):
-            self.violations[l] = loops.worst(e, b, lo, hi)[1]
+        for l in range(len(self.violations)):
+            self.violations[l] = loops.worst(self.state.label(l))[1]
 
     def _rounds(self, n_rounds: int, clock: Clock) -> int:
         whole = self.problem.K.whole
         if whole is None:
             return sum(0 if clock.expired() else self._cached_round() for _ in range(n_rounds))
         return loops.smo_rounds(
-            readonly(whole), self.diagonal, self.R, self.E, self.B, self.lo, self.hi, self.violations,
-            self.u, n_rounds, self.n_inner, self.break_factor, SINGULAR,
-        )  # fmt: skip
+            readonly(whole), self.diagonal, self.R, self.state, self.violations, self.u, n_rounds, self.rule
+        )
 
     def _cached_round(self) -> int:
         """One round on rows from the cache; the same steps as `smo_rounds`."""
@@ -122,25 +128,25 @@ class SMO:
             return 0
         self.u[:] = 0
         done = self._cached_label(l)
-        loops.carry(l, self.R, self.u, self.E)
-        loops.renew_violations(l, self.R, self.E, self.B, self.lo, self.hi, self.violations)
+        loops.update_tied(l, self.R, self.u, self.E)
+        loops.renew_violations(l, self.R, self.state, self.violations)
         if done == 0:
             self.violations[l] = 0
         return done
 
     def _cached_label(self, l: int) -> int:
         cache, diagonal, r = self.problem.K.cache, self.diagonal, self.R[l, l]
-        e, b, lo, hi = self.E[l], self.B[l], self.lo[l], self.hi[l]
+        label, (n_inner, break_factor, singular) = self.state.label(l), self.rule
         entry = self.violations[l]
-        for step in range(self.n_inner):
-            p, violation = loops.worst(e, b, lo, hi)
-            if p < 0 or (step > 0 and violation < self.break_factor * entry):
+        for step in range(n_inner):
+            p, violation = loops.worst(label)
+            if p < 0 or (step > 0 and violation < break_factor * entry):
                 return step
             K_p = readonly(cache.row(p))
-            q = loops.partner(K_p, diagonal, p, e, b, lo, hi, SINGULAR)
+            q = loops.partner(K_p, diagonal, p, label, singular)
             K_q = K_p if q < 0 else readonly(cache.row(q, pinned=(p,)))
-            w_p, w_q = loops.move(p, q, K_p[p if q < 0 else q], diagonal, r, e, b, lo, hi)
+            w_p, w_q = loops.move(p, q, K_p[p if q < 0 else q], diagonal, r, label)
             if w_p == 0 and w_q == 0:
                 return step
-            loops.spread(K_p, K_q, w_p, w_q, r, e, self.u)
-        return self.n_inner
+            loops.update_label(K_p, K_q, w_p, w_q, r, label.E, self.u)
+        return n_inner

@@ -1,0 +1,447 @@
+"""The default linear solver: sweeps of dual coordinate ascent, an interior point method where they get stuck.
+
+Problem, dual and gap as in `problem`. Every epoch ends with one measurement of the gap over all
+samples and labels, which also says which entries to visit next, so that nothing that was left out can be
+forgotten. Entries with a negligible share of the gap rest.
+
+**Labels that are not coupled** (`LabelSweeps`) share nothing but X: threads take one range of labels
+each. The method alternates between two layouts of the same weights:
+
+1. *sweeps*, feature-major: a row x_i is read once for all labels and the loops run along them. Cheap
+   per variable; used while almost every variable still moves;
+2. *polishing*, label-major: each label works on the list of samples that still have a gap, with its
+   weight vector in cache, until its share of the gap is small enough.
+
+**Coupled labels** (`SampleSweeps`): the labels of a sample form one block; its scores are x_i'T G with
+R = G H':
+
+- full rank: T = V = X'A, G = R, H = I; a changed variable touches one column of T;
+- low rank:  T = V P', G = H = P' with R = P'P; everything costs rank instead of labels.
+
+**The bias** is a constant feature s. Plain coordinate ascent keeps it at s S, S = sum_i y_i alpha_i, so
+every step of one sample moves the scores of all others; the steps fight over the bias and convergence
+slows down, badly so for a large s. Here it is a primal variable b = s u of its own, found by the proximal
+point method: with h(b) the best dual value for a given bias,
+
+    b_new = argmin  h(b) + (b - b_old)^2 / (2 rho'),     1/rho = 1/s^2 + 1/rho'.
+
+Within one such problem b answers a step d of a sample by rho d, and going to the next one moves it by
+rho (S - b / s^2). One pass is taken per problem. rho = s^2 is the plain method; a small rho decouples
+the samples, but lets the bias travel slowly when it has far to go. So every label starts with a small
+rho and raises it whenever an epoch did not pay. The certificate accounts for whatever distance between
+b and s^2 S is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from maxmargin import priors
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
+from maxmargin.core.rows import readonly
+from maxmargin.core.threads import lined_up, run_threads, transpose
+from maxmargin.multilabel import loops
+from maxmargin.multilabel.dca import coupled_reach
+from maxmargin.multilabel.interior import InteriorPoint
+from maxmargin.multilabel.problem import LinearM3L, Solution, Sums
+
+
+@dataclass(frozen=True)
+class SweepRule:
+    """How much is done in an epoch, and what may rest.
+
+    Parameters
+    ----------
+    first_sweeps : int
+        Sweeps over all entries in the first epoch (uncoupled labels).
+    label_passes, sample_passes : int
+        Passes of an epoch over the lists of each label, or over the marked entries of all samples.
+    aim, least : float
+        Polishing aims at the part `aim` of the gap that tol allows, or of the part `least` of the
+        gap there is, if that is more.
+    likely : float
+        Polishing sees the gap a little late; at this part of what tol allows, it is worth
+        certifying at once.
+    neglected : float
+        Entries at rest may together hold this part of the gap that is allowed.
+    n_draws, stride : int
+        Random numbers drawn for the orders of one epoch of polishing (a power of two, small enough
+        to stay in cache), and how far apart two labels begin to read them: a prime, so that no two
+        of the first `n_draws` labels begin at the same number.
+    bias_rate : float
+        First rho of the bias, relative to the mean squared norm of a sample.
+    pays, growth, felt : float
+        An epoch pays when it leaves less than the share `pays` of a label's gap. Otherwise rho
+        grows by the factor `growth`, if the bias has a part in the gap of at least `felt`.
+    """
+
+    first_sweeps: int = 3
+    label_passes: int = 10
+    sample_passes: int = 5
+    aim: float = 0.7
+    least: float = 0.02
+    likely: float = 0.8
+    neglected: float = 0.1
+    n_draws: int = 1 << 13
+    stride: int = 7919
+    bias_rate: float = 0.05
+    pays: float = 0.7
+    growth: float = 4.0
+    felt: float = 0.01
+
+
+class BiasPull:
+    """rho / s^2 of every label: how strongly its bias is drawn to its dual value."""
+
+    def __init__(self, bias: float, q: np.ndarray, n_labels: int, rule: SweepRule) -> None:
+        typical = float(np.mean(q))
+        start = min(1.0, rule.bias_rate * typical / bias**2) if bias and typical > 0 else 1.0
+        self.pull = np.full(n_labels, start)
+        self.last = np.full(n_labels, np.inf)
+        self.rule = rule
+
+    def learn(self, gaps: np.ndarray, lag_share: np.ndarray) -> None:
+        """Raise rho where the gap hardly fell and the bias has a part in it."""
+        slow = (gaps > self.rule.pays * self.last) & (lag_share > self.rule.felt * gaps)
+        self.pull = np.where(slow, np.minimum(self.rule.growth * self.pull, 1.0), self.pull)
+        self.last = gaps.copy()
+
+
+class Sweeps:
+    """What both kinds of sweeps share: alpha (N x L) in working precision, marks, bias, certificate.
+
+    Parameters
+    ----------
+    problem : LinearM3L
+    alpha : array of shape (n_samples, n_labels)
+        Feasible dual variables to start from, which are then moved; their type is the working precision.
+    tol : float
+        The relative gap that training stops at; polishing and resting entries depend on it.
+    rng : numpy.random.RandomState
+        Draws the orders of samples.
+    n_threads : int, default=1
+    rule : SweepRule
+    """
+
+    def __init__(
+        self,
+        problem: LinearM3L,
+        alpha: np.ndarray,
+        *,
+        tol: float,
+        rng: np.random.RandomState,
+        n_threads: int = 1,
+        rule: SweepRule | None = None,
+    ) -> None:
+        self.problem, self.tol, self.rng, self.n_threads = problem, tol, rng, n_threads
+        self.rule = SweepRule() if rule is None else rule
+        self.n, self.L = alpha.shape
+        self.flags = np.ones((self.n, self.L), np.bool_)
+        self.S = np.einsum("il,il->l", problem.costs.signs, alpha, dtype=np.float64)
+        self.gap, self.quiet = np.inf, 0.0
+        self.follow = BiasPull(problem.bias, problem.q, self.L, self.rule)
+        self.patience = Patience()
+        self._answer: tuple[np.ndarray, Certificate] | None = None
+        self._begin()
+        self._prepare(alpha)
+
+    def epoch(self, clock: Clock) -> Progress:
+        if self.gap <= self.tol:
+            # The measured gap was small enough and yet there is another epoch: the weights have drifted.
+            self._resynchronise()
+        self._answer = None
+        self._move(clock)
+        if self._seems_done():
+            certificate = self.certify()
+            if certificate.gap <= self.tol:
+                return Progress(certificate, self._active(), exact=True)
+            self._resynchronise()
+        certificate = self._measure()
+        if self.patience.exhausted(certificate.gap) and self.real is np.float32:
+            self._prepare(self.alpha.astype(np.float64))
+        return Progress(certificate, self._active())
+
+    def certify(self) -> Certificate:
+        return self._evaluated()[1]
+
+    def solution(self) -> Solution:
+        return Solution(readonly(self.alpha), self._evaluated()[0])
+
+    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
+        """Weights and certificate of the state as it is, kept until the next epoch."""
+        if self._answer is None:
+            self._answer = self.problem.evaluate(self.alpha, self._bias_row(), self.n_threads)
+        return self._answer
+
+    def _prepare(self, alpha: np.ndarray) -> None:
+        """Set up the state in the precision of alpha."""
+        self.alpha, self.real = alpha, alpha.dtype.type
+        self.bias = self.real(self.problem.bias)
+        self.q = readonly(self.problem.q.astype(self.real))
+        self.r = readonly(self.problem.r.astype(self.real))
+        self.costs = self.problem.costs.flat(self.real)
+
+    def _geometry(self) -> loops.Geometry:
+        pull = readonly(self.follow.pull.astype(self.real))
+        return loops.Geometry(self.bias, pull, self.q, self.r)
+
+    def _measured(self, primal: float, gap: float) -> Certificate:
+        """Note what was measured: the relative gap, and how little of it lets an entry rest."""
+        certificate = Certificate(primal, primal - gap)
+        self.gap = certificate.gap
+        self.quiet = self.rule.neglected * self.tol * abs(primal) / self.alpha.size
+        return certificate
+
+    def _active(self) -> int:
+        """Number of samples with an entry that is still visited."""
+        return int(np.count_nonzero(self.flags.any(axis=1)))
+
+    def _seems_done(self) -> bool:
+        """Whether a certificate is worth its price before the measurement."""
+        return False
+
+    def _begin(self) -> None:
+        """Set up what does not depend on the precision."""
+        raise NotImplementedError
+
+    def _bias_row(self) -> np.ndarray:
+        """The bias as a row of V."""
+        raise NotImplementedError
+
+    def _move(self, clock: Clock) -> None:
+        """The ascent of one epoch."""
+        raise NotImplementedError
+
+    def _measure(self) -> Certificate:
+        """The certificate by the weights at hand; marks what to visit next."""
+        raise NotImplementedError
+
+    def _resynchronise(self) -> None:
+        """Make the weights anew from the dual variables."""
+        raise NotImplementedError
+
+
+class LabelSweeps(Sweeps):
+    """Sweeps and polishing for labels that are not coupled.
+
+    W is (D+1) x L and a few idle columns that keep its rows on cache lines of their own.
+    """
+
+    def _begin(self) -> None:
+        self.gaps = np.empty(0)
+        # What polishing saw of the gap last, and the objective it is compared with.
+        self.expected, self.scale = np.inf, 0.0
+
+    def _prepare(self, alpha: np.ndarray) -> None:
+        super()._prepare(alpha)
+        self.W = lined_up(self.problem.n_features + 1, self.L, self.real)
+        self.WT: np.ndarray = np.empty(self.W.shape[::-1], self.real)
+        if alpha.any():
+            self.W[:, : self.L] = self.problem.accumulate(alpha, self.real, self.n_threads) * self.r
+
+    def _bias_row(self) -> np.ndarray:
+        return self.W[-1, : self.L] / self.problem.r
+
+    def _resynchronise(self) -> None:
+        self.W[:, : self.L] = self._evaluated()[0]
+        self._answer = None
+
+    def _seems_done(self) -> bool:
+        return self.expected <= self.rule.likely * self.tol * self.scale
+
+    def _move(self, clock: Clock) -> None:
+        if not self.gaps.size and not self.alpha.any():
+            for _ in range(self.rule.first_sweeps):
+                self._sweep()
+            return
+        if not self.gaps.size:
+            self._measure()
+        self._polish(clock)
+
+    def _sweep(self) -> None:
+        order, geometry = readonly(self.rng.permutation(self.n)), self._geometry()
+        state = loops.Ascent(self.alpha, self.W, self.S)
+
+        def work(part: tuple[np.uint64, np.uint64]) -> None:
+            loops.sweep_labels(self.problem.rows.flat, self.costs, geometry, order, *part, state)
+
+        run_threads(work, self.problem.label_ranges(self.n_threads), self.n_threads)
+        goal = (self.problem.bias * self.S * self.problem.r).astype(self.real)
+        self.W[-1, : self.L] += geometry.pull * (goal - self.W[-1, : self.L])
+
+    def _polish(self, clock: Clock) -> None:
+        counts = np.count_nonzero(self.flags, axis=0)
+        lists = self._lists(counts)
+        draws = readonly(self.rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
+        geometry = self._geometry()
+        transpose(self.W, self.WT, self.n_threads)
+        state = loops.Ascent(self.alpha, self.WT, self.S)
+        remaining = self.gaps.copy()
+
+        def work(labels: np.ndarray) -> None:
+            if not clock.expired():
+                loops.polish_labels(
+                    self.problem.rows.flat, self.costs, geometry, readonly(labels), lists, draws,
+                    self.rule.label_passes, state, remaining,
+                )  # fmt: skip
+
+        # Longest lists first and in small groups, so that threads end together.
+        by_length = np.argsort(-counts, kind="stable")
+        by_length = by_length[self.gaps[by_length] > 0]
+        n_groups = min(len(by_length), 8 * self.n_threads)
+        run_threads(work, [by_length[k::n_groups] for k in range(n_groups)], self.n_threads)
+        transpose(self.WT, self.W, self.n_threads)
+        self.expected = float(remaining.sum())
+
+    def _lists(self, counts: np.ndarray) -> loops.Lists:
+        """The marked samples of every label in random order, and how far each label is to go."""
+        rule = self.rule
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        members = np.empty(starts[-1], np.int32 if self.n < 2**31 else np.int64)
+        order = readonly(self.rng.permutation(self.n))
+        loops.gather_lists(readonly(self.flags), order, starts[:-1].copy(), members)
+        target = self.gaps * (rule.aim * max(self.tol / max(self.gap, self.tol), rule.least))
+        small = (rule.neglected * target / np.maximum(counts, 1)).astype(self.real)
+        first = rule.stride * np.arange(self.L)
+        return loops.Lists(*(readonly(array) for array in (starts, members, first, target, small)))
+
+    def _measure(self) -> Certificate:
+        problem = self.problem
+        sums = problem.measure(self.alpha, self.W, None, self.flags, self.n_threads, self.quiet)
+        self.S = sums.S
+        lag = self._bias_row() - problem.bias * self.S
+        lag_share = 0.5 * problem.r * lag**2
+        self.gaps = sums.gap + lag_share
+        self.follow.learn(self.gaps, lag_share)
+        norms = np.einsum("jl,jl->l", self.W, self.W, dtype=np.float64)[: self.L]
+        primal = 0.5 * float(np.sum(norms / problem.r)) + float(sums.loss.sum()) + problem.costs.constant
+        self.scale = abs(primal)
+        return self._measured(primal, float(self.gaps.sum()))
+
+
+class SampleSweeps(Sweeps):
+    """Sweeps for coupled labels: T ((D+1) x K) and the bias row u, in working precision."""
+
+    def _begin(self) -> None:
+        self.bias_row = self.problem.bias * self.S
+
+    def _prepare(self, alpha: np.ndarray) -> None:
+        super()._prepare(alpha)
+        P = self.problem.low_rank
+        self.factored = P is not None
+        G = (self.problem.prior if P is None else P).astype(self.real)
+        self.G, self.GT = readonly(G), readonly(G.T)
+        V = self.problem.accumulate(alpha, self.real, self.n_threads)
+        V[-1] = self.bias_row
+        self.T = np.ascontiguousarray(V @ G.T) if self.factored else V
+
+    def _bias_row(self) -> np.ndarray:
+        return self.bias_row
+
+    def _resynchronise(self) -> None:
+        self._prepare(self.alpha)
+
+    def _move(self, clock: Clock) -> None:
+        counts = np.count_nonzero(self.flags, axis=1)
+        geometry = self._geometry()
+        bounds = np.full(self.L, -np.inf), np.full(self.L, np.inf)
+        for _ in range(self.rule.sample_passes):
+            before = self.S.copy()
+            low, high = np.zeros((2, 2, self.L), self.real)
+            low[0], high[0] = bounds
+            loops.sweep_samples(
+                self.problem.rows.flat, self.costs, geometry, readonly(self.rng.permutation(self.n)),
+                readonly(self.rng.permutation(self.L)), self.GT,
+                loops.Ascent(self.alpha, self.T, self.S), loops.Reach(self.flags, low, high), counts,
+            )  # fmt: skip
+            self._draw_bias(before)
+            bounds = coupled_reach(self.problem.prior, low[1], high[1])
+            if clock.expired():
+                break
+
+    def _draw_bias(self, before: np.ndarray) -> None:
+        """End a pass: the bias row has answered its steps, now draw it towards its dual value."""
+        pull, bias = self.follow.pull, self.problem.bias
+        self.bias_row += pull * bias * (self.S - before)
+        self.bias_row += pull * (bias * self.S - self.bias_row)
+        self.T[-1] = self.G @ self.bias_row if self.factored else self.bias_row
+
+    def _measure(self) -> Certificate:
+        problem, R = self.problem, self.problem.prior
+        sums: Sums = problem.measure(self.alpha, self.T, self.G, self.flags, self.n_threads, self.quiet)
+        loss, value = float(sums.loss.sum()), float(sums.value.sum())
+        self.S = sums.S
+        lag = self.bias_row - problem.bias * self.S
+        lag_share = 0.5 * lag * (R @ lag)
+        self.follow.learn(sums.gap + lag_share, lag_share)
+        gap = float(sums.gap.sum()) + float(lag_share.sum())
+        # <A, F> = <m, alpha> - <g, alpha> and <g, alpha> = loss - gap, for scores F with the bias u R;
+        # moving from s S to u in both factors completes the square.
+        cross = value - loss + float(sums.gap.sum())
+        norm = cross + float(lag @ R @ self.bias_row)
+        primal = 0.5 * norm + loss + problem.costs.constant
+        return self._measured(primal, gap)
+
+
+class FallbackToInterior:
+    """Sweeps first; where their gap no longer halves within `epochs` epochs, `InteriorPoint` takes over.
+
+    Coordinate ascent is the fastest method on most data, but its rate depends on the conditioning of
+    X, R and C: a few unscaled features are enough to stop it in its tracks. The better of the two
+    solutions counts.
+    """
+
+    def __init__(self, sweeps: Sweeps, epochs: int = 15) -> None:
+        self.sweeps = sweeps
+        self.interior: InteriorPoint | None = None
+        self.patience = Patience(epochs, factor=0.5)
+        self.stuck = False
+
+    def epoch(self, clock: Clock) -> Progress:
+        if not self.stuck:
+            progress = self.sweeps.epoch(clock)
+            self.stuck = self.patience.exhausted(progress.certificate.gap)
+            return progress
+        if self.interior is None:
+            self.interior = InteriorPoint(self.sweeps.problem)
+        return replace(self.interior.epoch(clock), certificate=self.certify())
+
+    def certify(self) -> Certificate:
+        return self._better().certify()
+
+    def solution(self) -> Solution:
+        return self._better().solution()
+
+    def _better(self) -> Sweeps | InteriorPoint:
+        if self.interior is None or self.sweeps.certify().gap < self.interior.certify().gap:
+            return self.sweeps
+        return self.interior
+
+
+def affordable(
+    problem: LinearM3L,
+    largest_order: int = 1200,
+    largest_work: float = 2e10,
+    largest_size: int = 2 * 10**6,
+) -> bool:
+    """Whether one step of `InteriorPoint` costs no more than about a second.
+
+    By the order of its systems, its products and its dual variables.
+    """
+    n, L = problem.shape
+    D = problem.n_features
+    rank = len(priors.factor(problem.prior)) if problem.coupled else 1
+    order = (D + 1) * rank
+    work = L * (n * (D + 1.0) ** 2 + order**2) + order**3
+    return order <= largest_order and work <= largest_work and n * L <= largest_size
+
+
+def linear_default(
+    problem: LinearM3L, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
+) -> Solver:
+    """The sweeps that suit the problem, with the interior point method behind them where it can be paid."""
+    kind = SampleSweeps if problem.coupled else LabelSweeps
+    sweeps = kind(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
+    return FallbackToInterior(sweeps) if affordable(problem) else sweeps

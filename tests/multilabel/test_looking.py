@@ -1,0 +1,144 @@
+"""Looking at a fit does not change it: certificates and solutions are pure."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from maxmargin import MultiLabelSVC, priors
+from maxmargin.core.loop import Clock
+from maxmargin.core.rows import Rows
+from maxmargin.multilabel.estimator import KERNEL_ONLY, LINEAR_ONLY, SOLVERS
+from maxmargin.multilabel.problem import LinearM3L, hamming_costs
+from maxmargin.multilabel.sweeps import FallbackToInterior, LabelSweeps, SampleSweeps
+
+# Every solver on the kernels it takes, and single precision where it can be asked for.
+CASES = [
+    *itertools.product(SOLVERS, ("linear",), ("auto",)),
+    *itertools.product(sorted(set(SOLVERS) - set(LINEAR_ONLY)), ("rbf",), ("auto",)),
+    ("auto", "linear", "single"),
+    ("auto", "rbf", "single"),
+]
+
+
+def data(dtype, n=150):
+    rng = np.random.RandomState(1)
+    X = rng.randn(n, 12)
+    Y = (X @ rng.randn(12, 6) + rng.randn(n, 6) > 0.5).astype(int)
+    return X.astype(dtype), Y
+
+
+class Looker:
+    """A callback that looks at the model after every epoch."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def setup(self, estimator, context): ...
+
+    def teardown(self, estimator, context): ...
+
+    def on_fit_task_begin(self, estimator, context): ...
+
+    def on_fit_task_end(self, estimator, context, *, X=None, y=None, fitted_estimator=None):
+        if context.task_name == "epoch":
+            assert np.isfinite(fitted_estimator.decision_function(X)).all()
+            self.looks += 1
+
+
+def without_seconds(history):
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in history]
+
+
+@pytest.mark.parametrize("tol", [1e-3, 1e-9])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("prior", [None, priors.from_labels])
+@pytest.mark.parametrize(("solver", "kernel", "precision"), CASES)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_callback_that_looks_changes_nothing(solver, kernel, precision, prior, dtype, tol):
+    X, Y = data(dtype)
+    options = {
+        "C": 3.0,
+        "kernel": kernel,
+        "solver": solver,
+        "precision": precision,
+        "prior": prior,
+        "tol": tol,
+        "max_iter": 60,
+        "random_state": 0,
+    }
+    alone = MultiLabelSVC(**options).fit(X, Y)
+    looker = Looker()
+    seen = MultiLabelSVC(**options).set_callbacks(looker).fit(X, Y)
+    assert looker.looks == seen.n_iter_ == alone.n_iter_
+    assert without_seconds(seen.history_) == without_seconds(alone.history_)
+    for name in ("coef_", "dual_coef_", "intercept_", "support_"):
+        assert hasattr(seen, name) == hasattr(alone, name)
+        if hasattr(alone, name):
+            np.testing.assert_array_equal(getattr(seen, name), getattr(alone, name))
+
+
+def problem(coupled, dtype):
+    X, Y = data(dtype, n=60)
+    signs = np.where(Y, 1, -1).astype(np.int8)
+    costs = hamming_costs(signs, np.full((2, 6), 3.0), np.ones((60, 1)))
+    return LinearM3L(Rows.of(sp.csr_array(X)), costs, priors.from_labels(Y) if coupled else None)
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_certify_and_solution_leave_the_state_alone(coupled, dtype):
+    posed = problem(coupled, dtype)
+    for solver in sorted(set(SOLVERS) - set(KERNEL_ONLY)):
+        start = np.zeros(posed.shape, dtype)
+        method = SOLVERS[solver].build(posed, start, tol=1e-6, rng=np.random.RandomState(0), n_threads=1)
+        if isinstance(method, FallbackToInterior):
+            method = method.sweeps
+        method.epoch(Clock())
+        arrays = {name: value.copy() for name, value in vars(method).items() if isinstance(value, np.ndarray)}
+        first, second = method.certify(), method.certify()
+        alpha, weights = method.solution()
+        assert first == second
+        assert not alpha.flags.writeable
+        for name, value in arrays.items():
+            np.testing.assert_array_equal(getattr(method, name), value, err_msg=f"{solver}: {name}")
+        expected = posed.evaluate(alpha, method._bias_row() if solver == "auto" else None)
+        np.testing.assert_array_equal(weights, expected[0])
+        assert first == expected[1]
+
+
+@pytest.mark.parametrize("kind", [LabelSweeps, SampleSweeps])
+def test_drifted_weights_are_made_anew_when_a_certificate_is_refused(kind):
+    """A measured gap below tol and another epoch: the next one starts from weights that match alpha."""
+    posed = problem(kind is SampleSweeps, np.float64)
+    sweeps = kind(posed, np.zeros(posed.shape), tol=1e-3, rng=np.random.RandomState(0))
+    while sweeps.gap > sweeps.tol:
+        sweeps.epoch(Clock())
+    weights = sweeps.T if kind is SampleSweeps else sweeps.W
+    weights[0] += 1.0  # drift
+    drifted = weights[0].copy()
+    sweeps.certify()
+    np.testing.assert_array_equal(weights[0], drifted)
+    sweeps.epoch(Clock())
+    V = posed.accumulate(sweeps.alpha)
+    V[-1] = sweeps._bias_row()
+    made = sweeps.T if kind is SampleSweeps else sweeps.W[:, : posed.shape[1]]
+    np.testing.assert_allclose(made, V, atol=1e-9)
+
+
+def test_the_better_of_two_solutions_counts():
+    posed = problem(False, np.float64)
+    sweeps = LabelSweeps(posed, np.zeros(posed.shape), tol=1e-9, rng=np.random.RandomState(0))
+    method = FallbackToInterior(sweeps, epochs=2)
+    gaps = []
+    for _ in range(40):
+        progress = method.epoch(Clock())
+        assert progress.certificate.gap <= max(gaps[-1:], default=np.inf) or method.interior is None
+        gaps.append(progress.certificate.gap)
+    assert method.interior is not None
+    assert method.certify().gap == min(sweeps.certify().gap, method.interior.certify().gap)
+    alpha, weights = method.solution()
+    better = sweeps if sweeps.certify().gap < method.interior.certify().gap else method.interior
+    np.testing.assert_array_equal(alpha, better.solution().alpha)
+    np.testing.assert_array_equal(weights, better.solution().weights)
