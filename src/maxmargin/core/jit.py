@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.extending import overload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,6 +55,45 @@ def compiled(function: F | None = None, *, reorder: bool = False, inline: bool =
         if "cannot cache function" not in str(error):
             raise
         return numba.njit(**options)(function)
+
+
+def generic(function: F) -> Any:
+    """A function that compiled loops call and whose body depends on the kind of its first argument.
+
+    The kind is a class of named tuples; ``@function.of(Kind)`` declares the body for it. Loops that
+    call it are compiled once for every kind they meet and cached as ever; as plain Python the body
+    is looked up by the class. `function` itself only documents the arguments.
+
+    >>> from typing import NamedTuple
+    >>> from maxmargin.core.jit import generic
+    >>> class Square(NamedTuple):
+    ...     side: float
+    >>> @generic
+    ... def area(shape): ...
+    >>> @area.of(Square)
+    ... def area_of_square(square):
+    ...     return square.side**2
+    >>> area(Square(3.0))
+    9.0
+    """
+    chosen: Any = functools.singledispatch(function)
+    kinds: dict[type, Callable[..., Any]] = {}
+    if not numba.config.DISABLE_JIT:
+        options = {"nogil": True, "error_model": "numpy"}
+
+        @overload(chosen, jit_options=options, strict=False)
+        def choose(first, *rest):
+            return kinds.get(getattr(first, "instance_class", None))
+
+    def of(kind: type) -> Callable[[F], F]:
+        def declare(body: F) -> F:
+            kinds[kind] = body
+            return chosen.register(kind, body)
+
+        return declare
+
+    chosen.of = of
+    return chosen
 
 
 def _stamped(dispatcher: Any) -> Any:

@@ -18,7 +18,7 @@ _PARTS = {
     "Kernel": "maxmargin.core.kernels",
     "LabelSpace": "maxmargin.edge.labels",
     "SquaredState": "maxmargin.ranking.state",
-    "SequenceLabels": "maxmargin.edge.sequences",
+    "SequenceLabels": "maxmargin.edge.groups",
 }
 # What a model is commonly put behind in a Pipeline.
 _SCIKIT_LEARN = {

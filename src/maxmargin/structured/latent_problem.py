@@ -29,8 +29,8 @@ import scipy.sparse as sp
 
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.structured.chain_problem import pieces
-from maxmargin.structured.latent_loops import bag_scores, bag_values
+from maxmargin.structured.latent_loops import Bags, bag_scores, bag_values
+from maxmargin.structured.oracle_loops import pieces
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,17 @@ class LatentProblem:
     def largest(self) -> int:
         return int(self.sizes.max())
 
-    def weights(self) -> np.ndarray:
-        """Zero weights, (features + 1) x classes."""
-        return np.zeros((self.rows.shape[1] + 1, self.n_classes))
+    @property
+    def size(self) -> int:
+        return (self.rows.shape[1] + 1) * self.n_classes
+
+    def shaped(self, vector: np.ndarray) -> np.ndarray:
+        """A vector of weights as W, (features + 1) x classes."""
+        return vector.reshape(-1, self.n_classes)
+
+    def bags(self, chosen: np.ndarray) -> Bags:
+        """The blocks of the majoriser with the candidates `chosen`."""
+        return Bags(self.rows.flat, self.offsets, self.y, self.costs, readonly(chosen), self.bias)
 
     def curvatures(self) -> np.ndarray:
         """C_i max_h |x_h|^2, the scale of a temperature for bag i."""
@@ -109,28 +117,24 @@ class LatentProblem:
             rows, np.arange(n + 1), self.y, self.n_classes, 1.0, self.costs, self.bias, self.n_threads
         )
 
-    def values(self, W: np.ndarray, chosen: np.ndarray) -> BagValues:
+    def values(self, vector: np.ndarray, chosen: np.ndarray) -> BagValues:
         """Evaluate J and the majoriser with the candidates `chosen` at W."""
-        n = self.y.size
-        hinge, at_chosen, at_best = np.empty((3, n))
-        best = np.empty(n, np.int64)
+        n, bags, W = self.y.size, self.bags(chosen), readonly(self.shaped(vector))
+        found, best = np.empty((3, n)), np.empty(n, np.int64)
 
         def part(bounds: tuple[int, int]) -> None:
-            H = np.empty((self.largest, self.n_classes))
-            bag_values(
-                self.rows.flat, self.offsets, *bounds, self.y, self.bias, readonly(W), readonly(chosen),
-                H, hinge, at_chosen, at_best, best,
-            )  # fmt: skip
+            bag_values(bags, *bounds, W, np.empty((self.largest, self.n_classes)), found, best)
 
         run_threads(part, pieces(self.offsets, self.n_threads), self.n_threads)
-        half = 0.5 * float(np.vdot(W, W))
+        hinge, at_chosen, at_best = found
+        half = 0.5 * float(vector @ vector)
         return BagValues(
             half + float(self.costs @ (hinge - at_best)), half + float(self.costs @ (hinge - at_chosen)), best
         )
 
-    def dual(self, W: np.ndarray, expected_loss: np.ndarray) -> float:
-        """D from W and the expected loss of every bag."""
-        return float(self.costs @ expected_loss) - 0.5 * float(np.vdot(W, W))
+    def dual(self, vector: np.ndarray, expected_loss: np.ndarray) -> float:
+        """D, eq. (12), from W and the expected loss of every bag."""
+        return float(self.costs @ expected_loss) - 0.5 * float(vector @ vector)
 
 
 def best_candidates(

@@ -1,0 +1,333 @@
+"""CCCP rounds for the latent SVM: majorise, lower the majoriser, choose candidates again.
+
+Problem, majoriser J_h* and its dual D as in latent_problem.py, block steps in oracle_loops.py. The
+state is a pair of accepted weights W and candidates h* that are best for it, so that J_h*(W) =
+J(W). Blocks of the dual of J_h* are visited epoch by epoch. Let V be the mean of the weights of
+alpha over the last few epochs. As soon as
+
+    J_h*(V) - D(alpha) <= round_precision (J(W) - D(alpha)),
+
+V has taken at least a share 1 - round_precision of all that this majoriser allows; it is
+accepted, and as J(V) <= J_h*(V) < J(W) the objective never rises. Then h* becomes the best
+candidates under V, and alpha goes on from where it was (restarted at h* if that is better).
+
+Stopping: D(alpha) <= min J_h*, hence J(W) - D(alpha) bounds what another round could gain.
+The fit has converged when this is at most tol J(W): W is stationary to that tolerance. It is
+not a bound on the distance to the global minimum, which nobody knows.
+
+The first W is 0, where every candidate is best, so that any choice of h* may start. Where the
+majoriser of the first choice is lowest at W = 0 itself, the candidates that are best under V are
+tried instead, until they repeat: 0 is then all that the rounds can find.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.structured.latent_loops import BagScores, BagWork, pair_products
+from maxmargin.structured.latent_problem import LatentProblem
+from maxmargin.structured.oracle_loops import (
+    AtomBlocks,
+    Atoms,
+    Blocks,
+    RunningMean,
+    SoftRule,
+    bcpl_epoch,
+    weights_of_state,
+)
+
+
+class PairBlocks(AtomBlocks):
+    """Steps on the pairs (candidate, class) of each bag that carry weight; see `AtomBlocks`.
+
+    The candidates of a bag are coupled by their products, so that no projection onto the simplex
+    solves the block exactly. The repeated visits cost about as much as scoring all pairs does.
+    """
+
+    problem: LatentProblem
+
+    def __init__(
+        self, problem: LatentProblem, chosen: np.ndarray, capacity: int = 8, repeats: int = 30, **options: Any
+    ) -> None:
+        work = BagScores.empty(problem.largest, problem.n_classes)
+        scored = problem.rows.shape[0] * problem.n_classes
+        self.capacity = capacity
+        atoms = self._at(problem, chosen)
+        super().__init__(
+            problem, problem.bags(chosen), atoms, work, repeats=repeats, scored=scored, **options
+        )
+
+    def _at(self, problem: LatentProblem, chosen: np.ndarray) -> Atoms:
+        """All weight on (h*_i, y_i): W = 0."""
+        n = problem.y.size
+        atoms = Atoms.empty(np.full(n, 2), np.full(n, self.capacity))
+        atoms.count[:] = 1
+        atoms.alpha[atoms.atom_at[:-1]] = 1.0
+        atoms.answers[atoms.answer_at[:-1]] = chosen
+        atoms.answers[atoms.answer_at[:-1] + 1] = problem.y
+        norms = problem.rows.squared_norms() + problem.bias**2
+        atoms.grams[atoms.gram_at[:-1]] = norms[problem.offsets[:-1] + chosen]
+        return atoms
+
+    def restart(self, chosen: np.ndarray) -> None:
+        """Start anew at other candidates."""
+        self.blocks, self.atoms = self.problem.bags(chosen), self._at(self.problem, chosen)
+        self.vector[:] = 0.0
+
+    def follow(self, chosen: np.ndarray) -> None:
+        """Go on at other candidates of the true classes, on copies of the arrays.
+
+        The weight of (old h*, y) goes to (new h*, y) where the block holds that pair already; the old
+        pair is renamed otherwise.
+        """
+        p, before, atoms = self.problem, self.blocks.chosen, self.atoms.copy()
+        self.blocks, self.atoms = p.bags(chosen), atoms
+        for i in np.flatnonzero(chosen != before):
+            pairs, alpha, gram = atoms.of(i)
+            pairs = pairs[: atoms.count[i]]
+            is_truth = pairs[:, 1] == p.y[i]
+            source = np.flatnonzero(is_truth & (pairs[:, 0] == before[i]))
+            target = np.flatnonzero(is_truth & (pairs[:, 0] == chosen[i]))
+            if not source.size:
+                continue
+            if target.size:
+                alpha[target[0]] += alpha[source[0]]
+                alpha[source[0]] = 0.0
+                continue
+            pairs[source[0], 0] = chosen[i]
+            pair_products(self.blocks, i, pairs, len(pairs), source[0], gram)
+        self.vector = self.recompute()[0]
+        self.w = p.shaped(self.vector)
+
+
+class SoftPairs(Blocks):
+    """Block-coordinate partial linearisation, Algorithm 2, over all pairs (candidate, class) of each bag.
+
+    The target of block i is s(h, k) ~ alpha_i(h, k) exp(H_i(h, k) / tau_i), eq. (9), the step the
+    exact line search (E_s H - E H) / (C_i |E_s Phi - E Phi|^2), eq. (10), at most 1 - epsilon.
+    Memory: one number for every candidate and class.
+
+    Parameters
+    ----------
+    problem : LatentProblem
+    chosen : ndarray of int
+        First candidates; it starts at 1 - softness on (h*_i, y_i), the rest in equal shares.
+    temperature : float or "auto"
+        tau; "auto" is `share` of C_i max_h |x_h|^2.
+    safeguard : bool
+        Take the Frank-Wolfe step where that promises more.
+    epsilon : float
+        Steps end at 1 - epsilon.
+    floor : float > 0
+        Share of the uniform distribution that is blended in after each step, which keeps every pair alive.
+    softness, share : float
+        See above.
+    """
+
+    problem: LatentProblem
+
+    def __init__(
+        self,
+        problem: LatentProblem,
+        chosen: np.ndarray,
+        temperature: float | str = "auto",
+        safeguard: bool = True,
+        *,
+        epsilon: float = 2.2204e-16,
+        floor: float = 1e-15,
+        softness: float = 1e-3,
+        share: float = 0.1,
+    ) -> None:
+        super().__init__(problem, problem.bags(chosen))
+        curvatures = problem.curvatures()
+        tau = share * curvatures if temperature == "auto" else np.full(curvatures.size, temperature, float)
+        rates = np.divide(1.0, tau, out=np.ones_like(tau), where=tau > 0)
+        self.rule = SoftRule(rates, 1.0 - epsilon, floor, safeguard)
+        self.work = BagWork.empty(problem.largest, problem.n_classes, problem.rows.shape[1])
+        self.softness = softness
+        self.restart(chosen)
+
+    @property
+    def dual(self) -> np.ndarray:
+        return self.alpha
+
+    def visit(self, order: np.ndarray) -> None:
+        bcpl_epoch(self.blocks, self.w, self.alpha, self.rule, order, self.gaps, self.work)
+
+    def restart(self, chosen: np.ndarray) -> None:
+        """Start anew at other candidates."""
+        p = self.problem
+        self.blocks = p.bags(chosen)
+        others = np.repeat(p.sizes * p.n_classes - 1, p.sizes)
+        truth = p.offsets[:-1] + chosen, p.y
+        self.alpha = np.repeat(self.softness / np.maximum(others, 1)[:, None], p.n_classes, axis=1)
+        self.alpha[truth] = np.where(others[p.offsets[:-1]] > 0, 1.0 - self.softness, 1.0)
+        self.synchronise()
+
+    def follow(self, chosen: np.ndarray) -> None:
+        """Go on at other candidates: exchange the weights of (old h*, y) and (new h*, y), on a copy."""
+        p, before, alpha = self.problem, self.blocks.chosen, self.alpha.copy()
+        old_pair, new_pair = (p.offsets[:-1] + before, p.y), (p.offsets[:-1] + chosen, p.y)
+        alpha[old_pair], alpha[new_pair] = self.alpha[new_pair], self.alpha[old_pair]
+        self.blocks, self.alpha = p.bags(chosen), alpha
+        self.vector = self.recompute()[0]
+        self.w = p.shaped(self.vector)
+
+    def expected_loss(self) -> np.ndarray:
+        p = self.problem
+        right = self.alpha[np.arange(p.offsets[-1]), np.repeat(p.y, p.sizes)]
+        return 1.0 - np.add.reduceat(right, p.offsets[:-1])
+
+    def recompute(self) -> tuple[np.ndarray, np.ndarray]:
+        vector = np.zeros_like(self.vector)
+        weights_of_state(self.blocks, self.alpha, self.problem.shaped(vector), self.work)
+        return vector, self.expected_loss()
+
+
+@dataclass(frozen=True)
+class LatentSolution:
+    """The weights to keep, as one vector, candidates that are best for them, and J after every round."""
+
+    vector: np.ndarray
+    chosen: np.ndarray
+    objectives: np.ndarray
+
+
+class LatentRounds:
+    """The rounds above.
+
+    Parameters
+    ----------
+    problem : LatentProblem
+    blocks : PairBlocks or SoftPairs
+        The distributions to move, at the first candidates.
+    rng : RandomState
+        Order of the visits.
+    tol : float
+        Share of J that counts as nothing left to gain.
+    round_precision : float
+        See above.
+    evaluate_every : int
+        Epochs between evaluations, unless the collected block gaps ask for one earlier.
+    synchronise_every : int
+        Epochs after which the weights of alpha are computed anew.
+    """
+
+    def __init__(
+        self,
+        problem: LatentProblem,
+        blocks: PairBlocks | SoftPairs,
+        rng: np.random.RandomState,
+        tol: float,
+        *,
+        round_precision: float = 0.5,
+        evaluate_every: int = 5,
+        synchronise_every: int = 50,
+    ) -> None:
+        self.problem, self.blocks, self.rng, self.tol = problem, blocks, rng, tol
+        self.round_precision = round_precision
+        self.evaluate_every, self.synchronise_every = evaluate_every, synchronise_every
+        self.accepted = np.zeros(problem.size)
+        self.objective = problem.values(self.accepted, blocks.blocks.chosen).objective
+        self.objectives: list[float] = []
+        self.mean = RunningMean(problem.size)
+        self.tried = {blocks.blocks.chosen.tobytes()}
+        self.epochs = 0
+        self._kept: tuple[Certificate, LatentSolution] | None = None
+
+    def epoch(self, clock: Clock) -> Progress:
+        """One sweep; end the round when its weights are good enough."""
+        self._kept = None
+        mean, seen = self.blocks.sweep(self.rng, clock)
+        self.mean.add(mean)
+        self.epochs += 1
+        if self.epochs % self.synchronise_every == 0:
+            self.blocks.synchronise()
+        dual = self.blocks.objective()
+        allowed = self.round_precision * (self.objective - dual)
+        idle = not self.objectives and self._stationary(dual)
+        if self.epochs % self.evaluate_every == 0 or self.blocks.gaps.sum() <= allowed or idle:
+            values = self.problem.values(self.mean.value, self.blocks.blocks.chosen)
+            if values.majoriser - dual <= allowed and values.objective < self.objective:
+                self.accepted, self.objective = self.mean.value.copy(), values.objective
+                self.objectives.append(self.objective)
+                self._choose(values.best)
+            elif idle and values.best.tobytes() not in self.tried:
+                self._choose(values.best)
+        return Progress(Certificate(self.objective, self.blocks.objective()), seen)
+
+    def _stationary(self, dual: float) -> bool:
+        """Whether another round could hardly lower the objective."""
+        return self.objective - dual <= self.tol * self.objective
+
+    def _choose(self, best: np.ndarray) -> None:
+        """Begin a round with the candidates `best`, from alpha or, where that is better, from W = 0."""
+        if np.array_equal(best, self.blocks.blocks.chosen):
+            return
+        self.tried.add(best.tobytes())
+        self.blocks.follow(best)
+        if self.blocks.objective() <= 0:
+            self.blocks.restart(best)
+        self.mean.count = 0
+
+    def certify(self) -> Certificate:
+        """Recompute J of the weights to keep, and D from the stored alpha."""
+        return self._answer()[0]
+
+    def solution(self) -> LatentSolution:
+        """The accepted weights, or those of alpha if they are better at the same candidates.
+
+        A fit cut short in its first round keeps the weights of alpha and the candidates that are best there.
+        """
+        return self._answer()[1]
+
+    def _answer(self) -> tuple[Certificate, LatentSolution]:
+        """Certificate and solution; computed once after an epoch."""
+        if self._kept is None:
+            chosen = self.blocks.blocks.chosen
+            vector, expected_loss = self.blocks.recompute()
+            dual, values = self.problem.dual(vector, expected_loss), self.problem.values(vector, chosen)
+            objective = self.problem.values(self.accepted, chosen).objective
+            unfinished = self.epochs > 0 and not self.objectives and not self._stationary(dual)
+            settled = values.objective < objective and np.array_equal(values.best, chosen)
+            if unfinished and not settled:
+                dual = self._dual_at(values.best)
+            if unfinished or settled:
+                objectives = np.array([*self.objectives, values.objective])
+                solution, objective = LatentSolution(vector, values.best, objectives), values.objective
+            else:
+                solution = LatentSolution(self.accepted, chosen, np.array(self.objectives))
+            self._kept = Certificate(objective, dual), solution
+        return self._kept
+
+    def _dual_at(self, chosen: np.ndarray) -> float:
+        """D of the majoriser with other candidates, which is at least that of W = 0."""
+        other = copy(self.blocks)
+        other.follow(chosen)
+        return max(other.objective(), 0.0)
+
+
+def pairwise(
+    problem: LatentProblem, rng: np.random.RandomState, tol: float, chosen: np.ndarray
+) -> LatentRounds:
+    """Rounds of pairwise steps."""
+    return LatentRounds(problem, PairBlocks(problem, chosen), rng, tol)
+
+
+def frank_wolfe(
+    problem: LatentProblem, rng: np.random.RandomState, tol: float, chosen: np.ndarray
+) -> LatentRounds:
+    """Rounds of Frank-Wolfe steps."""
+    return LatentRounds(problem, PairBlocks(problem, chosen, pairwise=False), rng, tol)
+
+
+def partial_linearisation(
+    problem: LatentProblem, rng: np.random.RandomState, tol: float, chosen: np.ndarray, **options: Any
+) -> LatentRounds:
+    """Rounds of partial linearisation."""
+    return LatentRounds(problem, SoftPairs(problem, chosen, **options), rng, tol)
