@@ -143,7 +143,7 @@ def test_pairwise_equals_enumerated(seed):
         step(i, caches[i], 1, blocks.rule.precision, blocks.rule.relaxation)
         np.testing.assert_allclose(blocks.vector, twin.w, atol=1e-9)
         _, alpha, _ = blocks.atoms.of(i)
-        np.testing.assert_allclose(alpha[: blocks.atoms.count[i]], twin.alpha[i][caches[i]], atol=1e-9)
+        np.testing.assert_allclose(alpha[: blocks.atoms.filled[i]], twin.alpha[i][caches[i]], atol=1e-9)
 
 
 @pytest.mark.nojit

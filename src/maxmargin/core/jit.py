@@ -62,7 +62,8 @@ def generic(function: F) -> Any:
 
     The kind is a class of named tuples; ``@function.of(Kind)`` declares the body for it. Loops that
     call it are compiled once for every kind they meet and cached as ever; as plain Python the body
-    is looked up by the class. `function` itself only documents the arguments.
+    is looked up by the class. `function` itself only documents the arguments. Bodies are inlined and,
+    as helpers with ``compiled(inline=True)``, may neither make arrays nor return one.
 
     >>> from typing import NamedTuple
     >>> from maxmargin.core.jit import generic
@@ -77,9 +78,9 @@ def generic(function: F) -> Any:
     9.0
     """
     chosen: Any = functools.singledispatch(function)
-    kinds: dict[type, Callable[..., Any]] = {}
-    if not numba.config.DISABLE_JIT:
-        options = {"nogil": True, "error_model": "numpy"}
+    kinds: dict[Any, Callable[..., Any]] = {}
+    if not getattr(numba.config, "DISABLE_JIT"):  # noqa: B009 - set at run time, unknown to mypy
+        options: Any = {"nogil": True, "error_model": "numpy", "forceinline": True, "_nrt": False}
 
         @overload(chosen, jit_options=options, strict=False)
         def choose(first, *rest):

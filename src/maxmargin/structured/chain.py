@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.loop import run
+from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
@@ -188,12 +188,12 @@ class ChainSVC(ClassifierMixin, Iterative):
             self._observer(X, y, lambda: self._named(problem, solver.solution())),
         )
         solution = solver.solution()
-        vars(self).update(self._named(problem, solution))
+        self.__dict__.update(self._named(problem, solution))
         self._remember((*self._data(problem), solution.dual), _shape(problem))
         self._store_outcome(outcome)
         return self
 
-    def _solver(self, problem: ChainProblem) -> BlockSolver:
+    def _solver(self, problem: ChainProblem) -> Solver:
         """The chosen solver, at its start or where the last fit ended."""
         chosen = choose(self, SOLVERS)
         rng = check_random_state(self.random_state)

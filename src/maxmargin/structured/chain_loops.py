@@ -336,7 +336,7 @@ def loss_of_labeling(chain, i, answer):
     return chain.loss[i] * wrong
 
 
-@compiled
+@compiled(inline=True)
 def add_difference(chain, w, i, z, scale):
     """Add scale * Psi(z) to the weights, touching only where z leaves the truth."""
     data, indices, indptr, dense = chain.rows
@@ -365,7 +365,7 @@ def add_difference(chain, w, i, z, scale):
             R[z[t - 1], a] -= scale
 
 
-@compiled
+@compiled(inline=True)
 def clear_difference(chain, w, i, z):
     """Set to zero every weight that `add_difference` touched for z."""
     _, indices, indptr, dense = chain.rows
@@ -385,7 +385,7 @@ def clear_difference(chain, w, i, z):
     B[:] = 0.0
 
 
-@compiled
+@compiled(inline=True)
 def dot_difference(chain, w, i, z):
     """Psi(z) . w."""
     data, indices, indptr, dense = chain.rows

@@ -342,17 +342,32 @@ def sum_edges(kept, length, pairs):
                 pairs[a, b] += kept[t, a, b]
 
 
+@compiled
+def mix_all(mu, pairs, kept, gamma, floor, start, length, work):
+    """The step of `mix`; leaves the move that was made in (d, dR)."""
+    d, dR, K = work.d, work.dR, mu.shape[1]
+    for t in range(length):
+        for a in range(K):
+            d[t, a] = -mu[start + t, a]
+    for a in range(K):
+        for b in range(K):
+            dR[a, b] = -pairs[a, b]
+    mix_edges(gamma, floor, length, work.nodes, work.edges, mu, start, kept)
+    sum_edges(kept, length, pairs)
+    for t in range(length):
+        for a in range(K):
+            d[t, a] += mu[start + t, a]
+    for a in range(K):
+        for b in range(K):
+            dR[a, b] += pairs[a, b]
+
+
 @mix.of(Chain)
 def mix_marginals(chain, state, gamma, floor, i, work):
     """The uniform chain has 1 / K^2 on every edge."""
-    start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
-    d, mu, pairs, kept = work.d, state.mu, state.pairs[i], edges_of(state, i, length)
-    d[:length] = -mu[start : start + length]
-    work.dR[:] = -pairs
-    mix_edges(gamma, floor, length, work.nodes, work.edges, mu, start, kept)
-    sum_edges(kept, length, pairs)
-    d[:length] += mu[start : start + length]
-    work.dR[:] += pairs
+    start, length, K = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i], state.mu.shape[1]
+    kept = state.edges[state.edge_at[i] : state.edge_at[i + 1]].reshape((length - 1, K, K))
+    mix_all(state.mu, state.pairs[i], kept, gamma, floor, start, length, work)
 
 
 @compiled

@@ -114,7 +114,7 @@ class ChainProblem:
     def true_atoms(self, capacity: int) -> Atoms:
         """Every block holds the true labeling alone: w = 0."""
         atoms = Atoms.empty(self.lengths, np.full(self.lengths.size, capacity))
-        atoms.count[:] = 1
+        atoms.filled[:] = 1
         atoms.alpha[atoms.atom_at[:-1]] = 1.0
         within = np.arange(self.y.size) - np.repeat(self.offsets[:-1], self.lengths)
         atoms.answers[np.repeat(atoms.answer_at[:-1], self.lengths) + within] = self.y

@@ -13,19 +13,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.loop import Outcome, Stopping, run
-from maxmargin.core.rows import Rows
-from maxmargin.core.threads import count_threads
+from maxmargin.core.loop import Outcome, Solver, Stopping, run
+from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose
 from maxmargin.edge.groups import read_classes, read_groups
-from maxmargin.structured.latent_problem import LatentProblem, best_candidates
-from maxmargin.structured.latent_solvers import (
-    LatentRounds,
+from maxmargin.structured.latent_loops import bag_scores
+from maxmargin.structured.latent_rounds import (
+    LatentProblem,
     LatentSolution,
     frank_wolfe,
     pairwise,
     partial_linearisation,
 )
+from maxmargin.structured.oracle_loops import pieces
 
 # How well the model of mean candidates, which only chooses where to start, is solved.
 ROUGHLY = Stopping(tol=1e-2, max_iter=100)
@@ -185,7 +186,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         rng = check_random_state(self.random_state)
         stopping = self._stopping(problem.rows.shape[0] * problem.n_classes)
         runs: list[tuple[LatentSolution, Outcome]] = []
-        solver: LatentRounds
+        solver: Solver
 
         def attributes() -> dict[str, np.ndarray]:
             return self._named(solver.solution())
@@ -200,7 +201,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         return min(runs, key=lambda each: each[1].certificate.primal)
 
     def _store(self, solution: LatentSolution, outcome: Outcome) -> None:
-        vars(self).update(self._named(solution))
+        self.__dict__.update(self._named(solution))
         self.latent_ = solution.chosen
         self.objectives_ = solution.objectives
         if outcome.reason == "interrupted":
@@ -292,10 +293,20 @@ class LatentSVC(ClassifierMixin, Iterative):
         return accuracy_score(y, self.predict(X, lengths), sample_weight=sample_weight)
 
     def _evaluate(self, X: Any, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Largest score of every class over the candidates of each bag, and the candidate that has it."""
         check_is_fitted(self)
         groups = read_groups(self, X, lengths, reset=False)
-        W = np.vstack([self.coef_.T, self.intercept_])
-        return best_candidates(Rows.of(groups.X), groups.offsets, W, count_threads(self.n_jobs))
+        rows, offsets = Rows.of(groups.X).flat, readonly(groups.offsets)
+        W = readonly(np.vstack([self.coef_.T, self.intercept_]))
+        shape = len(groups), self.classes_.size
+        scores, candidates = np.empty(shape), np.empty(shape, np.int64)
+
+        def part(bounds: tuple[int, int]) -> None:
+            bag_scores(rows, offsets, *bounds, 1.0, W, np.empty(W.shape[1]), scores, candidates)
+
+        n_threads = count_threads(self.n_jobs)
+        run_threads(part, pieces(offsets, n_threads), n_threads)
+        return scores, candidates
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -92,7 +92,7 @@ class BagWork(NamedTuple):
         return cls(*scores, target, d, V, columns, seen, np.zeros(2, np.int64))
 
 
-@compiled
+@compiled(inline=True)
 def margins(bags, W, i, H):
     """H(h, k) of all pairs; returns the best pair, the lowest candidate and class on ties."""
     K, start, y = W.shape[1], bags.offsets[i], bags.y[i]

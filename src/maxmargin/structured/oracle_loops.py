@@ -60,13 +60,13 @@ class Atoms(NamedTuple):
 
     Block i owns room for ``capacity[i]`` atoms, from ``atom_at[i]`` in `alpha` and `losses`, from
     ``gram_at[i]`` in `grams` (capacity x capacity) and from ``answer_at[i]`` in `answers` (capacity x
-    ``widths[i]``, the numbers that name an answer); ``count[i]`` are in use. The first is the one a
+    ``widths[i]``, the numbers that name an answer); ``filled[i]`` of it are taken. The first is the one a
     block started with; others of weight 0 stay as cache until their place is needed.
     """
 
     widths: np.ndarray
     capacity: np.ndarray
-    count: np.ndarray
+    filled: np.ndarray
     answer_at: np.ndarray
     atom_at: np.ndarray
     gram_at: np.ndarray
@@ -81,10 +81,10 @@ class Atoms(NamedTuple):
             return np.concatenate([[0], np.cumsum(sizes)])
 
         answer_at, atom_at, gram_at = starts(capacity * widths), starts(capacity), starts(capacity**2)
-        count, answers = np.zeros(widths.size, np.int64), np.zeros(answer_at[-1], np.int32)
+        filled, answers = np.zeros(widths.size, np.int64), np.zeros(answer_at[-1], np.int32)
         alpha, losses = np.zeros((2, atom_at[-1]))
         grams = np.zeros(gram_at[-1])
-        return cls(widths, capacity, count, answer_at, atom_at, gram_at, answers, alpha, losses, grams)
+        return cls(widths, capacity, filled, answer_at, atom_at, gram_at, answers, alpha, losses, grams)
 
     def copy(self) -> Atoms:
         return Atoms(*(part.copy() for part in self))
@@ -103,7 +103,7 @@ class Atoms(NamedTuple):
 
     def enlarged(self) -> Atoms:
         """The same with twice the room for blocks that are full and use more than half of it."""
-        full = self.count == self.capacity
+        full = self.filled == self.capacity
         if not full.any():
             return self
         full &= 2 * self.in_use() > self.capacity
@@ -291,9 +291,9 @@ def find_answer(answer, answers, m):
 @compiled
 def move_atoms(old, new):
     """Copy the atoms in use to where there is more room."""
-    for i in range(old.count.size):
-        m = old.count[i]
-        new.count[i] = m
+    for i in range(old.filled.size):
+        m = old.filled[i]
+        new.filled[i] = m
         answers, alpha, gram = atoms_of(old, i)
         new_answers, new_alpha, new_gram = atoms_of(new, i)
         new_answers[:m] = answers[:m]
@@ -302,7 +302,7 @@ def move_atoms(old, new):
         new.losses[new.atom_at[i] : new.atom_at[i] + m] = old.losses[old.atom_at[i] : old.atom_at[i] + m]
 
 
-@compiled
+@compiled(inline=True)
 def add_changes(blocks, w, i, answers, alpha, old, m):
     """Move w by the change of the weights of m atoms."""
     for j in range(m):
@@ -321,8 +321,11 @@ def atom_epoch(blocks, w, atoms, rule, order, gaps, work):
     H, old = np.empty(most), np.empty(most)
     for index in range(order.size):
         i = order[index]
-        cost, m = blocks.costs[i], atoms.count[i]
-        answers, alpha, gram = atoms_of(atoms, i)
+        cost, m = blocks.costs[i], atoms.filled[i]
+        room, width = atoms.capacity[i], atoms.widths[i]
+        answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]].reshape((room, width))
+        alpha = atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]]
+        gram = atoms.grams[atoms.gram_at[i] : atoms.gram_at[i + 1]].reshape((room, room))
         top = look(blocks, w, i, work)
         mean = 0.0
         for j in range(m):
@@ -338,7 +341,7 @@ def atom_epoch(blocks, w, atoms, rule, order, gaps, work):
                 for t in range(answers.shape[1]):
                     answers[spot, t] = work.answer[t]
                 m = max(m, spot + 1)
-                atoms.count[i] = m
+                atoms.filled[i] = m
                 alpha[spot], old[spot], H[spot] = 0.0, 0.0, top
                 atoms.losses[atoms.atom_at[i] + spot] = loss(blocks, i, work.answer)
                 fill_gram(blocks, i, answers, m, spot, gram, work)
@@ -357,8 +360,11 @@ def cached_epoch(blocks, w, atoms, rule, order):
     H, old = np.empty(most), np.empty(most)
     for index in range(order.size):
         i = order[index]
-        m = atoms.count[i]
-        answers, alpha, gram = atoms_of(atoms, i)
+        m = atoms.filled[i]
+        room, width = atoms.capacity[i], atoms.widths[i]
+        answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]].reshape((room, width))
+        alpha = atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]]
+        gram = atoms.grams[atoms.gram_at[i] : atoms.gram_at[i + 1]].reshape((room, room))
         for j in range(m):
             old[j], H[j] = alpha[j], -np.inf
             if alpha[j] > 0.0:
@@ -370,10 +376,10 @@ def cached_epoch(blocks, w, atoms, rule, order):
 @compiled
 def weights_of_atoms(blocks, atoms, w):
     """Add sum_i C_i E_{alpha_i} Psi_i to w, which enters as zero."""
-    for i in range(atoms.count.size):
+    for i in range(atoms.filled.size):
         answers, alpha, _ = atoms_of(atoms, i)
         add_shared(blocks, w, i, blocks.costs[i])
-        for j in range(atoms.count[i]):
+        for j in range(atoms.filled[i]):
             scale = blocks.costs[i] * alpha[j]
             if scale > 0.0:
                 add(blocks, w, i, answers[j], scale)
@@ -425,7 +431,9 @@ class Problem(Protocol):
     """What block steps ask of a problem: C_i, and weights as one vector and as the loops take them."""
 
     costs: np.ndarray
-    size: int
+
+    @property
+    def size(self) -> int: ...
 
     def shaped(self, vector: np.ndarray) -> Any: ...
 
