@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Sums may be reordered and fused; NaN, infinities and divisions keep their meaning.
 REORDER = frozenset({"contract", "reassoc", "nsz"})
+# What a file with code to compile holds: a loop, or the body of a generic function.
+COMPILED = re.compile(rb"^@(compiled|generic|\w+\.of\()", re.MULTILINE)
 
 
 def compiled(function: F | None = None, *, reorder: bool = False, inline: bool = False) -> Any:
@@ -117,6 +120,6 @@ def _stamp(folder: Path) -> str:
     digest = hashlib.sha256()
     for source in sorted({*folder.glob("*.py"), *Path(__file__).parent.glob("*.py")}):
         text = source.read_bytes()
-        if b"@compiled" in text or source.name == Path(__file__).name:
+        if COMPILED.search(text) or source.name == Path(__file__).name:
             digest.update(text)
     return digest.hexdigest()

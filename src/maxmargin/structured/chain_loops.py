@@ -246,7 +246,7 @@ def shift_to_zero(values, size):
 
 @compiled
 def forward_backward(un, pr, stride, length, messages):
-    """Forward and backward log messages; returns log Z.
+    """Log messages of forward-backward, in both directions; returns log Z.
 
     Every message is shifted to a largest value of 0, so that no digits are lost on long
     chains or at low temperatures. norms[0, t] and norms[1, t] normalise node t and edge t:

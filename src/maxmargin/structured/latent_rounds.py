@@ -325,7 +325,7 @@ class LatentSolution:
 
 
 class LatentRounds:
-    """The rounds above.
+    """The CCCP rounds above.
 
     Parameters
     ----------
