@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, generic
 
 CALLER = "from maxmargin.core.jit import compiled\nfrom _callee import inner\n\n"
 CALLER += "@compiled\ndef outer(x):\n    return inner(x) + 1\n"
@@ -93,3 +93,82 @@ def test_an_inlined_helper_counts_no_references():
     assert after == before
     with pytest.raises(numba.core.errors.NumbaError):
         made(3)
+
+
+KINDS = """
+from typing import NamedTuple
+import numpy as np
+from maxmargin.core.jit import compiled, generic
+
+class Square(NamedTuple):
+    side: float
+
+class Rectangle(NamedTuple):
+    sides: np.ndarray
+
+@generic
+def area(shape, times): ...
+
+@compiled
+def total(shape, times):
+    result = 0.0
+    for _ in range(3):
+        result += area(shape, times)
+    return result
+"""
+BODIES = """
+from _kinds import Rectangle, Square, area
+
+@area.of(Square)
+def area_of_square(square, times):
+    return times * square.side**2
+
+@area.of(Rectangle)
+def area_of_rectangle(rectangle, times):
+    return {factor} * times * rectangle.sides[0] * rectangle.sides[1]
+"""
+AREAS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import _bodies, numpy as np
+from _kinds import Rectangle, Square, total
+print(total(Square(2.0), 1), total(Rectangle(np.array([1.0, 3.0])), 2))
+print(sum(total.stats.cache_hits.values()) if hasattr(total, "stats") else "plain")
+"""
+
+
+@pytest.mark.parametrize("jit", [True, False])
+def test_a_generic_function_serves_every_kind_and_its_loops_are_cached(tmp_path, jit):
+    """One loop for several kinds: cached for the next process, as in plain Python, renewed with a body."""
+    (tmp_path / "_kinds.py").write_text(KINDS)
+    environment = dict(
+        os.environ, NUMBA_CACHE_DIR=str(tmp_path / "cache"), NUMBA_DISABLE_JIT=str(int(not jit))
+    )
+    environment["PYTHONPATH"] = str(Path(__file__).parents[2] / "src")
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+
+    def run(factor):
+        (tmp_path / "_bodies.py").write_text(BODIES.format(factor=factor))
+        command = [sys.executable, "-c", AREAS, str(tmp_path)]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    assert run(1) == ["12.0", "18.0", "0" if jit else "plain"]
+    assert run(1) == ["12.0", "18.0", "2" if jit else "plain"]
+    assert run(2) == ["12.0", "36.0", "0" if jit else "plain"]
+
+
+@generic
+def volume(body): ...
+
+
+@compiled
+def total_volume(body):
+    return 2 * volume(body)
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_a_kind_without_a_body_is_refused():
+    with pytest.raises(numba.TypingError, match="volume"):
+        total_volume(np.ones(2))

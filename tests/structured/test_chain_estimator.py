@@ -18,8 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import ChainSVC, metrics
 from maxmargin.model_selection import regularization_path
-
-SOLVERS = ["pairwise", "bcfw", "bcpl", "oeg"]
+from maxmargin.structured.chain import SOLVERS
 
 
 @parametrize_with_checks([ChainSVC()])
@@ -219,12 +218,45 @@ def test_warm_start_goes_on():
     model.set_params(C=0.5, max_iter=5000, tol=1e-4).fit(X, Y)
     cold = ChainSVC(C=0.5, max_iter=5000, tol=1e-4).fit(X, Y)
     assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=1e-3)
-    with pytest.raises(ValueError, match="warm_start=True"):
-        model.fit(X[:-1], Y[:-1])
-    with pytest.raises(ValueError, match="warm_start=True"):
-        model.fit([x[:, ::-1] for x in X], Y)
-    with pytest.raises(ValueError, match="warm_start=True"):
-        model.set_params(solver="bcfw").fit(X, Y)
+
+
+def test_warm_start_on_other_data_says_so_and_starts_anew():
+    cold = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, random_state=0).fit(X, Y)
+    model = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, warm_start=True, random_state=0)
+    for rows, labels in ((X[:-1], Y[:-1]), ([x[:, ::-1] for x in X], Y)):
+        model.fit(rows, labels)
+        with pytest.warns(UserWarning, match="starting anew"):
+            model.fit(X, Y)
+        np.testing.assert_array_equal(model.coef_, cold.coef_)
+    with pytest.warns(UserWarning, match="starting anew"):
+        model.set_params(solver="bcpl", tol=0.1).fit(X, Y)
+    assert model.duality_gap_ <= 0.1
+
+
+def test_the_dual_is_kept_for_warm_starts_alone():
+    assert not hasattr(fitted(), "_warm")
+    model = fitted(warm_start=True)
+    assert hasattr(model, "_warm")
+    assert not hasattr(model.set_params(warm_start=False).fit(X, Y), "_warm")
+
+
+def test_a_warm_start_leaves_the_dual_of_the_last_fit_alone():
+    model = fitted(warm_start=True, tol=1e-2)
+    before = [part.copy() for part in model._warm[0][-1]]
+    again = clone(model)
+    again._warm = model._warm
+    again.set_params(C=5.0).fit(X, Y)
+    for part, copy in zip(model._warm[0][-1], before, strict=True):
+        np.testing.assert_array_equal(part, copy)
+
+
+@pytest.mark.parametrize(
+    ("solver", "options"),
+    [("pairwise", {"temperature": 1.0}), ("bcfw", {"safeguard": False}), ("oeg", {"safeguard": False})],
+)
+def test_a_parameter_that_the_solver_does_not_read_is_refused(solver, options):
+    with pytest.raises(ValueError, match=f"is read by solver.*with solver='{solver}'"):
+        ChainSVC(solver=solver, **options).fit(X, Y)
 
 
 def test_path_over_C():
@@ -232,7 +264,7 @@ def test_path_over_C():
     assert [model.C for model in models] == [0.03, 0.3]
     for model in models:
         cold = ChainSVC(C=model.C, tol=1e-4, max_iter=5000, random_state=1).fit(X, Y)
-        assert model.duality_gap_ <= 1e-4 and not hasattr(model, "_dual") and not model.warm_start
+        assert model.duality_gap_ <= 1e-4 and not hasattr(model, "_warm") and not model.warm_start
         assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=2e-4)
     with pytest.raises(TypeError, match="Cs must be a sequence"):
         next(regularization_path(ChainSVC(), X, Y, 3))
@@ -277,10 +309,10 @@ def test_threads_change_nothing():
 
 
 def test_clone_pickle_and_model_selection():
-    model = fitted()
+    model = fitted(warm_start=True)
     again = pickle.loads(pickle.dumps(model))
     assert again.predict(X) == model.predict(X)
-    assert not hasattr(again, "_dual")
+    assert not hasattr(again, "_warm")
     assert clone(model).get_params() == model.get_params()
     assert cross_val_score(ChainSVC(C=0.5), X, Y, cv=3).mean() > 0.6
     lists = [list(word) for word in Y]
@@ -291,7 +323,8 @@ def test_clone_pickle_and_model_selection():
 
 
 def test_one_label_only():
-    model = ChainSVC().fit(X, ["a" * len(x) for x in X])
+    with pytest.warns(UserWarning, match="one class only, 'a'"):
+        model = ChainSVC().fit(X, ["a" * len(x) for x in X])
     assert model.predict(X) == ["a" * len(x) for x in X]
     assert model.duality_gap_ == 0
 

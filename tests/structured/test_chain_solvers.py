@@ -6,15 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from maxmargin.core.atoms import solve_cached
-from maxmargin.core.loop import Stopping, run
+from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.structured import chain_pairwise
-from maxmargin.structured.chain_bcfw import ChainFrankWolfe
-from maxmargin.structured.chain_bcpl import ChainPartialLinearisation
-from maxmargin.structured.chain_oeg import ChainExponentiatedGradient
-from maxmargin.structured.chain_pairwise import ChainPairwise
+from maxmargin.structured.chain import SOLVERS
 from maxmargin.structured.chain_problem import ChainProblem
+from maxmargin.structured.oracle_loops import solve_cached
 from tests.naive import chain as naive
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_chain.json").read_text())
@@ -44,70 +40,68 @@ def random_problem(seed, n=4, K=3, f=2, longest=3, C=1.0):
     return problem, twin
 
 
-def method_of(cls, problem, tol=1e-9, **options):
-    return cls(problem, np.random.RandomState(0), tol, **options)
+def solver_of(name, problem, tol=1e-9, **options):
+    return SOLVERS[name].build(problem, np.random.RandomState(0), tol, **options)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_known_optimum(name):
     case = CASES[name]
     problem = known(case)
-    method = method_of(ChainPairwise, problem)
-    outcome = run(method, Stopping(1e-9, 20000))
+    solver = solver_of("pairwise", problem)
+    outcome = run(solver, Stopping(1e-9, 20000))
     assert outcome.converged
     assert outcome.certificate.primal * case["lam"] == pytest.approx(case["objective"], abs=1e-6)
     assert outcome.certificate.dual * case["lam"] == pytest.approx(case["objective"], abs=1e-6)
     K, f = case["K"], len(case["xs"][0][0])
     w = np.array(case["w"])
     U, rest = w[: K * f].reshape(K, f), w[K * f :]
-    np.testing.assert_allclose(method.best.U.T, U, atol=1e-4)
-    np.testing.assert_allclose(method.best.vector[K * f :], rest, atol=1e-4)
+    found = solver.solution().vector
+    np.testing.assert_allclose(problem.shaped(found).U.T, U, atol=1e-4)
+    np.testing.assert_allclose(found[K * f :], rest, atol=1e-4)
 
 
 PLAIN = {"safeguard": False, "epsilon": 0.0, "floor": 0.0}
 TRACES = {
-    "bcfw_tau_0.01": (ChainFrankWolfe, {}),
-    "bcpl_tau_0.1": (
-        ChainPartialLinearisation,
-        {"temperature": 0.1, **PLAIN},
-    ),
-    "bcpl_tau_1": (ChainPartialLinearisation, {"temperature": 1.0, **PLAIN}),
-    "oeg_tau_10": (ChainExponentiatedGradient, {"temperature": 10.0}),
+    "bcfw_tau_0.01": ("bcfw", {}),
+    "bcpl_tau_0.1": ("bcpl", {"temperature": 0.1, **PLAIN}),
+    "bcpl_tau_1": ("bcpl", {"temperature": 1.0, **PLAIN}),
+    "oeg_tau_10": ("oeg", {"temperature": 10.0}),
 }
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_known_trace_of_cyclic_passes(name):
-    cls, options = TRACES[name]
+    solver, options = TRACES[name]
     expected, lam = KAT["cyclic_traces"][name], CASES["plain"]["lam"]
     problem = known(CASES["plain"])
-    method = method_of(cls, problem, **options)
+    blocks = solver_of(solver, problem, **options).blocks
     for step in range(4):
         if step:
-            method.visit(np.arange(problem.lengths.size))
-        dual = problem.dual(method.weights, method.expected_loss())
-        primal = problem.primal(method.weights)
+            blocks.visit(np.arange(problem.lengths.size))
+        dual = blocks.objective()
+        primal = problem.primal(blocks.vector)
         assert dual * lam == pytest.approx(expected["dual_after_pass"][step], abs=1e-6)
         assert (primal - dual) * lam == pytest.approx(expected["gap_after_pass"][step], abs=1e-6)
 
 
-def furthest(method, twin, i):
+def furthest(blocks, twin, i):
     """Largest distance between the weights of both, and between their marginals of block i."""
     node, _ = naive.marginals(twin.alpha[i], twin.blocks[i].zs, len(twin.blocks[i].y), twin.K)
-    start = method.problem.offsets[i]
-    marginals = method.mu[start : start + len(node)]
-    return max(np.abs(method.weights.vector - twin.w).max(), np.abs(marginals - node).max())
+    start = blocks.problem.offsets[i]
+    marginals = blocks.state.mu[start : start + len(node)]
+    return max(np.abs(blocks.vector - twin.w).max(), np.abs(marginals - node).max())
 
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("seed", range(3))
 def test_bcfw_equals_enumerated(seed):
     problem, twin = random_problem(seed)
-    method = method_of(ChainFrankWolfe, problem)
+    blocks = solver_of("bcfw", problem).blocks
     for i in np.random.default_rng(seed).integers(0, 4, 12):
-        method.visit(np.array([i]))
+        blocks.visit(np.array([i]))
         twin.bcfw_step(i)
-        assert furthest(method, twin, i) <= 1e-9
+        assert furthest(blocks, twin, i) <= 1e-9
 
 
 @pytest.mark.nojit
@@ -115,43 +109,41 @@ def test_bcfw_equals_enumerated(seed):
 @pytest.mark.parametrize("tau", [0.05, 0.5])
 def test_bcpl_equals_enumerated_projected(tau, safeguard):
     problem, twin = random_problem(5, longest=4)
-    method = method_of(ChainPartialLinearisation, problem, temperature=tau, safeguard=safeguard, floor=0.0)
+    blocks = solver_of("bcpl", problem, temperature=tau, safeguard=safeguard, floor=0.0).blocks
     twin.soften(1e-2)
-    np.testing.assert_allclose(method.weights.vector, twin.w, atol=1e-12)
+    np.testing.assert_allclose(blocks.vector, twin.w, atol=1e-12)
     for i in np.random.default_rng(0).integers(0, 4, 12):
-        method.visit(np.array([i]))
-        twin.bcpl_step(i, tau, longest=method.longest_step, safeguard=safeguard)
-        assert furthest(method, twin, i) <= 1e-9
+        blocks.visit(np.array([i]))
+        twin.bcpl_step(i, tau, longest=blocks.rule.longest, safeguard=safeguard)
+        assert furthest(blocks, twin, i) <= 1e-9
 
 
 @pytest.mark.nojit
 def test_oeg_equals_enumerated():
     problem, twin = random_problem(7)
-    method = method_of(ChainExponentiatedGradient, problem, temperature=2.0)
+    blocks = solver_of("oeg", problem, temperature=2.0).blocks
     twin.soften(1e-2)
     for i in np.random.default_rng(0).integers(0, 4, 12):
-        method.visit(np.array([i]))
+        blocks.visit(np.array([i]))
         twin.oeg_step(i, 2.0)
-        assert furthest(method, twin, i) <= 1e-9
+        assert furthest(blocks, twin, i) <= 1e-9
 
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("seed", range(3))
-def test_pairwise_equals_enumerated(seed, monkeypatch):
+def test_pairwise_equals_enumerated(seed):
     """One step per visit: a second one would start at H_u = H_v, where rounding chooses the pair."""
-    monkeypatch.setattr(chain_pairwise, "CACHED_STEPS", 1)
     problem, twin = random_problem(seed, C=0.7)
-    method = method_of(ChainPairwise, problem)
+    blocks = solver_of("pairwise", problem, steps=1).blocks
     caches = [[b.truth] for b in twin.blocks]
     rng = np.random.default_rng(seed)
     for i, again in zip(rng.integers(0, 4, 30), rng.random(30) < 0.4, strict=True):
-        (method.revisit if again else method.visit)(np.array([i]))
+        (blocks.revisit if again else blocks.visit)(np.array([i]))
         step = twin.cached_visit if again else twin.pairwise_visit
-        step(i, caches[i], 1, chain_pairwise.PRECISION, chain_pairwise.RELAXATION)
-        np.testing.assert_allclose(method.weights.vector, twin.w, atol=1e-9)
-        s = method.state
-        alpha = s.alpha[s.slot_at[i] : s.slot_at[i] + s.count[i]]
-        np.testing.assert_allclose(alpha, twin.alpha[i][caches[i]], atol=1e-9)
+        step(i, caches[i], 1, blocks.rule.precision, blocks.rule.relaxation)
+        np.testing.assert_allclose(blocks.vector, twin.w, atol=1e-9)
+        _, alpha, _ = blocks.atoms.of(i)
+        np.testing.assert_allclose(alpha[: blocks.atoms.filled[i]], twin.alpha[i][caches[i]], atol=1e-9)
 
 
 @pytest.mark.nojit
@@ -181,19 +173,20 @@ def test_steps_on_the_cache_solve_its_quadratic_program(seed):
     assert objective(moved) == pytest.approx(best.fun, abs=1e-8)
 
 
+# What each solver reaches within seconds on tiny problems.
+REACH = {"pairwise": 1e-7, "bcfw": 1e-3, "bcpl": 1e-4, "oeg": 1e-2}
+
+
+def test_the_table_of_tolerances_is_complete():
+    assert set(REACH) == set(SOLVERS)
+
+
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    ("cls", "options", "tol"),
-    [
-        (ChainPairwise, {}, 1e-7),
-        (ChainFrankWolfe, {}, 1e-3),
-        (ChainPartialLinearisation, {}, 1e-4),
-        (ChainExponentiatedGradient, {}, 1e-2),
-    ],
-)
-def test_every_solver_reaches_the_optimum(cls, options, tol, seed):
+@pytest.mark.parametrize("name", SOLVERS)
+def test_every_solver_reaches_the_optimum(name, seed):
+    tol = REACH[name]
     problem, twin = random_problem(seed, C=0.3)
-    outcome = run(method_of(cls, problem, tol, **options), Stopping(tol, 100_000, 20))
+    outcome = run(solver_of(name, problem, tol), Stopping(tol, 100_000, 20))
     best = naive.optimum(twin)
     assert outcome.converged
     assert outcome.certificate.dual - 1e-7 <= best <= outcome.certificate.primal + 1e-7
@@ -202,49 +195,73 @@ def test_every_solver_reaches_the_optimum(cls, options, tol, seed):
         assert record["dual"] <= best + 1e-7 <= record["primal"] + 2e-7
 
 
-@pytest.mark.parametrize(
-    "cls", [ChainPairwise, ChainFrankWolfe, ChainPartialLinearisation, ChainExponentiatedGradient]
-)
-def test_certificate_is_that_of_the_stored_solution(cls):
+@pytest.mark.parametrize("name", SOLVERS)
+def test_certificate_is_that_of_the_stored_solution(name):
     problem, twin = random_problem(3, n=5, C=2.0)
-    method = method_of(cls, problem, 1e-12)
-    outcome = run(method, Stopping(1e-12, 7))
-    assert outcome.certificate.primal == pytest.approx(twin.primal(method.best.vector), rel=1e-12)
-    w, loss = method.weights.vector, method.expected_loss()
+    solver = solver_of(name, problem, 1e-12)
+    outcome = run(solver, Stopping(1e-12, 7))
+    assert outcome.certificate.primal == pytest.approx(twin.primal(solver.solution().vector), rel=1e-12)
+    w, loss = solver.blocks.recompute()
     assert outcome.certificate.dual == pytest.approx(problem.costs @ loss - 0.5 * w @ w, rel=1e-12)
     duals = [record["dual"] for record in outcome.history]
     assert np.all(np.diff(duals) >= -1e-12)
 
 
-def test_pairwise_weights_and_room_survive_growth():
+@pytest.mark.nojit
+@pytest.mark.parametrize("name", SOLVERS)
+def test_looking_at_a_fit_does_not_change_it(name):
+    """certify and solution after every epoch leave no trace."""
+    problem, _ = random_problem(1, n=5, C=2.0)
+    watched, alone = solver_of(name, problem, 1e-12), solver_of(name, problem, 1e-12)
+    for _ in range(7):
+        watched.epoch(Clock())
+        alone.epoch(Clock())
+        seen = watched.certify()
+        assert seen == watched.certify() and watched.solution() is not None
+        np.testing.assert_array_equal(watched.blocks.vector, alone.blocks.vector)
+    np.testing.assert_array_equal(watched.solution().vector, alone.solution().vector)
+    assert watched.certify() == alone.certify()
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_synchronised_weights_are_those_that_the_steps_kept(name):
+    problem, _ = random_problem(4, n=4, C=1.0)
+    blocks = solver_of(name, problem).blocks
+    for _ in range(60):
+        blocks.visit(np.arange(4))
+    running, loss = blocks.vector.copy(), blocks.expected_loss()
+    blocks.synchronise()
+    np.testing.assert_allclose(blocks.vector, running, atol=1e-9)
+    np.testing.assert_allclose(blocks.expected_loss(), loss, atol=1e-9)
+
+
+def test_atoms_survive_growth():
     """Far more labelings than the first capacity holds: the state stays a distribution and w its image."""
     problem, _ = random_problem(11, n=3, K=4, longest=6, C=50.0)
-    method = method_of(ChainPairwise, problem, 1e-10)
-    run(method, Stopping(1e-10, 400))
-    s = method.state
-    assert s.capacity.max() > chain_pairwise.FIRST_CAPACITY
-    np.testing.assert_allclose(np.add.reduceat(s.alpha, s.slot_at[:-1]), 1.0, atol=1e-12)
-    running = method.weights.vector.copy()
-    method.restore()
-    np.testing.assert_allclose(method.weights.vector, running, atol=1e-9)
+    solver = solver_of("pairwise", problem, 1e-10, capacity=4)
+    run(solver, Stopping(1e-10, 400))
+    atoms = solver.solution().dual
+    assert atoms.capacity.max() > 4
+    np.testing.assert_allclose(np.add.reduceat(atoms.alpha, atoms.atom_at[:-1]), 1.0, atol=1e-12)
+    np.testing.assert_allclose(solver.blocks.recompute()[0], solver.blocks.vector, atol=1e-9)
 
 
 def test_bcpl_stays_consistent_over_many_epochs():
     problem, _ = random_problem(2, n=3, longest=4)
-    method = method_of(ChainPartialLinearisation, problem)
-    run(method, Stopping(1e-12, 120))
-    mu, pairs = method.mu.copy(), method.pairs.copy()
-    method.restore()
-    np.testing.assert_allclose(method.mu, mu, atol=1e-10)
-    np.testing.assert_allclose(method.pairs, pairs, atol=1e-10)
-    np.testing.assert_allclose(method.mu.sum(1), 1.0, atol=1e-12)
+    solver = solver_of("bcpl", problem)
+    run(solver, Stopping(1e-12, 120))
+    state, fresh = solver.blocks.state, solver.blocks.fresh()
+    np.testing.assert_allclose(state.mu, fresh.mu, atol=1e-10)
+    np.testing.assert_allclose(state.pairs, fresh.pairs, atol=1e-10)
+    np.testing.assert_allclose(state.mu.sum(1), 1.0, atol=1e-12)
 
 
-def test_zero_weight_blocks_are_never_visited():
+@pytest.mark.parametrize("name", SOLVERS)
+def test_zero_weight_blocks_are_never_visited(name):
     xs, ys = [np.ones((2, 1)), np.ones((1, 1))], [np.array([0, 1]), np.array([1])]
-    for cls in (ChainPairwise, ChainFrankWolfe, ChainPartialLinearisation, ChainExponentiatedGradient):
-        weighted = problem_of(xs, ys, 2, 1.0, np.array([1.0, 0.0]))
-        alone = problem_of(xs[:1], ys[:1], 2, 1.0)
-        a = run(method_of(cls, weighted, 1e-2), Stopping(1e-2, 5000))
-        b = run(method_of(cls, alone, 1e-2), Stopping(1e-2, 5000))
-        assert a.certificate.primal == pytest.approx(b.certificate.primal, rel=1e-2)
+    weighted = problem_of(xs, ys, 2, 1.0, np.array([1.0, 0.0]))
+    alone = problem_of(xs[:1], ys[:1], 2, 1.0)
+    a = run(solver_of(name, weighted, 1e-2), Stopping(1e-2, 5000))
+    b = run(solver_of(name, alone, 1e-2), Stopping(1e-2, 5000))
+    assert a.certificate.primal == pytest.approx(b.certificate.primal, rel=1e-2)
+    assert {record["active"] for record in a.history} == {1}

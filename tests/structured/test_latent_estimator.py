@@ -19,8 +19,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import LatentSVC, MultiClassSVC
-
-SOLVERS = ["pairwise", "bcpl", "bcfw"]
+from maxmargin.structured.latent import SOLVERS
 
 
 def out_of_reach(estimator):
@@ -245,7 +244,8 @@ def test_a_callback_can_stop_the_fit():
 
 
 def test_one_class_only():
-    model = LatentSVC().fit(X, ["a"] * len(X))
+    with pytest.warns(UserWarning, match="one class only, 'a'"):
+        model = LatentSVC().fit(X, ["a"] * len(X))
     assert set(model.predict(X)) == {"a"}
     assert model.duality_gap_ == 0
 
@@ -263,6 +263,7 @@ def test_one_class_only():
         (X, Y, {"init": np.full(len(X), 99)}, r"init\[0\] is 99"),
         (X, Y, {"init": "best"}, "init"),
         (X, Y, {"n_init": 0}, "n_init"),
+        (X, Y, {"temperature": 2.0}, "is read by solver 'bcpl' only"),
     ],
 )
 def test_bad_input_is_named(rows, labels, options, message):

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from maxmargin.core.loop import Stopping, run
+from maxmargin.core.loop import ROUNDING, Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.structured import latent_bcpl, latent_pairs
-from maxmargin.structured.latent_bcpl import LatentPartialLinearisation
-from maxmargin.structured.latent_pairs import LatentPairs
-from maxmargin.structured.latent_problem import LatentProblem
+from maxmargin.structured.latent import SOLVERS
+from maxmargin.structured.latent_rounds import LatentProblem, LatentRounds, PairBlocks, SoftPairs
 from tests.naive import latent as naive
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_latent.json").read_text())
@@ -49,63 +47,66 @@ def seeded():
 
 def test_known_rounds():
     """Every majoriser is solved almost exactly, so the rounds are those of the exact algorithm."""
-    method = LatentPairs(known(), seeded(), np.array(KAT["h0"]), round_precision=1e-7)
-    outcome = run(method, Stopping(1e-7, 5000))
+    problem = known()
+    solver = LatentRounds(
+        problem, PairBlocks(problem, np.array(KAT["h0"])), seeded(), 1e-7, round_precision=1e-7
+    )
+    outcome = run(solver, Stopping(1e-7, 5000))
     assert outcome.converged
-    objectives = np.array(method.objectives) * KAT["lam"]
+    objectives = solver.solution().objectives * KAT["lam"]
     np.testing.assert_allclose(objectives[:2], KAT["cccp_objectives"], atol=1e-6)
     np.testing.assert_allclose(objectives[2:], KAT["cccp_objectives"][-1], atol=1e-6)
-    assert method.chosen.tolist() == KAT["final_h"]
+    assert solver.solution().chosen.tolist() == KAT["final_h"]
 
 
-@pytest.mark.parametrize("cls", [LatentPairs, LatentPartialLinearisation])
+@pytest.mark.parametrize("cls", [PairBlocks, SoftPairs])
 def test_known_optimum_of_the_first_majoriser(cls):
     problem = known()
-    method = cls(problem, seeded(), np.array(KAT["h0"]))
+    chosen = np.array(KAT["h0"])
+    blocks = cls(problem, chosen)
     for _ in range(2000):
-        method.visit(np.arange(problem.y.size))
+        blocks.visit(np.arange(problem.y.size))
     lam = KAT["lam"]
-    assert problem.values(method.W, method.chosen).majoriser * lam == pytest.approx(
+    assert problem.values(blocks.vector, chosen).majoriser * lam == pytest.approx(
         KAT["first_inner_optimum"], abs=1e-6
     )
-    assert method.dual() * lam == pytest.approx(KAT["first_inner_optimum"], abs=1e-6)
+    assert blocks.objective() * lam == pytest.approx(KAT["first_inner_optimum"], abs=1e-6)
 
 
-@pytest.mark.parametrize("cls", [LatentPairs, LatentPartialLinearisation])
-def test_inexact_rounds_reach_the_known_end(cls):
-    method = cls(known(), seeded(), np.array(KAT["h0"]))
-    outcome = run(method, Stopping(1e-6, 5000))
+@pytest.mark.parametrize("name", ["pairwise", "bcpl"])
+def test_inexact_rounds_reach_the_known_end(name):
+    solver = SOLVERS[name].build(known(), seeded(), 1e-6, np.array(KAT["h0"]))
+    outcome = run(solver, Stopping(1e-6, 5000))
     assert outcome.converged
     assert outcome.certificate.primal * KAT["lam"] == pytest.approx(KAT["cccp_objectives"][-1], abs=2e-6)
-    assert method.chosen.tolist() == KAT["final_h"]
+    assert solver.solution().chosen.tolist() == KAT["final_h"]
 
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("sparse", [False, True])
 def test_frank_wolfe_equals_enumerated(sparse):
     problem, twin, chosen = both(0, sparse=sparse)
-    method = LatentPairs(problem, seeded(), chosen, pairwise=False)
+    blocks = PairBlocks(problem, chosen, pairwise=False)
     for i in np.random.default_rng(0).integers(0, 5, 20):
-        method.visit(np.array([i]))
+        blocks.visit(np.array([i]))
         twin.vertex_step(i)
-        np.testing.assert_allclose(method.W.ravel(), twin.w, atol=1e-9)
-        assert method.dual() == pytest.approx(twin.dual(), abs=1e-9)
+        np.testing.assert_allclose(blocks.vector, twin.w, atol=1e-9)
+        assert blocks.objective() == pytest.approx(twin.dual(), abs=1e-9)
 
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("seed", range(3))
-def test_pairwise_equals_enumerated(seed, monkeypatch):
-    monkeypatch.setattr(latent_pairs, "CACHED_STEPS", 1)
+def test_pairwise_equals_enumerated(seed):
     problem, twin, chosen = both(seed)
-    method = LatentPairs(problem, seeded(), chosen)
+    blocks = PairBlocks(problem, chosen, steps=1)
     caches = [[b.pairs.index((h, b.y))] for b, h in zip(twin.bags, chosen, strict=True)]
     rng = np.random.default_rng(seed)
     for i, again in zip(rng.integers(0, 5, 40), rng.random(40) < 0.4, strict=True):
-        (method.revisit if again else method.visit)(np.array([i]))
+        (blocks.revisit if again else blocks.visit)(np.array([i]))
         step = twin.cached_step if again else twin.pairwise_step
-        step(i, latent_pairs.RELAXATION, caches[i])
-        np.testing.assert_allclose(method.W.ravel(), twin.w, atol=1e-9)
-        assert method.dual() == pytest.approx(twin.dual(), abs=1e-9)
+        step(i, blocks.rule.relaxation, caches[i])
+        np.testing.assert_allclose(blocks.vector, twin.w, atol=1e-9)
+        assert blocks.objective() == pytest.approx(twin.dual(), abs=1e-9)
 
 
 @pytest.mark.nojit
@@ -113,27 +114,27 @@ def test_pairwise_equals_enumerated(seed, monkeypatch):
 @pytest.mark.parametrize("tau", [0.05, 1.0])
 def test_bcpl_equals_enumerated(tau, safeguard):
     problem, twin, chosen = both(3, sparse=safeguard)
-    method = LatentPartialLinearisation(problem, seeded(), chosen, temperature=tau, safeguard=safeguard)
-    twin.soften(latent_bcpl.SOFTNESS)
-    np.testing.assert_allclose(method.W.ravel(), twin.w, atol=1e-12)
+    blocks = SoftPairs(problem, chosen, temperature=tau, safeguard=safeguard)
+    twin.soften(blocks.softness)
+    np.testing.assert_allclose(blocks.vector, twin.w, atol=1e-12)
     for i in np.random.default_rng(0).integers(0, 5, 20):
-        method.visit(np.array([i]))
-        twin.bcpl_step(i, tau, 1 - latent_bcpl.EPSILON, latent_bcpl.FLOOR, safeguard)
-        np.testing.assert_allclose(method.W.ravel(), twin.w, atol=1e-9)
-        assert method.dual() == pytest.approx(twin.dual(), abs=1e-9)
+        blocks.visit(np.array([i]))
+        twin.bcpl_step(i, tau, blocks.rule.longest, blocks.rule.floor, safeguard)
+        np.testing.assert_allclose(blocks.vector, twin.w, atol=1e-9)
+        assert blocks.objective() == pytest.approx(twin.dual(), abs=1e-9)
 
 
 @pytest.mark.nojit
 def test_values_equal_enumerated_and_the_majoriser_touches():
     problem, twin, chosen = both(1)
-    W = np.random.default_rng(1).normal(size=problem.weights().shape)
+    W = np.random.default_rng(1).normal(size=problem.size)
     values = problem.values(W, chosen)
-    assert values.objective == pytest.approx(twin.objective(W.ravel()))
-    assert values.majoriser == pytest.approx(twin.majoriser(W.ravel()))
+    assert values.objective == pytest.approx(twin.objective(W))
+    assert values.majoriser == pytest.approx(twin.majoriser(W))
     assert values.majoriser >= values.objective
     touching = problem.values(W, values.best)
     assert touching.majoriser == pytest.approx(touching.objective, abs=1e-12)
-    np.testing.assert_array_equal(values.best, [b.true_scores(W.ravel()).argmax() for b in twin.bags])
+    np.testing.assert_array_equal(values.best, [b.true_scores(W).argmax() for b in twin.bags])
 
 
 def test_weights_are_repetition():
@@ -143,69 +144,110 @@ def test_weights_are_repetition():
     again = np.repeat(np.arange(8), counts)
     weighted = problem_of(bags, y, 3, 0.4, weights=counts)
     copied = problem_of([bags[i] for i in again], y[again], 3, 0.4)
-    W = np.random.default_rng(0).normal(size=weighted.weights().shape)
+    W = np.random.default_rng(0).normal(size=weighted.size)
     a, b = weighted.values(W, chosen), copied.values(W, chosen[again])
     assert a.objective == pytest.approx(b.objective) and a.majoriser == pytest.approx(b.majoriser)
-    first = LatentPairs(weighted, seeded(), chosen, round_precision=0.0)
-    second = LatentPairs(copied, seeded(), chosen[again], round_precision=0.0)
+    first, second = PairBlocks(weighted, chosen), PairBlocks(copied, chosen[again])
     for _ in range(3000):
-        first.visit(first.blocks)
-        second.visit(second.blocks)
-    assert first.dual() == pytest.approx(second.dual(), rel=1e-8)
+        first.visit(first.visited)
+        second.visit(second.visited)
+    assert first.objective() == pytest.approx(second.objective(), rel=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("cls", "tol"), [(LatentPairs, 1e-6), (LatentPartialLinearisation, 1e-5)])
+@pytest.mark.parametrize(("cls", "tol"), [(PairBlocks, 1e-6), (SoftPairs, 1e-5)])
 def test_majoriser_is_solved_as_a_generic_solver_would(cls, tol, seed):
     problem, twin, chosen = both(seed)
-    method = cls(problem, seeded(), chosen, round_precision=0.0)
+    blocks = cls(problem, chosen)
     for _ in range(3000):
-        method.visit(np.arange(5))
+        blocks.visit(np.arange(5))
     best = naive.optimum(twin)
-    assert method.dual() == pytest.approx(best, rel=tol)
-    assert method.dual() <= best + 1e-7 <= problem.values(method.W, chosen).majoriser + 2e-7
+    assert blocks.objective() == pytest.approx(best, rel=tol)
+    assert blocks.objective() <= best + 1e-7 <= problem.values(blocks.vector, chosen).majoriser + 2e-7
+
+
+# What each solver reaches within seconds on tiny problems.
+REACH = [
+    ("pairwise", {}, 1e-5),
+    ("bcfw", {}, 1e-2),
+    ("bcpl", {}, 1e-4),
+    ("bcpl", {"safeguard": False}, 1e-3),
+]
+
+
+def test_the_table_of_tolerances_is_complete():
+    assert {name for name, _, _ in REACH} == set(SOLVERS)
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
-    ("cls", "options", "tol"),
-    [
-        (LatentPairs, {}, 1e-5),
-        (LatentPairs, {"pairwise": False}, 1e-2),
-        (LatentPartialLinearisation, {}, 1e-4),
-        (LatentPartialLinearisation, {"safeguard": False}, 1e-3),
-    ],
-)
-def test_objective_never_rises_and_ends_stationary(cls, options, tol, seed):
+@pytest.mark.parametrize(("name", "options", "tol"), REACH)
+def test_objective_never_rises_and_ends_stationary(name, options, tol, seed):
     problem, _, chosen = both(seed, C=3.0)
-    method = cls(problem, seeded(), chosen, **options)
-    start = method.objective
-    outcome = run(method, Stopping(tol, 50_000))
+    solver = SOLVERS[name].build(problem, seeded(), tol, chosen, **options)
+    start = solver.objective
+    outcome = run(solver, Stopping(tol, 50_000))
     assert outcome.converged
     primals = [start, *(record["primal"] for record in outcome.history)]
     assert np.all(np.diff(primals) <= 1e-12)
-    assert np.all(np.diff(method.objectives) < 0)
-    assert all(record["dual"] <= record["primal"] for record in outcome.history)
-    values = problem.values(method.accepted, method.chosen)
-    np.testing.assert_array_equal(values.best, method.chosen)
+    assert all(record["dual"] <= record["primal"] * (1 + ROUNDING) for record in outcome.history)
+    solution = solver.solution()
+    assert np.all(np.diff(solution.objectives) < 0)
+    values = problem.values(solution.vector, solution.chosen)
+    np.testing.assert_array_equal(values.best, solution.chosen)
     assert outcome.certificate.primal == pytest.approx(values.objective, rel=1e-12)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("name", SOLVERS)
+def test_looking_at_a_fit_does_not_change_it(name):
+    """certify and solution after every epoch leave no trace, in the first round and later."""
+    problem, _, chosen = both(3, C=3.0)
+    watched, alone = (SOLVERS[name].build(problem, seeded(), 1e-9, chosen) for _ in range(2))
+    for _ in range(12):
+        watched.epoch(Clock())
+        alone.epoch(Clock())
+        assert watched.certify() == watched.certify() and watched.solution() is watched.solution()
+        np.testing.assert_array_equal(watched.blocks.vector, alone.blocks.vector)
+        np.testing.assert_array_equal(watched.blocks.blocks.chosen, alone.blocks.blocks.chosen)
+    assert watched.certify() == alone.certify()
+    np.testing.assert_array_equal(watched.solution().vector, alone.solution().vector)
+
+
+def test_candidates_that_lead_nowhere_are_given_up():
+    """The first candidates hold the same row in bags of both classes: their majoriser is lowest at W = 0."""
+    same = [1.0, 1.0]
+    bags = [[same, [3.0, 0.0]], [same, [0.0, 3.0]]] * 4
+    problem = problem_of(bags, [0, 1] * 4, 2, 1.0)
+    solver = SOLVERS["pairwise"].build(problem, seeded(), 1e-3, np.zeros(8, np.int64))
+    outcome = run(solver, Stopping(1e-3, 1000, goal=1e-12))
+    assert outcome.converged
+    assert outcome.certificate.primal < 0.5 * problem.costs.sum()
+    np.testing.assert_array_equal(solver.solution().chosen, 1)
+
+
+def test_a_fit_that_stopped_improving_keeps_its_certificate():
+    """Patience ends a run between tol and its goal; the last certificate is then still at most tol."""
+    problem, _, chosen = both(1, C=3.0)
+    solver = SOLVERS["bcfw"].build(problem, seeded(), 1e-2, chosen)
+    outcome = run(solver, Stopping(1e-2, 5000, goal=1e-12))
+    assert outcome.converged and outcome.certificate.gap <= 1e-2
 
 
 def test_change_of_candidates_keeps_alpha_a_distribution_and_its_gram():
     problem, _, chosen = both(2, C=5.0)
-    method = LatentPairs(problem, seeded(), chosen)
+    blocks = PairBlocks(problem, chosen)
     for _ in range(30):
-        method.visit(np.arange(5))
+        blocks.visit(np.arange(5))
     other = np.minimum(chosen + 1, problem.sizes - 1)
-    method.follow(other)
-    s = method.state
-    np.testing.assert_allclose(np.add.reduceat(s.alpha, s.slot_at[:-1]), 1.0, atol=1e-12)
+    blocks.follow(other)
+    atoms = blocks.atoms
+    np.testing.assert_allclose(np.add.reduceat(atoms.alpha, atoms.atom_at[:-1]), 1.0, atol=1e-12)
     X = problem.rows.matrix
     for i in range(5):
-        pairs = s.labels[s.label_at[i] : s.label_at[i + 1]].reshape(-1, 2)[: s.count[i]]
+        pairs, _, gram = atoms.of(i)
+        m = atoms.filled[i]
+        pairs = pairs[:m]
         assert len({tuple(pair) for pair in pairs.tolist()}) == len(pairs)
         rows = X[problem.offsets[i] + pairs[:, 0]]
         expected = (rows @ rows.T + problem.bias**2) * (pairs[:, 1][:, None] == pairs[:, 1])
-        room = s.capacity[i]
-        gram = s.grams[s.gram_at[i] : s.gram_at[i + 1]].reshape(room, room)
-        np.testing.assert_allclose(gram[: s.count[i], : s.count[i]], expected, atol=1e-12)
+        np.testing.assert_allclose(gram[:m, :m], expected, atol=1e-12)

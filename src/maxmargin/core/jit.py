@@ -13,16 +13,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.extending import overload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Sums may be reordered and fused; NaN, infinities and divisions keep their meaning.
 REORDER = frozenset({"contract", "reassoc", "nsz"})
+# What a file with code to compile holds: a loop, or the body of a generic function.
+COMPILED = re.compile(rb"^@(compiled|generic|\w+\.of\()", re.MULTILINE)
 
 
 def compiled(
@@ -63,6 +67,46 @@ def compiled(
         return numba.njit(**options)(function)
 
 
+def generic(function: F) -> Any:
+    """A function that compiled loops call and whose body depends on the kind of its first argument.
+
+    The kind is a class of named tuples; ``@function.of(Kind)`` declares the body for it. Loops that
+    call it are compiled once for every kind they meet and cached as ever; as plain Python the body
+    is looked up by the class. `function` itself only documents the arguments. Bodies are inlined and,
+    as helpers with ``compiled(inline=True)``, may neither make arrays nor return one.
+
+    >>> from typing import NamedTuple
+    >>> from maxmargin.core.jit import generic
+    >>> class Square(NamedTuple):
+    ...     side: float
+    >>> @generic
+    ... def area(shape): ...
+    >>> @area.of(Square)
+    ... def area_of_square(square):
+    ...     return square.side**2
+    >>> area(Square(3.0))
+    9.0
+    """
+    chosen: Any = functools.singledispatch(function)
+    kinds: dict[Any, Callable[..., Any]] = {}
+    if not getattr(numba.config, "DISABLE_JIT"):  # noqa: B009 - set at run time, unknown to mypy
+        options: Any = {"nogil": True, "error_model": "numpy", "forceinline": True, "_nrt": False}
+
+        @overload(chosen, jit_options=options, strict=False)
+        def choose(first, *rest):
+            return kinds.get(getattr(first, "instance_class", None))
+
+    def of(kind: type) -> Callable[[F], F]:
+        def declare(body: F) -> F:
+            kinds[kind] = body
+            return chosen.register(kind, body)
+
+        return declare
+
+    chosen.of = of
+    return chosen
+
+
 def _stamped(dispatcher: Any) -> Any:
     """Tie the cache entry to every loop that the function can reach.
 
@@ -83,6 +127,6 @@ def _stamp(folder: Path) -> str:
     digest = hashlib.sha256()
     for source in sorted({*folder.glob("*.py"), *Path(__file__).parent.glob("*.py")}):
         text = source.read_bytes()
-        if b"@compiled" in text or source.name == Path(__file__).name:
+        if COMPILED.search(text) or source.name == Path(__file__).name:
             digest.update(text)
     return digest.hexdigest()

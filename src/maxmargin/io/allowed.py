@@ -26,8 +26,8 @@ _PARTS = {
     "GrowingLabels": "maxmargin.ranking.labels",
     "Kernel": "maxmargin.core.kernels",
     "LabelSpace": "maxmargin.edge.labels",
+    "SequenceLabels": "maxmargin.edge.groups",
     "SquaredState": "maxmargin.ranking.problem",
-    "SequenceLabels": "maxmargin.edge.sequences",
 }
 # What a model is commonly put behind in a Pipeline.
 _SCIKIT_LEARN = {

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.loop import run
+from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows, readonly
-from maxmargin.core.threads import count_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, MaxMarginEstimator
-from maxmargin.edge.groups import Groups, read_groups
-from maxmargin.edge.sequences import SequenceLabels, stack_labels
-from maxmargin.structured.chain_bcfw import ChainFrankWolfe
-from maxmargin.structured.chain_bcpl import ChainPartialLinearisation
-from maxmargin.structured.chain_decoding import best_labelings, best_labels, marginals
-from maxmargin.structured.chain_oeg import ChainExponentiatedGradient
-from maxmargin.structured.chain_pairwise import ChainPairwise
-from maxmargin.structured.chain_problem import ChainProblem, ChainWeights
+from maxmargin.core.threads import count_threads, run_threads
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
+from maxmargin.edge.groups import Groups, SequenceLabels, read_groups, stack_labels
+from maxmargin.structured.chain_loops import (
+    ChainWeights,
+    Messages,
+    decode,
+    kbest,
+    node_marginals,
+    unary_scores,
+)
+from maxmargin.structured.chain_problem import ChainProblem
+from maxmargin.structured.chain_solvers import exponentiated_gradient, frank_wolfe, partial_linearisation
+from maxmargin.structured.oracle_loops import BlockSolver, Solution, pieces
+
+SOLVERS: dict[str, Choice] = {
+    "pairwise": Choice(
+        BlockSolver.on_atoms,
+        "Viterbi finds the best labeling of a sequence, weight moves between the labelings found so far",
+    ),
+    "bcfw": Choice(frank_wolfe, "Frank-Wolfe towards the best labeling, block by block"),
+    "bcpl": Choice(
+        partial_linearisation,
+        "towards a softened labeling of the given temperature, in the space of edge marginals",
+        ("temperature", "safeguard"),
+    ),
+    "oeg": Choice(exponentiated_gradient, "exponentiated gradient, one sequence at a time", ("temperature",)),
+}
 
 
-class ChainSVC(ClassifierMixin, MaxMarginEstimator):
+@dataclass(eq=False, repr=False)
+class ChainSVC(ClassifierMixin, Iterative):
     """Label the positions of sequences jointly, by a structured SVM on a chain.
 
     A labeling z of a sequence with rows x_1..x_L scores
@@ -68,8 +88,8 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
     time_limit : float or None, default=None
         Seconds after which training stops.
     warm_start : bool, default=False
-        Go on from the dual solution of the last fit, which must have had the same sequences,
-        labels and solver; C and weights may change.
+        Go on from the dual solution of the last fit if that had the same sequences, labels and
+        solver; C and weights may change. After other data a warning says that it starts anew.
     n_jobs : int or None, default=None
         Threads for evaluating the objective and for prediction.
     random_state : int, RandomState or None, default=None
@@ -88,7 +108,7 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
     n_iter_ : int
     history_ : list of dict
         One record per epoch: epoch, seconds, primal (when last evaluated), dual,
-        gap, active (labelings, or pairs of position and label, that carry weight).
+        gap, active (sequences visited).
     n_features_in_ : int
 
     Notes
@@ -114,45 +134,26 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
     ['ab']
     """
 
-    _parameter_constraints = {
-        **COMMON_CONSTRAINTS,
-        "solver": [StrOptions({"pairwise", "bcfw", "bcpl", "oeg"})],
-        "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+    C: float = 1.0
+    _: KW_ONLY
+    solver: str = "pairwise"
+    temperature: float | str = "auto"
+    safeguard: bool = True
+    normalize_loss: bool = True
+    warm_start: bool = False
+    n_jobs: int | None = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Iterative._parameter_constraints,
+        "C": POSITIVE,
+        "solver": [StrOptions(set(SOLVERS))],
+        "temperature": [*POSITIVE, StrOptions({"auto"})],
         "safeguard": ["boolean"],
         "normalize_loss": ["boolean"],
         "warm_start": ["boolean"],
+        "n_jobs": COMMON_CONSTRAINTS["n_jobs"],
     }
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        solver: str = "pairwise",
-        temperature: float | str = "auto",
-        safeguard: bool = True,
-        normalize_loss: bool = True,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        time_limit: float | None = None,
-        warm_start: bool = False,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.C = C
-        self.solver = solver
-        self.temperature = temperature
-        self.safeguard = safeguard
-        self.normalize_loss = normalize_loss
-        self.tol = tol
-        self.max_iter = max_iter
-        self.time_limit = time_limit
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-    @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> ChainSVC:
         """Train on sequences.
@@ -180,45 +181,60 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
             self.normalize_loss,
             count_threads(self.n_jobs),
         )
-        method = self._method(problem)
+        solver = self._solver(problem)
         outcome = run(
-            method,
+            solver,
             self._stopping(codes.size * self.classes_.size),
-            self._observer(X, y, lambda: _named(method.candidate())),
+            self._observer(X, y, lambda: self._named(problem, solver.solution())),
         )
-        self.__dict__.update(_named(method.best))
-        self._dual = self.solver, problem.offsets, problem.y, _probe(problem.rows), method.state
+        solution = solver.solution()
+        self.__dict__.update(self._named(problem, solution))
+        self._remember((*self._data(problem), solution.dual), _shape(problem))
         self._store_outcome(outcome)
         return self
 
-    def _method(self, problem: ChainProblem) -> Any:
+    def _solver(self, problem: ChainProblem) -> Solver:
         """The chosen solver, at its start or where the last fit ended."""
-        state = None
-        if self.warm_start and hasattr(self, "_dual"):
-            solver, offsets, y, probe, state = self._dual
-            if (
-                solver != self.solver
-                or not np.array_equal(offsets, problem.offsets)
-                or not np.array_equal(y, problem.y)
-                or not np.allclose(probe, _probe(problem.rows), rtol=1e-6)
-            ):
-                raise ValueError(
-                    "warm_start=True goes on from the last fit and needs the same sequences, labels and "
-                    "solver; set warm_start=False to start anew."
-                )
-        arguments = problem, check_random_state(self.random_state), self.tol, state
-        temperature = None if self.temperature == "auto" else float(self.temperature)
-        if self.solver == "bcfw":
-            return ChainFrankWolfe(*arguments)
-        if self.solver == "bcpl":
-            return ChainPartialLinearisation(*arguments, temperature, self.safeguard)
-        if self.solver == "oeg":
-            return ChainExponentiatedGradient(*arguments, temperature)
-        return ChainPairwise(*arguments)
+        chosen = choose(self, SOLVERS)
+        rng = check_random_state(self.random_state)
+        options = {name: getattr(self, name) for name in chosen.reads}
+        return chosen.build(problem, rng, self.tol, self._start(problem), **options)
+
+    def _start(self, problem: ChainProblem) -> Any:
+        """Dual solution of the last fit, if that had the same sequences, labels and solver."""
+        last = self._recall(_shape(problem))
+        if last is None:
+            return None
+        solver, offsets, y, probe, dual = last[0]
+        same = (
+            solver == self.solver
+            and np.array_equal(offsets, problem.offsets)
+            and np.array_equal(y, problem.y)
+            and np.allclose(probe, _probe(problem.rows), rtol=1e-6)
+        )
+        if not same:
+            warn("warm_start: the last fit had other sequences, labels or solver; starting anew.")
+        return dual if same else None
+
+    def _data(self, problem: ChainProblem) -> tuple[Any, ...]:
+        """What must be the same for a warm start."""
+        return self.solver, problem.offsets, problem.y, _probe(problem.rows)
+
+    def _named(self, problem: ChainProblem, solution: Solution) -> dict[str, np.ndarray]:
+        """The weights under their public names."""
+        weights = problem.shaped(solution.vector)
+        bias, first, last = weights.B.copy()
+        return {
+            "coef_": weights.U.T.copy(),
+            "transitions_": weights.R.copy(),
+            "intercept_": bias,
+            "first_": first,
+            "last_": last,
+        }
 
     def __getstate__(self) -> Any:
         # The dual solution serves warm starts only and can be far larger than the model.
-        return {name: value for name, value in super().__getstate__().items() if name != "_dual"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_warm"}
 
     def predict(self, X: Any, lengths: Any = None) -> Any:
         """The labeling with the highest score for each sequence.
@@ -254,9 +270,17 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         if not (isinstance(temperature, Real) and temperature > 0):
             raise ValueError(f"temperature must be a positive number. Got {temperature!r} instead.")
         groups = self._read(X, lengths)
-        out = marginals(
-            Rows.of(groups.X), groups.offsets, self._weights(), temperature, count_threads(self.n_jobs)
-        )
+        rows, weights, K = Rows.of(groups.X).flat, self._weights(), self.classes_.size
+        longest = int(groups.lengths.max())
+        out = np.empty((groups.offsets[-1], K))
+
+        def part(bounds: tuple[int, int]) -> None:
+            un, messages = np.empty((longest, K)), Messages.empty(longest, K)
+            node_marginals(
+                rows, readonly(groups.offsets), *bounds, weights, 1.0 / temperature, un, messages, out
+            )
+
+        self._in_threads(part, groups)
         return groups.cut(out) if groups.kind == "list" else out
 
     def predict_kbest(self, X: Any, k: int = 5, lengths: Any = None) -> list[list[tuple[Any, float]]]:
@@ -276,13 +300,12 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
             raise ValueError(f"k must be a whole number, at least 1. Got {k!r} instead.")
         groups = self._read(X, lengths)
-        found = best_labelings(Rows.of(groups.X), groups.offsets, self._weights(), int(k))
         return [
             [
                 (self._labels.pack(self.classes_[z]), float(value))
                 for z, value in zip(labels, values, strict=True)
             ]
-            for labels, values in found
+            for labels, values in self._best_labelings(groups, int(k))
         ]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> float:
@@ -305,14 +328,38 @@ class ChainSVC(ClassifierMixin, MaxMarginEstimator):
         check_is_fitted(self)
         return read_groups(self, X, lengths, reset=False)
 
-    def _weights(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(U, R, B) as the compiled loops take them."""
+    def _weights(self) -> ChainWeights:
+        """The weights as the compiled loops take them."""
         B = np.stack([self.intercept_, self.first_, self.last_])
-        return readonly(self.coef_.T), readonly(self.transitions_), readonly(B)
+        return ChainWeights(readonly(self.coef_.T), readonly(self.transitions_), readonly(B))
+
+    def _in_threads(self, part: Any, groups: Groups) -> None:
+        """Call `part` with the bounds of runs of sequences."""
+        n_threads = count_threads(self.n_jobs)
+        run_threads(part, pieces(groups.offsets, n_threads), n_threads)
 
     def _decode(self, groups: Groups) -> np.ndarray:
-        """Code of the predicted label of every row."""
-        return best_labels(Rows.of(groups.X), groups.offsets, self._weights(), count_threads(self.n_jobs))
+        """Code of every row's label in the best labeling of its sequence."""
+        rows, weights = Rows.of(groups.X).flat, self._weights()
+        labels = np.empty(groups.offsets[-1], np.int64)
+
+        def part(bounds: tuple[int, int]) -> None:
+            un, forward = np.empty((2, int(groups.lengths.max()), self.classes_.size))
+            decode(rows, readonly(groups.offsets), *bounds, weights, un, forward, labels)
+
+        self._in_threads(part, groups)
+        return labels
+
+    def _best_labelings(self, groups: Groups, k: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each sequence the codes of its k best labelings (or as many as there are) and their scores."""
+        rows, weights, K = Rows.of(groups.X).flat, self._weights(), self.classes_.size
+        for start, length in zip(groups.offsets[:-1], groups.lengths, strict=True):
+            un, scores = np.empty((length, K)), np.empty((length, K, k))
+            came, rank = np.empty((2, length, K, k), np.int64)
+            labels, values = np.empty((k, length), np.int64), np.empty(k)
+            unary_scores(rows, start, length, weights.U, weights.B, un)
+            found = kbest(un, weights.R, length, k, scores, came, rank, np.empty(K, np.int64), labels, values)
+            yield labels[:found], values[:found]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -325,13 +372,6 @@ def _probe(rows: Rows) -> np.ndarray:
     return rows.matrix @ np.random.RandomState(0).standard_normal(rows.shape[1])
 
 
-def _named(weights: ChainWeights) -> dict[str, np.ndarray]:
-    """The weights under their public names."""
-    bias, first, last = weights.B.copy()
-    return {
-        "coef_": weights.U.T.copy(),
-        "transitions_": weights.R.copy(),
-        "intercept_": bias,
-        "first_": first,
-        "last_": last,
-    }
+def _shape(problem: ChainProblem) -> tuple[int, ...]:
+    """Rows, features and labels."""
+    return *problem.rows.shape, problem.n_labels

@@ -1,4 +1,4 @@
-"""Dynamic programs on label chains: scores, Viterbi, k best labelings, forward-backward.
+"""Dynamic programs on label chains (Viterbi, k best labelings, forward-backward), and chains as blocks.
 
 A chain of length L over K labels has unary potentials ``un`` (L x K) and pair potentials
 ``pr`` (edges x K x K); edge t, from position t to t + 1, uses ``pr[t * stride]``, so that
@@ -8,18 +8,62 @@ of ``B`` (3 x K) bias, first and last.
 
 The loops over labels are contiguous; four nonzeros of a row, or four labels before a
 transition, are taken at once, which spares three of four passes over the row written.
+
+The second half declares what oracle_loops.py asks of a kind of block, for lists of labelings;
+the feature difference of a labeling touches only where it leaves the truth.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from maxmargin.core.jit import compiled
+from maxmargin.core.rows import RowArrays
+from maxmargin.structured.oracle_loops import add, add_shared, dot, fill_gram, log_sum, look, loss, margin
 
-# A term this far below the largest one vanishes in a float64 sum.
-NEGLIGIBLE = -50.0
+
+class Chain(NamedTuple):
+    """Sequences as blocks: i is the rows offsets[i]..offsets[i + 1] - 1, and a wrong label costs loss[i]."""
+
+    rows: RowArrays
+    offsets: np.ndarray
+    y: np.ndarray
+    costs: np.ndarray
+    loss: np.ndarray
+
+
+class ChainWeights(NamedTuple):
+    """Weights of a chain, or an equal number of features."""
+
+    U: np.ndarray
+    R: np.ndarray
+    B: np.ndarray
+
+
+class ChainWork(NamedTuple):
+    """Workspace of the oracle, and weights that are zero between calls."""
+
+    un: np.ndarray
+    forward: np.ndarray
+    answer: np.ndarray
+    zeros: ChainWeights
+
+
+class Messages(NamedTuple):
+    """Workspace of forward-backward: messages (L x K), normalisers of nodes and edges (2 x L), K terms."""
+
+    forward: np.ndarray
+    backward: np.ndarray
+    norms: np.ndarray
+    terms: np.ndarray
+
+    @classmethod
+    def empty(cls, length: int, n_labels: int) -> Messages:
+        forward, backward = np.empty((2, length, n_labels))
+        return cls(forward, backward, np.empty((2, length)), np.empty(n_labels))
 
 
 @compiled(reorder=True)
@@ -65,7 +109,7 @@ def augment(un, y, start, length, loss):
 
 @compiled
 def viterbi(un, R, length, forward, path):
-    """Write the best labeling into `path` and return its score; ties go to the lowest label."""
+    """Viterbi: write the best labeling into `path` and return its score; ties go to the lowest label."""
     K = R.shape[0]
     for a in range(K):
         forward[0, a] = un[0, a]
@@ -122,23 +166,23 @@ def excess(un, R, y, start, z, length):
 
 
 @compiled
-def decode(rows, offsets, first, last, U, R, B, un, forward, labels, scores):
-    """Best labeling and its score for the sequences first..last-1, into `labels` and `scores`."""
+def decode(rows, offsets, first, last, weights, un, forward, labels):
+    """Labels of the best labelings of the sequences first..last-1."""
     for i in range(first, last):
         start, length = offsets[i], offsets[i + 1] - offsets[i]
-        unary_scores(rows, start, length, U, B, un)
-        scores[i] = viterbi(un, R, length, forward, labels[start : start + length])
+        unary_scores(rows, start, length, weights.U, weights.B, un)
+        viterbi(un, weights.R, length, forward, labels[start : start + length])
 
 
 @compiled
-def hinges(rows, offsets, first, last, y, loss, U, R, B, un, forward, path, out):
-    """out[i] = max_z H_i(z), the loss of sequence i, for the sequences first..last-1."""
+def hinges(chain, first, last, weights, un, forward, path, out):
+    """out[i] = max_z H_i(z), the loss xi_i of eq. (11), for the sequences first..last-1."""
     for i in range(first, last):
-        start, length = offsets[i], offsets[i + 1] - offsets[i]
-        unary_scores(rows, start, length, U, B, un)
-        augment(un, y, start, length, loss[i])
-        viterbi(un, R, length, forward, path)
-        out[i] = excess(un, R, y, start, path, length)
+        start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+        unary_scores(chain.rows, start, length, weights.U, weights.B, un)
+        augment(un, chain.y, start, length, chain.loss[i])
+        viterbi(un, weights.R, length, forward, path)
+        out[i] = excess(un, weights.R, chain.y, start, path, length)
 
 
 @compiled
@@ -190,21 +234,6 @@ def kbest(un, R, length, k, scores, came, rank, at, labels, values):
 
 
 @compiled
-def log_sum(values, size):
-    """log(sum(exp(values[:size]))), with the largest term taken out."""
-    top = values[0]
-    for a in range(1, size):
-        top = max(top, values[a])
-    if top == -np.inf:
-        return top
-    total = 0.0
-    for a in range(size):
-        if values[a] - top > NEGLIGIBLE:
-            total += math.exp(values[a] - top)
-    return top + math.log(total)
-
-
-@compiled
 def shift_to_zero(values, size):
     """Subtract the largest value and return it."""
     top = values[0]
@@ -216,8 +245,8 @@ def shift_to_zero(values, size):
 
 
 @compiled
-def forward_backward(un, pr, stride, length, forward, backward, norms, work):
-    """Forward and backward log messages; returns log Z.
+def forward_backward(un, pr, stride, length, messages):
+    """Log messages of forward-backward, in both directions; returns log Z.
 
     Every message is shifted to a largest value of 0, so that no digits are lost on long
     chains or at low temperatures. norms[0, t] and norms[1, t] normalise node t and edge t:
@@ -226,6 +255,7 @@ def forward_backward(un, pr, stride, length, forward, backward, norms, work):
         log mu_{t, t+1}(a, b) = forward[t, a] + pr[t * stride, a, b] + un[t + 1, b]
                                 + backward[t + 1, b] - norms[1, t].
     """
+    forward, backward, norms, terms = messages
     K = un.shape[1]
     for a in range(K):
         forward[0, a] = un[0, a]
@@ -235,40 +265,171 @@ def forward_backward(un, pr, stride, length, forward, backward, norms, work):
         table = pr[(t - 1) * stride]
         for b in range(K):
             for a in range(K):
-                work[a] = forward[t - 1, a] + table[a, b]
-            forward[t, b] = un[t, b] + log_sum(work, K)
+                terms[a] = forward[t - 1, a] + table[a, b]
+            forward[t, b] = un[t, b] + log_sum(terms, K)
         log_z += shift_to_zero(forward[t], K)
     norms[1, length - 1] = 0.0
     for t in range(length - 2, -1, -1):
         table = pr[t * stride]
         for a in range(K):
             for b in range(K):
-                work[b] = table[a, b] + un[t + 1, b] + backward[t + 1, b]
-            backward[t, a] = log_sum(work, K)
+                terms[b] = table[a, b] + un[t + 1, b] + backward[t + 1, b]
+            backward[t, a] = log_sum(terms, K)
         norms[1, t] = shift_to_zero(backward[t], K)
     for t in range(length):
         for a in range(K):
-            work[a] = forward[t, a] + backward[t, a]
-        norms[0, t] = log_sum(work, K)
+            terms[a] = forward[t, a] + backward[t, a]
+        norms[0, t] = log_sum(terms, K)
         norms[1, t] += norms[0, t]
     return log_z + log_sum(forward[length - 1], K)
 
 
 @compiled
-def node_marginals(rows, offsets, first, last, U, R, B, rate, un, forward, backward, norms, work, out):
+def read_nodes(messages, length, nodes):
+    """Node marginals off the messages of `forward_backward`."""
+    for t in range(length):
+        for a in range(nodes.shape[1]):
+            nodes[t, a] = math.exp(messages.forward[t, a] + messages.backward[t, a] - messages.norms[0, t])
+
+
+@compiled
+def node_marginals(rows, offsets, first, last, weights, rate, un, messages, out):
     """Marginals of softmax(rate * score) for the sequences first..last-1, into out (rows x K)."""
-    K = U.shape[1]
+    K = weights.U.shape[1]
     table = np.empty((1, K, K))
     for a in range(K):
         for b in range(K):
-            table[0, a, b] = rate * R[a, b]
+            table[0, a, b] = rate * weights.R[a, b]
     for i in range(first, last):
         start, length = offsets[i], offsets[i + 1] - offsets[i]
-        unary_scores(rows, start, length, U, B, un)
+        unary_scores(rows, start, length, weights.U, weights.B, un)
         for t in range(length):
             for a in range(K):
                 un[t, a] *= rate
-        forward_backward(un, table, 0, length, forward, backward, norms, work)
-        for t in range(length):
-            for a in range(K):
-                out[start + t, a] = math.exp(forward[t, a] + backward[t, a] - norms[0, t])
+        forward_backward(un, table, 0, length, messages)
+        read_nodes(messages, length, out[start : start + length])
+
+
+@look.of(Chain)
+def look_along(chain, w, i, work):
+    """Loss-augmented scores and the best labeling by Viterbi."""
+    start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+    unary_scores(chain.rows, start, length, w.U, w.B, work.un)
+    augment(work.un, chain.y, start, length, chain.loss[i])
+    viterbi(work.un, w.R, length, work.forward, work.answer)
+    return excess(work.un, w.R, chain.y, start, work.answer, length)
+
+
+@margin.of(Chain)
+def margin_of_labeling(chain, w, i, answer, work):
+    """Excess of a labeling over the truth."""
+    start = chain.offsets[i]
+    return excess(work.un, w.R, chain.y, start, answer, chain.offsets[i + 1] - start)
+
+
+@loss.of(Chain)
+def loss_of_labeling(chain, i, answer):
+    """Share or number of wrong labels."""
+    start, wrong = chain.offsets[i], 0
+    for t in range(chain.offsets[i + 1] - start):
+        wrong += answer[t] != chain.y[start + t]
+    return chain.loss[i] * wrong
+
+
+@compiled(inline=True)
+def add_difference(chain, w, i, z, scale):
+    """Add scale * Psi(z) to the weights, touching only where z leaves the truth."""
+    data, indices, indptr, dense = chain.rows
+    U, R, B = w
+    y, start, length = chain.y, chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+    for t in range(length):
+        a, b = z[t], y[start + t]
+        if a != b:
+            begin = indptr[start + t]
+            for k in range(begin, indptr[start + t + 1]):
+                value = scale * data[k]
+                if value != 0.0:
+                    c = indices[k - dense * begin]
+                    U[c, b] += value
+                    U[c, a] -= value
+            B[0, b] += scale
+            B[0, a] -= scale
+            if t == 0:
+                B[1, b] += scale
+                B[1, a] -= scale
+            if t == length - 1:
+                B[2, b] += scale
+                B[2, a] -= scale
+        if t > 0 and (a != b or z[t - 1] != y[start + t - 1]):
+            R[y[start + t - 1], b] += scale
+            R[z[t - 1], a] -= scale
+
+
+@compiled(inline=True)
+def clear_difference(chain, w, i, z):
+    """Set to zero every weight that `add_difference` touched for z."""
+    _, indices, indptr, dense = chain.rows
+    U, R, B = w
+    y, start = chain.y, chain.offsets[i]
+    for t in range(chain.offsets[i + 1] - start):
+        a, b = z[t], y[start + t]
+        if a != b:
+            begin = indptr[start + t]
+            for k in range(begin, indptr[start + t + 1]):
+                c = indices[k - dense * begin]
+                U[c, b] = 0.0
+                U[c, a] = 0.0
+        if t > 0:
+            R[y[start + t - 1], b] = 0.0
+            R[z[t - 1], a] = 0.0
+    B[:] = 0.0
+
+
+@compiled(inline=True)
+def dot_difference(chain, w, i, z):
+    """Psi(z) . w."""
+    data, indices, indptr, dense = chain.rows
+    U, R, B = w
+    y, start, length = chain.y, chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+    total = 0.0
+    for t in range(length):
+        a, b = z[t], y[start + t]
+        if a != b:
+            begin = indptr[start + t]
+            for k in range(begin, indptr[start + t + 1]):
+                c = indices[k - dense * begin]
+                total += data[k] * (U[c, b] - U[c, a])
+            total += B[0, b] - B[0, a]
+            if t == 0:
+                total += B[1, b] - B[1, a]
+            if t == length - 1:
+                total += B[2, b] - B[2, a]
+        if t > 0 and (a != b or z[t - 1] != y[start + t - 1]):
+            total += R[y[start + t - 1], b] - R[z[t - 1], a]
+    return total
+
+
+@add.of(Chain)
+def add_labeling(chain, w, i, answer, scale):
+    add_difference(chain, w, i, answer, scale)
+
+
+@add_shared.of(Chain)
+def add_nothing(chain, w, i, scale):
+    """The difference of a labeling is complete."""
+
+
+@dot.of(Chain)
+def dot_labeling(chain, w, i, answer):
+    return dot_difference(chain, w, i, answer)
+
+
+@fill_gram.of(Chain)
+def fill_gram_of_labelings(chain, i, answers, m, spot, gram, work):
+    """Through the difference of the new labeling, laid out in weights that are zero before and after."""
+    add_difference(chain, work.zeros, i, answers[spot], 1.0)
+    for j in range(m):
+        product = dot_difference(chain, work.zeros, i, answers[j])
+        gram[j, spot] = product
+        gram[spot, j] = product
+    clear_difference(chain, work.zeros, i, answers[spot])

@@ -1,22 +1,103 @@
-"""Block steps on chains whose state is a set of marginals: BCFW, BCPL and OEG.
+"""Chains as blocks whose state is a set of marginals: BCFW, BCPL and OEG.
 
-Objective and weights see the distribution of block i only through its node marginals
-``mu`` (rows x K, all sequences stacked) and the sum of its edge marginals ``pairs`` (n x K x K).
-A step chooses target marginals s, moves mu and pairs by gamma (s - mu), and w by
--C_i gamma (E_s Phi - E_mu Phi).
+Objective and weights see the distribution of block i only through its node marginals ``mu`` (rows
+x K, all sequences stacked) and the sum of its edge marginals ``pairs`` (n x K x K). A step chooses
+target marginals s, moves mu and pairs by gamma (s - mu), and w by -C_i gamma (E_s Phi - E_mu Phi).
+
+BCPL keeps the marginals of all edges, too. The chain with these marginals and the largest entropy,
+p(z) = prod_edges mu_e / prod_interior mu_t, has the factors 1 / mu_t on interior nodes (1 on the
+two ends; mu_1 when there is one node only) and mu_e on the edges; the target is p(z) exp(H(z) /
+tau), and a step mixes it in.
+
+OEG keeps log potentials, theta_un (rows x K) and one table theta_pr (K x K) per sequence:
+theta += (un, R) / tau, and the marginals of the new chain replace the old ones.
 """
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
+import numpy as np
+
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import scatter_rows, scattered_norm, subtract_scattered
 from maxmargin.core.simplex import line_search
-from maxmargin.structured.chain_loops import augment, unary_scores, viterbi
+from maxmargin.structured.chain_loops import Chain, Messages, forward_backward, read_nodes
+from maxmargin.structured.oracle_loops import (
+    aim_at_best,
+    away_from_truth,
+    look,
+    mix,
+    move,
+    scatter,
+    toward_best,
+    toward_soft,
+)
+
+
+class Marginals(NamedTuple):
+    """Node marginals (rows x K) and summed edge marginals (n x K x K)."""
+
+    mu: np.ndarray
+    pairs: np.ndarray
+
+
+class EdgeMarginals(NamedTuple):
+    """The same with the marginals of all edges, flat, those of sequence i from edge_at[i]."""
+
+    mu: np.ndarray
+    pairs: np.ndarray
+    edges: np.ndarray
+    edge_at: np.ndarray
+
+
+class Potentials(NamedTuple):
+    """Log potentials: of nodes (rows x K) and of the edges of each sequence (n x K x K)."""
+
+    theta_un: np.ndarray
+    theta_pr: np.ndarray
+
+
+class MarginalWork(NamedTuple):
+    """Workspace of a step.
+
+    Oracle (`un`, `forward`, `answer`), direction (`d`, `dR`), its features (`V`, `VB`, on the columns of
+    X listed in `columns`, the last `counts`: a stamp and how many), target (`nodes`, `edges`), log factors
+    of its chain (`phi`), messages.
+    """
+
+    un: np.ndarray
+    forward: np.ndarray
+    answer: np.ndarray
+    d: np.ndarray
+    dR: np.ndarray
+    V: np.ndarray
+    VB: np.ndarray
+    columns: np.ndarray
+    seen: np.ndarray
+    counts: np.ndarray
+    nodes: np.ndarray
+    edges: np.ndarray
+    phi: np.ndarray
+    messages: Messages
+
+    @classmethod
+    def empty(cls, longest: int, n_labels: int, n_features: int) -> MarginalWork:
+        K = n_labels
+        un, forward, d, nodes, phi = np.zeros((5, longest, K))
+        columns, seen = np.zeros((2, n_features), np.int64)
+        return cls(
+            un, forward, np.zeros(longest, np.int64), d, np.zeros((K, K)), np.zeros((n_features, K)),
+            np.zeros((3, K)), columns, seen, np.zeros(2, np.int64), nodes,
+            np.zeros((max(longest - 1, 1), K, K)), phi, Messages.empty(longest, K),
+        )  # fmt: skip
 
 
 @compiled(reorder=True)
-def spread(rows, start, length, d, V, VB, columns, seen, stamp):
-    """Features of the move d (L x K) into V and VB; returns how many columns of X they touch."""
+def lay_out(rows, start, length, work):
+    """Features of the direction (d, dR) into V and VB."""
+    d, VB, counts = work.d, work.VB, work.counts
     K = d.shape[1]
     VB[:] = 0.0
     for a in range(K):
@@ -25,13 +106,15 @@ def spread(rows, start, length, d, V, VB, columns, seen, stamp):
     for t in range(length):
         for a in range(K):
             VB[0, a] += d[t, a]
-    return scatter_rows(rows, start, length, d, V, columns, seen, stamp)
+    counts[0] += 1
+    counts[1] = scatter_rows(rows, start, length, d, work.V, work.columns, work.seen, counts[0])
 
 
 @compiled(reorder=True)
-def squared_norm(V, VB, columns, touched, dR):
-    """|E_s Phi - E_mu Phi|^2 of a spread move."""
-    total = scattered_norm(V, columns, touched)
+def squared_norm(work):
+    """|E_s Phi - E_mu Phi|^2 of features laid out."""
+    VB, dR = work.VB, work.dR
+    total = scattered_norm(work.V, work.columns, work.counts[1])
     for a in range(VB.shape[1]):
         total += VB[0, a] * VB[0, a] + VB[1, a] * VB[1, a] + VB[2, a] * VB[2, a]
     for a in range(dR.shape[0]):
@@ -41,20 +124,21 @@ def squared_norm(V, VB, columns, touched, dR):
 
 
 @compiled(reorder=True)
-def move_weights(scale, V, VB, columns, touched, dR, U, R, B):
-    """(U, R, B) -= scale * (E_s Phi - E_mu Phi)."""
-    K = dR.shape[0]
-    subtract_scattered(scale, V, columns, touched, U)
+def subtract_features(w, scale, work):
+    """w -= scale * (E_s Phi - E_mu Phi)."""
+    U, R, B = w
+    K = R.shape[0]
+    subtract_scattered(scale, work.V, work.columns, work.counts[1], U)
     for r in range(3):
         for a in range(K):
-            B[r, a] -= scale * VB[r, a]
+            B[r, a] -= scale * work.VB[r, a]
     for a in range(K):
         for b in range(K):
-            R[a, b] -= scale * dR[a, b]
+            R[a, b] -= scale * work.dR[a, b]
 
 
 @compiled(reorder=True)
-def gain(un, R, d, dR, length):
+def slope_along(un, R, d, dR, length):
     """E_s H - E_mu H, the directional derivative over C_i."""
     K = dR.shape[0]
     total = 0.0
@@ -67,75 +151,295 @@ def gain(un, R, d, dR, length):
     return total
 
 
-@compiled
-def vertex_move(path, mu, pairs, start, length, d, dR):
+@scatter.of(Chain)
+def scatter_chain(chain, i, work):
+    """Rows of the sequence times d, bias, first and last; the transitions are dR itself."""
+    start = chain.offsets[i]
+    lay_out(chain.rows, start, chain.offsets[i + 1] - start, work)
+    return squared_norm(work)
+
+
+@move.of(Chain)
+def move_chain(chain, w, scale, work):
+    subtract_features(w, scale, work)
+
+
+@toward_best.of(Chain)
+def toward_labeling(chain, w, state, i, work):
     """(d, dR) = indicator of the labeling minus the marginals."""
+    start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+    d, dR, path = work.d, work.dR, work.answer
+    K = dR.shape[0]
+    for a in range(K):
+        for b in range(K):
+            dR[a, b] = -state.pairs[i, a, b]
+    for t in range(length):
+        for a in range(K):
+            d[t, a] = -state.mu[start + t, a]
+        d[t, path[t]] += 1.0
+        if t > 0:
+            dR[path[t - 1], path[t]] += 1.0
+    return slope_along(work.un, w.R, d, dR, length)
+
+
+@away_from_truth.of(Chain)
+def away_from_true_labeling(chain, state, i, work):
+    start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+    d, dR, y = work.d, work.dR, chain.y
+    dR[:] = state.pairs[i]
+    for t in range(length):
+        for a in range(dR.shape[0]):
+            d[t, a] = state.mu[start + t, a]
+        d[t, y[start + t]] -= 1.0
+        if t > 0:
+            dR[y[start + t - 1], y[start + t]] -= 1.0
+
+
+@compiled
+def toward_target(mu, pairs, start, length, work):
+    """(d, dR) = target marginals minus the present ones."""
+    d, dR, nodes, edges = work.d, work.dR, work.nodes, work.edges
     K = dR.shape[0]
     for a in range(K):
         for b in range(K):
             dR[a, b] = -pairs[a, b]
     for t in range(length):
         for a in range(K):
-            d[t, a] = -mu[start + t, a]
-        d[t, path[t]] += 1.0
-        if t > 0:
-            dR[path[t - 1], path[t]] += 1.0
-
-
-@compiled
-def move_marginals(gamma, d, dR, mu, pairs, start, length):
-    """mu += gamma d, pairs += gamma dR."""
-    K = dR.shape[0]
-    for t in range(length):
-        for a in range(K):
-            mu[start + t, a] += gamma * d[t, a]
-    for a in range(K):
-        for b in range(K):
-            pairs[a, b] += gamma * dR[a, b]
-
-
-@compiled
-def bcfw_epoch(
-    rows, offsets, y, costs, loss, order, U, R, B, V, VB,
-    mu, pairs, gaps, un, forward, path, d, dR, columns, seen, stamp,
-):  # fmt: skip
-    """Block-coordinate Frank-Wolfe: the target is the loss-augmented Viterbi labeling."""
-    for index in range(order.size):
-        i = order[index]
-        start, length, cost = offsets[i], offsets[i + 1] - offsets[i], costs[i]
-        unary_scores(rows, start, length, U, B, un)
-        augment(un, y, start, length, loss[i])
-        viterbi(un, R, length, forward, path)
-        vertex_move(path, mu, pairs[i], start, length, d, dR)
-        numerator = gain(un, R, d, dR, length)
-        gaps[i] = max(cost * numerator, 0.0)
-        stamp += 1
-        touched = spread(rows, start, length, d, V, VB, columns, seen, stamp)
-        gamma = line_search(numerator, cost * squared_norm(V, VB, columns, touched, dR), 1.0)
-        if gamma > 0.0:
-            move_marginals(gamma, d, dR, mu, pairs[i], start, length)
-            move_weights(cost * gamma, V, VB, columns, touched, dR, U, R, B)
-    return stamp
-
-
-@compiled
-def weights_of_marginals(rows, offsets, y, costs, mu, pairs, d, dR, V, VB, columns, seen, stamp, U, R, B):
-    """Add w = sum_i C_i (Phi(x_i, y_i) - E_mu Phi) to the weights (U, R, B), which enter as zero."""
-    K = R.shape[0]
-    for i in range(offsets.size - 1):
-        start, length = offsets[i], offsets[i + 1] - offsets[i]
-        if costs[i] == 0.0:
-            continue
+            d[t, a] = nodes[t, a] - mu[start + t, a]
+    for t in range(length - 1):
         for a in range(K):
             for b in range(K):
-                dR[a, b] = pairs[i, a, b]
+                dR[a, b] += edges[t, a, b]
+
+
+@compiled
+def marginals_of(theta_un, theta_pr, stride, length, work):
+    """Marginals of the chain with log potentials theta (see chain_loops.py for stride), into nodes and edges.
+
+    `theta_pr` may be the array of `edges` when stride is 1.
+    """
+    K, edges, messages = theta_un.shape[1], work.edges, work.messages
+    forward_backward(theta_un, theta_pr, stride, length, messages)
+    for t in range(length - 1):
+        for a in range(K):
+            reached = messages.forward[t, a] - messages.norms[1, t]
+            for b in range(K):
+                edges[t, a, b] = math.exp(
+                    reached + theta_pr[t * stride, a, b] + theta_un[t + 1, b] + messages.backward[t + 1, b]
+                )
+    read_nodes(messages, length, work.nodes)
+
+
+@compiled
+def add_scaled(target, values, rate):
+    """target += rate * (values - max(values)): the shift changes no distribution, and no term overflows."""
+    top = values.max()
+    for a in range(values.shape[0]):
+        target[a] += rate * (values[a] - top)
+
+
+@compiled
+def interior(t, length):
+    """Exponent of mu_t in the chain of largest entropy: -1 inside, 0 at the ends, 1 if alone."""
+    if length == 1:
+        return 1
+    return 0 if t == 0 or t == length - 1 else -1
+
+
+@compiled
+def edges_of(state, i, length):
+    """Edge marginals of sequence i, as a view."""
+    K = state.mu.shape[1]
+    return state.edges[state.edge_at[i] : state.edge_at[i + 1]].reshape((length - 1, K, K))
+
+
+@compiled
+def soft_target(state, i, start, length, R, rate, work):
+    """Marginals of p_mu(z) exp(rate * H(z)), eq. (9), into nodes and edges."""
+    K, mu, kept = R.shape[0], state.mu, edges_of(state, i, length)
+    phi, factors = work.phi, work.edges
+    top = R.max()
+    for t in range(length):
+        power = interior(t, length)
+        for a in range(K):
+            phi[t, a] = 0.0
+            if power != 0:
+                known = mu[start + t, a] > 0.0
+                phi[t, a] = power * math.log(mu[start + t, a]) if known else -np.inf
+        add_scaled(phi[t], work.un[t], rate)
+    for t in range(length - 1):
+        for a in range(K):
+            for b in range(K):
+                known = kept[t, a, b] > 0.0
+                factors[t, a, b] = math.log(kept[t, a, b]) + rate * (R[a, b] - top) if known else -np.inf
+    marginals_of(phi, factors, 1, length, work)
+
+
+@toward_soft.of(Chain)
+def toward_soft_labeling(chain, w, state, rate, i, work):
+    """Towards the marginals of p_mu(z) exp(rate * H(z)), by forward-backward."""
+    start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+    soft_target(state, i, start, length, w.R, rate, work)
+    toward_target(state.mu, state.pairs[i], start, length, work)
+    return slope_along(work.un, w.R, work.d, work.dR, length)
+
+
+@aim_at_best.of(Chain)
+def aim_at_labeling(chain, i, work):
+    """Marginals of one labeling."""
+    length = chain.offsets[i + 1] - chain.offsets[i]
+    path, nodes, edges = work.answer, work.nodes, work.edges
+    nodes[:length] = 0.0
+    edges[: length - 1] = 0.0
+    for t in range(length):
+        nodes[t, path[t]] = 1.0
+        if t > 0:
+            edges[t - 1, path[t - 1], path[t]] = 1.0
+
+
+@compiled(reorder=True)
+def mix_edges(gamma, floor, length, nodes, edges, mu, start, kept):
+    """Mix the target into the marginals with weight gamma, blend in `floor` of the uniform chain,
+    normalise, and read the nodes off the edges."""
+    K = mu.shape[1]
+    if length == 1:
+        total = 0.0
+        for a in range(K):
+            mixed = (1.0 - gamma) * mu[start, a] + gamma * nodes[0, a]
+            mu[start, a] = (1.0 - floor) * mixed + floor / K
+            total += mu[start, a]
+        for a in range(K):
+            mu[start, a] /= total
+        return
+    for t in range(length - 1):
+        total = 0.0
+        for a in range(K):
+            row, target = kept[t, a], edges[t, a]
+            for b in range(K):
+                mixed = (1.0 - gamma) * row[b] + gamma * target[b]
+                row[b] = (1.0 - floor) * mixed + floor / (K * K)
+                total += row[b]
+        for a in range(K):
+            row, mass = kept[t, a], 0.0
+            for b in range(K):
+                row[b] /= total
+                mass += row[b]
+            mu[start + t, a] = mass
+    for b in range(K):
+        mu[start + length - 1, b] = 0.0
+    for a in range(K):
+        for b in range(K):
+            mu[start + length - 1, b] += kept[length - 2, a, b]
+
+
+@compiled
+def sum_edges(kept, length, pairs):
+    """pairs = sum of the edge marginals."""
+    pairs[:] = 0.0
+    for t in range(length - 1):
+        for a in range(pairs.shape[0]):
+            for b in range(pairs.shape[1]):
+                pairs[a, b] += kept[t, a, b]
+
+
+@compiled
+def mix_all(mu, pairs, kept, gamma, floor, start, length, work):
+    """The step of `mix`; leaves the move that was made in (d, dR)."""
+    d, dR, K = work.d, work.dR, mu.shape[1]
+    for t in range(length):
+        for a in range(K):
+            d[t, a] = -mu[start + t, a]
+    for a in range(K):
+        for b in range(K):
+            dR[a, b] = -pairs[a, b]
+    mix_edges(gamma, floor, length, work.nodes, work.edges, mu, start, kept)
+    sum_edges(kept, length, pairs)
+    for t in range(length):
+        for a in range(K):
+            d[t, a] += mu[start + t, a]
+    for a in range(K):
+        for b in range(K):
+            dR[a, b] += pairs[a, b]
+
+
+@mix.of(Chain)
+def mix_marginals(chain, state, gamma, floor, i, work):
+    """The uniform chain has 1 / K^2 on every edge."""
+    start, length, K = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i], state.mu.shape[1]
+    kept = state.edges[state.edge_at[i] : state.edge_at[i + 1]].reshape((length - 1, K, K))
+    mix_all(state.mu, state.pairs[i], kept, gamma, floor, start, length, work)
+
+
+@compiled
+def calibrate(chain, state, R, work):
+    """Make node and edge marginals consistent again, and `pairs` the sum of the edges."""
+    work.un[:] = 0.0
+    for i in range(chain.costs.size):
+        start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+        kept = edges_of(state, i, length)
+        soft_target(state, i, start, length, R, 0.0, work)
+        mix_edges(1.0, 0.0, length, work.nodes, work.edges, state.mu, start, kept)
+        sum_edges(kept, length, state.pairs[i])
+
+
+@compiled
+def move_marginals(gamma, state, i, start, length, work):
+    """mu += gamma d, pairs += gamma dR."""
+    K = work.dR.shape[0]
+    for t in range(length):
+        for a in range(K):
+            state.mu[start + t, a] += gamma * work.d[t, a]
+    for a in range(K):
+        for b in range(K):
+            state.pairs[i, a, b] += gamma * work.dR[a, b]
+
+
+@compiled
+def bcfw_epoch(chain, w, state, order, gaps, work):
+    """Block-coordinate Frank-Wolfe, Algorithm 2 with tau = 0: the target is the best labeling."""
+    for index in range(order.size):
+        i = order[index]
+        start, cost = chain.offsets[i], chain.costs[i]
+        look(chain, w, i, work)
+        slope = toward_best(chain, w, state, i, work)
+        gaps[i] = max(cost * slope, 0.0)
+        gamma = line_search(slope, cost * scatter(chain, i, work), 1.0)
+        if gamma > 0.0:
+            move_marginals(gamma, state, i, start, chain.offsets[i + 1] - start, work)
+            move(chain, w, cost * gamma, work)
+
+
+@compiled
+def oeg_epoch(chain, w, state, potentials, rates, order, gaps, work):
+    """Online exponentiated gradient, Algorithm 2 with gamma = 1, with rate 1 / tau for each sequence."""
+    K = w.R.shape[0]
+    flat_R = w.R.reshape(K * K)
+    for index in range(order.size):
+        i = order[index]
+        start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+        look(chain, w, i, work)
+        gaps[i] = max(chain.costs[i] * toward_best(chain, w, state, i, work), 0.0)
+        theta = potentials.theta_un[start : start + length]
         for t in range(length):
-            for a in range(K):
-                d[t, a] = mu[start + t, a]
-            d[t, y[start + t]] -= 1.0
-            if t > 0:
-                dR[y[start + t - 1], y[start + t]] -= 1.0
-        stamp += 1
-        touched = spread(rows, start, length, d, V, VB, columns, seen, stamp)
-        move_weights(costs[i], V, VB, columns, touched, dR, U, R, B)
-    return stamp
+            add_scaled(theta[t], work.un[t], rates[i])
+        add_scaled(potentials.theta_pr[i].reshape(K * K), flat_R, rates[i])
+        read_marginals(chain, state, potentials, i, work)
+        lay_out(chain.rows, start, length, work)
+        move(chain, w, chain.costs[i], work)
+
+
+@compiled
+def read_marginals(chain, state, potentials, i, work):
+    """Replace the marginals of sequence i by those of its potentials; leaves the move in `work`."""
+    start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+    theta = potentials.theta_un[start : start + length]
+    marginals_of(theta, potentials.theta_pr[i : i + 1], 0, length, work)
+    toward_target(state.mu, state.pairs[i], start, length, work)
+    move_marginals(1.0, state, i, start, length, work)
+
+
+@compiled
+def read_all_marginals(chain, state, potentials, work):
+    """Replace all marginals by those of the potentials."""
+    for i in range(chain.costs.size):
+        read_marginals(chain, state, potentials, i, work)

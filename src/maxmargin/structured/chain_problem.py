@@ -13,58 +13,29 @@ Dual      D(alpha) = sum_i C_i E_{alpha_i} Delta - 1/2 |w|^2,  w = sum_i C_i E_{
 Gap       P - D = sum_i C_i [max_z H_i(z) - E_{alpha_i} H_i], exact, by one Viterbi call each.
 
 C_i = C * sample_weight_i. In the scaling of Mohapatra et al., "Partial linearization based
-optimization for multi-class SVM", lambda = 1 / (C * sum of weights) and P_paper = lambda * P.
+optimization for multi-class SVM" (2016), eq. (11) and (12), lambda = 1 / (C * sum of weights)
+and P_paper = lambda * P.
 """
 
 from __future__ import annotations
-
-import itertools
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.structured.chain_loops import hinges
+from maxmargin.structured.chain_loops import Chain, ChainWeights, ChainWork, hinges
+from maxmargin.structured.oracle_loops import Atoms, pieces
 
 
-@dataclass
-class ChainWeights:
-    """One flat vector w and its parts as views: U (features x K), R (K x K), B (bias, first, last)."""
-
-    vector: np.ndarray
-    n_labels: int
-    U: np.ndarray = field(init=False)
-    R: np.ndarray = field(init=False)
-    B: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        K, w = self.n_labels, self.vector
-        edge = w.size - K * K - 3 * K
-        self.U = w[:edge].reshape(-1, K)
-        self.R = w[edge : edge + K * K].reshape(K, K)
-        self.B = w[edge + K * K :].reshape(3, K)
-
-    @classmethod
-    def zeros(cls, n_features: int, n_labels: int) -> ChainWeights:
-        return cls(np.zeros((n_features + n_labels + 3) * n_labels), n_labels)
-
-    @property
-    def parts(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.U, self.R, self.B
-
-    def copy(self) -> ChainWeights:
-        return ChainWeights(self.vector.copy(), self.n_labels)
-
-
-def pieces(offsets: np.ndarray, n_threads: int) -> list[tuple[int, int]]:
-    """Cut the sequences into runs of about equal total length, a few for each thread."""
-    n = offsets.size - 1
-    if n_threads <= 1:
-        return [(0, n)]
-    cuts = np.searchsorted(offsets, np.linspace(0, offsets[-1], 4 * n_threads + 1)[1:-1])
-    bounds = np.unique(np.concatenate([[0], cuts, [n]]))
-    return [(int(a), int(b)) for a, b in itertools.pairwise(bounds)]
+def weights_of_vector(vector: np.ndarray, n_labels: int) -> ChainWeights:
+    """The parts of a flat vector w as views: U (features x K), R (K x K), B (bias, first, last)."""
+    K = n_labels
+    edge = vector.size - K * K - 3 * K
+    return ChainWeights(
+        vector[:edge].reshape(-1, K),
+        vector[edge : edge + K * K].reshape(K, K),
+        vector[edge + K * K :].reshape(3, K),
+    )
 
 
 class ChainProblem:
@@ -107,34 +78,49 @@ class ChainProblem:
         weights = np.ones(n) if sample_weight is None else sample_weight
         self.costs = readonly(C * weights)
         self.loss = readonly(1.0 / self.lengths if normalize_loss else np.ones(n))
+        self.blocks = Chain(rows.flat, self.offsets, self.y, self.costs, self.loss)
+        self.size = (rows.shape[1] + n_labels + 3) * n_labels
         self.n_threads = n_threads
 
     @property
     def longest(self) -> int:
         return int(self.lengths.max())
 
-    def weights(self) -> ChainWeights:
-        """Zero weights."""
-        return ChainWeights.zeros(self.rows.shape[1], self.n_labels)
+    def shaped(self, vector: np.ndarray) -> ChainWeights:
+        """A vector of weights as the loops take it."""
+        return weights_of_vector(vector, self.n_labels)
 
-    def hinges(self, weights: ChainWeights) -> np.ndarray:
+    def hinges(self, vector: np.ndarray) -> np.ndarray:
         """max_z H_i(z) of every sequence."""
         out = np.empty(self.lengths.size)
+        weights = ChainWeights(*(readonly(part) for part in self.shaped(vector)))
 
         def part(bounds: tuple[int, int]) -> None:
             un, forward = np.empty((2, self.longest, self.n_labels))
             path = np.empty(self.longest, np.int64)
-            parts = (readonly(p) for p in weights.parts)
-            hinges(self.rows.flat, self.offsets, *bounds, self.y, self.loss, *parts, un, forward, path, out)
+            hinges(self.blocks, *bounds, weights, un, forward, path, out)
 
         run_threads(part, pieces(self.offsets, self.n_threads), self.n_threads)
         return out
 
-    def primal(self, weights: ChainWeights) -> float:
-        w = weights.vector
-        return float(0.5 * (w @ w) + self.costs @ self.hinges(weights))
+    def primal(self, vector: np.ndarray) -> float:
+        """P at w, eq. (11)."""
+        return float(0.5 * (vector @ vector) + self.costs @ self.hinges(vector))
 
-    def dual(self, weights: ChainWeights, expected_loss: np.ndarray) -> float:
-        """D from w and E Delta of every sequence."""
-        w = weights.vector
-        return float(self.costs @ expected_loss - 0.5 * (w @ w))
+    def dual(self, vector: np.ndarray, expected_loss: np.ndarray) -> float:
+        """D, eq. (12), from w and E Delta of every sequence."""
+        return float(self.costs @ expected_loss - 0.5 * (vector @ vector))
+
+    def true_atoms(self, capacity: int) -> Atoms:
+        """Every block holds the true labeling alone: w = 0."""
+        atoms = Atoms.empty(self.lengths, np.full(self.lengths.size, capacity))
+        atoms.filled[:] = 1
+        atoms.alpha[atoms.atom_at[:-1]] = 1.0
+        within = np.arange(self.y.size) - np.repeat(self.offsets[:-1], self.lengths)
+        atoms.answers[np.repeat(atoms.answer_at[:-1], self.lengths) + within] = self.y
+        return atoms
+
+    def workspace(self) -> ChainWork:
+        """What the loops over lists of labelings work in."""
+        un, forward = np.zeros((2, self.longest, self.n_labels))
+        return ChainWork(un, forward, np.zeros(self.longest, np.int64), self.shaped(np.zeros(self.size)))

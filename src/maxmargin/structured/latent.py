@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.callback import with_callbacks
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.loop import Outcome, Stopping, run
-from maxmargin.core.rows import Rows
-from maxmargin.core.threads import count_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, MaxMarginEstimator
-from maxmargin.edge.groups import Groups, read_groups
-from maxmargin.structured.latent_bcpl import LatentPartialLinearisation
-from maxmargin.structured.latent_pairs import LatentPairs
-from maxmargin.structured.latent_problem import LatentProblem, best_candidates
+from maxmargin.core.loop import Outcome, Solver, Stopping, run
+from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.threads import count_threads, run_threads
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose
+from maxmargin.edge.groups import read_classes, read_groups
+from maxmargin.structured.latent_loops import bag_scores
+from maxmargin.structured.latent_rounds import (
+    LatentProblem,
+    LatentSolution,
+    frank_wolfe,
+    pairwise,
+    partial_linearisation,
+)
+from maxmargin.structured.oracle_loops import pieces
 
 # How well the model of mean candidates, which only chooses where to start, is solved.
 ROUGHLY = Stopping(tol=1e-2, max_iter=100)
 
+SOLVERS: dict[str, Choice] = {
+    "pairwise": Choice(pairwise, "weight moves between the few pairs of candidate and class that have some"),
+    "bcpl": Choice(
+        partial_linearisation,
+        "towards a softened pair of the given temperature, over all pairs of a bag",
+        ("temperature", "safeguard"),
+    ),
+    "bcfw": Choice(frank_wolfe, "Frank-Wolfe towards the best pair, bag by bag"),
+}
 
-class LatentSVC(ClassifierMixin, MaxMarginEstimator):
+
+@dataclass(eq=False, repr=False)
+class LatentSVC(ClassifierMixin, Iterative):
     """Classify bags of candidate vectors of which one, unknown, shows the class.
 
     Class k scores max_h coef_[k] . x_h + intercept_[k] over the candidates x_h of a bag.
@@ -96,7 +112,7 @@ class LatentSVC(ClassifierMixin, MaxMarginEstimator):
     n_iter_ : int
         Epochs.
     history_ : list of dict
-        One record per epoch: epoch, seconds, primal, dual, gap, active (pairs that carry weight).
+        One record per epoch: epoch, seconds, primal, dual, gap, active (bags visited).
     n_features_in_ : int
 
     Notes
@@ -115,51 +131,30 @@ class LatentSVC(ClassifierMixin, MaxMarginEstimator):
     (['right', 'up', 'right'], [1, 0, 0])
     """
 
-    _parameter_constraints = {
-        **COMMON_CONSTRAINTS,
-        "solver": [StrOptions({"pairwise", "bcpl", "bcfw"})],
+    C: float = 1.0
+    _: KW_ONLY
+    solver: str = "pairwise"
+    init: Any = "mean"
+    n_init: int = 1
+    temperature: float | str = "auto"
+    safeguard: bool = True
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    n_jobs: int | None = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Iterative._parameter_constraints,
+        "C": POSITIVE,
+        "solver": [StrOptions(set(SOLVERS))],
         "init": [StrOptions({"mean", "first", "middle", "random"}), "array-like"],
         "n_init": [Interval(Integral, 1, None, closed="left")],
-        "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "temperature": [*POSITIVE, StrOptions({"auto"})],
         "safeguard": ["boolean"],
         "fit_intercept": ["boolean"],
-        "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
+        "intercept_scaling": POSITIVE,
+        "n_jobs": COMMON_CONSTRAINTS["n_jobs"],
     }
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        solver: str = "pairwise",
-        init: Any = "mean",
-        n_init: int = 1,
-        temperature: float | str = "auto",
-        safeguard: bool = True,
-        fit_intercept: bool = True,
-        intercept_scaling: float = 1.0,
-        tol: float = 1e-3,
-        max_iter: int = 1000,
-        time_limit: float | None = None,
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.C = C
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.temperature = temperature
-        self.safeguard = safeguard
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.tol = tol
-        self.max_iter = max_iter
-        self.time_limit = time_limit
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
-    @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> LatentSVC:
         """Train on bags.
@@ -175,35 +170,47 @@ class LatentSVC(ClassifierMixin, MaxMarginEstimator):
             Candidates of each bag in a stacked X.
         """
         groups = read_groups(self, X, lengths, reset=True)
-        self.classes_, codes = np.unique(read_classes(y, groups), return_inverse=True)
+        self.classes_, codes = read_classes(y, groups)
         weights = self._read_weights(sample_weight, groups.lengths)
         rows, bias, threads = Rows.of(groups.X), self._bias(), count_threads(self.n_jobs)
         problem = LatentProblem(
             rows, groups.offsets, codes, self.classes_.size, self.C, weights, bias, threads
         )
-        rng = check_random_state(self.random_state)
-        stopping = self._stopping(rows.shape[0] * self.classes_.size)
-        runs: list[tuple[Any, Outcome]] = []
-        method: Any = None
-        observer = self._observer(X, y, lambda: self._named(method.candidate()), self.n_init * self.max_iter)
-        for start in range(self.n_init):
-            method = self._method(problem, rng, self._choice(problem, rng, start))
-            runs.append((method, run(method, stopping, observer)))
-            if runs[-1][1].reason in ("interrupted", "callback"):
-                break
-        self._store(*min(runs, key=lambda each: each[0].objective))
+        self._store(*self._best_of_starts(problem, X, y))
         return self
 
-    def _store(self, method: Any, outcome: Outcome) -> None:
-        self.__dict__.update(self._named(method.accepted))
-        self.latent_ = method.chosen
-        self.objectives_ = np.array(method.objectives)
+    def _best_of_starts(self, problem: LatentProblem, X: Any, y: Any) -> tuple[LatentSolution, Outcome]:
+        """Solution and outcome of the start with the lowest objective."""
+        chosen = choose(self, SOLVERS)
+        options = {name: getattr(self, name) for name in chosen.reads}
+        rng = check_random_state(self.random_state)
+        stopping = self._stopping(problem.rows.shape[0] * problem.n_classes)
+        runs: list[tuple[LatentSolution, Outcome]] = []
+        solver: Solver
+
+        def attributes() -> dict[str, np.ndarray]:
+            return self._named(solver.solution())
+
+        observer = self._observer(X, y, attributes, self.n_init * self.max_iter)
+        for start in range(self.n_init):
+            solver = chosen.build(problem, rng, self.tol, self._choice(problem, rng, start), **options)
+            outcome = run(solver, stopping, observer)
+            runs.append((solver.solution(), outcome))
+            if outcome.reason in ("interrupted", "callback"):
+                break
+        return min(runs, key=lambda each: each[1].certificate.primal)
+
+    def _store(self, solution: LatentSolution, outcome: Outcome) -> None:
+        self.__dict__.update(self._named(solution))
+        self.latent_ = solution.chosen
+        self.objectives_ = solution.objectives
         if outcome.reason == "interrupted":
             outcome.cure = "fit again with init=latent_ to go on"
         self._store_outcome(outcome)
 
-    def _named(self, W: np.ndarray) -> dict[str, np.ndarray]:
+    def _named(self, solution: LatentSolution) -> dict[str, np.ndarray]:
         """The weights under their public names."""
+        W = solution.vector.reshape(-1, self.classes_.size)
         return {"coef_": W[:-1].T.copy(), "intercept_": self._bias() * W[-1]}
 
     def _bias(self) -> float:
@@ -221,23 +228,15 @@ class LatentSVC(ClassifierMixin, MaxMarginEstimator):
             if (chosen < 0).any() or (chosen >= sizes).any():
                 i = int(np.flatnonzero((chosen < 0) | (chosen >= sizes))[0])
                 raise ValueError(f"init[{i}] is {chosen[i]}, but X[{i}] has {sizes[i]} candidates.")
-            return chosen
+            return chosen.astype(np.int64)
         if self.init == "middle":
             return sizes // 2
         first = np.zeros(sizes.size, np.int64)
         if self.init == "first" or problem.largest == 1:
             return first
-        method = LatentPairs(problem.means(), rng, first)
-        run(method, ROUGHLY)
-        return problem.values(method.accepted, first).best
-
-    def _method(self, problem: LatentProblem, rng: np.random.RandomState, chosen: np.ndarray) -> Any:
-        if self.solver == "bcpl":
-            temperature = None if self.temperature == "auto" else float(self.temperature)
-            return LatentPartialLinearisation(
-                problem, rng, chosen, temperature=temperature, safeguard=self.safeguard
-            )
-        return LatentPairs(problem, rng, chosen, pairwise=self.solver == "pairwise")
+        solver = pairwise(problem.means(), rng, ROUGHLY.tol, first)
+        run(solver, ROUGHLY)
+        return problem.values(solver.solution().vector, first).best
 
     def decision_function(self, X: Any, lengths: Any = None) -> np.ndarray:
         """Score of every class: the largest over the candidates of a bag.
@@ -294,30 +293,22 @@ class LatentSVC(ClassifierMixin, MaxMarginEstimator):
         return accuracy_score(y, self.predict(X, lengths), sample_weight=sample_weight)
 
     def _evaluate(self, X: Any, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Largest score of every class over the candidates of each bag, and the candidate that has it."""
         check_is_fitted(self)
         groups = read_groups(self, X, lengths, reset=False)
-        W = np.vstack([self.coef_.T, self.intercept_])
-        return best_candidates(Rows.of(groups.X), groups.offsets, W, count_threads(self.n_jobs))
+        rows, offsets = Rows.of(groups.X).flat, readonly(groups.offsets)
+        W = readonly(np.vstack([self.coef_.T, self.intercept_]))
+        shape = len(groups), self.classes_.size
+        scores, candidates = np.empty(shape), np.empty(shape, np.int64)
+
+        def part(bounds: tuple[int, int]) -> None:
+            bag_scores(rows, offsets, *bounds, 1.0, W, np.empty(W.shape[1]), scores, candidates)
+
+        n_threads = count_threads(self.n_jobs)
+        run_threads(part, pieces(offsets, n_threads), n_threads)
+        return scores, candidates
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def read_classes(y: Any, groups: Groups) -> np.ndarray:
-    """One class per bag."""
-    if y is None:
-        raise ValueError(
-            "This estimator requires y to be passed, but the target y is None; pass the classes."
-        )
-    classes = column_or_1d(y, warn=True)
-    if len(classes) != len(groups):
-        raise ValueError(
-            f"Found input variables with inconsistent numbers of samples: X has {len(groups)} bags, "
-            f"but y has {len(classes)} classes."
-        )
-    if classes.dtype.kind == "f" and not np.isfinite(classes).all():
-        raise ValueError("Input y contains NaN or infinity; every bag needs a class.")
-    check_classification_targets(classes)
-    return classes

@@ -1,13 +1,32 @@
-"""CCCP rounds for the latent SVM: majorise, lower the majoriser, choose candidates again.
+"""Latent multi-class SVM: a sample is a bag of candidate rows, one of which shows its class.
 
-Problem, majoriser J_h* and its dual D as in problems/latent.py. The state is a pair of
-accepted weights W and candidates h* that are best for it, so that J_h*(W) = J(W). Blocks of
-the dual of J_h* are visited epoch by epoch. Let V be the mean of the weights of alpha over
-the last few epochs (see _passes.py). As soon as
+Bag i has candidates x_h, h = 0..m_i - 1, and the class y_i; class k with candidate h scores
+W_k . x_h, and a bag gets the class with the largest score over its candidates.
 
-    J_h*(V) - D(alpha) <= ROUND_PRECISION (J(W) - D(alpha)),
+    J(W) = 1/2 |W|^2 + sum_i C_i { max_{h,k} [ [k != y_i] + W_k . x_h ] - max_h W_{y_i} . x_h }
 
-V has taken at least a share 1 - ROUND_PRECISION of all that this majoriser allows; it is
+is convex minus convex. With candidates h*_i chosen for the true classes, the majoriser
+
+    J_h*(W) = 1/2 |W|^2 + sum_i C_i { max_{h,k} [ [k != y_i] + W_k . x_h ] - W_{y_i} . x_{h*_i} }
+
+is convex, lies above J, and touches it where every h*_i is a best candidate. Its dual, with
+alpha_i a distribution over the pairs (h, k) of bag i, is
+
+    D(alpha) = sum_i C_i E_{alpha_i} [k != y_i] - 1/2 |W|^2,
+    W_k = sum_i C_i ( [k = y_i] x_{h*_i} - sum_h alpha_i(h, k) x_h ).
+
+Block gaps C_i (max H_i - E_{alpha_i} H_i), H_i(h, k) = [k != y_i] + W_k . x_h, sum to
+J_h*(W) - D(alpha). C_i = C * sample_weight_i; in the scaling of the partial-linearization
+paper lambda = 1 / (C * sum of weights). The bias is a constant feature, regularised.
+
+CCCP rounds: majorise, lower the majoriser, choose candidates again. The state is a pair of
+accepted weights W and candidates h* that are best for it, so that J_h*(W) = J(W). Blocks of the
+dual of J_h* are visited epoch by epoch (see oracle_loops.py). Let V be the mean of the weights of
+alpha over the last few epochs. As soon as
+
+    J_h*(V) - D(alpha) <= round_precision (J(W) - D(alpha)),
+
+V has taken at least a share 1 - round_precision of all that this majoriser allows; it is
 accepted, and as J(V) <= J_h*(V) < J(W) the objective never rises. Then h* becomes the best
 candidates under V, and alpha goes on from where it was (restarted at h* if that is better).
 
@@ -15,130 +34,426 @@ Stopping: D(alpha) <= min J_h*, hence J(W) - D(alpha) bounds what another round 
 The fit has converged when this is at most tol J(W): W is stationary to that tolerance. It is
 not a bound on the distance to the global minimum, which nobody knows.
 
-The first W is 0, where every candidate is best, so that any choice of h* may start.
+The first W is 0, where every candidate is best, so that any choice of h* may start. Where the
+majoriser of the first choice is lowest at W = 0 itself, the candidates that are best under V are
+tried instead, until they repeat: 0 is then all that the rounds can find.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from maxmargin.core.loop import Certificate, Clock, Progress, require
-from maxmargin.structured.passes import mean_of_pass
+from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.threads import run_threads
+from maxmargin.structured.latent_loops import Bags, BagScores, BagWork, bag_values, pair_products
+from maxmargin.structured.oracle_loops import (
+    AtomBlocks,
+    Atoms,
+    Blocks,
+    RunningMean,
+    SoftRule,
+    bcpl_epoch,
+    pieces,
+    weights_of_state,
+)
 
-ROUND_PRECISION = 0.5
-# Evaluations between which the collected block gaps alone decide.
-EVALUATE_EVERY = 5
-# Weight of the newest epoch in the running mean of the weights.
-NEWEST = 0.2
+
+@dataclass(frozen=True)
+class BagValues:
+    """J and J_h* at some weights, and the best candidate of every true class there."""
+
+    objective: float
+    majoriser: float
+    best: np.ndarray
 
 
-class LatentRounds(ABC):
-    """Base of the latent solvers; a subclass keeps alpha and moves its blocks."""
+class LatentProblem:
+    """Stacked candidates of all bags, their classes, and the objectives above.
 
-    gaps: np.ndarray
+    Parameters
+    ----------
+    rows : Rows
+        Candidates of all bags, one bag after the other.
+    offsets : ndarray of shape (n + 1,)
+        Bag i is the rows offsets[i]..offsets[i + 1] - 1.
+    y : ndarray of int
+        Class of every bag, 0..K-1.
+    n_classes : int
+    C : float
+    sample_weight : ndarray of shape (n,), optional
+    bias : float
+        Value of the constant feature; 0 for none.
+    n_threads : int
+        Threads for passes over all bags at fixed weights.
+    """
 
     def __init__(
         self,
-        problem: Any,
-        rng: np.random.RandomState,
-        chosen: np.ndarray,
-        round_precision: float = ROUND_PRECISION,
+        rows: Rows,
+        offsets: np.ndarray,
+        y: np.ndarray,
+        n_classes: int,
+        C: float,
+        sample_weight: np.ndarray | None = None,
+        bias: float = 0.0,
+        n_threads: int = 1,
     ) -> None:
-        require(
-            problem,
-            ("rows", "offsets", "y", "costs", "bias", "weights", "values", "dual"),
-            type(self).__name__,
+        self.rows = rows
+        self.offsets = readonly(offsets.astype(np.int64))
+        self.y = readonly(y.astype(np.int64))
+        self.n_classes = n_classes
+        self.sizes = np.diff(self.offsets)
+        self.costs = readonly(C * (np.ones(self.y.size) if sample_weight is None else sample_weight))
+        self.bias = float(bias)
+        self.n_threads = n_threads
+
+    @property
+    def largest(self) -> int:
+        return int(self.sizes.max())
+
+    @property
+    def size(self) -> int:
+        return (self.rows.shape[1] + 1) * self.n_classes
+
+    def shaped(self, vector: np.ndarray) -> np.ndarray:
+        """A vector of weights as W, (features + 1) x classes."""
+        return vector.reshape(-1, self.n_classes)
+
+    def bags(self, chosen: np.ndarray) -> Bags:
+        """The blocks of the majoriser with the candidates `chosen`."""
+        return Bags(self.rows.flat, self.offsets, self.y, self.costs, readonly(chosen), self.bias)
+
+    def curvatures(self) -> np.ndarray:
+        """C_i max_h |x_h|^2, the scale of a temperature for bag i."""
+        norms = self.rows.squared_norms() + self.bias**2
+        return self.costs * np.maximum.reduceat(norms, self.offsets[:-1])
+
+    def means(self) -> LatentProblem:
+        """The problem with every bag replaced by the mean of its candidates."""
+        X, n = self.rows.matrix, self.y.size
+        if self.rows.dense:
+            mean = np.add.reduceat(X, self.offsets[:-1], axis=0) / self.sizes[:, None]
+        else:
+            share = np.repeat(1.0 / self.sizes, self.sizes)
+            average = sp.csr_array((share, np.arange(share.size), self.offsets), shape=(n, share.size))
+            mean = sp.csr_array(average @ X)
+        rows = Rows.of(mean)
+        return LatentProblem(
+            rows, np.arange(n + 1), self.y, self.n_classes, 1.0, self.costs, self.bias, self.n_threads
         )
-        self.problem, self.rng, self.round_precision = problem, rng, round_precision
-        self.blocks = np.flatnonzero(problem.costs > 0)
-        self.chosen = chosen.astype(np.int64)
-        self.accepted = problem.weights()
-        self.objective = problem.values(self.accepted, self.chosen).objective
-        self.objectives: list[float] = []
-        self.W = problem.weights()
-        self.gaps = np.where(problem.costs > 0, np.inf, 0.0)
-        self.epochs = 0
-        self.mean, self.averaged = problem.weights(), 0
-        self.restart()
 
-    @abstractmethod
+    def values(self, vector: np.ndarray, chosen: np.ndarray) -> BagValues:
+        """Evaluate J and the majoriser with the candidates `chosen` at W."""
+        n, bags, W = self.y.size, self.bags(chosen), readonly(self.shaped(vector))
+        found, best = np.empty((3, n)), np.empty(n, np.int64)
+
+        def part(bounds: tuple[int, int]) -> None:
+            bag_values(bags, *bounds, W, np.empty((self.largest, self.n_classes)), found, best)
+
+        run_threads(part, pieces(self.offsets, self.n_threads), self.n_threads)
+        hinge, at_chosen, at_best = found
+        half = 0.5 * float(vector @ vector)
+        return BagValues(
+            half + float(self.costs @ (hinge - at_best)), half + float(self.costs @ (hinge - at_chosen)), best
+        )
+
+    def dual(self, vector: np.ndarray, expected_loss: np.ndarray) -> float:
+        """D, eq. (12), from W and the expected loss of every bag."""
+        return float(self.costs @ expected_loss) - 0.5 * float(vector @ vector)
+
+
+class PairBlocks(AtomBlocks):
+    """Steps on the pairs (candidate, class) of each bag that carry weight; see `AtomBlocks`.
+
+    The candidates of a bag are coupled by their products, so that no projection onto the simplex
+    solves the block exactly. The repeated visits cost about as much as scoring all pairs does.
+    """
+
+    problem: LatentProblem
+
+    def __init__(
+        self, problem: LatentProblem, chosen: np.ndarray, capacity: int = 8, repeats: int = 30, **options: Any
+    ) -> None:
+        work = BagScores.empty(problem.largest, problem.n_classes)
+        scored = problem.rows.shape[0] * problem.n_classes
+        self.capacity = capacity
+        atoms = self._at(problem, chosen)
+        super().__init__(
+            problem, problem.bags(chosen), atoms, work, repeats=repeats, scored=scored, **options
+        )
+
+    def _at(self, problem: LatentProblem, chosen: np.ndarray) -> Atoms:
+        """All weight on (h*_i, y_i): W = 0."""
+        n = problem.y.size
+        atoms = Atoms.empty(np.full(n, 2), np.full(n, self.capacity))
+        atoms.filled[:] = 1
+        atoms.alpha[atoms.atom_at[:-1]] = 1.0
+        atoms.answers[atoms.answer_at[:-1]] = chosen
+        atoms.answers[atoms.answer_at[:-1] + 1] = problem.y
+        norms = problem.rows.squared_norms() + problem.bias**2
+        atoms.grams[atoms.gram_at[:-1]] = norms[problem.offsets[:-1] + chosen]
+        return atoms
+
+    def restart(self, chosen: np.ndarray) -> None:
+        """Start anew at other candidates."""
+        self.blocks, self.atoms = self.problem.bags(chosen), self._at(self.problem, chosen)
+        self.vector[:] = 0.0
+
+    def follow(self, chosen: np.ndarray) -> None:
+        """Go on at other candidates of the true classes, on copies of the arrays.
+
+        The weight of (old h*, y) goes to (new h*, y) where the block holds that pair already; the old
+        pair is renamed otherwise.
+        """
+        p, before, atoms = self.problem, self.blocks.chosen, self.atoms.copy()
+        self.blocks, self.atoms = p.bags(chosen), atoms
+        for i in np.flatnonzero(chosen != before).tolist():
+            pairs, alpha, gram = atoms.of(i)
+            pairs = pairs[: atoms.filled[i]]
+            is_truth = pairs[:, 1] == p.y[i]
+            source = np.flatnonzero(is_truth & (pairs[:, 0] == before[i]))
+            target = np.flatnonzero(is_truth & (pairs[:, 0] == chosen[i]))
+            if not source.size:
+                continue
+            if target.size:
+                alpha[target[0]] += alpha[source[0]]
+                alpha[source[0]] = 0.0
+                continue
+            pairs[source[0], 0] = chosen[i]
+            pair_products(self.blocks, i, pairs, len(pairs), source[0], gram)
+        self.vector = self.recompute()[0]
+        self.w = p.shaped(self.vector)
+
+
+class SoftPairs(Blocks):
+    """Block-coordinate partial linearisation, Algorithm 2, over all pairs (candidate, class) of each bag.
+
+    The target of block i is s(h, k) ~ alpha_i(h, k) exp(H_i(h, k) / tau_i), eq. (9), the step the
+    exact line search (E_s H - E H) / (C_i |E_s Phi - E Phi|^2), eq. (10), at most 1 - epsilon.
+    Memory: one number for every candidate and class.
+
+    Parameters
+    ----------
+    problem : LatentProblem
+    chosen : ndarray of int
+        First candidates; it starts at 1 - softness on (h*_i, y_i), the rest in equal shares.
+    temperature : float or "auto"
+        tau; "auto" is `share` of C_i max_h |x_h|^2.
+    safeguard : bool
+        Take the Frank-Wolfe step where that promises more.
+    epsilon : float
+        Steps end at 1 - epsilon.
+    floor : float > 0
+        Share of the uniform distribution that is blended in after each step, which keeps every pair alive.
+    softness, share : float
+        See above.
+    """
+
+    problem: LatentProblem
+
+    def __init__(
+        self,
+        problem: LatentProblem,
+        chosen: np.ndarray,
+        temperature: float | str = "auto",
+        safeguard: bool = True,
+        *,
+        epsilon: float = 2.2204e-16,
+        floor: float = 1e-15,
+        softness: float = 1e-3,
+        share: float = 0.1,
+    ) -> None:
+        super().__init__(problem, problem.bags(chosen))
+        curvatures = problem.curvatures()
+        tau = share * curvatures if temperature == "auto" else np.full(curvatures.size, temperature, float)
+        rates = np.divide(1.0, tau, out=np.ones_like(tau), where=tau > 0)
+        self.rule = SoftRule(rates, 1.0 - epsilon, floor, safeguard)
+        self.work = BagWork.empty(problem.largest, problem.n_classes, problem.rows.shape[1])
+        self.softness = softness
+        self.restart(chosen)
+
+    @property
+    def dual(self) -> np.ndarray:
+        return self.alpha
+
     def visit(self, order: np.ndarray) -> None:
-        """Move the blocks of `order`, one after the other."""
+        bcpl_epoch(self.blocks, self.w, self.alpha, self.rule, order, self.gaps, self.work)
 
-    @abstractmethod
-    def restart(self) -> None:
-        """Put alpha at the chosen candidates of the true classes."""
+    def restart(self, chosen: np.ndarray) -> None:
+        """Start anew at other candidates."""
+        p = self.problem
+        self.blocks = p.bags(chosen)
+        others = np.repeat(p.sizes * p.n_classes - 1, p.sizes)
+        truth = p.offsets[:-1] + chosen, p.y
+        self.alpha = np.repeat(self.softness / np.maximum(others, 1)[:, None], p.n_classes, axis=1)
+        self.alpha[truth] = np.where(others[p.offsets[:-1]] > 0, 1.0 - self.softness, 1.0)
+        self.synchronise()
 
-    @abstractmethod
-    def follow(self, new: np.ndarray) -> None:
-        """Take weight from the chosen candidates to the new ones."""
+    def follow(self, chosen: np.ndarray) -> None:
+        """Go on at other candidates: exchange the weights of (old h*, y) and (new h*, y), on a copy."""
+        p, before, alpha = self.problem, self.blocks.chosen, self.alpha.copy()
+        old_pair, new_pair = (p.offsets[:-1] + before, p.y), (p.offsets[:-1] + chosen, p.y)
+        alpha[old_pair], alpha[new_pair] = self.alpha[new_pair], self.alpha[old_pair]
+        self.blocks, self.alpha = p.bags(chosen), alpha
+        self.vector = self.recompute()[0]
+        self.w = p.shaped(self.vector)
 
-    @abstractmethod
     def expected_loss(self) -> np.ndarray:
-        """E [k != y_i] of every bag."""
+        p = self.problem
+        right = self.alpha[np.arange(p.offsets[-1]), np.repeat(p.y, p.sizes)]
+        return 1.0 - np.add.reduceat(right, p.offsets[:-1])
 
-    @abstractmethod
-    def restore(self) -> None:
-        """Recompute W from alpha."""
+    def recompute(self) -> tuple[np.ndarray, np.ndarray]:
+        vector = np.zeros_like(self.vector)
+        weights_of_state(self.blocks, self.alpha, self.problem.shaped(vector), self.work)
+        return vector, self.expected_loss()
 
-    @abstractmethod
-    def active(self) -> int:
-        """Number of pairs that carry weight."""
 
-    def candidate(self) -> np.ndarray:
-        """The weights that a fit stopped now would keep, short of another evaluation."""
-        return self.accepted if self.objectives else self.W
+@dataclass(frozen=True)
+class LatentSolution:
+    """The weights to keep, as one vector, candidates that are best for them, and J after every round."""
 
-    def dual(self) -> float:
-        return self.problem.dual(self.W, self.expected_loss())
+    vector: np.ndarray
+    chosen: np.ndarray
+    objectives: np.ndarray
 
-    def sweep(self, clock: Clock) -> np.ndarray | None:
-        """Visit every block once, in random order; the mean of W, None if time ran out."""
-        return mean_of_pass(self.visit, self.rng.permutation(self.blocks), self.W, clock)
+
+class LatentRounds:
+    """The CCCP rounds above.
+
+    Parameters
+    ----------
+    problem : LatentProblem
+    blocks : PairBlocks or SoftPairs
+        The distributions to move, at the first candidates.
+    rng : RandomState
+        Order of the visits.
+    tol : float
+        Share of J that counts as nothing left to gain.
+    round_precision : float
+        See above.
+    evaluate_every : int
+        Epochs between evaluations, unless the collected block gaps ask for one earlier.
+    synchronise_every : int
+        Epochs after which the weights of alpha are computed anew.
+    """
+
+    def __init__(
+        self,
+        problem: LatentProblem,
+        blocks: PairBlocks | SoftPairs,
+        rng: np.random.RandomState,
+        tol: float,
+        *,
+        round_precision: float = 0.5,
+        evaluate_every: int = 5,
+        synchronise_every: int = 50,
+    ) -> None:
+        self.problem, self.blocks, self.rng, self.tol = problem, blocks, rng, tol
+        self.round_precision = round_precision
+        self.evaluate_every, self.synchronise_every = evaluate_every, synchronise_every
+        self.accepted = np.zeros(problem.size)
+        self.objective = problem.values(self.accepted, blocks.blocks.chosen).objective
+        self.objectives: list[float] = []
+        self.mean = RunningMean(problem.size)
+        self.tried = {blocks.blocks.chosen.tobytes()}
+        self.epochs = 0
+        self._kept: tuple[Certificate, LatentSolution] | None = None
 
     def epoch(self, clock: Clock) -> Progress:
         """One sweep; end the round when its weights are good enough."""
-        mean = self.sweep(clock)
-        if mean is not None:
-            self.averaged += 1
-            self.mean += max(1.0 / self.averaged, NEWEST) * (mean - self.mean)
+        self._kept = None
+        mean, seen = self.blocks.sweep(self.rng, clock)
+        self.mean.add(mean)
         self.epochs += 1
-        dual = self.dual()
-        allowed = self.objective - dual
-        if self.epochs % EVALUATE_EVERY == 0 or self.gaps.sum() <= self.round_precision * allowed:
-            self._end_round(dual)
-        return Progress(Certificate(self.objective, self.dual()), self.active())
+        if self.epochs % self.synchronise_every == 0:
+            self.blocks.synchronise()
+        dual = self.blocks.objective()
+        allowed = self.round_precision * (self.objective - dual)
+        idle = not self.objectives and self._stationary(dual)
+        if self.epochs % self.evaluate_every == 0 or self.blocks.gaps.sum() <= allowed or idle:
+            values = self.problem.values(self.mean.value, self.blocks.blocks.chosen)
+            if values.majoriser - dual <= allowed and values.objective < self.objective:
+                self.accepted, self.objective = self.mean.value.copy(), values.objective
+                self.objectives.append(self.objective)
+                self._choose(values.best)
+            elif idle and values.best.tobytes() not in self.tried:
+                self._choose(values.best)
+        return Progress(Certificate(self.objective, self.blocks.objective()), seen)
 
-    def _end_round(self, dual: float) -> None:
-        values = self.problem.values(self.mean, self.chosen)
-        if values.majoriser - dual > self.round_precision * (self.objective - dual):
+    def _stationary(self, dual: float) -> bool:
+        """Whether another round could hardly lower the objective."""
+        return self.objective - dual <= self.tol * self.objective
+
+    def _choose(self, best: np.ndarray) -> None:
+        """Begin a round with the candidates `best`, from alpha or, where that is better, from W = 0."""
+        if np.array_equal(best, self.blocks.blocks.chosen):
             return
-        if values.objective < self.objective:
-            self._accept(self.mean, values)
-
-    def _accept(self, weights: np.ndarray, values: Any) -> None:
-        self.accepted, self.objective = weights.copy(), values.objective
-        self.objectives.append(self.objective)
-        if not np.array_equal(values.best, self.chosen):
-            self.follow(values.best)
-            self.chosen = values.best
-            self.averaged = 0
-            self.restore()
-            if self.dual() <= 0:
-                self.restart()
+        self.tried.add(best.tobytes())
+        self.blocks.follow(best)
+        if self.blocks.objective() <= 0:
+            self.blocks.restart(best)
+        self.mean.count = 0
 
     def certify(self) -> Certificate:
-        """Recompute J of the weights to keep, and D from the stored alpha.
+        """Recompute J of the weights to keep, and D from the stored alpha."""
+        return self._answer()[0]
 
-        The present weights are kept if they are better than the accepted ones, or if none
-        were accepted yet: a fit cut short in its first round has a model, too.
+    def solution(self) -> LatentSolution:
+        """The accepted weights, or those of alpha if they are better at the same candidates.
+
+        A fit cut short in its first round keeps the weights of alpha and the candidates that are best there.
         """
-        self.restore()
-        self.objective = self.problem.values(self.accepted, self.chosen).objective
-        values = self.problem.values(self.W, self.chosen)
-        if values.objective < self.objective or (not self.objectives and self.epochs > 0):
-            self._accept(self.W, values)
-        return Certificate(self.objective, self.dual())
+        return self._answer()[1]
+
+    def _answer(self) -> tuple[Certificate, LatentSolution]:
+        """Certificate and solution; computed once after an epoch."""
+        if self._kept is None:
+            chosen = self.blocks.blocks.chosen
+            vector, expected_loss = self.blocks.recompute()
+            dual, values = self.problem.dual(vector, expected_loss), self.problem.values(vector, chosen)
+            objective = self.problem.values(self.accepted, chosen).objective
+            unfinished = self.epochs > 0 and not self.objectives and not self._stationary(dual)
+            settled = values.objective < objective and np.array_equal(values.best, chosen)
+            if unfinished and not settled:
+                dual = self._dual_at(values.best)
+            if unfinished or settled:
+                objectives = np.array([*self.objectives, values.objective])
+                solution, objective = LatentSolution(vector, values.best, objectives), values.objective
+            else:
+                solution = LatentSolution(self.accepted, chosen, np.array(self.objectives))
+            self._kept = Certificate(objective, dual), solution
+        return self._kept
+
+    def _dual_at(self, chosen: np.ndarray) -> float:
+        """D of the majoriser with other candidates, which is at least that of W = 0."""
+        other = copy(self.blocks)
+        other.follow(chosen)
+        return max(other.objective(), 0.0)
+
+
+def pairwise(
+    problem: LatentProblem, rng: np.random.RandomState, tol: float, chosen: np.ndarray
+) -> LatentRounds:
+    """Rounds of pairwise steps."""
+    return LatentRounds(problem, PairBlocks(problem, chosen), rng, tol)
+
+
+def frank_wolfe(
+    problem: LatentProblem, rng: np.random.RandomState, tol: float, chosen: np.ndarray
+) -> LatentRounds:
+    """Rounds of Frank-Wolfe steps."""
+    return LatentRounds(problem, PairBlocks(problem, chosen, pairwise=False), rng, tol)
+
+
+def partial_linearisation(
+    problem: LatentProblem, rng: np.random.RandomState, tol: float, chosen: np.ndarray, **options: Any
+) -> LatentRounds:
+    """Rounds of partial linearisation."""
+    return LatentRounds(problem, SoftPairs(problem, chosen, **options), rng, tol)

@@ -1,0 +1,269 @@
+"""The methods of the paper on chains, whose state is a set of marginals: BCFW, BCPL and OEG.
+
+Problem, dual and gap as in chain_problem.py; epochs, evaluations and certificates in
+`oracle_loops.BlockSolver`. The default, pairwise steps on cached labelings, is
+`BlockSolver.on_atoms`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from maxmargin.structured.chain_marginal_loops import (
+    EdgeMarginals,
+    Marginals,
+    MarginalWork,
+    Potentials,
+    bcfw_epoch,
+    calibrate,
+    oeg_epoch,
+    read_all_marginals,
+)
+from maxmargin.structured.chain_problem import ChainProblem
+from maxmargin.structured.oracle_loops import Blocks, BlockSolver, SoftRule, bcpl_epoch, weights_of_state
+
+
+class MarginalBlocks(Blocks):
+    """Node marginals mu (rows x K) and summed edge marginals pairs (n x K x K), and w that follows them.
+
+    E Phi and E Delta are linear in the marginals, hence so are w and D.
+    """
+
+    problem: ChainProblem
+    state: Any
+
+    def __init__(self, problem: ChainProblem) -> None:
+        super().__init__(problem, problem.blocks)
+        self.work = MarginalWork.empty(problem.longest, problem.n_labels, problem.rows.shape[1])
+
+    @property
+    def dual(self) -> Any:
+        return self.state
+
+    def fresh(self) -> Any:
+        """The marginals that belong to the dual solution, free of the rounding of many steps."""
+        return self.state
+
+    def expected_loss(self) -> np.ndarray:
+        return self._expected_loss(self.state.mu)
+
+    def recompute(self) -> tuple[np.ndarray, np.ndarray]:
+        state = self.fresh()
+        return self._weights(state), self._expected_loss(state.mu)
+
+    def synchronise(self) -> None:
+        self.state = self.fresh()
+        self.vector[:] = self._weights(self.state)
+
+    def _weights(self, state: Any) -> np.ndarray:
+        vector = np.zeros_like(self.vector)
+        weights_of_state(self.blocks, state, self.problem.shaped(vector), self.work)
+        return vector
+
+    def _expected_loss(self, mu: np.ndarray) -> np.ndarray:
+        p = self.problem
+        wrong = 1.0 - mu[np.arange(p.y.size), p.y]
+        return p.loss * np.add.reduceat(wrong, p.offsets[:-1])
+
+
+class FrankWolfe(MarginalBlocks):
+    """Block-coordinate Frank-Wolfe (Lacoste-Julien et al. 2013; Algorithm 2 with tau = 0).
+
+    A visit of block i finds z = argmax H_i by Viterbi and moves its marginals by gamma (1_z -
+    mu_i), with the exact line search, eq. (10),
+
+        gamma = clip((H_i(z) - E_mu H_i) / (C_i |Phi(x_i, z) - E_mu Phi|^2), 0, 1).
+
+    It starts at the truth, w = 0.
+    """
+
+    def __init__(self, problem: ChainProblem, start: Marginals | None = None) -> None:
+        super().__init__(problem)
+        if start is None:
+            self.state = true_marginals(problem)
+        else:
+            self.state = Marginals(*(part.copy() for part in start))
+            self.synchronise()
+
+    def visit(self, order: np.ndarray) -> None:
+        bcfw_epoch(self.blocks, self.w, self.state, order, self.gaps, self.work)
+
+
+class PartialLinearisation(MarginalBlocks):
+    """Block-coordinate partial linearisation, Algorithm 2, in marginal space.
+
+    The paper's target for block i, eq. (9), is s(z) ~ alpha_i(z) exp(H_i(z) / tau). After a step
+    of length gamma < 1 the distribution alpha_i is a mixture, whose log is no sum over edges, so s
+    is out of reach of forward-backward. Objective and weights depend on the marginals mu_i only,
+    therefore alpha_i is replaced at every visit by the chain p_mu of largest entropy with the same
+    marginals: nothing changes in the objective, and the step is the paper's from there.
+
+        s ~ p_mu(z) exp(H_i(z) / tau) by forward-backward,
+        gamma = clip((E_s H - E_mu H) / (C_i |E_s Phi - E_mu Phi|^2), 0, 1 - epsilon),
+        mu_e <- (1 - gamma) mu_e + gamma s_e on every edge.
+
+    For L <= 2 it is the paper's algorithm. Small tau makes it stall, as mass shrinks by
+    exp(-range(H) / tau).
+
+    Parameters
+    ----------
+    problem : ChainProblem
+    start : EdgeMarginals or None
+        Marginals of an earlier fit; None starts near the truth, at independent nodes with 1 - softness on it.
+    temperature : float or "auto"
+        tau; "auto" is `share` of the largest loss of each sequence.
+    safeguard : bool
+        Take the Frank-Wolfe step where that promises more, so that no step is worse than one of BCFW.
+    epsilon : float
+        Steps end at 1 - epsilon.
+    floor : float
+        Share of the uniform chain that is blended in after each step, which keeps every marginal alive.
+    softness, share : float
+        See above.
+    """
+
+    def __init__(
+        self,
+        problem: ChainProblem,
+        start: EdgeMarginals | None = None,
+        temperature: float | str = "auto",
+        safeguard: bool = True,
+        *,
+        epsilon: float = 2.2204e-16,
+        floor: float = 1e-15,
+        softness: float = 1e-2,
+        share: float = 0.1,
+    ) -> None:
+        super().__init__(problem)
+        lengths = problem.lengths
+        tau = share * problem.loss * lengths if temperature == "auto" else np.full(lengths.size, temperature)
+        self.rule = SoftRule(1.0 / tau, 1.0 - epsilon, floor, safeguard)
+        if start is None:
+            nodes = np.exp(softened_logs(problem, softness))
+            start = independent_edges(nodes, problem.offsets)
+        self.state = start
+        self.synchronise()
+
+    def visit(self, order: np.ndarray) -> None:
+        bcpl_epoch(self.blocks, self.w, self.state, self.rule, order, self.gaps, self.work)
+
+    def fresh(self) -> EdgeMarginals:
+        """Consistent marginals of nodes and edges."""
+        state = EdgeMarginals(*(part.copy() for part in self.state))
+        calibrate(self.blocks, state, self.w.R, self.work)
+        return state
+
+
+class ExponentiatedGradient(MarginalBlocks):
+    """Online exponentiated gradient (Collins et al. 2008; Algorithm 2 with gamma = 1).
+
+    Block i keeps log potentials theta_i of a chain distribution alpha_i. A visit adds the
+    potentials of H_i / tau_i to theta_i, which multiplies alpha_i(z) by exp(H_i(z) / tau_i), and
+    reads the new marginals off a forward-backward pass. There is no step size, so the distribution
+    stays a chain.
+
+    tau_i = C_i D_i^2 / 8 (`temperature` "auto", see `safe_temperatures`) can never lower the dual; it
+    is safe and, for long sequences, slow. It starts near the truth: independent nodes with 1 -
+    softness on it.
+    """
+
+    def __init__(
+        self,
+        problem: ChainProblem,
+        start: Potentials | None = None,
+        temperature: float | str = "auto",
+        *,
+        softness: float = 1e-2,
+    ) -> None:
+        super().__init__(problem)
+        n, K = problem.lengths.size, problem.n_labels
+        tau = safe_temperatures(problem) if temperature == "auto" else np.full(n, temperature, float)
+        self.rates = np.divide(1.0, tau, out=np.zeros(n), where=tau > 0)
+        if start is None:
+            start = Potentials(softened_logs(problem, softness), np.zeros((n, K, K)))
+        self.potentials = Potentials(*(part.copy() for part in start))
+        self.synchronise()
+
+    @property
+    def dual(self) -> Potentials:
+        return self.potentials
+
+    def visit(self, order: np.ndarray) -> None:
+        oeg_epoch(self.blocks, self.w, self.state, self.potentials, self.rates, order, self.gaps, self.work)
+
+    def fresh(self) -> Marginals:
+        """Marginals of the potentials."""
+        state = true_marginals(self.problem)
+        read_all_marginals(self.blocks, state, self.potentials, self.work)
+        return state
+
+
+def frank_wolfe(
+    problem: ChainProblem, rng: np.random.RandomState, tol: float, start: Any = None
+) -> BlockSolver:
+    """The solver with `FrankWolfe` steps."""
+    return BlockSolver(problem, FrankWolfe(problem, start), rng, tol)
+
+
+def partial_linearisation(
+    problem: ChainProblem, rng: np.random.RandomState, tol: float, start: Any = None, **options: Any
+) -> BlockSolver:
+    """The solver with steps of `PartialLinearisation`."""
+    return BlockSolver(problem, PartialLinearisation(problem, start, **options), rng, tol)
+
+
+def exponentiated_gradient(
+    problem: ChainProblem, rng: np.random.RandomState, tol: float, start: Any = None, **options: Any
+) -> BlockSolver:
+    """The solver with steps of `ExponentiatedGradient`."""
+    return BlockSolver(problem, ExponentiatedGradient(problem, start, **options), rng, tol)
+
+
+def left_ends(offsets: np.ndarray) -> np.ndarray:
+    """Rows that have a right neighbour in their sequence."""
+    left = np.ones(offsets[-1], bool)
+    left[offsets[1:] - 1] = False
+    return np.flatnonzero(left)
+
+
+def true_marginals(problem: ChainProblem) -> Marginals:
+    """The marginals of the true labelings."""
+    y, n, K = problem.y, problem.lengths.size, problem.n_labels
+    mu, pairs = np.zeros((y.size, K)), np.zeros((n, K, K))
+    mu[np.arange(y.size), y] = 1.0
+    t = left_ends(problem.offsets)
+    sequence = np.repeat(np.arange(n), problem.lengths)[t]
+    np.add.at(pairs, (sequence, y[t], y[t + 1]), 1.0)
+    return Marginals(mu, pairs)
+
+
+def softened_logs(problem: ChainProblem, softness: float) -> np.ndarray:
+    """Log marginals of independent nodes: 1 - softness on the truth, the rest in equal shares."""
+    y, K = problem.y, problem.n_labels
+    if K == 1:
+        return np.zeros((y.size, 1))
+    logs = np.full((y.size, K), np.log(softness / (K - 1)))
+    logs[np.arange(y.size), y] = np.log1p(-softness)
+    return logs
+
+
+def independent_edges(nodes: np.ndarray, offsets: np.ndarray) -> EdgeMarginals:
+    """Marginals of independent nodes, edge after edge of every sequence."""
+    K = nodes.shape[1]
+    t = left_ends(offsets)
+    edges = (nodes[t][:, :, None] * nodes[t + 1][:, None, :]).reshape(-1)
+    edge_at = np.concatenate([[0], np.cumsum((np.diff(offsets) - 1) * K * K)])
+    return EdgeMarginals(nodes, np.zeros((offsets.size - 1, K, K)), edges, edge_at)
+
+
+def safe_temperatures(problem: ChainProblem) -> np.ndarray:
+    """tau_i = C_i D_i^2 / 8, at which an exponentiated-gradient step cannot lower the dual.
+
+    D_i^2 <= 2 [(sum_t |x_t|)^2 + (L - 1)^2 + L^2 + 2] bounds the squared distance between the
+    features of two labelings.
+    """
+    norms = np.add.reduceat(np.sqrt(problem.rows.squared_norms()), problem.offsets[:-1])
+    L = problem.lengths
+    return problem.costs * (norms**2 + (L - 1.0) ** 2 + L**2 + 2.0) / 4.0

@@ -1,0 +1,728 @@
+"""Block methods for samples with too many answers to list: chains of labels, bags of candidates.
+
+Sample (block) i has answers z with features Phi_i(z) and losses Delta_i(z). The dual of the
+structured SVM, eq. (12) of Mohapatra et al. 2016, has one distribution alpha_i over the answers
+of each block,
+
+    D(alpha) = sum_i C_i E_{alpha_i} Delta_i - 1/2 |w|^2,   w = sum_i C_i E_{alpha_i} Psi_i,
+
+with Psi_i(z) = Phi_i(truth) - Phi_i(z). Answers are found by an oracle as the largest of
+H_i(z) = Delta_i(z) - w . Psi_i(z), and C_i (max H_i - E_{alpha_i} H_i) is the gap of block i.
+
+A kind of block is a named tuple (`Chain`, `Bags`) with a field `costs`, the C_i, for which the
+generic functions below are declared; the epochs are written once. Two forms of alpha occur:
+
+- *atoms*: a short list of answers with weights, losses and the Gram matrix of their Psi. With it a
+  step on the list costs O(atoms) and moves H exactly, so that one call of the oracle pays for many
+  steps, and a later visit may do without the oracle;
+- *a state* of the kind's own (marginals, or a number for every answer), for steps towards a
+  softened answer.
+
+The dual rises smoothly under block steps, but the primal jumps about, as each visit serves its own
+block; the mean of w over the last few epochs is the better model.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from maxmargin.core.jit import compiled, generic
+from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.simplex import line_search
+
+# A term this far below the largest one vanishes in a float64 sum.
+NEGLIGIBLE = -50.0
+
+
+@compiled
+def log_sum(values, size):
+    """log(sum(exp(values[:size]))), with the largest term taken out."""
+    top = values[0]
+    for a in range(1, size):
+        top = max(top, values[a])
+    if top == -np.inf:
+        return top
+    total = 0.0
+    for a in range(size):
+        if values[a] - top > NEGLIGIBLE:
+            total += math.exp(values[a] - top)
+    return top + math.log(total)
+
+
+class Atoms(NamedTuple):
+    """Answers that carry weight, of all blocks, in flat arrays.
+
+    Block i owns room for ``capacity[i]`` atoms, from ``atom_at[i]`` in `alpha` and `losses`, from
+    ``gram_at[i]`` in `grams` (capacity x capacity) and from ``answer_at[i]`` in `answers` (capacity x
+    ``widths[i]``, the numbers that name an answer); ``filled[i]`` of it are taken. The first is the one a
+    block started with; others of weight 0 stay as cache until their place is needed.
+    """
+
+    widths: np.ndarray
+    capacity: np.ndarray
+    filled: np.ndarray
+    answer_at: np.ndarray
+    atom_at: np.ndarray
+    gram_at: np.ndarray
+    answers: np.ndarray
+    alpha: np.ndarray
+    losses: np.ndarray
+    grams: np.ndarray
+
+    @classmethod
+    def empty(cls, widths: np.ndarray, capacity: np.ndarray) -> Atoms:
+        def starts(sizes: np.ndarray) -> np.ndarray:
+            return np.concatenate([[0], np.cumsum(sizes)])
+
+        answer_at, atom_at, gram_at = starts(capacity * widths), starts(capacity), starts(capacity**2)
+        filled, answers = np.zeros(widths.size, np.int64), np.zeros(answer_at[-1], np.int32)
+        alpha, losses = np.zeros((2, atom_at[-1]))
+        grams = np.zeros(gram_at[-1])
+        return cls(widths, capacity, filled, answer_at, atom_at, gram_at, answers, alpha, losses, grams)
+
+    def copy(self) -> Atoms:
+        return Atoms(*(part.copy() for part in self))
+
+    def of(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Answers, weights and Gram matrix of block i, as views."""
+        return atoms_of(self, i)
+
+    def in_use(self) -> np.ndarray:
+        """How many atoms of every block carry weight."""
+        return np.add.reduceat(self.alpha > 0, self.atom_at[:-1], dtype=np.int64)
+
+    def expected_loss(self) -> np.ndarray:
+        """E Delta of every block."""
+        return np.add.reduceat(self.alpha * self.losses, self.atom_at[:-1])
+
+    def enlarged(self) -> Atoms:
+        """The same with twice the room for blocks that are full and use more than half of it."""
+        full = self.filled == self.capacity
+        if not full.any():
+            return self
+        full &= 2 * self.in_use() > self.capacity
+        if not full.any():
+            return self
+        new = Atoms.empty(self.widths, np.where(full, 2 * self.capacity, self.capacity))
+        move_atoms(self, new)
+        return new
+
+
+class AtomRule(NamedTuple):
+    """How the weights of a block's atoms are moved: see `AtomBlocks`."""
+
+    pairwise: bool
+    steps: int
+    precision: float
+    relaxation: float
+
+
+class SoftRule(NamedTuple):
+    """How a step of partial linearisation is made: 1 / tau of each block, longest step, floor, safeguard."""
+
+    rates: np.ndarray
+    longest: float
+    floor: float
+    safeguard: bool
+
+
+@generic
+def look(blocks, w, i, work):
+    """Score the answers of block i under w, write the best one into work.answer, return its H."""
+
+
+@generic
+def margin(blocks, w, i, answer, work):
+    """H of an answer of block i, from the scores that `look` left in `work`."""
+
+
+@generic
+def loss(blocks, i, answer):
+    """Delta of an answer."""
+
+
+@generic
+def dot(blocks, w, i, answer):
+    """w . Psi of an answer, up to a number that all answers of the block share."""
+
+
+@generic
+def add(blocks, w, i, answer, scale):
+    """w += scale Psi of an answer, up to a vector that all answers of the block share."""
+
+
+@generic
+def add_shared(blocks, w, i, scale):
+    """w += scale times the vector that `add` leaves out, which cancels in steps within a block."""
+
+
+@generic
+def fill_gram(blocks, i, answers, m, spot, gram, work):
+    """Products of the Psi of m answers with that of answer `spot`, into its row and column of `gram`."""
+
+
+@generic
+def toward_best(blocks, w, state, i, work):
+    """Direction from the state of block i to the answer that `look` found; returns its slope, d . H."""
+
+
+@generic
+def toward_soft(blocks, w, state, rate, i, work):
+    """Direction to the softened answer s(z) ~ alpha(z) exp(rate H(z)), eq. (9); returns its slope."""
+
+
+@generic
+def away_from_truth(blocks, state, i, work):
+    """Direction from the truth to the state of block i."""
+
+
+@generic
+def scatter(blocks, i, work):
+    """Features of the direction in `work`, E_d Phi, laid out for `move`; returns their squared norm."""
+
+
+@generic
+def move(blocks, w, scale, work):
+    """w -= scale times the features that `scatter` laid out."""
+
+
+@generic
+def aim_at_best(blocks, i, work):
+    """Make the answer that `look` found the target of `mix`, in place of the softened one."""
+
+
+@generic
+def mix(blocks, state, gamma, floor, i, work):
+    """State of block i += gamma (target - state), blended with `floor` of the uniform distribution.
+
+    Leaves the move that was made as the direction in `work`, so that w follows the state and not the plan.
+    """
+
+
+@compiled
+def solve_cached(m, alpha, H, gram, cost, steps, precision):
+    """Pairwise steps on the simplex of m atoms until its gap has shrunk by `precision`.
+
+    Each step moves weight from the worst atom in use to the best one, up to the
+    minimiser of the quadratic or until the worst is used up.
+    """
+    goal = -1.0
+    for _ in range(steps):
+        u, v, mean = 0, -1, 0.0
+        for j in range(m):
+            if H[j] > H[u]:
+                u = j
+            if alpha[j] > 0.0:
+                mean += alpha[j] * H[j]
+                if v < 0 or H[j] < H[v]:
+                    v = j
+        gap = H[u] - mean
+        if goal < 0.0:
+            goal = precision * gap
+        if gap <= goal or H[u] <= H[v]:
+            break
+        curvature = cost * (gram[u, u] + gram[v, v] - 2.0 * gram[u, v])
+        step = alpha[v]
+        if curvature * step > H[u] - H[v]:
+            step = (H[u] - H[v]) / curvature
+            alpha[v] -= step
+        else:
+            alpha[v] = 0.0
+        alpha[u] += step
+        for j in range(m):
+            H[j] -= cost * step * (gram[j, u] - gram[j, v])
+
+
+@compiled
+def frank_wolfe_on_atoms(m, alpha, H, gram, u, cost):
+    """Move alpha towards atom u by the exact line search, eq. (10) with tau = 0."""
+    mean, cross, norm = 0.0, 0.0, 0.0
+    for j in range(m):
+        mean += alpha[j] * H[j]
+        cross += alpha[j] * gram[u, j]
+        for l in range(m):
+            norm += alpha[j] * alpha[l] * gram[j, l]
+    gamma = line_search(H[u] - mean, cost * (gram[u, u] - 2.0 * cross + norm), 1.0)
+    for j in range(m):
+        alpha[j] *= 1.0 - gamma
+    alpha[u] += gamma
+
+
+@compiled
+def atoms_of(atoms, i):
+    """Answers (capacity x width), weights and Gram matrix of block i, as views."""
+    room = atoms.capacity[i]
+    answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]].reshape((room, atoms.widths[i]))
+    gram = atoms.grams[atoms.gram_at[i] : atoms.gram_at[i + 1]].reshape((room, room))
+    return answers, atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]], gram
+
+
+@compiled
+def free_place(m, alpha, H):
+    """A place for a new atom: unused, else the cached one of weight 0 with the lowest H, else -1."""
+    if m < alpha.size:
+        return m
+    spot = -1
+    for j in range(1, m):
+        if alpha[j] == 0.0 and (spot < 0 or H[j] < H[spot]):
+            spot = j
+    return spot
+
+
+@compiled
+def find_answer(answer, answers, m):
+    """Which of m answers equals `answer`, -1 if none does."""
+    width = answers.shape[1]
+    for j in range(m):
+        t = 0
+        while t < width and answers[j, t] == answer[t]:
+            t += 1
+        if t == width:
+            return j
+    return -1
+
+
+@compiled
+def move_atoms(old, new):
+    """Copy the atoms in use to where there is more room."""
+    for i in range(old.filled.size):
+        m = old.filled[i]
+        new.filled[i] = m
+        answers, alpha, gram = atoms_of(old, i)
+        new_answers, new_alpha, new_gram = atoms_of(new, i)
+        new_answers[:m] = answers[:m]
+        new_alpha[:m] = alpha[:m]
+        new_gram[:m, :m] = gram[:m, :m]
+        new.losses[new.atom_at[i] : new.atom_at[i] + m] = old.losses[old.atom_at[i] : old.atom_at[i] + m]
+
+
+@compiled(inline=True)
+def add_changes(blocks, w, i, answers, alpha, old, m):
+    """Move w by the change of the weights of m atoms."""
+    for j in range(m):
+        if alpha[j] != old[j]:
+            add(blocks, w, i, answers[j], blocks.costs[i] * (alpha[j] - old[j]))
+
+
+@compiled
+def atom_epoch(blocks, w, atoms, rule, order, gaps, work):
+    """Visit the blocks in `order`: call the oracle, keep its answer, step on the atoms, move w.
+
+    gaps[i] receives the gap of block i before its visit. A block whose atoms all carry weight
+    goes without the new answer.
+    """
+    most = atoms.capacity.max()
+    H, old = np.empty(most), np.empty(most)
+    for index in range(order.size):
+        i = order[index]
+        cost, m = blocks.costs[i], atoms.filled[i]
+        room, width = atoms.capacity[i], atoms.widths[i]
+        answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]].reshape((room, width))
+        alpha = atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]]
+        gram = atoms.grams[atoms.gram_at[i] : atoms.gram_at[i + 1]].reshape((room, room))
+        top = look(blocks, w, i, work)
+        mean = 0.0
+        for j in range(m):
+            H[j] = margin(blocks, w, i, answers[j], work)
+            mean += alpha[j] * H[j]
+            old[j] = alpha[j]
+        gaps[i] = max(cost * (top - mean), 0.0)
+
+        spot = find_answer(work.answer, answers, m)
+        if spot < 0:
+            spot = free_place(m, alpha, H)
+            if spot >= 0:
+                for t in range(answers.shape[1]):
+                    answers[spot, t] = work.answer[t]
+                m = max(m, spot + 1)
+                atoms.filled[i] = m
+                alpha[spot], old[spot], H[spot] = 0.0, 0.0, top
+                atoms.losses[atoms.atom_at[i] + spot] = loss(blocks, i, work.answer)
+                fill_gram(blocks, i, answers, m, spot, gram, work)
+
+        if rule.pairwise:
+            solve_cached(m, alpha, H, gram, cost / rule.relaxation, rule.steps, rule.precision)
+        elif spot >= 0:
+            frank_wolfe_on_atoms(m, alpha, H, gram, spot, cost)
+        add_changes(blocks, w, i, answers, alpha, old, m)
+
+
+@compiled
+def cached_epoch(blocks, w, atoms, rule, order):
+    """Visit the blocks in `order` without the oracle: pairwise steps on the atoms in use, move w."""
+    most = atoms.capacity.max()
+    H, old = np.empty(most), np.empty(most)
+    for index in range(order.size):
+        i = order[index]
+        m = atoms.filled[i]
+        room, width = atoms.capacity[i], atoms.widths[i]
+        answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]].reshape((room, width))
+        alpha = atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]]
+        gram = atoms.grams[atoms.gram_at[i] : atoms.gram_at[i + 1]].reshape((room, room))
+        for j in range(m):
+            old[j], H[j] = alpha[j], -np.inf
+            if alpha[j] > 0.0:
+                H[j] = atoms.losses[atoms.atom_at[i] + j] - dot(blocks, w, i, answers[j])
+        solve_cached(m, alpha, H, gram, blocks.costs[i] / rule.relaxation, rule.steps, rule.precision)
+        add_changes(blocks, w, i, answers, alpha, old, m)
+
+
+@compiled
+def weights_of_atoms(blocks, atoms, w):
+    """Add sum_i C_i E_{alpha_i} Psi_i to w, which enters as zero."""
+    for i in range(atoms.filled.size):
+        answers, alpha, _ = atoms_of(atoms, i)
+        add_shared(blocks, w, i, blocks.costs[i])
+        for j in range(atoms.filled[i]):
+            scale = blocks.costs[i] * alpha[j]
+            if scale > 0.0:
+                add(blocks, w, i, answers[j], scale)
+
+
+@compiled
+def bcpl_epoch(blocks, w, state, rule, order, gaps, work):
+    """Block-coordinate partial linearisation, Algorithm 2, on the blocks in `order`.
+
+    The target of a step is the softened answer, eq. (9), its length the exact line search, eq.
+    (10). With the safeguard the best answer itself is tried as target, too, and the step that
+    promises the larger gain is taken. Steps end at `longest` < 1, and `floor` of the uniform
+    distribution is blended in after each, so that no answer is lost for good.
+    """
+    for index in range(order.size):
+        i = order[index]
+        cost = blocks.costs[i]
+        look(blocks, w, i, work)
+        slope = toward_best(blocks, w, state, i, work)
+        gaps[i] = max(cost * slope, 0.0)
+        best_gamma, best_gain = 0.0, -1.0
+        if rule.safeguard:
+            curvature = cost * scatter(blocks, i, work)
+            best_gamma = line_search(slope, curvature, rule.longest)
+            best_gain = best_gamma * (slope - 0.5 * best_gamma * curvature)
+        slope = toward_soft(blocks, w, state, rule.rates[i], i, work)
+        curvature = cost * scatter(blocks, i, work)
+        gamma = line_search(slope, curvature, rule.longest)
+        if best_gain > gamma * (slope - 0.5 * gamma * curvature):
+            gamma = best_gamma
+            aim_at_best(blocks, i, work)
+        if gamma > 0.0:
+            mix(blocks, state, gamma, rule.floor, i, work)
+            scatter(blocks, i, work)
+            move(blocks, w, cost, work)
+
+
+@compiled
+def weights_of_state(blocks, state, w, work):
+    """Add sum_i C_i E_{alpha_i} Psi_i to w, which enters as zero."""
+    for i in range(blocks.costs.size):
+        if blocks.costs[i] > 0.0:
+            away_from_truth(blocks, state, i, work)
+            scatter(blocks, i, work)
+            move(blocks, w, blocks.costs[i], work)
+
+
+class Problem(Protocol):
+    """What block steps ask of a problem: C_i, and weights as one vector and as the loops take them."""
+
+    costs: np.ndarray
+
+    @property
+    def size(self) -> int: ...
+
+    def shaped(self, vector: np.ndarray) -> Any: ...
+
+    def dual(self, vector: np.ndarray, expected_loss: np.ndarray) -> float: ...
+
+
+class ConvexProblem(Problem, Protocol):
+    """A problem whose primal is known at any weights, and whose blocks start at the truth."""
+
+    blocks: Any
+
+    def primal(self, vector: np.ndarray) -> float: ...
+
+    def true_atoms(self, capacity: int) -> Atoms: ...
+
+    def workspace(self) -> Any: ...
+
+
+def pieces(offsets: np.ndarray, n_threads: int) -> list[tuple[int, int]]:
+    """Cut the groups of rows into runs of about equal total length, a few for each thread."""
+    n = offsets.size - 1
+    if n_threads <= 1:
+        return [(0, n)]
+    cuts = np.searchsorted(offsets, np.linspace(0, offsets[-1], 4 * n_threads + 1)[1:-1])
+    bounds = np.unique(np.concatenate([[0], cuts, [n]]))
+    return [(int(a), int(b)) for a, b in itertools.pairwise(bounds)]
+
+
+class Blocks(ABC):
+    """The distributions of all blocks, w that belongs to them, and the steps that move both."""
+
+    # Whether the mean of w over an epoch is a better model than w at its end.
+    averages = False
+
+    def __init__(self, problem: Problem, blocks: Any) -> None:
+        self.problem, self.blocks = problem, blocks
+        self.vector = np.zeros(problem.size)
+        self.w = problem.shaped(self.vector)
+        self.visited = np.flatnonzero(problem.costs > 0)
+        self.gaps = np.where(problem.costs > 0, np.inf, 0.0)
+
+    @property
+    @abstractmethod
+    def dual(self) -> Any:
+        """The dual solution, from which another fit can go on."""
+
+    @abstractmethod
+    def visit(self, order: np.ndarray) -> None:
+        """Move the blocks of `order`, one after the other."""
+
+    @abstractmethod
+    def expected_loss(self) -> np.ndarray:
+        """E Delta of every block."""
+
+    @abstractmethod
+    def recompute(self) -> tuple[np.ndarray, np.ndarray]:
+        """w and E Delta of every block from the dual solution; changes nothing."""
+
+    def synchronise(self) -> None:
+        """Replace w by the one that belongs to the dual solution, without the rounding of many steps."""
+        self.vector[:] = self.recompute()[0]
+
+    def objective(self) -> float:
+        """D at the present w."""
+        return self.problem.dual(self.vector, self.expected_loss())
+
+    def sweep(
+        self, rng: np.random.RandomState, clock: Clock, pieces: int = 8
+    ) -> tuple[np.ndarray | None, int]:
+        """Visit every block once in random order; the mean of w on the way, and how many were visited.
+
+        The clock is looked at between `pieces` parts of the pass; the mean is None if time ran out.
+        """
+        total, seen = np.zeros_like(self.vector), 0
+        for piece in np.array_split(rng.permutation(self.visited), pieces):
+            if clock.expired():
+                return None, seen
+            self.visit(piece)
+            seen += piece.size
+            total += self.vector / pieces
+        return total, seen
+
+
+class AtomBlocks(Blocks):
+    """Steps on short lists of answers.
+
+    A visit finds the best answer u by the oracle, adds it to the list of the block and then either
+    moves alpha towards u (Frank-Wolfe), or, on the list alone, repeatedly moves weight from the
+    worst answer v in use to the best one, gamma = min((H_u - H_v) / (C_i |Psi_u - Psi_v|^2), alpha_v).
+
+    After the visits of a pairwise epoch the blocks are visited again on the answers in use alone,
+    which costs a fraction of a call of the oracle.
+
+    Parameters
+    ----------
+    atoms : Atoms
+        Where to start. They are moved in place.
+    pairwise : bool
+        Pairwise steps rather than Frank-Wolfe.
+    steps, precision : int, float
+        A visit makes at most `steps` steps, until the gap of the list has shrunk to `precision` of itself.
+    relaxation : float in (0, 2)
+        Divides the curvature of the quadratic that a visit minimises. The dual still rises: the
+        minimiser d satisfies d . H >= d'Qd / relaxation, so the change of the true quadratic is at
+        most (1/2 - 1/relaxation) d'Qd < 0. Over-relaxation anticipates what other blocks will do.
+    repeats : int
+        Most visits without the oracle in an epoch.
+    scored : int or None
+        How many answers the oracle scores in an epoch; the repeated visits then cost no more than it.
+
+    Pairwise steps with an active set: Lacoste-Julien and Jaggi (2015); cached answers: Shah,
+    Kolmogorov and Lampert (2015), Osokin et al. (2016).
+    """
+
+    averages = True
+
+    def __init__(
+        self,
+        problem: Problem,
+        blocks: Any,
+        atoms: Atoms,
+        work: Any,
+        *,
+        pairwise: bool = True,
+        steps: int = 100,
+        precision: float = 0.1,
+        relaxation: float = 1.5,
+        repeats: int = 5,
+        scored: int | None = None,
+    ) -> None:
+        super().__init__(problem, blocks)
+        self.atoms, self.work = atoms, work
+        self.rule = AtomRule(pairwise, steps, precision, relaxation)
+        self.repeats, self.scored = repeats, scored
+
+    @property
+    def dual(self) -> Atoms:
+        return self.atoms
+
+    def visit(self, order: np.ndarray) -> None:
+        atom_epoch(self.blocks, self.w, self.atoms, self.rule, order, self.gaps, self.work)
+
+    def revisit(self, order: np.ndarray) -> None:
+        """Visit the blocks of `order` on the answers in use alone."""
+        cached_epoch(self.blocks, self.w, self.atoms, self.rule, order)
+
+    def sweep(
+        self, rng: np.random.RandomState, clock: Clock, pieces: int = 8
+    ) -> tuple[np.ndarray | None, int]:
+        self.atoms = self.atoms.enlarged()
+        mean, seen = super().sweep(rng, clock, pieces)
+        if mean is None or not self.rule.pairwise:
+            return mean, seen
+        in_use = self.atoms.in_use()
+        mixed = self.visited[in_use[self.visited] > 1]
+        repeats = self.repeats if self.scored is None else min(self.repeats, self.scored // in_use.sum())
+        for _ in range(repeats):
+            if clock.expired():
+                return None, seen
+            self.revisit(rng.permutation(mixed))
+            mean += self.vector
+        return mean / (1 + repeats), seen
+
+    def expected_loss(self) -> np.ndarray:
+        return self.atoms.expected_loss()
+
+    def recompute(self) -> tuple[np.ndarray, np.ndarray]:
+        vector = np.zeros_like(self.vector)
+        weights_of_atoms(self.blocks, self.atoms, self.problem.shaped(vector))
+        return vector, self.expected_loss()
+
+
+class RunningMean:
+    """Mean of w over the last few epochs, the newest of which has at least the weight `newest`."""
+
+    def __init__(self, size: int, newest: float = 0.2) -> None:
+        self.value, self.newest, self.count = np.zeros(size), newest, 0
+
+    def add(self, mean: np.ndarray | None) -> None:
+        if mean is not None:
+            self.count += 1
+            self.value += max(1.0 / self.count, self.newest) * (mean - self.value)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The weights to keep, as one vector, and the dual solution that proves how good they are."""
+
+    vector: np.ndarray
+    dual: Any
+
+
+class BlockSolver:
+    """Epochs of block steps on a convex problem, with a certificate.
+
+    Any weights w' and any feasible alpha bracket the optimum, P(w') >= D(alpha). The dual of a
+    certificate is that of the stored alpha; its primal belongs to the weights the fit keeps: those
+    of alpha or, where that is lower, the mean over the last epochs. Records between evaluations
+    repeat the last primal, which stays a bound.
+
+    Block gaps are collected on the way at no cost, but each belongs to the weights of its own
+    visit. Their sum only says when an evaluation is worth a pass over all blocks.
+
+    Parameters
+    ----------
+    problem : ConvexProblem
+    blocks : Blocks
+        The distributions to move.
+    rng : RandomState
+        Order of the visits.
+    tol : float
+        Relative gap at which the collected gaps ask for an evaluation.
+    evaluate_every : int
+        Epochs after which the primal is evaluated in any case.
+    synchronise_every : int
+        Epochs after which w is computed anew from the dual solution.
+    """
+
+    def __init__(
+        self,
+        problem: ConvexProblem,
+        blocks: Blocks,
+        rng: np.random.RandomState,
+        tol: float,
+        *,
+        evaluate_every: int = 5,
+        synchronise_every: int = 50,
+    ) -> None:
+        self.problem, self.blocks, self.rng, self.tol = problem, blocks, rng, tol
+        self.evaluate_every, self.synchronise_every = evaluate_every, synchronise_every
+        self.mean = RunningMean(problem.size)
+        self.bound = math.inf
+        self.epochs = 0
+        self._kept: tuple[Certificate, np.ndarray] | None = None
+
+    @classmethod
+    def on_atoms(
+        cls,
+        problem: ConvexProblem,
+        rng: np.random.RandomState,
+        tol: float,
+        start: Atoms | None = None,
+        capacity: int = 8,
+        **options: Any,
+    ) -> BlockSolver:
+        """The solver with steps on atoms, from `start` or from the truth with room for `capacity` atoms."""
+        atoms = problem.true_atoms(capacity) if start is None else start.copy()
+        blocks = AtomBlocks(problem, problem.blocks, atoms, problem.workspace(), **options)
+        if start is not None:
+            blocks.synchronise()
+        return cls(problem, blocks, rng, tol)
+
+    def epoch(self, clock: Clock) -> Progress:
+        """One sweep; evaluate the primal when it is due."""
+        self._kept = None
+        if self.epochs == 0:
+            self.bound = self.problem.primal(self.blocks.vector)
+        mean, seen = self.blocks.sweep(self.rng, clock)
+        self.mean.add(mean)
+        self.epochs += 1
+        if self.epochs % self.synchronise_every == 0:
+            self.blocks.synchronise()
+        dual = self.blocks.objective()
+        if self._due(dual):
+            self.bound = self.problem.primal(self.mean.value if self.blocks.averages else self.blocks.vector)
+        return Progress(Certificate(self.bound, dual), seen)
+
+    def _due(self, dual: float) -> bool:
+        if self.epochs % self.evaluate_every == 0:
+            return True
+        estimate = self.blocks.gaps.sum()
+        return bool(estimate <= self.tol * abs(dual + estimate))
+
+    def certify(self) -> Certificate:
+        """Recompute w and D from the stored dual solution, and P of the weights to keep."""
+        return self._answer()[0]
+
+    def solution(self) -> Solution:
+        """The weights with the lower primal, and the dual solution."""
+        return Solution(self._answer()[1], self.blocks.dual)
+
+    def _answer(self) -> tuple[Certificate, np.ndarray]:
+        """Certificate and weights to keep; computed once after an epoch."""
+        if self._kept is None:
+            vector, expected_loss = self.blocks.recompute()
+            dual, primal = self.problem.dual(vector, expected_loss), self.problem.primal(vector)
+            if self.blocks.averages:
+                other = self.problem.primal(self.mean.value)
+                if other < primal:
+                    vector, primal = self.mean.value.copy(), other
+            self._kept = Certificate(primal, dual), vector
+        return self._kept
