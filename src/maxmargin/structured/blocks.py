@@ -185,9 +185,7 @@ class BlockSteps(CertifiedSteps):
         averaging: bool = False,
         patience: int = 10,
     ) -> None:
-        rule = step_rule(
-            problem, step, temperature, safeguard=safeguard, truncation=truncation, floor=floor
-        )
+        rule = step_rule(problem, step, temperature, safeguard=safeguard, truncation=truncation, floor=floor)
         super().__init__(problem, setup, rule, None if is_safe(problem, rule) else patience)
         self.rng = setup.rng
         self.gaps = np.zeros(problem.n)

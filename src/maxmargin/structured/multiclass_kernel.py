@@ -12,6 +12,7 @@ scores of all samples.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -93,7 +94,7 @@ class KernelIterate(Iterate):
         settled: float = 0.05,
         passes: int = 40,
     ) -> None:
-        super().__init__(problem, setup, entropic, softness)
+        super().__init__(problem, replace(setup, dtype=np.float64), entropic, softness)
         self.settled, self.passes = settled, passes
         self.scores = np.zeros((problem.c, problem.n))
         if self.moved:

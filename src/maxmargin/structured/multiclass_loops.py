@@ -124,7 +124,7 @@ class ExactWork(NamedTuple):
 
 
 class BlockWork(NamedTuple):
-    """Room for one block step of the paper: margins, the block before and after, logarithms, the costed move."""
+    """Room for one block step of the paper: margins, the block before and after, logarithms, costed move."""
 
     H: np.ndarray
     old: np.ndarray

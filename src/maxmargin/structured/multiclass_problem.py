@@ -552,6 +552,4 @@ def single_is_enough(
 
     A block moves by H / kappa, which float32 resolves next to 1 while kappa is moderate.
     """
-    return (
-        tol >= loose and problem.kappa.max(initial=0.0) <= kappa and problem.norms.max(initial=0.0) <= norm
-    )
+    return tol >= loose and problem.kappa.max(initial=0.0) <= kappa and problem.norms.max(initial=0.0) <= norm
