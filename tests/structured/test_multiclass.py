@@ -21,8 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import MultiClassSVC
 from maxmargin.model_selection import regularization_path
-
-SOLVERS = ("exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg")
+from maxmargin.structured.multiclass import SOLVERS
 
 
 def slow_to_finish(estimator):
@@ -130,7 +129,7 @@ def test_optimality_conditions():
     model = MultiClassSVC(C=0.5, fit_intercept=False, tol=1e-8, warm_start=True, max_iter=20000).fit(
         X, y[:300]
     )
-    alpha, S = model._warm, model.decision_function(X)
+    alpha, S = model._warm[0], model.decision_function(X)
     H = S + 1.0 - np.eye(10)[y[:300]]
     slack = H.max(axis=1, keepdims=True) - H
     assert (slack[alpha > 1e-6] < 1e-3).all()
@@ -284,7 +283,14 @@ def test_divergence_is_said():
     ("options", "message"),
     [
         ({"loss": "weston_watkins", "solver": "bcfw"}, "solver='exact' only"),
-        ({"averaging": True}, "averaging=True needs"),
+        ({"averaging": True}, "averaging=True is read by solver 'bcfw' only"),
+        ({"averaging": True, "solver": "bcfw", "kernel": "rbf"}, "averaging=True needs kernel='linear'"),
+        ({"temperature": 0.1}, "temperature=0.1 is read by solver 'bcpl', 'oeg', 'pl', 'eg' only"),
+        ({"solver": "oeg", "safeguard": False}, "safeguard=False is read by solver 'bcpl' only"),
+        ({"solver": "fw", "truncation": 0.1}, "truncation=0.1 is read by solver 'bcpl', 'pl' only"),
+        ({"solver": "bcfw", "floor": 0.0}, "floor=0.0 is read by solver 'bcpl', 'oeg', 'pl', 'eg' only"),
+        ({"solver": "bcpl", "sampling": "uniform"}, "sampling='uniform' is read by solver 'exact' only"),
+        ({"solver": "pairwise", "shrinking": False}, "shrinking=False is read by solver 'exact' only"),
         ({"solver": "oeg", "temperature": 0}, "positive temperature"),
         ({"C": -1}, "'C' parameter of MultiClassSVC"),
         ({"solver": "newton"}, "'solver' parameter of MultiClassSVC"),
@@ -298,8 +304,8 @@ def test_bad_options(options, message):
 def test_zero_temperature_is_frank_wolfe():
     X, y = iris()
     models = [
-        MultiClassSVC(C=0.1, solver=s, temperature=0, random_state=0, max_iter=5, tol=0)
-        for s in ("bcpl", "bcfw")
+        MultiClassSVC(C=0.1, random_state=0, max_iter=5, tol=0, **options)
+        for options in ({"solver": "bcpl", "temperature": 0}, {"solver": "bcfw"})
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,13 +53,17 @@ def transpose(matrix: np.ndarray, answer: np.ndarray, n_threads: int) -> None:
     run_threads(copy, range(n_threads), n_threads)
 
 
-def lined_up(n_rows: int, n_columns: int, dtype: type) -> np.ndarray:
-    """Zeros whose rows start on cache lines, with columns added to fill the last line.
+def aligned_zeros(n_rows: int, n_columns: int, dtype: Any, multiple: int = 16) -> np.ndarray:
+    """Zeros that start on a cache line, with columns added up to a multiple of `multiple`.
 
-    Threads that own ranges of 16 columns then never write into the same line.
+    With 16 every row starts on a cache line, so that threads that own ranges of 16 columns never
+    write into the same line.
     """
-    width = -(-n_columns // 16) * 16
-    size = n_rows * width
-    raw = np.zeros(size * np.dtype(dtype).itemsize + 64, np.uint8)
+    width, itemsize = -(-n_columns // multiple) * multiple, np.dtype(dtype).itemsize
+    size = n_rows * width * itemsize
+    raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
-    return raw[start : start + size * np.dtype(dtype).itemsize].view(dtype).reshape(n_rows, width)
+    return raw[start : start + size].view(dtype).reshape(n_rows, width)
+
+
+lined_up = aligned_zeros

@@ -12,68 +12,70 @@ for tau >= max_i q_i sum_i C_i / 4 and watched otherwise. Every epoch ends with 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress, require
-from maxmargin.structured.blocks import TOO_COLD, Watch
+from maxmargin.core.loop import Clock
+from maxmargin.structured import multiclass_loops as loops
+from maxmargin.structured.blocks import CertifiedSteps, is_safe, step_rule
+from maxmargin.structured.multiclass_problem import MultiClassProblem, Setup
 
 
-class BatchSteps:
-    """The method behind the solvers "fw", "pl" and "eg"."""
+class BatchSteps(CertifiedSteps):
+    """The solvers "fw", "pl" (Algorithm 1) and "eg"."""
 
-    def __init__(self, problem: Any, state: Any, rule: Any, *, watched: bool = False) -> None:
-        require(problem, ("margins", "image", "certify"), f"solver={rule.name!r}")
-        self.problem, self.state, self.rule = problem, state, rule
-        self.gaps = np.zeros(problem.n)
-        self.watch = Watch(state, problem.dual(state)) if watched else None
+    def __init__(
+        self,
+        step: str,
+        problem: MultiClassProblem,
+        setup: Setup,
+        *,
+        temperature: float | str = "auto",
+        truncation: float = 2.2e-16,
+        floor: float = 1e-15,
+        patience: int = 10,
+    ) -> None:
+        rule = step_rule(problem, step, temperature, truncation=truncation, floor=floor, batch=True)
+        super().__init__(problem, setup, rule, None if is_safe(problem, rule, batch=True) else patience)
 
-    def epoch(self, clock: Clock) -> Progress:
-        """One step of all blocks, then a certificate."""
-        self.step()
-        certificate = self.certify()
-        if self.watch is not None and self.watch.lost(self.state, certificate.dual):
-            self.watch.restore(self.state)
-            return Progress(self.certify(), self.problem.n, exact=True, stuck=TOO_COLD)
-        return Progress(certificate, self.problem.n, exact=True)
-
-    def step(self) -> None:
-        problem, state = self.problem, self.state
-        H = problem.margins(state)
-        alpha = state.blocks()
+    def _move(self, clock: Clock) -> int:
+        """One step of all blocks: lines 4 to 10 of Algorithm 1."""
+        iterate = self.iterate
+        H = iterate.margins()
         target, log_target = self._targets(H)
-        direction = target - alpha
-        image, squared = problem.image(direction)
-        slope = float(problem.costs @ np.einsum("ik,ik->i", direction, H))
-        if self.rule.name == "eg":
-            gamma = 1.0
-        elif squared <= max(slope, 0.0):
-            gamma = 1.0 if slope > 0 else 0.0
+        direction = target - iterate.blocks()
+        image, squared = iterate.image(direction)
+        slope = float(self.problem.costs @ np.einsum("ik,ik->i", direction, H))
+        gamma = self._step_length(slope, squared)
+        if iterate.entropic:
+            alpha = self._blend(iterate.alpha, log_target, gamma)
         else:
-            gamma = max(slope, 0.0) / squared
-        if state.entropic:
-            gamma = gamma if self.rule.name == "eg" else min(gamma, 1.0 - self.rule.truncation)
-            state.alpha = self._blend(state.alpha, log_target, gamma)
-        else:
-            state.alpha += (gamma * direction).astype(state.alpha.dtype)
-            np.maximum(state.alpha, 0, out=state.alpha)
-        state.weights -= (gamma * image).astype(state.weights.dtype)
-
-    def certify(self) -> Certificate:
-        """P and D of the stored blocks."""
-        return self.problem.certify(self.state, self.gaps)
+            alpha = iterate.alpha + (gamma * direction).astype(iterate.dtype)
+            np.maximum(alpha, 0, out=alpha)
+        iterate.advance(alpha, gamma * image)
+        return self.problem.n
 
     def _targets(self, H: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        if self.rule.name == "fw":
+        """Targets s of all blocks and their logarithms: vertices, or the softmax (9)."""
+        if self.rule.kind == loops.FRANK_WOLFE:
             target = np.zeros_like(H)
             target[np.arange(len(H)), np.argmax(H, axis=1)] = 1.0
             return target, target
-        u = self.state.alpha + (H - H.max(axis=1, keepdims=True)) / self.rule.temperatures[:, None]
+        u = self.iterate.alpha + (H - H.max(axis=1, keepdims=True)) / self.rule.temperatures[:, None]
         u -= log_sum(u)
         return np.exp(u), u
 
+    def _step_length(self, slope: float, squared: float) -> float:
+        """The step (10), clipped to [0, 1]; below 1 for logarithms, so that no coordinate is lost."""
+        if self.rule.kind == loops.EXPONENTIATED:
+            return 1.0
+        if squared <= max(slope, 0.0):
+            gamma = 1.0 if slope > 0 else 0.0
+        else:
+            gamma = max(slope, 0.0) / squared
+        return min(gamma, 1.0 - self.rule.truncation) if self.iterate.entropic else gamma
+
     def _blend(self, log_alpha: np.ndarray, log_target: np.ndarray, gamma: float) -> np.ndarray:
+        """log((1 - gamma) alpha + gamma s), with the floor under every class."""
         if gamma >= 1.0:
             blended = log_target
         elif gamma <= 0.0:

@@ -16,79 +16,201 @@ With averaging the model is the weighted average of all iterates (weight 2/(k+2)
 step k), and the certificate pairs its primal value with the dual value of the blocks.
 
 An exponentiated step has no line search. Below its safe temperature kappa_i / 4 it may climb
-down for ever; a run whose dual has not risen for `PATIENCE` passes is ended, and the best
+down for ever; a run whose dual has not risen for `patience` passes is ended, and the best
 blocks seen are kept.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress, require
+from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.rows import readonly
+from maxmargin.structured import multiclass_loops as loops
+from maxmargin.structured.multiclass_loops import Moves, StepRule
+from maxmargin.structured.multiclass_problem import (
+    Evaluation,
+    Iterate,
+    KernelSolution,
+    LinearIterate,
+    LinearSolution,
+    MultiClassProblem,
+    Setup,
+)
 
-PATIENCE = 10
+STEPS = {
+    "fw": loops.FRANK_WOLFE,
+    "pairwise": loops.PAIRWISE,
+    "pl": loops.LINEARIZED,
+    "eg": loops.EXPONENTIATED,
+}
 TOO_COLD = "raise temperature, below whose safe value the dual objective falls,"
 
 
-class Watch:
+def step_rule(
+    problem: MultiClassProblem,
+    step: str,
+    temperature: float | str = "auto",
+    *,
+    safeguard: bool = True,
+    truncation: float = 2.2e-16,
+    floor: float = 1e-15,
+    batch: bool = False,
+) -> StepRule:
+    """A step with its temperatures, the tau of the surrogate (8), one per sample.
+
+    "auto" is 0.1 kappa_i for partial linearization, which has a line search, and the smallest
+    safe value for exponentiated gradient: kappa_i / 4 for blocks, max_i q_i sum_i C_i / 4 for
+    the batch form. At 0, partial linearization is Frank-Wolfe.
+    """
+    kind = STEPS[step]
+    if temperature == "auto":
+        taus = 0.25 * curvature(problem, batch) if step == "eg" else 0.1 * problem.kappa
+    else:
+        taus = np.full(problem.n, float(temperature))
+        kind = loops.FRANK_WOLFE if step == "pl" and temperature == 0 else kind
+    # A block without curvature belongs at a vertex; any small temperature takes it there.
+    taus = np.where((problem.kappa == 0) | (taus == 0), 1e-6, taus)
+    return StepRule(kind, readonly(taus), bool(safeguard), float(truncation), float(floor))
+
+
+def curvature(problem: MultiClassProblem, batch: bool) -> np.ndarray:
+    """kappa_i of a block, or max_i q_i sum_i C_i, what it is to a step of all blocks."""
+    if not batch:
+        return problem.kappa
+    return np.full(problem.n, float(problem.norms.max(initial=0.0) * problem.costs.sum()))
+
+
+def is_safe(problem: MultiClassProblem, rule: StepRule, batch: bool = False) -> bool:
+    """Whether every step of the rule is sure not to lower the dual."""
+    if rule.kind != loops.EXPONENTIATED:
+        return True
+    return bool((rule.temperatures >= 0.25 * (1 - 1e-12) * curvature(problem, batch)).all())
+
+
+def first_iterate(
+    problem: MultiClassProblem,
+    setup: Setup,
+    rule: StepRule,
+    *,
+    softness: float = 1e-3,
+    warm_softness: float = 1e-6,
+) -> Iterate:
+    """Where a rule starts; entropic steps need mass on every class.
+
+    They take `softness` from the truth, or blend `warm_softness` into given blocks.
+    """
+    entropic = rule.kind >= loops.LINEARIZED
+    return problem.iterate(
+        setup, entropic, (softness if setup.blocks is None else warm_softness) if entropic else 0.0
+    )
+
+
+class BestSoFar:
     """Remembers the best blocks of a method whose dual may fall, and says when it gave up."""
 
-    def __init__(self, state: Any, dual: float) -> None:
-        self.best, self.alpha, self.waited = dual, state.alpha.copy(), 0
+    def __init__(self, iterate: Iterate, patience: int) -> None:
+        self.dual, self.alpha, self.patience, self.waited = iterate.dual(), iterate.alpha.copy(), patience, 0
 
-    def lost(self, state: Any, dual: float) -> bool:
-        if dual > self.best:
-            self.best, self.alpha, self.waited = dual, state.alpha.copy(), 0
+    def lost(self, iterate: Iterate, dual: float) -> bool:
+        """Record the blocks of one epoch; true once there was nothing better for long enough."""
+        if dual > self.dual:
+            self.dual, self.alpha, self.waited = dual, iterate.alpha.copy(), 0
             return False
         self.waited += 1
-        return self.waited >= PATIENCE or not math.isfinite(dual)
-
-    def restore(self, state: Any) -> None:
-        state.alpha = self.alpha
+        return self.waited >= self.patience or not math.isfinite(dual)
 
 
-class BlockSteps:
-    """The method behind the solvers "bcfw", "bcpl", "oeg" and "pairwise"."""
+class CertifiedSteps:
+    """Epochs that each end with a certificate; what moves the blocks is left to `_move`."""
+
+    def __init__(self, problem: MultiClassProblem, setup: Setup, rule: StepRule, best: int | None) -> None:
+        self.problem, self.rule = problem, rule
+        self.iterate = first_iterate(problem, setup, rule)
+        self.best = None if best is None else BestSoFar(self.iterate, best)
+        self._evaluation: Evaluation | None = None
+
+    def epoch(self, clock: Clock) -> Progress:
+        """Move all blocks, then certify; at a loss, return to the best blocks and say so."""
+        active = self._move(clock)
+        stuck = ""
+        self._refresh()
+        if self.best is not None and self.best.lost(self.iterate, self.certify().dual):
+            self.iterate.alpha, stuck = self.best.alpha, TOO_COLD
+            self._refresh()
+        return Progress(self.certify(), active, exact=True, stuck=stuck)
+
+    def certify(self) -> Certificate:
+        """P and D of the stored blocks."""
+        return self._evaluated().certificate
+
+    def solution(self) -> LinearSolution | KernelSolution:
+        """The model that `certify` speaks of."""
+        return self.iterate.solution(self._evaluated())
+
+    def _move(self, clock: Clock) -> int:
+        """Move the blocks; returns how many."""
+        raise NotImplementedError
+
+    def _evaluate(self) -> Evaluation:
+        return self.iterate.evaluate()
+
+    def _evaluated(self) -> Evaluation:
+        """What the blocks prove now, computed once between two moves."""
+        if self._evaluation is None:
+            self._evaluation = self._evaluate()
+        return self._evaluation
+
+    def _refresh(self) -> None:
+        """Evaluate the blocks after a move and go on from what was computed anew."""
+        self._evaluation = None
+        self.iterate.resync(self._evaluated())
+
+
+class BlockSteps(CertifiedSteps):
+    """The solvers "bcfw", "bcpl" (Algorithm 2), "oeg" and "pairwise"."""
 
     def __init__(
         self,
-        problem: Any,
-        state: Any,
-        rule: Any,
-        rng: np.random.Generator,
+        step: str,
+        problem: MultiClassProblem,
+        setup: Setup,
         *,
+        temperature: float | str = "auto",
+        safeguard: bool = True,
+        truncation: float = 2.2e-16,
+        floor: float = 1e-15,
         averaging: bool = False,
-        watched: bool = False,
+        patience: int = 10,
     ) -> None:
-        require(problem, ("block_sweep", "certify", "present", "stride"), f"solver with step {rule.name!r}")
-        self.problem, self.state, self.rule, self.rng = problem, state, rule, rng
+        rule = step_rule(problem, step, temperature, safeguard=safeguard, truncation=truncation, floor=floor)
+        super().__init__(problem, setup, rule, None if is_safe(problem, rule) else patience)
+        self.rng = setup.rng
         self.gaps = np.zeros(problem.n)
-        self.averaging = averaging
+        self.moves: Moves | None = None
         if averaging:
-            require(problem, ("start_averaging", "averaged_primal"), "averaging=True")
-            problem.start_averaging(state)
-        self.watch = Watch(state, problem.dual(state)) if watched else None
+            if not isinstance(self.iterate, LinearIterate):
+                raise ValueError("averaging=True needs kernel='linear'; set it to False.")
+            self.moves = Moves(0, self.iterate.problem.zeros(self.iterate.dtype))
 
-    def epoch(self, clock: Clock) -> Progress:
-        """One pass over all blocks in random order, then a certificate."""
+    def _move(self, clock: Clock) -> int:
+        """One pass over all blocks in random order."""
         order = self.rng.permutation(self.problem.present)
-        for part in np.array_split(order, -(-len(order) // self.problem.stride)):
-            self.problem.block_sweep(self.state, self.rule, part, self.gaps)
+        for part in np.array_split(order, -(-len(order) // self.iterate.stride)):
+            self.iterate.block_sweep(self.rule, part, self.gaps, self.moves)
+            if self.moves is not None:
+                self.moves = self.moves._replace(before=self.moves.before + len(part))
             if clock.expired():
                 break
-        certificate = self.certify()
-        if self.watch is not None and self.watch.lost(self.state, certificate.dual):
-            self.watch.restore(self.state)
-            return Progress(self.certify(), len(order), exact=True, stuck=TOO_COLD)
-        return Progress(certificate, len(order), exact=True)
+        return len(order)
 
-    def certify(self) -> Certificate:
-        """P and D of the stored blocks; P of the averaged weights when there are any."""
-        certificate = self.problem.certify(self.state, self.gaps)
-        if self.averaging and self.state.n_steps:
-            primal, self.average = self.problem.averaged_primal(self.state)
-            return Certificate(primal, certificate.dual)
-        return certificate
+    def _evaluate(self) -> Evaluation:
+        """With averaging, P of the averaged weights W - V/S_K, when there are any."""
+        evaluation = self.iterate.evaluate()
+        if self.moves is None or not self.moves.before or not isinstance(self.iterate, LinearIterate):
+            return evaluation
+        K, W = self.moves.before, evaluation.image.astype(self.iterate.dtype).astype(np.float64)
+        averaged = self.iterate.evaluate(W - self.moves.sums / (0.5 * K * (K + 1)), evaluation.image)
+        return averaged._replace(gaps=evaluation.gaps)

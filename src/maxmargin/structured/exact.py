@@ -13,9 +13,6 @@ Which blocks are visited in a pass:
   each time it is found so again; a block that moved is visited in every pass;
 - *gap sampling*: a block whose last gap was well below the mean waits for one pass.
 
-When the free coordinates are few, Newton steps on their face (`maxmargin.structured.face`) take
-over every `FINISH` passes what sweeps alone would crawl through.
-
 The primal point: P - D holds for any W, and W(alpha) swings around the optimum while alpha
 moves, so that P(W(alpha)) falls late. The mean of W over the last passes is better by a factor
 of three to ten and is what is certified, and what the model keeps, while `tol` is not tight
@@ -26,121 +23,247 @@ its price. Then W(alpha) is recomputed in float64 for the dual and all samples a
 the primal point, nothing shrunk away; the run ends when that gap is at most `tol`. Where
 scoring in working precision is much cheaper (a dense X with many zeros), that is done first.
 Either pass gives every block its gap, which wakes the ones that were left out wrongly.
+
+Active-set Newton: once it is known which coordinates end at a bound, the rest is a quadratic in
+the free ones. With z_j the move of free coordinate j = (i, k) against the pivot p of its block, the
+minimiser of T = -D solves
+
+    G z = r,   G_jj' = C_i C_i' K_ii' <u_j, u_j'>,   r_j = C_i (H_ik - H_ip),   u_j = e_k - e_p,
+
+K_ii' = x_i.x_i'. The step stops at the first bound it meets, and that coordinate stays there;
+so every step raises the dual and an active set is solved after finitely many. Block sweeps find
+it, these steps finish it: where sweeps need thousands of passes (large C, few features), a
+few dozen steps reach the last digits. A step costs O(m^3) for m free coordinates, so it is
+taken only while they are few.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
+from threadpoolctl import ThreadpoolController
 
-from maxmargin.core.loop import Certificate, Clock, Progress, require
+from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.structured import schedule_loops as schedule
-from maxmargin.structured.face import solve_face
+from maxmargin.structured import multiclass_loops as loops
+from maxmargin.structured.multiclass_loops import Snapshots
+from maxmargin.structured.multiclass_problem import (
+    Evaluation,
+    Iterate,
+    KernelSolution,
+    LinearIterate,
+    LinearSolution,
+    MultiClassProblem,
+    Setup,
+)
 
-# Longest wait is 2**LONGEST - 1 passes.
-LONGEST = 6
-# Blocks with less than this share of the mean gap sit out one pass.
-QUIET = 0.5
-# Passes between two attempts to solve the face by Newton steps.
-FINISH = 10
-# A certificate that fails is followed by passes // CHECKS passes without one.
-CHECKS = 6
-# From this gap on the mean of W is worth a look; below it W itself settles.
-LOOSE = 1e-4
+
+@dataclass(frozen=True)
+class Schedule:
+    """When blocks are visited, certificates are tried and Newton steps are taken.
+
+    Parameters
+    ----------
+    longest : int
+        The longest wait of a block is 2**longest - 1 passes.
+    quiet : float
+        Blocks with less than this share of the mean gap sit out one pass.
+    awake : float
+        Blocks with more than this share of the mean gap, when all gaps are known, are due at once.
+    newton : int
+        Passes between two attempts to solve the active set by Newton steps.
+    checks : int
+        A certificate that fails is followed by passes // checks passes without one.
+    remainder, least, most : float
+        How much of the gaps found on arrival is expected to be there at the end of a pass, and the
+        range in which certificates correct that.
+    average_from : float
+        From this `tol` on the mean of W is worth a look; below it W itself settles.
+    """
+
+    longest: int = 6
+    quiet: float = 0.5
+    awake: float = 0.01
+    newton: int = 10
+    checks: int = 6
+    remainder: float = 0.6
+    least: float = 0.05
+    most: float = 2.0
+    average_from: float = 1e-4
+
+
+class RecentMean:
+    """The mean of W during the last passes, each counting half as much as the one after it.
+
+    W is added to a sum at most `most` times in a sweep, at least `apart` visits apart when rows are
+    full (sparser rows make that dearer), and not at all in a sweep that is too short for `least` times.
+    """
+
+    def __init__(
+        self, iterate: LinearIterate, *, most: int = 32, apart: float = 10.0, least: int = 6
+    ) -> None:
+        rows = iterate.problem.rows
+        self.iterate, self.most, self.least = iterate, most, least
+        self.apart = int(apart * rows.shape[0] * rows.shape[1] / max(rows.data.size, 1))
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the snapshots of W, after a move that leaves them behind."""
+        self.sums: np.ndarray | None = None
+        self.count = np.zeros(1)
+
+    def fade(self) -> None:
+        """Halve the weight of the snapshots so far."""
+        if self.sums is not None:
+            self.sums *= self.sums.dtype.type(0.5)
+            self.count *= 0.5
+
+    def snapshots(self, n_visits: int) -> Snapshots | None:
+        """What the sweep over so many blocks has to collect."""
+        every = max(n_visits // self.most, self.apart)
+        if self.least * every > n_visits:
+            self.forget()
+            return None
+        if self.sums is None:
+            self.sums = self.iterate.problem.zeros(self.iterate.dtype)
+        return Snapshots(every, self.sums, self.count)
+
+    def mean(self, dtype: Any) -> np.ndarray | None:
+        """The mean in the given precision, None without snapshots."""
+        if self.sums is None or not self.count[0]:
+            return None
+        return self.sums.astype(dtype, copy=False) / np.dtype(dtype).type(self.count[0])
 
 
 class ExactBlocks:
-    """The method behind ``solver="exact"``."""
+    """The solver "exact"."""
 
     def __init__(
         self,
-        problem: Any,
-        state: Any,
-        tol: float,
-        rng: np.random.Generator,
+        problem: MultiClassProblem,
+        setup: Setup,
         *,
-        sampling: bool = True,
+        sampling: str = "gap",
         shrinking: bool = True,
-        finishing: bool = True,
+        newton: bool = True,
         averaging: bool = True,
+        schedule: Schedule | None = None,
     ) -> None:
-        require(
-            problem,
-            ("exact_sweep", "certify", "first_primal", "present", "run_length", "stride", "averages"),
-            "solver='exact'",
-        )
-        self.problem, self.state, self.tol, self.rng = problem, state, tol, rng
-        self.sampling, self.shrinking = sampling, shrinking
-        self.finishing = finishing and problem.dtype == np.float64
-        self.averaging = averaging and problem.averages and tol >= LOOSE
+        self.problem, self.tol, self.rng = problem, setup.tol, setup.rng
+        self.sampling, self.shrinking = sampling == "gap", shrinking
+        self.schedule = schedule = Schedule() if schedule is None else schedule
+        self.iterate = iterate = problem.iterate(setup)
+        self.newton = newton and iterate.dtype == np.float64
+        self.mean: RecentMean | None = None
+        if averaging and isinstance(iterate, LinearIterate) and self.tol >= schedule.average_from:
+            self.mean = RecentMean(iterate)
         n = problem.n
         self.gaps = np.full(n, np.inf)
         self.gaps[problem.costs == 0] = 0.0
         self.idle = np.zeros(n, np.bool_)
         self.streak, self.due = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.visited = np.empty(len(problem.present) + 1, np.int64)
-        self.passes = 0
-        # How much of the gaps found on arrival is still there at the end of a pass.
-        self.remainder = 0.6
-        self.next_check = 0
+        self.passes = self.next_check = 0
+        self.remainder = schedule.remainder
         self.primal = problem.first_primal()
-        self.dual = problem.dual(state)
+        self.dual = iterate.dual()
+        self._evaluation: Evaluation | None = None
 
     def epoch(self, clock: Clock) -> Progress:
         """Visit the blocks that are due; certify when the gaps found look small enough."""
+        self._evaluation = None
         visited = self._due()
-        order = shuffled(visited, self.problem.run_length, self.rng)
-        self.state.fade()
-        for part in np.array_split(order, -(-len(order) // self.problem.stride)):
-            self.dual += self.problem.exact_sweep(self.state, part, self.gaps, self.idle, self.averaging)
-            if clock.expired():
-                break
+        self._sweep(shuffled(visited, self.iterate.run_length, self.rng), clock)
         found = float(self.gaps.sum())
-        if self.finishing and (self.passes + 1) % FINISH == 0 and solve_face(self.problem, self.state):
-            self.dual = self.problem.dual(self.state)
-            self.state.forget()
+        if self.newton and (self.passes + 1) % self.schedule.newton == 0:
+            self._solve_active_set()
         self._reschedule(visited, found)
-        close = self.remainder * found <= self.tol * (self.dual + found)
-        if close and self.passes >= self.next_check:
-            return self._check(found, len(visited))
+        promising = self._promising(found)
+        if promising or Certificate(self.primal, self.dual).gap <= self.tol:
+            evaluation = self._evaluated()
+            self._learn_from(evaluation)
+            if promising:
+                self._expect(evaluation.certificate.primal - evaluation.certificate.dual, found)
+            return Progress(evaluation.certificate, len(visited), exact=True)
         return Progress(Certificate(self.primal, self.dual), len(visited))
 
     def certify(self) -> Certificate:
-        """Recompute P and D from the stored blocks; blocks with a gap are due at once."""
-        certificate = self.problem.certify(self.state, self.gaps, self.averaging)
-        if self.state.n_sums and certificate.gap > self.tol:
-            mean = self.state.certified
-            plain = self.problem.certify(self.state, self.gaps)
-            if plain.primal <= certificate.primal:
-                certificate = plain
-            else:
-                self.state.certified = mean
+        """P and D of the stored blocks, P at the better of the mean of W and W itself."""
+        return self._evaluated().certificate
+
+    def solution(self) -> LinearSolution | KernelSolution:
+        """The model that `certify` speaks of."""
+        return self.iterate.solution(self._evaluated())
+
+    def _evaluated(self) -> Evaluation:
+        """What the blocks prove now, computed once between two epochs."""
+        if self._evaluation is None:
+            self._evaluation = self._evaluate()
+        return self._evaluation
+
+    def _evaluate(self) -> Evaluation:
+        mean = None if self.mean is None else self.mean.mean(np.float64)
+        if mean is None or not isinstance(self.iterate, LinearIterate):
+            return self.iterate.evaluate()
+        at_mean = self.iterate.evaluate(mean)
+        if at_mean.certificate.gap <= self.tol:
+            return at_mean
+        # Not done: the gaps at W itself are those that the next pass will meet.
+        at_weights = self.iterate.evaluate(image=at_mean.image)
+        if at_weights.certificate.primal <= at_mean.certificate.primal:
+            return at_weights
+        return at_mean._replace(gaps=at_weights.gaps)
+
+    def _sweep(self, order: np.ndarray, clock: Clock) -> None:
+        if self.mean is not None:
+            self.mean.fade()
+        for part in np.array_split(order, -(-len(order) // self.iterate.stride)):
+            snapshots = None if self.mean is None else self.mean.snapshots(len(part))
+            self.dual += self.iterate.exact_sweep(part, self.gaps, self.idle, snapshots)
+            if clock.expired():
+                break
+
+    def _solve_active_set(self) -> None:
+        if active_set_newton(self.problem, self.iterate):
+            self.dual = self.iterate.dual()
+            if self.mean is not None:
+                self.mean.forget()
+
+    def _promising(self, found: float) -> bool:
+        """Whether a certificate is worth its price, after a cheaper look where there is one."""
+        close = self.remainder * found <= self.tol * (self.dual + found)
+        if not close or self.passes < self.next_check:
+            return False
+        self.next_check = self.passes + 1 + self.passes // self.schedule.checks
+        mean = None if self.mean is None else self.mean.mean(self.iterate.dtype)
+        if mean is None or not isinstance(self.iterate, LinearIterate):
+            return True
+        seen = self.iterate.survey(mean)
+        if seen is None or Certificate(seen[0], self.dual).gap <= self.tol:
+            return True
+        self.next_check = self.passes + 2
+        self._expect(seen[0] - self.dual, found)
+        self._wake(seen[1])
+        return False
+
+    def _learn_from(self, evaluation: Evaluation) -> None:
+        """Go on from what was computed anew."""
+        self.iterate.resync(evaluation)
+        certificate = evaluation.certificate
         self.primal, self.dual = min(self.primal, certificate.primal), certificate.dual
-        self._wake()
-        return certificate
+        self._wake(evaluation.gaps)
 
-    def _check(self, found: float, n_visited: int) -> Progress:
-        """Certify, unless a cheaper look says that it would be in vain."""
-        self.next_check = self.passes + 1 + self.passes // CHECKS
-        primal = self.problem.survey(self.state, self.gaps) if self.averaging else None
-        if primal is not None and Certificate(primal, self.dual).gap > self.tol:
-            self.next_check = self.passes + 2
-            self._learn(primal - self.dual, found)
-            self._wake()
-            return Progress(Certificate(self.primal, self.dual), n_visited)
-        certificate = self.certify()
-        self._learn(certificate.primal - certificate.dual, found)
-        return Progress(certificate, n_visited, exact=True)
-
-    def _learn(self, gap: float, found: float) -> None:
+    def _expect(self, gap: float, found: float) -> None:
         if found > 0 and np.isfinite(found):
-            self.remainder = min(max(gap / found, 0.05), 2.0)
+            self.remainder = min(max(gap / found, self.schedule.least), self.schedule.most)
 
-    def _wake(self) -> None:
+    def _wake(self, gaps: np.ndarray) -> None:
         """Blocks with a gap are due at once; the others have just been seen to be done."""
-        awake = self.gaps > 0.01 * self.gaps.mean()
+        self.gaps = gaps.copy()
+        awake = gaps > self.schedule.awake * gaps.mean()
         self.streak[awake] = 0
         self.due[awake] = self.passes
 
@@ -149,16 +272,16 @@ class ExactBlocks:
         if not (self.shrinking or self.sampling):
             return present
         while True:
-            size = schedule.due_blocks(present, self.due, self.passes, self.visited)
+            size = loops.due_blocks(present, self.due, self.passes, self.visited)
             if size:
                 return self.visited[:size].copy()
             self.passes += 1
 
     def _reschedule(self, visited: np.ndarray, found: float) -> None:
         self.passes += 1
-        quiet = QUIET * found / self.problem.n if self.sampling else -1.0
-        longest = LONGEST if self.shrinking else 0
-        schedule.postpone(
+        quiet = self.schedule.quiet * found / self.problem.n if self.sampling else -1.0
+        longest = self.schedule.longest if self.shrinking else 0
+        loops.postpone(
             readonly(visited), self.gaps, self.idle, self.passes, quiet, longest, self.streak, self.due
         )
 
@@ -170,3 +293,109 @@ def shuffled(visited: np.ndarray, run_length: int, rng: Any) -> np.ndarray:
     whole = len(visited) // run_length * run_length
     runs = rng.permutation(visited[:whole].reshape(-1, run_length))
     return np.concatenate([runs.ravel(), visited[whole:]])
+
+
+def active_set_newton(
+    problem: MultiClassProblem, iterate: Iterate, *, most_free: int = 400, most_steps: int = 100
+) -> int:
+    """Take Newton steps until the active set is solved; returns how many were taken.
+
+    None while more than `most_free` coordinates are free. The matrices are small: threads would
+    only wait for each other.
+    """
+    if not 0 < np.count_nonzero(interior(problem, iterate.alpha)) <= most_free:
+        return 0
+    with ThreadpoolController().limit(limits=1, user_api="blas"):
+        for taken in range(most_steps):
+            samples = np.flatnonzero(interior(problem, iterate.alpha))
+            if not 0 < len(samples) <= most_free:
+                return taken
+            alpha = iterate.alpha[samples]
+            free, pivots, lower, upper = bounds(problem, alpha, samples)
+            at, classes = np.nonzero(free)
+            if not 0 < len(at) <= most_free:
+                return taken
+            z = newton_moves(problem, iterate, samples, at, classes, pivots[at])
+            delta = np.zeros_like(alpha)
+            delta[at, classes] = z
+            np.subtract.at(delta, (at, pivots[at]), z)
+            gamma, hit = longest_step(alpha, delta, lower, upper)
+            new = alpha + min(gamma, 1.0) * delta
+            if gamma <= 1.0:
+                new[hit] = (lower if delta[hit] < 0 else upper)[hit]
+            iterate.move(samples, rebalanced(problem, new, samples))
+            if gamma > 1.0:
+                return taken + 1
+    return most_steps
+
+
+def newton_moves(
+    problem: MultiClassProblem,
+    iterate: Iterate,
+    samples: np.ndarray,
+    at: np.ndarray,
+    classes: np.ndarray,
+    pivots: np.ndarray,
+    ridge: float = 1e-13,
+) -> np.ndarray:
+    """Moves of the free coordinates (samples[at], class) to the minimum over them.
+
+    `ridge` is added to the diagonal of G, relative to its mean, so that flat directions run into a
+    bound.
+    """
+    costs = problem.costs[samples][at]
+    H = iterate.margins(samples)
+    r = costs * (H[at, classes] - H[at, pivots])
+    overlap = (classes[:, None] == classes).astype(float) + (pivots[:, None] == pivots)
+    overlap -= (classes[:, None] == pivots).astype(float) + (pivots[:, None] == classes)
+    G = problem.products(samples)[np.ix_(at, at)] * (costs[:, None] * costs) * overlap
+    G[np.diag_indices_from(G)] += ridge * np.trace(G) / len(G) + np.finfo(float).tiny
+    try:
+        return scipy.linalg.cho_solve(scipy.linalg.cho_factor(G), r)
+    except np.linalg.LinAlgError:
+        return np.linalg.lstsq(G, r, rcond=None)[0]
+
+
+def interior(problem: MultiClassProblem, alpha: np.ndarray) -> np.ndarray:
+    """Samples whose block is not at a vertex."""
+    inside = (alpha > 0) & (alpha < 1)
+    inside[np.arange(problem.n), problem.y] &= problem.loss == loops.CRAMMER_SINGER
+    return inside.any(axis=1) & (problem.costs > 0)
+
+
+def bounds(problem: MultiClassProblem, alpha: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Free coordinates (mask), pivots, lower and upper bounds of the blocks of some samples.
+
+    On a simplex the upper bounds follow from the lower ones.
+    """
+    here = np.arange(len(samples))
+    free = (alpha > 0) & (alpha < 1)
+    lower, upper = np.zeros(alpha.shape), np.full(alpha.shape, np.inf)
+    if problem.loss == loops.CRAMMER_SINGER:
+        pivots = np.argmax(alpha, axis=1)
+    else:
+        pivots = problem.y[samples]
+        upper[:] = 1.0
+        lower[here, pivots], upper[here, pivots] = -np.inf, np.inf
+    free[here, pivots] = False
+    return free, pivots, lower, upper
+
+
+def longest_step(
+    alpha: np.ndarray, delta: np.ndarray, lower: np.ndarray, upper: np.ndarray
+) -> tuple[float, tuple[int, int]]:
+    """Longest step that keeps lower <= alpha <= upper, and the coordinate that stops it."""
+    bound = np.where(delta < 0, lower, upper)
+    longest = np.full(alpha.shape, np.inf)
+    np.divide(bound - alpha, delta, out=longest, where=delta != 0)
+    hit = np.unravel_index(int(np.argmin(longest)), longest.shape)
+    return float(longest[hit]), (int(hit[0]), int(hit[1]))
+
+
+def rebalanced(problem: MultiClassProblem, blocks: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """Blocks that sum to one exactly: the largest coordinate, or the truth's, takes the rounding."""
+    here = np.arange(len(blocks))
+    takes = np.argmax(blocks, axis=1) if problem.loss == loops.CRAMMER_SINGER else problem.y[samples]
+    blocks[here, takes] = 0.0
+    blocks[here, takes] = 1.0 - blocks.sum(axis=1)
+    return blocks

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from numbers import Integral, Real
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from numbers import Real
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
@@ -16,27 +16,55 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from maxmargin.core.kernel_matrix import KernelMatrix, check_precomputed
-from maxmargin.core.kernels import NAMES, Kernel
-from maxmargin.core.loop import run
+from maxmargin.core.kernels import Kernel
+from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.threads import count_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, MaxMarginEstimator
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_kernel import KernelMultiClass
-from maxmargin.structured.multiclass_linear import LinearMultiClass
-from maxmargin.structured.multiclass_problem import Labels, is_safe, step_rule
+from maxmargin.structured.multiclass_problem import (
+    KernelSolution,
+    Labels,
+    LinearMultiClass,
+    LinearSolution,
+    Setup,
+    single_is_enough,
+)
 
-BLOCK_SOLVERS = ("bcfw", "bcpl", "oeg", "pairwise")
-BATCH_SOLVERS = ("fw", "pl", "eg")
+# `reads` are keyword arguments of the solver, under the names of the parameters.
+SOLVERS: dict[str, Choice] = {
+    "exact": Choice(
+        ExactBlocks,
+        "Solves one sample's block at a time by a projection, and visits blocks that are done less and less.",
+        ("sampling", "shrinking"),
+    ),
+    "bcfw": Choice(partial(BlockSteps, "fw"), "Block-coordinate Frank-Wolfe.", ("averaging",)),
+    "bcpl": Choice(
+        partial(BlockSteps, "pl"),
+        "Block-coordinate partial linearization, Algorithm 2 of the paper.",
+        ("temperature", "safeguard", "truncation", "floor"),
+    ),
+    "oeg": Choice(partial(BlockSteps, "eg"), "Online exponentiated gradient.", ("temperature", "floor")),
+    "pairwise": Choice(partial(BlockSteps, "pairwise"), "Moves mass from the worst answer to the best."),
+    "fw": Choice(partial(BatchSteps, "fw"), "Frank-Wolfe on all blocks at once."),
+    "pl": Choice(
+        partial(BatchSteps, "pl"),
+        "Partial linearization of all blocks at once, Algorithm 1 of the paper.",
+        ("temperature", "truncation", "floor"),
+    ),
+    "eg": Choice(
+        partial(BatchSteps, "eg"), "Exponentiated gradient on all blocks at once.", ("temperature", "floor")
+    ),
+}
 # Solvers whose last digits cost no more than their first.
 LINEAR_RATE = ("exact", "pairwise", "bcpl")
-# Mass that the entropic solvers take from the truth, or blend into a warm start.
-SPREAD, WARM_SPREAD = 1e-3, 1e-6
 
 
-class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
+@dataclass(eq=False, repr=False)
+class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     """Multi-class SVM with one joint objective, solved to a certified duality gap.
 
     The objective is that of ``LinearSVC(C=C, multi_class="crammer_singer")``, with any cost
@@ -165,16 +193,33 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
     array([0, 0, 0])
     """
 
-    _parameter_constraints: dict = {
+    C: float = 1.0
+    _: KW_ONLY
+    loss: str = "crammer_singer"
+    solver: str = "exact"
+    cost_matrix: Any = None
+    class_weight: Any = None
+    cache_size: float = 200
+    fit_intercept: bool = True
+    intercept_scaling: float = 1.0
+    temperature: Any = "auto"
+    safeguard: bool = True
+    truncation: float = 2.2e-16
+    floor: float = 1e-15
+    averaging: bool = False
+    sampling: str = "gap"
+    shrinking: bool = True
+    precision: str = "auto"
+    warm_start: bool = False
+    n_jobs: int | None = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **COMMON_CONSTRAINTS,
+        **Kernelised.kernel_constraints,
         "loss": [StrOptions({"crammer_singer", "weston_watkins"})],
-        "solver": [StrOptions({"exact", *BLOCK_SOLVERS, *BATCH_SOLVERS})],
+        "solver": [StrOptions(set(SOLVERS))],
         "cost_matrix": ["array-like", None],
         "class_weight": [dict, StrOptions({"balanced"}), None],
-        "kernel": [StrOptions(set(NAMES)), callable],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
-        "degree": [Interval(Integral, 0, None, closed="left")],
-        "coef0": [Interval(Real, None, None, closed="neither")],
         "cache_size": [Interval(Real, 0, None, closed="left")],
         "fit_intercept": ["boolean"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
@@ -189,72 +234,12 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
         "warm_start": ["boolean"],
     }
 
-    def __init__(
-        self,
-        C=1.0,
-        *,
-        loss="crammer_singer",
-        solver="exact",
-        cost_matrix=None,
-        class_weight=None,
-        kernel="linear",
-        gamma="scale",
-        degree=3,
-        coef0=0.0,
-        cache_size=200,
-        fit_intercept=True,
-        intercept_scaling=1.0,
-        temperature="auto",
-        safeguard=True,
-        truncation=2.2e-16,
-        floor=1e-15,
-        averaging=False,
-        sampling="gap",
-        shrinking=True,
-        precision="auto",
-        tol=1e-3,
-        max_iter=1000,
-        time_limit=None,
-        warm_start=False,
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.C = C
-        self.loss = loss
-        self.solver = solver
-        self.cost_matrix = cost_matrix
-        self.class_weight = class_weight
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.cache_size = cache_size
-        self.fit_intercept = fit_intercept
-        self.intercept_scaling = intercept_scaling
-        self.temperature = temperature
-        self.safeguard = safeguard
-        self.truncation = truncation
-        self.floor = floor
-        self.averaging = averaging
-        self.sampling = sampling
-        self.shrinking = shrinking
-        self.precision = precision
-        self.tol = tol
-        self.max_iter = max_iter
-        self.time_limit = time_limit
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.kernel != "precomputed"
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
 
-    @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None):
         """Fit the model.
@@ -272,29 +257,29 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
         -------
         self : MultiClassSVC
         """
-        self._check_choices()
+        chosen = self._chosen()
         X = self._read_rows(X, reset=True)
         labels = self._read_labels(X, y, sample_weight)
-        stopping = self._stopping(labels.y.size * len(labels.Delta) if self.solver in LINEAR_RATE else None)
-        problem = self._problem(X, labels, stopping.target)
-        method = self._method(problem, stopping.target)
-        observer = self._observer(X, y, lambda: self._attributes(X, problem, method))
-        outcome = run(method, stopping, observer)
-        self.__dict__.update(self._attributes(X, problem, method))
-        if self.warm_start:
-            self._warm = method.state.blocks()
+        shape = len(labels.y), len(labels.Delta)
+        stopping = self._stopping(shape[0] * shape[1] if self.solver in LINEAR_RATE else None)
+        solver = self._solver(chosen, self._problem(X, labels), stopping.target)
+        observer = self._observer(X, y, lambda: self._attributes(X, solver.solution()))
+        outcome = run(solver, stopping, observer)
+        solution = solver.solution()
+        self.__dict__.update(self._attributes(X, solution))
+        self._remember(solution.blocks, shape)
         self._store_outcome(outcome)
         return self
 
-    def _check_choices(self) -> None:
+    def _chosen(self) -> Choice:
+        """The chosen solver, once the parameters are known to go together."""
         if self.loss == "weston_watkins" and self.solver != "exact":
             raise ValueError(
                 f"loss='weston_watkins' is solved by solver='exact' only. Got solver={self.solver!r} instead."
             )
-        if self.averaging and (self.solver != "bcfw" or self.kernel != "linear"):
-            raise ValueError("averaging=True needs solver='bcfw' and kernel='linear'; set it to False.")
         if self.solver in ("oeg", "eg") and self.temperature == 0:
             raise ValueError(f"solver={self.solver!r} needs a positive temperature. Got 0 instead.")
+        return choose(self, SOLVERS)
 
     def _read_labels(self, X: Any, y: Any, sample_weight: Any) -> Labels:
         if y is None:
@@ -317,16 +302,13 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
 
     def _warn_of_classes(self, mass: np.ndarray) -> None:
         if len(mass) == 1:
-            warnings.warn(
-                f"y holds one class only, {str(self.classes_[0])!r}; it is predicted always.",
-                UserWarning,
-                stacklevel=4,
-            )
+            warn(f"y holds one class only, {str(self.classes_[0])!r}; it is predicted always.")
         elif (mass == 0).any():
             names = ", ".join(repr(name) for name in self.classes_[mass == 0][:5].tolist())
-            warnings.warn(f"Class {names} has no weight in training.", UserWarning, stacklevel=4)
+            warn(f"Class {names} has no weight in training.")
 
     def _read_costs(self, c: int) -> np.ndarray:
+        """Delta, by default the 0/1 loss (3)."""
         if self.cost_matrix is None:
             return 1.0 - np.eye(c)
         Delta = np.asarray(self.cost_matrix, dtype=np.float64)
@@ -339,17 +321,10 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
             raise ValueError("cost_matrix must be finite, nonnegative, and zero on its diagonal.")
         return Delta
 
-    def _problem(self, X: Any, labels: Labels, tol: float) -> LinearMultiClass | KernelMultiClass:
+    def _problem(self, X: Any, labels: Labels) -> LinearMultiClass | KernelMultiClass:
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self.kernel == "linear":
-            return LinearMultiClass(
-                Rows.of(X),
-                labels,
-                bias,
-                precision=self.precision,
-                tol=tol,
-                n_threads=count_threads(self.n_jobs),
-            )
+            return LinearMultiClass(Rows.of(X), labels, bias, n_threads=count_threads(self.n_jobs))
         if self.kernel == "precomputed":
             check_precomputed(X)
         self._kernel = Kernel.of(
@@ -357,41 +332,31 @@ class MultiClassSVC(ClassifierMixin, MaxMarginEstimator):
         )
         return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size), labels)
 
-    def _method(self, problem: Any, tol: float) -> Any:
+    def _solver(self, chosen: Choice, problem: LinearMultiClass | KernelMultiClass, tol: float) -> Solver:
         """The solver, at its own start or at the last solution."""
-        rng = check_random_state(self.random_state)
-        rule = step_rule(
-            problem,
-            self.solver,
-            self.temperature,
-            safeguard=self.safeguard,
-            truncation=self.truncation,
-            floor=self.floor,
+        single = isinstance(problem, LinearMultiClass) and (
+            self.precision == "single" or (self.precision == "auto" and single_is_enough(problem, tol))
         )
-        entropic = rule.name in ("pl", "eg")
-        last = getattr(self, "_warm", None) if self.warm_start else None
-        if last is not None and last.shape == (problem.n, problem.c):
-            state = problem.start(entropic, WARM_SPREAD, last)
-        else:
-            state = problem.start(entropic, SPREAD if entropic else 0.0)
-        watched = not is_safe(problem, self.solver, rule)
-        if self.solver in BATCH_SOLVERS:
-            return BatchSteps(problem, state, rule, watched=watched)
-        if self.solver in BLOCK_SOLVERS:
-            return BlockSteps(problem, state, rule, rng, averaging=self.averaging, watched=watched)
-        gap_sampling = self.sampling == "gap"
-        return ExactBlocks(problem, state, tol, rng, sampling=gap_sampling, shrinking=self.shrinking)
+        last = self._recall((problem.n, problem.c))
+        setup = Setup(
+            tol,
+            check_random_state(self.random_state),
+            None if last is None else last[0],
+            np.float32 if single else np.float64,
+        )
+        return chosen.build(problem, setup, **{name: getattr(self, name) for name in chosen.reads})
 
-    def _attributes(self, X: Any, problem: Any, method: Any) -> dict[str, Any]:
-        """What prediction needs, from the state of the solver."""
+    def _attributes(self, X: Any, solution: LinearSolution | KernelSolution) -> dict[str, Any]:
+        """What prediction needs, from the solution of the solver; of two classes, their difference."""
         shared = {"classes_": self.classes_, "n_features_in_": self.n_features_in_}
-        if isinstance(problem, LinearMultiClass):
-            W = problem.solution(method.state, getattr(method, "average", None)).T
-            W = W[1:] - W[:1] if problem.c == 2 else W
-            W = np.ascontiguousarray(W, dtype=X.dtype)
-            return {"coef_": W[:, :-1], "intercept_": problem.bias * W[:, -1], **shared}
-        B = problem.coefficients(method.state)
-        B = B[:, 1:] - B[:, :1] if problem.c == 2 else B
+        two = len(self.classes_) == 2
+        if isinstance(solution, LinearSolution):
+            W = solution.weights.T
+            W = np.ascontiguousarray(W[1:] - W[:1] if two else W, dtype=X.dtype)
+            bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
+            return {"coef_": W[:, :-1], "intercept_": bias * W[:, -1], **shared}
+        B = solution.coefficients
+        B = B[:, 1:] - B[:, :1] if two else B
         support = np.flatnonzero(B.any(axis=1))
         return {
             "support_": support,

@@ -1,53 +1,256 @@
-"""Inner loops of the linear multi-class machines.
+"""Inner loops of the multi-class machines: products of rows in SIMD words, block steps, passes.
 
-Arguments shared by all loops, as flat read-only arrays unless said otherwise:
+Arguments shared by the loops, read-only unless said otherwise:
 
-- `rows`: the rows of X (see `maxmargin.core.rows`);
-- `sample[r]`: the sample that row r belongs to (rows may be an extract of X);
-- `lanes`: as many entries as a SIMD word of the loop has lanes (see `maxmargin.core.simd`);
-- `y, costs, norms`: class, cost C_i and squared norm (bias included) of each sample;
-- `Delta`: cost matrix, row = truth, padded with `PAD` to the width of W;
-- `bias`: value of the constant feature, whose weights are the last row of W;
-- `W` (n_features + 1, width), writable: weights, feature-major and padded, so that one
-  nonzero of a row updates the scores of all classes from contiguous memory;
-- `alpha` (n, c), writable: dual blocks, alpha or its logarithm.
+- `problem`: `ProblemArrays`, what a fit never changes;
+- `source`: `SampleRows`, rows of X and the samples they belong to;
+- `W` (n_features + 1, width), writable: weights, feature-major and padded, so that one nonzero of
+  a row updates the scores of all classes from contiguous memory; the last row belongs to the bias;
+- `alpha` (n, c), writable: dual blocks, alpha or (`logs`) its logarithm.
 
-W may be in single precision whatever the precision of X.
+W = sum_i C_i (e_{y_i} - alpha_i) (x) x_i holds at all times. It may be in single precision whatever
+the precision of X. Kernel machines keep `scores` (c, n) instead, the F_k(x_i) of the training
+samples, from whose row k a block step on sample i takes C_i delta_k K_i.
 
-W = sum_i C_i (e_{y_i} - alpha_i) (x) x_i holds at all times.
+All vectors over the classes are padded to a multiple of the number of lanes (see
+`maxmargin.core.simd`): blocks and steps with 0, margins with `PAD`, far below any margin, so that a
+padded class is never the largest and never gets mass.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core import simd
-from maxmargin.core import simplex as blocks
+from maxmargin.core import simd, simplex
 from maxmargin.core.jit import compiled
-from maxmargin.structured import lane_loops as vector
+from maxmargin.core.rows import RowArrays
 
 CRAMMER_SINGER, WESTON_WATKINS = 0, 1
 FRANK_WOLFE, PAIRWISE, LINEARIZED, EXPONENTIATED = 0, 1, 2, 3
+PAD = -1e30
+# Less than any gap, so that the largest term is above a level of minus this.
+TINY = 1e-30
+ZERO, ONE, TWO = np.uint64(0), np.uint64(1), np.uint64(2)
+# Dense rows of at least this many entries are searched for zeros.
+LONG = np.uint64(64)
 # How many visits ahead a row is asked for, and how many cache lines of it at most.
 AHEAD, LINES = 2, 32
 
 
-@compiled(inline=True)
-def at_bounds(alpha, c, truth):
-    """Whether every coordinate but the truth's is 0 or 1."""
-    if alpha[truth] == 1:
-        return True
-    inside = 0
-    for k in range(c):
-        inside += k != truth and alpha[k] != 0 and alpha[k] != 1
-    return inside == 0
+class ProblemArrays(NamedTuple):
+    """Class, cost C_i and squared norm (bias included) of every sample, and what all of them share.
+
+    `Delta` has one row per truth, padded with `PAD` to the width of W; `bias` is the value of the
+    constant feature, `rounding` the gap that cannot be told from none, `lanes` a tuple as long as
+    a SIMD word of classes.
+    """
+
+    y: np.ndarray
+    costs: np.ndarray
+    norms: np.ndarray
+    Delta: np.ndarray
+    loss: int
+    bias: float
+    rounding: float
+    lanes: tuple[int, ...]
+
+
+class SampleRows(NamedTuple):
+    """Rows of X, or some of them without their zeros; row r belongs to `sample[r]`."""
+
+    sample: np.ndarray
+    rows: RowArrays
+
+
+class KernelRows(NamedTuple):
+    """`store[place[j]]` is the kernel row of the j-th sample to be visited."""
+
+    place: np.ndarray
+    store: np.ndarray
+
+
+class StepRule(NamedTuple):
+    """A block step by its kind, with one temperature per sample."""
+
+    kind: int
+    temperatures: np.ndarray
+    safeguard: bool
+    truncation: float
+    floor: float
+
+
+class Snapshots(NamedTuple):
+    """After every `every` visits, if that is positive, W is added to `sums` and counted in `taken[0]`."""
+
+    every: int
+    sums: np.ndarray
+    taken: np.ndarray
+
+
+class Moves(NamedTuple):
+    """Unless empty, `sums` collects sum_j S_{j-1} U_j over the block steps j = 1, 2, ...
+
+    U_j is the move of W and S_j = j (j + 1) / 2; `before` steps were taken before the pass.
+    """
+
+    before: int
+    sums: np.ndarray
+
+
+class Row(NamedTuple):
+    """A stretch of a row of X: ``(indices[p - shift], data[p])`` for p from `first` to `last`.
+
+    ``shift`` is the start of the row in a dense matrix, whose rows share one index array, and 0 in
+    CSR. Positions are unsigned, or every access would test for a negative index.
+    """
+
+    data: np.ndarray
+    indices: np.ndarray
+    first: np.uint64
+    last: np.uint64
+    shift: np.uint64
+
+
+class ExactWork(NamedTuple):
+    """Room for one exact block step: margins, the block, a vector, and the costed move."""
+
+    H: np.ndarray
+    a: np.ndarray
+    v: np.ndarray
+    step: np.ndarray
+
+
+class BlockWork(NamedTuple):
+    """Room for one block step of the paper: margins, the block before and after, logarithms, costed move."""
+
+    H: np.ndarray
+    old: np.ndarray
+    new: np.ndarray
+    log_target: np.ndarray
+    log_new: np.ndarray
+    step: np.ndarray
+
+
+# Products of a row of X with W, a word of classes at a time.
+
+
+@compiled(reorder=True, inline=True)
+def nonzero_from(data, p, last, lanes):
+    """First position from p on at which a word of a dense row holds a nonzero, or the row's tail."""
+    while p + np.uint64(len(lanes)) <= last and not simd.any_nonzero(simd.load(data, p, lanes)):
+        p += np.uint64(len(lanes))
+    return p
+
+
+@compiled(reorder=True, inline=True)
+def add_scores(row, W, o, lanes, H):
+    """H += W' x for a word of classes from o on, as two sums, so that additions overlap."""
+    data, indices, first, last, shift = row
+    kind = W.dtype.type
+    a = simd.load(H, o, lanes)
+    b = simd.fill(kind(0), a)
+    p = first
+    while p + TWO <= last:
+        a = simd.add_product(a, kind(data[p]), simd.load_row(W, indices[p - shift], o, lanes))
+        b = simd.add_product(b, kind(data[p + ONE]), simd.load_row(W, indices[p + ONE - shift], o, lanes))
+        p += TWO
+    if p < last:
+        a = simd.add_product(a, kind(data[p]), simd.load_row(W, indices[p - shift], o, lanes))
+    simd.store(simd.add(a, b), H, o)
+
+
+@compiled(reorder=True, inline=True)
+def subtract_outer(row, W, o, lanes, step):
+    """W -= x (x) step for a word of classes from o on, unless none of them moves."""
+    data, indices, first, last, shift = row
+    kind = W.dtype.type
+    s = simd.load(step, o, lanes)
+    if simd.any_nonzero(s):
+        for p in range(first, last):
+            f = indices[p - shift]
+            w = simd.load_row(W, f, o, lanes)
+            simd.store_row(simd.add_product(w, -kind(data[p]), s), W, f, o)
+
+
+@compiled(reorder=True, inline=True)
+def on_word(update, row, W, o, lanes, vector):
+    """One product on a word of classes; `update` is a constant, whose other branch LLVM drops."""
+    if update:
+        subtract_outer(row, W, o, lanes, vector)
+    else:
+        add_scores(row, W, o, lanes, vector)
+
+
+@compiled(reorder=True, inline=True)
+def by_words(update, row, W, lanes, vector):
+    """One product on all classes, four words as one where there are as many, then the rest as one.
+
+    A row is read once for all classes of a long word, which LLVM keeps in several registers.
+    """
+    L = len(lanes)
+    o = np.int64(0)
+    while o + 4 * L <= W.shape[1]:
+        on_word(update, row, W, o, lanes + lanes + lanes + lanes, vector)
+        o += 4 * L
+    if o + 3 * L == W.shape[1]:
+        on_word(update, row, W, o, lanes + lanes + lanes, vector)
+    elif o + 2 * L == W.shape[1]:
+        on_word(update, row, W, o, lanes + lanes, vector)
+    elif o < W.shape[1]:
+        on_word(update, row, W, o, lanes, vector)
+
+
+@compiled(reorder=True, inline=True)
+def row_scores(rows, r, W, lanes, H):
+    """H += W' x for row r; runs of zeros in a long dense row cost next to nothing."""
+    data, indices, indptr, dense = rows
+    first, last = np.uint64(indptr[r]), np.uint64(indptr[r + 1])
+    shift = first if dense else ZERO
+    searched = dense and last - first >= LONG
+    p = first
+    while p < last:
+        q = last
+        if searched:
+            p = nonzero_from(data, p, last, lanes)
+            q = p
+            while q + np.uint64(len(lanes)) <= last and simd.any_nonzero(simd.load(data, q, lanes)):
+                q += np.uint64(len(lanes))
+            if q == p:
+                q = last
+        by_words(False, Row(data, indices, p, q, shift), W, lanes, H)
+        p = q
+
+
+@compiled(reorder=True, inline=True)
+def row_outer(rows, r, bias, step, lanes, W):
+    """W -= (x, bias) (x) step for row r, zeros as in `row_scores`."""
+    data, indices, indptr, dense = rows
+    first, last = np.uint64(indptr[r]), np.uint64(indptr[r + 1])
+    shift = first if dense else ZERO
+    searched = dense and last - first >= LONG
+    p = first
+    while p < last:
+        q = last
+        if searched:
+            p = nonzero_from(data, p, last, lanes)
+            q = min(p + np.uint64(len(lanes)), last)
+        by_words(True, Row(data, indices, p, q, shift), W, lanes, step)
+        p = q
+    if bias != 0:
+        d = W.shape[0] - 1
+        for o in range(0, W.shape[1], len(lanes)):
+            w, s = simd.load_row(W, d, o, lanes), simd.load(step, o, lanes)
+            simd.store_row(simd.add_product(w, -W.dtype.type(bias), s), W, d, o)
 
 
 @compiled(inline=True)
-def fetch(data, indices, first, last, dense):
+def prefetch_row(rows, r):
     """Ask for the beginning of a row."""
+    data, indices, indptr, dense = rows
+    first, last = indptr[r], indptr[r + 1]
     line = 64 // data.itemsize
     for p in range(first, min(last, first + LINES * line), line):
         simd.prefetch(data, p)
@@ -57,22 +260,148 @@ def fetch(data, indices, first, last, dense):
             simd.prefetch(indices, p)
 
 
-@compiled(reorder=True, inline=True)
-def exact_move(loss, a, H, c, truth, cost, norm, rounding, lanes, new, step):
-    """Solve one block exactly; a becomes the new block and `step` its costed move.
+# One block.
 
-    H need only be right up to a constant, and is 0 for the truth afterwards. Returns the block
-    gap before the move, per unit of cost, and the increase of the dual, which is negative when
-    the block is optimal already and nothing was done.
+
+@compiled(reorder=True, inline=True)
+def margins(problem, truth, rows, r, W, H):
+    """Loss-augmented margins of row r, up to a constant."""
+    d, lanes, bias = W.shape[0] - 1, problem.lanes, W.dtype.type(problem.bias)
+    for o in range(0, W.shape[1], len(lanes)):
+        costs = simd.load_row(problem.Delta, truth, o, lanes)
+        simd.store(simd.add_product(costs, bias, simd.load_row(W, d, o, lanes)), H, o)
+    row_scores(rows, r, W, lanes, H)
+
+
+@compiled(reorder=True, inline=True)
+def kernel_margins(problem, truth, i, scores, H):
+    """Loss-augmented margins of sample i, 0 for the truth; `PAD` for padded classes."""
+    c, Delta = scores.shape[0], problem.Delta
+    base = scores[truth, i]
+    for k in range(c):
+        H[k] = Delta[truth, k] + scores[k, i] - base
+    for k in range(c, H.size):
+        H[k] = PAD
+
+
+@compiled(reorder=True, inline=True)
+def subtract_kernel_row(step, row, scores):
+    """Take step_k times the kernel row from the scores of every class that moved."""
+    for k in range(scores.shape[0]):
+        if step[k] != 0:
+            target, factor = scores[k], step[k]
+            for t in range(target.size):
+                target[t] -= factor * row[t]
+
+
+@compiled(reorder=True, inline=True)
+def shift_and_reduce(alpha, base, lanes, H):
+    """H -= base, the truth's; returns max H, the answer of the max-oracle (5), and alpha.H."""
+    zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
+    shift = simd.fill(base, zero)
+    top, mean = simd.fill(H.dtype.type(PAD), zero), zero
+    for o in range(0, H.size, len(lanes)):
+        h = simd.subtract(simd.load(H, o, lanes), shift)
+        simd.store(h, H, o)
+        top = simd.larger(top, h)
+        mean = simd.add(mean, simd.multiply(simd.load(alpha, o, lanes), h))
+    return simd.largest(top), simd.total(mean)
+
+
+@compiled(reorder=True, inline=True)
+def positive_sum(lanes, H):
+    """sum_k max(H_k, 0)."""
+    zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
+    sums = zero
+    for o in range(0, H.size, len(lanes)):
+        h = simd.load(H, o, lanes)
+        sums = simd.add(sums, simd.where_above(h, zero, h, zero))
+    return simd.total(sums)
+
+
+@compiled(reorder=True, inline=True)
+def project_simplex(alpha, H, largest, gap, kappa, lanes, v):
+    """Projection of alpha + H / kappa: v = alpha + (H - largest) / kappa, theta and the support's size.
+
+    The projected point is max(v_k - theta, 0), and theta the root of sum_k max(v_k - theta, 0) = 1,
+    found by Newton's method: theta moves to the mean excess of the terms above it until their
+    set no longer changes. The set may grow at first and shrinks from then on, so that this
+    takes at most one step per class, and one. With `gap` = largest - alpha.H, the start
+    -gap / kappa is where theta stays when the support does; the root is never below -1.
     """
-    largest, mean = vector.settle_margins(a, H[truth], lanes, H)
-    value = vector.positive_sum(lanes, H) if loss == WESTON_WATKINS else largest
+    kind = H.dtype.type
+    zero = simd.fill(kind(0), simd.load(H, 0, lanes))
+    one, peak = simd.fill(kind(1), zero), simd.fill(largest, zero)
+    inverse = 1 / kappa
+    for o in range(0, H.size, len(lanes)):
+        h = simd.subtract(simd.load(H, o, lanes), peak)
+        simd.store(simd.add_product(simd.load(alpha, o, lanes), inverse, h), v, o)
+    theta, size = -min(max(gap * inverse, kind(TINY)), kind(1)), kind(0)
+    for _ in range(H.size + 1):
+        level = simd.fill(theta, zero)
+        sums, count = zero, zero
+        for o in range(0, H.size, len(lanes)):
+            x = simd.load(v, o, lanes)
+            sums = simd.add(sums, simd.where_above(x, level, x, zero))
+            count = simd.add(count, simd.where_above(x, level, one, zero))
+        above = simd.total(count)
+        if above == size:
+            break
+        size = above
+        theta = (simd.total(sums) - kind(1)) / size
+    return theta, size
+
+
+@compiled(reorder=True, inline=True)
+def exact_step(largest, gap, kappa, scale, lanes, work):
+    """The block becomes the best point of its simplex, the projection of alpha + H / kappa.
+
+    `largest` is max H and `gap` is max H - alpha.H; `work.step` becomes the move delta times
+    scale. Returns delta.H and |delta|^2.
+    """
+    H, alpha, v, step = work
+    kind = H.dtype.type
+    if kappa < simplex.FLAT:
+        for k in range(v.size):
+            v[k] = 0
+        v[simplex.argmax(H, H.size)] = 1
+        theta, size = kind(0), kind(1)
+    else:
+        theta, size = project_simplex(alpha, H, largest, gap, kappa, lanes, v)
+    zero = simd.fill(kind(0), simd.load(H, 0, lanes))
+    one, level, factor = simd.fill(kind(1), zero), simd.fill(theta, zero), simd.fill(scale, zero)
+    slope, squares = zero, zero
+    for o in range(0, H.size, len(lanes)):
+        x = simd.load(v, o, lanes)
+        # A single class takes all, whatever the rounding of theta.
+        mass = one if size == 1 else simd.subtract(x, level)
+        new = simd.where_above(x, level, mass, zero)
+        delta = simd.subtract(new, simd.load(alpha, o, lanes))
+        simd.store(new, alpha, o)
+        simd.store(simd.multiply(factor, delta), step, o)
+        slope = simd.add(slope, simd.multiply(delta, simd.load(H, o, lanes)))
+        squares = simd.add(squares, simd.multiply(delta, delta))
+    return simd.total(slope), simd.total(squares)
+
+
+@compiled(reorder=True, inline=True)
+def exact_move(problem, i, c, work):
+    """Solve the block of sample i exactly; `work.a` becomes the new block and `work.step` its costed move.
+
+    The margins need only be right up to a constant, and are 0 for the truth afterwards. Returns the
+    block gap before the move, per unit of cost, and the increase of the dual, which is negative
+    when the block is optimal already and nothing was done.
+    """
+    H, a, new, step = work
+    truth, cost, loss, lanes = problem.y[i], problem.costs[i], problem.loss, problem.lanes
+    largest, mean = shift_and_reduce(a, H[truth], lanes, H)
+    value = positive_sum(lanes, H) if loss == WESTON_WATKINS else largest
     gap = max(value - mean, 0.0)
-    if gap <= rounding * max(1.0, largest):
+    if gap <= problem.rounding * max(1.0, largest):
         return gap, -1.0
-    kappa, scale = H.dtype.type(cost * norm), H.dtype.type(cost)
+    kappa, scale = H.dtype.type(cost * problem.norms[i]), H.dtype.type(cost)
     if loss == WESTON_WATKINS:
-        blocks.weston_watkins_step(a, H, c, truth, kappa, new)
+        simplex.weston_watkins_step(a, H, c, truth, kappa, new)
         slope = squares = scale * 0
         for k in range(c):
             delta = new[k] - a[k]
@@ -81,34 +410,36 @@ def exact_move(loss, a, H, c, truth, cost, norm, rounding, lanes, new, step):
             squares += delta * delta
             a[k] = new[k]
     else:
-        slope, squares = vector.exact_step(H, largest, largest - mean, kappa, scale, lanes, new, a, step)
+        slope, squares = exact_step(largest, largest - mean, kappa, scale, lanes, work)
     return gap, cost * max(slope - 0.5 * kappa * squares, 0.0)
 
 
 @compiled(reorder=True, inline=True)
-def block_move(
-    kind, a, H, c, cost, norm, tau, safeguard, truncation, floor, old, new, log_target, log_new, step
-):
-    """One step of the given kind on one block; a and `step` as in `exact_move`.
+def block_move(problem, rule, i, a, work):
+    """Lines 6 to 9 of Algorithm 2 on block a of sample i: the target (9) and the step (10) of its rule.
 
-    Returns the block gap before the move, per unit of cost, and the increase of the dual.
+    `work.H` holds the margins, `work.step` becomes the costed move. Returns the block gap before the
+    move, per unit of cost, and the increase of the dual.
     """
+    H, old, new, log_target, log_new, step = work
+    kind, taus, safeguard, truncation, floor = rule
+    c, cost = a.shape[0], problem.costs[i]
+    kappa = cost * problem.norms[i]
     entropic = kind >= LINEARIZED
     for k in range(c):
         old[k] = math.exp(a[k]) if entropic else a[k]
-    slope, _ = blocks.vertex_direction(old, H, c, blocks.argmax(H, c))
+    slope, _ = simplex.vertex_direction(old, H, c, simplex.argmax(H, c))
     gap = max(slope, 0.0)
-    kappa = cost * norm
     if kind == FRANK_WOLFE:
-        blocks.frank_wolfe_step(old, H, c, kappa, new)
+        simplex.frank_wolfe_step(old, H, c, kappa, new)
     elif kind == PAIRWISE:
-        blocks.pairwise_step(old, H, c, kappa, new)
+        simplex.pairwise_step(old, H, c, kappa, new)
     else:
         if kind == LINEARIZED:
-            blocks.linearized_step(a, old, H, c, kappa, tau, safeguard, truncation, log_target, log_new)
+            simplex.linearized_step(a, old, H, c, kappa, taus[i], safeguard, truncation, log_target, log_new)
         else:
-            blocks.exponentiated_step(a, H, c, tau, log_new)
-        blocks.log_floor(log_new, c, floor)
+            simplex.exponentiated_step(a, H, c, taus[i], log_new)
+        simplex.log_floor(log_new, c, floor)
         for k in range(c):
             new[k] = math.exp(log_new[k])
     slope, squares = 0.0, 0.0
@@ -121,122 +452,15 @@ def block_move(
     return gap, cost * (slope - 0.5 * kappa * squares)
 
 
-@compiled(reorder=True)
-def exact_sweep(
-    loss, order, sample, rows, y, costs, norms, Delta, bias, rounding, lanes, every,
-    W, alpha, gaps, idle, mean
-):  # fmt: skip
-    """Solve the blocks of the rows in `order` exactly, one after the other.
-
-    `gaps[i]` becomes the block gap found on arrival and `idle[i]` says that the block was
-    optimal at a vertex. After every `every` visits W is added to `mean`, if `every` is
-    positive. Returns the increase of the dual objective.
-    """
-    data, indices, indptr, dense = rows
-    c, width = alpha.shape[1], W.shape[1]
-    H, a = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
-    new, step = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
-    flat_alpha = alpha.reshape(-1)
-    until = every
-    total = 0.0
-    for j in range(order.size):
-        if j + AHEAD < order.size:
-            r = order[j + AHEAD]
-            fetch(data, indices, indptr[r], indptr[r + 1], dense)
-            simd.prefetch(flat_alpha, sample[r] * c)
-        r = order[j]
-        i = sample[r]
-        truth, start, stop = y[i], indptr[r], indptr[r + 1]
-        vector.margins(data, indices, start, stop, dense, truth, Delta, bias, W, lanes, H)
-        for k in range(c):
-            a[k] = alpha[i, k]
-        gap, gain = exact_move(loss, a, H, c, truth, costs[i], norms[i], rounding, lanes, new, step)
-        gaps[i] = costs[i] * gap
-        idle[i] = gain < 0 and at_bounds(a, c, truth)
-        if gain >= 0:
-            total += gain
-            for k in range(c):
-                alpha[i, k] = a[k]
-            vector.row_outer(data, indices, start, stop, dense, bias, step, lanes, W)
-        until -= 1
-        if until == 0:
-            until = every
-            for f in range(W.shape[0]):
-                for k in range(width):
-                    mean[f, k] += W[f, k]
-    return total
-
-
-@compiled(reorder=True)
-def block_sweep(
-    kind, order, sample, rows, y, costs, norms, Delta, bias, taus, safeguard,
-    truncation, floor, lanes, W, alpha, moves, n_steps, gaps
-):  # fmt: skip
-    """One step of the given kind on the blocks of the rows in `order`.
-
-    For the entropic kinds `alpha` holds logarithms. When `moves` has the shape of W it
-    collects sum_j S_{j-1} U_j over the block steps j = 1, 2, ..., where U_j is the move of W
-    and S_j = j (j + 1) / 2; `n_steps` were taken before. Returns the increase of the dual.
-    """
-    data, indices, indptr, dense = rows
-    c, width = alpha.shape[1], W.shape[1]
-    H, step = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
-    old, new, log_target, log_new = np.empty(c), np.empty(c), np.empty(c), np.empty(c)
-    total = 0.0
-    for j in range(order.size):
-        r = order[j]
-        i = sample[r]
-        truth, start, stop = y[i], indptr[r], indptr[r + 1]
-        vector.margins(data, indices, start, stop, dense, truth, Delta, bias, W, lanes, H)
-        base = H[truth]
-        for k in range(c):
-            H[k] -= base
-        gap, gain = block_move(
-            kind, alpha[i], H, c, costs[i], norms[i], taus[i], safeguard, truncation, floor, old, new,
-            log_target, log_new, step
-        )  # fmt: skip
-        gaps[i] = costs[i] * gap
-        total += gain
-        vector.row_outer(data, indices, start, stop, dense, bias, step, lanes, W)
-        if moves.size:
-            before = 0.5 * (n_steps + j) * (n_steps + j + 1.0)
-            for k in range(c):
-                step[k] *= before
-            vector.row_outer(data, indices, start, stop, dense, bias, step, lanes, moves)
-    return total
-
-
-@compiled(reorder=True)
-def score_pass(
-    loss, logs, first, last, sample, rows, y, costs, Delta, bias, lanes, W, alpha,
-    gaps, totals
-):  # fmt: skip
-    """Loss and block gap of the rows first..last at the given W; nothing is changed.
-
-    Adds the costed losses and the linear dual term sum_i C_i alpha_i . Delta_i to `totals`.
-    """
-    data, indices, indptr, dense = rows
-    c, width = alpha.shape[1], W.shape[1]
-    H, a = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
-    losses, linear = 0.0, 0.0
-    for r in range(first, last):
-        i = sample[r]
-        if costs[i] == 0:
-            gaps[i] = 0.0
-            continue
-        truth, start, stop = y[i], indptr[r], indptr[r + 1]
-        vector.margins(data, indices, start, stop, dense, truth, Delta, bias, W, lanes, H)
-        normalised(loss, logs, alpha[i], c, a)
-        largest, mean = vector.settle_margins(a, H[truth], lanes, H)
-        value = vector.positive_sum(lanes, H) if loss == WESTON_WATKINS else largest
-        gaps[i] = costs[i] * max(value - mean, 0.0)
-        losses += costs[i] * value
-        dot = 0.0
-        for k in range(c):
-            dot += a[k] * Delta[truth, k]
-        linear += costs[i] * dot
-    totals[0] += losses
-    totals[1] += linear
+@compiled(inline=True)
+def at_bounds(alpha, c, truth):
+    """Whether every coordinate but the truth's is 0 or 1."""
+    if alpha[truth] == 1:
+        return True
+    inside = 0
+    for k in range(c):
+        inside += k != truth and alpha[k] != 0 and alpha[k] != 1
+    return inside == 0
 
 
 @compiled(reorder=True, inline=True)
@@ -251,42 +475,201 @@ def normalised(loss, logs, state, c, a):
             a[k] /= total
 
 
+# Passes over many blocks.
+
+
 @compiled(reorder=True)
-def rebuild(
-    loss, logs, first, last, sample, rows, y, costs, bias, lanes, alpha, W
-):  # fmt: skip
+def exact_sweep(order, source, problem, snapshots, W, alpha, gaps, idle):
+    """Solve the blocks of the rows in `order` exactly, one after the other.
+
+    `gaps[i]` becomes the block gap found on arrival and `idle[i]` says that the block was optimal at
+    a vertex. Returns the increase of the dual objective.
+    """
+    sample, rows = source
+    y, costs = problem.y, problem.costs
+    every, sums, taken = snapshots
+    c, width = alpha.shape[1], W.shape[1]
+    H, a = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
+    v, step = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
+    work = ExactWork(H, a, v, step)
+    flat_alpha = alpha.reshape(-1)
+    until = every
+    total = 0.0
+    for j in range(order.size):
+        if j + AHEAD < order.size:
+            r = order[j + AHEAD]
+            prefetch_row(rows, r)
+            simd.prefetch(flat_alpha, sample[r] * c)
+        r = order[j]
+        i = sample[r]
+        truth = y[i]
+        margins(problem, truth, rows, r, W, H)
+        for k in range(c):
+            a[k] = alpha[i, k]
+        gap, gain = exact_move(problem, i, c, work)
+        gaps[i] = costs[i] * gap
+        idle[i] = gain < 0 and at_bounds(a, c, truth)
+        if gain >= 0:
+            total += gain
+            for k in range(c):
+                alpha[i, k] = a[k]
+            row_outer(rows, r, problem.bias, step, problem.lanes, W)
+        until -= 1
+        if until == 0:
+            until = every
+            taken[0] += 1
+            for f in range(W.shape[0]):
+                for k in range(width):
+                    sums[f, k] += W[f, k]
+    return total
+
+
+@compiled(reorder=True)
+def exact_kernel_sweep(order, kernel, problem, scores, alpha, gaps, idle):
+    """Solve the blocks in `order` exactly; the answers are those of the linear loop."""
+    place, store = kernel
+    y, costs = problem.y, problem.costs
+    c, L = alpha.shape[1], len(problem.lanes)
+    width = -(-c // L) * L
+    H, a, v, step = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
+    work = ExactWork(H, a, v, step)
+    total = 0.0
+    for j in range(order.size):
+        i = order[j]
+        truth = y[i]
+        kernel_margins(problem, truth, i, scores, H)
+        for k in range(c):
+            a[k] = alpha[i, k]
+        gap, gain = exact_move(problem, i, c, work)
+        gaps[i] = costs[i] * gap
+        idle[i] = gain < 0 and at_bounds(a, c, truth)
+        if gain >= 0:
+            total += gain
+            for k in range(c):
+                alpha[i, k] = a[k]
+            subtract_kernel_row(step, store[place[j]], scores)
+    return total
+
+
+@compiled(reorder=True)
+def block_sweep(order, source, problem, rule, moves, W, alpha, gaps):
+    """One step of `rule` on the blocks of the rows in `order`: a pass of Algorithm 2.
+
+    For the entropic kinds `alpha` holds logarithms. Returns the increase of the dual.
+    """
+    sample, rows = source
+    y, costs = problem.y, problem.costs
+    before, sums = moves
+    c, width = alpha.shape[1], W.shape[1]
+    H, step = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
+    work = BlockWork(H, np.empty(c), np.empty(c), np.empty(c), np.empty(c), step)
+    total = 0.0
+    for j in range(order.size):
+        r = order[j]
+        i = sample[r]
+        truth = y[i]
+        margins(problem, truth, rows, r, W, H)
+        base = H[truth]
+        for k in range(c):
+            H[k] -= base
+        gap, gain = block_move(problem, rule, i, alpha[i], work)
+        gaps[i] = costs[i] * gap
+        total += gain
+        row_outer(rows, r, problem.bias, step, problem.lanes, W)
+        if sums.size:
+            weight = 0.5 * (before + j) * (before + j + 1.0)
+            for k in range(c):
+                step[k] *= weight
+            row_outer(rows, r, problem.bias, step, problem.lanes, sums)
+    return total
+
+
+@compiled(reorder=True)
+def block_kernel_sweep(order, kernel, problem, rule, scores, alpha, gaps):
+    """One step of `rule` on the blocks in `order`; the answers are those of the linear loop."""
+    place, store = kernel
+    y, costs = problem.y, problem.costs
+    c = alpha.shape[1]
+    H, step = np.empty(c), np.empty(c)
+    work = BlockWork(H, np.empty(c), np.empty(c), np.empty(c), np.empty(c), step)
+    total = 0.0
+    for j in range(order.size):
+        i = order[j]
+        kernel_margins(problem, y[i], i, scores, H)
+        gap, gain = block_move(problem, rule, i, alpha[i], work)
+        gaps[i] = costs[i] * gap
+        total += gain
+        subtract_kernel_row(step, store[place[j]], scores)
+    return total
+
+
+@compiled(reorder=True)
+def score_pass(first, last, source, problem, logs, W, alpha, gaps, totals):
+    """Loss and block gap of the rows first..last at the given W; nothing is changed.
+
+    Adds the costed losses of (2) and the linear term sum_i C_i alpha_i . Delta_i of (4) to `totals`.
+    """
+    sample, rows = source
+    y, costs, Delta = problem.y, problem.costs, problem.Delta
+    c, width = alpha.shape[1], W.shape[1]
+    H, a = np.zeros(width, W.dtype), np.zeros(width, W.dtype)
+    losses, linear = 0.0, 0.0
+    for r in range(first, last):
+        i = sample[r]
+        if costs[i] == 0:
+            gaps[i] = 0.0
+            continue
+        truth = y[i]
+        margins(problem, truth, rows, r, W, H)
+        normalised(problem.loss, logs, alpha[i], c, a)
+        largest, mean = shift_and_reduce(a, H[truth], problem.lanes, H)
+        value = positive_sum(problem.lanes, H) if problem.loss == WESTON_WATKINS else largest
+        gaps[i] = costs[i] * max(value - mean, 0.0)
+        losses += costs[i] * value
+        dot = 0.0
+        for k in range(c):
+            dot += a[k] * Delta[truth, k]
+        linear += costs[i] * dot
+    totals[0] += losses
+    totals[1] += linear
+
+
+@compiled(reorder=True)
+def rebuild(first, last, source, problem, logs, alpha, W):
     """Add sum_i C_i (e_{y_i} - alpha_i) (x) x_i over the rows first..last to W."""
-    data, indices, indptr, dense = rows
+    sample, rows = source
+    y, costs = problem.y, problem.costs
     c = alpha.shape[1]
     step, a = np.zeros(W.shape[1], W.dtype), np.empty(c)
     for r in range(first, last):
         i = sample[r]
-        if costs[i] == 0 or (not logs and alpha[i, y[i]] == 1 and loss == CRAMMER_SINGER):
+        if costs[i] == 0 or (not logs and alpha[i, y[i]] == 1 and problem.loss == CRAMMER_SINGER):
             continue
-        normalised(loss, logs, alpha[i], c, a)
+        normalised(problem.loss, logs, alpha[i], c, a)
         a[y[i]] -= 1.0
         for k in range(c):
             step[k] = costs[i] * a[k]
-        vector.row_outer(data, indices, indptr[r], indptr[r + 1], dense, bias, step, lanes, W)
+        row_outer(rows, r, problem.bias, step, problem.lanes, W)
 
 
 @compiled
-def extract(rows, data, indices, indptr, lanes, count, values, columns, starts):
+def copy_nonzeros(samples, rows, lanes, count, values, columns, starts):
     """Append the nonzeros of rows of a dense X while they fit; returns how many rows did.
 
     `count` rows are there already and `starts` is their index pointer. The last entry of
     `values` is never kept: the loop writes one ahead.
     """
+    data, indices, indptr, _ = rows
     d = np.uint64(indices.size)
     size = np.uint64(starts[count])
-    for j in range(rows.size):
+    for j in range(samples.size):
         if size + d >= np.uint64(values.size):
             return j
-        first = np.uint64(indptr[rows[j]])
+        first = np.uint64(indptr[samples[j]])
         last = first + d
         p = first
         while p < last:
-            p = vector.nonzero_from(data, p, last, lanes)
+            p = nonzero_from(data, p, last, lanes)
             q = min(p + np.uint64(len(lanes)), last)
             for t in range(p, q):
                 x = data[t]
@@ -295,4 +678,37 @@ def extract(rows, data, indices, indptr, lanes, count, values, columns, starts):
                 size += np.uint64(x != 0)
             p = q
         starts[count + j + 1] = size
-    return rows.size
+    return samples.size
+
+
+# Which blocks a pass visits: `due[i]` is the pass from which on block i is visited again, `streak[i]`
+# how many times in a row it was found optimal at a vertex.
+
+
+@compiled
+def due_blocks(present, due, now, visited):
+    """Write the blocks that are due to `visited`; returns how many."""
+    size = 0
+    for j in range(present.size):
+        visited[size] = present[j]
+        size += due[present[j]] <= now
+    return size
+
+
+@compiled
+def postpone(visited, gaps, idle, now, quiet, longest, streak, due):
+    """Set the next visit of the blocks just visited.
+
+    An idle block waits 2^streak - 1 passes, with streaks up to `longest`; another one whose
+    gap was at most `quiet` waits for one.
+    """
+    for j in range(visited.size):
+        i = visited[j]
+        wait = 1 if gaps[i] <= quiet else 0
+        if longest > 0:
+            if idle[i]:
+                streak[i] = min(streak[i] + 1, longest)
+                wait = (1 << streak[i]) - 1
+            else:
+                streak[i] = 0
+        due[i] = now + wait

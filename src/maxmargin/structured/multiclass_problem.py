@@ -5,42 +5,49 @@ weights of class k; Delta(y, k) the cost of answering k when the truth is y;
 H_i(k) = Delta(y_i, k) + W_k.x_i - W_{y_i}.x_i the loss-augmented margin; alpha_i a point of
 the simplex over classes; q_i = |x_i|^2; kappa_i = C_i q_i the curvature of block i.
 
-    P(W)     = 1/2 |W|^2 + sum_i C_i max_k H_i(k)
-    D(alpha) = sum_i C_i sum_k alpha_ik Delta(y_i, k) - 1/2 |W|^2
+    P(W)     = 1/2 |W|^2 + sum_i C_i max_k H_i(k)                                   (2)
+    D(alpha) = sum_i C_i sum_k alpha_ik Delta(y_i, k) - 1/2 |W|^2                   (4)
     W_k      = sum_i C_i (1[k = y_i] - alpha_ik) x_i
     P - D    = sum_i g_i,   g_i = C_i [ max_k H_i(k) - alpha_i.H_i ]
 
-This is the problem of Mohapatra et al. with lambda = 1/(C sum_i weight_i) and
-p_i = weight_i / sum weight, multiplied by C sum_i weight_i; temperatures keep their meaning,
-because H and kappa are the same in both scales.
+This is the problem of Mohapatra et al., whose numbers these are, with
+lambda = 1/(C sum_i weight_i) and p_i = weight_i / sum weight, multiplied by C sum_i weight_i;
+temperatures keep their meaning, because H and kappa are the same in both scales.
 
 Weston-Watkins replaces the maximum by sum_{k != y_i} max(0, H_i(k)) and the simplex by
 0 <= alpha_ik <= 1 for k != y_i; with alpha_{i y_i} = 1 - sum of the others every other
 formula stays as it is. The sparse-machines paper writes it with margin 2 and
 lambda = 1/(2C), which doubles W.
 
-`LinearMultiClass` keeps W and `KernelMultiClass` the scores of the training samples, each in
-its own file. Both offer the same operations to the solvers.
+A *problem* is this mathematics and never changes. An *iterate* is a dual point with what its
+steps keep beside it (W here; the scores of the training samples in
+`maxmargin.structured.multiclass_kernel`), in the working precision; the solver that moves it owns it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from maxmargin.core.rows import readonly
+from maxmargin.core.loop import Certificate
+from maxmargin.core.rows import RowArrays, Rows, readonly
+from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.structured import multiclass_loops as loops
+from maxmargin.structured.multiclass_loops import Moves, ProblemArrays, SampleRows, Snapshots, StepRule
 
 LOSSES = {"crammer_singer": loops.CRAMMER_SINGER, "weston_watkins": loops.WESTON_WATKINS}
-STEPS = {
-    "fw": loops.FRANK_WOLFE,
-    "pairwise": loops.PAIRWISE,
-    "pl": loops.LINEARIZED,
-    "eg": loops.EXPONENTIATED,
-}
+# Zeros of a dense X are skipped in words of this many entries.
+ZERO_WORD = (0,) * 8
+# Rows whose nonzeros are at hand at a time when all rows are read once.
+PIECE = 512
+
+# Rows, and which of them to read.
+Piece = tuple[SampleRows, int, int]
+Pieces = Callable[[int, int], Iterable[Piece]]
 
 
 @dataclass(frozen=True)
@@ -52,144 +59,67 @@ class Labels:
     Delta: np.ndarray
     loss: str = "crammer_singer"
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.y), len(self.Delta)
-
 
 @dataclass(frozen=True)
-class StepRule:
-    """A block step by name and its numbers; temperatures are one per sample."""
+class Setup:
+    """How a solver begins: the gap it heads for, its random order, blocks to start from, precision."""
 
-    name: str
-    temperatures: np.ndarray
-    safeguard: bool = True
-    truncation: float = 2.2e-16
-    floor: float = 1e-15
+    tol: float
+    rng: Any
+    blocks: np.ndarray | None = None
+    dtype: Any = np.float64
 
 
-@dataclass
-class State:
-    """Dual blocks and what follows from them.
+class Evaluation(NamedTuple):
+    """What a dual point proves, computed anew in float64 over all samples and classes.
 
-    `alpha` holds logarithms when `entropic`. `weights` is W for a linear problem and the
-    class-major scores of the training samples for a kernel; `certified` is W as the last
-    certificate computed it in float64. `moves` collects the weighted moves of W for averaging
-    over `n_steps` block steps. `sums` adds up `n_sums` snapshots of W taken during the last
-    exact sweeps, the latest ones counting most.
+    `image` is what an iterate keeps beside its blocks; `answer` is what a model stores and the
+    certificate speaks of.
     """
 
-    alpha: np.ndarray
+    certificate: Certificate
+    gaps: np.ndarray
+    image: np.ndarray
+    answer: np.ndarray
+
+
+class LinearSolution(NamedTuple):
+    """Weights (n_features + 1, c), the bias last, and the dual blocks (n, c)."""
+
     weights: np.ndarray
-    entropic: bool
-    moves: np.ndarray
-    n_steps: int = 0
-    sums: np.ndarray | None = None
-    n_sums: float = 0.0
-    certified: np.ndarray | None = None
-
-    def fade(self) -> None:
-        """Halve the weight of the snapshots so far."""
-        if self.sums is not None:
-            self.sums *= self.sums.dtype.type(0.5)
-            self.n_sums *= 0.5
-
-    def forget(self) -> None:
-        """Drop the snapshots of W, after a move that leaves them behind."""
-        self.sums, self.n_sums = None, 0.0
-
-    def blocks(self) -> np.ndarray:
-        """The dual blocks themselves, on the simplex to rounding in float64."""
-        return np.exp(self.alpha) if self.entropic else np.asarray(self.alpha, np.float64)
+    blocks: np.ndarray
 
 
-def alpha_moved(state: State, y: np.ndarray) -> bool:
-    """Whether any block has left the truth."""
-    return state.entropic or bool((state.alpha[np.arange(len(y)), y] != 1).any())
+class KernelSolution(NamedTuple):
+    """Coefficients B (n, c), by which k(x, X) B are the scores of x, and the dual blocks (n, c)."""
+
+    coefficients: np.ndarray
+    blocks: np.ndarray
 
 
-def normalised(state: State, loss: int) -> np.ndarray:
-    """The dual blocks in float64, exactly on their simplex."""
-    alpha = state.blocks()
-    return alpha / alpha.sum(axis=1, keepdims=True) if loss == loops.CRAMMER_SINGER else alpha.copy()
+def plain(alpha: np.ndarray, logs: bool) -> np.ndarray:
+    """Blocks themselves in float64, given as they are or as logarithms."""
+    return np.exp(alpha) if logs else np.asarray(alpha, np.float64)
 
 
 class MultiClassProblem(ABC):
-    """Operations that do not depend on how the scores are kept."""
+    """The mathematics that does not depend on where scores come from."""
 
-    def __init__(self, labels: Labels, norms: np.ndarray, dtype: Any) -> None:
+    def __init__(self, labels: Labels, norms: np.ndarray) -> None:
         self.labels = labels
-        self.n, self.c = labels.shape
-        self.dtype = np.dtype(dtype)
+        self.n, self.c = len(labels.y), len(labels.Delta)
         self.y = readonly(labels.y.astype(np.int64))
         self.costs = readonly(labels.costs.astype(np.float64))
         self.norms = readonly(norms)
         self.kappa = self.costs * norms
         self.loss = LOSSES[labels.loss]
         self.present = np.flatnonzero(self.costs > 0)
-        self.run_length = 1
-        # Blocks visited between two looks at the clock.
-        self.stride = 65536
-        self.rounding = 16 * float(np.finfo(self.dtype).eps)
-
-    def first_blocks(self, entropic: bool, spread: float) -> np.ndarray:
-        """All mass on the truth, less `spread` shared by the other classes."""
-        n, c = self.n, self.c
-        alpha = np.full((n, c), spread / max(c - 1, 1), np.float64 if entropic else self.dtype)
-        alpha[np.arange(n), self.y] = 1.0 - spread if c > 1 else 1.0
-        return np.log(alpha) if entropic else alpha
-
-    def given_blocks(self, alpha: np.ndarray, entropic: bool, spread: float) -> np.ndarray:
-        """Blocks to start from, moved inside the simplex when logarithms are needed."""
-        return np.log((1 - spread) * alpha + spread / self.c) if entropic else alpha.astype(self.dtype)
 
     def first_primal(self) -> float:
         """P(0), an upper bound that costs nothing."""
         Delta = self.labels.Delta
         worst = Delta.max(axis=1) if self.loss == loops.CRAMMER_SINGER else Delta.sum(axis=1)
         return float(self.costs @ worst[self.y])
-
-    def dual(self, state: State) -> float:
-        """D of the stored blocks, from the weights as they are kept."""
-        if not alpha_moved(state, self.y):
-            return 0.0
-        return self.linear_term(state.blocks()) - 0.5 * self.squared_norm(state)
-
-    @abstractmethod
-    def squared_norm(self, state: State) -> float:
-        """|W|^2."""
-
-    def interior(self, alpha: np.ndarray) -> np.ndarray:
-        """Samples whose block is not at a vertex."""
-        inside = (alpha > 0) & (alpha < 1)
-        inside[np.arange(self.n), self.y] &= self.loss == loops.CRAMMER_SINGER
-        return inside.any(axis=1) & (self.costs > 0)
-
-    def face(self, alpha: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Free coordinates (mask), pivots, lower and upper bounds of the blocks of some samples.
-
-        On a simplex the upper bounds follow from the lower ones.
-        """
-        here = np.arange(len(rows))
-        free = (alpha > 0) & (alpha < 1)
-        lower, upper = np.zeros(alpha.shape), np.full(alpha.shape, np.inf)
-        if self.loss == loops.CRAMMER_SINGER:
-            pivots = np.argmax(alpha, axis=1)
-        else:
-            pivots = self.y[rows]
-            upper[:] = 1.0
-            lower[here, pivots], upper[here, pivots] = -np.inf, np.inf
-        free[here, pivots] = False
-        return free, pivots, lower, upper
-
-    def rebalanced(self, blocks: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Blocks that sum to one exactly: the largest coordinate, or the truth's, takes the rounding."""
-        here = np.arange(len(blocks))
-        crammer_singer = self.loss == loops.CRAMMER_SINGER
-        takes = np.argmax(blocks, axis=1) if crammer_singer else self.y[rows]
-        blocks[here, takes] = 0.0
-        blocks[here, takes] = 1.0 - blocks.sum(axis=1)
-        return blocks
 
     def linear_term(self, alpha: np.ndarray) -> float:
         """sum_i C_i alpha_i . Delta_i."""
@@ -200,43 +130,426 @@ class MultiClassProblem(ABC):
             total += float(self.costs[part] @ dots)
         return total
 
+    def normalised(self, alpha: np.ndarray, logs: bool) -> np.ndarray:
+        """Blocks in float64, exactly on their simplex."""
+        alpha = plain(alpha, logs)
+        return alpha / alpha.sum(axis=1, keepdims=True) if self.loss == loops.CRAMMER_SINGER else alpha.copy()
 
-def step_rule(
-    problem: MultiClassProblem,
-    solver: str,
-    temperature: float | str,
-    *,
-    safeguard: bool = True,
-    truncation: float = 2.2e-16,
-    floor: float = 1e-15,
-) -> StepRule:
-    """The step of a solver with its temperatures.
+    def arrays_with(self, Delta: np.ndarray, dtype: np.dtype, lanes: tuple, bias: float) -> ProblemArrays:
+        """The problem as compiled loops of the given precision take it."""
+        rounding = 16 * float(np.finfo(dtype).eps)
+        Delta = readonly(Delta.astype(dtype))
+        return ProblemArrays(self.y, self.costs, self.norms, Delta, self.loss, bias, rounding, lanes)
 
-    "auto" is 0.1 kappa_i for partial linearization, which has a line search, and the smallest
-    safe value for exponentiated gradient: kappa_i / 4 for blocks, max_i q_i sum_i C_i / 4 for
-    the batch form.
+    @abstractmethod
+    def iterate(self, setup: Setup, entropic: bool = False, softness: float = 0.0) -> Iterate:
+        """A dual point to be moved from: the given blocks, or all mass on the truth, less `softness`."""
+
+    @abstractmethod
+    def products(self, samples: np.ndarray) -> np.ndarray:
+        """x_i.x_j of some samples, bias included."""
+
+
+class Iterate(ABC):
+    """A dual point and what its steps keep beside it.
+
+    `alpha` holds logarithms when `entropic`, and is in the working precision `dtype` otherwise.
+    Samples are visited in runs of `run_length` neighbours, `stride` of them between two looks at the
+    clock.
     """
-    name = {"bcfw": "fw", "bcpl": "pl", "oeg": "eg"}.get(solver, solver)
-    scale = np.full(problem.n, batch_curvature(problem)) if solver == "eg" else problem.kappa
-    if temperature == "auto":
-        taus = (0.25 if name == "eg" else 0.1) * scale
-    else:
-        taus = np.full(problem.n, float(temperature))
-    # A block without curvature belongs at a vertex; any small temperature takes it there.
-    taus = np.where((problem.kappa == 0) | (taus == 0), 1e-6, taus)
-    if name == "pl" and temperature == 0:
-        name = "fw"
-    return StepRule(name, taus, safeguard, truncation, floor)
+
+    problem: MultiClassProblem
+    run_length = 1
+    stride = 65536
+
+    def __init__(self, problem: MultiClassProblem, setup: Setup, entropic: bool, softness: float) -> None:
+        self.problem = problem
+        self.entropic, self.dtype = entropic, np.dtype(setup.dtype)
+        n, c, kind = problem.n, problem.c, np.float64 if entropic else self.dtype
+        if setup.blocks is None:
+            alpha = np.full((n, c), softness / max(c - 1, 1), kind)
+            alpha[np.arange(n), problem.y] = 1.0 - softness if c > 1 else 1.0
+        elif entropic:
+            alpha = (1 - softness) * setup.blocks + softness / c
+        else:
+            alpha = setup.blocks.astype(kind)
+        self.alpha = np.log(alpha) if entropic else alpha
+
+    @property
+    def moved(self) -> bool:
+        """Whether any block has left the truth."""
+        y = self.problem.y
+        return self.entropic or bool((self.alpha[np.arange(len(y)), y] != 1).any())
+
+    def blocks(self) -> np.ndarray:
+        """The dual blocks themselves, on the simplex to rounding in float64."""
+        return plain(self.alpha, self.entropic)
+
+    def dual(self) -> float:
+        """D of (4), from the image as it is kept."""
+        if not self.moved:
+            return 0.0
+        return self.problem.linear_term(self.blocks()) - 0.5 * self.squared_norm()
+
+    @abstractmethod
+    def squared_norm(self) -> float:
+        """|W|^2."""
+
+    @abstractmethod
+    def exact_sweep(
+        self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray, snapshots: Snapshots | None = None
+    ) -> float:
+        """Solve the blocks in `order`, at most `stride`, exactly; returns the increase of the dual."""
+
+    @abstractmethod
+    def block_sweep(
+        self, rule: StepRule, order: np.ndarray, gaps: np.ndarray, moves: Moves | None = None
+    ) -> float:
+        """One step of `rule` on the blocks in `order`; returns the increase of the dual."""
+
+    @abstractmethod
+    def margins(self, samples: np.ndarray | None = None) -> np.ndarray:
+        """H_i(k) up to a constant per sample, of all or some samples, in float64."""
+
+    @abstractmethod
+    def move(self, samples: np.ndarray, blocks: np.ndarray) -> None:
+        """Set the blocks of some samples."""
+
+    @abstractmethod
+    def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
+        """What moving all blocks by `direction` takes from what is kept, and its squared norm."""
+
+    @abstractmethod
+    def advance(self, alpha: np.ndarray, image: np.ndarray) -> None:
+        """Set all blocks, or their logarithms, and take the image of the move from what is kept."""
+
+    @abstractmethod
+    def evaluate(self) -> Evaluation:
+        """What the blocks prove; changes nothing."""
+
+    @abstractmethod
+    def resync(self, evaluation: Evaluation) -> None:
+        """Replace what is kept, which drifts by rounding, by what was computed anew."""
+
+    @abstractmethod
+    def solution(self, evaluation: Evaluation) -> LinearSolution | KernelSolution:
+        """The model of an evaluation of these blocks."""
 
 
-def batch_curvature(problem: MultiClassProblem) -> float:
-    """max_i q_i sum_i C_i, what kappa_i is to one block."""
-    return float(problem.norms.max(initial=0.0) * problem.costs.sum())
+class LinearMultiClass(MultiClassProblem):
+    """The problem on the rows of X with an optional constant feature of value `bias`.
+
+    A dense X of which more than the share `zeros` are zeros is read by its nonzeros.
+    """
+
+    def __init__(
+        self, rows: Rows, labels: Labels, bias: float = 0.0, *, n_threads: int = 1, zeros: float = 0.5
+    ) -> None:
+        super().__init__(labels, rows.squared_norms() + bias * bias)
+        self.rows, self.n_threads = rows, n_threads
+        self.bias = float(bias)
+        # Few classes would waste most of a longer word.
+        self.lanes = (0,) * (4 if self.c <= 4 else 8)
+        self.everything = SampleRows(readonly(np.arange(self.n)), rows.flat)
+        self.density = density(rows)
+        self.zero_rich = rows.dense and self.density < 1 - zeros
+        self._arrays: dict[np.dtype, ProblemArrays] = {}
+
+    def arrays(self, dtype: np.dtype) -> ProblemArrays:
+        """The problem as loops over a W of the given precision take it."""
+        if dtype not in self._arrays:
+            Delta = np.full((self.c, -(-self.c // len(self.lanes)) * len(self.lanes)), loops.PAD)
+            Delta[:, : self.c] = self.labels.Delta
+            self._arrays[dtype] = self.arrays_with(Delta, dtype, self.lanes, self.bias)
+        return self._arrays[dtype]
+
+    def zeros(self, dtype: Any) -> np.ndarray:
+        """W = 0, its classes padded to whole words."""
+        return aligned_zeros(self.rows.shape[1] + 1, self.c, dtype, multiple=len(self.lanes))
+
+    def iterate(self, setup: Setup, entropic: bool = False, softness: float = 0.0) -> LinearIterate:
+        return LinearIterate(self, setup, entropic, softness)
+
+    def weights(self, alpha: np.ndarray, logs: bool) -> np.ndarray:
+        """W(alpha) in float64."""
+        return self._read(alpha, logs, rebuild=True)[0]
+
+    def losses(
+        self, W: np.ndarray, alpha: np.ndarray, logs: bool, pieces: Pieces | None = None
+    ) -> tuple[float, float, np.ndarray]:
+        """sum_i C_i max_k H_i(k) at W, the linear term of D, and the block gaps at W."""
+        return self._read(alpha, logs, W, pieces)[1:]
+
+    def evaluate(
+        self,
+        alpha: np.ndarray,
+        logs: bool = False,
+        mean: np.ndarray | None = None,
+        image: np.ndarray | None = None,
+    ) -> Evaluation:
+        """P of (2) and D of (4) for the given blocks, W anew unless given as `image`.
+
+        P is that of W or of `mean`, another W, as a model will store it: P - D bounds the distance to
+        the optimum for any W.
+        """
+        point = None if mean is None else self.stored(mean)
+        if point is not None and image is None and self.n_threads == 1:
+            W, losses, linear, gaps = self._read(alpha, logs, point, rebuild=True)
+        else:
+            W = self.weights(alpha, logs) if image is None else image
+            point = self.stored(W) if point is None else point
+            losses, linear, gaps = self.losses(point, alpha, logs)
+        primal = 0.5 * float(np.vdot(point, point)) + losses
+        return Evaluation(Certificate(primal, linear - 0.5 * float(np.vdot(W, W))), gaps, W, point)
+
+    def stored(self, W: np.ndarray) -> np.ndarray:
+        """W rounded to the precision of X, in which a model keeps it; of two classes, their difference."""
+        if self.rows.data.dtype == np.float64:
+            return W
+        if self.c == 2:
+            lead = 0.5 * (W[:, 1] - W[:, 0]).astype(np.float32).astype(np.float64)
+            W = np.zeros_like(W)
+            W[:, 0], W[:, 1] = -lead, lead
+        return W.astype(np.float32).astype(np.float64)
+
+    def products(self, samples: np.ndarray) -> np.ndarray:
+        X = self.rows.matrix[samples].astype(np.float64)
+        K = X @ X.T
+        return np.asarray(K if self.rows.dense else K.toarray()) + self.bias**2
+
+    def _read(
+        self,
+        alpha: np.ndarray,
+        logs: bool,
+        point: np.ndarray | None = None,
+        pieces: Pieces | None = None,
+        rebuild: bool = False,
+    ) -> tuple[np.ndarray, float, float, np.ndarray]:
+        """Read all rows once: W(alpha) anew if asked for; losses, linear term and gaps at a point, if given.
+
+        W is summed by one thread, so that it is the same whatever their number.
+        """
+        n_threads = 1 if rebuild else self.n_threads
+        edges = np.linspace(0, self.n, n_threads + 1).astype(np.int64)
+        W = self.zeros(np.float64) if rebuild else np.empty((0, 0))
+        gaps = np.empty(self.n)
+        read = self._pieces if pieces is None else pieces
+
+        def part(t: int) -> np.ndarray:
+            totals = np.zeros(2)
+            for source, first, last in read(edges[t], edges[t + 1]):
+                if rebuild:
+                    loops.rebuild(first, last, source, self.arrays(W.dtype), logs, alpha, W)
+                if point is not None:
+                    arrays = self.arrays(point.dtype)
+                    loops.score_pass(first, last, source, arrays, logs, point, alpha, gaps, totals)
+            return totals
+
+        losses, linear = np.sum(run_threads(part, range(n_threads), n_threads), axis=0)
+        return W, float(losses), float(linear), gaps
+
+    def _pieces(self, first: int, last: int) -> Iterable[Piece]:
+        """Rows of X to be read in float64: themselves, or their nonzeros where zeros are many."""
+        return nonzero_pieces(self.rows, first, last) if self.zero_rich else [(self.everything, first, last)]
 
 
-def is_safe(problem: MultiClassProblem, solver: str, rule: StepRule) -> bool:
-    """Whether every step of the rule is sure not to lower the dual."""
-    if rule.name != "eg":
-        return True
-    curvature = problem.kappa if solver == "oeg" else batch_curvature(problem)
-    return bool((rule.temperatures >= 0.25 * (1 - 1e-12) * curvature).all())
+class LinearIterate(Iterate):
+    """A dual point with its W in the working precision."""
+
+    problem: LinearMultiClass
+
+    def __init__(self, problem: LinearMultiClass, setup: Setup, entropic: bool, softness: float) -> None:
+        super().__init__(problem, setup, entropic, softness)
+        rows = problem.rows
+        if self.moved:
+            self.weights = problem.weights(self.alpha, entropic).astype(self.dtype)
+        else:
+            self.weights = problem.zeros(self.dtype)
+        # Long dense rows come from memory faster when a few neighbours are read in a row.
+        self.run_length = 8 if rows.dense and rows.shape[1] >= 64 else 1
+        self.nonzeros = Nonzeros(rows, problem.density, self.dtype) if problem.zero_rich else None
+
+    def squared_norm(self) -> float:
+        return float(np.vdot(self.weights, self.weights))
+
+    def exact_sweep(
+        self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray, snapshots: Snapshots | None = None
+    ) -> float:
+        if snapshots is None:
+            snapshots = Snapshots(0, np.empty((0, 0), self.dtype), np.empty(0))
+        arrays, whole = self.problem.arrays(self.dtype), self.problem.everything
+        gain = 0.0
+        for source, part in [(whole, order)] if self.nonzeros is None else self.nonzeros.split(order, whole):
+            gain += loops.exact_sweep(
+                readonly(part), source, arrays, snapshots, self.weights, self.alpha, gaps, idle
+            )
+        return gain
+
+    def block_sweep(
+        self, rule: StepRule, order: np.ndarray, gaps: np.ndarray, moves: Moves | None = None
+    ) -> float:
+        if moves is None:
+            moves = Moves(0, np.empty((0, 0), self.dtype))
+        arrays, whole = self.problem.arrays(self.dtype), self.problem.everything
+        return loops.block_sweep(readonly(order), whole, arrays, rule, moves, self.weights, self.alpha, gaps)
+
+    def margins(self, samples: np.ndarray | None = None) -> np.ndarray:
+        problem = self.problem
+        X, y = problem.rows.matrix, problem.y
+        if samples is not None:
+            X, y = X[samples], y[samples]
+        W = self.weights[:, : problem.c].astype(np.float64)
+        return np.asarray(X @ W[:-1] + problem.bias * W[-1]) + problem.labels.Delta[y]
+
+    def move(self, samples: np.ndarray, blocks: np.ndarray) -> None:
+        problem = self.problem
+        costed = problem.costs[samples, None] * (blocks - self.alpha[samples])
+        self.alpha[samples] = blocks
+        self.weights[:-1, : problem.c] -= problem.rows.matrix[samples].T @ costed
+        self.weights[-1, : problem.c] -= problem.bias * costed.sum(axis=0)
+
+    def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
+        problem = self.problem
+        costed = problem.costs[:, None] * direction
+        G = problem.zeros(np.float64)
+        G[:-1, : problem.c] = problem.rows.matrix.T @ costed
+        G[-1, : problem.c] = problem.bias * costed.sum(axis=0)
+        return G, float(np.vdot(G, G))
+
+    def advance(self, alpha: np.ndarray, image: np.ndarray) -> None:
+        self.alpha = alpha
+        self.weights -= image.astype(self.dtype)
+
+    def evaluate(self, mean: np.ndarray | None = None, image: np.ndarray | None = None) -> Evaluation:
+        return self.problem.evaluate(self.alpha, self.entropic, mean, image)
+
+    def survey(self, W: np.ndarray) -> tuple[float, np.ndarray] | None:
+        """P at a W of the working precision, and the block gaps there; None if that is not cheap."""
+        if self.nonzeros is None or not self.nonzeros.complete:
+            return None
+        source = self.nonzeros.source
+        losses, _, gaps = self.problem.losses(
+            W, self.alpha, self.entropic, lambda first, last: [(source, first, last)]
+        )
+        return 0.5 * float(np.vdot(W, W)) + losses, gaps
+
+    def resync(self, evaluation: Evaluation) -> None:
+        self.weights = evaluation.image.astype(self.dtype)
+
+    def solution(self, evaluation: Evaluation) -> LinearSolution:
+        return LinearSolution(evaluation.answer[:, : self.problem.c], self.blocks())
+
+
+class Nonzeros:
+    """The nonzeros of rows of a dense X in the working precision, so that sweeps skip the zeros.
+
+    Rows are added when they are first asked for, until `share` of the bytes of X are used. An X
+    whose nonzeros all fit is taken as a whole; of another one only the busiest rows are, and when
+    it is full and far fewer rows are asked for, it starts afresh with those. A pass that needs
+    rows of both kinds alternates between them, in `segments` parts.
+    """
+
+    def __init__(
+        self, rows: Rows, density: float, dtype: np.dtype, *, share: float = 1 / 6, segments: int = 16
+    ) -> None:
+        self.rows, self.dtype, self.segments = rows, dtype, segments
+        n, d = rows.shape
+        self.index = index_type(d)
+        self.capacity = int(share * rows.data.nbytes) // (dtype.itemsize + self.index.itemsize)
+        self.holds_all = 1.05 * density * n * d < self.capacity
+        self.count, self.full = 0, False
+
+    def _allocate(self) -> None:
+        n = self.rows.shape[0]
+        self.values = np.empty(self.capacity + 1, self.dtype)
+        self.columns = np.empty(self.capacity + 1, self.index)
+        self.samples = np.empty(n, np.int64)
+        self.starts = np.zeros(n + 1, np.int64)
+        self.place = np.full(n, -1, np.int64)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rows are at hand."""
+        return self.count == self.rows.shape[0]
+
+    @property
+    def source(self) -> SampleRows:
+        """The rows at hand, as those of a CSR matrix."""
+        return sample_rows(self.samples, self.values, self.columns, self.starts)
+
+    def add(self, samples: np.ndarray) -> None:
+        """Take as many of the samples as still fit."""
+        before = self.count
+        self.count += loops.copy_nonzeros(
+            readonly(samples), self.rows.flat, ZERO_WORD, before, self.values, self.columns, self.starts
+        )
+        added = samples[: self.count - before]
+        self.full = len(added) < len(samples)
+        self.samples[before : self.count] = added
+        self.place[added] = np.arange(before, self.count)
+
+    def split(self, order: np.ndarray, whole: SampleRows) -> list[tuple[SampleRows, np.ndarray]]:
+        """The part of `order` that is at hand, and the part to be read from X."""
+        if not (self.holds_all or 2 * len(order) <= self.rows.shape[0]):
+            return [(whole, order)]
+        if self.count == 0:
+            self._allocate()
+        if self.complete:
+            return [(self.source, self.place[order])]
+        missing = order[self.place[order] < 0]
+        if self.full and len(missing) and 2 * len(order) < self.count:
+            self.place[:], self.count, self.full = -1, 0, False
+            missing = order
+        if len(missing) and not self.full:
+            self.add(np.sort(missing))
+        source = self.source
+        parts = []
+        # Alternating, so that no part of the samples is always the last to be visited.
+        for segment in np.array_split(order, self.segments if (self.place[order] < 0).any() else 1):
+            place = self.place[segment]
+            parts.append((source, place[place >= 0]))
+            parts.append((whole, segment[place < 0]))
+        return [part for part in parts if len(part[1])]
+
+
+def nonzero_pieces(rows: Rows, first: int, last: int) -> Iterator[Piece]:
+    """The nonzeros of rows first..last of a dense X as they are, `PIECE` rows at a time."""
+    capacity = PIECE * rows.shape[1] + 1
+    values, columns = np.empty(capacity, rows.data.dtype), np.empty(capacity, index_type(rows.shape[1]))
+    for start in range(first, last, PIECE):
+        samples = np.arange(start, min(start + PIECE, last))
+        starts = np.zeros(len(samples) + 1, np.int64)
+        loops.copy_nonzeros(readonly(samples), rows.flat, ZERO_WORD, 0, values, columns, starts)
+        yield sample_rows(samples, values, columns, starts), 0, len(samples)
+
+
+def sample_rows(
+    samples: np.ndarray, values: np.ndarray, columns: np.ndarray, starts: np.ndarray
+) -> SampleRows:
+    """Rows given by their nonzeros."""
+    rows = RowArrays(readonly(values), readonly(columns), readonly(starts), np.int64(0))
+    return SampleRows(readonly(samples), rows)
+
+
+def index_type(d: int) -> np.dtype:
+    """The shortest type of a column's index."""
+    return np.dtype(np.uint16 if d <= 2**16 else np.uint32)
+
+
+def density(rows: Rows) -> float:
+    """Share of nonzeros among the entries of X; of a dense X, in about 256 of its rows."""
+    n, d = rows.shape
+    if not rows.dense:
+        return rows.data.size / max(n * d, 1)
+    probe = rows.matrix[:: max(1, n // 256)]
+    return np.count_nonzero(probe) / max(probe.size, 1)
+
+
+def single_is_enough(
+    problem: MultiClassProblem, tol: float, *, loose: float = 1e-4, kappa: float = 1e3, norm: float = 1e12
+) -> bool:
+    """Whether float32 can move the blocks finely enough for the gap asked for.
+
+    A block moves by H / kappa, which float32 resolves next to 1 while kappa is moderate.
+    """
+    return tol >= loose and problem.kappa.max(initial=0.0) <= kappa and problem.norms.max(initial=0.0) <= norm
