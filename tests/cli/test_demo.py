@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from maxmargin.cli import main
-from maxmargin.cli._families import FAMILIES
-from maxmargin.cli._measures import MEASURES
+from maxmargin.cli.families import FAMILIES
+from maxmargin.cli.models import MEASURES
 
 
 def test_demo_shows_every_family_near_or_above_its_baseline(capsys, tmp_path, monkeypatch):

@@ -17,15 +17,6 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def number(value: Any) -> str:
-    """A figure as tables show it."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}" if value == 0 or abs(value) >= 1e-3 else f"{value:.1e}"
-    return str(value)
-
-
 def print_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], left: Sequence[int] = (0,)
 ) -> None:
@@ -34,6 +25,8 @@ def print_table(
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from maxmargin.report.page import number
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for k, column in enumerate(columns):

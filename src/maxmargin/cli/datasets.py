@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
-from maxmargin.cli._console import print_table, progress_bar, say
-from maxmargin.cli._source import ReadOptions, read, read_options
+from maxmargin.cli.console import print_table, progress_bar, say
+from maxmargin.cli.data import ReadOptions, read, read_options
 
 
 @click.group("datasets")
-def command() -> None:
+def datasets_command() -> None:
     """List, describe, download and convert data sets."""
 
 
-@command.command("list")
+@datasets_command.command("list")
 @click.option("--task", help="Only data for this task, such as multilabel or multiclass.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array instead of a table.")
 def list_command(task: str | None, as_json: bool) -> None:
@@ -32,7 +32,7 @@ def list_command(task: str | None, as_json: bool) -> None:
     print_table("Known data sets", ["name", "task", "where"], rows, left=(0, 1, 2))
 
 
-@command.command("info", short_help="Tell size, source and licence of a data set or a file.")
+@datasets_command.command("info", short_help="Tell size, source and licence of a data set or a file.")
 @click.argument("name", metavar="NAME")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @read_options
@@ -56,7 +56,7 @@ def info_command(name: str, as_json: bool, reading: ReadOptions) -> None:
         print(f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
 
 
-@command.command("fetch")
+@datasets_command.command("fetch")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--directory", type=click.Path(path_type=Path), help="Where to put it; default: the cache.")
 @click.option("--mirror", help="Address of a directory laid out like MAXMARGIN_DATA to download from.")
@@ -78,7 +78,7 @@ def fetch_command(names: tuple[str, ...], directory: Path | None, mirror: str | 
         say(f"{name}: in {where}")
 
 
-@command.command("convert", short_help="Convert a data set to another format.")
+@datasets_command.command("convert", short_help="Convert a data set to another format.")
 @click.argument("source")
 @click.argument("target_file", type=click.Path(path_type=Path), metavar="TARGET")
 @click.option("--one-label", is_flag=True, help="SVMlight: each line has exactly one label, the class.")

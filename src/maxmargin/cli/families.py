@@ -1,15 +1,21 @@
-"""The model families of the command line, one entry each.
+"""The model families of the command line, one entry each, and their parameters as options.
 
 A family says which estimator it is, what a sample's labels look like (its task), which
-scikit-learn estimator stands beside it, and which parameters the demo and the warm-up use.
-Nothing heavy is imported before `build` or `baseline` is called.
+scikit-learn estimator stands beside it, and what the demo fits. Nothing heavy is imported before
+`build` or `baseline` is called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import click
 
 
 @dataclass(frozen=True)
@@ -29,9 +35,7 @@ class Family:
     baseline_name, baseline : str, callable
         The scikit-learn estimator to stand beside it.
     demo_data, demo_params : str, mapping
-        Data set (see `maxmargin.cli._demo_data`) and parameters of the demo.
-    variants : tuple of mappings
-        Parameters that between them reach every compiled loop.
+        Data set (see `maxmargin.cli.demo`) and parameters of the demo.
     headline : str
         The measure to compare by; empty for the first one of the task.
     """
@@ -44,14 +48,20 @@ class Family:
     baseline: Callable[[], Any]
     demo_data: str
     demo_params: Mapping[str, Any] = field(default_factory=dict)
-    variants: tuple[Mapping[str, Any], ...] = ({},)
     headline: str = ""
 
     def build(self, **params: Any) -> Any:
         """The estimator, not fitted."""
-        import maxmargin
+        return build(self.estimator, **params)
 
-        return getattr(maxmargin, self.estimator)(**params)
+
+def build(estimator: str, **params: Any) -> Any:
+    """An estimator by its public name; `prior="labels"` stands for `maxmargin.priors.from_labels`."""
+    import maxmargin
+
+    if params.get("prior") == "labels":
+        params["prior"] = maxmargin.priors.from_labels
+    return getattr(maxmargin, estimator)(**params)
 
 
 def _one_vs_rest() -> Any:
@@ -96,13 +106,6 @@ _ENTRIES = (
         _one_vs_rest,
         "yeast",
         {"prior": "labels", "C": 0.1},
-        (
-            {},
-            {"prior": "labels"},
-            {"solver": "dca"},
-            {"kernel": "rbf"},
-            {"kernel": "rbf", "prior": "labels"},
-        ),
     ),
     Family(
         "multiclass",
@@ -112,14 +115,6 @@ _ENTRIES = (
         "LinearSVC",
         _linear_svc,
         "digits",
-        {},
-        (
-            *(
-                {"solver": solver}
-                for solver in ("exact", "bcpl", "bcfw", "pairwise", "oeg", "fw", "pl", "eg")
-            ),
-            {"kernel": "rbf"},
-        ),
     ),
     Family(
         "ranking",
@@ -129,15 +124,6 @@ _ENTRIES = (
         "SGD, one pass",
         _online_pass,
         "mail-stream",
-        {},
-        (
-            {"update": "fixed"},
-            {"update": "worst_pair"},
-            {"update": "all_pairs"},
-            {"update": "all_pairs", "solver": "pdip"},
-            {"regulariser": "entropy", "update": "worst_pair"},
-            {"regulariser": "entropy", "update": "all_pairs"},
-        ),
     ),
     Family(
         "sparse-multiclass",
@@ -168,7 +154,6 @@ _ENTRIES = (
         _one_vs_rest,
         "emotions",
         {"C": 0.1, "tol": 1e-2, "solver": "bcfw"},
-        ({"solver": "bundle"}, {"solver": "bcfw"}),
         headline="example F1",
     ),
     Family(
@@ -180,17 +165,67 @@ _ENTRIES = (
         _linear_svc,
         "digit-words",
         {"C": 10.0},
-        tuple({"solver": solver} for solver in ("pairwise", "bcfw", "bcpl", "oeg")),
     ),
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}
 
 
-def build(family: Family, params: Mapping[str, Any]) -> Any:
-    """The estimator with parameters as words: `prior` may name a builder of `maxmargin.priors`."""
-    given = dict(params)
-    if given.get("prior") == "labels":
-        from maxmargin import priors
+# A parameter in a numpydoc section: "name : type", then its description indented.
+_PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : .*\n((?:    .*\n|\n)+)", re.MULTILINE)
 
-        given["prior"] = priors.from_labels
-    return family.build(**given)
+
+def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Tell positional words from `--name value` and `--name=value`."""
+    positional: list[str] = []
+    given: dict[str, str] = {}
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if not word.startswith("--"):
+            positional.append(word)
+            continue
+        name, equals, value = word[2:].partition("=")
+        if not equals:
+            if not waiting:
+                raise click.UsageError(f"--{name} needs a value.")
+            value = waiting.pop(0)
+        given[name.replace("-", "_")] = value
+    return positional, given
+
+
+def estimator(family: Family, given: Mapping[str, str]) -> Any:
+    """The estimator of a family with parameters as words."""
+    known = family.build().get_params()
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean --{near[0].replace('_', '-')}?" if near else ""
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is no option and no parameter of {family.estimator}.{hint} "
+                f"`maxmargin fit -m {family.name} --parameters` lists them."
+            )
+    return family.build(**{name: value_of(word) for name, word in given.items()})
+
+
+def described(family: Family) -> list[list[str]]:
+    """Option, default and first sentence of every parameter of a family's estimator."""
+    model = family.build()
+    words = _PARAMETER.findall(inspect.cleandoc(type(model).__doc__ or "").partition("\nAttributes\n")[0])
+    told = {
+        name: " ".join(text.split()).partition(". ")[0] for names, text in words for name in names.split(", ")
+    }
+    return [
+        [f"--{name.replace('_', '-')}", json.dumps(default, default=str), told.get(name, "")]
+        for name, default in model.get_params().items()
+    ]
+
+
+def value_of(word: str) -> Any:
+    """A number, true, false, none, a JSON list or object, or else the word itself."""
+    lowered = word.lower()
+    if lowered in ("none", "true", "false"):
+        return {"none": None, "true": True, "false": False}[lowered]
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
