@@ -199,6 +199,8 @@ WARMED = {family.name: (family.estimator, family.task) for family in FAMILIES.va
 CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 # What else does, where not all values matter: all kernels that are not linear share their loops.
 FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels")}
+# Rows and classes of the fits: a tiny problem, and one that is solved in single precision.
+FEW = ((24, 3), (402, 6))
 
 
 @click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
@@ -246,41 +248,42 @@ def variants(estimator: str) -> Iterator[dict[str, Any]]:
         yield dict(zip(axes, values, strict=True))
 
 
-def fit_a_little(estimator: str, task: str, params: dict[str, Any]) -> bool:
-    """Fit and predict a few rows, dense and CSR, in double and single precision.
+def fit_a_little(
+    estimator: str, task: str, params: dict[str, Any], sizes: Sequence[tuple[int, int]] = FEW
+) -> bool:
+    """Fit and predict a few rows (`sizes`: rows and classes), dense and CSR, in double and single precision.
 
     False where the estimator refuses the combination: there is no loop for it.
     """
-    import numpy as np
-
+    model = build(estimator, **params)
+    known = model.get_params()
+    # Only what chooses its precision by the size of the problem is compiled anew for larger ones.
+    chosen = sizes if "precision" in known else sizes[:1]
+    model.set_params(max_iter=3, **({"max_basis": 5} if "max_basis" in known else {}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for n, n_classes in ((24, 3), (400, 6)):
-            if n > 24 and task != "multiclass":
-                continue  # only there more samples and classes take wider words and single precision
-            codes = np.arange(n) % n_classes
-            eye = np.eye(n_classes, dtype=int)
-            y = {"multilabel": eye[codes] | eye[codes[::-1]], "bags": codes[: n // 3]}.get(task, codes)
-            cut = {"lengths": np.full(n // 3, 3)} if task in ("chain", "bags") else {}
-            for X in _few_rows(n):
-                model = build(estimator, **params).set_params(max_iter=3)
-                try:
-                    model.fit(X, y, **cut)
-                except ValueError as refusal:
-                    if not any(key in str(refusal) for key in params):
-                        raise
-                    return False
-                model.predict(X, **cut)
-                if task == "multilabel":
-                    model.decision_function(X)
+        try:
+            for size in chosen:
+                for X, y, cut in _few_rows(task, *size):
+                    model.fit(X, y, **cut).predict(X, **cut)
+                    if task == "multilabel":
+                        model.decision_function(X)
+        except ValueError as refusal:
+            if not any(key in str(refusal) for key in params):
+                raise
+            return False
     return True
 
 
-def _few_rows(n: int) -> Iterator[Any]:
+def _few_rows(task: str, n: int, n_classes: int) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """Rows in every kind, labels for the task, and the cut into sequences or bags of three rows."""
     import numpy as np
     import scipy.sparse as sp
 
+    codes, eye = np.arange(n) % n_classes, np.eye(n_classes, dtype=int)
+    y = {"multilabel": eye[codes] | eye[codes[::-1]], "bags": codes[: n // 3]}.get(task, codes)
+    cut = {"lengths": np.full(n // 3, 3)} if task in ("chain", "bags") else {}
     X = np.random.default_rng(0).random((n, 5))
     for kind in (np.float64, np.float32):
-        yield X.astype(kind)
-        yield sp.csr_array(X.astype(kind))
+        yield X.astype(kind), y, cut
+        yield sp.csr_array(X.astype(kind)), y, cut
