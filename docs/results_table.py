@@ -60,7 +60,8 @@ def write_results(docs: Path) -> None:
 
 def scripts(folder: Path) -> list[Script]:
     """The scripts of a folder that have results, each with its files: tables before pictures."""
-    texts = {path.stem: path.read_text("utf-8") for path in sorted(folder.glob("[!_]*.py"))}
+    files = {path.stem: path for path in [*folder.glob("[!_]*.py"), *folder.glob("problems/[!_]*.py")]}
+    texts = {stem: files[stem].read_text("utf-8") for stem in sorted(files)}
     found: dict[str, Script] = {}
     for path in sorted((folder / "results").iterdir(), key=lambda path: (path.suffix, path.stem)):
         if path.suffix not in (".csv", ".png"):
@@ -69,7 +70,7 @@ def scripts(folder: Path) -> list[Script]:
         if name not in found:
             docstring = ast.get_docstring(ast.parse(texts[name])) if name in texts else ""
             first = (docstring or "").partition("\n")[0]
-            about = f"``{folder.name}/{name}.py``: {escaped(first)}" if first else ""
+            about = f"``{files[name].relative_to(folder.parent)}``: {escaped(first)}" if first else ""
             found[name] = Script(name, name.replace("_", " ").capitalize(), about)
         found[name].files.append(path)
     return [found[name] for name in sorted(found)]

@@ -1,6 +1,6 @@
 """Table 1 of the label-ranking paper: six online algorithms on mailboxes with folders as labels.
 
-    MAXMARGIN_DATA=... python -m experiments.ranking [--peers] [--users beck-s ...] [--out DIR]
+    MAXMARGIN_DATA=... python -m experiments.ranking [--users beck-s ...] [--out DIR]
 
 Messages are binary word-presence vectors in the order of their dates, one relevant label (the
 folder) each; all folders are known from the start, as in the paper. The paper reports neither C
@@ -13,8 +13,8 @@ nor the margin, so both are chosen here, by two rules:
 The grid of entropy margins was widened downwards after looking at these streams, so both rules choose
 from a grid that has seen them. Under the squared norm only C / margin matters, so the margin is 1. The
 error is the percentage of rounds with a ranking mistake. Writes ranking_table1.csv and
-ranking_cumulative.png (settings of "first fifth"); --peers adds other learners to the
-plot and writes ranking_peers.csv.
+ranking_cumulative.png (settings of "first fifth"). Other learners on the same streams:
+`python -m benchmarks ranking peers`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import ranking_peers as peers
 from maxmargin import LabelRanker
 from maxmargin.datasets import load
 
@@ -92,24 +91,6 @@ def table(user: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
     return rows, chosen
 
 
-def compare(user: str) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
-    """Other online learners on the same stream, with their own defaults."""
-    data = load(f"enron-folders/{user}")
-    y = np.unique(data.Y, return_inverse=True)[1]
-    learners = {
-        "scikit-learn SGD pa1": peers.scikit_learn,
-        "River PA-I one-vs-rest": peers.river,
-        "Vowpal Wabbit --oaa": peers.vowpal_wabbit(parsing=False),
-        "Vowpal Wabbit --csoaa_ldf": peers.vowpal_wabbit_ldf,
-    }
-    wrong = {name: learner(data.X, y, data.n_labels)[1] for name, learner in learners.items()}
-    rows = [
-        {"user": user, "learner": name, "error_percent": round(100 * float(w.mean()), 1)}
-        for name, w in wrong.items()
-    ]
-    return rows, wrong
-
-
 def plot(curves: dict[str, dict[str, np.ndarray]], path: Path) -> None:
     """Error so far, in percent, over the rounds."""
     import matplotlib
@@ -121,7 +102,7 @@ def plot(curves: dict[str, dict[str, np.ndarray]], path: Path) -> None:
     for panel, (user, runs) in zip(panels[0], curves.items(), strict=True):
         for name, wrong in runs.items():
             rate = 100 * np.cumsum(wrong) / np.arange(1, len(wrong) + 1)
-            style = "-" if name.startswith("entropy") else "--" if name.startswith("squared") else ":"
+            style = "-" if name.startswith("entropy") else "--"
             panel.plot(rate[20:], style, label=name, linewidth=1.1)
         panel.set_title(user)
         panel.set_xlabel("rounds")
@@ -155,28 +136,19 @@ def verdict(rows: list[dict[str, Any]], rule: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--users", nargs="+", choices=list(PAPER), default=list(PAPER))
-    parser.add_argument("--peers", action="store_true", help="also run the other learners (20 minutes)")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    others: list[dict[str, Any]] = []
     curves = {}
     for user in options.users:
         of_user, runs = table(user)
         rows += of_user
         curves[user] = runs
-        if options.peers:
-            of_peers, wrong = compare(user)
-            others += of_peers
-            curves[user] = runs | wrong
-            print(user, {row["learner"]: row["error_percent"] for row in of_peers}, flush=True)
     write(rows, options.out / "ranking_table1.csv")
     for rule in ("first fifth", "hindsight"):
         verdict(rows, rule)
     plot(curves, options.out / "ranking_cumulative.png")
-    if options.peers:
-        write(others, options.out / "ranking_peers.csv")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ __all__ = [
     "example_f1",
     "label_cardinality",
     "letter_accuracy",
+    "one_error",
     "precision_at_k",
     "subset_accuracy",
     "word_accuracy",
@@ -50,6 +51,17 @@ def _pair(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
     if truth.shape != answer.shape:
         raise ValueError(f"y_true has shape {truth.shape} but y_pred has shape {answer.shape}.")
     return truth, answer
+
+
+def _scored(y_true: Any, y_score: Any) -> tuple[np.ndarray, np.ndarray]:
+    """True labels and a score for each of them."""
+    truth = _indicator(y_true, "y_true")
+    scores = np.asarray(y_score, dtype=float)
+    if scores.shape != truth.shape:
+        raise ValueError(f"y_score has shape {scores.shape}; expected {truth.shape}.")
+    if np.isnan(scores).any():
+        raise ValueError("y_score holds NaN; every label needs a score.")
+    return truth, scores
 
 
 def _mean(values: np.ndarray, sample_weight: Any) -> float:
@@ -106,12 +118,7 @@ def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any 
     >>> precision_at_k([[1, 0, 0]], [[0.5, 0.5, 0.1]], k=1)     # two labels share one place
     0.5
     """
-    truth = _indicator(y_true, "y_true")
-    scores = np.asarray(y_score, dtype=float)
-    if scores.shape != truth.shape:
-        raise ValueError(f"y_score has shape {scores.shape}; expected {truth.shape}.")
-    if np.isnan(scores).any():
-        raise ValueError("y_score holds NaN; every label needs a score.")
+    truth, scores = _scored(y_true, y_score)
     if not 1 <= k <= truth.shape[1]:
         raise ValueError(f"k must be between 1 and the number of labels, {truth.shape[1]}. Got {k} instead.")
     last = np.partition(scores, truth.shape[1] - k, axis=1)[:, truth.shape[1] - k, None]
@@ -119,6 +126,31 @@ def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any 
     share = (k - above.sum(axis=1)) / level.sum(axis=1)
     hits = np.sum(truth & above, axis=1) + share * np.sum(truth & level, axis=1)
     return _mean(hits / k, sample_weight)
+
+
+def one_error(y_true: Any, y_score: Any, *, sample_weight: Any = None) -> float:
+    """Share of samples whose highest score is not that of a true label alone.
+
+    A true label that shares the first place with a label that is not true counts as an error,
+    and so does a sample without true labels.
+
+    Parameters
+    ----------
+    y_true : array-like, sparse matrix or frame of shape (n_samples, n_labels)
+    y_score : array-like of shape (n_samples, n_labels)
+        Real scores, such as those of a `decision_function`.
+    sample_weight : array-like of shape (n_samples,), default=None
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import one_error
+    >>> one_error([[1, 0, 0], [1, 1, 0]], [[0.5, 0.5, 0.1], [0.2, 0.9, 0.1]])
+    0.5
+    """
+    truth, scores = _scored(y_true, y_score)
+    best_true = np.where(truth, scores, -np.inf).max(axis=1)
+    best_other = np.where(truth, -np.inf, scores).max(axis=1)
+    return _mean((best_true <= best_other).astype(float), sample_weight)
 
 
 def subset_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:

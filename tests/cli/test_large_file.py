@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from benchmarks.large_file import run, write_file
+from benchmarks.problems.large_file import maxmargin, write_file
 from maxmargin.cli import main
 
 
@@ -19,7 +19,7 @@ def test_reading_stays_within_twice_the_matrix_and_predicting_needs_none(tmp_pat
         fit = ["fit", f"{name}.svm", "-m", "multilabel", "--max-iter", "2", "-o", f"{name}.mm"]
         predict = ["predict", f"{name}.mm", f"{name}.svm", "-o", "out.csv"]
         for words in (["datasets", "info", f"{name}.svm"], fit, predict):
-            peaks[words[0], name] = run(words, tmp_path)["peak_mib"]
+            peaks[words[0], name] = maxmargin(words, tmp_path)["peak_mib"]
     more = matrices[1] - matrices[0]
     assert peaks["datasets", "large"] - peaks["datasets", "small"] < 1.3 * more
     assert peaks["fit", "large"] - peaks["fit", "small"] < 2 * more
@@ -32,7 +32,7 @@ def test_reading_shows_how_far_it_is(tmp_path, monkeypatch):
 
     screen = io.StringIO()
     bar = Progress("{task.description} {task.completed}/{task.total}", console=Console(file=screen, width=80))
-    monkeypatch.setattr("maxmargin.cli._source.progress_bar", lambda: bar)
+    monkeypatch.setattr("maxmargin.cli.data.progress_bar", lambda: bar)
     n_bytes, _, _ = write_file(tmp_path / "large.svm", 1)
     assert main(["datasets", "info", str(tmp_path / "large.svm")]) == 0
     assert f"reading large.svm {n_bytes}/{n_bytes}" in screen.getvalue()

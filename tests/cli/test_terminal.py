@@ -63,7 +63,7 @@ def test_every_family_can_be_watched(words, tmp_path, monkeypatch):
     def bar(*fields):
         return Progress(*fields, "{task.description}", console=Console(file=screen, force_terminal=True))
 
-    monkeypatch.setattr("maxmargin.cli._fitting.progress_bar", bar)
+    monkeypatch.setattr("maxmargin.cli.models.progress_bar", bar)
     model = tmp_path / "m.mm"
     assert main(["fit", *words, "-o", str(model)]) == 0
     assert f"fitting {words[2]}" in screen.getvalue()

@@ -139,7 +139,7 @@ def test_errors_show_what_spoke_for_them(tmp_path, monkeypatch):
 
 
 def test_threshold_curves_treat_equal_scores_as_one():
-    from maxmargin.report._pictures import f1_curve
+    from maxmargin.report.pictures import f1_curve
 
     at, f1 = f1_curve(np.array([1, 0, 1, 0]), np.array([2.0, 1.0, 1.0, 0.0]))
     np.testing.assert_array_equal(at, [2, 1, 0])

@@ -1,7 +1,7 @@
 """The command line: parses and prints, no maths.
 
-One file per command; heavy imports stand inside the functions, so that `--help` and shell
-completion answer at once. Exit codes: 0 done, 1 something is wrong with a file or with the
+Heavy imports stand inside the functions, so that `--help` and shell completion answer at once.
+Exit codes: 0 done, 1 something is wrong with a file or with the
 data, 2 the command line is wrong, 3 a fault of this program, 130 stopped by Ctrl-C.
 """
 
@@ -14,8 +14,17 @@ from collections.abc import Sequence
 import click
 
 from maxmargin import __version__
-from maxmargin.cli import _datasets, _demo, _evaluate, _fit, _predict, _report, _reproduce, _warmup
-from maxmargin.cli._console import say
+from maxmargin.cli.commands import (
+    compare_command,
+    evaluate_command,
+    fit_command,
+    report_command,
+    reproduce_command,
+)
+from maxmargin.cli.console import say
+from maxmargin.cli.datasets import datasets_command
+from maxmargin.cli.demo import demo_command, warmup_command
+from maxmargin.cli.predict import predict_command
 
 DEBUG = "MAXMARGIN_DEBUG"
 
@@ -31,15 +40,15 @@ def command() -> None:
 
 
 for _command in (
-    _fit.command,
-    _predict.command,
-    _evaluate.evaluate_command,
-    _evaluate.compare_command,
-    _report.command,
-    _datasets.command,
-    _reproduce.command,
-    _warmup.command,
-    _demo.command,
+    fit_command,
+    predict_command,
+    evaluate_command,
+    compare_command,
+    report_command,
+    datasets_command,
+    reproduce_command,
+    warmup_command,
+    demo_command,
 ):
     command.add_command(_command)
 

@@ -1,0 +1,405 @@
+"""`maxmargin fit`, `evaluate`, `compare`, `report` and `reproduce`."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from maxmargin.cli.console import print_table, say
+from maxmargin.cli.data import REMEMBERED, ReadOptions, Samples, read, read_options, samples
+from maxmargin.cli.families import FAMILIES, Family, described, estimator, split_words
+from maxmargin.cli.models import (
+    MEASURES,
+    SCALERS,
+    Fitted,
+    cut_of,
+    evaluate,
+    fit,
+    label_scores,
+    last_step,
+    open_model,
+    scaled,
+)
+
+_MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
+_HELP = f"""Fit a model on DATA (a file, the name of a data set, or - for stdin) and save it.
+
+Every parameter of the estimator is an option: --C 10, --kernel rbf, --max-iter 100,
+--prior labels; -m FAMILY --parameters lists them. Ctrl-C saves the model reached so far.
+
+\b
+Models:
+{_MODELS}
+
+\b
+maxmargin fit yeast -m multilabel --prior labels --C 0.1 -o yeast.mm
+maxmargin fit table.csv --target kind -m multiclass --scale standard -o kind.mm
+maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o large.mm
+"""
+# Feature names beyond this many are left out of model files.
+MANY = 200_000
+
+
+@click.command(
+    "fit",
+    context_settings={"ignore_unknown_options": True},
+    short_help="Fit a model and save it.",
+    help=_HELP,
+    options_metavar="[OPTIONS] [--PARAMETER VALUE]...",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA")
+@click.option(
+    "-m", "--model", "family", required=True, type=click.Choice(list(FAMILIES)), help="Model family."
+)
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Model file to write.  [required]")
+@click.option("--parameters", is_flag=True, help="List the parameters of the model family and stop.")
+@click.option("--scale", type=click.Choice(SCALERS), default="none", help="Scale the columns of X first.")
+@click.option("--json", "as_json", is_flag=True, help="Say the result as one JSON object.")
+@read_options
+def fit_command(
+    words: tuple[str, ...],
+    family: str,
+    output: Path | None,
+    parameters: bool,
+    scale: str,
+    as_json: bool,
+    reading: ReadOptions,
+) -> int:
+    import maxmargin
+    from maxmargin.report.page import number
+
+    chosen = FAMILIES[family]
+    if parameters:
+        rows = described(chosen)
+        print_table(f"Parameters of {chosen.estimator}", ["option", "default", "what it is"], rows, (0, 1, 2))
+        return 0
+    positional, given = split_words(words)
+    if len(positional) != 1:
+        raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
+    output = _checked(output)
+    model = estimator(chosen, given)
+    data = samples(read(positional[0], reading, single=chosen.task == "multiclass", split="train"), chosen)
+    fitted = fit(scaled(model, scale, data.X), data, f"fitting {family}")
+    maxmargin.save(fitted.model, output, metadata=_about(chosen, data, fitted, positional[0], reading))
+    result = {"model": str(output), "family": family, "samples": len(data), **outcome(fitted)}
+    if as_json:
+        print(json.dumps(result))
+    else:
+        say(", ".join(f"{key} {number(value)}" for key, value in result.items()))
+    if fitted.interrupted:
+        say(f"Stopped by Ctrl-C; {output} holds the model reached.")
+        return 130
+    return 0
+
+
+def _checked(output: Path | None) -> Path:
+    """The place of the model file, looked at before the work rather than after it."""
+    if output is None:
+        raise click.UsageError("Say where to put the model: -o FILE.")
+    if output.is_dir():
+        raise click.UsageError(f"{output} is a directory; -o names the model file to write.")
+    if not output.resolve().parent.is_dir():
+        raise click.UsageError(f"There is no directory {output.resolve().parent} to put the model into.")
+    return output
+
+
+def outcome(fitted: Fitted) -> dict[str, Any]:
+    """What a fit proved and what it took."""
+    found = {"seconds": fitted.seconds}
+    for key, attribute in (
+        ("epochs", "n_iter_"),
+        ("objective", "primal_objective_"),
+        ("gap", "duality_gap_"),
+        ("basis vectors", "n_basis_"),
+    ):
+        if hasattr(fitted.last, attribute):
+            found[key] = getattr(fitted.last, attribute)
+    return found
+
+
+def _about(
+    family: Family, data: Samples, fitted: Fitted, source: str, reading: ReadOptions
+) -> dict[str, Any]:
+    """What prediction and reports need to know besides the model."""
+    names = data.feature_names if len(data.feature_names) <= MANY else ()
+    return {
+        "family": family.name,
+        "data": source,
+        "samples": len(data),
+        "label_names": list(data.label_names),
+        "feature_names": list(names),
+        "sparse": hasattr(data.X, "toarray"),
+        "seconds": fitted.seconds,
+        "reading": {key: value for key, value in vars(reading).items() if key in REMEMBERED},
+    }
+
+
+@click.command("evaluate", short_help="Measure a model on labelled data.")
+@click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
+@click.argument("source", metavar="DATA")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
+@read_options
+def evaluate_command(model_file: Path, source: str, as_json: bool, reading: ReadOptions) -> None:
+    """Measure MODEL on labelled DATA (a file, a known name, or - for stdin).
+
+    Data that comes with a split is measured on its test part. Label columns are those of the
+    training data unless told otherwise.
+
+    \b
+    maxmargin evaluate yeast.mm yeast --json
+    maxmargin evaluate kind.mm other.csv --target kind
+    """
+    stored = open_model(model_file)
+    data = stored.read(source, reading, "test")
+    found = evaluate(stored.model, stored.family, data)
+    if as_json:
+        print(json.dumps({"model": str(model_file), "data": source, "samples": len(data), **found}))
+        return
+    print_table(f"{model_file} on {source}: {len(data)} samples", ["measure", "value"], list(found.items()))
+
+
+@click.command(
+    "compare",
+    context_settings={"ignore_unknown_options": True},
+    short_help="Cross-validate models beside scikit-learn's.",
+    options_metavar="[OPTIONS] [--PARAMETER VALUE]...",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA")
+@click.option(
+    "-m",
+    "--model",
+    "families",
+    multiple=True,
+    required=True,
+    type=click.Choice(list(FAMILIES)),
+    help="Model family; give it several times for several.",
+)
+@click.option(
+    "--folds", default=3, show_default=True, type=click.IntRange(2), help="Folds of cross-validation."
+)
+@click.option("--scale", type=click.Choice(SCALERS), default="none", help="Scale the columns of X first.")
+@click.option("--baseline/--no-baseline", default=True, help="Whether scikit-learn's models stand beside.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per model instead of a table.")
+@read_options
+def compare_command(
+    words: tuple[str, ...],
+    families: tuple[str, ...],
+    folds: int,
+    scale: str,
+    baseline: bool,
+    as_json: bool,
+    reading: ReadOptions,
+) -> None:
+    """Cross-validate models and their scikit-learn baselines on DATA, with times.
+
+    Parameters of the estimators are options, as in `maxmargin fit`; they go to every model.
+    Folds keep the shares of all labels. The first fit of a family may include compilation;
+    `maxmargin warmup` takes that out of the times.
+
+    \b
+    maxmargin compare iris -m multiclass -m sparse-multiclass --folds 5 --C 10
+    """
+    positional, given = split_words(words)
+    if len(positional) != 1:
+        raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
+    rows = []
+    seen: set[str] = set()
+    for name in families:
+        family = FAMILIES[name]
+        data = samples(read(positional[0], reading, single=family.task == "multiclass"), family)
+        rows.append(_cross_validated(name, estimator(family, given), family, data, folds, scale))
+        if baseline and family.baseline_name not in seen:
+            seen.add(family.baseline_name)
+            label = f"scikit-learn {family.baseline_name}"
+            rows.append(_cross_validated(label, family.baseline(), family, data, folds, scale))
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = [[_shown(row.get(column)) for column in columns] for row in rows]
+    print_table(f"{positional[0]}, {folds}-fold cross-validation: mean ± standard deviation", columns, table)
+
+
+def _cross_validated(
+    name: str, model: Any, family: Family, data: Samples, folds: int, scale: str
+) -> dict[str, Any]:
+    import numpy as np
+    from sklearn.base import clone
+
+    found = []
+    for train, test in _splits(family, data, folds):
+        fitted = fit(clone(scaled(model, scale, data.X)), data.take(train), name)
+        found.append(evaluate(fitted.model, family, data.take(test)) | {"fit s": fitted.seconds})
+    row: dict[str, Any] = {"model": name}
+    for key in found[0]:
+        values = [each[key] for each in found]
+        row[key] = [float(np.mean(values)), float(np.std(values))]
+    return row
+
+
+def _splits(family: Family, data: Samples, folds: int) -> Any:
+    """Rows of training and test parts; sequences are kept whole, labels in their shares."""
+    import numpy as np
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    from maxmargin.model_selection import IterativeStratifiedKFold
+
+    blank = np.zeros(len(data))
+    if family.task == "chain":
+        return KFold(folds, shuffle=True, random_state=0).split(blank)
+    if data.y.ndim == 2:
+        return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
+    counts = np.unique(data.y, return_counts=True)[1]
+    if counts.min() < folds:
+        say(f"Warning: a class has only {counts.min()} samples; folds are not stratified.")
+        return KFold(folds, shuffle=True, random_state=0).split(blank)
+    return StratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
+
+
+def _shown(value: Any) -> str:
+    from maxmargin.report.page import number
+
+    if isinstance(value, list):
+        return f"{number(value[0])} ± {number(value[1])}"
+    return number(value)
+
+
+@click.command("report", short_help="Write a page with pictures about a model.")
+@click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
+@click.argument("source", metavar="DATA")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    help="HTML file to write.",
+)
+@click.option("--train", help="Training data: adds a scikit-learn baseline and the training labels.")
+@read_options
+def report_command(
+    model_file: Path, source: str, output: Path, train: str | None, reading: ReadOptions
+) -> None:
+    """Write one HTML page about MODEL on labelled DATA: measures, training, labels, errors.
+
+    The page is one file, needs no network, and reads well on a phone. Pictures need
+    matplotlib: pip install "maxmargin[plots]".
+
+    \b
+    maxmargin report yeast.mm yeast --train yeast -o yeast.html
+    """
+    from maxmargin.report import page, sections, versions
+
+    stored = open_model(model_file)
+    data = stored.read(source, reading, "test")
+    beside: dict[str, Any] = {}
+    if train is not None:
+        known = samples(
+            read(train, stored.reading(reading), single=stored.family.task == "multiclass", split="train"),
+            stored.family,
+        )
+        beside = baseline(stored.family, known, data) | {"training_labels": known.y}
+    trained = f"Trained on {stored.about['samples']} samples of {stored.about['data']}."
+    about = subject(
+        stored.model, stored.family, data, source, stored.about["seconds"], training=trained, **beside
+    )
+    parts = [*sections(about), versions()]
+    write_page(output, page(f"{model_file.name} on {source}", f"{len(data)} test samples", parts))
+
+
+def subject(model: Any, family: Family, data: Samples, source: str, seconds: float, **beside: Any) -> Any:
+    """What the report needs to know of a fitted model and labelled data."""
+    from maxmargin.report import Subject
+
+    start = time.perf_counter()
+    predicted = model.predict(data.X, **cut_of(model, data))
+    took = time.perf_counter() - start
+    return Subject(
+        name=family.name,
+        data=source,
+        model=last_step(model),
+        X=model[:-1].transform(data.X) if hasattr(model, "steps") else data.X,
+        truth=data.y,
+        predicted=predicted,
+        measures=evaluate(model, family, data, predicted),
+        better=MEASURES[family.task],
+        seconds=seconds,
+        predict_seconds=took,
+        scores=None if family.task == "chain" else label_scores(model, data.X),
+        lengths=data.lengths,
+        label_names=data.label_names if data.y.ndim == 2 else (),
+        feature_names=data.feature_names,
+        texts=data.texts,
+        **beside,
+    )
+
+
+def baseline(family: Family, known: Samples, data: Samples) -> dict[str, Any]:
+    """Fit the scikit-learn baseline of a family, scaled by itself, and measure it."""
+    model = family.baseline()
+    start = time.perf_counter()
+    model.fit(known.X, known.y)
+    return {
+        "baseline": f"scikit-learn {family.baseline_name}",
+        "baseline_seconds": time.perf_counter() - start,
+        "baseline_measures": evaluate(model, family, data),
+    }
+
+
+def write_page(output: Path, html: str) -> None:
+    """Write the page in one step and say where it is."""
+    from maxmargin.io.atomic import atomic_write
+
+    with atomic_write(output) as out:
+        out.write(html.encode())
+    say(f"Report: {output}")
+
+
+@click.command(
+    "reproduce",
+    context_settings={"ignore_unknown_options": True},
+    short_help="Run an experiment of the repository.",
+)
+@click.argument("name", required=False)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED, metavar="[EXPERIMENT OPTIONS]...")
+@click.option(
+    "--repository",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    help="Checkout of the repository; default: the directory you are in.",
+)
+def reproduce_command(name: str | None, options: tuple[str, ...], repository: Path) -> int:
+    """Run the experiment NAME of the repository; without NAME, list them.
+
+    Experiments read their data through MAXMARGIN_DATA or the cache, and write tables and
+    pictures to experiments/results. Further options go to the experiment itself.
+    """
+    folder = repository / "experiments"
+    scripts = {path.stem: path for path in sorted(folder.glob("[!_]*.py"))}
+    if not scripts:
+        raise click.UsageError(
+            f"There are no experiments in {repository.resolve()}; go to a checkout of the repository or name "
+            "it by --repository."
+        )
+    if name is None:
+        rows = [[key, _first_line(path)] for key, path in scripts.items()]
+        print_table("Experiments", ["name", "what"], rows, left=(0, 1))
+        return 0
+    if name not in scripts:
+        raise click.UsageError(f"No experiment is called {name!r}; there are {', '.join(scripts)}.")
+    say(f"python -m experiments.{name} {' '.join(options)}")
+    words = [sys.executable, "-m", f"experiments.{name}", *options]
+    return subprocess.run(words, cwd=repository, check=False).returncode
+
+
+def _first_line(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    return docstring.partition("\n")[0]

@@ -1,0 +1,61 @@
+"""Words, tables and progress bars: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+WIDTH = 120
+
+
+def say(message: str) -> None:
+    """One line for the person, on stderr, untouched by markup."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], left: Sequence[int] = (0,)
+) -> None:
+    """Print a table to stdout; columns named in `left` are text, the others are figures."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from maxmargin.report.page import number
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for k, column in enumerate(columns):
+        table.add_column(column, justify="left" if k in left else "right", overflow="fold", no_wrap=k == 0)
+    for row in rows:
+        table.add_row(*(Text(number(value)) for value in row))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    print(title)
+    console.print(table)
+
+
+def progress_bar(*fields: Any) -> Progress:
+    """A progress bar on stderr that is silent when nobody watches.
+
+    `fields` are extra columns, placed before the time left.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        *fields,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )

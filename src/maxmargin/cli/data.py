@@ -1,0 +1,354 @@
+"""Where data comes from (a known name, a file, stdin), and samples as models take them."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from maxmargin.cli.console import progress_bar
+
+if TYPE_CHECKING:
+    from maxmargin.cli.families import Family
+    from maxmargin.datasets import Dataset
+
+FORMATS = ("arff", "csv", "letters", "mail", "parquet", "svmlight")
+_BY_SUFFIX = {
+    ".arff": "arff",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".data": "letters",
+    ".parquet": "parquet",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+}
+TABLES = ("arff", "csv", "parquet")
+LABEL_COLUMNS = frozenset({"target", "labels", "label_prefix"})
+# What a model remembers of how its training data was read.
+REMEMBERED = LABEL_COLUMNS | {"drop", "header", "delimiter", "encoding", "zero_based"}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How to read a file, as told on the command line; `given` names what was told there."""
+
+    format: str | None = None
+    target: str | None = None
+    labels: str | None = None
+    label_prefix: str | None = None
+    xml: Path | None = None
+    drop: str | None = None
+    header: bool = True
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    zero_based: bool = False
+    float32: bool = False
+    split: str | None = None
+    given: frozenset[str] = frozenset()
+
+    @property
+    def says_labels(self) -> bool:
+        """Whether it is told which columns hold the labels."""
+        return not (self.target is None and self.labels is None and self.label_prefix is None)
+
+    def columns(self) -> dict[str, Any]:
+        """Arguments of the table readers that say where the labels are."""
+        labels: Any = self.labels
+        if labels is not None and labels != "meka":
+            labels = int(labels) if labels.lstrip("-").isdigit() else names_of(labels)
+        target: Any = self.target
+        if target is not None and target.lstrip("-").isdigit():
+            target = int(target)
+        return {"target": target, "labels": labels, "label_prefix": self.label_prefix}
+
+    @property
+    def dtype(self) -> Any:
+        import numpy as np
+
+        return np.float32 if self.float32 else np.float64
+
+
+_OPTIONS = (
+    click.option("--format", type=click.Choice(FORMATS), help="Format of the file; default: by its name."),
+    click.option("--target", help="Tables: the column with the class of each sample (name or position)."),
+    click.option("--labels", help="Tables: 0/1 label columns, as names a,b,c or how many of the last."),
+    click.option("--label-prefix", help="Tables: 0/1 label columns, as the start of their names."),
+    click.option(
+        "--xml", type=click.Path(path_type=Path), help="ARFF: the Mulan file that names the labels."
+    ),
+    click.option("--drop", help="Tables: columns to leave out, a,b,c."),
+    click.option("--header/--no-header", default=True, help="CSV: whether the first line names the columns."),
+    click.option("--delimiter", help="CSV: the character between fields; default: comma (.tsv: tab)."),
+    click.option("--encoding", default="utf-8", help="CSV and ARFF: encoding of the text; default: utf-8."),
+    click.option("--zero-based", is_flag=True, help="SVMlight: the first feature has index 0."),
+    click.option("--float32", is_flag=True, help="Keep the features in single precision."),
+    click.option(
+        "--split",
+        type=click.Choice(["train", "test", "all"]),
+        help="Which rows, where the data comes with a split.",
+    ),
+)
+
+
+def read_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how to read; the command gets them as one `reading`."""
+    names = [name for name in ReadOptions.__dataclass_fields__ if name != "given"]
+
+    @functools.wraps(function)
+    def with_reading(*args: Any, **kwargs: Any) -> Any:
+        source = click.get_current_context().get_parameter_source
+        given = frozenset(name for name in names if source(name) is ParameterSource.COMMANDLINE)
+        reading = ReadOptions(**{name: kwargs.pop(name) for name in names}, given=given)
+        return function(*args, reading=reading, **kwargs)
+
+    for option in reversed(_OPTIONS):
+        with_reading = option(with_reading)
+    return with_reading
+
+
+def read(
+    source: str,
+    reading: ReadOptions,
+    *,
+    single: bool = False,
+    split: str = "all",
+    known: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Read a data set.
+
+    Parameters
+    ----------
+    source : str
+        A file, "-" for stdin, or the name of a known data set.
+    reading : ReadOptions
+    single : bool
+        SVMlight: whether each line must have one label.
+    split : str
+        Rows to take when the data comes with a split and the command line names none.
+    known : mapping
+        SVMlight: the `labels` and `n_features` of a model.
+    """
+    with located(source, reading) as path:
+        if path is None:
+            return part(_load(source), reading.split, split)
+        return part(_read_file(path, reading, single, known or {}), reading.split, split)
+
+
+@contextmanager
+def located(source: str, reading: ReadOptions) -> Iterator[Path | None]:
+    """The file behind a source, stdin spooled to disk; None for a known data set."""
+    from maxmargin.datasets import DataFormatError
+
+    if source == "-":
+        if reading.format is None:
+            raise click.UsageError("Data on stdin needs --format, one of " + ", ".join(FORMATS) + ".")
+        with tempfile.TemporaryDirectory(prefix="maxmargin-") as folder:
+            path = Path(folder) / "stdin"
+            with open(path, "wb") as out:
+                shutil.copyfileobj(sys.stdin.buffer, out)
+            try:
+                yield path
+            except DataFormatError as error:
+                raise ValueError(str(error).replace(str(path), "stdin")) from error
+        return
+    path = Path(source)
+    yield path if path.exists() else None
+
+
+def format_of(path: Path, reading: ReadOptions) -> str:
+    """The format asked for, or the one that the file's name tells."""
+    if reading.format is not None:
+        return reading.format
+    if path.is_dir():
+        return "mail"
+    suffixes = [suffix for suffix in path.suffixes if suffix not in (".xz", ".gz")]
+    kind = _BY_SUFFIX.get(suffixes[-1].lower()) if suffixes else None
+    if kind is None:
+        raise click.UsageError(f"{path}: the name does not tell the format; give --format.")
+    return kind
+
+
+def _load(name: str) -> Dataset:
+    from maxmargin import datasets
+
+    known = datasets.list_datasets()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = (
+            f" Did you mean the data set {near[0]}?"
+            if near
+            else " `maxmargin datasets list` shows the names."
+        )
+        raise click.UsageError(f"There is no file and no known data set {name!r}.{hint}")
+    return datasets.load(name)
+
+
+def part(data: Dataset, asked: str | None, default: str) -> Dataset:
+    """The rows asked for, or else those of the default side where the data comes with a split."""
+    if asked is not None and asked != "all":
+        if {"train": data.train, "test": data.test}[asked] is None:
+            raise click.UsageError(
+                f"{data.name or data.source} does not come with a {asked} part; leave --split out."
+            )
+        return data.part(asked)
+    if asked == "all":
+        return data
+    rows = {"train": data.train, "test": data.test}.get(default)
+    return data if rows is None else data.take(rows)
+
+
+def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[str, Any]) -> Dataset:
+    from maxmargin import datasets
+
+    kind = format_of(path, reading)
+    if kind == "mail":
+        return datasets.read_mail_folders(path)
+    if kind in TABLES and not reading.says_labels and kind != "arff":
+        raise click.UsageError(f"{path}: say which columns are labels: --target, --labels or --label-prefix.")
+    with reading_bar(path) as progress:
+        if kind == "letters":
+            return datasets.read_letter_data(path, progress=progress)
+        if kind == "svmlight":
+            return datasets.read_svmlight(
+                path,
+                multilabel=not single,
+                zero_based=reading.zero_based,
+                dtype=reading.dtype,
+                progress=progress,
+                **known,
+            )
+        return _read_table(path, kind, reading, progress)
+
+
+def _read_table(path: Path, kind: str, reading: ReadOptions, progress: Any) -> Dataset:
+    from maxmargin import datasets
+
+    how: dict[str, Any] = {"drop": names_of(reading.drop), "dtype": reading.dtype}
+    if kind == "parquet":
+        return datasets.read_parquet(path, **how, **reading.columns())
+    how["encoding"] = reading.encoding
+    if kind == "arff" and not reading.says_labels:
+        return datasets.read_mulan(path, _xml_of(path, reading), progress=progress, **how)
+    how |= reading.columns()
+    if kind == "arff":
+        return datasets.read_arff(path, progress=progress, **how)
+    delimiter = delimiter_of(path, reading)
+    return datasets.read_csv(path, header=reading.header, delimiter=delimiter, progress=progress, **how)
+
+
+def delimiter_of(path: Path, reading: ReadOptions) -> str:
+    if reading.delimiter is not None:
+        return {"tab": "\t", "\\t": "\t"}.get(reading.delimiter, reading.delimiter)
+    return "\t" if ".tsv" in path.suffixes else ","
+
+
+@contextmanager
+def reading_bar(path: Path) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar over the bytes of a file."""
+    with progress_bar() as bar:
+        task = bar.add_task(f"reading {path.name}")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _xml_of(path: Path, reading: ReadOptions) -> Path:
+    """The label file: as told, or beside the ARFF file with the longest name that fits."""
+    if reading.xml is not None:
+        return reading.xml
+    stem = path.name.partition(".arff")[0]
+    fitting = [other for other in path.parent.glob("*.xml") if stem.startswith(other.stem)]
+    if not fitting:
+        raise click.UsageError(
+            f"{path}: no label file beside it; give --xml, or say which columns are labels: "
+            "--target, --labels or --label-prefix."
+        )
+    return max(fitting, key=lambda other: len(other.stem))
+
+
+def names_of(words: str | None) -> list[str]:
+    return [word.strip() for word in words.split(",")] if words else []
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows and labels; `lengths` cut stacked rows into sequences, `texts` say what each row is."""
+
+    X: Any
+    y: Any
+    label_names: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    lengths: Any = None
+    texts: Any = None
+
+    def take(self, rows: Any) -> Samples:
+        """Some samples (whole sequences, where there are any)."""
+        import numpy as np
+
+        if self.lengths is None:
+            texts = None if self.texts is None else self.texts[rows]
+            return Samples(self.X[rows], self.y[rows], self.label_names, self.feature_names, texts=texts)
+        starts = np.cumsum(self.lengths) - self.lengths
+        inside = np.concatenate([np.arange(starts[k], starts[k] + self.lengths[k]) for k in rows])
+        return Samples(
+            self.X[inside], self.y[inside], self.label_names, self.feature_names, self.lengths[rows]
+        )
+
+    def __len__(self) -> int:
+        return self.X.shape[0] if self.lengths is None else len(self.lengths)
+
+
+def samples(data: Dataset, family: Family) -> Samples:
+    """Check that the data suits a family and lay it out for it."""
+    import numpy as np
+
+    single = family.task in ("multiclass", "chain")
+    if single and data.multilabel:
+        raise ValueError(
+            f"{data.name or data.source} has several labels per sample, and --model {family.name} takes one; "
+            "use --model multilabel."
+        )
+    if family.task == "multilabel" and not data.multilabel:
+        raise ValueError(
+            f"{data.name or data.source} has one class per sample, and --model {family.name} takes several "
+            "labels; use --model multiclass."
+        )
+    if data.X.shape[1] == 0:
+        raise ValueError(f"{data.name or data.source} has no feature columns left.")
+    if (
+        data.multilabel
+        and data.Y.dtype.kind == "f"
+        and np.isnan(data.Y).any()
+        and family.name != "multilabel"
+    ):
+        raise ValueError("Some label entries are missing; only --model multilabel takes that.")
+    if hasattr(data.X, "data") and np.isnan(getattr(data.X, "data", data.X)).any():
+        raise ValueError(
+            f"{data.name or data.source} has missing feature values; fill them in or leave their columns out "
+            "with --drop."
+        )
+    lengths = None
+    if family.task == "chain":
+        if "word" not in data.per_row:
+            raise ValueError("--model chain needs sequences: a letter.data file or the data set ocr-letters.")
+        lengths = sequence_lengths(data)
+    texts = data.per_row.get("text", data.per_row.get("file"))
+    return Samples(data.X, data.Y, data.label_names, data.feature_names, lengths, texts)
+
+
+def sequence_lengths(data: Dataset) -> Any:
+    """Positions of each word of a data set of letters."""
+    import numpy as np
+
+    word = data.per_row["word"]
+    ends = np.flatnonzero(np.append(word[1:] != word[:-1], True))
+    return np.diff(np.concatenate(([-1], ends)))

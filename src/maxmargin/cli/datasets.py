@@ -1,0 +1,161 @@
+"""`maxmargin datasets`: what is known, where it is, how to get and convert it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from maxmargin.cli.console import print_table, progress_bar, say
+from maxmargin.cli.data import ReadOptions, read, read_options
+
+
+@click.group("datasets")
+def datasets_command() -> None:
+    """List, describe, download and convert data sets."""
+
+
+@datasets_command.command("list")
+@click.option("--task", help="Only data for this task, such as multilabel or multiclass.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array instead of a table.")
+def list_command(task: str | None, as_json: bool) -> None:
+    """Show the data sets that can be named instead of a file."""
+    from maxmargin import datasets
+
+    entries = [_entry(datasets.info(name)) for name in datasets.list_datasets(task)]
+    if as_json:
+        print(json.dumps(entries, indent=1))
+        return
+    rows = [[entry["name"], entry["task"], entry["where"]] for entry in entries]
+    print_table("Known data sets", ["name", "task", "where"], rows, left=(0, 1, 2))
+
+
+@datasets_command.command("info", short_help="Tell size, source and licence of a data set or a file.")
+@click.argument("name", metavar="NAME")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@read_options
+def info_command(name: str, as_json: bool, reading: ReadOptions) -> None:
+    """Tell size, source and licence of the data set NAME, or the size of a file.
+
+    \b
+    maxmargin datasets info yeast
+    maxmargin datasets info large.svm
+    """
+    from maxmargin import datasets
+
+    if name == "-" or (name not in datasets.list_datasets() and Path(name).exists()):
+        entry = {"name": name} | _sizes(read(name, reading))
+    else:
+        entry = _known(datasets.info(name))
+    if as_json:
+        print(json.dumps(entry, indent=1))
+        return
+    for key, value in entry.items():
+        print(f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
+
+
+@datasets_command.command("fetch")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--directory", type=click.Path(path_type=Path), help="Where to put it; default: the cache.")
+@click.option("--mirror", help="Address of a directory laid out like MAXMARGIN_DATA to download from.")
+@click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for the server.")
+def fetch_command(names: tuple[str, ...], directory: Path | None, mirror: str | None, timeout: float) -> None:
+    """Download data sets and check them against their known hashes."""
+    from maxmargin import datasets
+
+    for name in names:
+        with progress_bar() as bar:
+            task = bar.add_task(name)
+
+            def progress(done: int, total: int, bar: Any = bar, task: Any = task) -> None:
+                bar.update(task, completed=done, total=total)
+
+            where = datasets.fetch(
+                name, directory=directory, mirror=mirror, timeout=timeout, progress=progress
+            )
+        say(f"{name}: in {where}")
+
+
+@datasets_command.command("convert", short_help="Convert a data set to another format.")
+@click.argument("source")
+@click.argument("target_file", type=click.Path(path_type=Path), metavar="TARGET")
+@click.option("--one-label", is_flag=True, help="SVMlight: each line has exactly one label, the class.")
+@read_options
+def convert_command(source: str, target_file: Path, one_label: bool, reading: ReadOptions) -> None:
+    """Convert SOURCE (a file, a known name, or - for stdin) to TARGET.
+
+    The name of TARGET tells its format: .csv, .parquet, .arff (with .xml beside it for several
+    labels) or .svm, packed if it ends in .xz or .gz.
+
+    \b
+    maxmargin datasets convert yeast yeast.csv
+    maxmargin datasets convert tags.csv tags.svm.xz --label-prefix tag_
+    """
+    from maxmargin import datasets
+
+    suffixes = [suffix for suffix in target_file.suffixes if suffix not in (".xz", ".gz")]
+    kind = suffixes[-1] if suffixes else ""
+    if kind not in (".csv", ".parquet", ".arff", ".svm", ".svmlight", ".libsvm"):
+        raise click.UsageError(
+            f"{target_file}: the name must end in .csv, .parquet, .arff or .svm (.xz, .gz packed)."
+        )
+    data = read(source, reading, single=one_label)
+    if kind == ".csv":
+        datasets.write_csv(data, target_file)
+    elif kind == ".parquet":
+        datasets.write_parquet(data, target_file)
+    elif kind == ".arff":
+        stem = target_file.name.partition(".arff")[0]
+        datasets.write_arff(
+            data, target_file, target_file.parent / f"{stem}.xml" if data.multilabel else None
+        )
+    else:
+        datasets.write_svmlight(data, target_file)
+    say(f"{target_file}: {data.X.shape[0]} samples, {data.X.shape[1]} features, {data.n_labels} labels")
+
+
+def _known(about: Any) -> dict[str, Any]:
+    """What is told of a known data set; sizes where its files are here."""
+    from maxmargin import datasets
+
+    entry = _entry(about) | {"source": about.source, "licence": about.licence}
+    if entry["where"] not in ("not here", "can be fetched") and about.task != "ranking":
+        entry |= _sizes(datasets.load(about.name))
+    return entry | {"files": [file.path for file in about.files]}
+
+
+def _entry(about: Any) -> dict[str, Any]:
+    return {"name": about.name, "task": about.task, "where": _where(about)}
+
+
+def _where(about: Any) -> str:
+    """Whether the data can be loaded now, or how it is got."""
+    from maxmargin.io.registry import folder
+
+    if about.shipped or about.name in ("iris", "wine"):
+        return "comes with the package"
+    places = folder(about.name).places
+    for place in places:
+        if place.is_dir() and any(place.iterdir()):
+            return str(place)
+    return "can be fetched" if about.downloadable else "not here"
+
+
+def _sizes(data: Any) -> dict[str, Any]:
+    n, d = data.X.shape
+    sizes = {"samples": n, "features": d, "labels" if data.multilabel else "classes": data.n_labels}
+    if data.train is not None:
+        sizes["training samples"] = len(data.train)
+    if data.test is not None:
+        sizes["test samples"] = len(data.test)
+    if data.multilabel:
+        sizes["labels per sample"] = round(float(data.Y.sum()) / n, 3)
+    if hasattr(data.X, "indptr"):
+        sizes["nonzeros per sample"] = round(data.X.nnz / n, 3)
+        held = sum(part.nbytes for part in (data.X.data, data.X.indices, data.X.indptr))
+    else:
+        held = data.X.nbytes
+    sizes["MiB in memory"] = round(held / 2**20, 3)
+    return sizes

@@ -1,0 +1,231 @@
+"""The model families of the command line, one entry each, and their parameters as options.
+
+A family says which estimator it is, what a sample's labels look like (its task), which
+scikit-learn estimator stands beside it, and what the demo fits. Nothing heavy is imported before
+`build` or `baseline` is called.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True)
+class Family:
+    """One model family.
+
+    Attributes
+    ----------
+    name : str
+        What `--model` calls it.
+    estimator : str
+        Its class, a public name of the package.
+    task : {"multilabel", "multiclass", "chain", "ranking"}
+        Kind of labels, which decides the measures.
+    summary : str
+        One line for `--help`.
+    baseline_name, baseline : str, callable
+        The scikit-learn estimator to stand beside it.
+    demo_data, demo_params : str, mapping
+        Data set (see `maxmargin.cli.demo`) and parameters of the demo.
+    headline : str
+        The measure to compare by; empty for the first one of the task.
+    """
+
+    name: str
+    estimator: str
+    task: str
+    summary: str
+    baseline_name: str
+    baseline: Callable[[], Any]
+    demo_data: str
+    demo_params: Mapping[str, Any] = field(default_factory=dict)
+    headline: str = ""
+
+    def build(self, **params: Any) -> Any:
+        """The estimator, not fitted."""
+        return build(self.estimator, **params)
+
+
+def build(estimator: str, **params: Any) -> Any:
+    """An estimator by its public name; `prior="labels"` stands for `maxmargin.priors.from_labels`."""
+    import maxmargin
+
+    if params.get("prior") == "labels":
+        params["prior"] = maxmargin.priors.from_labels
+    return getattr(maxmargin, estimator)(**params)
+
+
+def _one_vs_rest() -> Any:
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import LinearSVC
+
+    return OneVsRestClassifier(LinearSVC())
+
+
+def _linear_svc() -> Any:
+    from sklearn.svm import LinearSVC
+
+    return LinearSVC()
+
+
+def _svc() -> Any:
+    from sklearn.svm import SVC
+
+    return SVC()
+
+
+def _one_vs_rest_svc() -> Any:
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import SVC
+
+    return OneVsRestClassifier(SVC())
+
+
+def _online_pass() -> Any:
+    from sklearn.linear_model import SGDClassifier
+
+    return SGDClassifier(loss="hinge", max_iter=1, tol=None, shuffle=False, random_state=0)
+
+
+_ENTRIES = (
+    Family(
+        "multilabel",
+        "MultiLabelSVC",
+        "multilabel",
+        "several labels per sample, with a prior on how labels go together",
+        "OvR LinearSVC",
+        _one_vs_rest,
+        "yeast",
+        {"prior": "labels", "C": 0.1},
+    ),
+    Family(
+        "multiclass",
+        "MultiClassSVC",
+        "multiclass",
+        "one class per sample",
+        "LinearSVC",
+        _linear_svc,
+        "digits",
+    ),
+    Family(
+        "ranking",
+        "LabelRanker",
+        "ranking",
+        "streams: learns from one sample at a time, new labels may appear",
+        "SGD, one pass",
+        _online_pass,
+        "mail-stream",
+    ),
+    Family(
+        "sparse-multiclass",
+        "SparseMultiClassSVC",
+        "multiclass",
+        "one class per sample, with a small number of basis vectors",
+        "SVC",
+        _svc,
+        "digits",
+        {"max_basis": 30, "n_candidates": 10, "C": 10.0, "random_state": 0},
+    ),
+    Family(
+        "sparse-multilabel",
+        "SparseMultiLabelSVC",
+        "multilabel",
+        "several labels per sample, with a small number of basis vectors",
+        "OvR SVC",
+        _one_vs_rest_svc,
+        "emotions",
+        {"max_basis": 25, "n_candidates": 10, "fit_intercept": True, "random_state": 0},
+    ),
+    Family(
+        "submodular",
+        "SubmodularSVC",
+        "multilabel",
+        "several labels per sample, trained for the F1 of each sample, with attractive label pairs",
+        "OvR LinearSVC",
+        _one_vs_rest,
+        "emotions",
+        {"C": 0.1, "tol": 1e-2, "solver": "bcfw"},
+        headline="example F1",
+    ),
+    Family(
+        "chain",
+        "ChainSVC",
+        "chain",
+        "sequences, all positions labelled jointly",
+        "LinearSVC",
+        _linear_svc,
+        "digit-words",
+        {"C": 10.0},
+    ),
+)
+FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}
+
+
+# A parameter in a numpydoc section: "name : type", then its description indented.
+_PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : .*\n((?:    .*\n|\n)+)", re.MULTILINE)
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Tell positional words from `--name value` and `--name=value`."""
+    positional: list[str] = []
+    given: dict[str, str] = {}
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        if not word.startswith("--"):
+            positional.append(word)
+            continue
+        name, equals, value = word[2:].partition("=")
+        if not equals:
+            if not waiting:
+                raise click.UsageError(f"--{name} needs a value.")
+            value = waiting.pop(0)
+        given[name.replace("-", "_")] = value
+    return positional, given
+
+
+def estimator(family: Family, given: Mapping[str, str]) -> Any:
+    """The estimator of a family with parameters as words."""
+    known = family.build().get_params()
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean --{near[0].replace('_', '-')}?" if near else ""
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is no option and no parameter of {family.estimator}.{hint} "
+                f"`maxmargin fit -m {family.name} --parameters` lists them."
+            )
+    return family.build(**{name: value_of(word) for name, word in given.items()})
+
+
+def described(family: Family) -> list[list[str]]:
+    """Option, default and first sentence of every parameter of a family's estimator."""
+    model = family.build()
+    words = _PARAMETER.findall(inspect.cleandoc(type(model).__doc__ or "").partition("\nAttributes\n")[0])
+    told = {
+        name: " ".join(text.split()).partition(". ")[0] for names, text in words for name in names.split(", ")
+    }
+    return [
+        [f"--{name.replace('_', '-')}", json.dumps(default, default=str), told.get(name, "")]
+        for name, default in model.get_params().items()
+    ]
+
+
+def value_of(word: str) -> Any:
+    """A number, true, false, none, a JSON list or object, or else the word itself."""
+    lowered = word.lower()
+    if lowered in ("none", "true", "false"):
+        return {"none": None, "true": True, "false": False}[lowered]
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word

@@ -1,0 +1,382 @@
+"""Models as the command line uses them: a fit as people watch it, measures, and model files.
+
+A fit shows its gap and time, stops in good order at Ctrl-C, and says each warning in one line.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from maxmargin.cli.console import progress_bar, say
+from maxmargin.cli.data import LABEL_COLUMNS, REMEMBERED, ReadOptions, Samples, read, samples
+from maxmargin.cli.families import FAMILIES, Family
+
+if TYPE_CHECKING:
+    from maxmargin.datasets import Dataset
+
+SCALERS = ("none", "standard", "maxabs")
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted model and how it came about."""
+
+    model: Any
+    seconds: float
+    interrupted: bool
+
+    @property
+    def last(self) -> Any:
+        """The estimator itself, without the scaling before it."""
+        return last_step(self.model)
+
+
+def last_step(model: Any) -> Any:
+    """The estimator at the end of a pipeline, or the model itself."""
+    return model.steps[-1][1] if hasattr(model, "steps") else model
+
+
+def cut_of(model: Any, data: Samples) -> dict[str, Any]:
+    """How rows are cut into sequences, for an estimator of sequences; a baseline sees single rows."""
+    takes = "lengths" in inspect.signature(last_step(model).fit).parameters
+    return {"lengths": data.lengths} if takes and data.lengths is not None else {}
+
+
+def scaled(estimator: Any, scale: str, X: Any) -> Any:
+    """The estimator behind a scaler; sparse columns are not centred."""
+    if scale == "none":
+        return estimator
+    from scipy.sparse import issparse
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+
+    scaler = MaxAbsScaler() if scale == "maxabs" else StandardScaler(with_mean=not issparse(X))
+    return Pipeline([("scale", scaler), ("model", estimator)])
+
+
+def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
+    """Fit a model; what it warns about is said in one line each."""
+    inner = last_step(model)
+    prefix = "model__" if inner is not model else ""
+    arguments = {prefix + key: value for key, value in cut_of(model, data).items()}
+    start = time.perf_counter()
+    with _said_warnings(), _interrupts() as interrupted, _watched(inner, name):
+        model.fit(data.X, data.y, **arguments)
+    return Fitted(model, time.perf_counter() - start, bool(interrupted))
+
+
+@contextmanager
+def _said_warnings() -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for text in dict.fromkeys(
+        str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)
+    ):
+        say(f"Warning: {' '.join(text.split())}")
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[bool]]:
+    """A list that is filled by the first Ctrl-C, which the estimator answers by stopping in good order."""
+    seen: list[bool] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+
+    def note(number: int, frame: Any) -> None:
+        seen.append(True)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Bar:
+    """A callback of scikit-learn that moves a progress bar towards the gap asked for."""
+
+    def __init__(self, bar: Any, task: Any, tol: float) -> None:
+        self.bar, self.task, self.tol = bar, task, tol
+        self.first: float | None = None
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        pass
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        pass
+
+    def on_fit_task_begin(self, estimator: Any, context: Any, **told: Any) -> None:
+        pass
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
+        record = getattr(context, "record", None)
+        if record is not None:
+            gap, tol = record.gap, max(self.tol, 1e-14)
+            if 0 < gap < math.inf:
+                self.first = max(self.first or gap, gap, 2 * tol)
+                done = math.log(self.first / max(gap, tol)) / math.log(self.first / tol)
+                self.bar.update(self.task, completed=done, gap=f"epoch {record.epoch}  gap {gap:.1e}")
+        return False
+
+
+@contextmanager
+def _watched(estimator: Any, name: str) -> Iterator[None]:
+    """Show progress where a person watches and the estimator can tell it."""
+    from rich.progress import TextColumn
+
+    with progress_bar(TextColumn("{task.fields[gap]}")) as bar:
+        if bar.disable:
+            yield
+            return
+        if not hasattr(estimator, "set_callbacks") or "tol" not in estimator.get_params():
+            bar.add_task(name, total=None, gap="")
+            yield
+            return
+        task = bar.add_task(name, total=1.0, gap="")
+        estimator.set_callbacks(_Bar(bar, task, estimator.tol))
+        try:
+            yield
+        finally:
+            estimator.set_callbacks()
+
+
+# For each task: name of the measure -> whether more is better.
+MEASURES: dict[str, dict[str, bool]] = {
+    "multilabel": {
+        "micro F1": True,
+        "macro F1": True,
+        "example F1": True,
+        "Hamming loss": False,
+        "exact match": True,
+    },
+    "multiclass": {"accuracy": True, "macro F1": True},
+    "ranking": {"top label right": True, "ranking loss": False, "average precision": True},
+    "chain": {"letter accuracy": True, "word accuracy": True},
+}
+
+
+def measure(
+    task: str, truth: Any, predicted: Any, *, lengths: Any = None, scores: Any = None, classes: Any = None
+) -> dict[str, float]:
+    """All measures of a task.
+
+    Parameters
+    ----------
+    task : str
+    truth, predicted : labels in the same kind; for chains one stacked vector with `lengths`
+    lengths : array of int
+        For chains: positions of each sequence.
+    scores, classes : array of shape (n_samples, n_labels), array of shape (n_labels,)
+        For rankings: the score of every label.
+    """
+    if task == "chain":
+        return _chain(truth, predicted, lengths)
+    if task == "ranking":
+        return _ranking(truth, scores, classes)
+    return _multilabel(truth, predicted) if task == "multilabel" else _multiclass(truth, predicted)
+
+
+def evaluate(model: Any, family: Family, data: Samples, predicted: Any = None) -> dict[str, float]:
+    """All measures of a fitted model on labelled data, which may be predicted already."""
+    if predicted is None:
+        predicted = model.predict(data.X, **cut_of(model, data))
+    if family.task == "ranking":
+        return measure(
+            family.task, data.y, predicted, scores=label_scores(model, data.X), classes=model.classes_
+        )
+    return measure(family.task, data.y, predicted, lengths=data.lengths)
+
+
+def label_scores(model: Any, X: Any) -> Any:
+    """One score per label, also for two classes, where scikit-learn gives one per sample."""
+    import numpy as np
+
+    scores = model.label_scores(X) if hasattr(model, "label_scores") else model.decision_function(X)
+    return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
+
+
+def _multilabel(truth: Any, predicted: Any) -> dict[str, float]:
+    from sklearn.metrics import accuracy_score, f1_score, hamming_loss
+
+    from maxmargin.metrics import example_f1
+
+    return {
+        "micro F1": float(f1_score(truth, predicted, average="micro", zero_division=0)),
+        "macro F1": float(f1_score(truth, predicted, average="macro", zero_division=0)),
+        "example F1": float(example_f1(truth, predicted)),
+        "Hamming loss": float(hamming_loss(truth, predicted)),
+        "exact match": float(accuracy_score(truth, predicted)),
+    }
+
+
+def _multiclass(truth: Any, predicted: Any) -> dict[str, float]:
+    from sklearn.metrics import accuracy_score, f1_score
+
+    return {
+        "accuracy": float(accuracy_score(truth, predicted)),
+        "macro F1": float(f1_score(truth, predicted, average="macro", zero_division=0)),
+    }
+
+
+def _chain(truth: Any, predicted: Any, lengths: Any) -> dict[str, float]:
+    import numpy as np
+
+    from maxmargin.metrics import letter_accuracy, word_accuracy
+
+    words = [np.split(np.asarray(labels), np.cumsum(lengths)[:-1]) for labels in (truth, predicted)]
+    return {"letter accuracy": letter_accuracy(*words), "word accuracy": word_accuracy(*words)}
+
+
+def _ranking(truth: Any, scores: Any, classes: Any) -> dict[str, float]:
+    """Samples whose label the model has never met count as wrong in every respect.
+
+    Samples that have all labels say nothing about an order and are left out.
+    """
+    import numpy as np
+    import scipy.sparse as sp
+    from sklearn.metrics import label_ranking_average_precision_score, label_ranking_loss
+
+    from maxmargin.metrics import one_error
+
+    truth = truth.toarray() if sp.issparse(truth) else np.asarray(truth)
+    relevant = truth[:, None] == np.asarray(classes)[None, :] if truth.ndim == 1 else truth > 0
+    told = ~relevant.all(axis=1)
+    relevant, scores = relevant[told], np.asarray(scores)[told]
+    known = relevant.any(axis=1)
+    if not known.any():
+        return {"top label right": 0.0, "ranking loss": 1.0, "average precision": 0.0}
+    met, answered, share = relevant[known], scores[known], float(known.mean())
+    return {
+        "top label right": share * (1 - one_error(met, answered)),
+        "ranking loss": share * float(label_ranking_loss(met, answered)) + (1 - share),
+        "average precision": share * float(label_ranking_average_precision_score(met, answered)),
+    }
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A loaded model with what `maxmargin fit` noted beside it."""
+
+    model: Any
+    family: Family
+    about: dict[str, Any]
+
+    @property
+    def label_names(self) -> list[str]:
+        return self.about["label_names"]
+
+    @property
+    def feature_names(self) -> list[str]:
+        return self.about["feature_names"]
+
+    @property
+    def n_features(self) -> int:
+        return int(last_step(self.model).n_features_in_)
+
+    @property
+    def label_ids(self) -> list[int]:
+        """The numbers that stand for the labels in SVMlight files: the names, or their places."""
+        names = self.label_names
+        whole = all(name.removeprefix("-").isdigit() for name in names)
+        return [int(name) for name in names] if whole else list(range(len(names)))
+
+    def reading(self, asked: ReadOptions) -> ReadOptions:
+        """How to read further data: as told, otherwise as the training data was read."""
+        told = asked.given | (LABEL_COLUMNS if asked.says_labels else frozenset())
+        known = self.about["reading"]
+        return replace(asked, **{key: known[key] for key in known if key in REMEMBERED and key not in told})
+
+    def read(self, source: str, asked: ReadOptions, split: str) -> Samples:
+        """Read labelled data in the columns and labels of the model."""
+        reading = self.reading(asked)
+        known = {"labels": self.label_ids, "n_features": self.n_features}
+        single = self.family.task == "multiclass"
+        data = self.aligned(read(source, reading, single=single, split=split, known=known), source)
+        if data.multilabel:
+            data = self._label_columns(data, source)
+        found = samples(data, self.family)
+        return replace(found, X=self.like_training(found.X))
+
+    def aligned(self, data: Dataset, source: str) -> Dataset:
+        """The data with the columns of the model, found by name where both sides have names."""
+        names, found = self.feature_names, data.feature_names
+        if list(found) == names:
+            return data
+        if not names or not found or _numbered(names) or _numbered(found):
+            if data.X.shape[1] != self.n_features:
+                raise ValueError(
+                    f"{source} has {data.X.shape[1]} features, but the model was fitted on {self.n_features}."
+                )
+            return data
+        position = {name: j for j, name in enumerate(found)}
+        absent = [name for name in names if name not in position]
+        if "file" in data.per_row:  # mail: every mailbox has words of its own
+            return replace(data, X=_words(data.X, position, names), feature_names=tuple(names))
+        if absent:
+            raise ValueError(
+                f"{source} has {len(found)} features, but the model was fitted on {self.n_features}, and "
+                f"{absent[0]!r} is not among them."
+            )
+        return replace(data, X=data.X[:, [position[name] for name in names]], feature_names=tuple(names))
+
+    def _label_columns(self, data: Dataset, source: str) -> Dataset:
+        """The data with its labels in the order of the model."""
+        names, found = self.label_names, list(data.label_names)
+        if found == names or found == [str(label) for label in self.label_ids]:
+            return data
+        if sorted(found) != sorted(names):
+            other = sorted(set(found) ^ set(names))
+            raise ValueError(
+                f"{source} has other labels than the model: {other[0]!r} is on one side only "
+                f"({len(other)} such labels)."
+            )
+        order = [found.index(name) for name in names]
+        return replace(data, Y=data.Y[:, order], label_names=tuple(names))
+
+    def like_training(self, X: Any) -> Any:
+        """Dense rows for a model that was fitted on dense ones."""
+        return X.toarray() if hasattr(X, "toarray") and not self.about["sparse"] else X
+
+
+def _numbered(names: Sequence[str]) -> bool:
+    """Whether the names say no more than the place of each feature, as in SVMlight."""
+    return all(name == f"x{j}" for j, name in enumerate(names))
+
+
+def _words(X: Any, position: dict[str, int], names: Sequence[str]) -> Any:
+    """The columns of the named words; a word that never occurs is a column of zeros."""
+    import scipy.sparse as sp
+
+    kept = [(position[name], k) for k, name in enumerate(names) if name in position]
+    rows, columns = zip(*kept, strict=True) if kept else ((), ())
+    chooser = sp.csr_array(([1.0] * len(kept), (rows, columns)), shape=(X.shape[1], len(names)))
+    return sp.csr_array(X @ chooser)
+
+
+def open_model(path: Path) -> Stored:
+    """Load a model file that `maxmargin fit` wrote."""
+    from maxmargin.persistence import ModelFileError, describe, load
+
+    if not path.exists():
+        raise ModelFileError(
+            f"There is no model file {path}; `maxmargin fit DATA -m ... -o {path}` makes one."
+        )
+    about = describe(path)["metadata"]
+    if about.get("family") not in FAMILIES:
+        raise ModelFileError(
+            f"{path} was not written by `maxmargin fit`; load it with maxmargin.load in Python."
+        )
+    return Stored(load(path), FAMILIES[about["family"]], about)

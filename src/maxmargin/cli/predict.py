@@ -1,0 +1,328 @@
+"""`maxmargin predict`: data read, predicted and written piece by piece, in memory that does not grow."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from maxmargin.cli.data import (
+    ReadOptions,
+    delimiter_of,
+    format_of,
+    located,
+    part,
+    read,
+    read_options,
+    reading_bar,
+    sequence_lengths,
+)
+from maxmargin.cli.models import Stored, label_scores, open_model
+
+if TYPE_CHECKING:
+    from maxmargin.datasets import Dataset
+
+# Rows of a piece of data that is in memory anyway.
+ROWS = 4096
+KINDS = ("csv", "jsonl", "same", "svmlight", "arff", "parquet")
+
+
+@click.command("predict", short_help="Predict the labels of new data with a model.")
+@click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
+@click.argument("source", metavar="DATA")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: stdout.")
+@click.option(
+    "--to",
+    "kind",
+    type=click.Choice(KINDS),
+    default="csv",
+    show_default=True,
+    help="csv: a 0/1 column per label, or the class; jsonl: an object per sample; same: the kind of DATA, "
+    "features and predicted labels; svmlight, arff, parquet: likewise, in that kind.",
+)
+@click.option("--scores", is_flag=True, help="Give the score of every label as well (csv: instead).")
+@read_options
+def predict_command(
+    model_file: Path, source: str, output: Path | None, kind: str, scores: bool, reading: ReadOptions
+) -> None:
+    """Predict the labels of DATA (a file, a known name, or - for stdin) with MODEL.
+
+    Files are read, predicted and written piece by piece, in memory that does not grow with the
+    file. Labels in DATA are ignored, and tables need not have their columns; columns are found
+    by name.
+
+    \b
+    maxmargin predict model.mm new.csv
+    maxmargin predict model.mm new.svm --to same -o labelled.svm
+    cat new.csv | maxmargin predict model.mm - --format csv --to jsonl
+    """
+    stored = open_model(model_file)
+    if scores and stored.family.task == "chain":
+        raise click.UsageError("--scores: a chain scores whole sequences, not single labels.")
+    if scores and kind not in ("csv", "jsonl"):
+        raise click.UsageError("--scores needs --to csv or --to jsonl.")
+    known = stored.reading(reading)
+    with opened(stored, source, known) as (own, pieces), target(output) as out:
+        writer = Writer(out, _kind(kind, own, source), _how(stored, source, output, known))
+        for data in pieces:
+            if data.X.shape[0]:
+                writer.write(answer(stored, data, scores))
+        if not writer.n_written:
+            raise ValueError(f"{source} has no samples.")
+        writer.close()
+
+
+def _kind(asked: str, own: str | None, source: str) -> str:
+    """The kind to write; `own` is the format of the source."""
+    if asked != "same":
+        return asked
+    if own is None or own == "mail":
+        raise click.UsageError(
+            f"--to same: {source} cannot be written again in its own kind; use --to csv, jsonl, svmlight, "
+            "arff or parquet."
+        )
+    return "table" if own == "csv" else own
+
+
+def _how(stored: Stored, source: str, output: Path | None, reading: ReadOptions) -> dict[str, Any]:
+    return {
+        "header": reading.header,
+        "delimiter": delimiter_of(Path(source), reading),
+        "zero_based": reading.zero_based,
+        "label_ids": stored.label_ids,
+        "xml": None if output is None else output.with_name(output.name.partition(".arff")[0] + ".xml"),
+    }
+
+
+@contextmanager
+def opened(
+    stored: Stored, source: str, reading: ReadOptions
+) -> Iterator[tuple[str | None, Iterator[Dataset]]]:
+    """The format of a source (None for a known data set) and its pieces.
+
+    A piece has the features in the order of the model; its labels, if any, mean nothing.
+    """
+    with located(source, reading) as path:
+        kind = None if path is None else format_of(path, reading)
+        if path is None or kind == "mail":
+            yield kind, _whole(stored, source, reading)
+        else:
+            with reading_bar(path) as progress:
+                yield kind, _streamed(stored, path, kind, reading, progress)
+
+
+def _streamed(
+    stored: Stored, path: Path, kind: str | None, reading: ReadOptions, progress: Any
+) -> Iterator[Dataset]:
+    from maxmargin.datasets import Dataset
+    from maxmargin.io import pieces as _stream
+
+    if kind == "letters":
+        for data in _stream.stream_letters(path, progress=progress):
+            yield part(data, reading.split, "test")
+        return
+    how: dict[str, Any] = {"dtype": reading.dtype, "progress": progress}
+    pieces: Iterator[Any]
+    if kind == "svmlight":
+        pieces = _stream.stream_svmlight(path, stored.n_features, zero_based=reading.zero_based, **how)
+    else:
+        names = stored.feature_names
+        if not names:
+            raise click.UsageError(
+                f"The model knows its features by number, not by name, so {path} cannot be matched; "
+                "give SVMlight."
+            )
+        if kind in ("csv", "arff"):
+            how["encoding"] = reading.encoding
+        if kind == "csv":
+            delimiter = delimiter_of(path, reading)
+            pieces = _stream.stream_csv(path, names, header=reading.header, delimiter=delimiter, **how)
+        else:
+            pieces = (_stream.stream_arff if kind == "arff" else _stream.stream_parquet)(path, names, **how)
+    for X in pieces:
+        yield Dataset(X, X)
+
+
+def _whole(stored: Stored, source: str, reading: ReadOptions) -> Iterator[Dataset]:
+    """A source that is held in memory anyway, cut where no sequence is torn."""
+    import numpy as np
+
+    data = stored.aligned(
+        read(source, reading, single=stored.family.task == "multiclass", split="test"), source
+    )
+    n = data.X.shape[0]
+    if stored.family.task == "chain":
+        yield data
+        return
+    for start in range(0, n, ROWS):
+        yield data.take(np.arange(start, min(start + ROWS, n)))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A piece of the data, the labels predicted for it, and the scores if they are wanted."""
+
+    data: Dataset
+    predicted: Any
+    scores: Any
+
+    @property
+    def several(self) -> bool:
+        return getattr(self.predicted, "ndim", 1) == 2
+
+    @property
+    def labelled(self) -> Dataset:
+        """The piece with the predicted labels in the place of its own."""
+        return replace(self.data, Y=self.predicted)
+
+
+def answer(stored: Stored, data: Dataset, scores: bool) -> Answer:
+    """Predict one piece."""
+    import numpy as np
+
+    model, X = stored.model, stored.like_training(data.X)
+    if np.isnan(X.data if hasattr(X, "toarray") else X).any():
+        raise ValueError("Some feature values are missing; fill them in before predicting.")
+    chain = stored.family.task == "chain"
+    predicted = model.predict(X, **({"lengths": sequence_lengths(data)} if chain else {}))
+    classes = tuple(str(name) for name in model.classes_)
+    named = replace(
+        data,
+        X=X,
+        feature_names=tuple(stored.feature_names),
+        label_names=tuple(stored.label_names) if np.ndim(predicted) == 2 else classes,
+    )
+    return Answer(named, predicted, label_scores(model, X) if scores else None)
+
+
+class Writer:
+    """Writes answers of one piece after another.
+
+    Parameters
+    ----------
+    out : binary file
+    kind : {"csv", "jsonl", "svmlight", "arff", "parquet", "table", "letters"}
+        The first two hold the answers alone, the others the features beside them; "table" is CSV.
+    how : dict
+        `header` and `delimiter` of a table, `zero_based` and `label_ids` of SVMlight, the path
+        `xml` for the label file of ARFF.
+    """
+
+    def __init__(self, out: IO[bytes], kind: str, how: dict[str, Any]) -> None:
+        self.out, self.how = out, how
+        self.n_written = self.n_words = 0
+        write_piece: dict[str, Callable[[Answer], None]] = {
+            "csv": self._csv,
+            "jsonl": self._jsonl,
+            "svmlight": self._svmlight,
+            "arff": self._arff,
+            "parquet": self._parquet,
+            "table": self._table,
+            "letters": self._letters,
+        }
+        self._write_piece = write_piece[kind]
+        self._columns: Any = None
+
+    def write(self, answer: Answer) -> None:
+        self._write_piece(answer)
+        self.n_written += answer.data.X.shape[0]
+
+    def close(self) -> None:
+        """Write what comes at the end of a file."""
+        if self._columns is not None:
+            self._columns.close()
+
+    def _csv(self, answer: Answer) -> None:
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        names = list(answer.data.label_names)
+        columns = names if answer.several or answer.scores is not None else ["class"]
+        files = answer.data.per_row.get("file")
+        if answer.scores is not None:
+            rows = answer.scores.tolist()
+        elif answer.several:
+            rows = _dense(answer.predicted).tolist()
+        else:
+            rows = [[label] for label in answer.predicted.tolist()]
+        if files is not None:
+            columns, rows = ["file", *columns], [[str(f), *row] for f, row in zip(files, rows, strict=True)]
+        if not self.n_written:
+            table.writerow(columns)
+        table.writerows(rows)
+        self.out.write(text.getvalue().encode())
+
+    def _jsonl(self, answer: Answer) -> None:
+        names = answer.data.label_names
+        files = answer.data.per_row.get("file")
+        rows = _dense(answer.predicted) if answer.several else answer.predicted
+        for i, row in enumerate(rows):
+            said: dict[str, Any] = {} if files is None else {"file": str(files[i])}
+            if answer.several:
+                said["labels"] = [names[k] for k in row.nonzero()[0]]
+            else:
+                said["class"] = row.item() if hasattr(row, "item") else row
+            if answer.scores is not None:
+                said["scores"] = dict(zip(names, answer.scores[i].tolist(), strict=True))
+            self.out.write(json.dumps(said, ensure_ascii=False).encode() + b"\n")
+
+    def _svmlight(self, answer: Answer) -> None:
+        from maxmargin.io.write import svmlight_lines
+
+        data = answer.labelled
+        self.out.writelines(
+            svmlight_lines(data, zero_based=self.how["zero_based"], labels=self.how["label_ids"])
+        )
+
+    def _table(self, answer: Answer) -> None:
+        from maxmargin.io.write import csv_lines
+
+        header = self.how["header"] and not self.n_written
+        self.out.writelines(csv_lines(answer.labelled, header=header, delimiter=self.how["delimiter"]))
+
+    def _arff(self, answer: Answer) -> None:
+        from maxmargin.io.atomic import atomic_write
+        from maxmargin.io.write import arff_lines, label_xml
+
+        xml = self.how["xml"]
+        if answer.several and xml is not None and not self.n_written:
+            with atomic_write(xml, pack=True) as out:
+                out.write(label_xml(answer.labelled).encode())
+        self.out.writelines(arff_lines(answer.labelled, header=not self.n_written))
+
+    def _parquet(self, answer: Answer) -> None:
+        from maxmargin.io.write import ParquetWriter
+
+        self._columns = self._columns or ParquetWriter(self.out)
+        self._columns.write(answer.labelled)
+
+    def _letters(self, answer: Answer) -> None:
+        from maxmargin.io.write import letter_lines
+
+        self.out.writelines(letter_lines(answer.labelled, self.n_written + 1, self.n_words + 1))
+        self.n_words += int(answer.data.per_row["word"][-1]) + 1
+
+
+def _dense(predicted: Any) -> Any:
+    return predicted.toarray() if hasattr(predicted, "toarray") else predicted
+
+
+@contextmanager
+def target(output: Path | None) -> Iterator[IO[bytes]]:
+    """stdout, or a file that appears when it is complete."""
+    if output is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    from maxmargin.io.atomic import atomic_write
+
+    with atomic_write(output, pack=True) as out:
+        yield out

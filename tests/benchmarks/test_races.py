@@ -1,0 +1,64 @@
+"""Every race runs at toy size on made data, and writes the columns of the files that are kept."""
+
+from __future__ import annotations
+
+import ast
+import csv
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import MODELS, main, races
+from benchmarks.race import RESULTS, Setting
+
+ROOT = Path(__file__).parents[2]
+ALL = [(model, name) for model in MODELS for name in races(model)]
+
+
+def columns(path):
+    with path.open(newline="") as file:
+        return next(csv.reader(line for line in file if not line.startswith("#")))
+
+
+@pytest.mark.parametrize(("model", "name"), ALL, ids=lambda word: word)
+def test_every_race_runs_at_toy_size(model, name, tmp_path):
+    races(model)[name](Setting(small=True, out=tmp_path))
+    written = list(tmp_path.glob("*.csv"))
+    assert written
+    for path in written:
+        assert set(columns(path)) <= set(columns(RESULTS / path.name))
+        assert len(path.read_text().splitlines()) > 1
+    pictures = {path.name for path in tmp_path.glob("*.png")}
+    kept = {path.name for path in RESULTS.glob("*.png")} | {"ranking_peers.png"}
+    assert pictures <= kept
+
+
+def test_one_race_is_run_by_name_and_keeps_no_toy_results(capsys):
+    before = {path: path.stat().st_mtime_ns for path in RESULTS.iterdir()}
+    assert main(["chain", "training", "--small", "-p", "tol=0.5", "-p", "lam=[0.1]"]) == 0
+    assert "training, lambda=0.1, gap 0.5" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in RESULTS.iterdir()} == before
+
+
+def test_races_are_listed_and_unknown_ones_refused(capsys):
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in listed] == MODELS
+    with pytest.raises(SystemExit):
+        main(["chain", "walking"])
+    assert "decoding" in capsys.readouterr().err
+
+
+def imported(folder):
+    """Top-level names that the files of a folder import, anywhere in them."""
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module.partition(".")[0]
+
+
+def test_benchmarks_and_experiments_do_not_import_each_other():
+    assert "experiments" not in set(imported("benchmarks"))
+    assert "benchmarks" not in set(imported("experiments"))
