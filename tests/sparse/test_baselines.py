@@ -110,6 +110,8 @@ def test_one_vs_rest_takes_many_labels_and_constant_ones():
         machine = SparseOneVsRest(max_basis=6, random_state=0).fit(X, Y)
     assert machine.basis_sizes_[2] == 0
     assert (machine.predict(X + 1e3)[:, 2] == 1).all()
+    cut = machine.truncate(2)
+    assert cut.basis_sizes_.tolist() == [2, 2, 0, 2] and (cut.predict(X)[:, 2] == 1).all()
 
 
 def test_one_vs_rest_shares_its_time_limit(wine):

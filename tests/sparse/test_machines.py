@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
@@ -22,7 +24,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC, priors
-from maxmargin.baselines import ImportVectorMachine
+from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
 from maxmargin.sparse.greedy import Greedy, Sweeps
@@ -486,6 +488,16 @@ def test_growth_stops_by_relative_decrease():
     objectives = [record["primal"] for record in machine.history_]
     drops = -np.diff(objectives) / np.array(objectives[:-1])
     assert drops[-1] < 0.05 and (drops[:-1] >= 0.05 * 0.9).all()
+
+
+@pytest.mark.parametrize(
+    "machine", [SparseMultiClassSVC, SparseMultiLabelSVC, SparseOneVsRest, ImportVectorMachine]
+)
+def test_every_parameter_is_documented(machine):
+    text = inspect.cleandoc(machine.__doc__)
+    described = re.findall(r"^(\w+) : ", text.partition("\nAttributes\n")[0], re.MULTILINE)
+    assert sorted(described) == sorted(machine().get_params())
+    assert "{parameters}" not in text and "{attributes}" not in text
 
 
 def test_all_candidates_need_no_seed(wine):

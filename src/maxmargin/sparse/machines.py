@@ -12,7 +12,7 @@ import copy
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral, Real
@@ -28,10 +28,10 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 
 from maxmargin import priors
 from maxmargin.core.kernels import Kernel
-from maxmargin.core.loop import Certificate, Clock, Outcome, Stopping, run
+from maxmargin.core.loop import Certificate, Clock, Outcome, Solver, Stopping, run
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
 from maxmargin.edge.labels import LabelSpace
-from maxmargin.sparse.greedy import Greedy, Newton, Solution, Sweeps
+from maxmargin.sparse.greedy import Greedy, Newton, Optimiser, Solution, Sweeps
 from maxmargin.sparse.loss_loops import Loss, MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import SELECTIONS, BasisProblem, candidate_pool
 
@@ -39,7 +39,7 @@ from maxmargin.sparse.problem import SELECTIONS, BasisProblem, candidate_pool
 ROUNDED = 1e-10
 
 
-def _growing(optimiser: Any, *args: Any, max_iter: int, **options: Any) -> Greedy:
+def _growing(optimiser: Callable[[int], Optimiser], *args: Any, max_iter: int, **options: Any) -> Greedy:
     return Greedy(*args, optimiser=optimiser(max_iter), **options)
 
 
@@ -176,7 +176,7 @@ class BasisMachine(ClassifierMixin, Kernelised, Iterative):
             sample_weight=weights,
         )
 
-    def _solver(self, problem: BasisProblem, weights: np.ndarray, rng: Any, **options: Any) -> Any:
+    def _solver(self, problem: BasisProblem, weights: np.ndarray, rng: Any, **options: Any) -> Solver:
         """The solver with this estimator's parameters."""
         pool = candidate_pool(problem.X, weights, by_content=problem.kernel.name != "precomputed")
         return choose(self, SOLVERS).build(
@@ -355,10 +355,11 @@ class BasisMachine(ClassifierMixin, Kernelised, Iterative):
 
 def documented(cls: type[BasisMachine]) -> Any:
     """Put the parameters and attributes of `BasisMachine` where a docstring leaves room for them."""
-    shared = inspect.cleandoc(BasisMachine.__doc__ or "")
-    _, parameters, attributes = re.split(r"\n\n(?:Parameters|Attributes)\n-+\n", shared)
-    own = inspect.cleandoc(cls.__doc__ or "")
-    cls.__doc__ = own.replace("{parameters}", parameters).replace("{attributes}", attributes)
+    if "{parameters}" in (cls.__doc__ or ""):  # python -OO leaves no docstring
+        shared = inspect.cleandoc(BasisMachine.__doc__ or "")
+        _, parameters, attributes = re.split(r"\n\n(?:Parameters|Attributes)\n-+\n", shared)
+        own = inspect.cleandoc(cls.__doc__ or "")
+        cls.__doc__ = own.replace("{parameters}", parameters).replace("{attributes}", attributes)
     return cls
 
 
@@ -663,9 +664,8 @@ class SparseOneVsRest(LabelMachine):
     def _store_union(self, problem: BasisProblem, solutions: list[Solution]) -> None:
         """Join the bases of all classes; a class has zeros at the vectors of the others."""
         self._keep_kernel(problem.kernel)
-        self._stages_of = [
-            (s.basis.tolist(), [c[:, 0] for c in s.path or [s.coefficients]]) for s in solutions
-        ]
+        stages = [(s.basis, s.path if self.keep_path else [s.coefficients]) for s in solutions]
+        self._stages_of = [(basis.tolist(), [c[:, 0] for c in path]) for basis, path in stages]
         self._merge(self.max_basis)
         self._keep_basis(problem, self.basis_indices_)
 
