@@ -11,6 +11,7 @@ from maxmargin.core.loop import ROUNDING, Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.structured.latent import SOLVERS
 from maxmargin.structured.latent_rounds import LatentProblem, LatentRounds, PairBlocks, SoftPairs
+from tests.golden import classes, features
 from tests.naive import latent as naive
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_latent.json").read_text())
@@ -214,15 +215,17 @@ def test_looking_at_a_fit_does_not_change_it(name):
 
 
 def test_candidates_that_lead_nowhere_are_given_up():
-    """The first candidates hold the same row in bags of both classes: their majoriser is lowest at W = 0."""
-    same = [1.0, 1.0]
-    bags = [[same, [3.0, 0.0]], [same, [0.0, 3.0]]] * 4
-    problem = problem_of(bags, [0, 1] * 4, 2, 1.0)
-    solver = SOLVERS["pairwise"].build(problem, seeded(), 1e-3, np.zeros(8, np.int64))
-    outcome = run(solver, Stopping(1e-3, 1000, goal=1e-12))
+    """No weights lower the majoriser of the first candidates below W = 0; those found on the way lead on."""
+    problem = problem_of(features("dense", "float64").reshape(40, 3, 8), classes(40), 4, 1.0, bias=1.0)
+    first = np.zeros(40, np.int64)
+    blocks = PairBlocks(problem, first)
+    for _ in range(200):
+        blocks.visit(np.arange(40))
+    assert blocks.objective() > 0.999 * problem.costs.sum()
+    solver = SOLVERS["pairwise"].build(problem, seeded(), 1e-2, first)
+    outcome = run(solver, Stopping(1e-2, 1000, goal=1e-12))
     assert outcome.converged
-    assert outcome.certificate.primal < 0.5 * problem.costs.sum()
-    np.testing.assert_array_equal(solver.solution().chosen, 1)
+    assert outcome.certificate.primal < 0.75 * problem.costs.sum()
 
 
 def test_a_fit_that_stopped_improving_keeps_its_certificate():

@@ -22,7 +22,7 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import RowArrays
-from maxmargin.structured.oracle_loops import add, add_shared, dot, fill_gram, log_sum, look, loss, margin
+from maxmargin.structured.oracle_loops import NEGLIGIBLE, add, add_shared, dot, fill_gram, look, loss, margin
 
 
 class Chain(NamedTuple):
@@ -231,6 +231,21 @@ def kbest(un, R, length, k, scores, came, rank, at, labels, values):
             if t > 0:
                 label, place = came[t, label, place], rank[t, label, place]
     return k
+
+
+@compiled
+def log_sum(values, size):
+    """log(sum(exp(values[:size]))), with the largest term taken out."""
+    top = values[0]
+    for a in range(1, size):
+        top = max(top, values[a])
+    if top == -np.inf:
+        return top
+    total = 0.0
+    for a in range(size):
+        if values[a] - top > NEGLIGIBLE:
+            total += math.exp(values[a] - top)
+    return top + math.log(total)
 
 
 @compiled

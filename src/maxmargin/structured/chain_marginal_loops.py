@@ -186,9 +186,12 @@ def toward_labeling(chain, w, state, i, work):
 def away_from_true_labeling(chain, state, i, work):
     start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
     d, dR, y = work.d, work.dR, chain.y
-    dR[:] = state.pairs[i]
+    K = dR.shape[0]
+    for a in range(K):
+        for b in range(K):
+            dR[a, b] = state.pairs[i, a, b]
     for t in range(length):
-        for a in range(dR.shape[0]):
+        for a in range(K):
             d[t, a] = state.mu[start + t, a]
         d[t, y[start + t]] -= 1.0
         if t > 0:

@@ -28,13 +28,13 @@ from maxmargin.core.rows import (
     subtract_scattered,
 )
 from maxmargin.structured.oracle_loops import (
+    NEGLIGIBLE,
     add,
     add_shared,
     aim_at_best,
     away_from_truth,
     dot,
     fill_gram,
-    log_sum,
     look,
     loss,
     margin,
@@ -218,13 +218,20 @@ def toward_pair(bags, W, alpha, i, work):
 def soften(alpha, H, start, size, rate, top, target):
     """target(h, k) = alpha(h, k) exp(rate H(h, k)), normalised: eq. (9)."""
     K = H.shape[1]
+    largest = -np.inf
     for h in range(size):
         for k in range(K):
             target[h, k] = math.log(alpha[start + h, k]) + rate * (H[h, k] - top)
-    total = log_sum(target.reshape(target.size), size * K)
+            largest = max(largest, target[h, k])
+    total = 0.0
     for h in range(size):
         for k in range(K):
-            target[h, k] = math.exp(target[h, k] - total)
+            shifted = target[h, k] - largest
+            target[h, k] = math.exp(shifted) if shifted > NEGLIGIBLE else 0.0
+            total += target[h, k]
+    for h in range(size):
+        for k in range(K):
+            target[h, k] /= total
 
 
 @toward_soft.of(Bags)

@@ -40,21 +40,6 @@ from maxmargin.core.simplex import line_search
 NEGLIGIBLE = -50.0
 
 
-@compiled
-def log_sum(values, size):
-    """log(sum(exp(values[:size]))), with the largest term taken out."""
-    top = values[0]
-    for a in range(1, size):
-        top = max(top, values[a])
-    if top == -np.inf:
-        return top
-    total = 0.0
-    for a in range(size):
-        if values[a] - top > NEGLIGIBLE:
-            total += math.exp(values[a] - top)
-    return top + math.log(total)
-
-
 class Atoms(NamedTuple):
     """Answers that carry weight, of all blocks, in flat arrays.
 
