@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import SubmodularSVC
 from maxmargin.metrics import example_f1
+from maxmargin.submodular.estimator import SOLVERS
 from maxmargin.submodular.problem import fixed_points
 from tests.naive import submodular as naive
 
@@ -182,10 +183,12 @@ def test_inference_without_interactions_is_certified_and_unknown_labels_are_refu
         model.certify_inference(X, holes)
 
 
-def test_stops_short_with_a_usable_model_and_says_so():
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_stops_short_with_a_usable_model_and_says_so(solver):
     with pytest.warns(ConvergenceWarning, match="max_iter"):
-        model = SubmodularSVC(tol=1e-8, max_iter=3).fit(X, Y)
+        model = SubmodularSVC(tol=1e-8, max_iter=3, solver=solver, random_state=0).fit(X, Y)
     assert model.n_iter_ == 3 and model.predict(X).shape == Y.shape
+    assert [record["active"] for record in model.history_] == [60, 60, 60]
     assert model.dual_objective_ < model.primal_objective_
 
 

@@ -40,6 +40,10 @@ from maxmargin.submodular.inference_loops import (
 
 # The rest of a block below this weight is rounding.
 RESIDUE = 1e-12
+# A line search ends when its bracket or its slope is this small relative to where it began: rounding.
+ROUNDING = 1e-15
+# Newton steps within a bracket end long before; this ends them when rounding makes them go round.
+MOST_NEWTON = 100
 # Where a block has no plane, or no label to flip; the rest is the source of a step that has none.
 MISSING = -1
 
@@ -202,7 +206,7 @@ def best_step(slope, most, c, unary, strength, jump, u):
     within a shrinking bracket.
     """
     low, high, gamma = 0.0, most, 0.0
-    for _ in range(100):
+    for _ in range(MOST_NEWTON):
         left, bend = slope - unary * gamma, unary
         for e in range(jump.shape[0]):
             if jump[e] != 0:
@@ -215,7 +219,7 @@ def best_step(slope, most, c, unary, strength, jump, u):
             low = gamma
         else:
             high = gamma
-        if low == most or high - low <= 1e-15 * most or abs(left) <= 1e-15 * slope:
+        if low == most or high - low <= ROUNDING * most or abs(left) <= ROUNDING * slope:
             break
         gamma = min(gamma + left / bend, most) if bend > 0 else most
         if not low < gamma < high and not (gamma == most and high == most):

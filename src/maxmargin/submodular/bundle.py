@@ -300,6 +300,7 @@ def _move(
     step = min(1.0, reach)
     if slope(step) < 0:
         low, high = 0.0, step
+        # Halving down to the last bits of the step.
         for _ in range(60):
             middle = 0.5 * (low + high)
             if slope(middle) > 0:

@@ -188,6 +188,7 @@ def exact_search(example, max_nodes, hint, room, y):
     """
     state, trial, stack, bounds = room.state, room.trial, room.stack, room.bounds
     V = example.a.shape[0]
+    # The true set is the first candidate, so that no slack is negative.
     copy(y, example.truth)
     best = set_score(example.a, example.graph, y)
     unsettled = -np.inf
@@ -201,14 +202,12 @@ def exact_search(example, max_nodes, hint, room, y):
         if bound <= best + SETTLED:
             continue
         if nodes == max_nodes:
+            # A node that is never opened counts with the bound of its parent.
             unsettled = max(unsettled, bound)
             continue
         nodes += 1
         copy(state, stack[depth])
-        low, high = 0, V - 1
-        for i in range(V):
-            low += state[i] == ON
-            high -= state[i] == OFF
+        low, high = chords(state)
         if high < low:
             # Every label is decided.
             for i in range(V):
@@ -225,6 +224,8 @@ def exact_search(example, max_nodes, hint, room, y):
             bound, best = refine(example, touch, bound, best, room, y)
         if bound <= best + SETTLED:
             continue
+        # By Theorem 1, which holds under forced labels too, some optimum of this node contains the fixed
+        # point, so that only labels outside of it are branched on.
         copy(room.wake, state)
         fixed_point(example, room.wake, room, trial)
         best = keep_better(augmented_score(example, trial), best, trial, y)
@@ -233,12 +234,23 @@ def exact_search(example, max_nodes, hint, room, y):
         choice = fix_and_branch(example.a, straddled, room)
         if choice < 0:
             continue
+        # The last one on the stack is visited first.
         for way in (OFF, ON):
             copy(stack[depth], state)
             stack[depth, choice] = way
             bounds[depth] = bound
             depth += 1
     return best, max(best, unsettled), nodes, first_hint
+
+
+@compiled(merge=True)
+def chords(state):
+    """The least and the largest k whose chord, through k and k + 1, the decided labels allow."""
+    low, high = 0, state.shape[0] - 1
+    for i in range(state.shape[0]):
+        low += state[i] == ON
+        high -= state[i] == OFF
+    return low, high
 
 
 @compiled(merge=True)
