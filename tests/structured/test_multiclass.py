@@ -263,6 +263,16 @@ def test_warm_start_and_path():
     assert path[0].primal_objective_ < path[1].primal_objective_
 
 
+def test_warm_start_after_other_data_starts_anew_and_says_so():
+    X, y = iris()
+    model = MultiClassSVC(warm_start=True, random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match=r"warm_start: .*\(150, 3\), now it is \(100, 3\); starting anew"):
+        model.fit(X[::3].repeat(2, axis=0), y[::3].repeat(2))
+    cold = MultiClassSVC(random_state=0).fit(X[::3].repeat(2, axis=0), y[::3].repeat(2))
+    np.testing.assert_array_equal(model.coef_, cold.coef_)
+    assert not hasattr(model.set_params(warm_start=False).fit(X, y), "_warm")
+
+
 def test_not_converged_says_the_gap_and_the_knob():
     X, y = load_digits(return_X_y=True)
     with pytest.warns(ConvergenceWarning, match="relative duality gap of .* increase max_iter"):

@@ -10,13 +10,13 @@ import scipy.sparse as sp
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock, Stopping, run
-from maxmargin.core.rows import Rows
+from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import multiclass_loops as loops
 from maxmargin.structured.blocks import STEPS, BlockSteps, is_safe, step_rule
 from maxmargin.structured.exact import RecentMean
 from maxmargin.structured.multiclass import SOLVERS
 from maxmargin.structured.multiclass_kernel import KernelMultiClass
-from maxmargin.structured.multiclass_loops import Moves, StepRule
+from maxmargin.structured.multiclass_loops import StepRule
 from maxmargin.structured.multiclass_problem import PIECE, Labels, LinearMultiClass, Setup
 from tests.naive import multiclass as naive
 
@@ -73,7 +73,7 @@ def iterate_at(problem, entropic=False, softness=0.0, alpha=None, dtype=np.float
 
 
 def rule_of(step, taus, safeguard=False, truncation=0.0, floor=0.0):
-    return StepRule(STEPS[step], taus, safeguard, truncation, floor)
+    return StepRule(STEPS[step], readonly(taus), safeguard, truncation, floor)
 
 
 @pytest.mark.parametrize("case", KAT["problems"], ids=lambda case: case["name"])
@@ -391,12 +391,12 @@ def test_averaging_is_the_weighted_mean_of_the_iterates():
     X, y, costs, Delta = small_data(n=12, seed=9)
     problem = linear(X, labels_of(y, costs, Delta))
     solver, iterate = solver_for("bcfw", problem, seed=None, averaging=True), iterate_at(problem)
-    rule, moves = step_rule(problem, "fw"), Moves(0, np.empty((0, 0)))
+    rule = step_rule(problem, "fw")
     mean, k = np.zeros_like(iterate.weights), 0
     for _ in range(2):
         solver.epoch(Clock())
         for i in range(12):
-            iterate.block_sweep(rule, np.array([i]), np.empty(12), moves)
+            iterate.block_sweep(rule, np.array([i]), np.empty(12))
             rho = 2 / (k + 2)
             mean, k = (1 - rho) * mean + rho * iterate.weights, k + 1
     average = solver.solution().weights
@@ -585,7 +585,7 @@ def test_snapshots_are_the_mean_of_the_iterates():
     recent = RecentMean(iterate)
     order = np.random.default_rng(0).permutation(480)
     gaps, idle = np.empty(480), np.zeros(480, bool)
-    iterate.exact_sweep(order, gaps, idle, recent.snapshots(480))
+    recent.exact_sweep(order, gaps, idle)
     seen = []
     for part in np.split(order, 32):
         apart.exact_sweep(part, gaps, idle)
@@ -593,9 +593,10 @@ def test_snapshots_are_the_mean_of_the_iterates():
     assert recent.count[0] == 32
     np.testing.assert_allclose(recent.mean(np.float64), np.mean(seen, axis=0), atol=1e-12)
     recent.fade()
-    iterate.exact_sweep(order, gaps, idle, recent.snapshots(480))
+    recent.exact_sweep(order, gaps, idle)
     assert recent.count[0] == 48
-    assert recent.snapshots(20) is None and recent.mean(np.float64) is None
+    recent.exact_sweep(order[:20], gaps, idle)
+    assert recent.mean(np.float64) is None
 
 
 @pytest.mark.parametrize("loss", ["crammer_singer", "weston_watkins"])

@@ -10,6 +10,8 @@ All functions work on flat vectors of length c in place and return what the call
 account for the move. Two kinds of state occur: alpha itself, and log alpha for the entropic
 steps, which therefore never lose a coordinate. H may be shifted by any constant.
 
+Numbers in brackets are equations of Mohapatra et al. 2016.
+
 Conventions: `H` margins, `alpha` the block, `new` the block after the step, `kappa`
 curvature, `tau` temperature; ties go to the lowest index; kappa = 0 (a zero row) makes the
 block linear, so the step goes to the best vertex.
@@ -37,7 +39,7 @@ def argmax(H, c):
 
 @compiled(inline=True)
 def line_search(slope, curvature, longest):
-    """Maximiser of slope t - curvature / 2 t^2 within [0, longest]."""
+    """Maximiser of slope t - curvature / 2 t^2 within [0, longest]: the step (10), clipped."""
     if slope <= 0.0:
         return 0.0
     if longest * curvature <= slope:
@@ -96,7 +98,7 @@ def pairwise_step(alpha, H, c, kappa, new):
 
 @compiled(inline=True)
 def softmax_target(log_alpha, H, c, tau, log_target):
-    """log s with s_k proportional to alpha_k exp(H_k / tau); False when it underflowed."""
+    """The target (9): log s, s_k proportional to alpha_k exp(H_k / tau); False when it underflowed."""
     largest = H[0]
     for k in range(1, c):
         largest = max(largest, H[k])
@@ -154,7 +156,7 @@ def log_floor(log_new, c, floor):
 
 @compiled(inline=True)
 def linearized_step(log_alpha, alpha, H, c, kappa, tau, safeguard, truncation, log_target, log_new):
-    """Partial linearization: exact line search towards the softmax target.
+    """Partial linearization: exact line search (10) towards the softmax target (9).
 
     With `safeguard` the Frank-Wolfe vertex is tried as well and the larger predicted gain
     wins. The step stays below 1 - truncation, so that no coordinate is lost. At tau = 0, or

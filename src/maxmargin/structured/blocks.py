@@ -123,6 +123,29 @@ class BestSoFar:
         return self.waited >= self.patience or not math.isfinite(dual)
 
 
+class RunningAverage:
+    """The average of W with weight 2/(k+2) at block step k: W - V/S_K, V = sum_j S_{j-1} U_j.
+
+    U_j is the move of W in step j and S_j = j (j + 1) / 2.
+    """
+
+    def __init__(self, iterate: LinearIterate) -> None:
+        self.iterate, self.n_steps = iterate, 0
+        self.moves = iterate.problem.zeros(iterate.dtype)
+
+    def block_sweep(self, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
+        """Let the iterate sweep and collect the moves of its W."""
+        gain = self.iterate.block_sweep(rule, order, gaps, Moves(self.n_steps, self.moves))
+        self.n_steps += len(order)
+        return gain
+
+    def evaluate(self, evaluation: Evaluation) -> Evaluation:
+        """The evaluation of the blocks with P at the average."""
+        W = evaluation.image.astype(self.iterate.dtype).astype(np.float64)
+        average = W - self.moves / (0.5 * self.n_steps * (self.n_steps + 1))
+        return self.iterate.evaluate(average, evaluation.image)
+
+
 class CertifiedSteps:
     """Epochs that each end with a certificate; what moves the blocks is left to `_move`."""
 
@@ -189,28 +212,25 @@ class BlockSteps(CertifiedSteps):
         super().__init__(problem, setup, rule, None if is_safe(problem, rule) else patience)
         self.rng = setup.rng
         self.gaps = np.zeros(problem.n)
-        self.moves: Moves | None = None
+        self.average: RunningAverage | None = None
         if averaging:
             if not isinstance(self.iterate, LinearIterate):
                 raise ValueError("averaging=True needs kernel='linear'; set it to False.")
-            self.moves = Moves(0, self.iterate.problem.zeros(self.iterate.dtype))
+            self.average = RunningAverage(self.iterate)
 
     def _move(self, clock: Clock) -> int:
         """One pass over all blocks in random order."""
         order = self.rng.permutation(self.problem.present)
         for part in np.array_split(order, -(-len(order) // self.iterate.stride)):
-            self.iterate.block_sweep(self.rule, part, self.gaps, self.moves)
-            if self.moves is not None:
-                self.moves = self.moves._replace(before=self.moves.before + len(part))
+            sweep = self.iterate.block_sweep if self.average is None else self.average.block_sweep
+            sweep(self.rule, part, self.gaps)
             if clock.expired():
                 break
         return len(order)
 
     def _evaluate(self) -> Evaluation:
-        """With averaging, P of the averaged weights W - V/S_K, when there are any."""
+        """With averaging, P of the averaged weights, when there are any."""
         evaluation = self.iterate.evaluate()
-        if self.moves is None or not self.moves.before or not isinstance(self.iterate, LinearIterate):
+        if self.average is None or not self.average.n_steps:
             return evaluation
-        K, W = self.moves.before, evaluation.image.astype(self.iterate.dtype).astype(np.float64)
-        averaged = self.iterate.evaluate(W - self.moves.sums / (0.5 * K * (K + 1)), evaluation.image)
-        return averaged._replace(gaps=evaluation.gaps)
+        return self.average.evaluate(evaluation)

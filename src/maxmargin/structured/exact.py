@@ -121,21 +121,26 @@ class RecentMean:
             self.sums *= self.sums.dtype.type(0.5)
             self.count *= 0.5
 
-    def snapshots(self, n_visits: int) -> Snapshots | None:
-        """What the sweep over so many blocks has to collect."""
-        every = max(n_visits // self.most, self.apart)
-        if self.least * every > n_visits:
+    def exact_sweep(self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
+        """Let the iterate sweep and look at its W on the way."""
+        every = max(len(order) // self.most, self.apart)
+        if self.least * every > len(order):
             self.forget()
-            return None
+            return self.iterate.exact_sweep(order, gaps, idle)
         if self.sums is None:
             self.sums = self.iterate.problem.zeros(self.iterate.dtype)
-        return Snapshots(every, self.sums, self.count)
+        return self.iterate.exact_sweep(order, gaps, idle, Snapshots(every, self.sums, self.count))
 
     def mean(self, dtype: Any) -> np.ndarray | None:
         """The mean in the given precision, None without snapshots."""
         if self.sums is None or not self.count[0]:
             return None
         return self.sums.astype(dtype, copy=False) / np.dtype(dtype).type(self.count[0])
+
+    def survey(self) -> tuple[float, np.ndarray] | None:
+        """P at the mean and the block gaps there, in working precision; None if that is not cheap."""
+        W = self.mean(self.iterate.dtype)
+        return None if W is None else self.iterate.survey(W)
 
 
 class ExactBlocks:
@@ -205,14 +210,14 @@ class ExactBlocks:
         return self._evaluation
 
     def _evaluate(self) -> Evaluation:
-        mean = None if self.mean is None else self.mean.mean(np.float64)
-        if mean is None or not isinstance(self.iterate, LinearIterate):
+        W = None if self.mean is None else self.mean.mean(np.float64)
+        if self.mean is None or W is None:
             return self.iterate.evaluate()
-        at_mean = self.iterate.evaluate(mean)
+        at_mean = self.mean.iterate.evaluate(W)
         if at_mean.certificate.gap <= self.tol:
             return at_mean
-        # Not done: the gaps at W itself are those that the next pass will meet.
-        at_weights = self.iterate.evaluate(image=at_mean.image)
+        # Not done: the gaps at W(alpha) itself are those that the next pass will meet.
+        at_weights = self.mean.iterate.evaluate(image=at_mean.image)
         if at_weights.certificate.primal <= at_mean.certificate.primal:
             return at_weights
         return at_mean._replace(gaps=at_weights.gaps)
@@ -221,8 +226,8 @@ class ExactBlocks:
         if self.mean is not None:
             self.mean.fade()
         for part in np.array_split(order, -(-len(order) // self.iterate.stride)):
-            snapshots = None if self.mean is None else self.mean.snapshots(len(part))
-            self.dual += self.iterate.exact_sweep(part, self.gaps, self.idle, snapshots)
+            sweep = self.iterate.exact_sweep if self.mean is None else self.mean.exact_sweep
+            self.dual += sweep(part, self.gaps, self.idle)
             if clock.expired():
                 break
 
@@ -238,10 +243,7 @@ class ExactBlocks:
         if not close or self.passes < self.next_check:
             return False
         self.next_check = self.passes + 1 + self.passes // self.schedule.checks
-        mean = None if self.mean is None else self.mean.mean(self.iterate.dtype)
-        if mean is None or not isinstance(self.iterate, LinearIterate):
-            return True
-        seen = self.iterate.survey(mean)
+        seen = None if self.mean is None else self.mean.survey()
         if seen is None or Certificate(seen[0], self.dual).gap <= self.tol:
             return True
         self.next_check = self.passes + 2

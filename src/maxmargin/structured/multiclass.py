@@ -84,7 +84,8 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         "exact" solves one sample's block at a time by a projection and visits blocks that are
         done less and less often. The others are the methods of the paper: block-coordinate
         Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps,
-        and the batch forms of the first three. All reach the same optimum.
+        and the batch forms of the first three. All reach the same optimum. A parameter below that
+        names its solvers is refused, unless it has its default value, with another one.
     cost_matrix : array-like of shape (n_classes, n_classes), default=None
         Cost of predicting the column's class when the truth is the row's, in the order of
         `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.
@@ -112,7 +113,8 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     truncation : float, default=2.2e-16
         Largest step of "bcpl" and "pl" is 1 - truncation.
     floor : float, default=1e-15
-        Mass of the uniform distribution blended into a block after each entropic step.
+        Mass of the uniform distribution blended into a block after each step of "bcpl", "oeg",
+        "pl" and "eg".
     averaging : bool, default=False
         Return the weighted average of the iterates of "bcfw" (linear kernel only).
     sampling : {"gap", "uniform"}, default="gap"
@@ -131,7 +133,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         Seconds after which training stops with the model reached.
     warm_start : bool, default=False
         Start from the last solution, which is then kept with the model (n_samples x
-        n_classes numbers).
+        n_classes numbers); after data of another shape, start anew with a warning.
     n_jobs : int, default=None
         Threads for the certificates of linear models; None means one, -1 all cores.
     random_state : int, RandomState instance or None, default=None

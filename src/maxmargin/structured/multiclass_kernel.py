@@ -20,7 +20,7 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_loops as loops
-from maxmargin.structured.multiclass_loops import KernelRows, Moves, ProblemArrays, Snapshots, StepRule
+from maxmargin.structured.multiclass_loops import KernelRows, ProblemArrays, StepRule
 from maxmargin.structured.multiclass_problem import (
     Evaluation,
     Iterate,
@@ -109,10 +109,8 @@ class KernelIterate(Iterate):
     def squared_norm(self) -> float:
         return float(np.vdot(self.problem.coefficients(self.alpha, self.entropic), self.scores.T))
 
-    def exact_sweep(
-        self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray, snapshots: Snapshots | None = None
-    ) -> float:
-        """Several times over where K does not fit; snapshots, which are of W, there are none."""
+    def exact_sweep(self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
+        """Several times over where K does not fit."""
         if self.in_parts:
             return self._settle(order, gaps, idle)
         arrays = self.problem.arrays
@@ -121,9 +119,7 @@ class KernelIterate(Iterate):
             for part, rows in self._parts(order)
         )
 
-    def block_sweep(
-        self, rule: StepRule, order: np.ndarray, gaps: np.ndarray, moves: Moves | None = None
-    ) -> float:
+    def block_sweep(self, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
         return sum(
             loops.block_kernel_sweep(part, rows, self.problem.arrays, rule, self.scores, self.alpha, gaps)
             for part, rows in self._parts(order)

@@ -175,32 +175,39 @@ def subtract_outer(row, W, o, lanes, step):
             simd.store_row(simd.add_product(w, -kind(data[p]), s), W, f, o)
 
 
-@compiled(reorder=True, inline=True)
-def on_word(update, row, W, o, lanes, vector):
-    """One product on a word of classes; `update` is a constant, whose other branch LLVM drops."""
-    if update:
-        subtract_outer(row, W, o, lanes, vector)
-    else:
-        add_scores(row, W, o, lanes, vector)
+# A row is read once for all classes of a long word, which LLVM keeps in several registers: four words
+# as one where there are as many, then the rest as one. The length of a word is part of its type, so
+# both products spell it out.
 
 
 @compiled(reorder=True, inline=True)
-def by_words(update, row, W, lanes, vector):
-    """One product on all classes, four words as one where there are as many, then the rest as one.
-
-    A row is read once for all classes of a long word, which LLVM keeps in several registers.
-    """
-    L = len(lanes)
-    o = np.int64(0)
-    while o + 4 * L <= W.shape[1]:
-        on_word(update, row, W, o, lanes + lanes + lanes + lanes, vector)
+def add_all_scores(row, W, lanes, H):
+    """H += W' x, by words."""
+    L, width, o = len(lanes), W.shape[1], np.int64(0)
+    while o + 4 * L <= width:
+        add_scores(row, W, o, lanes + lanes + lanes + lanes, H)
         o += 4 * L
-    if o + 3 * L == W.shape[1]:
-        on_word(update, row, W, o, lanes + lanes + lanes, vector)
-    elif o + 2 * L == W.shape[1]:
-        on_word(update, row, W, o, lanes + lanes, vector)
-    elif o < W.shape[1]:
-        on_word(update, row, W, o, lanes, vector)
+    if o + 3 * L == width:
+        add_scores(row, W, o, lanes + lanes + lanes, H)
+    elif o + 2 * L == width:
+        add_scores(row, W, o, lanes + lanes, H)
+    elif o < width:
+        add_scores(row, W, o, lanes, H)
+
+
+@compiled(reorder=True, inline=True)
+def subtract_all_outer(row, W, lanes, step):
+    """W -= x (x) step, by words."""
+    L, width, o = len(lanes), W.shape[1], np.int64(0)
+    while o + 4 * L <= width:
+        subtract_outer(row, W, o, lanes + lanes + lanes + lanes, step)
+        o += 4 * L
+    if o + 3 * L == width:
+        subtract_outer(row, W, o, lanes + lanes + lanes, step)
+    elif o + 2 * L == width:
+        subtract_outer(row, W, o, lanes + lanes, step)
+    elif o < width:
+        subtract_outer(row, W, o, lanes, step)
 
 
 @compiled(reorder=True, inline=True)
@@ -220,7 +227,7 @@ def row_scores(rows, r, W, lanes, H):
                 q += np.uint64(len(lanes))
             if q == p:
                 q = last
-        by_words(False, Row(data, indices, p, q, shift), W, lanes, H)
+        add_all_scores(Row(data, indices, p, q, shift), W, lanes, H)
         p = q
 
 
@@ -237,7 +244,7 @@ def row_outer(rows, r, bias, step, lanes, W):
         if searched:
             p = nonzero_from(data, p, last, lanes)
             q = min(p + np.uint64(len(lanes)), last)
-        by_words(True, Row(data, indices, p, q, shift), W, lanes, step)
+        subtract_all_outer(Row(data, indices, p, q, shift), W, lanes, step)
         p = q
     if bias != 0:
         d = W.shape[0] - 1

@@ -196,15 +196,14 @@ class Iterate(ABC):
         """|W|^2."""
 
     @abstractmethod
-    def exact_sweep(
-        self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray, snapshots: Snapshots | None = None
-    ) -> float:
-        """Solve the blocks in `order`, at most `stride`, exactly; returns the increase of the dual."""
+    def exact_sweep(self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
+        """Solve the blocks in `order`, at most `stride`, exactly; returns the increase of the dual.
+
+        `gaps` become those found on arrival, and `idle` says which blocks were optimal at a vertex.
+        """
 
     @abstractmethod
-    def block_sweep(
-        self, rule: StepRule, order: np.ndarray, gaps: np.ndarray, moves: Moves | None = None
-    ) -> float:
+    def block_sweep(self, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
         """One step of `rule` on the blocks in `order`; returns the increase of the dual."""
 
     @abstractmethod
