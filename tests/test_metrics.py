@@ -59,3 +59,12 @@ def test_bad_input_is_named():
         metrics.precision_at_k([[0, 1]], [[0.0, 1.0]], k=3)
     with pytest.raises(ValueError, match="NaN"):
         metrics.precision_at_k([[0, 1]], [[0.0, np.nan]])
+
+
+def test_one_error_counts_shared_first_places_and_samples_without_labels():
+    truth = [[1, 0, 0], [0, 1, 0], [0, 0, 0], [1, 1, 1]]
+    scores = [[2, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]]
+    assert metrics.one_error(truth, scores) == 0.5
+    assert metrics.one_error(truth, scores, sample_weight=[1, 0, 0, 1]) == 0
+    with pytest.raises(ValueError, match="NaN"):
+        metrics.one_error([[0, 1]], [[0.0, np.nan]])

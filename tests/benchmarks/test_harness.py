@@ -1,19 +1,15 @@
-"""The race harness: processes, turns, tolerances, files; and adapters that do without their peer."""
+"""The race harness: processes, turns, tolerances, files."""
 
 from __future__ import annotations
 
 import csv
-import importlib
-import importlib.util
 import os
-import pkgutil
 import time
 from functools import partial
 
 import numpy as np
 import pytest
 
-from benchmarks import peers
 from benchmarks.race import (
     Competitor,
     Panel,
@@ -121,15 +117,3 @@ def test_a_command_is_measured(tmp_path):
     assert 0.2 <= taken["seconds"] < 5 and taken["peak_mib"] >= 0 and taken["cpu_seconds"] < 0.2
     with pytest.raises(RuntimeError, match="false failed"):
         run_command(["false"], tmp_path)
-
-
-PEERS = [module.name for module in pkgutil.iter_modules(peers.__path__)]
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_adapters_are_imported_without_their_peer(name):
-    module = importlib.import_module(f"benchmarks.peers.{name}")
-    assert module.__doc__
-    for needed in getattr(module, "NEEDS", ()):
-        if importlib.util.find_spec(needed) is None:
-            pytest.skip(f"{needed} is not installed")
