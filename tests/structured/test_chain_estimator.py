@@ -222,8 +222,8 @@ def test_warm_start_goes_on():
 
 def test_warm_start_on_other_data_says_so_and_starts_anew():
     cold = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, random_state=0).fit(X, Y)
-    model = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, warm_start=True, random_state=0)
     for rows, labels in ((X[:-1], Y[:-1]), ([x[:, ::-1] for x in X], Y)):
+        model = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, warm_start=True, random_state=0)
         model.fit(rows, labels)
         with pytest.warns(UserWarning, match="starting anew"):
             model.fit(X, Y)
