@@ -213,7 +213,7 @@ class LabelRanker(ClassifierMixin, Iterative):
         solver = self._solver(
             matrix, y, remember=self.max_iter > 1, random_state=check_random_state(self.random_state)
         )
-        observer = self._observer(X, y, lambda: self._tally(solver.solution()))
+        observer = self._observer(X, y, lambda: self._attributes(solver.solution()))
         outcome = run(solver, self._stopping(), observer)
         self._store(solver.solution(), solver.records)
         # A single online pass promises no convergence, so it warns of none.
@@ -278,7 +278,8 @@ class LabelRanker(ClassifierMixin, Iterative):
                 'solver="exact" covers rows of two values under the entropy, and X holds rows with more; '
                 'use solver="auto" or "pdip".'
             )
-        if self.update != "fixed" and 0 < shapes.largest_range <= problem.gamma:
+        bounded = self.regulariser == "entropy" and self.update != "fixed"
+        if bounded and 0 < shapes.largest_range <= problem.gamma:
             warn(
                 f"margin={problem.gamma:g} reaches the range of every row of X ({shapes.largest_range:g}): "
                 "it can never be met and every round takes the full step C; use a smaller margin."
@@ -308,7 +309,7 @@ class LabelRanker(ClassifierMixin, Iterative):
             self.n_features_in_: int = int(self.n_features)
         return matrix
 
-    def _tally(self, state: RankingState) -> dict[str, Any]:
+    def _attributes(self, state: RankingState) -> dict[str, Any]:
         """What the rounds so far amount to, and what prediction needs."""
         return {
             "_state": state,
@@ -327,7 +328,7 @@ class LabelRanker(ClassifierMixin, Iterative):
 
     def _store(self, state: RankingState, records: list[np.ndarray]) -> None:
         """Publish what the rounds so far amount to."""
-        self.__dict__.update(self._tally(state))
+        self.__dict__.update(self._attributes(state))
         if self.trace:
             self._trace += records
         if state.worst_gap > STEP_TOLERANCE:

@@ -43,6 +43,7 @@ from maxmargin.ranking.loops import Batch, Log, Memory, Relevant, Rule, SquaredW
 from maxmargin.ranking.step_loops import ALL_PAIRS, FIXED, WORST_PAIR, Shapes, blank_shapes
 
 UPDATES = {"fixed": FIXED, "worst_pair": WORST_PAIR, "all_pairs": ALL_PAIRS}
+NO_SHAPES = blank_shapes(0)
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class RankingState(ABC):
 
     def survey(self, rows: Rows) -> Shapes:
         """What the rounds need to know of every row beforehand: nothing."""
-        return blank_shapes(0)
+        return NO_SHAPES
 
     def admit(self, rows: Rows, relevant: Relevant) -> None:
         """Make room for the columns and labels of a chunk before its rounds begin."""
@@ -400,9 +401,9 @@ class OnlineRanking:
 
     def learn(self, clock: Clock | None = None) -> int:
         """The online pass: predict, update and count; returns the rounds before the clock ran out."""
-        return sum(map(self._tally, self._rounds(np.arange(self.rows.shape[0]), False, clock)))
+        return sum(map(self._count, self._rounds(np.arange(self.rows.shape[0]), False, clock)))
 
-    def _tally(self, piece: tuple[np.ndarray, int]) -> int:
+    def _count(self, piece: tuple[np.ndarray, int]) -> int:
         """Count the rounds of a record and the labels that they brought."""
         (record, known), state = piece, self.state
         fresh = known - state.n_labels
