@@ -62,8 +62,9 @@ def test_smo_rounds_follow_the_corrected_algorithm(rank, break_factor):
     now = state(Y, m, C)
     violations, u = np.zeros(len(R)), np.zeros(len(K))
     rule = loops.InnerRule(4, break_factor, 1e-12)
-    for l in range(len(R)):
-        loops.renew_violations(l, np.eye(len(R)), now, violations)
+    loops.all_violations(now, violations)
+    start = np.abs(naive.projected(naive.gradient(K, R, Y, m, np.zeros(Y.shape)), np.zeros(Y.shape), C))
+    np.testing.assert_allclose(violations, start.max(axis=0))
     for alpha in naive.smo_rounds(K, R, Y, m, C, 8, 4, break_factor):
         loops.smo_rounds(K, np.diag(K).copy(), R, now, violations, u, 1, rule)
         np.testing.assert_allclose(now.B.T, Y * alpha, atol=1e-9)
@@ -158,6 +159,10 @@ def test_gap_and_dual_of_a_label():
     primal, dual = naive.objectives(K, np.eye(1), Y, m, C, alpha)
     assert loops.label_gap(label) == pytest.approx(primal - dual, rel=1e-12)
     assert loops.label_dual(label.E, label.B, (Y * m)[:, 0]) == pytest.approx(dual, rel=1e-12)
+    gaps, duals = np.empty((2, 1))
+    loops.measure_labels(state(Y, m, C, K, np.eye(1), alpha), np.ascontiguousarray((Y * m).T), gaps, duals)
+    assert gaps[0] == loops.label_gap(label)
+    assert duals[0] == loops.label_dual(label.E, label.B, (Y * m)[:, 0])
 
 
 @pytest.mark.parametrize("box", [100.0, 0.4])

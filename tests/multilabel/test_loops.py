@@ -129,6 +129,8 @@ def test_gather_lists():
     loops.gather_lists(readonly(flags), readonly(order), starts[:-1].copy(), members)
     for l in range(L):
         assert list(members[starts[l] : starts[l + 1]]) == [i for i in order if flags[i, l]]
+    flags[3] = False
+    assert loops.count_marked(flags) == flags.any(axis=1).sum()
 
 
 def test_shuffle_gives_every_order_equally_often():

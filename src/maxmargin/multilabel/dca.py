@@ -91,7 +91,7 @@ class DualCoordinateAscent:
         enough = max(
             self.tol * abs(certificate.primal), self.restore * (certificate.primal - certificate.dual)
         )
-        visited = int(np.count_nonzero(self.active.any(axis=1)))
+        visited = int(loops.count_marked(self.active))
         if seen <= enough and not self.active.all():
             self.active[:] = True
             self._forget_bounds()

@@ -214,6 +214,14 @@ def update_tied(l, R, u, E):
 
 
 @compiled
+def all_violations(state, violations):
+    """Largest violation of every label."""
+    E, B, lo, hi = state
+    for l in range(len(E)):
+        violations[l] = worst(KernelState(E[l], B[l], lo[l], hi[l]))[1]
+
+
+@compiled
 def renew_violations(l, R, state, violations):
     """Largest violation of label l and of every label tied to it."""
     E, B, lo, hi = state
@@ -281,6 +289,15 @@ def label_dual(e, b, target):
     for i in range(len(e)):
         value += np.float64(b[i]) * (np.float64(target[i]) + e[i])
     return 0.5 * value
+
+
+@compiled
+def measure_labels(state, T, gaps, duals):
+    """Gap and dual objective of every label."""
+    E, B, lo, hi = state
+    for l in range(len(E)):
+        gaps[l] = label_gap(KernelState(E[l], B[l], lo[l], hi[l]))
+        duals[l] = label_dual(E[l], B[l], T[l])
 
 
 @compiled

@@ -249,6 +249,18 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state):
 
 
 @compiled
+def count_marked(flags):
+    """Number of samples with a marked entry."""
+    count = 0
+    for i in range(flags.shape[0]):
+        for l in range(flags.shape[1]):
+            if flags[i, l]:
+                count += 1
+                break
+    return count
+
+
+@compiled
 def gather_lists(flags, order, ends, members):
     """Write the samples marked for each label into `members`, in the order given.
 

@@ -314,9 +314,9 @@ class PairDescent:
 
 def measure(state: loops.KernelState, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Gap and dual objective, label by label."""
-    gaps = [loops.label_gap(state.label(l)) for l in range(len(T))]
-    duals = [loops.label_dual(*label) for label in zip(state.E, state.B, T, strict=True)]
-    return np.array(gaps), np.array(duals)
+    gaps, duals = np.empty((2, len(T)))
+    loops.measure_labels(state, T, gaps, duals)
+    return gaps, duals
 
 
 def newton_step(K: np.ndarray, r: Any, label: loops.KernelState, rule: PairRule) -> None:

@@ -76,21 +76,21 @@ class SMO:
         self.violations, self.u = np.zeros(L), np.zeros(n)
         self.steps, self.gap = 0, np.inf
         self._known: tuple[np.ndarray, Certificate] | None = None
-        self._renew()
+        loops.all_violations(self.state, self.violations)
 
     def epoch(self, clock: Clock) -> Progress:
         """Some rounds; the certificate is that of the running residuals."""
         if self.gap <= self.tol:
             # The running gap was small enough and yet there is another epoch: residuals have drifted.
             np.subtract(self.problem.target, self._evaluated()[0], out=self.E)
-            self._renew()
+            loops.all_violations(self.state, self.violations)
         self._known = None
         slices = 8  # between which the clock is looked at
         for _ in range(slices):
             self.steps += self._rounds(-(-self.n_rounds // slices), clock)
             if clock.expired():
                 break
-        self._renew()
+        loops.all_violations(self.state, self.violations)
         certificate = self.problem.certificate(self.B, self.problem.target - self.E)
         self.gap = certificate.gap
         return Progress(certificate, int(loops.count_movable(self.state)))
@@ -107,11 +107,6 @@ class SMO:
             F = self.problem.scores(self.B)
             self._known = F, self.problem.certificate(self.B, F)
         return self._known
-
-    def _renew(self) -> None:
-        """Violation of every label."""
-        for l in range(len(self.violations)):
-            self.violations[l] = loops.worst(self.state.label(l))[1]
 
     def _rounds(self, n_rounds: int, clock: Clock) -> int:
         whole = self.problem.K.whole

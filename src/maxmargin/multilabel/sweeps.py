@@ -196,7 +196,7 @@ class Sweeps:
 
     def _active(self) -> int:
         """Number of samples with an entry that is still visited."""
-        return int(np.count_nonzero(self.flags.any(axis=1)))
+        return int(loops.count_marked(self.flags))
 
     def _seems_done(self) -> bool:
         """Whether a certificate is worth its price before the measurement."""
