@@ -26,9 +26,6 @@ _SEVERAL_LABELS = (
     "For one class per sample use sklearn.model_selection.StratifiedKFold."
 )
 
-# Where estimators keep what only a warm start needs.
-WARM_STATE = ("_warm", "_dual", "_dual_solution")
-
 
 class IterativeStratifiedKFold(BaseCrossValidator):
     """K-fold cross-validation that keeps the share of every label in every fold.
@@ -224,6 +221,5 @@ def regularization_path(
     for C in np.sort(np.asarray(Cs, dtype=float)).tolist():
         model.set_params(C=C).fit(X, y, sample_weight=sample_weight)
         fitted = copy(model).set_params(warm_start=estimator.warm_start)
-        for name in WARM_STATE:
-            vars(fitted).pop(name, None)
+        vars(fitted).pop("_warm", None)  # the next one starts from it; the copy does not need it
         yield fitted

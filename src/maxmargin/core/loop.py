@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -160,13 +160,6 @@ class Outcome:
     @property
     def n_iter(self) -> int:
         return len(self.history)
-
-
-def require(problem: object, names: Iterable[str], solver: str) -> None:
-    """Check before the first epoch that a problem offers what a solver will ask for."""
-    missing = [name for name in names if not hasattr(problem, name)]
-    if missing:
-        raise TypeError(f"{solver} needs a problem with {missing}; {type(problem).__name__} has none.")
 
 
 def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) -> Outcome:

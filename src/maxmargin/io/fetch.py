@@ -6,7 +6,7 @@ import hashlib
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from maxmargin.io.atomic import PathLike, atomic_write
 from maxmargin.io.dataset import DataFormatError
@@ -99,7 +99,7 @@ def _receive(url: str, arriving: _Arriving, timeout: float) -> None:
     try:
         pooch.HTTPDownloader(timeout=timeout, chunk_size=_PIECE)(url, arriving, None)
     except faults.HTTPError as error:
-        answer = error.response
+        answer: Any = error.response
         raise DownloadError(f"{url}: the server answered {answer.status_code} {answer.reason}") from error
     except faults.ChunkedEncodingError as error:
         raise DownloadError(f"{url}: the download was cut off ({error})") from error
