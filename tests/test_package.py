@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import maxmargin
-from maxmargin.core.threads import count_threads, lined_up, run_threads, transpose
+from maxmargin.core.threads import aligned_zeros, count_threads, run_threads, transpose
 
 
 def python(code, **environment):
@@ -75,7 +75,7 @@ def test_threads():
         transpose(matrix, turned, n)
         np.testing.assert_array_equal(turned, matrix.T)
     for dtype in (np.float32, np.float64):
-        zeros = lined_up(3, 17, dtype)
+        zeros = aligned_zeros(3, 17, dtype)
         assert zeros.shape == (3, 32) and zeros.dtype == dtype and zeros.flags.c_contiguous
         assert zeros.ctypes.data % 64 == 0 and not zeros.any()
     with pytest.raises(ZeroDivisionError):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from maxmargin.core.loop import Certificate, Patience, Progress, Stopping, require, run, shortfall
+from maxmargin.core.loop import Certificate, Patience, Progress, Stopping, run, shortfall
 
 
 class Scripted:
@@ -83,10 +83,3 @@ def test_certificate_and_patience():
     assert Certificate(1.0, 1.0 + 1e-17).gap == 0
     patience = Patience(epochs=2, factor=0.5)
     assert [patience.exhausted(gap) for gap in (1.0, 0.4, 0.3, 0.25)] == [False, False, False, True]
-
-
-def test_missing_pieces_are_named():
-    with pytest.raises(TypeError, match="The outer loop needs a problem with"):
-        run(object(), Stopping())
-    with pytest.raises(TypeError, match=r"needs a problem with \['b'\]"):
-        require(type("P", (), {"a": 1})(), ("a", "b"), "S")

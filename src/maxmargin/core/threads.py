@@ -64,6 +64,3 @@ def aligned_zeros(n_rows: int, n_columns: int, dtype: Any, multiple: int = 16) -
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(dtype).reshape(n_rows, width)
-
-
-lined_up = aligned_zeros

@@ -20,7 +20,8 @@ from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, Outcome, Record, Solver, Stopping, shortfall
@@ -52,6 +53,27 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 def _is_inside(module: str) -> bool:
     return module.partition(".")[0] in ("maxmargin", "sklearn")
+
+
+def check_given(y: Any, what: str) -> None:
+    """Refuse a y that is None."""
+    if y is None:
+        raise ValueError(f"This estimator requires y to be passed, but the target y is None; pass {what}.")
+
+
+def class_vector(y: np.ndarray) -> np.ndarray:
+    """A complete vector of classes, checked."""
+    y = column_or_1d(y)
+    check_classification_targets(y)
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
+    return y
+
+
+def warn_if_single(classes: np.ndarray) -> None:
+    """One class only leaves nothing to learn; it is predicted."""
+    if len(classes) == 1:
+        warn(f"y holds one class only, {str(classes[0])!r}; it is predicted always.")
 
 
 @dataclass(frozen=True)
@@ -136,6 +158,19 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
             dtype=[np.float64, np.float32],
             order="C",
         )
+
+    def _read_classes(self, y: Any, n_samples: int, samples: str = "samples") -> np.ndarray:
+        """Learn `classes_` and return the code of every sample's class; one class only is said."""
+        check_given(y, "one class per sample")
+        y = class_vector(column_or_1d(np.asarray(y), warn=True))
+        if len(y) != n_samples:
+            raise ValueError(
+                f"Found input variables with inconsistent numbers of samples: X has {n_samples} {samples}, "
+                f"but y has {len(y)} classes."
+            )
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        warn_if_single(self.classes_)
+        return codes
 
     def _read_weights(self, sample_weight: Any, X: Any) -> np.ndarray | None:
         """Validate sample weights as finite and nonnegative; None stands for all ones."""

@@ -27,7 +27,7 @@ import scipy.sparse as sp
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from maxmargin.edge.estimator import warn
+from maxmargin.edge.estimator import warn_if_single
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class SequenceLabels:
         stacked = stack_labels(y, groups)
         check_classification_targets(stacked)
         classes, codes = np.unique(stacked, return_inverse=True)
-        warn_if_constant(classes)
+        warn_if_single(classes)
         first = y[0] if groups.kind in ("list", "array") else stacked
         container = type(first) if type(first) in (str, list, tuple) else np.ndarray
         return cls(classes, container), codes.reshape(-1)
@@ -233,29 +233,3 @@ def _complete(stacked: np.ndarray) -> np.ndarray:
     if stacked.dtype.kind == "O" and any(label is None for label in stacked):
         raise ValueError("Input y contains None; every row needs a label.")
     return stacked
-
-
-def read_classes(y: Any, groups: Groups) -> tuple[np.ndarray, np.ndarray]:
-    """The classes in `y`, one of which belongs to each group, and the code of each group's class."""
-    if y is None:
-        raise ValueError(
-            "This estimator requires y to be passed, but the target y is None; pass the classes."
-        )
-    classes = column_or_1d(y, warn=True)
-    if len(classes) != len(groups):
-        raise ValueError(
-            f"Found input variables with inconsistent numbers of samples: X has {len(groups)} bags, "
-            f"but y has {len(classes)} classes."
-        )
-    if classes.dtype.kind == "f" and not np.isfinite(classes).all():
-        raise ValueError("Input y contains NaN or infinity; every bag needs a class.")
-    check_classification_targets(classes)
-    known, codes = np.unique(classes, return_inverse=True)
-    warn_if_constant(known)
-    return known, codes.reshape(-1)
-
-
-def warn_if_constant(classes: np.ndarray) -> None:
-    """One class only leaves nothing to learn; the model predicts it."""
-    if classes.size == 1:
-        warn(f"y holds one class only, {str(classes[0])!r}; it is predicted always.")

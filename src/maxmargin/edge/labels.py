@@ -24,10 +24,9 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
-from maxmargin.edge.estimator import warn
+from maxmargin.edge.estimator import check_given, class_vector, warn
 
 CONTAINERS = (set, frozenset, list, tuple)
 # How many names a warning shows.
@@ -195,7 +194,7 @@ class LabelSpace:
                 f"y should be a 1d array, or a 2d array of label indicators; got an array of shape "
                 f"{values.shape} instead."
             )
-        classes = np.unique(_class_vector(values))
+        classes = np.unique(class_vector(values))
         return cls("binary" if classes.size == 2 else "multiclass", classes, None, classes.dtype)
 
     @property
@@ -237,17 +236,6 @@ class LabelSpace:
         return decision > 0
 
 
-def read_classes(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Classes in sorted order and the code of every sample's class; one class only is said."""
-    check_given(y, "one class per sample")
-    y = _class_vector(column_or_1d(np.asarray(y), warn=True))
-    check_consistent_length(np.empty(n_samples), y)
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) == 1:
-        warn(f"y holds one class only, {str(classes[0])!r}; it is predicted always.")
-    return classes, codes
-
-
 def constant_labels(signs: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which labels lack a side among the entries of positive weight, and which of all are ever on."""
     counted = signs * (weight > 0)
@@ -261,12 +249,6 @@ def warn_of_constants(names: np.ndarray, constant: np.ndarray) -> None:
         shown = ", ".join(repr(name) for name in names[constant][:SHOWN].tolist())
         more = " and others" if constant.sum() > SHOWN else ""
         warn(f"Label {shown}{more} is constant in y; its constant is predicted.")
-
-
-def check_given(y: Any, what: str) -> None:
-    """Refuse a y that is None."""
-    if y is None:
-        raise ValueError(f"This estimator requires y to be passed, but the target y is None; pass {what}.")
 
 
 def is_sets(y: Any) -> bool:
@@ -314,14 +296,6 @@ def frame_values(frame: Any) -> np.ndarray:
             column = column.cast(nw.Float64)
         columns.append(np.asarray(column.to_numpy()))
     return np.column_stack(columns) if columns else np.empty((len(frame), 0))
-
-
-def _class_vector(y: np.ndarray) -> np.ndarray:
-    y = column_or_1d(y)
-    check_classification_targets(y)
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
-    return y
 
 
 def _codes(classes: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from maxmargin.core.loop import Solver, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.threads import count_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
-from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
 from maxmargin.multilabel.dca import DualCoordinateAscent
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.pairs import PairDescent
@@ -310,7 +310,7 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         """The problem that the parameters and the data pose."""
         space = self._space
         self.classes_ = space.classes
-        self.prior_ = self._read_prior(signs)
+        self.prior_ = None if self.prior is None else priors.read_prior(self.prior, signs)
         weight = entry_weights(sample_weight, signs)
         upper = self.C * side_weights(self.class_weight, space, signs, weight)
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
@@ -363,29 +363,15 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
             single = self.precision == "single"
         return np.float32 if single else np.float64
 
-    def _read_prior(self, signs: np.ndarray) -> np.ndarray | None:
-        if self.prior is None:
-            return None
-        R = self.prior((signs > 0).astype(np.int8)) if callable(self.prior) else self.prior
-        return priors.check(R, signs.shape[1])
-
     def _set_constants_aside(self, signs: np.ndarray, weight: np.ndarray, upper: np.ndarray) -> None:
         """Take labels without two sides out of the loss (unless a prior informs them) and say so."""
-        counted = signs * (weight > 0)
-        on, off = (counted > 0).any(axis=0), (counted < 0).any(axis=0)
-        one_sided = ~(on & off)
+        one_sided, on = constant_labels(signs, weight)
         if self.prior_ is not None:
             one_sided &= np.count_nonzero(self.prior_, axis=1) == 1
         self.constant_labels_ = one_sided
         self._constant_scores = np.where(on, 1.0, -1.0)
         upper[:, one_sided] = 0.0
-        if one_sided.any():
-            names = ", ".join(repr(name) for name in self._column_names()[one_sided][:5].tolist())
-            more = " and others" if one_sided.sum() > 5 else ""
-            warn(f"Label {names}{more} is constant in y; its constant is predicted.")
-
-    def _column_names(self) -> np.ndarray:
-        return self.classes_[1:] if self._space.kind == "binary" else self.classes_
+        warn_of_constants(self._space.names, one_sided)
 
     def _start(self, problem: LinearM3L | KernelM3L, stopping: Stopping) -> np.ndarray:
         """The dual variables to begin with, in working precision: zero, or the scaled last solution."""

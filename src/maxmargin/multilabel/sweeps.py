@@ -41,7 +41,7 @@ import numpy as np
 from maxmargin import priors
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
 from maxmargin.core.rows import readonly
-from maxmargin.core.threads import lined_up, run_threads, transpose
+from maxmargin.core.threads import aligned_zeros, run_threads, transpose
 from maxmargin.multilabel import loops
 from maxmargin.multilabel.dca import coupled_reach
 from maxmargin.multilabel.interior import InteriorPoint
@@ -236,7 +236,7 @@ class LabelSweeps(Sweeps):
 
     def _prepare(self, alpha: np.ndarray) -> None:
         super()._prepare(alpha)
-        self.W = lined_up(self.problem.n_features + 1, self.L, self.real)
+        self.W = aligned_zeros(self.problem.n_features + 1, self.L, self.real)
         self.WT: np.ndarray = np.empty(self.W.shape[::-1], self.real)
         if alpha.any():
             self.W[:, : self.L] = self.problem.accumulate(alpha, self.real, self.n_threads) * self.r

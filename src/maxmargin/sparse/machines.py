@@ -23,14 +23,13 @@ from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Certificate, Clock, Outcome, Solver, Stopping, run
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
-from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
 from maxmargin.sparse.greedy import Greedy, Newton, Optimiser, Solution, Sweeps
 from maxmargin.sparse.loss_loops import Loss, MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import SELECTIONS, BasisProblem, candidate_pool
@@ -199,15 +198,17 @@ class BasisMachine(ClassifierMixin, Kernelised, Iterative):
     ) -> None:
         """Grow the basis; keep the machine and what the run proved."""
         self._forget()
+        self._constant = constant
         solver = self._solver(problem, weights, check_random_state(self.random_state), **options)
-        observer = self._observer(problem.X, y, max_epochs=self.max_basis)
+        observer = self._observer(
+            problem.X, y, lambda: self._reached(problem, solver.solution()), max_epochs=self.max_basis
+        )
         outcome = run(solver, Stopping(self.tol, self.max_basis, self.time_limit), observer)
         solution = solver.solution()
         self.history_ = with_sizes(outcome, solution)
         self._store_certificate(outcome.certificate)
         self._complain([(outcome, solution)])
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
-        self._constant = constant
         self._store_machine(problem, solution)
         if self.full_bound:
             self._store_full_bound(problem.full_model_bound(solution.loss))
@@ -257,6 +258,12 @@ class BasisMachine(ClassifierMixin, Kernelised, Iterative):
         if self.keep_path:
             self.path_ = [self._clean(stage) for stage in solution.path]
         self._store_coefficients(self._clean(solution.coefficients))
+
+    def _reached(self, problem: BasisProblem, solution: Solution) -> dict[str, Any]:
+        """The machine of a solution as a callback sees it; this estimator stays as it is."""
+        machine = copy.copy(self)
+        machine._store_machine(problem, solution)
+        return dict(vars(machine))
 
     def _keep_basis(self, problem: BasisProblem, basis: np.ndarray) -> None:
         self.basis_indices_ = basis
@@ -386,7 +393,7 @@ class ClassMachine(BasisMachine, ABC):
             Weights on the losses; equal to repeating samples.
         """
         X = self._read_rows(X, reset=True)
-        self.classes_, codes = read_classes(X, y)
+        codes = self._read_classes(y, X.shape[0])
         weights, costs = self._read_costs(sample_weight, X)
         problem = BasisProblem(self._settle_kernel(X, weights), X, self._loss(codes, costs))
         self._grow(problem, costs, y, np.zeros(len(self.classes_)), **self._growth())
@@ -420,7 +427,9 @@ class LabelMachine(BasisMachine):
         self._labels, signs = LabelSpace.read(y)
         check_consistent_length(X, signs)
         self.classes_ = self._labels.classes
-        constant = constant_labels(signs, costs, self._labels)
+        one_sided, on = constant_labels(signs, costs[:, None])
+        warn_of_constants(self._labels.names, one_sided)
+        constant = np.where(one_sided, np.where(on, 1.0, -1.0), 0.0)
         return np.where(constant == 0, signs, np.int8(0)), constant
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -754,33 +763,6 @@ class ImportVectorMachine(ClassMachine):
 
 def _contrast(scores: np.ndarray) -> np.ndarray:
     return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-
-
-def read_classes(X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Classes in sorted order, and the code of every sample's class."""
-    if y is None:
-        raise ValueError(
-            "This estimator requires y to be passed, but the target y is None; pass the classes."
-        )
-    y = column_or_1d(y, warn=True)
-    check_consistent_length(X, y)
-    check_classification_targets(y)
-    classes, codes = np.unique(y, return_inverse=True)
-    if len(classes) == 1:
-        warn(f"y holds one class only, {str(classes[0])!r}; it is predicted always.")
-    return classes, codes
-
-
-def constant_labels(signs: np.ndarray, costs: np.ndarray, labels: LabelSpace) -> np.ndarray:
-    """+1 or -1 for a label that is always on or off (an unknown one is off), else 0."""
-    seen = signs[costs > 0]
-    on, off = (seen == 1).any(axis=0), (seen == -1).any(axis=0)
-    constant = np.where(on & off, 0.0, np.where(on, 1.0, -1.0))
-    if constant.any():
-        names = labels.classes[-len(constant) :][constant != 0].tolist()
-        shown = ", ".join(repr(name) for name in names[:5]) + (" and others" if len(names) > 5 else "")
-        warn(f"Label {shown} is constant in y; its constant is predicted.")
-    return constant
 
 
 def with_sizes(outcome: Outcome, solution: Solution) -> list[dict[str, Any]]:

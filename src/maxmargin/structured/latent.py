@@ -17,7 +17,7 @@ from maxmargin.core.loop import Outcome, Solver, Stopping, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose
-from maxmargin.edge.groups import read_classes, read_groups
+from maxmargin.edge.groups import read_groups
 from maxmargin.structured.latent_loops import bag_scores
 from maxmargin.structured.latent_rounds import (
     LatentProblem,
@@ -170,7 +170,7 @@ class LatentSVC(ClassifierMixin, Iterative):
             Candidates of each bag in a stacked X.
         """
         groups = read_groups(self, X, lengths, reset=True)
-        self.classes_, codes = read_classes(y, groups)
+        codes = self._read_classes(y, len(groups), "bags")
         weights = self._read_weights(sample_weight, groups.lengths)
         rows, bias, threads = Rows.of(groups.X), self._bias(), count_threads(self.n_jobs)
         problem = LatentProblem(

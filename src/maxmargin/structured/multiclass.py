@@ -12,8 +12,7 @@ from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.kernel_matrix import KernelMatrix, check_precomputed
 from maxmargin.core.kernels import Kernel
@@ -261,10 +260,11 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         """
         chosen = self._chosen()
         X = self._read_rows(X, reset=True)
-        labels = self._read_labels(X, y, sample_weight)
+        weights = self._read_weights(sample_weight, X)
+        labels = self._read_labels(X, y, weights)
         shape = len(labels.y), len(labels.Delta)
         stopping = self._stopping(shape[0] * shape[1] if self.solver in LINEAR_RATE else None)
-        solver = self._solver(chosen, self._problem(X, labels), stopping.target)
+        solver = self._solver(chosen, self._problem(X, labels, weights), stopping.target)
         observer = self._observer(X, y, lambda: self._attributes(X, solver.solution()))
         outcome = run(solver, stopping, observer)
         solution = solver.solution()
@@ -283,31 +283,19 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             raise ValueError(f"solver={self.solver!r} needs a positive temperature. Got 0 instead.")
         return choose(self, SOLVERS)
 
-    def _read_labels(self, X: Any, y: Any, sample_weight: Any) -> Labels:
-        if y is None:
-            raise ValueError(
-                "MultiClassSVC requires y to be passed, but the target y is None; pass one class per sample."
-            )
-        y = column_or_1d(np.asarray(y), warn=True)
-        check_classification_targets(y)
-        check_consistent_length(X, y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        weights = self._read_weights(sample_weight, X)
-        weights = np.ones(len(y)) if weights is None else weights
+    def _read_labels(self, X: Any, y: Any, weights: np.ndarray | None) -> Labels:
+        codes = self._read_classes(y, X.shape[0])
+        weights = np.ones(len(codes)) if weights is None else weights
         if self.class_weight is not None:
             per_class = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=y, sample_weight=weights
+                self.class_weight, classes=self.classes_, y=self.classes_[codes], sample_weight=weights
             )
             weights = weights * per_class[codes]
-        self._warn_of_classes(np.bincount(codes, weights=weights, minlength=len(self.classes_)))
-        return Labels(codes, self.C * weights, self._read_costs(len(self.classes_)), self.loss)
-
-    def _warn_of_classes(self, mass: np.ndarray) -> None:
-        if len(mass) == 1:
-            warn(f"y holds one class only, {str(self.classes_[0])!r}; it is predicted always.")
-        elif (mass == 0).any():
-            names = ", ".join(repr(name) for name in self.classes_[mass == 0][:5].tolist())
+        idle = np.bincount(codes, weights=weights, minlength=len(self.classes_)) == 0
+        if idle.any():
+            names = ", ".join(repr(name) for name in self.classes_[idle][:5].tolist())
             warn(f"Class {names} has no weight in training.")
+        return Labels(codes, self.C * weights, self._read_costs(len(self.classes_)), self.loss)
 
     def _read_costs(self, c: int) -> np.ndarray:
         """Delta, by default the 0/1 loss (3)."""
@@ -323,14 +311,22 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             raise ValueError("cost_matrix must be finite, nonnegative, and zero on its diagonal.")
         return Delta
 
-    def _problem(self, X: Any, labels: Labels) -> LinearMultiClass | KernelMultiClass:
+    def _problem(
+        self, X: Any, labels: Labels, weights: np.ndarray | None
+    ) -> LinearMultiClass | KernelMultiClass:
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self.kernel == "linear":
             return LinearMultiClass(Rows.of(X), labels, bias, n_threads=count_threads(self.n_jobs))
         if self.kernel == "precomputed":
             check_precomputed(X)
         self._kernel = Kernel.of(
-            X, self.kernel, gamma=self.gamma, degree=self.degree, coef0=self.coef0, offset=bias * bias
+            X,
+            self.kernel,
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            offset=bias * bias,
+            sample_weight=weights,
         )
         return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size), labels)
 

@@ -16,7 +16,7 @@ from maxmargin import metrics
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, TINY, Choice, Iterative, choose, warn
-from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
 from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
 from maxmargin.submodular.bundle import Bundle, BundleSolution
 from maxmargin.submodular.cut_loops import Arcs
@@ -229,14 +229,10 @@ class SubmodularSVC(ClassifierMixin, Iterative):
 
     def _note_constants(self, labels: LabelSpace, truth: np.ndarray, weights: np.ndarray | None) -> None:
         """Find the labels without two sides, and say so."""
-        counted = truth if weights is None else truth[weights > 0]
-        self._always, never = counted.all(axis=0), ~counted.any(axis=0)
-        self.constant_labels_ = self._always | never
-        if self.constant_labels_.any():
-            names = labels.classes[1:] if labels.kind == "binary" else labels.classes
-            shown = ", ".join(repr(name) for name in names[self.constant_labels_][:5].tolist())
-            more = " and others" if self.constant_labels_.sum() > 5 else ""
-            warn(f"Label {shown}{more} is constant in y; its constant is predicted.")
+        weight = np.ones((len(truth), 1)) if weights is None else weights[:, None]
+        self.constant_labels_, on = constant_labels(2 * truth.astype(np.int8) - 1, weight)
+        self._always = self.constant_labels_ & on
+        warn_of_constants(labels.names, self.constant_labels_)
 
     def _problem(self, X: Any, truth: np.ndarray, weights: np.ndarray | None) -> SubmodularF1:
         cost = np.full(len(truth), float(self.C)) if weights is None else self.C * weights
