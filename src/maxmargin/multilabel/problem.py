@@ -25,6 +25,7 @@ the coefficients A, called B, the residuals E = Y * m - F and the bounds lo <= B
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -200,7 +201,7 @@ class Sums(NamedTuple):
     S: np.ndarray
 
 
-class M3L:
+class M3L(ABC):
     """What does not depend on how samples are scored; R is None for independent labels."""
 
     costs: EntryCosts
@@ -235,9 +236,9 @@ class M3L:
         P = priors.factor(self.prior)
         return P if 2 * len(P) <= P.shape[1] else None
 
+    @abstractmethod
     def training_scores(self, alpha: np.ndarray) -> np.ndarray:
         """F (N x L) of given dual variables."""
-        raise NotImplementedError
 
     def warm(self, alpha: np.ndarray, scale: float) -> np.ndarray:
         """A feasible start from the solution for another C: scaled, then cut to the boxes."""

@@ -34,6 +34,7 @@ b and s^2 S is left.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -109,7 +110,7 @@ class BiasPull:
         self.last = gaps.copy()
 
 
-class Sweeps:
+class Sweeps(ABC):
     """What both kinds of sweeps share: alpha (N x L) in working precision, marks, bias, certificate.
 
     Parameters
@@ -202,25 +203,25 @@ class Sweeps:
         """Whether a certificate is worth its price before the measurement."""
         return False
 
+    @abstractmethod
     def _begin(self) -> None:
         """Set up what does not depend on the precision."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _bias_row(self) -> np.ndarray:
         """The bias as a row of V."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _move(self, clock: Clock) -> None:
         """The ascent of one epoch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _measure(self) -> Certificate:
         """The certificate by the weights at hand; marks what to visit next."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _resynchronise(self) -> None:
         """Make the weights anew from the dual variables."""
-        raise NotImplementedError
 
 
 class LabelSweeps(Sweeps):

@@ -23,6 +23,7 @@ blocks seen are kept.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -146,7 +147,7 @@ class RunningAverage:
         return self.iterate.evaluate(average, evaluation.image)
 
 
-class CertifiedSteps:
+class CertifiedSteps(ABC):
     """Epochs that each end with a certificate; what moves the blocks is left to `_move`."""
 
     def __init__(self, problem: MultiClassProblem, setup: Setup, rule: StepRule, best: int | None) -> None:
@@ -173,9 +174,9 @@ class CertifiedSteps:
         """The model that `certify` speaks of."""
         return self.iterate.solution(self._evaluated())
 
+    @abstractmethod
     def _move(self, clock: Clock) -> int:
         """Move the blocks; returns how many."""
-        raise NotImplementedError
 
     def _evaluate(self) -> Evaluation:
         return self.iterate.evaluate()
