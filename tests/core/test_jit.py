@@ -9,6 +9,7 @@ import numba
 import numpy as np
 import pytest
 
+from maxmargin.core import jit
 from maxmargin.core.jit import compiled, generic
 
 CALLER = "from maxmargin.core.jit import compiled\nfrom _callee import inner\n\n"
@@ -98,6 +99,7 @@ def test_an_inlined_helper_counts_no_references():
 KINDS = """
 from typing import NamedTuple
 import numpy as np
+from maxmargin.core import jit
 from maxmargin.core.jit import compiled, generic
 
 class Square(NamedTuple):
@@ -172,3 +174,22 @@ def total_volume(body):
 def test_a_kind_without_a_body_is_refused():
     with pytest.raises(numba.TypingError, match="volume"):
         total_volume(np.ones(2))
+
+
+def test_an_edit_in_one_folder_leaves_the_others_compiled(tmp_path):
+    """A cache entry depends on the loops of its own folder and of core, not on those of other models."""
+    folders = tmp_path / "one", tmp_path / "two"
+    for folder in folders:
+        folder.mkdir()
+        (folder / "loops.py").write_text(CALLEE.format(how="", factor=2))
+
+    def stamps():
+        jit._stamp.cache_clear()
+        return [jit._stamp(folder) for folder in folders]
+
+    before = stamps()
+    (folders[0] / "loops.py").write_text(CALLEE.format(how="", factor=3))
+    (folders[1] / "estimator.py").write_text("nothing = 'compiled'\n")
+    after = stamps()
+    jit._stamp.cache_clear()
+    assert after[0] != before[0] and after[1] == before[1]
