@@ -99,7 +99,6 @@ def test_an_inlined_helper_counts_no_references():
 KINDS = """
 from typing import NamedTuple
 import numpy as np
-from maxmargin.core import jit
 from maxmargin.core.jit import compiled, generic
 
 class Square(NamedTuple):

@@ -140,12 +140,12 @@ class Sweeps(ABC):
         self.rule = SweepRule() if rule is None else rule
         self.n, self.L = alpha.shape
         self.flags = np.ones((self.n, self.L), np.bool_)
-        self.S = np.einsum("il,il->l", problem.costs.signs, alpha, dtype=np.float64)
+        self.S = np.zeros(self.L)
         self.gap, self.quiet = np.inf, 0.0
         self.follow = BiasPull(problem.bias, problem.q, self.L, self.rule)
         self.patience = Patience()
         self._answer: tuple[np.ndarray, Certificate] | None = None
-        self._begin()
+        self._begin(alpha)
         self._prepare(alpha)
 
     def epoch(self, clock: Clock) -> Progress:
@@ -204,7 +204,7 @@ class Sweeps(ABC):
         return False
 
     @abstractmethod
-    def _begin(self) -> None:
+    def _begin(self, alpha: np.ndarray) -> None:
         """Set up what does not depend on the precision."""
 
     @abstractmethod
@@ -230,7 +230,7 @@ class LabelSweeps(Sweeps):
     W is (D+1) x L and a few idle columns that keep its rows on cache lines of their own.
     """
 
-    def _begin(self) -> None:
+    def _begin(self, alpha: np.ndarray) -> None:
         self.gaps = np.empty(0)
         # What polishing saw of the gap last, and the objective it is compared with.
         self.expected, self.scale = np.inf, 0.0
@@ -325,7 +325,8 @@ class LabelSweeps(Sweeps):
 class SampleSweeps(Sweeps):
     """Sweeps for coupled labels: T ((D+1) x K) and the bias row u, in working precision."""
 
-    def _begin(self) -> None:
+    def _begin(self, alpha: np.ndarray) -> None:
+        self.S = np.einsum("il,il->l", self.problem.costs.signs, alpha, dtype=np.float64)
         self.bias_row = self.problem.bias * self.S
 
     def _prepare(self, alpha: np.ndarray) -> None:
