@@ -17,7 +17,18 @@ from maxmargin.structured.chain_loops import (
     unary_scores,
     viterbi,
 )
-from maxmargin.structured.chain_marginal_loops import EdgeMarginals, MarginalWork, soft_target
+from maxmargin.structured.chain_marginal_loops import (
+    WIDEST,
+    EdgeMarginals,
+    MarginalWork,
+    add_log_messages,
+    is_narrow,
+    multiply_messages,
+    potential_marginals,
+    soft_target,
+    target_factors,
+    target_logs,
+)
 from tests.naive import chain as naive
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_chain.json").read_text())["dp"]
@@ -167,3 +178,72 @@ def test_soft_targets_equal_enumeration(L, rate):
     expected_node, expected_edge = naive.marginals(target, zs, L, K)
     np.testing.assert_allclose(nodes, expected_node, atol=1e-9)
     np.testing.assert_allclose(edges[: L - 1], expected_edge, atol=1e-9)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("L", [1, 2, 4])
+def test_marginals_of_potentials_equal_enumeration(L, scale):
+    """Whether factors are multiplied or logarithms added."""
+    rng = np.random.default_rng(L)
+    K = 3
+    un, table = scale * rng.normal(size=(L, K)), scale * rng.normal(size=(1, K, K))
+    assert is_narrow(un, table, L, 1.0) == (scale < 1e4)
+    zs = naive.labelings(L, K)
+    scores = np.array([naive.score(un, np.repeat(table, L, 0), z) for z in zs])
+    node, edge = naive.marginals(naive.softmax(scores), zs, L, K)
+    work = MarginalWork.empty(L, K, 1)
+    potential_marginals(un, table, L, work)
+    np.testing.assert_allclose(work.nodes, node, atol=1e-9)
+    np.testing.assert_allclose(work.edges[: L - 1], edge, atol=1e-9)
+
+
+def targets_both_ways(nodes, kept, un, R, rate):
+    """Soft targets by products and by logarithms: ((nodes, edges), (nodes, edges))."""
+    L, K = un.shape
+    found = []
+    for build, run in (target_factors, multiply_messages), (target_logs, add_log_messages):
+        work = MarginalWork.empty(L, K, 1)
+        work.un[:] = un
+        build(nodes, kept, 0, L, R, rate, work)
+        run(work.phi, work.edges, 1, L, work)
+        found.append((work.nodes, work.edges[: L - 1]))
+    return found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.999])
+@pytest.mark.parametrize("L", [1, 2, 30])
+def test_products_and_logarithms_agree_up_to_the_widest_range(L, share):
+    """The potentials pull the two halves of the chain apart, against marginals at the floor of BCPL."""
+    rng = np.random.default_rng(L)
+    K, floor = 6, 1e-15
+    frozen = np.full((K, K), floor / K**2)
+    frozen[0, 0] += 1.0 - floor
+    kept = np.repeat(frozen[None], L - 1, 0)
+    nodes = np.repeat(frozen.sum(1)[None], L, 0)
+    un, R = rng.random((L, K)), rng.random((K, K))
+    un[: L // 2, 1] += 9.0
+    un[L // 2 :, 2] += 9.0
+    R[1, 2] -= 9.0
+    rate = share * WIDEST / (np.ptp(un, axis=1).max() + np.ptp(R))
+    assert is_narrow(un, R, L, rate)
+    products, logs = targets_both_ways(nodes, kept, un, R, rate)
+    for got, expected in zip(products, logs, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-300)
+
+
+def test_ranges_beyond_the_widest_take_logarithms():
+    """Here the product of the two messages underflows."""
+    un, R = np.array([[0.0, -3.0], [-3.0, 0.0]]), np.array([[0.0, -3.0], [-3.0, 0.0]])
+    nodes, kept, rate = np.full((2, 2), 0.5), np.full((1, 2, 2), 0.25), 300.0
+    assert not is_narrow(un, R, 2, rate)
+    products, logs = targets_both_ways(nodes, kept, un, R, rate)
+    assert np.isnan(products[1]).any()
+    state = EdgeMarginals(nodes, kept, kept.reshape(-1), np.array([0, 4]))
+    work = MarginalWork.empty(2, 2, 1)
+    work.un[:] = un
+    soft_target(state, 0, 0, 2, R, rate, work)
+    third = np.array([[1.0, 1.0], [0.0, 1.0]]) / 3.0
+    np.testing.assert_allclose(work.edges[0], third, atol=1e-12)
+    np.testing.assert_array_equal(work.edges, logs[1])
+    np.testing.assert_allclose(work.nodes, [third.sum(1), third.sum(0)], atol=1e-12)

@@ -11,6 +11,10 @@ tau), and a step mixes it in.
 
 OEG keeps log potentials, theta_un (rows x K) and one table theta_pr (K x K) per sequence:
 theta += (un, R) / tau, and the marginals of the new chain replace the old ones.
+
+Both read target marginals off forward-backward. It multiplies factors and rescales every message,
+which takes no exponential or logarithm per edge and transition, as long as nothing can underflow
+(`is_narrow`); else it adds logarithms, which are slower by far and serve any range.
 """
 
 from __future__ import annotations
@@ -34,6 +38,15 @@ from maxmargin.structured.oracle_loops import (
     toward_best,
     toward_soft,
 )
+
+# Largest range r of log factors, of a node and of an edge together, at which factors are multiplied. Every
+# entry of a message is reached from every entry of the one before, so it is at least m exp(-r) times the
+# largest, and that is at least 1 / K of the sum; m = 1 for OEG, whose potentials are part of r, and the
+# smallest edge marginal, floor / K^2, for BCPL. The product of a forward and a backward message is thus
+# at least m^2 exp(-2r) / K^2: for r = 250 and the floor 1e-15 it is 1e-247 / K^6, while doubles keep all
+# their digits down to 2e-308. The sum over an edge is at least m exp(-r) / K^2, beside which a term that
+# underflows is nothing.
+WIDEST = 250.0
 
 
 class Marginals(NamedTuple):
@@ -63,8 +76,8 @@ class MarginalWork(NamedTuple):
     """Workspace of a step.
 
     Oracle (`un`, `forward`, `answer`), direction (`d`, `dR`), its features (`V`, `VB`, on the columns of
-    X listed in `columns`, the last `counts`: a stamp and how many), target (`nodes`, `edges`), log factors
-    of its chain (`phi`), messages.
+    X listed in `columns`, the last `counts`: a stamp and how many), target (`nodes`, `edges`), factors of
+    its nodes or their logarithms (`phi`), factors of transitions (`table`), messages.
     """
 
     un: np.ndarray
@@ -80,6 +93,7 @@ class MarginalWork(NamedTuple):
     nodes: np.ndarray
     edges: np.ndarray
     phi: np.ndarray
+    table: np.ndarray
     messages: Messages
 
     @classmethod
@@ -90,7 +104,7 @@ class MarginalWork(NamedTuple):
         return cls(
             un, forward, np.zeros(longest, np.int64), d, np.zeros((K, K)), np.zeros((n_features, K)),
             np.zeros((3, K)), columns, seen, np.zeros(2, np.int64), nodes,
-            np.zeros((max(longest - 1, 1), K, K)), phi, Messages.empty(longest, K),
+            np.zeros((max(longest - 1, 1), K, K)), phi, np.zeros((1, K, K)), Messages.empty(longest, K),
         )  # fmt: skip
 
 
@@ -216,11 +230,82 @@ def toward_target(mu, pairs, start, length, work):
 
 
 @compiled
-def marginals_of(theta_un, theta_pr, stride, length, work):
-    """Marginals of the chain with log potentials theta (see chain_loops.py for stride), into nodes and edges.
+def range_of(values):
+    """Largest minus smallest value."""
+    return values.max() - values.min()
 
-    `theta_pr` may be the array of `edges` when stride is 1.
+
+@compiled
+def is_narrow(un, pr, length, rate):
+    """Whether the factors exp(rate * un) and exp(rate * pr) may be multiplied: see `WIDEST`."""
+    widest = 0.0
+    for t in range(length):
+        widest = max(widest, range_of(un[t]))
+    return rate * (widest + range_of(pr)) < WIDEST
+
+
+@compiled(reorder=True)
+def multiply_messages(phi, factors, stride, length, work):
+    """Marginals of the chain with node factors phi and edge factors `factors`, into nodes and edges.
+
+    Messages are scaled to sum 1; safe where `is_narrow` says so. See chain_loops.py for stride;
+    `factors` may be the array of `edges` when it is 1.
     """
+    K, nodes, edges = phi.shape[1], work.nodes, work.edges
+    forward, backward = work.messages.forward, work.messages.backward
+    for a in range(K):
+        forward[0, a] = phi[0, a]
+        backward[length - 1, a] = 1.0
+    for t in range(1, length):
+        table, before, row = factors[(t - 1) * stride], forward[t - 1], forward[t]
+        for b in range(K):
+            row[b] = 0.0
+        for a in range(K):
+            weight, line = before[a], table[a]
+            for b in range(K):
+                row[b] += weight * line[b]
+        total = 0.0
+        for b in range(K):
+            row[b] *= phi[t, b]
+            total += row[b]
+        for b in range(K):
+            row[b] /= total
+    # Until the last loop nodes[t] holds what edge t - 1 meets on its right: phi[t] * backward[t].
+    for t in range(length - 2, -1, -1):
+        table, row, after = factors[t * stride], backward[t], nodes[t + 1]
+        for b in range(K):
+            after[b] = phi[t + 1, b] * backward[t + 1, b]
+        total = 0.0
+        for a in range(K):
+            line, value = table[a], 0.0
+            for b in range(K):
+                value += line[b] * after[b]
+            row[a] = value
+            total += value
+        for a in range(K):
+            row[a] /= total
+    for t in range(length - 1):
+        table, after, total = factors[t * stride], nodes[t + 1], 0.0
+        for a in range(K):
+            weight, line, out = forward[t, a], table[a], edges[t, a]
+            for b in range(K):
+                out[b] = weight * line[b] * after[b]
+                total += out[b]
+        for a in range(K):
+            for b in range(K):
+                edges[t, a, b] /= total
+    for t in range(length):
+        total = 0.0
+        for a in range(K):
+            nodes[t, a] = forward[t, a] * backward[t, a]
+            total += nodes[t, a]
+        for a in range(K):
+            nodes[t, a] /= total
+
+
+@compiled
+def add_log_messages(theta_un, theta_pr, stride, length, work):
+    """The same from logarithms of factors, of any range."""
     K, edges, messages = theta_un.shape[1], work.edges, work.messages
     forward_backward(theta_un, theta_pr, stride, length, messages)
     for t in range(length - 1):
@@ -231,6 +316,14 @@ def marginals_of(theta_un, theta_pr, stride, length, work):
                     reached + theta_pr[t * stride, a, b] + theta_un[t + 1, b] + messages.backward[t + 1, b]
                 )
     read_nodes(messages, length, work.nodes)
+
+
+@compiled
+def exponentials(values, rate, out):
+    """out = exp(rate * (values - max(values)))."""
+    top = values.max()
+    for a in range(values.shape[0]):
+        out[a] = math.exp(rate * (values[a] - top))
 
 
 @compiled
@@ -257,10 +350,28 @@ def edges_of(state, i, length):
 
 
 @compiled
-def soft_target(state, i, start, length, R, rate, work):
-    """Marginals of p_mu(z) exp(rate * H(z)), eq. (9), into nodes and edges."""
-    K, mu, kept = R.shape[0], state.mu, edges_of(state, i, length)
-    phi, factors = work.phi, work.edges
+def target_factors(mu, kept, start, length, R, rate, work):
+    """Factors of p_mu(z) exp(rate * H(z)) into phi and edges."""
+    K, phi, factors, table = R.shape[0], work.phi, work.edges, work.table[0]
+    exponentials(R.reshape(K * K), rate, table.reshape(K * K))
+    for t in range(length):
+        exponentials(work.un[t], rate, phi[t])
+        power = interior(t, length)
+        for a in range(K):
+            if power > 0:
+                phi[t, a] *= mu[start + t, a]
+            elif power < 0:
+                phi[t, a] = phi[t, a] / mu[start + t, a] if mu[start + t, a] > 0.0 else 0.0
+    for t in range(length - 1):
+        for a in range(K):
+            for b in range(K):
+                factors[t, a, b] = kept[t, a, b] * table[a, b]
+
+
+@compiled
+def target_logs(mu, kept, start, length, R, rate, work):
+    """Their logarithms."""
+    K, phi, factors = R.shape[0], work.phi, work.edges
     top = R.max()
     for t in range(length):
         power = interior(t, length)
@@ -275,7 +386,18 @@ def soft_target(state, i, start, length, R, rate, work):
             for b in range(K):
                 known = kept[t, a, b] > 0.0
                 factors[t, a, b] = math.log(kept[t, a, b]) + rate * (R[a, b] - top) if known else -np.inf
-    marginals_of(phi, factors, 1, length, work)
+
+
+@compiled
+def soft_target(state, i, start, length, R, rate, work):
+    """Marginals of p_mu(z) exp(rate * H(z)), eq. (9), into nodes and edges."""
+    kept = edges_of(state, i, length)
+    if is_narrow(work.un, R, length, rate):
+        target_factors(state.mu, kept, start, length, R, rate, work)
+        multiply_messages(work.phi, work.edges, 1, length, work)
+    else:
+        target_logs(state.mu, kept, start, length, R, rate, work)
+        add_log_messages(work.phi, work.edges, 1, length, work)
 
 
 @toward_soft.of(Chain)
@@ -374,15 +496,19 @@ def mix_marginals(chain, state, gamma, floor, i, work):
 
 
 @compiled
-def calibrate(chain, state, R, work):
-    """Make node and edge marginals consistent again, and `pairs` the sum of the edges."""
+def calibrate(chain, state, out, keep, R, work):
+    """Node marginals and summed edge marginals that are consistent again, those of p_mu, into `out`.
+
+    With `keep` the marginals of all edges in `state` become consistent, too, and `out` may share its arrays.
+    """
     work.un[:] = 0.0
+    spare = np.zeros_like(work.edges)
     for i in range(chain.costs.size):
         start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
-        kept = edges_of(state, i, length)
         soft_target(state, i, start, length, R, 0.0, work)
-        mix_edges(1.0, 0.0, length, work.nodes, work.edges, state.mu, start, kept)
-        sum_edges(kept, length, state.pairs[i])
+        kept = edges_of(state, i, length) if keep else spare[: length - 1]
+        mix_edges(1.0, 0.0, length, work.nodes, work.edges, out.mu, start, kept)
+        sum_edges(kept, length, out.pairs[i])
 
 
 @compiled
@@ -432,11 +558,24 @@ def oeg_epoch(chain, w, state, potentials, rates, order, gaps, work):
 
 
 @compiled
+def potential_marginals(theta_un, theta_pr, length, work):
+    """Marginals of the chain with log potentials theta, one table for all edges, into nodes and edges."""
+    if is_narrow(theta_un, theta_pr, length, 1.0):
+        for t in range(length):
+            exponentials(theta_un[t], 1.0, work.phi[t])
+        exponentials(theta_pr.reshape(theta_pr.size), 1.0, work.table.reshape(theta_pr.size))
+        multiply_messages(work.phi, work.table, 0, length, work)
+    else:
+        add_log_messages(theta_un, theta_pr, 0, length, work)
+
+
+@compiled
 def read_marginals(chain, state, potentials, i, work):
     """Replace the marginals of sequence i by those of its potentials; leaves the move in `work`."""
     start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
-    theta = potentials.theta_un[start : start + length]
-    marginals_of(theta, potentials.theta_pr[i : i + 1], 0, length, work)
+    potential_marginals(
+        potentials.theta_un[start : start + length], potentials.theta_pr[i : i + 1], length, work
+    )
     toward_target(state.mu, state.pairs[i], start, length, work)
     move_marginals(1.0, state, i, start, length, work)
 

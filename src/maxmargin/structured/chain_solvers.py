@@ -119,7 +119,8 @@ class PartialLinearisation(MarginalBlocks):
     epsilon : float
         Steps end at 1 - epsilon.
     floor : float
-        Share of the uniform chain that is blended in after each step, which keeps every marginal alive.
+        Share of the uniform chain that is blended in after each step, which keeps every marginal alive and
+        products of factors clear of underflow (`chain_marginal_loops.WIDEST`).
     softness, share : float
         See above.
     """
@@ -142,18 +143,24 @@ class PartialLinearisation(MarginalBlocks):
         self.rule = SoftRule(1.0 / tau, 1.0 - epsilon, floor, safeguard)
         if start is None:
             nodes = np.exp(softened_logs(problem, softness))
-            start = independent_edges(nodes, problem.offsets)
-        self.state = start
+            self.state = independent_edges(nodes, problem.offsets)
+        else:
+            self.state = EdgeMarginals(*(part.copy() for part in start))
         self.synchronise()
 
     def visit(self, order: np.ndarray) -> None:
         bcpl_epoch(self.blocks, self.w, self.state, self.rule, order, self.gaps, self.work)
 
-    def fresh(self) -> EdgeMarginals:
-        """Consistent marginals of nodes and edges."""
-        state = EdgeMarginals(*(part.copy() for part in self.state))
-        calibrate(self.blocks, state, self.w.R, self.work)
+    def fresh(self) -> Marginals:
+        """Consistent marginals, without a copy of those of all edges."""
+        state = Marginals(np.zeros_like(self.state.mu), np.zeros_like(self.state.pairs))
+        calibrate(self.blocks, self.state, state, False, self.w.R, self.work)
         return state
+
+    def synchronise(self) -> None:
+        state = Marginals(self.state.mu, self.state.pairs)
+        calibrate(self.blocks, self.state, state, True, self.w.R, self.work)
+        self.vector[:] = self._weights(state)
 
 
 class ExponentiatedGradient(MarginalBlocks):
