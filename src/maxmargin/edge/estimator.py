@@ -11,7 +11,6 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import signature
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -89,9 +88,9 @@ def choose(estimator: Any, solvers: Mapping[str, Choice], name: str | None = Non
     """The chosen solver; a parameter that it does not read must stand at its default."""
     name = estimator.solver if name is None else name
     chosen = solvers[name]
-    defaults = signature(type(estimator)).parameters
+    fields = type(estimator).__dataclass_fields__
     for parameter in sorted({word for entry in solvers.values() for word in entry.reads}):
-        value, default = getattr(estimator, parameter), defaults[parameter].default
+        value, default = getattr(estimator, parameter), fields[parameter].default
         if parameter not in chosen.reads and value is not default and value != default:
             readers = ", ".join(repr(key) for key, entry in solvers.items() if parameter in entry.reads)
             raise ValueError(
@@ -210,7 +209,7 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         self.n_iter_ = max(outcome.n_iter, 1)
         self.history_ = outcome.history
         knobs = dict(KNOBS)
-        if "warm_start" in signature(type(self)).parameters:
+        if hasattr(self, "warm_start"):
             knobs["interrupted"] = "fit again with warm_start=True to go on"
         message = shortfall(outcome, self.tol, knobs)
         if message is not None and warn_user:
