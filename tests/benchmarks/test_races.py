@@ -12,7 +12,13 @@ from benchmarks.__main__ import MODELS, main, races
 from benchmarks.race import RESULTS, Setting
 
 ROOT = Path(__file__).parents[2]
-ALL = [(model, name) for model in MODELS for name in races(model)]
+# Even at toy size the growth of time and memory takes its while.
+LONG = {"growth", "commands"}
+ALL = [
+    pytest.param(model, name, id=f"{model}-{name}", marks=[pytest.mark.slow] if name in LONG else [])
+    for model in MODELS
+    for name in races(model)
+]
 
 
 def columns(path):
@@ -20,7 +26,7 @@ def columns(path):
         return next(csv.reader(line for line in file if not line.startswith("#")))
 
 
-@pytest.mark.parametrize(("model", "name"), ALL, ids=lambda word: word)
+@pytest.mark.parametrize(("model", "name"), ALL)
 def test_every_race_runs_at_toy_size(model, name, tmp_path):
     races(model)[name](Setting(small=True, out=tmp_path))
     written = list(tmp_path.glob("*.csv"))

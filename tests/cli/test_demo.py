@@ -36,7 +36,10 @@ def test_warmup_knows_every_estimator():
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize("name", WARMED)
+# Compiling every solver of chains by itself takes most of a minute.
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "chain" else []) for name in WARMED]
+)
 def test_warmup_fits_every_solver(name):
     estimator, task = WARMED[name]
     solvers = {
