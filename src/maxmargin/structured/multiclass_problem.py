@@ -98,8 +98,8 @@ class KernelSolution(NamedTuple):
 
 
 def plain(alpha: np.ndarray, logs: bool) -> np.ndarray:
-    """Blocks themselves in float64, given as they are or as logarithms."""
-    return np.exp(alpha) if logs else np.asarray(alpha, np.float64)
+    """Blocks themselves, given as they are or as logarithms."""
+    return np.exp(alpha) if logs else alpha
 
 
 class MultiClassProblem(ABC):
@@ -132,8 +132,8 @@ class MultiClassProblem(ABC):
 
     def normalised(self, alpha: np.ndarray, logs: bool) -> np.ndarray:
         """Blocks in float64, exactly on their simplex."""
-        alpha = plain(alpha, logs)
-        return alpha / alpha.sum(axis=1, keepdims=True) if self.loss == loops.CRAMMER_SINGER else alpha.copy()
+        alpha = np.array(plain(alpha, logs), np.float64)
+        return alpha / alpha.sum(axis=1, keepdims=True) if self.loss == loops.CRAMMER_SINGER else alpha
 
     def arrays_with(self, Delta: np.ndarray, dtype: np.dtype, lanes: tuple, bias: float) -> ProblemArrays:
         """The problem as compiled loops of the given precision take it."""
@@ -182,7 +182,7 @@ class Iterate(ABC):
         return self.entropic or bool((self.alpha[np.arange(len(y)), y] != 1).any())
 
     def blocks(self) -> np.ndarray:
-        """The dual blocks themselves, on the simplex to rounding in float64."""
+        """The dual blocks themselves, on the simplex to rounding in the working precision."""
         return plain(self.alpha, self.entropic)
 
     def dual(self) -> float:
