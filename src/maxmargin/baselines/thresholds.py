@@ -7,14 +7,14 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.labels import LabelClassifier, LabelSpace
 
 MAX_SWEEPS = 50
 
@@ -118,7 +118,7 @@ def _has(name: str) -> Any:
     return available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), name))
 
 
-class ThresholdTuner(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+class ThresholdTuner(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     """Tunes one threshold per label on held-out scores, then fits the estimator on all samples.
 
     Parameters

@@ -24,7 +24,9 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import column_or_1d
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from maxmargin.edge.estimator import check_given, class_vector, warn
 
@@ -236,6 +238,32 @@ class LabelSpace:
         return decision > 0
 
 
+class LabelClassifier(ClassifierMixin):
+    """A classifier whose y may be of any kind, with scikit-learn's meaning of `score`."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of samples whose labels are all right: subset accuracy, or accuracy for classes.
+
+        Unknown entries of y (NaN) are not counted. `maxmargin.metrics.scorer` has other measures.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : the true labels, in the kind that `fit` was given
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+        """
+        answer = self.predict(X)
+        if np.ndim(answer) == 1 and not is_sets(answer):
+            return float(accuracy_score(y, answer, sample_weight=sample_weight))
+        truth, chosen = signs_alike(y, answer)
+        check_consistent_length(truth, chosen, sample_weight)
+        return float(np.average(np.all((truth == chosen) | (truth == 0), axis=1), weights=sample_weight))
+
+
 def constant_labels(signs: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which labels lack a side among the entries of positive weight, and which of all are ever on."""
     counted = signs * (weight > 0)
@@ -265,6 +293,15 @@ def is_sets(y: Any) -> bool:
     entries = [entry for row in y for entry in row]
     numeric = all(isinstance(entry, (int, float, np.number, np.bool_)) for entry in entries)
     return not (numeric and len({len(row) for row in y}) == 1 and len(entries) > 0)
+
+
+def signs_alike(*answers: Any) -> list[np.ndarray]:
+    """Label sets of the same samples, of any kind, as signs over the same labels."""
+    if not any(is_sets(answer) for answer in answers):
+        return [LabelSpace.recognise(answer).signs(answer) for answer in answers]
+    names = {name for answer in answers for labels in answer for name in labels}
+    space = LabelSpace("sets", np.array(list(names), dtype=object), set)
+    return [space.signs(answer) for answer in answers]
 
 
 def container_of(y: Sequence[Any]) -> type:

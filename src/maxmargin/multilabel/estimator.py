@@ -8,7 +8,7 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context, clone
+from sklearn.base import _fit_context, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
@@ -21,7 +21,7 @@ from maxmargin.core.loop import Solver, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.threads import count_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
-from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
+from maxmargin.edge.labels import LabelClassifier, LabelSpace, constant_labels, warn_of_constants
 from maxmargin.multilabel.dca import DualCoordinateAscent
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.pairs import PairDescent
@@ -80,7 +80,7 @@ LINEAR_ONLY, KERNEL_ONLY = ("dca", "interior"), ("smo",)
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
+class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
     """Max-margin classifier for many labels, with a prior on how they correlate (M3L).
 
     Without a prior it minimises exactly the objective of one
@@ -457,23 +457,6 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         best = np.argmax(scores @ S.T, axis=1)
         index = getattr(signatures, "index", None)
         return best if index is None else np.asarray(index)[best]
-
-    def score(self, X, y, sample_weight=None):
-        """Share of label entries predicted right: 1 - Hamming loss (accuracy for a 1d y).
-
-        Unknown entries (NaN) are not counted.
-        """
-        check_is_fitted(self, "intercept_")
-        truth = self._space.signs(y)
-        scores = self._scores(X)
-        check_consistent_length(truth, scores, sample_weight)
-        right = np.where(self._space.choose(scores), 1, -1) == truth
-        if self._space.kind == "multiclass":
-            right, known = right.all(axis=1, keepdims=True), np.ones((len(truth), 1), bool)
-        else:
-            known = truth != 0
-        weight = known * (1.0 if sample_weight is None else np.asarray(sample_weight, float)[:, None])
-        return float(np.average(right, weights=weight))
 
 
 def _linear_attributes(problem: LinearM3L, solution: Solution) -> dict[str, Any]:

@@ -359,7 +359,7 @@ class SquaredState(RankingState):
 
 
 class OnlineRanking:
-    """Passes over rows and their labels: the first in the order of the rows, later ones shuffled.
+    """Passes over rows and their labels: the first in the order of the rows, later ones in random order.
 
     The rounds move `state`. `rows` are as the rounds see them (`RankingState.meet`), `shapes` is what
     `RankingState.survey` says of them. With `remember` the step of every row is kept (rows x labels),
@@ -397,7 +397,18 @@ class OnlineRanking:
         self._certificate: Certificate | None = None
         state.admit(rows, relevant)
         self._births = [state.n_rounds + row for row in first_rows(relevant, state.n_labels)]
-        self.steps = np.zeros((rows.shape[0], state.n_labels) if remember else (0, 0))
+        self.steps = self._no_steps() if remember else np.zeros((0, 0))
+
+    def _no_steps(self) -> np.ndarray:
+        """The zero step of every row."""
+        shape = self.rows.shape[0], self.state.n_labels
+        try:
+            return np.zeros(shape)
+        except MemoryError:
+            raise MemoryError(
+                f"More than one pass keeps the step of every row for every label, {shape[0]} x {shape[1]} "
+                f"floats or {shape[0] * shape[1] / 2**27:.0f} GiB, which cannot be had; set max_iter=1."
+            ) from None
 
     def learn(self, clock: Clock | None = None) -> int:
         """The online pass: predict, update and count; returns the rounds before the clock ran out."""
@@ -488,3 +499,11 @@ def first_rows(relevant: Relevant, known: int) -> list[int]:
     fresh = np.flatnonzero(relevant.labels >= known)
     _, at = np.unique(relevant.labels[fresh], return_index=True)
     return (np.searchsorted(relevant.start, fresh[at], side="right") - 1).tolist()
+
+
+def reordered(relevant: Relevant, order: np.ndarray) -> Relevant:
+    """The relevant labels of the rows in another order."""
+    sizes = np.diff(relevant.start)[order]
+    start = np.concatenate([[0], np.cumsum(sizes)])
+    shift = np.repeat(relevant.start[:-1][order] - start[:-1], sizes)
+    return Relevant(start, relevant.labels[np.arange(start[-1]) + shift])

@@ -19,7 +19,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -29,7 +29,7 @@ from maxmargin import priors
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Certificate, Clock, Outcome, Solver, Stopping, run
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
-from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
+from maxmargin.edge.labels import LabelClassifier, LabelSpace, constant_labels, warn_of_constants
 from maxmargin.sparse.greedy import Greedy, Newton, Optimiser, Solution, Sweeps
 from maxmargin.sparse.loss_loops import Loss, MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import SELECTIONS, BasisProblem, candidate_pool
@@ -57,7 +57,7 @@ SOLVERS: dict[str, Choice] = {
 
 
 @dataclass(eq=False, repr=False)
-class BasisMachine(ClassifierMixin, Kernelised, Iterative):
+class BasisMachine(LabelClassifier, Kernelised, Iterative):
     """Scores from few kernel functions that all classes or labels share.
 
     Parameters
