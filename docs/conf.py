@@ -31,14 +31,19 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
 html_title = "maxmargin"
+templates_path = ["_templates"]
 autosummary_generate = True
 numpydoc_show_class_members = False
 autodoc_typehints = "none"
-# Examples whose data ships with the package run when the site is built; the others are shown.
+# Every example runs when the site is built, on data that ships with the package or is generated.
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["auto_examples"],
-    "filename_pattern": r"mail_stream",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "gallery.Order",
+    "reset_modules": ("matplotlib", "gallery.style"),
+    "backreferences_dir": "auto_examples/backreferences",
+    "doc_module": ("maxmargin",),
     "download_all_examples": False,
     "show_memory": False,
 }
