@@ -9,6 +9,7 @@ from docutils import nodes
 
 sys.path.insert(0, str(Path(__file__).parent))
 from results_table import write_results
+from speed_figure import draw_speed
 
 import maxmargin
 
@@ -49,6 +50,7 @@ sphinx_gallery_conf = {
 }
 
 write_results(Path(__file__).parent)
+draw_speed(Path(__file__).parent)
 
 _REFERENCE = re.compile(r":ref:`([^<`]+?)\s*<[^`]+>`")
 _FITTED = re.compile(r"(?<=\w)_(?=[\s,.:;)]|$)")

@@ -17,13 +17,11 @@ from sklearn.preprocessing import StandardScaler
 
 from maxmargin import MultiLabelSVC, datasets
 
-train, test = datasets.load("yeast", "train"), datasets.load("yeast", "test")
+train, test = datasets.load("emotions", "train"), datasets.load("emotions", "test")
 scaler = StandardScaler().fit(train.X)
 X, X_test = scaler.transform(train.X), scaler.transform(test.X)
 
-best = MultiLabelSVC(C=1, solver="dca", tol=1e-7, max_iter=20_000, random_state=0).fit(
-    X, train.Y
-)
+best = MultiLabelSVC(C=0.1, tol=1e-8, random_state=0).fit(X, train.Y)
 print(f"the optimum: {best.primal_objective_:.6f}, after {best.n_iter_} epochs")
 
 # %%
@@ -35,7 +33,7 @@ for epochs in (1, 2, 4, 8, 16, 32, 64, 128):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = MultiLabelSVC(
-            C=1, solver="dca", tol=1e-6, max_iter=epochs, random_state=0
+            C=0.1, solver="dca", tol=1e-6, max_iter=epochs, random_state=0
         ).fit(X, train.Y)
     truth = model.primal_objective_ / best.primal_objective_ - 1
     f1 = f1_score(test.Y, model.predict(X_test), average="micro")
