@@ -7,10 +7,10 @@ thesaurus, a tree of products, a map of neighbours. From the graph's Laplacian L
 comes a prior :math:`R = (I + b L)^{-1}`, under which neighbours share what they
 learn. That helps where samples are few, and stops helping as they become many.
 
-The labels here are the cells of a 5 x 5 map, and what is true of a cell is similar in
-the cells beside it. The data are generated that way, so the prior is right. A map with
-its cells mixed up still helps a little, since on a small map every cell has something
-in common with every other; it helps less than the right one.
+The labels here are the cells of a 5 x 5 map, and what is true of a cell is similar
+in the cells beside it. The data are generated that way, so the prior is right. A
+map with its cells mixed up still helps a little, since on a small map every cell
+has something in common with every other; it helps less than the right one.
 """
 
 import matplotlib.pyplot as plt
