@@ -7,6 +7,7 @@ out, without a line of Python. The commands below are what one types in a shell;
 function `run` only shows what they answer.
 """
 
+import json
 import shlex
 import subprocess
 import sys
@@ -22,12 +23,14 @@ from maxmargin import datasets
 folder = Path(tempfile.mkdtemp())
 
 
-def run(command):
-    """Run one command in the folder and print it with its answer."""
+def run(command, shown=True):
+    """Run one command in the folder, print it with its answer, return the answer."""
     print("$", command)
     words = [sys.executable, "-m", "maxmargin.cli", *shlex.split(command)[1:]]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
-    print(done.stdout)
+    if shown:
+        print(done.stdout + done.stderr)
+    return done.stdout
 
 
 # %%
@@ -53,13 +56,17 @@ run(
 run("maxmargin evaluate music.mm test.csv")
 
 # %%
-# Is another family better? Folds of the training part tell, with scikit-learn's
-# linear model beside.
+# Is that good? Folds of the training part tell, with scikit-learn's model beside, at its
+# own defaults. With `--json` other programs can read the answer.
 
-run(
+answer = run(
     "maxmargin compare train.csv --label-prefix tag_ --model multilabel "
-    "--model sparse-multilabel --folds 3 --scale standard"
+    "--scale standard --C 0.1 --folds 3 --json",
+    shown=False,
 )
+lines = [json.loads(line) for line in answer.splitlines()]
+means = [{k: v if k == "model" else v[0] for k, v in line.items()} for line in lines]
+print(pd.DataFrame(means).set_index("model").round(3).T)
 
 # %%
 # Answers as sets, one line each, or as scores; and a page with pictures.
