@@ -45,6 +45,7 @@ sphinx_gallery_conf = {
     "reset_modules": ("matplotlib", "gallery.style"),
     "backreferences_dir": "auto_examples/backreferences",
     "doc_module": ("maxmargin",),
+    "capture_repr": (),
     "download_all_examples": False,
     "show_memory": False,
 }

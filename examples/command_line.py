@@ -56,8 +56,8 @@ run(
 run("maxmargin evaluate music.mm test.csv")
 
 # %%
-# Is that good? Folds of the training part tell, with scikit-learn's model beside, at its
-# own defaults. With `--json` other programs can read the answer.
+# Is that good? Folds of the training part tell, with scikit-learn's model beside, at
+# its own defaults. With `--json` other programs can read the answer.
 
 answer = run(
     "maxmargin compare train.csv --label-prefix tag_ --model multilabel "
