@@ -36,6 +36,7 @@ templates_path = ["_templates"]
 autosummary_generate = True
 numpydoc_show_class_members = False
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 # Every example runs when the site is built, on data that ships with the package or is generated.
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],

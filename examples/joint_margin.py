@@ -27,7 +27,7 @@ models = {
     "LinearSVC\n(one-vs-rest, squared hinge)": LinearSVC(C=1, random_state=0),
     "MultiLabelSVC\n(one-vs-rest, hinge)": MultiLabelSVC(C=1, random_state=0),
 }
-fig, axes = plt.subplots(1, 3, figsize=(9, 3.4), sharey=True)
+fig, axes = plt.subplots(1, 3, figsize=(8.4, 3.4), sharey=True)
 for axis, (name, model) in zip(axes, models.items(), strict=True):
     model.fit(X, y)
     DecisionBoundaryDisplay.from_estimator(
@@ -39,9 +39,7 @@ for axis, (name, model) in zip(axes, models.items(), strict=True):
         multiclass_colors="viridis",
     )
     axis.scatter(*X.T, c=y, s=9, cmap="viridis")
-    axis.set(
-        title=f"{name}: {model.score(X, y):.2f}", aspect="equal", xlabel="", ylabel=""
-    )
+    axis.set(title=f"{name}: {model.score(X, y):.2f}", xlabel="", ylabel="")
 plt.show()
 
 # %%

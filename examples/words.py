@@ -100,9 +100,9 @@ rescued = [
     for a, b, true in zip(answers["ChainSVC"], alone, y_test, strict=True)
 ]
 shown = int(np.argmax(rescued))
-fig = plt.figure(figsize=(9, 3.6))
-left, right = fig.subfigures(1, 2, width_ratios=(1.5, 1))
-axes = left.subplots(1, len(y_test[shown]))
+fig = plt.figure(figsize=(8, 4.2))
+left, right = fig.subfigures(1, 2, width_ratios=(1.1, 1))
+axes = left.subplots(2, 3).flat
 for axis, image, one, other in zip(
     axes, X_test[shown], alone[shown], answers["ChainSVC"][shown], strict=True
 ):
