@@ -9,6 +9,7 @@ from docutils import nodes
 
 sys.path.insert(0, str(Path(__file__).parent))
 from results_table import write_results
+from speed_figure import draw_speed
 
 import maxmargin
 
@@ -31,19 +32,27 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
 html_title = "maxmargin"
+templates_path = ["_templates"]
 autosummary_generate = True
 numpydoc_show_class_members = False
 autodoc_typehints = "none"
-# Examples whose data ships with the package run when the site is built; the others are shown.
+toc_object_entries_show_parents = "hide"
+# Every example runs when the site is built, on data that ships with the package or is generated.
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["auto_examples"],
-    "filename_pattern": r"mail_stream",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "gallery.Order",
+    "reset_modules": ("matplotlib", "gallery.style"),
+    "backreferences_dir": "auto_examples/backreferences",
+    "doc_module": ("maxmargin",),
+    "capture_repr": (),
     "download_all_examples": False,
     "show_memory": False,
 }
 
 write_results(Path(__file__).parent)
+draw_speed(Path(__file__).parent)
 
 _REFERENCE = re.compile(r":ref:`([^<`]+?)\s*<[^`]+>`")
 _FITTED = re.compile(r"(?<=\w)_(?=[\s,.:;)]|$)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import inspect
 import pkgutil
 import re
 import shlex
@@ -22,18 +24,40 @@ PAGES = [
     if not {"_build", "generated", "auto_examples"} & set(path.parts)
 ]
 FENCED = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-DIRECTIVE = re.compile(r"^\.\. code-block:: (python|console)\n\n((?:   .*\n|\n)+)", re.MULTILINE)
+DIRECTIVE = re.compile(
+    r"^( *)\.\. code-block:: (python|console)\n(?: +:class: needs-(\w+)\n)?\n((?:\1   .*\n|\n)+)",
+    re.MULTILINE,
+)
+# What fits in the column of the site, beside the menus.
+WIDEST = 88
 
 
 def blocks(path):
-    pattern = FENCED if path.suffix == ".md" else DIRECTIVE
+    """Kind and text of the blocks of a page, but for those of other libraries that are not installed."""
     text = path.read_text("utf-8") + "\n"
-    return [(kind, textwrap.dedent(body)) for kind, body in pattern.findall(text)]
+    if path.suffix == ".md":
+        return [(kind, textwrap.dedent(body)) for kind, body in FENCED.findall(text)]
+    found = DIRECTIVE.findall(text)
+    return [
+        (kind, textwrap.dedent(body))
+        for _, kind, needs, body in found
+        if not needs or importlib.util.find_spec(needs)
+    ]
 
 
 def test_the_patterns_find_blocks():
     found = {path.name: len(blocks(path)) for path in PAGES}
     assert found["README.md"] >= 2 and found["getting_started.rst"] >= 4
+    assert found["coming_from.rst"] >= 6
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in PAGES if path.suffix == ".rst"], ids=lambda path: path.stem
+)
+def test_code_fits_in_its_column(path):
+    bodies = [body for *_, body in DIRECTIVE.findall(path.read_text("utf-8") + "\n")]
+    lines = [line for body in bodies for line in textwrap.dedent(body).splitlines()]
+    assert not [line for line in lines if len(line) > WIDEST]
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if blocks(path)], ids=lambda path: path.stem)
@@ -92,3 +116,36 @@ def test_the_reference_lists_every_public_name():
     assert not missing
     for name in listed:
         pkgutil.resolve_name(f"maxmargin.{name}")
+
+
+def test_every_method_on_an_api_page_says_what_it_does():
+    """The pages show the docstrings of all methods; one with several parameters explains them."""
+    import maxmargin
+    from maxmargin._names import ESTIMATORS
+
+    generic = {"get_params", "set_params", "get_metadata_routing", "set_callbacks"}
+    for name in ESTIMATORS:
+        estimator = getattr(maxmargin, name)
+        for method, function in inspect.getmembers(estimator, inspect.isfunction):
+            if method.startswith("_") or method.endswith("_request") or method in generic:
+                continue
+            about = inspect.getdoc(function)
+            assert about, f"{name}.{method} has no docstring"
+            parameters = list(inspect.signature(function).parameters)[1:]
+            if len(parameters) > 1 and method != "score" and "_one" not in method:
+                assert "Parameters\n----------" in about, f"{name}.{method}"
+                assert all(parameter in about for parameter in parameters), f"{name}.{method}"
+
+
+def test_the_gallery_knows_its_examples_and_they_need_no_other_data():
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        from gallery import ORDER
+    finally:
+        sys.path.pop(0)
+    examples = {path.stem: path.read_text("utf-8") for path in (ROOT / "examples").glob("*.py")}
+    assert set(ORDER) == set(examples) and len(ORDER) >= 12
+    shipped = {"yeast", "emotions", "flags", "mail-stream", "iris", "wine"}
+    for name, text in examples.items():
+        assert "plt.show()" in text, f"{name} draws nothing"
+        assert set(re.findall(r'\bload\("([\w-]+)"', text)) <= shipped, f"{name} loads what does not ship"

@@ -1,0 +1,98 @@
+"""
+From raw strings to a classifier
+================================
+
+Text is where linear max-margin models are at home: many sparse columns, of which
+each document has a few. A `TfidfVectorizer` in front is all that is needed, and the
+whole pipeline is saved as one file. The texts are what every reader of this page
+has on disk: the docstrings of SciPy. The task is to tell from the description of a
+function which part of SciPy it belongs to.
+"""
+
+import importlib
+import re
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.dummy import DummyClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
+
+import maxmargin
+from maxmargin import MultiClassSVC
+
+PARTS = """fft integrate interpolate linalg ndimage optimize signal sparse spatial
+special stats""".split()
+texts, parts = [], []
+for part in PARTS:
+    module = importlib.import_module(f"scipy.{part}")
+    for name in module.__all__:
+        about = getattr(module, name).__doc__ or ""
+        # Only the prose, without parameters and without examples, which name the part.
+        prose = re.split(r"\n\s*Parameters\s*\n", about)[0][:1500].replace(part, "")
+        if len(prose) > 80:
+            texts.append(prose)
+            parts.append(part)
+train, test, y_train, y_test = train_test_split(
+    texts, parts, stratify=parts, random_state=0
+)
+print(len(texts), "functions;", f"{train[0].strip()[:70]!r} is in scipy.{y_train[0]}")
+
+# %%
+# Strings go in, answers come out. All models see the same columns.
+
+models = {
+    "MultiClassSVC": MultiClassSVC(C=1, random_state=0),
+    "LinearSVC": LinearSVC(C=1, random_state=0),
+    "LogisticRegression": LogisticRegression(C=10, max_iter=1000),
+    "MultinomialNB": MultinomialNB(alpha=0.1),
+    "most frequent": DummyClassifier(),
+}
+accuracy = {}
+for name, model in models.items():
+    pipeline = make_pipeline(
+        TfidfVectorizer(sublinear_tf=True, stop_words="english"), model
+    )
+    start = time.process_time()
+    pipeline.fit(train, y_train)
+    seconds = time.process_time() - start
+    accuracy[name] = pipeline.score(test, y_test)
+    print(
+        f"{name:20s} {accuracy[name]:.3f}   {seconds:.2f} s, reading the text included"
+    )
+    if name == "MultiClassSVC":
+        ours = pipeline
+
+# %%
+# The weights say what a class is recognised by.
+
+words = ours[0].get_feature_names_out()
+for part, weights in zip(ours[-1].classes_, ours[-1].coef_, strict=True):
+    print(f"{part:12s} {', '.join(words[np.argsort(-weights)[:6]])}")
+
+maxmargin.save(ours, "scipy_parts.mm")
+print(
+    maxmargin.load("scipy_parts.mm").predict(
+        ["Smallest eigenvalues of a symmetric matrix"]
+    )
+)
+
+# %%
+# The three linear models are close to each other; which one is ahead depends on the
+# split. What a max-margin model adds here is speed and the certificate, not accuracy.
+
+plt.figure(figsize=(7.2, 2.6))
+plt.barh(
+    list(accuracy), list(accuracy.values()), color=["C0", "0.6", "0.6", "0.6", "0.8"]
+)
+for place, value in enumerate(accuracy.values()):
+    plt.text(value + 0.01, place, f"{value:.3f}", va="center")
+plt.gca().invert_yaxis()
+plt.xlim(0, 1)
+plt.xlabel("share of functions put into the right part of SciPy")
+plt.show()
