@@ -135,7 +135,7 @@ HOSTILE = {
     "kind of python": _model(lambda m, s: s.update(C={"$": "_class__", "value": "x"})),
     "shadowed method": _model(lambda m, s: s.update(predict="x")),
     "dunder": _model(lambda m, s: s.update(__class__="x")),
-    "missing parameter": _model(lambda m, s: s.pop("C")),
+    "unknown parameter": _model(lambda m, s: s.update(cost=1.0)),
     "missing tensor": _model(lambda m, s: s.update(coef_={"$": "array", "tensor": "t99", "order": "C"})),
     "huge texts": _model(
         lambda m, s: s.update(C={"$": "words", "dtype": "<U999999999", "shape": [4], "items": [""] * 4})

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, State, floats, part
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
 from maxmargin.edge.groups import Groups, SequenceLabels, read_groups, stack_labels
@@ -153,6 +154,21 @@ class ChainSVC(ClassifierMixin, Iterative):
         "warm_start": ["boolean"],
         "n_jobs": COMMON_CONSTRAINTS["n_jobs"],
     }
+
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "_groups_of_one": Flag(),
+            "_labels": part("SequenceLabels"),
+            "classes_": LabelNames("n_classes"),
+            "coef_": floats("n_classes", "n_features", dtypes=DOUBLE),
+            "transitions_": floats("n_classes", "n_classes", dtypes=DOUBLE),
+            "intercept_": floats("n_classes", dtypes=DOUBLE),
+            "first_": floats("n_classes", dtypes=DOUBLE),
+            "last_": floats("n_classes", dtypes=DOUBLE),
+        }
+    )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> ChainSVC:
