@@ -171,14 +171,14 @@ def _(field: declared.Array, value: Any, where: str, sizes: Sizes, state: Mappin
     if not isinstance(value, np.ndarray) or f"{value.dtype.kind}{value.dtype.itemsize}" not in field.dtypes:
         found = value.dtype.str if isinstance(value, np.ndarray) else type(value).__name__
         raise ValueError(f"an array of {' or '.join(field.dtypes)} was expected, not {_shown(found)}")
-    if field.when and not state.get(field.when):
-        if value.size:
-            raise ValueError(f"it holds numbers although {field.when} is off")
-        return
     if value.ndim != len(field.shape):
         raise ValueError(f"it has {value.ndim} dimensions, not {len(field.shape)}")
     if field.packed and not value.flags.c_contiguous:
         raise ValueError("its rows do not follow one another")
+    if field.when and not state.get(field.when):
+        if value.size:
+            raise ValueError(f"it holds numbers although {field.when} is off")
+        return
     for name, size in zip(field.shape, value.shape, strict=True):
         if isinstance(name, str):
             sizes.fix(name, size)

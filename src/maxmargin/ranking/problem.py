@@ -41,6 +41,7 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import (
     DOUBLE,
     MEASURED,
+    MOST,
     Array,
     Field,
     Flag,
@@ -50,7 +51,6 @@ from maxmargin.core.state import (
     Whole,
     chosen,
     floats,
-    indices,
 )
 from maxmargin.ranking import loops
 from maxmargin.ranking.loops import Batch, Log, Memory, Relevant, Rule, SquaredWeights
@@ -306,7 +306,7 @@ class SquaredState(RankingState):
             **TALLY,
             "average": Flag(),
             "rarity": Flag(),
-            "counts": indices("n_features", when="rarity"),
+            "counts": Array(("n_features",), ("i8",), 0, MOST, when="rarity"),
             "counted": Whole(),
             "W": floats("room_columns", "room_labels", packed=True),
             "weighted": floats("room_columns", "room_labels", dtypes=DOUBLE, packed=True, when="average"),
