@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -203,36 +200,6 @@ def test_what_would_need_code_is_refused(tmp_path):
     with pytest.raises(ModelFileError, match=r"Only an estimator"):
         maxmargin.save({"a": 1}, tmp_path / "m.mm")
     assert not list(tmp_path.iterdir())
-
-
-def test_killing_save_leaves_the_old_file_or_the_new_one(tmp_path):
-    """A process that saves over and over is killed at random moments."""
-    path = tmp_path / "m.mm"
-    program = (
-        "import sys, numpy as np, maxmargin\n"
-        "model = maxmargin.LatentSVC().fit(np.eye(4), [0, 1, 0, 1])\n"
-        "model.latent_ = np.zeros(300_000, np.int64)\n"
-        "print('ready', flush=True)\n"
-        "k = 0\n"
-        "while True:\n"
-        "    k += 1\n"
-        "    model.latent_[:] = k\n"
-        "    maxmargin.save(model, sys.argv[1])\n"
-    )
-    for delay in (0.0, 0.013, 0.029, 0.051):
-        process = subprocess.Popen([sys.executable, "-c", program, os.fspath(path)], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        while not path.exists():
-            pass
-        try:
-            process.wait(delay)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        process.wait()
-        process.stdout.close()
-        ballast = maxmargin.load(path).latent_
-        assert (ballast == ballast[0]).all() and ballast[0] >= 1
 
 
 def test_skops_works_too(tmp_path):
