@@ -213,16 +213,15 @@ def is_fitted(model: Any) -> bool:
 
 def rows_for(model: Any) -> Any:
     """A few rows, or texts, that the model can take; None for one that is too wide to try."""
-    first = model.steps[0][1] if hasattr(model, "steps") else model
+    first = next(step for step in flat(model) if step not in (None, "passthrough"))
     if hasattr(first, "vocabulary_"):
         return TEXTS[:3]
-    inner = first
-    while hasattr(inner, "steps"):
-        inner = inner.steps[0][1]
-    if hasattr(inner, "vocabulary_"):
-        return TEXTS[:3]
-    width = getattr(inner, "n_features_in_", 1)
-    if width > WIDEST:
+    if first.n_features_in_ > WIDEST:
         return None
-    X = np.abs(np.random.default_rng(1).normal(size=(6, width)))
-    return X if getattr(inner, "_groups_of_one", True) else [X[:2], X[2:]]
+    X = np.abs(np.random.default_rng(1).normal(size=(6, first.n_features_in_)))
+    return X if getattr(first, "_groups_of_one", True) else [X[:2], X[2:]]
+
+
+def flat(model: Any) -> list[Any]:
+    """The steps of a pipeline and of pipelines in it, or the model."""
+    return [one for _, step in model.steps for one in flat(step)] if hasattr(model, "steps") else [model]

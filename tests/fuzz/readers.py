@@ -19,6 +19,7 @@ from maxmargin.datasets import (
     read_csv,
     read_label_xml,
     read_letter_data,
+    read_mail_folders,
     read_mulan,
     read_parquet,
     read_svmlight,
@@ -34,6 +35,11 @@ SPARSE = (
 )
 CSV = b'x,"n, m",l\n1.5,-2e3,1\n,"4",0\n'
 XML = b'<?xml version="1.0" encoding="utf-8"?><labels><label name="l"><label name="x"/></label></labels>'
+MAIL = (
+    b"Date: Mon, 3 Jan 2000 00:00:03 -0000\nSubject: =?utf-8?b?w5xiZXI=?=\nContent-Type: multipart/mixed; "
+    b"boundary=zz\n\n--zz\nContent-Type: text/html; charset=utf-8\n\n<style>p {}</style><p>Visible</p>\n--zz\n"
+    b"Content-Transfer-Encoding: base64\n\naGVsbG8=\n--zz--\n"
+)
 LETTER = b"1\ta\t2\t1\t1\t0\t1\t0\t\n2\tb\t-1\t1\t2\t0\t0\t1\t\n"
 
 
@@ -43,6 +49,26 @@ def _mulan(path: Path) -> Any:
     return read_mulan(path, xml)
 
 
+def _mail(path: Path) -> Any:
+    """The file as a message in a folder."""
+    folder = path.with_name("mailbox") / "inbox"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "1").write_bytes(path.read_bytes())
+    return read_mail_folders(folder.parent)
+
+
+def _tar() -> bytes:
+    import io
+    import tarfile
+
+    stored = io.BytesIO()
+    with tarfile.open(fileobj=stored, mode="w") as archive:
+        entry = tarfile.TarInfo("inbox/1")
+        entry.size = len(MAIL)
+        archive.addfile(entry, io.BytesIO(MAIL))
+    return stored.getvalue()[:2048]
+
+
 def _parquet() -> bytes:
     import io
 
@@ -50,7 +76,7 @@ def _parquet() -> bytes:
     import pyarrow.parquet as pq
 
     stored = io.BytesIO()
-    pq.write_table(pa.table({"a": [1.0, 2.0], "b": ["u", "v"], "l": [0, 1]}), stored)
+    pq.write_table(pa.table({"a": [1.0, 2.0], "b": [3, 4], "l": [0, 1]}), stored)
     return stored.getvalue()
 
 
@@ -70,6 +96,8 @@ READERS: dict[str, tuple[Callable[[Path], Any], Callable[[], bytes]]] = {
     "csv class": (lambda path: read_csv(path, target=0, header=False), lambda: b'7,"1.5"\n8,-2e3\n'),
     "xml": (read_label_xml, lambda: XML),
     "letter": (read_letter_data, lambda: LETTER),
+    "mail": (_mail, lambda: MAIL),
+    "mailbox": (read_mail_folders, _tar),
     "parquet": (lambda path: read_parquet(path, labels=1), _parquet),
 }
 MARKS = [bytes([mark]) for mark in b"\n\r,:'\"{}?%#\\ \t-_<>\xff\x00"]

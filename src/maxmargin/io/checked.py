@@ -176,8 +176,8 @@ def _(field: declared.Array, value: Any, where: str, sizes: Sizes, state: Mappin
     if field.packed and not value.flags.c_contiguous:
         raise ValueError("its rows do not follow one another")
     if field.when and not state.get(field.when):
-        if value.size:
-            raise ValueError(f"it holds numbers although {field.when} is off")
+        if any(value.shape):
+            raise ValueError(f"it has room for numbers although {field.when} is off")
         return
     for name, size in zip(field.shape, value.shape, strict=True):
         if isinstance(name, str):

@@ -93,6 +93,7 @@ OUTPUT: dict[str, Field] = {
     ),
 }
 COLUMNS: Array = floats("n_features")
+DIVISORS: Array = floats("n_features", low=1 / LARGEST, none=True)
 
 
 def _needs(*pairs: tuple[str, str]) -> Any:
@@ -150,6 +151,11 @@ def _chain(state: Mapping[str, Any], sizes: Sizes) -> None:
     if len({width for step in steps for width in _widths(step)}) > 1:
         raise ValueError("a step gives another number of columns than the next one takes")
     flat = _flat(steps)
+    if (
+        len({tuple(vars(step)["feature_names_in_"]) for step in flat if "feature_names_in_" in vars(step)})
+        > 1
+    ):
+        raise ValueError("its steps have other names for the columns")
     if any(type(step).__name__ in VECTORISERS for step in flat[1:]):
         raise ValueError("only its first step can read texts")
     if flat and type(flat[0]).__name__ in VECTORISERS and not all(map(_takes_sparse, flat[1:])):
@@ -190,7 +196,7 @@ STEPS: dict[str, tuple[str, State]] = {
     "CountVectorizer": (TEXTS, State(VOCABULARY, parameters=TEXT)),
     "MaxAbsScaler": (
         SCALE,
-        State({**INPUT, **OUTPUT, "n_samples_seen_": SEEN, "max_abs_": COLUMNS, "scale_": COLUMNS}),
+        State({**INPUT, **OUTPUT, "n_samples_seen_": SEEN, "max_abs_": COLUMNS, "scale_": DIVISORS}),
     ),
     "MinMaxScaler": (
         SCALE,
@@ -204,7 +210,7 @@ STEPS: dict[str, tuple[str, State]] = {
     "RobustScaler": (
         SCALE,
         State(
-            {**INPUT, **OUTPUT, **_maybe("center_", "scale_")},
+            {**INPUT, **OUTPUT, **_maybe("center_"), "scale_": DIVISORS},
             _needs(("with_centering", "center_"), ("with_scaling", "scale_")),
             {"quantile_range": Meeting(_range)},
         ),
@@ -212,7 +218,7 @@ STEPS: dict[str, tuple[str, State]] = {
     "StandardScaler": (
         SCALE,
         State(
-            {**INPUT, **OUTPUT, "n_samples_seen_": SEEN, **_maybe("mean_", "var_", "scale_")},
+            {**INPUT, **OUTPUT, "n_samples_seen_": SEEN, **_maybe("mean_", "var_"), "scale_": DIVISORS},
             _needs(("with_mean", "mean_"), ("with_std", "scale_")),
         ),
     ),
