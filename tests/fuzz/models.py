@@ -149,7 +149,7 @@ def change_arrays(rng: random.Random, file: Forged) -> None:
         )
     else:
         with np.errstate(all="ignore"):
-            file.tensors[name] = (array * rng.choice([0, -1, 2, 1e50])).astype(array.dtype)
+            file.tensors[name] = (array.astype(float) * rng.choice([0, -1, 2, 1e50])).astype(array.dtype)
 
 
 def mutated(rng: random.Random, files: list[Forged]) -> Forged:

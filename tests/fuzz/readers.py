@@ -37,7 +37,7 @@ CSV = b'x,"n, m",l\n1.5,-2e3,1\n,"4",0\n'
 XML = b'<?xml version="1.0" encoding="utf-8"?><labels><label name="l"><label name="x"/></label></labels>'
 MAIL = (
     b"Date: Mon, 3 Jan 2000 00:00:03 -0000\nSubject: =?utf-8?b?w5xiZXI=?=\nContent-Type: multipart/mixed; "
-    b"boundary=zz\n\n--zz\nContent-Type: text/html; charset=utf-8\n\n<style>p {}</style><p>Visible</p>\n--zz\n"
+    b"boundary=zz\n\n--zz\nContent-Type: text/html; charset=utf-8\n\n<style>p {}</style><p>Seen</p>\n--zz\n"
     b"Content-Transfer-Encoding: base64\n\naGVsbG8=\n--zz--\n"
 )
 LETTER = b"1\ta\t2\t1\t1\t0\t1\t0\t\n2\tb\t-1\t1\t2\t0\t0\t1\t\n"

@@ -120,7 +120,7 @@ def _samples(y_true: np.ndarray, columns: list[_Column], column: _Column) -> np.
 def _check_labels(state: Mapping[str, Any], sizes: Sizes) -> None:
     """A rule: two classes have two names."""
     if "_labels" in state:
-        check_answers(state["_labels"])
+        check_answers(state["_labels"], state["classes_"])
 
 
 # What a model file can hold behind a tuner; the width is there if the estimator tells it.

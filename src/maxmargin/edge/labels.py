@@ -185,8 +185,15 @@ def _check_form(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError(f"labels of the kind {kind} do not have the dtype {dtype!r}")
 
 
-def check_answers(space: LabelSpace) -> None:
-    """A rule for models: two classes are two."""
+def check_same(classes: np.ndarray, known: np.ndarray) -> None:
+    """A rule for models: the public names of the labels are those that answers come in."""
+    if classes.dtype != known.dtype or not np.array_equal(classes, known):
+        raise ValueError("its classes_ are other names than it answers with")
+
+
+def check_answers(space: LabelSpace, classes: np.ndarray) -> None:
+    """A rule for models: the names of the labels are the same everywhere, and two classes are two."""
+    check_same(classes, space.classes)
     if space.kind == "binary" and len(space.classes) != 2:
         raise ValueError(f"it has two classes, but {len(space.classes)} names for them")
 

@@ -66,7 +66,7 @@ def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
     """A rule: there are weights, of features or of support vectors, for the labels there are."""
     if "_space" not in state:
         return
-    check_answers(state["_space"])
+    check_answers(state["_space"], state["classes_"])
     if "_kernel" in state:
         check_basis(state["_kernel"], state["support_"], state["support_vectors_"], sizes)
     elif "coef_" not in state:

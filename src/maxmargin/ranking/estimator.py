@@ -37,6 +37,7 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, warn
+from maxmargin.edge.labels import check_same
 from maxmargin.ranking.entropy import EntropyState
 from maxmargin.ranking.labels import GrowingLabels
 from maxmargin.ranking.problem import UPDATES, OnlineRanking, RankingProblem, RankingState, SquaredState
@@ -71,6 +72,7 @@ def _check_learner(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError(f"n_features is {width}, but {sizes['n_features']} columns were learnt")
     if entropy and width == "grow":
         raise ValueError("the entropy does not grow")
+    check_same(state["classes_"], state["_labels"].space.classes)
     if not sizes["n_classes"] and state["_labels"].family != "sets":
         raise ValueError("it has no labels")
 

@@ -80,7 +80,7 @@ def _check_machine(state: Mapping[str, Any], sizes: Sizes) -> None:
     if "path_" in state and stages != list(range(1, sizes["n_basis"] + 1)):
         raise ValueError("its path_ does not have one stage for every basis vector")
     if "_labels" in state:
-        check_answers(state["_labels"])
+        check_answers(state["_labels"], state["classes_"])
     else:
         sizes.fix("n_columns", sizes["n_classes"])
 

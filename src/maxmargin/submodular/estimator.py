@@ -77,7 +77,7 @@ SOLVERS = {
 def _check_labels(state: Mapping[str, Any], sizes: Sizes) -> None:
     """A rule: two classes have two names."""
     if "_labels" in state:
-        check_answers(state["_labels"])
+        check_answers(state["_labels"], state["classes_"])
 
 
 @dataclass(eq=False, repr=False)
