@@ -23,7 +23,7 @@ from pathlib import Path
 SECONDS = 20  # for one file
 MEGABYTES = 100  # by which one file may raise the peak of memory
 ADDRESSES = 8 << 30  # of the process, libraries and their threads included
-BATCH = 2000
+BATCH = 20_000
 
 
 def peak() -> float:

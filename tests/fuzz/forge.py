@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from maxmargin.io.model_file import _digest
 
@@ -42,5 +42,5 @@ class Forged:
         """A file whose hash is right, whatever it says."""
         text = self.document if isinstance(self.document, str) else json.dumps(self.document)
         tensors = {name: np.asarray(array, order="C") for name, array in self.tensors.items()}
-        save_file(tensors, path, metadata={"maxmargin": text, "sha256": _digest(text, tensors)})
+        path.write_bytes(save(tensors, metadata={"maxmargin": text, "sha256": _digest(text, tensors)}))
         return path

@@ -184,6 +184,11 @@ def use(model: Any) -> None:
         sample = {"f0": 1.0, "f2": 2.0, "unknown": 1.0}
         model.predict_one(sample)
         model.rank_one(sample)
+        classes = getattr(model.ranker, "classes_", ["a"])
+        if len(classes) and (not hasattr(model.ranker, "_labels") or model.ranker._labels.single_label):
+            model.learn_one(sample, classes[0])
+            model.learn_one({"new": 1.0}, classes[-1])
+            model.predict_one(sample)
         return
     if not hasattr(model, "predict") or not is_fitted(model):
         return

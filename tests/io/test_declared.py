@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +105,20 @@ def random_place(f):
     f.state["random_state"]["state"]["items"][2] = 10**6
 
 
+def colliding(f):
+    """Tuples of -1 and -2, which have one hash."""
+    pairs = itertools.islice(itertools.product([-1, -2], repeat=15), 20_000)
+    items = [[{"$": "tuple", "items": list(pair)}, k] for k, pair in enumerate(pairs)]
+    f.state["columns"] = {"$": "dict", "items": items}
+
+
 ATTACKS = {
+    "colliding names": ("stream", colliding, "tuples"),
+    "colliding numbers": (
+        "multiclass",
+        put(class_weight={"$": "dict", "items": [[k * (2**61 - 1), 1.0] for k in range(100)]}),
+        "64 bits",
+    ),
     "label codes": ("ranking", label_codes, "numbered"),
     "slots": ("ranking", stolen_slot, "slots"),
     "narrow W": ("ranking", resized("_state", "W", (1, 3)), "room"),
@@ -201,6 +217,25 @@ def test_what_is_not_declared_is_refused(attack, made, tmp_path):
     with pytest.raises(ModelFileError, match=words) as refusal:
         maxmargin.load(forged.write(tmp_path / "m.mm"))
     assert str(tmp_path / "m.mm") in str(refusal.value)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
+def test_a_pipe_and_a_directory_are_no_models(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ModelFileError, match="is not a file"):
+            maxmargin.load(path)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "C64", "F4", "I128", "", None, 3])
+@pytest.mark.parametrize("shape", [[2], [-2], [2**62, 4], [0, 2**62], "x", [2.0]])
+def test_arrays_that_numpy_does_not_have_are_refused(dtype, shape, tmp_path):
+    document = json.dumps(Forged.of(FOLDER / "multiclass.mm").document)
+    entry = {"dtype": dtype, "shape": shape, "data_offsets": [0, 4]}
+    header = json.dumps({"__metadata__": {"maxmargin": document, "sha256": "0"}, "t0": entry}).encode()
+    (tmp_path / "m.mm").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(ModelFileError):
+        maxmargin.load(tmp_path / "m.mm")
 
 
 def test_every_class_of_a_file_declares_what_it_holds():

@@ -140,6 +140,8 @@ class Kernel:
         dtype of X unless another is asked for.
         """
         dtype = np.dtype(X.dtype if dtype is None else dtype)
+        if self.name not in ("precomputed", "callable") and sp.issparse(X) != sp.issparse(Z):
+            X, Z = sp.csr_array(X), sp.csr_array(Z)
         if self.name == "precomputed":
             K = X[:, Z].astype(dtype)
         elif self.function is not None:

@@ -31,6 +31,8 @@ LIMITS: dict[str, tuple[int, int]] = {
     "n_jobs": (-1024, 1024),
     "plane_cache": (1, 10**4),
 }
+# Hashes of tuples can be made to collide, so that a dict of many of them takes quadratic time.
+MOST_TUPLES = 10_000
 # Dual solutions serve warm starts only and can be far larger than the model; callbacks watch a fit.
 LEFT_OUT = frozenset(
     {
@@ -212,6 +214,8 @@ def _(field: declared.LabelNames, value: Any, where: str, sizes: Sizes, state: M
         raise ValueError("it is empty")
     if value.dtype.kind == "O" and not all(map(_is_name, value.tolist())):
         raise ValueError("it holds something that is no name")
+    if len(value) > MOST_TUPLES and any(isinstance(name, tuple) for name in value.tolist()):
+        raise ValueError(f"it holds more than {MOST_TUPLES} names that are tuples")
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         raise ValueError("it holds NaN or infinity")
     sizes.fix(field.size, len(value))

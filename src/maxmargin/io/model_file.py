@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,10 @@ def _read(path: PathLike, max_bytes: int | None) -> tuple[dict[str, Any], dict[s
     from safetensors import SafetensorError, safe_open
 
     name = os.fspath(path)
-    size = Path(path).stat().st_size
+    found = os.stat(path)
+    size = found.st_size
+    if not stat.S_ISREG(found.st_mode):
+        raise ModelFileError(f"{name} is not a file.")
     if max_bytes is not None and size > max_bytes:
         raise ModelFileError(f"{name} has {size} bytes, more than max_bytes={max_bytes}.")
     try:

@@ -32,7 +32,7 @@ import scipy.sparse as sp
 
 from maxmargin.io import allowed
 from maxmargin.io.allowed import ModelFileError
-from maxmargin.io.checked import LEFT_OUT, parameters_of, state_of
+from maxmargin.io.checked import LEFT_OUT, MOST_TUPLES, parameters_of, state_of
 
 DEEPEST = 40
 # The dtypes that numpy and safetensors have in common, by the kind and size numpy gives them.
@@ -160,6 +160,8 @@ class Decoder:
         """Decode a value."""
         if depth > DEEPEST:
             raise ModelFileError("it is nested too deeply")
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            raise ModelFileError("it holds a whole number of more than 64 bits")
         if value is None or isinstance(value, (bool, str, int, float)):
             return value
         if isinstance(value, list):
@@ -173,12 +175,15 @@ class Decoder:
         return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value["value"]]
 
     def _dict(self, value: Any, depth: int) -> dict[Any, Any]:
-        return {
-            self.decode(key, depth + 1): self.decode(item, depth + 1) for key, item in _list(value["items"])
-        }
+        items = [(self.decode(k, depth + 1), self.decode(v, depth + 1)) for k, v in _list(value["items"])]
+        _check_keys([key for key, _ in items])
+        return dict(items)
 
     def _container(self, value: Any, depth: int) -> Any:
-        return _CONTAINERS[value["$"]](self.decode(item, depth + 1) for item in _list(value["items"]))
+        items = [self.decode(item, depth + 1) for item in _list(value["items"])]
+        if value["$"] != "tuple":
+            _check_keys(items)
+        return _CONTAINERS[value["$"]](items)
 
     def _array(self, value: Any, depth: int) -> np.ndarray:
         array = self.tensors[value["tensor"]]
@@ -283,6 +288,12 @@ _READERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
     "frame": Decoder._frame,
     "object": Decoder._object,
 }
+
+
+def _check_keys(keys: list[Any]) -> None:
+    """Refuse many tuples as keys: unlike those of texts, their hashes can be made to collide."""
+    if len(keys) > MOST_TUPLES and any(isinstance(key, (tuple, frozenset)) for key in keys):
+        raise ModelFileError(f"it holds more than {MOST_TUPLES} names that are tuples")
 
 
 def _list(value: Any) -> list[Any]:
