@@ -89,8 +89,9 @@ def work(kind: str, first: int, count: int) -> None:
 class Watcher:
     """Runs batches and gathers what they say."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind, self.counts, self.findings = kind, collections.Counter(), []
+    def __init__(self, kind: str, end: float) -> None:
+        self.kind, self.end = kind, end
+        self.counts, self.findings = collections.Counter(), []
 
     def batch(self, first: int, count: int) -> int:
         """Try a batch; the number to go on with, which is sooner than the end after a crash or a hang."""
@@ -109,6 +110,10 @@ class Watcher:
             piece = os.read(process.stdout.fileno(), 1 << 16)
             if not piece:
                 break
+            if time.monotonic() > self.end:
+                process.kill()
+                process.wait()
+                return current
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 word, number, *said = line.decode().split(" ", 2)
@@ -150,7 +155,7 @@ def main() -> int:
         return 0
     failed, end = False, time.monotonic() + 60 * options.minutes
     for kind in [options.kind] if options.kind else ["models", "readers"]:
-        watcher = Watcher(kind)
+        watcher = Watcher(kind, end)
         number = first = options.seed * 10**9
         while number < first + options.count and time.monotonic() < end:
             number = watcher.batch(number, min(BATCH, first + options.count - number))

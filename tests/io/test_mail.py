@@ -169,6 +169,8 @@ def test_hostile_mail_takes_linear_time_and_has_one_error(tmp_path):
     assert _natural("²9" + "1" * 9000)[0] == (-1, "²")
     deep = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (k, k) for k in range(3000))
     (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "1").write_bytes(b"Subject: =?utfz\xff?b?w5xiZXI=?=\n\nbody\n")
+    assert "body" in read_mail_folders(tmp_path).feature_names
     (tmp_path / "box" / "1").write_bytes(deep)
     with pytest.raises(DataFormatError, match="within one another"):
         read_mail_folders(tmp_path)

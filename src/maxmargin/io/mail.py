@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC
 from email import message_from_bytes
-from email.errors import HeaderParseError
+from email.errors import MessageError
 from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parsedate_to_datetime
@@ -163,7 +163,7 @@ def _words(message: Message, headers: Sequence[str]) -> list[str]:
 def _header_text(value: object) -> str:
     try:
         return str(make_header(decode_header(str(value))))
-    except (HeaderParseError, LookupError, UnicodeError, ValueError):
+    except (MessageError, LookupError, UnicodeError, ValueError):
         return str(value)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -151,11 +152,9 @@ def _chain(state: Mapping[str, Any], sizes: Sizes) -> None:
     if len({width for step in steps for width in _widths(step)}) > 1:
         raise ValueError("a step gives another number of columns than the next one takes")
     flat = _flat(steps)
-    if (
-        len({tuple(vars(step)["feature_names_in_"]) for step in flat if "feature_names_in_" in vars(step)})
-        > 1
-    ):
-        raise ValueError("its steps have other names for the columns")
+    for before, after in pairwise(flat):
+        if "feature_names_in_" in vars(after) and _names(before) != list(after.feature_names_in_):
+            raise ValueError("a step gives other names of columns than the next one takes")
     if any(type(step).__name__ in VECTORISERS for step in flat[1:]):
         raise ValueError("only its first step can read texts")
     if flat and type(flat[0]).__name__ in VECTORISERS and not all(map(_takes_sparse, flat[1:])):
@@ -181,6 +180,12 @@ def _widths(step: Any) -> list[int]:
         for one in _flat([step])
     ]
     return [int(width) for width in found if width is not None]
+
+
+def _names(step: Any) -> list[str]:
+    """Names of the columns that a step gives in a frame."""
+    named = vars(step).get("feature_names_in_")
+    return [f"x{j}" for j in range(sum(_widths(step)))] if named is None else list(named)
 
 
 def _takes_sparse(step: Any) -> bool:
