@@ -256,6 +256,14 @@ def test_what_load_refuses_save_refuses(tmp_path):
     assert not (tmp_path / "m.mm").exists()
 
 
+def test_a_wide_ranker_is_saved_once_it_has_learnt(tmp_path):
+    ranker = maxmargin.LabelRanker(n_features=2**24 + 1)
+    with pytest.raises(ModelFileError, match="learnt nothing"):
+        maxmargin.save(ranker, tmp_path / "m.mm")
+    maxmargin.save(ranker.partial_fit(X, Y), tmp_path / "m.mm")
+    np.testing.assert_array_equal(maxmargin.load(tmp_path / "m.mm").predict(X), ranker.predict(X))
+
+
 def test_a_parameter_younger_than_the_file_has_its_default(tmp_path):
     forged = Forged.of(FOLDER / "multiclass.mm")
     del forged.state["shrinking"]

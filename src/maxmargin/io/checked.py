@@ -26,7 +26,6 @@ from maxmargin.io.steps import STEPS, Steps
 LIMITS: dict[str, tuple[int, int]] = {
     "degree": (0, 100),
     "max_nodes": (1, 10**9),
-    "n_features": (1, 2**24),
     "n_init": (1, 10**6),
     "n_jobs": (-1024, 1024),
     "plane_cache": (1, 10**4),

@@ -56,18 +56,22 @@ SOLVERS: dict[str, Choice] = {
 # A step of update III is accepted silently when its certified gap is this small a part of the round's loss.
 STEP_TOLERANCE = 1e-7
 DEFAULT_MARGIN = {"squared": 1.0, "entropy": 0.01}
+# Columns that a model file can ask for before any was met; a fitted one brings their array along.
+WIDEST_UNSEEN = 2**24
 # What `fit` alone can say, and `partial_fit` makes untrue.
 OF_FIT = ("primal_objective_", "duality_gap_", "history_", "n_iter_")
 
 
 def _check_learner(state: Mapping[str, Any], sizes: Sizes) -> None:
     """A rule: what was learnt is of the regulariser, labels and width that the parameters say."""
+    width = state["n_features"]
     if "_state" not in state:
+        if isinstance(width, Integral) and width > WIDEST_UNSEEN:
+            raise ValueError(f"n_features is {width}, which is too many for a ranker that has learnt nothing")
         return
     entropy = isinstance(state["_state"], EntropyState)
     if entropy != (state["regulariser"] == "entropy"):
         raise ValueError("it was learnt with another regulariser")
-    width = state["n_features"]
     if isinstance(width, Integral) and width != sizes["n_features"]:
         raise ValueError(f"n_features is {width}, but {sizes['n_features']} columns were learnt")
     if entropy and width == "grow":
