@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-browser test-slow lint bench speed-table docs clean
+.PHONY: run test test-browser test-slow fuzz lint bench speed-table docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,12 @@ test-browser: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m slow
+
+# Changed model and data files, in processes with limits: make fuzz COUNT=1000000 SEED=3
+COUNT ?= 100000
+SEED ?= 0
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
 
 # One race: make bench RACE="multiclass letter"
 bench: $(VENV)/.bench

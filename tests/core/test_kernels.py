@@ -34,6 +34,14 @@ def settled(X, name, **options):
 
 
 @pytest.mark.parametrize("name", REFERENCE)
+@pytest.mark.parametrize("swap", [False, True])
+def test_sparse_rows_meet_a_dense_basis(name, swap):
+    X, Z = features(), features(9, seed=1)
+    made = (sp.csr_array(X), Z) if swap else (X, sp.csr_array(Z))
+    np.testing.assert_allclose(settled(X, name).block(*made), REFERENCE[name](X, Z), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", REFERENCE)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array, sp.csr_matrix])
 def test_blocks_equal_sklearn(name, dtype, make):

@@ -34,10 +34,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+
+from maxmargin.core.state import Number, Sizes, State, Whole, chosen
 
 NAMES = ("linear", "rbf", "poly", "sigmoid", "chi2", "precomputed")
 BLOCK_BYTES = 32 * 2**20
@@ -67,6 +69,17 @@ class Kernel:
     coef0: float = 0.0
     offset: float = 0.0
     function: Callable[[Any, Any], Any] | None = None
+
+    STATE: ClassVar[State] = State(
+        {
+            "name": chosen(*NAMES),
+            "gamma": Number(0.0),
+            "degree": Whole(high=100),
+            "coef0": Number(),
+            "offset": Number(0.0),
+            "function": chosen(None),
+        }
+    )
 
     @classmethod
     def of(
@@ -127,6 +140,8 @@ class Kernel:
         dtype of X unless another is asked for.
         """
         dtype = np.dtype(X.dtype if dtype is None else dtype)
+        if self.name not in ("precomputed", "callable") and sp.issparse(X) != sp.issparse(Z):
+            X, Z = sp.csr_array(X), sp.csr_array(Z)
         if self.name == "precomputed":
             K = X[:, Z].astype(dtype)
         elif self.function is not None:
@@ -203,6 +218,15 @@ class Kernel:
         np.minimum(K, 0, out=K)
         np.exp(K, out=K)
         return K.astype(dtype, copy=False)
+
+
+def check_basis(kernel: Kernel, places: np.ndarray, rows: Any, sizes: Sizes) -> None:
+    """A rule for models: basis rows are as wide as X, or are columns of a precomputed X."""
+    if kernel.name == "precomputed":
+        if places.size and places.max() >= sizes["n_features"]:
+            raise ValueError("its basis lies beyond the columns of a precomputed kernel")
+    elif rows.shape != (len(places), sizes["n_features"]):
+        raise ValueError(f"its basis has shape {rows.shape}, not {(len(places), sizes['n_features'])}")
 
 
 def squared_norms(X: Any) -> np.ndarray:

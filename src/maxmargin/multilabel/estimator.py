@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
@@ -16,12 +17,30 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
 from maxmargin.core.kernel_matrix import DEFINITENESS, KernelMatrix, check_precomputed, smallest_eigenvalue
-from maxmargin.core.kernels import Kernel
+from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import Solver, Stopping, run
 from maxmargin.core.rows import Rows
+from maxmargin.core.state import (
+    INPUT,
+    OUTCOME,
+    LabelNames,
+    Samples,
+    Sizes,
+    State,
+    flags,
+    floats,
+    indices,
+    part,
+)
 from maxmargin.core.threads import count_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
-from maxmargin.edge.labels import LabelClassifier, LabelSpace, constant_labels, warn_of_constants
+from maxmargin.edge.labels import (
+    LabelClassifier,
+    LabelSpace,
+    check_answers,
+    constant_labels,
+    warn_of_constants,
+)
 from maxmargin.multilabel.dca import DualCoordinateAscent
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.pairs import PairDescent
@@ -47,6 +66,17 @@ LARGE = 10**8
 PROBED_SAMPLES = 300
 # What a fit stores; one with other parameters may store less, and must leave none of it behind.
 MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
+
+
+def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: there are weights, of features or of support vectors, for the labels there are."""
+    if "_space" not in state:
+        return
+    check_answers(state["_space"], state["classes_"])
+    if "_kernel" in state:
+        check_basis(state["_kernel"], state["support_"], state["support_vectors_"], sizes)
+    elif "coef_" not in state:
+        raise ValueError("it has no weights")
 
 
 def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, **options: Any) -> Solver:
@@ -239,6 +269,25 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         "warm_start": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
     }
+
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "_space": part("LabelSpace"),
+            "classes_": LabelNames("n_classes"),
+            "prior_": floats("n_columns", "n_columns", none=True),
+            "constant_labels_": flags("n_columns"),
+            "_constant_scores": floats("n_columns"),
+            "coef_": floats("n_columns", "n_features", group="linear"),
+            "intercept_": floats("n_columns"),
+            "support_": indices("n_support", group="kernel"),
+            "support_vectors_": Samples(group="kernel"),
+            "dual_coef_": floats("n_columns", "n_support", group="kernel"),
+            "_kernel": part("Kernel", group="kernel"),
+        },
+        _check_scores,
+    )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -7,6 +7,7 @@ checks of X, which would cost more than a single row does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
@@ -21,8 +22,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import run
 from maxmargin.core.rows import Rows
+from maxmargin.core.state import (
+    DOUBLE,
+    MEASURED,
+    OUTCOME,
+    Flag,
+    LabelNames,
+    Names,
+    Number,
+    Several,
+    Sizes,
+    State,
+    Whole,
+    floats,
+    part,
+)
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, warn
-from maxmargin.edge.labels import LabelClassifier
+from maxmargin.edge.labels import LabelClassifier, check_same
 from maxmargin.ranking.entropy import EntropyState
 from maxmargin.ranking.labels import GrowingLabels
 from maxmargin.ranking.problem import (
@@ -50,8 +66,29 @@ STEP_TOLERANCE = 1e-7
 # A few passes of an online learner promise no convergence, and warn of none.
 FEW_PASSES = 5
 DEFAULT_MARGIN = {"squared": 1.0, "entropy": 0.01}
+# Columns that a model file can ask for before any was met; a fitted one brings their array along.
+WIDEST_UNSEEN = 2**24
 # What `fit` alone can say, and `partial_fit` makes untrue.
 OF_FIT = ("primal_objective_", "duality_gap_", "history_", "n_iter_")
+
+
+def _check_learner(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: what was learnt is of the regulariser, labels and width that the parameters say."""
+    width = state["n_features"]
+    if "_state" not in state:
+        if isinstance(width, Integral) and int(width) > WIDEST_UNSEEN:
+            raise ValueError(f"n_features is {width}, which is too many for a ranker that has learnt nothing")
+        return
+    entropy = isinstance(state["_state"], EntropyState)
+    if entropy != (state["regulariser"] == "entropy"):
+        raise ValueError("it was learnt with another regulariser")
+    if isinstance(width, Integral) and width != sizes["n_features"]:
+        raise ValueError(f"n_features is {width}, but {sizes['n_features']} columns were learnt")
+    if entropy and width == "grow":
+        raise ValueError("the entropy does not grow")
+    check_same(state["classes_"], state["_labels"].space.classes)
+    if not sizes["n_classes"] and state["_labels"].family != "sets":
+        raise ValueError("it has no labels")
 
 
 @dataclass(eq=False, repr=False)
@@ -208,6 +245,25 @@ class LabelRanker(LabelClassifier, Iterative):
         "n_predicted": [Interval(Integral, 1, None, closed="left"), None],
         "trace": ["boolean"],
     }
+
+    STATE: ClassVar[State] = State(
+        {
+            **{name: field for name, field in OUTCOME.items() if name in OF_FIT},
+            "_state": part("SquaredState", "EntropyState"),
+            "_labels": part("GrowingLabels"),
+            "_shuffled": Flag(group="order"),
+            "_trace": Several(floats(None, 3, dtypes=DOUBLE, finite=False)),
+            "n_features_in_": Whole(size="n_features"),
+            "feature_names_in_": Names("n_names", group="names"),
+            "classes_": LabelNames("n_classes", least=0),
+            **dict.fromkeys(
+                ("n_rounds_", "n_mistakes_", "n_first_occurrences_", "n_first_mistakes_"), Whole()
+            ),
+            **dict.fromkeys(("dual_objective_", "curvature_", "step_gap_"), MEASURED),
+            "threshold_": Number(),
+        },
+        _check_learner,
+    )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y):

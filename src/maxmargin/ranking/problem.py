@@ -29,21 +29,60 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.state import (
+    DOUBLE,
+    MEASURED,
+    MOST,
+    Array,
+    Field,
+    Flag,
+    Several,
+    Sizes,
+    State,
+    Whole,
+    chosen,
+    floats,
+)
 from maxmargin.ranking import loops
 from maxmargin.ranking.loops import Batch, Log, Memory, Relevant, Rule, SquaredWeights
 from maxmargin.ranking.step_loops import ALL_PAIRS, FIXED, WORST_PAIR, Shapes, blank_shapes
 
 UPDATES = {"fixed": FIXED, "worst_pair": WORST_PAIR, "all_pairs": ALL_PAIRS}
 NO_SHAPES = blank_shapes(0)
+
+
+# What a state holds, whatever the regulariser.
+TALLY: dict[str, Field] = {
+    "n_features": Whole(size="n_features"),
+    "dtype": chosen(np.dtype(np.float64), np.dtype(np.float32)),
+    "used": Whole(size="used"),
+    "slots": Array(("n_features",), ("i4",), -1, "used"),
+    "n_labels": Whole(size="n_classes"),
+    "born": Several(Whole(), size="n_classes"),
+    **dict.fromkeys(("n_rounds", "n_steps", "n_mistakes", "n_first", "n_first_mistakes"), Whole()),
+    **dict.fromkeys(("mass", "dual", "kappa", "worst_gap"), MEASURED),
+    "threshold": floats(3, dtypes=DOUBLE),
+}
+
+
+def check_room(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: the arrays have room for the columns and labels in use."""
+    if sizes["room_columns"] < sizes["used"] or sizes["room_labels"] < sizes["n_classes"]:
+        raise ValueError("its weights have no room for its columns and labels")
+    _, rounds, growth = state["threshold"]
+    if not (rounds >= 0 and growth in (1.0, 2.0)):
+        raise ValueError("its threshold is no average")
+    if state.get("rarity") and state["counts"].max(initial=0) > state["counted"]:
+        raise ValueError("its columns occurred in more rounds than there were")
 
 
 @dataclass(frozen=True)
@@ -261,6 +300,19 @@ class SquaredState(RankingState):
     counted: int = 0
     W: np.ndarray = field(init=False)
     weighted: np.ndarray = field(init=False)
+
+    STATE: ClassVar[State] = State(
+        {
+            **TALLY,
+            "average": Flag(),
+            "rarity": Flag(),
+            "counts": Array(("n_features",), ("i8",), 0, MOST, when="rarity"),
+            "counted": Whole(),
+            "W": floats("room_columns", "room_labels", packed=True),
+            "weighted": floats("room_columns", "room_labels", dtypes=DOUBLE, packed=True, when="average"),
+        },
+        check_room,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -15,9 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, Sizes, State, floats, part
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
 from maxmargin.edge.groups import Groups, SequenceLabels, read_groups, stack_labels
+from maxmargin.edge.labels import check_same
 from maxmargin.structured.chain_loops import (
     ChainWeights,
     Messages,
@@ -43,6 +45,12 @@ SOLVERS: dict[str, Choice] = {
     ),
     "oeg": Choice(exponentiated_gradient, "exponentiated gradient, one sequence at a time", ("temperature",)),
 }
+
+
+def _check_names(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: the labels have one set of names."""
+    if "_labels" in state:
+        check_same(state["classes_"], state["_labels"].classes)
 
 
 @dataclass(eq=False, repr=False)
@@ -153,6 +161,22 @@ class ChainSVC(ClassifierMixin, Iterative):
         "warm_start": ["boolean"],
         "n_jobs": COMMON_CONSTRAINTS["n_jobs"],
     }
+
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "_groups_of_one": Flag(),
+            "_labels": part("SequenceLabels"),
+            "classes_": LabelNames("n_classes"),
+            "coef_": floats("n_classes", "n_features", dtypes=DOUBLE),
+            "transitions_": floats("n_classes", "n_classes", dtypes=DOUBLE),
+            "intercept_": floats("n_classes", dtypes=DOUBLE),
+            "first_": floats("n_classes", dtypes=DOUBLE),
+            "last_": floats("n_classes", dtypes=DOUBLE),
+        },
+        _check_names,
+    )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> ChainSVC:

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import Outcome, Solver, Stopping, run
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, State, floats, indices
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose
 from maxmargin.edge.groups import read_groups
@@ -154,6 +155,19 @@ class LatentSVC(ClassifierMixin, Iterative):
         "intercept_scaling": POSITIVE,
         "n_jobs": COMMON_CONSTRAINTS["n_jobs"],
     }
+
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "_groups_of_one": Flag(),
+            "classes_": LabelNames("n_classes"),
+            "coef_": floats("n_classes", "n_features", dtypes=DOUBLE),
+            "intercept_": floats("n_classes", dtypes=DOUBLE),
+            "latent_": indices("n_bags", group="fit"),
+            "objectives_": floats(None, finite=False, group="fit"),
+        }
+    )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> LatentSVC:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Real
@@ -15,9 +16,10 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.kernel_matrix import KernelMatrix, check_precomputed
-from maxmargin.core.kernels import Kernel
+from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
+from maxmargin.core.state import INPUT, OUTCOME, LabelNames, Samples, Sizes, State, floats, indices, part
 from maxmargin.core.threads import count_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
 from maxmargin.structured.batch import BatchSteps
@@ -60,6 +62,21 @@ SOLVERS: dict[str, Choice] = {
 }
 # Solvers whose last digits cost no more than their first.
 LINEAR_RATE = ("exact", "pairwise", "bcpl")
+
+
+def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: there are weights, of features or of support vectors; two classes share a column."""
+    if "classes_" not in state:
+        return
+    sizes.fix("n_columns", 1 if sizes["n_classes"] == 2 else sizes["n_classes"])
+    if "coef_" in state:
+        return
+    if "_kernel" not in state:
+        raise ValueError("it has no weights")
+    kernel = state["_kernel"]
+    if (kernel.name == "precomputed") != (state["kernel"] == "precomputed"):
+        raise ValueError("its kernel was computed in fit and is not now, or the other way round")
+    check_basis(kernel, state["support_"], state["support_vectors_"], sizes)
 
 
 @dataclass(eq=False, repr=False)
@@ -234,6 +251,21 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         "precision": [StrOptions({"auto", "single", "double"})],
         "warm_start": ["boolean"],
     }
+
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "classes_": LabelNames("n_classes"),
+            "coef_": floats("n_columns", "n_features", group="linear"),
+            "intercept_": floats("n_columns", group="linear"),
+            "support_": indices("n_support", group="kernel"),
+            "support_vectors_": Samples(group="kernel"),
+            "dual_coef_": floats("n_columns", "n_support", group="kernel"),
+            "_kernel": part("Kernel", group="kernel"),
+        },
+        _check_scores,
+    )
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

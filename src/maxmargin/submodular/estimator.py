@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
@@ -14,8 +15,26 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
+from maxmargin.core.state import (
+    DOUBLE,
+    INPUT,
+    OUTCOME,
+    LabelNames,
+    Sizes,
+    State,
+    flags,
+    floats,
+    indices,
+    part,
+)
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, choose, warn
-from maxmargin.edge.labels import LabelClassifier, LabelSpace, constant_labels, warn_of_constants
+from maxmargin.edge.labels import (
+    LabelClassifier,
+    LabelSpace,
+    check_answers,
+    constant_labels,
+    warn_of_constants,
+)
 from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
 from maxmargin.submodular.bundle import Bundle, BundleSolution
 from maxmargin.submodular.cut_loops import Arcs
@@ -61,6 +80,12 @@ SOLVERS = {
         _bundle, "cutting planes with a nonnegative block: the paper's method", ("line_search",)
     ),
 }
+
+
+def _check_labels(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: two classes have two names."""
+    if "_labels" in state:
+        check_answers(state["_labels"], state["classes_"])
 
 
 @dataclass(eq=False, repr=False)
@@ -203,6 +228,23 @@ class SubmodularSVC(LabelClassifier, Iterative):
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
     }
+
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "_labels": part("LabelSpace"),
+            "classes_": LabelNames("n_classes"),
+            "coef_": floats("n_columns", "n_features", dtypes=DOUBLE),
+            "intercept_": floats("n_columns", dtypes=DOUBLE),
+            "interaction_": floats("n_columns", "n_columns", dtypes=DOUBLE, low=0.0),
+            "pairs_": indices("n_pairs", 2, below="n_columns"),
+            "pair_strength_": floats("n_pairs"),
+            "constant_labels_": flags("n_columns"),
+            "_always": flags("n_columns"),
+        },
+        _check_labels,
+    )
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SubmodularSVC:
