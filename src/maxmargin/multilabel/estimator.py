@@ -24,6 +24,7 @@ from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kern
 from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
 from maxmargin.multilabel.dca import DualCoordinateAscent
 from maxmargin.multilabel.interior import InteriorPoint
+from maxmargin.multilabel.newton import Newton, few_features
 from maxmargin.multilabel.pairs import PairDescent
 from maxmargin.multilabel.problem import (
     EntryCosts,
@@ -71,12 +72,17 @@ SOLVERS = {
         "The paper's Algorithm 1: pair steps with delayed gradients, for any kernel.",
         reads=("precision",),
     ),
+    "newton": Choice(
+        lambda problem, alpha, tol, rng, n_threads: Newton(problem, alpha, tol=tol, n_threads=n_threads),
+        "Linear, for few features and labels that no prior ties: proximal steps by Newton's method.",
+        reads=("n_jobs",),
+    ),
     "interior": Choice(
         lambda problem, alpha, tol, rng, n_threads: InteriorPoint(problem),
         "Linear, for few and badly scaled features: a primal-dual interior point method.",
     ),
 }
-LINEAR_ONLY, KERNEL_ONLY = ("dca", "interior"), ("smo",)
+LINEAR_ONLY, KERNEL_ONLY = ("dca", "newton", "interior"), ("smo",)
 
 
 @dataclass(eq=False, repr=False)
@@ -269,7 +275,7 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         self._space, signs = LabelSpace.read(y)
         check_consistent_length(X, signs)
         problem = self._problem(X, signs, sample_weight)
-        stopping = self._stopping(signs.size)
+        stopping = self._stopping()
         solver = chosen.build(
             problem,
             self._start(problem, stopping),
@@ -351,7 +357,7 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         elif kernel.name in ("sigmoid", "callable"):
             _warn_if_indefinite(replace(kernel, offset=0.0), X)
         # The paper's solver works in double precision unless told otherwise.
-        dtype: Any = self._working_dtype(self._stopping(costs.signs.size), pays=self.solver == "auto")
+        dtype: Any = self._working_dtype(self._stopping(), pays=self.solver == "auto")
         if kernel.name == "precomputed" and not kernel.offset:
             dtype = X.dtype  # the user's matrix serves as it is, without a copy
         return KernelMatrix(kernel, X, self.cache_size, dtype)
@@ -378,13 +384,16 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         dtype: Any = np.float64
         if isinstance(problem, LinearM3L):
             data = problem.rows.data
-            large = data.size * problem.shape[1] >= LARGE
-            dtype = self._working_dtype(stopping, pays=data.dtype == np.float32 or large)
+            wide_or_large = data.dtype == np.float32 or data.size * problem.shape[1] >= LARGE
+            pays = wide_or_large and self.solver == "auto" and not few_features(problem)
+            dtype = self._working_dtype(stopping, pays=pays)
         alpha: np.ndarray = np.zeros(problem.shape, dtype)
         recalled = self._recall(problem.shape)
         if recalled is not None:
             last, C = recalled
             alpha[:] = problem.warm(last, self.C / C)
+            if dtype == np.float32:
+                np.minimum(alpha, problem.costs.boxes(np.float32), out=alpha)
         return alpha
 
     def _attributes(self, problem: LinearM3L | KernelM3L, solution: Solution) -> dict[str, Any]:
@@ -477,13 +486,13 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
 
 
 def _linear_attributes(problem: LinearM3L, solution: Solution) -> dict[str, Any]:
-    """Coefficients in the precision of X."""
-    Z, dtype = solution.weights, problem.rows.data.dtype
-    return {"coef_": np.asarray(Z[:-1].T, dtype), "intercept_": (problem.bias * Z[-1]).astype(dtype)}
+    """Coefficients in float64, as they were certified."""
+    Z = solution.weights
+    return {"coef_": np.ascontiguousarray(Z[:-1].T), "intercept_": problem.bias * Z[-1]}
 
 
 def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]:
-    """Support vectors and their coefficients, in the precision of X.
+    """Support vectors and their coefficients, in float64, as they were certified.
 
     A score is sum_i k(x, x_i) c_il + b_l with b_l = s^2 sum_i c_il: the model keeps the plain
     kernel, the coefficients of the support vectors and b.
@@ -495,12 +504,12 @@ def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]
     attributes = {
         "support_": support,
         "support_vectors_": vectors,
-        "dual_coef_": np.ascontiguousarray(weights.T.astype(X.dtype)),
-        "intercept_": (kernel.offset * weights.sum(axis=0)).astype(X.dtype),
+        "dual_coef_": np.ascontiguousarray(weights.T),
+        "intercept_": kernel.offset * weights.sum(axis=0),
         "_kernel": replace(kernel, offset=0.0),
     }
     if kernel.name == "linear":
-        attributes["coef_"] = np.asarray(vectors.T.dot(weights), dtype=X.dtype).T
+        attributes["coef_"] = np.ascontiguousarray(np.asarray(vectors.T.dot(weights)).T)
     return attributes
 
 

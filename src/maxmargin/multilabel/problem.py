@@ -43,6 +43,10 @@ from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
 
+# Bytes of a dense matrix that a solver for few features may make.
+LARGEST_DENSE = 2**30
+
+
 @dataclass(frozen=True)
 class EntryCosts:
     """What the loss asks of every entry: its sign, its box and its margin.
@@ -60,16 +64,20 @@ class EntryCosts:
     constant: float = 0.0
 
     def flat(self, dtype: type) -> loops.EntryArrays:
-        """Read-only arguments of the compiled loops, in working precision."""
-        weight, upper, margin = (
-            readonly(np.asarray(a, dtype)) for a in (self.weight, self.upper, self.margin)
-        )
+        """Read-only arguments of the compiled loops, in working precision.
+
+        In single precision boxes are a few roundings smaller, so that no product of weight and upper
+        leaves its box in double precision.
+        """
+        inner = self.upper if dtype == np.float64 else self.upper * (1 - 4 * float(np.finfo(dtype).eps))
+        weight, upper, margin = (readonly(np.asarray(a, dtype)) for a in (self.weight, inner, self.margin))
         return loops.EntryArrays(readonly(self.signs), weight, upper, margin, self.tied)
 
-    def boxes(self) -> np.ndarray:
-        """All boxes as one matrix."""
-        sides = np.where(self.signs > 0, self.upper[1], np.where(self.signs < 0, self.upper[0], 0.0))
-        return sides * self.weight
+    def boxes(self, dtype: type = np.float64) -> np.ndarray:
+        """All boxes as one matrix, as the loops see them in working precision."""
+        signs, weight, upper, *_ = self.flat(dtype)
+        sides = np.where(signs > 0, upper[1], np.where(signs < 0, upper[0], dtype(0)))
+        return sides * weight
 
     def margins(self) -> np.ndarray:
         """All margins as one matrix."""
@@ -181,6 +189,11 @@ def _check_names(values: dict, space: LabelSpace, name: str) -> None:
         )
 
 
+def powers_of_two(sizes: np.ndarray) -> np.ndarray:
+    """The powers of two nearest to some sizes, by which numbers are scaled without rounding; 1 for 0."""
+    return np.exp2(np.round(np.log2(np.where(sizes > 0, sizes, 1.0))))
+
+
 class Solution(NamedTuple):
     """What a solver hands over: the dual variables (N x L) and the weights that they make.
 
@@ -229,11 +242,16 @@ class M3L(ABC):
         return np.eye(self.shape[1]) if self.R is None else self.R
 
     @cached_property
+    def factor(self) -> np.ndarray:
+        """P (rank x L) with R = P'P."""
+        return priors.factor(self.prior)
+
+    @cached_property
     def low_rank(self) -> np.ndarray | None:
         """P (rank x L) with R = P'P when working in its rank is cheaper than in the labels."""
         if not self.coupled:
             return None
-        P = priors.factor(self.prior)
+        P = self.factor
         return P if 2 * len(P) <= P.shape[1] else None
 
     @abstractmethod
@@ -298,31 +316,48 @@ class LinearM3L(M3L):
         Z = self.couple(self.accumulate(alpha))
         return self.rows.matrix @ Z[:-1] + self.bias * Z[-1]
 
+    def _weights_and_norm(self, V: np.ndarray) -> tuple[np.ndarray, float]:
+        """Z = V R and tr(R V'V), both through V P': what R does not see of V is gone before it can cancel."""
+        if not self.coupled:
+            return self.couple(V), float(np.einsum("dl,dl->l", V, V) @ self.r)
+        U = V @ self.factor.T
+        return U @ self.factor, float(np.vdot(U, U))
+
     def evaluate(
-        self, alpha: np.ndarray, bias_row: np.ndarray | None = None, n_threads: int = 1
+        self,
+        alpha: np.ndarray,
+        bias_row: np.ndarray | None = None,
+        n_threads: int = 1,
+        weights: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Certificate]:
         """Weights Z of dual variables and their certificate, recomputed in float64.
 
-        The primal is that of (12)-(14), the dual (25). `bias_row` is the bias row of V when the
-        solver carries its own.
+        The primal is that of (12)-(14), the dual (25). Where the solver carries weights of its own, the
+        primal is theirs: `bias_row` is the bias row of V, `weights` all of them as U with Z = U P.
         """
         V = self.accumulate(alpha, n_threads=n_threads)
-        Z = self.couple(V)
-        primal_norm = dual_norm = float(np.vdot(V, Z))
-        if bias_row is not None:
-            bias = bias_row.astype(np.float64)
-            primal_norm += float(bias @ self.couple(bias) - V[-1] @ Z[-1])
-            Z[-1] = self.couple(bias)
-        if self.rows.data.dtype != np.float64 and not self.coupled:
-            # The weights as a model stores them. (With tied labels the norm would need the inverse of R.)
-            Z = Z.astype(self.rows.data.dtype).astype(np.float64)
-            primal_norm = float(np.einsum("dl,dl->l", Z, Z) @ (1 / np.where(self.r > 0, self.r, 1.0)))
+        Z, dual_norm = self._weights_and_norm(V)
+        primal_norm = dual_norm
+        if weights is not None:
+            Z = weights @ self.factor if self.coupled else weights * np.sqrt(self.r)
+            primal_norm = float(np.vdot(weights, weights))
+        elif bias_row is not None:
+            V[-1] = bias_row
+            Z, primal_norm = self._weights_and_norm(V)
         sums = self.measure(alpha, Z, None, np.empty(self.shape, np.bool_), n_threads)
         constant = self.costs.constant
         return Z, Certificate(
             0.5 * primal_norm + float(sums.loss.sum()) + constant,
             float(sums.value.sum()) - 0.5 * dual_norm + constant,
         )
+
+    def check_memory(self, solver: str, cells: int) -> None:
+        """Refuse a dense matrix of so many float64 where it is out of proportion."""
+        if 8 * cells > LARGEST_DENSE:
+            raise ValueError(
+                f"solver={solver!r} is for few features: with {self.n_features:,} it would need a dense matrix "
+                f"of {8 * cells / 2**30:,.1f} GiB; use solver='auto'."
+            )
 
     def label_ranges(self, n_parts: int) -> list[tuple[np.uint64, np.uint64]]:
         """Cut the labels into contiguous ranges that share no cache line (16 floats)."""

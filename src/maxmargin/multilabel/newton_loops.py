@@ -1,0 +1,293 @@
+"""Inner loops of the Newton method for few features (see `newton`), one label at a time.
+
+X (N x D) is dense, with the constant feature as its last column and every column brought to about one;
+`ridge` (D) is what the norm then charges each weight. For one label: signs y, boxes c, margins m, scores
+f = X z, shares t = alpha / c of the boxes, a = centre of the proximal step in these shares, g = m - y f.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from maxmargin.core.jit import compiled
+from maxmargin.multilabel.loops import entry_costs
+
+# Rows that enter the Hessian at a time: each of its entries is then read and written once for all of them.
+TILE = 8
+# A pivot below this part of its diagonal entry is rounding; it is raised to it.
+PIVOT = 1e-14
+# The line search: how far the slope has to fall, and how often it is looked at.
+FLAT, LOOKS = 0.1, 30
+
+
+class Columns(NamedTuple):
+    """The scaled rows, what the norm charges the weight of each column, and the diagonal of R."""
+
+    X: np.ndarray
+    ridge: np.ndarray
+    r: np.ndarray
+
+
+class NewtonState(NamedTuple):
+    """What all labels keep between calls, label-major.
+
+    `omega`, `primal` and `dual` have one number per label; `centre`, `scores` and `best_share` are L x N,
+    `z` and `best_z` L x D. The best weights and the best shares need not be of the same step.
+    """
+
+    omega: np.ndarray
+    primal: np.ndarray
+    dual: np.ndarray
+    centre: np.ndarray
+    scores: np.ndarray
+    best_share: np.ndarray
+    z: np.ndarray
+    best_z: np.ndarray
+
+
+class Shrinking(NamedTuple):
+    """When a proximal step is solved, and omega of the next: see `newton.NewtonRule`."""
+
+    shrink: float
+    least: float
+    solved: float
+
+
+class Work(NamedTuple):
+    """Of one label and step: ridge, V, the direction, shares, change of the scores, rows of H, H."""
+
+    ridge: np.ndarray
+    V: np.ndarray
+    d: np.ndarray
+    share: np.ndarray
+    change: np.ndarray
+    tile: np.ndarray
+    H: np.ndarray
+
+
+class Entries(NamedTuple):
+    """The entries of one label."""
+
+    y: np.ndarray
+    c: np.ndarray
+    m: np.ndarray
+
+
+@compiled(inline=True, reorder=True)
+def place(X, entries, f, centre, omega, share, V):
+    """Shares t = clip(a + g / omega, 0, 1) and V = X'(y c t) at the scores f.
+
+    Returns the losses, <m, alpha> and the part of the gap that is left once Z and V agree,
+    sum of c (max(g, 0) - t g).
+    """
+    y, c, m = entries
+    D = X.shape[1]
+    loss, value, left = 0.0, 0.0, 0.0
+    for j in range(D):
+        V[j] = 0.0
+    for i in range(X.shape[0]):
+        g = m[i] - y[i] * f[i]
+        t = min(max(centre[i] + g / omega, 0.0), 1.0)
+        share[i] = t
+        hinge = max(g, 0.0)
+        loss += c[i] * hinge
+        value += m[i] * c[i] * t
+        left += c[i] * (hinge - t * g)
+        step = y[i] * c[i] * t
+        if step != 0.0:
+            for j in range(D):
+                V[j] += step * X[i, j]
+    return loss, value, left
+
+
+@compiled(inline=True, reorder=True)
+def hessian(X, ridge, c, share, omega, tile, H):
+    """Lower triangle of H = diag(ridge) + sum of c / omega x x' over the entries within their boxes."""
+    n, D = X.shape
+    for a in range(D):
+        for b in range(a):
+            H[a, b] = 0.0
+        H[a, a] = ridge[a]
+    filled = 0
+    for i in range(n + 1):
+        if i < n:
+            if not (0.0 < share[i] < 1.0 and c[i] > 0.0):
+                continue
+            root = np.sqrt(c[i] / omega)
+            for j in range(D):
+                tile[filled, j] = root * X[i, j]
+            filled += 1
+        elif filled > 0:
+            for k in range(filled, TILE):
+                for j in range(D):
+                    tile[k, j] = 0.0
+            filled = TILE
+        if filled == TILE:
+            filled = 0
+            for a in range(D):
+                t0, t1, t2, t3 = tile[0, a], tile[1, a], tile[2, a], tile[3, a]
+                t4, t5, t6, t7 = tile[4, a], tile[5, a], tile[6, a], tile[7, a]
+                for b in range(a + 1):
+                    H[a, b] += (
+                        (t0 * tile[0, b] + t1 * tile[1, b] + t2 * tile[2, b] + t3 * tile[3, b])
+                        + (t4 * tile[4, b] + t5 * tile[5, b] + t6 * tile[6, b] + t7 * tile[7, b])
+                    )  # fmt: skip
+
+
+@compiled(inline=True, reorder=True)
+def solve(H, b, d):
+    """d = H^-1 b by a Cholesky factorisation in the place of H."""
+    D = len(b)
+    for i in range(D):
+        diagonal = H[i, i]
+        for j in range(i):
+            total = H[i, j]
+            for k in range(j):
+                total -= H[i, k] * H[j, k]
+            H[i, j] = total / H[j, j]
+        pivot = diagonal
+        for k in range(i):
+            pivot -= H[i, k] * H[i, k]
+        H[i, i] = np.sqrt(max(pivot, PIVOT * diagonal))
+    for i in range(D):
+        total = b[i]
+        for k in range(i):
+            total -= H[i, k] * d[k]
+        d[i] = total / H[i, i]
+    for i in range(D - 1, -1, -1):
+        d[i] /= H[i, i]
+        for k in range(i):
+            d[k] -= H[i, k] * d[i]
+
+
+@compiled(inline=True, reorder=True)
+def slope(entries, f, change, centre, omega, length):
+    """What the losses add to the slope of the smoothed objective at f + length * change."""
+    y, c, m = entries
+    total = 0.0
+    for i in range(len(f)):
+        g = m[i] - y[i] * (f[i] + length * change[i])
+        t = min(max(centre[i] + g / omega, 0.0), 1.0)
+        total -= y[i] * c[i] * t * change[i]
+    return total
+
+
+@compiled(inline=True)
+def search(entries, f, change, centre, omega, first, bend):
+    """Length of the step: where the slope, `first` < 0 at zero and never falling, has come to a tenth.
+
+    `bend` is the curvature of the norm along the step.
+    """
+    start = first - slope(entries, f, change, centre, omega, 0.0)
+    low, at_low, high, at_high = 0.0, first, np.inf, 0.0
+    length = 1.0
+    for _ in range(LOOKS):
+        s = start + length * bend + slope(entries, f, change, centre, omega, length)
+        if abs(s) <= -FLAT * first:
+            break
+        if s < 0.0:
+            low, at_low = length, s
+        else:
+            high, at_high = length, s
+        if high == np.inf:
+            length *= 2.0
+        else:
+            length = low + (high - low) * min(max(at_low / (at_low - at_high), 0.05), 0.95)
+    return length
+
+
+@compiled(inline=True, reorder=True)
+def product(X, d, change):
+    """change = X d."""
+    for i in range(X.shape[0]):
+        total = 0.0
+        for j in range(X.shape[1]):
+            total += X[i, j] * d[j]
+        change[i] = total
+
+
+@compiled(inline=True)
+def note(l, ridge, V, sums, share, state):
+    """Keep weights and shares that are better than those before; returns how far Z and V are apart.
+
+    `sums` are the losses and <m, alpha>; the distance is 1/2 |ridge z - V|^2, in the norm of the dual.
+    """
+    loss, value = sums
+    z = state.z[l]
+    norm, dual_norm, apart = 0.0, 0.0, 0.0
+    for j in range(len(V)):
+        grad = ridge[j] * z[j] - V[j]
+        norm += ridge[j] * z[j] * z[j]
+        dual_norm += V[j] * V[j] / ridge[j]
+        apart += grad * grad / ridge[j]
+    primal, dual = 0.5 * norm + loss, value - 0.5 * dual_norm
+    if primal < state.primal[l]:
+        state.primal[l] = primal
+        for j in range(len(z)):
+            state.best_z[l, j] = z[j]
+    if dual > state.dual[l]:
+        state.dual[l] = dual
+        for i in range(len(share)):
+            state.best_share[l, i] = share[i]
+    return 0.5 * apart
+
+
+@compiled(inline=True)
+def descend(X, entries, centre, omega, z, f, work):
+    """One Newton step with a line search on z and its scores f; false when rounding has eaten it."""
+    ridge, V, d, share, change, tile, H = work
+    hessian(X, ridge, entries.c, share, omega, tile, H)
+    for j in range(len(d)):
+        V[j] -= ridge[j] * z[j]
+    solve(H, V, d)
+    first, bend = 0.0, 0.0
+    for j in range(len(d)):
+        first -= V[j] * d[j]
+        bend += ridge[j] * d[j] * d[j]
+    if not first < 0.0:
+        return False
+    product(X, d, change)
+    length = search(entries, f, change, centre, omega, first, bend)
+    for j in range(len(d)):
+        z[j] += length * d[j]
+    for i in range(len(f)):
+        f[i] += length * change[i]
+    return True
+
+
+@compiled
+def newton_labels(columns, costs, labels, targets, n_steps, rule, state):
+    """Up to `n_steps` Newton steps on each of `labels`; one whose gap is at most its target rests.
+
+    The target of a label is targets[0] times its objective plus targets[1].
+    """
+    X = columns.X
+    n, D = X.shape
+    y, c, m, share, change = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    ridge, V = np.empty(D), np.empty(D)
+    work = Work(ridge, V, np.empty(D), share, change, np.empty((TILE, D)), np.empty((D, D)))
+    entries = Entries(y, c, m)
+    for position in range(len(labels)):
+        l = labels[position]
+        f, centre, z = state.scores[l], state.centre[l], state.z[l]
+        for i in range(n):
+            y[i] = costs.signs[i, l]
+            c[i], m[i] = entry_costs(costs, i, l)
+        for j in range(D):
+            ridge[j] = columns.ridge[j] / columns.r[l]
+        omega = state.omega[l]
+        for _ in range(n_steps):
+            loss, value, left = place(X, entries, f, centre, omega, share, V)
+            apart = note(l, ridge, V, (loss, value), share, state)
+            if state.primal[l] - state.dual[l] <= targets[0] * state.primal[l] + targets[1]:
+                break
+            if apart <= rule.solved * left:
+                for i in range(n):
+                    centre[i] = share[i]
+                omega = max(rule.shrink * omega, rule.least)
+                place(X, entries, f, centre, omega, share, V)
+            if not descend(X, entries, centre, omega, z, f, work):
+                break
+        state.omega[l] = omega
