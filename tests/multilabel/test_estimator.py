@@ -277,7 +277,11 @@ BAD = [
     ({}, {"sample_weight": np.ones((120, 3))}, "sample_weight has shape"),
     ({}, {"sample_weight": np.full(120, np.nan)}, "sample_weight"),
     ({"n_jobs": 0}, {}, "n_jobs == 0"),
-    ({"solver": "dca", "n_jobs": 2}, {}, "n_jobs=2 is read by solver 'auto' only; with solver='dca'"),
+    (
+        {"solver": "dca", "n_jobs": 2},
+        {},
+        "n_jobs=2 is read by solver 'auto', 'newton' only; with solver='dca'",
+    ),
     ({"solver": "interior", "precision": "single"}, {}, "precision='single' is read by solver 'auto', 'smo'"),
 ]
 

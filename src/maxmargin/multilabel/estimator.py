@@ -36,6 +36,7 @@ from maxmargin.multilabel.problem import (
     label_numbers,
     side_weights,
     tied_costs,
+    used_columns,
 )
 from maxmargin.multilabel.smo import SMO
 from maxmargin.multilabel.sweeps import linear_default
@@ -74,7 +75,7 @@ SOLVERS = {
     ),
     "newton": Choice(
         lambda problem, alpha, tol, rng, n_threads: Newton(problem, alpha, tol=tol, n_threads=n_threads),
-        "Linear, for few features and labels that no prior ties: proximal steps by Newton's method.",
+        "Linear, for few features, scaled or not: proximal steps, each solved by Newton's method.",
         reads=("n_jobs",),
     ),
     "interior": Choice(
@@ -275,6 +276,7 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         self._space, signs = LabelSpace.read(y)
         check_consistent_length(X, signs)
         problem = self._problem(X, signs, sample_weight)
+        problem.check_sizes()
         stopping = self._stopping()
         solver = chosen.build(
             problem,
@@ -330,7 +332,8 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self._needs_kernel():
             return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
-        return LinearM3L(Rows.of(X), costs, self.prior_, bias)
+        X, columns = used_columns(X)
+        return LinearM3L(Rows.of(X), costs, self.prior_, bias, columns)
 
     def _needs_kernel(self) -> bool:
         """Whether the parameters ask for the kernelised solvers."""
@@ -399,7 +402,7 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
     def _attributes(self, problem: LinearM3L | KernelM3L, solution: Solution) -> dict[str, Any]:
         """What prediction needs."""
         scores: dict[str, Any] = (
-            _linear_attributes(problem, solution)
+            self._linear_attributes(problem, solution)
             if isinstance(problem, LinearM3L)
             else _kernel_attributes(problem, solution)
         )
@@ -412,6 +415,15 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
             "_space": self._space,
             "n_features_in_": self.n_features_in_,
         }
+
+    def _linear_attributes(self, problem: LinearM3L, solution: Solution) -> dict[str, Any]:
+        """Coefficients in float64, as they were certified; zero for columns without an entry."""
+        Z = solution.weights
+        coef = np.ascontiguousarray(Z[:-1].T)
+        if problem.columns is not None:
+            coef = np.zeros((Z.shape[1], self.n_features_in_))
+            coef[:, problem.columns] = Z[:-1].T
+        return {"coef_": coef, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "intercept_")
@@ -483,12 +495,6 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
             known = truth != 0
         weight = known * (1.0 if sample_weight is None else np.asarray(sample_weight, float)[:, None])
         return float(np.average(right, weights=weight))
-
-
-def _linear_attributes(problem: LinearM3L, solution: Solution) -> dict[str, Any]:
-    """Coefficients in float64, as they were certified."""
-    Z = solution.weights
-    return {"coef_": np.ascontiguousarray(Z[:-1].T), "intercept_": problem.bias * Z[-1]}
 
 
 def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]:

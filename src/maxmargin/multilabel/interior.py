@@ -80,9 +80,7 @@ class _Block:
         matrix[diagonal] += np.repeat(self.ridge.ravel(), rank)
         return ridged_cholesky(matrix)
 
-    def _direction(
-        self, factor: Any, inverse: np.ndarray, rhs: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _direction(self, factor: Any, inverse: np.ndarray, rhs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Changes of a and of the weights."""
         scaled = inverse * rhs
         sums = self._sums(scaled)

@@ -1,6 +1,6 @@
 """Newton's method for few features: proximal steps on the dual, each solved in the weights.
 
-Problem, dual and gap as in `problem`, for labels that are not coupled. Coordinate ascent gets stuck where
+Problem, dual and gap as in `problem`. Coordinate ascent gets stuck where
 features are few and overlap or have different scales, which is how most tables are. There the weights are
 the small side of the problem, and one label is solved at a time. With shares t = alpha / c of the boxes, a
 proximal step from the centre a,
@@ -21,6 +21,8 @@ when the second part, which the Newton steps bring to zero, is below `solved` ti
 new centre and omega shrinks. This is the method of multipliers, which ends after finitely many
 centres on a problem with linear pieces. 15 to 40 steps are usual, whatever C and the conditioning of X.
 
+Coupled labels are one label of N L entries, whose rows are x_i kron P_l with R = P'P: (D+1) rank(R) columns.
+
 Columns are scaled by powers of two inside, so the scale of a feature does not matter. The weights with the
 smallest primal and the shares with the largest dual value are kept, each for itself.
 
@@ -39,6 +41,7 @@ from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import run_threads
 from maxmargin.multilabel import newton_loops as loops
+from maxmargin.multilabel.loops import EntryArrays
 from maxmargin.multilabel.problem import LinearM3L, Solution, powers_of_two
 
 
@@ -96,18 +99,13 @@ class Newton:
         n_threads: int = 1,
         rule: NewtonRule | None = None,
     ) -> None:
-        if problem.coupled:
-            raise ValueError(
-                "solver='newton' takes labels one by one, but this prior ties them; use solver='auto' or 'interior'."
-            )
-        problem.check_memory("newton", problem.rows.shape[0] * (problem.n_features + 1))
         self.problem, self.tol, self.n_threads = problem, tol, n_threads
         self.rule = NewtonRule() if rule is None else rule
-        n, L = problem.shape
+        self.boxes = problem.costs.boxes()
         self.columns, self.scale = scaled_columns(problem)
-        self.costs = problem.costs.flat(np.float64)
+        self.costs = joined(problem) if problem.coupled else problem.costs.flat(np.float64)
         self.widest = float(problem.costs.margins().max(initial=0.0)) or 1.0
-        D = len(self.scale)
+        (n, L), D = self.costs.signs.shape, len(self.scale)
         self.state = loops.NewtonState(
             omega=np.full(L, self.rule.first * self.widest),
             primal=np.full(L, np.inf),
@@ -147,7 +145,7 @@ class Newton:
     def _evaluated(self) -> tuple[Solution, Certificate]:
         """The best weights and dual variables as they are, kept until the next epoch."""
         if self._answer is None:
-            alpha = self.state.best_share.T * self.problem.costs.boxes()
+            alpha = self.state.best_share.T.reshape(self.boxes.shape) * self.boxes
             Z, certificate = self.problem.evaluate(
                 alpha, n_threads=self.n_threads, weights=self._unscaled(self.state.best_z)
             )
@@ -174,10 +172,12 @@ class Newton:
 
     def _begin_at(self, alpha: np.ndarray) -> None:
         """Start from dual variables: their shares as the centre, the weights that they make."""
-        boxes, state = self.problem.costs.boxes(), self.state
-        state.centre[:] = np.divide(alpha, boxes, out=np.zeros(alpha.shape), where=boxes > 0).T
-        Z = self.problem.couple(self.problem.accumulate(alpha))
-        state.z[:] = Z[: len(self.scale)].T * self.scale
+        state, boxes = self.state, self.boxes
+        share = np.divide(alpha, boxes, out=np.zeros(boxes.shape), where=boxes > 0)
+        state.centre[:] = share.reshape(state.centre.shape[::-1]).T
+        V = self.problem.accumulate(alpha)
+        U = V @ self.problem.factor.T if self.problem.coupled else V * self.problem.r
+        state.z[:] = U.reshape(-1, len(state.z))[: len(self.scale)].T * self.scale
         state.scores[:] = state.z @ self.columns.X.T
         state.omega[:] = self.rule.again * self.widest
 
@@ -189,35 +189,57 @@ class Newton:
         self.aim *= 0.5
 
     def _unscaled(self, z: np.ndarray) -> np.ndarray:
-        """Scaled weights as `LinearM3L.evaluate` takes them: U = Z / sqrt(r), the bias last (zero without one)."""
-        U = np.zeros((self.problem.n_features + 1, len(z)))
-        U[: len(self.scale)] = (z / self.scale).T / np.sqrt(self.problem.r)
-        return U
+        """Scaled weights as `LinearM3L.evaluate` takes them, the bias (or zero) last."""
+        U = (z / self.scale).T
+        U = U.reshape(-1, len(self.problem.factor)) if self.problem.coupled else U / np.sqrt(self.problem.r)
+        return U if self.problem.bias else np.vstack([U, np.zeros(U.shape[1])])
 
 
 def scaled_columns(problem: LinearM3L) -> tuple[loops.Columns, np.ndarray]:
-    """X in float64 with the constant feature last, each column divided by a power of two; these powers."""
+    """X in float64 with the constant feature last, each column divided by a power of two; these powers.
+
+    With coupled labels the rows are x_i kron P_l.
+    """
     X = problem.rows.matrix
     n, d = X.shape
-    columns = np.empty((n, d + (problem.bias > 0)))
+    with_bias = d + (problem.bias > 0)
+    rank, L = problem.factor.shape if problem.coupled else (1, 1)
+    problem.check_memory("newton", n * L * with_bias * rank)
+    columns = np.empty((n, with_bias))
     columns[:, :d] = X.toarray() if sp.issparse(X) else X
     columns[:, d:] = problem.bias
+    r = problem.r
+    if problem.coupled:
+        columns = np.einsum("ij,kl->iljk", columns, problem.factor).reshape(n * L, with_bias * rank)
+        r = np.ones(1)
     scale = powers_of_two(np.abs(columns).max(axis=0, initial=0.0))
     columns /= scale
-    return loops.Columns(readonly(columns), readonly(1 / scale**2), readonly(problem.r)), scale
+    return loops.Columns(readonly(columns), readonly(1 / scale**2), readonly(r)), scale
+
+
+def joined(problem: LinearM3L) -> EntryArrays:
+    """All entries, sample by sample, as those of one label."""
+    costs = problem.costs
+    signs, boxes, margins = (a.reshape(-1, 1) for a in (costs.signs, costs.boxes(), costs.margins()))
+    return EntryArrays(
+        readonly(signs), readonly(boxes), readonly(np.ones((2, 1))), readonly(margins), tied=True
+    )
 
 
 def few_features(problem: LinearM3L, most: int = 300, filled: float = 0.2, cells: int = 5 * 10**7) -> bool:
-    """Whether this method is the first choice: dense columns, not too many of them, labels not coupled.
+    """Whether this method is the first choice: columns that are dense and not too many.
 
     Parameters
     ----------
     most : int
-        Largest number of features; measured on the sets of ``benchmarks/problems/multilabel.py``.
+        Largest number of features, times the rank of a prior that couples labels.
     filled : float
         Least part of X that is not zero; the sweeps pass over zeros, this method does not.
     cells : int
         Largest size of the dense copy of X.
     """
-    n, d = problem.rows.shape
-    return not problem.coupled and d <= most and filled * n * d <= problem.rows.data.size and n * d <= cells
+    (n, L), d = problem.shape, problem.n_features
+    if filled * n * d > problem.rows.data.size:
+        return False
+    rank, copies = (len(problem.factor), L) if problem.coupled else (1, 1)
+    return d * rank <= most and n * copies * d * rank <= cells

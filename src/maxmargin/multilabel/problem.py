@@ -25,6 +25,7 @@ the coefficients A, called B, the residuals E = Y * m - F and the bounds lo <= B
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +33,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.validation import _check_sample_weight, check_array
 
 from maxmargin import priors
@@ -42,7 +44,10 @@ from maxmargin.core.threads import run_threads
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
-
+# Samples measured at a time by one thread, and into how many pieces they are cut at most.
+PIECE, MOST_PIECES = 1024, 16
+# Digits of the largest number whose square, summed over many, is still finite.
+LARGEST_DIGITS = 140
 # Bytes of a dense matrix that a solver for few features may make.
 LARGEST_DENSE = 2**30
 
@@ -194,6 +199,18 @@ def powers_of_two(sizes: np.ndarray) -> np.ndarray:
     return np.exp2(np.round(np.log2(np.where(sizes > 0, sizes, 1.0))))
 
 
+def used_columns(X: Any) -> tuple[Any, np.ndarray | None]:
+    """CSR rows without their empty columns, and which columns these are, where most of them are empty.
+
+    X itself and None where not: what a pass costs then hardly depends on the empty ones.
+    """
+    if not sp.issparse(X) or 2 * X.nnz >= X.shape[1]:
+        return X, None
+    columns, places = np.unique(X.indices, return_inverse=True)
+    places = places.astype(X.indices.dtype)
+    return sp.csr_array((X.data, places, X.indptr), shape=(X.shape[0], len(columns))), columns
+
+
 class Solution(NamedTuple):
     """What a solver hands over: the dual variables (N x L) and the weights that they make.
 
@@ -255,6 +272,21 @@ class M3L(ABC):
         return P if 2 * len(P) <= P.shape[1] else None
 
     @abstractmethod
+    def reach(self) -> float:
+        """Largest size of a number that scores are made of."""
+
+    def check_sizes(self) -> None:
+        """Refuse numbers of which |X'A|^2 could leave floating point."""
+        reach, costs = self.reach(), self.costs
+        pull = float(costs.weight.sum(axis=0).max()) * float(costs.upper.max())
+        size = sum(math.log10(max(x, 1.0)) for x in (reach, pull, math.sqrt(self.r.max())))
+        if not size <= LARGEST_DIGITS:
+            raise ValueError(
+                f"X (or intercept_scaling, or its kernel) holds a value of size {reach:.3g}; with this C its "
+                "square is beyond floating point. Scale the features."
+            )
+
+    @abstractmethod
     def training_scores(self, alpha: np.ndarray) -> np.ndarray:
         """F (N x L) of given dual variables."""
 
@@ -278,12 +310,17 @@ class M3L(ABC):
 
 @dataclass(frozen=True)
 class LinearM3L(M3L):
-    """The linear problem over rows of X."""
+    """The linear problem over rows of X; `columns` says which ones of the user's these are, None all."""
 
     rows: Rows
     costs: EntryCosts
     R: np.ndarray | None = None
     bias: float = 1.0
+
+    columns: np.ndarray | None = None
+
+    def reach(self) -> float:
+        return float(np.abs(self.rows.data).max(initial=self.bias))
 
     @property
     def n_features(self) -> int:
@@ -355,8 +392,8 @@ class LinearM3L(M3L):
         """Refuse a dense matrix of so many float64 where it is out of proportion."""
         if 8 * cells > LARGEST_DENSE:
             raise ValueError(
-                f"solver={solver!r} is for few features: with {self.n_features:,} it would need a dense matrix "
-                f"of {8 * cells / 2**30:,.1f} GiB; use solver='auto'."
+                f"solver={solver!r} is for few features: with {self.n_features:,} it would need a dense "
+                f"matrix of {8 * cells / 2**30:,.1f} GiB; use solver='auto'."
             )
 
     def label_ranges(self, n_parts: int) -> list[tuple[np.uint64, np.uint64]]:
@@ -380,7 +417,8 @@ class LinearM3L(M3L):
         costs = self.costs.flat(dtype)
         mix = np.empty((0, 0), dtype) if G is None else G
         scoring = loops.Scoring(readonly(T), readonly(mix), dtype(self.bias))
-        bounds = np.linspace(0, n, n_threads + 1).astype(np.int64)
+        # Pieces that do not depend on the number of threads, so that the sums do not either.
+        bounds = np.linspace(0, n, min(-(-n // PIECE), MOST_PIECES) + 1).astype(np.int64)
 
         def work(part: tuple[np.int64, np.int64]) -> np.ndarray:
             sums = np.zeros((4, L))
@@ -397,6 +435,9 @@ class KernelM3L(M3L):
     K: KernelMatrix
     costs: EntryCosts
     R: np.ndarray | None = None
+
+    def reach(self) -> float:
+        return math.sqrt(float(np.max(self.K.diagonal, initial=0.0)))
 
     @cached_property
     def target(self) -> np.ndarray:

@@ -392,8 +392,8 @@ class WithRescue:
 
     Coordinate ascent is the fastest method on most wide data, but its rate depends on the conditioning of
     X, R and C: a few unscaled features are enough to stop it in its tracks. `Newton` goes on from the
-    dual variables reached; `InteriorPoint`, for coupled labels, starts anew. The better of the two
-    solutions counts.
+    dual variables reached; `InteriorPoint`, for coupled labels, starts anew and needs less memory. The
+    better of the two solutions counts.
     """
 
     def __init__(self, sweeps: Sweeps, epochs: int = 15) -> None:
