@@ -10,8 +10,10 @@ from maxmargin import MultiLabelSVC, priors
 from maxmargin.core.loop import Clock
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel.estimator import KERNEL_ONLY, LINEAR_ONLY, SOLVERS
+from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.problem import LinearM3L, hamming_costs
-from maxmargin.multilabel.sweeps import LabelSweeps, SampleSweeps, WithRescue
+from maxmargin.multilabel.rescue import WithRescue
+from maxmargin.multilabel.sweeps import LabelSweeps, SampleSweeps
 from tests.naive import m3l as naive
 
 # Every solver on the kernels it takes, and single precision where it can be asked for.
@@ -95,7 +97,7 @@ def test_certify_and_solution_leave_the_state_alone(coupled, dtype):
         start = np.zeros(posed.shape, dtype)
         method = SOLVERS[solver].build(posed, start, tol=1e-6, rng=np.random.RandomState(0), n_threads=1)
         if isinstance(method, WithRescue):
-            method = method.sweeps
+            method = method.first
         method.epoch(Clock())
         arrays = {name: value.copy() for name, value in vars(method).items() if isinstance(value, np.ndarray)}
         first, second = method.certify(), method.certify()
@@ -132,7 +134,7 @@ def test_drifted_weights_are_made_anew_when_a_certificate_is_refused(kind):
 def test_the_better_of_two_solutions_counts():
     posed = problem(False, np.float64)
     sweeps = LabelSweeps(posed, np.zeros(posed.shape), tol=1e-9, rng=np.random.RandomState(0))
-    method = WithRescue(sweeps, epochs=2)
+    method = WithRescue(sweeps, lambda: InteriorPoint(posed), epochs=2)
     gaps = []
     for _ in range(40):
         progress = method.epoch(Clock())

@@ -25,7 +25,6 @@ from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
 from maxmargin.multilabel.dca import DualCoordinateAscent
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.newton import Newton, few_features
-from maxmargin.multilabel.pairs import PairDescent
 from maxmargin.multilabel.problem import (
     EntryCosts,
     KernelM3L,
@@ -38,8 +37,9 @@ from maxmargin.multilabel.problem import (
     tied_costs,
     used_columns,
 )
+from maxmargin.multilabel.rescue import kernel_default
 from maxmargin.multilabel.smo import SMO
-from maxmargin.multilabel.sweeps import linear_default
+from maxmargin.multilabel.sweeps import wide_default
 
 # Single precision reaches this gap with room to spare; in a linear model it pays from this many
 # products a pass.
@@ -51,9 +51,13 @@ PROBED_SAMPLES = 300
 MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
 
 
-def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, **options: Any) -> Solver:
-    build: Any = PairDescent if isinstance(problem, KernelM3L) else linear_default
-    return build(problem, alpha, **options)
+def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, *, rng: Any, **options: Any) -> Solver:
+    """Pair steps with a kernel; Newton's method for few features, in double precision; else sweeps."""
+    if isinstance(problem, KernelM3L):
+        return kernel_default(problem, alpha, rng=rng, **options)
+    if alpha.dtype == np.float64 and few_features(problem):
+        return Newton(problem, alpha, **options)
+    return wide_default(problem, alpha, rng=rng, **options)
 
 
 # Every solver is built from the problem, the dual variables to start from, and tol, rng, n_threads.

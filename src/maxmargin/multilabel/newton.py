@@ -40,8 +40,7 @@ import scipy.sparse as sp
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.multilabel import newton_loops as loops
-from maxmargin.multilabel.loops import EntryArrays
+from maxmargin.multilabel import loops
 from maxmargin.multilabel.problem import LinearM3L, Solution, powers_of_two
 
 
@@ -76,7 +75,7 @@ class NewtonRule:
 
 
 class Newton:
-    """State of the method: see `newton_loops.NewtonState`, all float64.
+    """State of the method: see `loops.NewtonState`, all float64.
 
     Parameters
     ----------
@@ -154,7 +153,7 @@ class Newton:
 
     def _move(self, clock: Clock) -> None:
         L, n = self.state.centre.shape
-        size = max(1, int(self.rule.work / (self.rule.n_steps * n * len(self.scale) ** 2)))
+        size = max(1, int(self.rule.work / (self.rule.n_steps * n * (1 + len(self.scale)) ** 2)))
         groups = [readonly(np.arange(l, min(l + size, L))) for l in range(0, L, size)]
         primal = self.state.primal[np.isfinite(self.state.primal)]
         # Half of the gap allowed goes with the objective of a label, half to all labels alike.
@@ -217,11 +216,11 @@ def scaled_columns(problem: LinearM3L) -> tuple[loops.Columns, np.ndarray]:
     return loops.Columns(readonly(columns), readonly(1 / scale**2), readonly(r)), scale
 
 
-def joined(problem: LinearM3L) -> EntryArrays:
+def joined(problem: LinearM3L) -> loops.EntryArrays:
     """All entries, sample by sample, as those of one label."""
     costs = problem.costs
     signs, boxes, margins = (a.reshape(-1, 1) for a in (costs.signs, costs.boxes(), costs.margins()))
-    return EntryArrays(
+    return loops.EntryArrays(
         readonly(signs), readonly(boxes), readonly(np.ones((2, 1))), readonly(margins), tied=True
     )
 

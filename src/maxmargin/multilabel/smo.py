@@ -19,7 +19,9 @@ times its value at entry: with a prior that ties labels, the others will move it
 Training stops on the relative duality gap, recomputed in float64 from B.
 
 Kernel rows come from the whole matrix when it fits in memory, else from the shared LRU
-cache; those in single precision give way to double where they keep the gap from falling to tol. Hariharan, Vishwanathan, Varma, "Efficient max-margin multi-label classification
+cache; those in single precision give way to double where they keep the gap from falling to tol.
+
+Hariharan, Vishwanathan, Varma, "Efficient max-margin multi-label classification
 with applications to zero-shot learning", Machine Learning 88, 2012.
 """
 

@@ -35,18 +35,19 @@ b and s^2 S is left.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import aligned_zeros, run_threads, transpose
-from maxmargin.multilabel import loops
+from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.dca import coupled_reach
 from maxmargin.multilabel.interior import InteriorPoint
-from maxmargin.multilabel.newton import Newton, few_features
+from maxmargin.multilabel.newton import Newton
 from maxmargin.multilabel.problem import LinearM3L, Solution, Sums
+from maxmargin.multilabel.rescue import WithRescue, affordable
 
 
 @dataclass(frozen=True)
@@ -387,71 +388,18 @@ class SampleSweeps(Sweeps):
         return self._measured(primal, gap)
 
 
-class WithRescue:
-    """Sweeps first; where their gap no longer halves within `epochs` epochs, another method takes over.
-
-    Coordinate ascent is the fastest method on most wide data, but its rate depends on the conditioning of
-    X, R and C: a few unscaled features are enough to stop it in its tracks. `Newton` goes on from the
-    dual variables reached; `InteriorPoint`, for coupled labels, starts anew and needs less memory. The
-    better of the two solutions counts.
-    """
-
-    def __init__(self, sweeps: Sweeps, epochs: int = 15) -> None:
-        self.sweeps = sweeps
-        self.rescue: Newton | InteriorPoint | None = None
-        self.patience = Patience(epochs, factor=0.5)
-        self.stuck = False
-
-    def epoch(self, clock: Clock) -> Progress:
-        if not self.stuck:
-            progress = self.sweeps.epoch(clock)
-            self.stuck = self.patience.exhausted(progress.certificate.gap)
-            return progress
-        if self.rescue is None:
-            problem, alpha = self.sweeps.problem, self.sweeps.alpha.astype(np.float64)
-            self.rescue = (
-                InteriorPoint(problem)
-                if problem.coupled
-                else Newton(problem, alpha, tol=self.sweeps.tol, n_threads=self.sweeps.n_threads)
-            )
-        return replace(self.rescue.epoch(clock), certificate=self.certify(), exact=True)
-
-    def certify(self) -> Certificate:
-        return self._better().certify()
-
-    def solution(self) -> Solution:
-        return self._better().solution()
-
-    def _better(self) -> Sweeps | Newton | InteriorPoint:
-        if self.rescue is None or self.sweeps.certify().gap < self.rescue.certify().gap:
-            return self.sweeps
-        return self.rescue
-
-
-def affordable(
-    problem: LinearM3L,
-    largest_order: int = 1200,
-    largest_work: float = 2e10,
-    largest_size: int = 2 * 10**7,
-) -> bool:
-    """Whether a step of `Newton` or `InteriorPoint` costs no more than about a second.
-
-    By the order of its systems, its products and its dual variables.
-    """
-    n, L = problem.shape
-    D = problem.n_features
-    rank = len(problem.factor) if problem.coupled else 1
-    order = (D + 1) * rank
-    work = L * (n * (D + 1.0) ** 2 + order**2) + order**3
-    return order <= largest_order and work <= largest_work and n * max(L, D) <= largest_size
-
-
-def linear_default(
+def wide_default(
     problem: LinearM3L, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
 ) -> Solver:
-    """`Newton` for few features in double precision, else sweeps with a rescue where it can be paid."""
-    if alpha.dtype == np.float64 and few_features(problem):
-        return Newton(problem, alpha, tol=tol, n_threads=n_threads)
+    """The sweeps that suit the problem, with a rescue where it can be paid."""
     kind = SampleSweeps if problem.coupled else LabelSweeps
     sweeps = kind(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
-    return WithRescue(sweeps) if affordable(problem) else sweeps
+    if not affordable(problem):
+        return sweeps
+
+    def rescue() -> Solver:
+        if problem.coupled:  # in less memory than Newton's method
+            return InteriorPoint(problem)
+        return Newton(problem, sweeps.alpha.astype(np.float64), tol=tol, n_threads=n_threads)
+
+    return WithRescue(sweeps, rescue)
