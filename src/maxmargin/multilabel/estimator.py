@@ -508,7 +508,7 @@ def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]
     kernel, the coefficients of the support vectors and b.
     """
     X, kernel = problem.K.X, problem.K.kernel
-    support = np.flatnonzero(solution.alpha.any(axis=1))
+    support = np.flatnonzero(solution.weights.any(axis=1))
     weights = solution.weights[support]
     vectors = X[:0, :0] if kernel.name == "precomputed" else X[support]
     attributes = {

@@ -145,9 +145,7 @@ class Newton:
         """The best weights and dual variables as they are, kept until the next epoch."""
         if self._answer is None:
             alpha = self.state.best_share.T.reshape(self.boxes.shape) * self.boxes
-            Z, certificate = self.problem.evaluate(
-                alpha, n_threads=self.n_threads, weights=self._unscaled(self.state.best_z)
-            )
+            Z, certificate = self.problem.evaluate(alpha, n_threads=self.n_threads, weights=self.weights())
             self._answer = Solution(readonly(alpha), Z), certificate
         return self._answer
 
@@ -187,9 +185,9 @@ class Newton:
         state.primal[:], state.dual[:], state.best_share[:] = np.inf, 0.0, 0.0
         self.aim *= 0.5
 
-    def _unscaled(self, z: np.ndarray) -> np.ndarray:
-        """Scaled weights as `LinearM3L.evaluate` takes them, the bias (or zero) last."""
-        U = (z / self.scale).T
+    def weights(self) -> np.ndarray:
+        """The best weights as `LinearM3L.evaluate` takes them, the bias (or zero) last."""
+        U = (self.state.best_z / self.scale).T
         U = U.reshape(-1, len(self.problem.factor)) if self.problem.coupled else U / np.sqrt(self.problem.r)
         return U if self.problem.bias else np.vstack([U, np.zeros(U.shape[1])])
 

@@ -469,12 +469,15 @@ class KernelM3L(M3L):
 
     def certificate(self, B: np.ndarray, F: np.ndarray) -> Certificate:
         """Both objectives of a feasible B whose scores are F; the dual is (25)."""
-        lo, hi = self.bounds
-        norm = 0.5 * float(np.vdot(B, F))
-        E = self.target - F
-        loss = float(np.sum(np.maximum(hi * E, lo * E)))
+        norm, loss = 0.5 * float(np.vdot(B, F)), self.loss(F)
         value = float(np.vdot(self.target, B))
         return Certificate(norm + loss + self.costs.constant, value - norm + self.costs.constant)
+
+    def loss(self, F: np.ndarray) -> float:
+        """Hinge losses of scores F, label-major."""
+        lo, hi = self.bounds
+        E = self.target - F
+        return float(np.sum(np.maximum(hi * E, lo * E)))
 
     def solution(self, B: np.ndarray) -> Solution:
         """Dual variables and weights of the training samples of a feasible B."""

@@ -5,7 +5,8 @@ on the conditioning of X, K, R and C: a few unscaled features, or a large consta
 them in their tracks. Where the problem is small enough, a method that does not care takes over.
 
 With a kernel that is `Newton` on K = G G', the rows of G taken for features. It has the same dual variables,
-and the weights that they make are the model.
+and mostly the weights that they make are the model. Where rounding keeps these from being as good as the best
+weights U in the features, the model is coefficients of all samples that make U.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
 from maxmargin.core.rows import Rows
-from maxmargin.multilabel.newton import Newton, NewtonRule
+from maxmargin.multilabel.newton import Newton
 from maxmargin.multilabel.pairs import PairDescent
 from maxmargin.multilabel.problem import M3L, KernelM3L, LinearM3L, Solution
 
@@ -70,26 +71,18 @@ class KernelNewton:
     tol : float
         The relative gap that training stops at.
     n_threads : int, default=1
-    solved : float, default=1e-6
-        `NewtonRule.solved`; small, because the model is the weights that the dual variables make.
     """
 
-    def __init__(
-        self,
-        problem: KernelM3L,
-        alpha: np.ndarray,
-        *,
-        tol: float,
-        n_threads: int = 1,
-        solved: float = 1e-6,
-    ) -> None:
-        self.problem = problem
+    def __init__(self, problem: KernelM3L, alpha: np.ndarray, *, tol: float, n_threads: int = 1) -> None:
+        self.problem, self.tol = problem, tol
         K = KernelMatrix(problem.K.kernel, problem.K.X, np.inf, np.float64).whole
         values, vectors = np.linalg.eigh(K)
         kept = values > RANK * max(values[-1], np.finfo(float).tiny)
-        G = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
-        linear = LinearM3L(Rows.of(G), problem.costs, problem.R, bias=0.0)
-        self.newton = Newton(linear, alpha, tol=tol, n_threads=n_threads, rule=NewtonRule(solved=solved))
+        roots = np.sqrt(values[kept])
+        self.inverse = vectors[:, kept] / roots
+        rows = Rows.of(np.ascontiguousarray(vectors[:, kept] * roots))
+        linear = LinearM3L(rows, problem.costs, problem.R, bias=0.0)
+        self.newton = Newton(linear, alpha, tol=tol, n_threads=n_threads)
         self._answer: tuple[Solution, Certificate] | None = None
 
     def epoch(self, clock: Clock) -> Progress:
@@ -105,9 +98,17 @@ class KernelNewton:
 
     def _evaluated(self) -> tuple[Solution, Certificate]:
         if self._answer is None:
-            B = self.problem.coefficients(self.newton.solution().alpha)
-            certificate = self.problem.certificate(B, self.problem.scores(B))
-            self._answer = self.problem.solution(B), certificate
+            problem, alpha = self.problem, self.newton.solution().alpha
+            B = problem.coefficients(alpha)
+            certificate = problem.certificate(B, problem.scores(B))
+            self._answer = problem.solution(B), certificate
+            if certificate.gap > self.tol:
+                U = self.newton.weights()[:-1]
+                weights = self.inverse @ (U @ problem.factor if problem.coupled else U * np.sqrt(problem.r))
+                loss = problem.loss(problem.K.times(weights).T)
+                primal = 0.5 * float(np.vdot(U, U)) + loss + problem.costs.constant
+                if primal < certificate.primal:
+                    self._answer = Solution(alpha, weights), Certificate(primal, certificate.dual)
         return self._answer
 
 

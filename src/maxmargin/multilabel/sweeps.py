@@ -45,7 +45,7 @@ from maxmargin.core.threads import aligned_zeros, run_threads, transpose
 from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.dca import coupled_reach
 from maxmargin.multilabel.interior import InteriorPoint
-from maxmargin.multilabel.newton import Newton
+from maxmargin.multilabel.newton import Newton, few_features
 from maxmargin.multilabel.problem import LinearM3L, Solution, Sums
 from maxmargin.multilabel.rescue import WithRescue, affordable
 
@@ -398,7 +398,7 @@ def wide_default(
         return sweeps
 
     def rescue() -> Solver:
-        if problem.coupled:  # in less memory than Newton's method
+        if problem.coupled and not few_features(problem):  # which needs less memory
             return InteriorPoint(problem)
         return Newton(problem, sweeps.alpha.astype(np.float64), tol=tol, n_threads=n_threads)
 
