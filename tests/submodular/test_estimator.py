@@ -21,6 +21,7 @@ from maxmargin import SubmodularSVC
 from maxmargin.metrics import example_f1, scorer
 from maxmargin.submodular.estimator import SOLVERS
 from maxmargin.submodular.problem import fixed_points
+from tests.checks import run_check
 from tests.naive import submodular as naive
 
 X, Y = make_multilabel_classification(60, n_features=8, n_classes=4, random_state=0)
@@ -42,7 +43,7 @@ def unmet(estimator):
     [SubmodularSVC(), SubmodularSVC(solver="bcfw", random_state=0, tol=1e-2)], expected_failed_checks=unmet
 )
 def test_scikit_learn_checks(estimator, check):
-    check(estimator)
+    run_check(estimator, check)
 
 
 def test_clone_pickle_pipeline_and_search():

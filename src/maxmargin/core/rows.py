@@ -197,9 +197,9 @@ def row_outer(rows, i, bias, step, lo, hi, W):
             w[l] += x * step[l]
 
 
-@compiled(inline=True)
+@compiled(inline=True, reorder=True)
 def row_outer_few(rows, i, bias, step, few, n_few, W):
-    """W[:, few] += (x_i, bias) step[few]' for a short list of columns."""
+    """W[:, few] += (x_i, bias) step[few]' for a short list of columns; the same bits as `row_outer`."""
     data, indices, indptr, dense = rows
     w = W[W.shape[0] - 1]
     for t in range(n_few):

@@ -43,7 +43,7 @@ from maxmargin.edge.labels import (
 )
 from maxmargin.multilabel.dca import DualCoordinateAscent
 from maxmargin.multilabel.interior import InteriorPoint
-from maxmargin.multilabel.pairs import PairDescent
+from maxmargin.multilabel.newton import Newton, few_features
 from maxmargin.multilabel.problem import (
     EntryCosts,
     KernelM3L,
@@ -54,9 +54,11 @@ from maxmargin.multilabel.problem import (
     label_numbers,
     side_weights,
     tied_costs,
+    used_columns,
 )
+from maxmargin.multilabel.rescue import kernel_default
 from maxmargin.multilabel.smo import SMO
-from maxmargin.multilabel.sweeps import linear_default
+from maxmargin.multilabel.sweeps import wide_default
 
 # Single precision reaches this gap with room to spare; in a linear model it pays from this many
 # products a pass.
@@ -79,9 +81,13 @@ def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("it has no weights")
 
 
-def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, **options: Any) -> Solver:
-    build: Any = PairDescent if isinstance(problem, KernelM3L) else linear_default
-    return build(problem, alpha, **options)
+def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, *, rng: Any, **options: Any) -> Solver:
+    """Pair steps with a kernel; Newton's method for few features, in double precision; else sweeps."""
+    if isinstance(problem, KernelM3L):
+        return kernel_default(problem, alpha, rng=rng, **options)
+    if alpha.dtype == np.float64 and few_features(problem):
+        return Newton(problem, alpha, **options)
+    return wide_default(problem, alpha, rng=rng, **options)
 
 
 # Every solver is built from the problem, the dual variables to start from, and tol, rng, n_threads.
@@ -101,12 +107,17 @@ SOLVERS = {
         "The paper's Algorithm 1: pair steps with delayed gradients, for any kernel.",
         reads=("precision",),
     ),
+    "newton": Choice(
+        lambda problem, alpha, tol, rng, n_threads: Newton(problem, alpha, tol=tol, n_threads=n_threads),
+        "Linear, for few features, scaled or not: proximal steps, each solved by Newton's method.",
+        reads=("n_jobs",),
+    ),
     "interior": Choice(
         lambda problem, alpha, tol, rng, n_threads: InteriorPoint(problem),
         "Linear, for few and badly scaled features: a primal-dual interior point method.",
     ),
 }
-LINEAR_ONLY, KERNEL_ONLY = ("dca", "interior"), ("smo",)
+LINEAR_ONLY, KERNEL_ONLY = ("dca", "newton", "interior"), ("smo",)
 
 
 @dataclass(eq=False, repr=False)
@@ -318,7 +329,8 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         self._space, signs = LabelSpace.read(y)
         check_consistent_length(X, signs)
         problem = self._problem(X, signs, sample_weight)
-        stopping = self._stopping(signs.size)
+        problem.check_sizes()
+        stopping = self._stopping()
         solver = chosen.build(
             problem,
             self._start(problem, stopping),
@@ -373,7 +385,8 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self._needs_kernel():
             return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
-        return LinearM3L(Rows.of(X), costs, self.prior_, bias)
+        X, columns = used_columns(X)
+        return LinearM3L(Rows.of(X), costs, self.prior_, bias, columns)
 
     def _needs_kernel(self) -> bool:
         """Whether the parameters ask for the kernelised solvers."""
@@ -400,7 +413,7 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         elif kernel.name in ("sigmoid", "callable"):
             _warn_if_indefinite(replace(kernel, offset=0.0), X)
         # The paper's solver works in double precision unless told otherwise.
-        dtype: Any = self._working_dtype(self._stopping(costs.signs.size), pays=self.solver == "auto")
+        dtype: Any = self._working_dtype(self._stopping(), pays=self.solver == "auto")
         if kernel.name == "precomputed" and not kernel.offset:
             dtype = X.dtype  # the user's matrix serves as it is, without a copy
         return KernelMatrix(kernel, X, self.cache_size, dtype)
@@ -427,19 +440,22 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         dtype: Any = np.float64
         if isinstance(problem, LinearM3L):
             data = problem.rows.data
-            large = data.size * problem.shape[1] >= LARGE
-            dtype = self._working_dtype(stopping, pays=data.dtype == np.float32 or large)
+            wide_or_large = data.dtype == np.float32 or data.size * problem.shape[1] >= LARGE
+            pays = wide_or_large and self.solver == "auto" and not few_features(problem)
+            dtype = self._working_dtype(stopping, pays=pays)
         alpha: np.ndarray = np.zeros(problem.shape, dtype)
         recalled = self._recall(problem.shape)
         if recalled is not None:
             last, C = recalled
             alpha[:] = problem.warm(last, self.C / C)
+            if dtype == np.float32:
+                np.minimum(alpha, problem.costs.boxes(np.float32), out=alpha)
         return alpha
 
     def _attributes(self, problem: LinearM3L | KernelM3L, solution: Solution) -> dict[str, Any]:
         """What prediction needs."""
         scores: dict[str, Any] = (
-            _linear_attributes(problem, solution)
+            self._linear_attributes(problem, solution)
             if isinstance(problem, LinearM3L)
             else _kernel_attributes(problem, solution)
         )
@@ -452,6 +468,15 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
             "_space": self._space,
             "n_features_in_": self.n_features_in_,
         }
+
+    def _linear_attributes(self, problem: LinearM3L, solution: Solution) -> dict[str, Any]:
+        """Coefficients in float64, as they were certified; zero for columns without an entry."""
+        Z = solution.weights
+        coef = np.ascontiguousarray(Z[:-1].T)
+        if problem.columns is not None:
+            coef = np.zeros((Z.shape[1], self.n_features_in_))
+            coef[:, problem.columns] = Z[:-1].T
+        return {"coef_": coef, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "intercept_")
@@ -508,31 +533,25 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         return best if index is None else np.asarray(index)[best]
 
 
-def _linear_attributes(problem: LinearM3L, solution: Solution) -> dict[str, Any]:
-    """Coefficients in the precision of X."""
-    Z, dtype = solution.weights, problem.rows.data.dtype
-    return {"coef_": np.asarray(Z[:-1].T, dtype), "intercept_": (problem.bias * Z[-1]).astype(dtype)}
-
-
 def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]:
-    """Support vectors and their coefficients, in the precision of X.
+    """Support vectors and their coefficients, in float64, as they were certified.
 
     A score is sum_i k(x, x_i) c_il + b_l with b_l = s^2 sum_i c_il: the model keeps the plain
     kernel, the coefficients of the support vectors and b.
     """
     X, kernel = problem.K.X, problem.K.kernel
-    support = np.flatnonzero(solution.alpha.any(axis=1))
+    support = np.flatnonzero(solution.weights.any(axis=1))
     weights = solution.weights[support]
     vectors = X[:0, :0] if kernel.name == "precomputed" else X[support]
     attributes = {
         "support_": support,
         "support_vectors_": vectors,
-        "dual_coef_": np.ascontiguousarray(weights.T.astype(X.dtype)),
-        "intercept_": (kernel.offset * weights.sum(axis=0)).astype(X.dtype),
+        "dual_coef_": np.ascontiguousarray(weights.T),
+        "intercept_": kernel.offset * weights.sum(axis=0),
         "_kernel": replace(kernel, offset=0.0),
     }
     if kernel.name == "linear":
-        attributes["coef_"] = np.asarray(vectors.T.dot(weights), dtype=X.dtype).T
+        attributes["coef_"] = np.ascontiguousarray(np.asarray(vectors.T.dot(weights)).T)
     return attributes
 
 
