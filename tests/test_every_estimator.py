@@ -214,6 +214,14 @@ def test_a_callback_that_looks_changes_nothing(name, dtype):
     assert len(predict(watcher.seen[-1], name, rows)) == len(predict(plain, name, rows))
 
 
+# The gap of a sparse machine is that of its present basis; the fit ends when the basis does.
+@pytest.mark.parametrize("name", [name for name in ITERATING if not name.startswith("Sparse")])
+def test_tol_decides_when_a_fit_is_over(name):
+    model = fit(build(name, tol=1e-2), name)
+    assert model.duality_gap_ <= 1e-2
+    assert all(record["gap"] > 1e-2 for record in model.history_[:-1])
+
+
 def hinge_objective(model, rows, y):
     """1/2 |W|^2 + C sum of hinge losses, from what a linear MultiLabelSVC stores."""
     W, b = model.coef_.astype(float), model.intercept_.astype(float)

@@ -20,11 +20,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import MultiLabelSVC, priors
+from tests.checks import run_check
 
 
 @parametrize_with_checks([MultiLabelSVC(), MultiLabelSVC(solver="dca")])
 def test_scikit_learn_checks(estimator, check):
-    check(estimator)
+    run_check(estimator, check)
 
 
 @pytest.fixture(scope="module")

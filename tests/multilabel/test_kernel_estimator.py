@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import MultiLabelSVC, priors
 from maxmargin.model_selection import regularization_path
+from tests.checks import run_check
 
 R = np.array([[1, 0.6, -0.2], [0.6, 1, 0.1], [-0.2, 0.1, 1]])
 
@@ -37,7 +38,7 @@ def data(n=60, seed=0, dtype=np.float64):
 def test_scikit_learn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        check(estimator)
+        run_check(estimator, check)
 
 
 @pytest.mark.parametrize("solver", ["auto", "smo"])

@@ -19,13 +19,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from maxmargin import ChainSVC, metrics
 from maxmargin.model_selection import regularization_path
 from maxmargin.structured.chain import SOLVERS
+from tests.checks import run_check
 
 
 @parametrize_with_checks([ChainSVC()])
 def test_sklearn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        check(estimator)
+        run_check(estimator, check)
 
 
 def words(n=30, seed=0, K=3, f=5, longest=6, noise=1.0):

@@ -126,22 +126,16 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: the certified relative gap, the number of epochs, the seconds.
-
-    `goal`, when below `tol`, is where the run heads for; from `tol` on it counts as converged
-    and goes on only while the gap keeps falling. Set for problems so small that the last
-    digits cost nothing.
-    """
+    """When to stop: the certified relative gap, the number of epochs, the seconds."""
 
     tol: float = 1e-3
     max_iter: int = 1000
     time_limit: float | None = None
-    goal: float | None = None
 
     @property
     def target(self) -> float:
-        """The gap to head for, at or below `tol`."""
-        return max(self.tol if self.goal is None else min(self.tol, self.goal), ROUNDING)
+        """The gap to reach: `tol`, but never less than can be told from rounding."""
+        return max(self.tol, ROUNDING)
 
 
 @dataclass
@@ -165,8 +159,6 @@ class Outcome:
 def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) -> Outcome:
     """Run `solver` until its certified gap is small enough or a limit is reached."""
     clock = Clock(stopping.time_limit)
-    tol = max(stopping.tol, ROUNDING)
-    patience = Patience(epochs=50)
     history: list[dict[str, Any]] = []
     certificate: Certificate | None = None
     reason, cure = "max_iter", ""
@@ -199,13 +191,11 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
             if clock.expired():
                 reason = "time_limit"
                 break
-            if gap_decides and shown.gap <= tol and patience.exhausted(shown.gap):
-                break
     except KeyboardInterrupt:
         reason, certificate = "interrupted", None
     if certificate is None:
         certificate = solver.certify()
-    if gap_decides and certificate.gap <= tol:
+    if gap_decides and certificate.gap <= stopping.target:
         reason = "converged"
     return Outcome(certificate, reason, history, cure)
 

@@ -25,10 +25,6 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, Outcome, Record, Solver, Stopping, shortfall
 
-# Up to this many dual variables a fit takes milliseconds whatever its precision.
-TINY = 2000
-TINY_GAP = 1e-12
-
 POSITIVE = [Interval(Real, 0, None, closed="neither")]
 # Parameters that mean the same in every iterative estimator.
 COMMON_CONSTRAINTS: dict[str, list[Any]] = {
@@ -135,10 +131,9 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     warm_start: bool
     verbose: int
 
-    def _stopping(self, size: int | None = None) -> Stopping:
-        """When to stop; a problem of few variables (`size`, if told) is solved to the last digits."""
-        goal = TINY_GAP if size is not None and size <= TINY else None
-        return Stopping(self.tol, self.max_iter, self.time_limit, goal)
+    def _stopping(self) -> Stopping:
+        """When to stop."""
+        return Stopping(self.tol, self.max_iter, self.time_limit)
 
     def _observer(self, X: Any, y: Any, attributes: Any = None, max_epochs: int | None = None) -> FitObserver:
         """Open the callback context of this fit; call it once, inside `fit`."""

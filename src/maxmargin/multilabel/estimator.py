@@ -269,7 +269,7 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         self._space, signs = LabelSpace.read(y)
         check_consistent_length(X, signs)
         problem = self._problem(X, signs, sample_weight)
-        stopping = self._stopping(signs.size)
+        stopping = self._stopping()
         solver = chosen.build(
             problem,
             self._start(problem, stopping),
@@ -351,7 +351,7 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         elif kernel.name in ("sigmoid", "callable"):
             _warn_if_indefinite(replace(kernel, offset=0.0), X)
         # The paper's solver works in double precision unless told otherwise.
-        dtype: Any = self._working_dtype(self._stopping(costs.signs.size), pays=self.solver == "auto")
+        dtype: Any = self._working_dtype(self._stopping(), pays=self.solver == "auto")
         if kernel.name == "precomputed" and not kernel.offset:
             dtype = X.dtype  # the user's matrix serves as it is, without a copy
         return KernelMatrix(kernel, X, self.cache_size, dtype)

@@ -184,7 +184,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         solver = self._solver(problem)
         outcome = run(
             solver,
-            self._stopping(codes.size * self.classes_.size),
+            self._stopping(),
             self._observer(X, y, lambda: self._named(problem, solver.solution())),
         )
         solution = solver.solution()

@@ -184,7 +184,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         chosen = choose(self, SOLVERS)
         options = {name: getattr(self, name) for name in chosen.reads}
         rng = check_random_state(self.random_state)
-        stopping = self._stopping(problem.rows.shape[0] * problem.n_classes)
+        stopping = self._stopping()
         runs: list[tuple[LatentSolution, Outcome]] = []
         solver: Solver
 

@@ -58,8 +58,6 @@ SOLVERS: dict[str, Choice] = {
         partial(BatchSteps, "eg"), "Exponentiated gradient on all blocks at once.", ("temperature", "floor")
     ),
 }
-# Solvers whose last digits cost no more than their first.
-LINEAR_RATE = ("exact", "pairwise", "bcpl")
 
 
 @dataclass(eq=False, repr=False)
@@ -263,7 +261,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         weights = self._read_weights(sample_weight, X)
         labels = self._read_labels(X, y, weights)
         shape = len(labels.y), len(labels.Delta)
-        stopping = self._stopping(shape[0] * shape[1] if self.solver in LINEAR_RATE else None)
+        stopping = self._stopping()
         solver = self._solver(chosen, self._problem(X, labels, weights), stopping.target)
         observer = self._observer(X, y, lambda: self._attributes(X, solver.solution()))
         outcome = run(solver, stopping, observer)

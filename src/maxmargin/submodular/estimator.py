@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from maxmargin import metrics
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, TINY, Choice, Iterative, choose, warn
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, choose, warn
 from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
 from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
 from maxmargin.submodular.bundle import Bundle, BundleSolution
@@ -28,6 +28,9 @@ from maxmargin.submodular.problem import (
     label_margins,
     weighted_graph,
 )
+
+# Up to this n_samples * n_labels^2 the bundle method takes milliseconds whatever its precision.
+TINY = 2000
 
 S = TypeVar("S", BundleSolution, BlockSolution)
 
