@@ -217,7 +217,7 @@ class LabelRanker(ClassifierMixin, Iterative):
         outcome = run(solver, self._stopping(), observer)
         self._store(solver.solution(), solver.records)
         # A single online pass promises no convergence, so it warns of none.
-        self._store_outcome(outcome, warn_user=self.max_iter > 1)
+        self._store_outcome(outcome, matrix, warn_user=self.max_iter > 1)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
