@@ -197,7 +197,7 @@ def test_clone_pickle_pipeline_and_model_selection():
     assert clone(model).get_params() == model.get_params()
     assert cross_val_score(LatentSVC(C=0.1, random_state=0), X, Y, cv=3).mean() > 0.8
     search = GridSearchCV(LatentSVC(random_state=0), {"C": [1e-6, 0.1]}, cv=2).fit(X, Y)
-    assert search.best_params_["C"] == 0.1
+    assert search.best_score_ > 0.8
     rows = np.array([x[0] for x in X])
     pipe = make_pipeline(StandardScaler(), LatentSVC(C=0.1)).fit(rows, Y)
     assert pipe.predict(rows).shape == Y.shape

@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 # A gap this small relative to the objective cannot be told from rounding in float64.
 ROUNDING = 1e-14
+# A model with a gap up to this is worth keeping when its fit stopped early.
+USABLE = 0.1
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,10 @@ class Clock:
 
     def expired(self) -> bool:
         return self.seconds >= self.limit
+
+    def left(self) -> float | None:
+        """Seconds to the limit, as a limit for a part of the work; None without one."""
+        return None if math.isinf(self.limit) else max(self.limit - self.seconds, 0.0)
 
 
 class Patience:
@@ -215,8 +221,9 @@ def shortfall(outcome: Outcome, tol: float, knobs: Mapping[str, str] = KNOBS) ->
     """
     if outcome.converged:
         return None
+    gap = outcome.certificate.gap
+    verdict = "the model is usable" if gap <= USABLE else "the model may be far from the best one"
     return (
-        f"Stopped after {outcome.n_iter} epochs at a relative duality gap of "
-        f"{outcome.certificate.gap:.3g} (tol={tol:g}); the model is usable. "
-        f"To get closer, {outcome.cure or knobs[outcome.reason]} or loosen tol."
+        f"Stopped after {outcome.n_iter} epochs at a relative duality gap of {gap:.3g} (tol={tol:g}); "
+        f"{verdict}. To get closer, {outcome.cure or knobs[outcome.reason]} or loosen tol."
     )

@@ -345,7 +345,7 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
             self.__dict__.pop(name, None)
         self.__dict__.update(self._attributes(problem, solution))
         self._remember(solution.alpha, signs.shape)
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, X)
         return self
 
     def smallest_C(self, X, y, sample_weight=None):

@@ -289,7 +289,7 @@ class LabelRanker(LabelClassifier, Iterative):
         observer = self._observer(X, y, lambda: self._attributes(solver.solution()))
         outcome = run(solver, self._stopping(), observer)
         self._store(solver.solution(), solver.records)
-        self._store_outcome(outcome, warn_user=self.max_iter > FEW_PASSES)
+        self._store_outcome(outcome, matrix, warn_user=self.max_iter > FEW_PASSES)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)

@@ -417,7 +417,8 @@ class OnlineRanking:
     `RankingState.survey` says of them. With `remember` the step of every row is kept (rows x labels),
     which later passes need to take it out again and certificates to recompute the dual.
     `interior_point` takes every step of update III by the paper's method. Between two looks at the
-    clock and at Ctrl-C lie at most `most_rounds` rounds with `most_entries` entries of X. After
+    clock and at Ctrl-C lie at most `most_rounds` rounds with `most_entries` entries of X, each of which
+    meets every label, in `most_products` products. After
     `renewal` passes the weights are computed anew from the steps, which ends the rounding that
     gathers in them.
     """
@@ -436,18 +437,20 @@ class OnlineRanking:
         random_state: Any = None,
         most_rounds: int = 1 << 13,
         most_entries: int = 1 << 18,
+        most_products: int = 1 << 23,
         renewal: int = 32,
     ) -> None:
         self.problem, self.state, self.rows, self.shapes = problem, state, rows, shapes
         self.relevant = Relevant(readonly(relevant.start), readonly(relevant.labels))
         self.rule = Rule(problem.gamma, problem.C, UPDATES[update], interior_point)
         self.random_state = random_state
-        self.most_rounds, self.most_entries, self.renewal = most_rounds, most_entries, renewal
+        self.most_rounds, self.renewal = most_rounds, renewal
         self.records: list[np.ndarray] = []
         self.passes = 0
         self._solution: RankingState | None = None
         self._certificate: Certificate | None = None
         state.admit(rows, relevant)
+        self.most_entries = min(most_entries, most_products // max(state.n_labels, 1))
         self._births = [state.n_rounds + row for row in first_rows(relevant, state.n_labels)]
         self.steps = self._no_steps() if remember else np.zeros((0, 0))
 

@@ -728,8 +728,7 @@ class SparseOneVsRest(LabelMachine):
         runs = []
         for problem in problems:
             solver = self._solver(problem, costs, rng)
-            left = None if self.time_limit is None else max(clock.limit - clock.seconds, 1e-9)
-            outcome = run(solver, Stopping(self.tol, self.max_basis, left), observer)
+            outcome = run(solver, Stopping(self.tol, self.max_basis, clock.left()), observer)
             runs.append((outcome, solver.solution()))
         return runs
 

@@ -214,7 +214,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         solution = solver.solution()
         self.__dict__.update(self._named(problem, solution))
         self._remember((*self._data(problem), solution.dual), _shape(problem))
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, groups.X)
         return self
 
     def _solver(self, problem: ChainProblem) -> Solver:

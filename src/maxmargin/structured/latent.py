@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.loop import Outcome, Solver, Stopping, run
+from maxmargin.core.loop import Clock, Outcome, Solver, Stopping, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, State, floats, indices
 from maxmargin.core.threads import count_threads, run_threads
@@ -88,7 +88,7 @@ class LatentSVC(ClassifierMixin, Iterative):
     max_iter : int, default=1000
         Most epochs (visits of every bag) of one start.
     time_limit : float or None, default=None
-        Seconds after which a start stops.
+        Seconds after which training stops, over all starts.
     n_jobs : int or None, default=None
         Threads for evaluating the objective and for prediction.
     random_state : int, RandomState or None, default=None
@@ -190,7 +190,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         problem = LatentProblem(
             rows, groups.offsets, codes, self.classes_.size, self.C, weights, bias, threads
         )
-        self._store(*self._best_of_starts(problem, X, y))
+        self._store(*self._best_of_starts(problem, X, y), groups.X)
         return self
 
     def _best_of_starts(self, problem: LatentProblem, X: Any, y: Any) -> tuple[LatentSolution, Outcome]:
@@ -200,6 +200,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         rng = check_random_state(self.random_state)
         stopping = self._stopping()
         runs: list[tuple[LatentSolution, Outcome]] = []
+        clock = Clock(self.time_limit)
         solver: Solver
 
         def attributes() -> dict[str, np.ndarray]:
@@ -207,20 +208,21 @@ class LatentSVC(ClassifierMixin, Iterative):
 
         observer = self._observer(X, y, attributes, self.n_init * self.max_iter)
         for start in range(self.n_init):
-            solver = chosen.build(problem, rng, self.tol, self._choice(problem, rng, start), **options)
-            outcome = run(solver, stopping, observer)
+            choice = self._choice(problem, rng, start, clock)
+            solver = chosen.build(problem, rng, self.tol, choice, **options)
+            outcome = run(solver, replace(stopping, time_limit=clock.left()), observer)
             runs.append((solver.solution(), outcome))
-            if outcome.reason in ("interrupted", "callback"):
+            if outcome.reason in ("interrupted", "callback") or clock.expired():
                 break
         return min(runs, key=lambda each: each[1].certificate.primal)
 
-    def _store(self, solution: LatentSolution, outcome: Outcome) -> None:
+    def _store(self, solution: LatentSolution, outcome: Outcome, X: Any) -> None:
         self.__dict__.update(self._named(solution))
         self.latent_ = solution.chosen
         self.objectives_ = solution.objectives
         if outcome.reason == "interrupted":
             outcome.cure = "fit again with init=latent_ to go on"
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, X)
 
     def _named(self, solution: LatentSolution) -> dict[str, np.ndarray]:
         """The weights under their public names."""
@@ -230,7 +232,9 @@ class LatentSVC(ClassifierMixin, Iterative):
     def _bias(self) -> float:
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
-    def _choice(self, problem: LatentProblem, rng: np.random.RandomState, start: int) -> np.ndarray:
+    def _choice(
+        self, problem: LatentProblem, rng: np.random.RandomState, start: int, clock: Clock
+    ) -> np.ndarray:
         """First candidates of a start."""
         sizes = problem.sizes
         if start > 0 or (isinstance(self.init, str) and self.init == "random"):
@@ -249,7 +253,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         if self.init == "first" or problem.largest == 1:
             return first
         solver = pairwise(problem.means(), rng, ROUGHLY.tol, first)
-        run(solver, ROUGHLY)
+        run(solver, replace(ROUGHLY, time_limit=clock.left()))
         return problem.values(solver.solution().vector, first).best
 
     def decision_function(self, X: Any, lengths: Any = None) -> np.ndarray:

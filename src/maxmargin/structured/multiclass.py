@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
@@ -21,7 +21,7 @@ from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.state import INPUT, OUTCOME, LabelNames, Samples, Sizes, State, floats, indices, part
 from maxmargin.core.threads import count_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, balance, choose, warn
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import ExactBlocks
@@ -300,7 +300,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         solution = solver.solution()
         self.__dict__.update(self._attributes(X, solution))
         self._remember(solution.blocks, shape)
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, X)
         return self
 
     def _chosen(self) -> Choice:
@@ -317,10 +317,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         codes = self._read_classes(y, X.shape[0])
         weights = np.ones(len(codes)) if weights is None else weights
         if self.class_weight is not None:
-            per_class = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=self.classes_[codes], sample_weight=weights
-            )
-            weights = weights * per_class[codes]
+            weights = balance(self.class_weight, self.classes_, codes, weights)
         idle = np.bincount(codes, weights=weights, minlength=len(self.classes_)) == 0
         if idle.any():
             names = ", ".join(repr(name) for name in self.classes_[idle][:5].tolist())

@@ -271,7 +271,7 @@ class SubmodularSVC(LabelClassifier, Iterative):
         for name, value in self._attributes(problem, labels, solution.theta).items():
             setattr(self, name, value)
         self._remember(solution, truth.shape)
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, X)
         return self
 
     def _note_constants(self, labels: LabelSpace, truth: np.ndarray, weights: np.ndarray | None) -> None:
