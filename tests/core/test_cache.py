@@ -151,7 +151,7 @@ def test_the_package_s_own_entries_come_first(load, tmp_path, monkeypatch):
     monkeypatch.setattr(type(codegen), "magic_tuple", lambda self: target)
     found = load("maxmargin._loops")
     assert found(21) == 42 and hits(found) == 1 and not entries(tmp_path)
-    monkeypatch.setattr(cache, "levels", lambda: [])
+    monkeypatch.setattr(cache, "levels", list)
     other = load("maxmargin._loops")
     assert other(21) == 42 and hits(other) == 0
 
