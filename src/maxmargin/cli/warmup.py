@@ -29,9 +29,10 @@ SLOWEST_FIRST = sorted(WARMED, key=["chain", "submodular", "multiclass", "multil
 # Parameters that choose between compiled loops; every combination that an estimator takes is fitted.
 CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 # What else does, where not all values matter: all kernels that are not linear share their loops.
-FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels")}
-# Rows and classes of the fits: a tiny problem, and one that is solved in single precision.
-FEW = ((24, 3), (402, 6))
+FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("single", "double")}
+LONG = {"max_iter": 15, "tol": 1e-10, "max_basis": 5}
+# Rows and classes of the fits: few classes have loops of their own.
+FEW = ((24, 3), (24, 6))
 
 
 @click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
@@ -107,9 +108,9 @@ def fit_a_little(
     """
     model = build(estimator, **params)
     known = model.get_params()
-    # Only what chooses its precision by the size of the problem is compiled anew for larger ones.
-    chosen = sizes if "precision" in known else sizes[:1]
-    model.set_params(max_iter=3, **({"max_basis": 5} if "max_basis" in known else {}))
+    chosen = sizes if task == "multiclass" else sizes[:1]
+    # Enough epochs, and nothing to stop before: some loops come in only when the first ones slow down.
+    model.set_params(**{name: value for name, value in LONG.items() if name in known})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
