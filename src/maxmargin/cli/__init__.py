@@ -23,8 +23,9 @@ from maxmargin.cli.commands import (
 )
 from maxmargin.cli.console import say
 from maxmargin.cli.datasets import datasets_command
-from maxmargin.cli.demo import demo_command, warmup_command
+from maxmargin.cli.demo import demo_command
 from maxmargin.cli.predict import predict_command
+from maxmargin.cli.warmup import warmup_command
 
 DEBUG = "MAXMARGIN_DEBUG"
 

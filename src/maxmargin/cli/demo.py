@@ -1,12 +1,11 @@
-"""`maxmargin demo` and `maxmargin warmup`: every family at work, on data that ships or is made up."""
+"""`maxmargin demo`: every family at work, on data that ships or is made up."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import click
 from maxmargin.cli.commands import baseline, subject, write_page
 from maxmargin.cli.console import print_table, progress_bar, say
 from maxmargin.cli.data import Samples
-from maxmargin.cli.families import FAMILIES, Family, build
+from maxmargin.cli.families import FAMILIES, Family
 from maxmargin.cli.models import MEASURES, cut_of
 
 COLUMNS = ["family", "data", "measure", "maxmargin", "scikit-learn", "baseline", "gap", "fit s", "base s"]
@@ -189,101 +188,3 @@ LOADERS: dict[str, Callable[[], Split]] = {
     "digits": _digits,
     "digit-words": digit_words,
 }
-
-
-# What can be warmed up: the families, and bags of candidates, for which there is no file format.
-WARMED = {family.name: (family.estimator, family.task) for family in FAMILIES.values()} | {
-    "latent": ("LatentSVC", "bags")
-}
-# Parameters that choose between compiled loops; every combination that an estimator takes is fitted.
-CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
-# What else does, where not all values matter: all kernels that are not linear share their loops.
-FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels")}
-# Rows and classes of the fits: a tiny problem, and one that is solved in single precision.
-FEW = ((24, 3), (402, 6))
-
-
-@click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
-@click.argument("families", nargs=-1, type=click.Choice(list(WARMED)), metavar="[FAMILY]...")
-def warmup_command(families: Sequence[str]) -> None:
-    """Compile the inner loops of the given families (all by default) and keep them on disk.
-
-    The first fit of an estimator then starts at once, whatever its solver. Needed at most once per
-    machine and version.
-    """
-    chosen = list(families or WARMED)
-    start = time.perf_counter()
-    with progress_bar() as bar:
-        for name in chosen:
-            estimator, task = WARMED[name]
-            every = list(variants(estimator))
-            line = bar.add_task(name, total=len(every))
-            for params in every:
-                words = " ".join(f"{key}={value}" for key, value in params.items())
-                bar.update(line, description=f"{name} {words}")
-                fit_a_little(estimator, task, params)
-                bar.advance(line)
-    print(f"Ready: {', '.join(chosen)} ({time.perf_counter() - start:.1f} s).")
-
-
-def options(estimator: str, parameter: str) -> list[str]:
-    """The words that a parameter of an estimator takes, read from its constraint; empty without it."""
-    import maxmargin
-
-    constraints = getattr(maxmargin, estimator)._parameter_constraints.get(parameter, ())
-    return sorted({word for each in constraints for word in getattr(each, "options", ())})
-
-
-def solver_names(estimator: str) -> list[str]:
-    """The solvers that an estimator can be asked for."""
-    return options(estimator, "solver")
-
-
-def variants(estimator: str) -> Iterator[dict[str, Any]]:
-    """All combinations of the parameters that choose between loops."""
-    known = build(estimator).get_params()
-    axes: dict[str, Sequence[Any]] = {name: options(estimator, name) for name in CHOICES if name in known}
-    axes |= {name: values for name, values in FURTHER.items() if name in known}
-    for values in itertools.product(*axes.values()):
-        yield dict(zip(axes, values, strict=True))
-
-
-def fit_a_little(
-    estimator: str, task: str, params: dict[str, Any], sizes: Sequence[tuple[int, int]] = FEW
-) -> bool:
-    """Fit and predict a few rows (`sizes`: rows and classes), dense and CSR, in double and single precision.
-
-    False where the estimator refuses the combination: there is no loop for it.
-    """
-    model = build(estimator, **params)
-    known = model.get_params()
-    # Only what chooses its precision by the size of the problem is compiled anew for larger ones.
-    chosen = sizes if "precision" in known else sizes[:1]
-    model.set_params(max_iter=3, **({"max_basis": 5} if "max_basis" in known else {}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            for size in chosen:
-                for X, y, cut in _few_rows(task, *size):
-                    model.fit(X, y, **cut).predict(X, **cut)
-                    if task == "multilabel":
-                        model.decision_function(X)
-        except ValueError as refusal:
-            if not any(key in str(refusal) for key in params):
-                raise
-            return False
-    return True
-
-
-def _few_rows(task: str, n: int, n_classes: int) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """Rows in every kind, labels for the task, and the cut into sequences or bags of three rows."""
-    import numpy as np
-    import scipy.sparse as sp
-
-    codes, eye = np.arange(n) % n_classes, np.eye(n_classes, dtype=int)
-    y = {"multilabel": eye[codes] | eye[codes[::-1]], "bags": codes[: n // 3]}.get(task, codes)
-    cut = {"lengths": np.full(n // 3, 3)} if task in ("chain", "bags") else {}
-    X = np.random.default_rng(0).random((n, 5))
-    for kind in (np.float64, np.float32):
-        yield X.astype(kind), y, cut
-        yield sp.csr_array(X.astype(kind)), y, cut
