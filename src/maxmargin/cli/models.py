@@ -29,10 +29,11 @@ SCALERS = ("none", "standard", "maxabs")
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted model and how it came about."""
+    """A fitted model and how it came about; `seconds` are those of fitting, without compiling."""
 
     model: Any
     seconds: float
+    compile_seconds: float
     interrupted: bool
 
     @property
@@ -69,10 +70,13 @@ def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
     inner = last_step(model)
     prefix = "model__" if inner is not model else ""
     arguments = {prefix + key: value for key, value in cut_of(model, data).items()}
+    from maxmargin.core.compiling import compile_time
+
     start = time.perf_counter()
-    with _said_warnings(), _interrupts() as interrupted, _watched(inner, name):
+    with compile_time() as spent, _said_warnings(), _interrupts() as interrupted, _watched(inner, name):
         model.fit(data.X, data.y, **arguments)
-    return Fitted(model, time.perf_counter() - start, bool(interrupted))
+    compiling = spent.duration if spent.done else 0.0
+    return Fitted(model, time.perf_counter() - start - compiling, compiling, bool(interrupted))
 
 
 @contextmanager
