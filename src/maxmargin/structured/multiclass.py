@@ -34,9 +34,26 @@ from maxmargin.structured.multiclass_problem import (
     Setup,
     single_is_enough,
 )
+from maxmargin.structured.newton import ProximalNewton, suits
+
+
+def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options: Any) -> Solver:
+    """Newton steps where features are few, exact block steps otherwise."""
+    if isinstance(problem, LinearMultiClass) and suits(problem):
+        return ProximalNewton(problem, setup)
+    return SOLVERS["exact"].build(problem, setup, **options)
+
 
 # `reads` are keyword arguments of the solver, under the names of the parameters.
 SOLVERS: dict[str, Choice] = {
+    "auto": Choice(
+        automatic,
+        '"newton" with a linear kernel and few features, "exact" otherwise.',
+        ("sampling", "shrinking"),
+    ),
+    "newton": Choice(
+        ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
+    ),
     "exact": Choice(
         ExactBlocks,
         "Solves one sample's block at a time by a projection, and visits blocks that are done less and less.",
@@ -60,6 +77,8 @@ SOLVERS: dict[str, Choice] = {
         partial(BatchSteps, "eg"), "Exponentiated gradient on all blocks at once.", ("temperature", "floor")
     ),
 }
+# Solvers of the Weston-Watkins loss.
+BOTH_LOSSES = ("auto", "newton", "exact")
 
 
 def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
@@ -93,10 +112,14 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         partial-linearization paper is 1 / (C sum_i s_i).
     loss : {"crammer_singer", "weston_watkins"}, default="crammer_singer"
         "weston_watkins" sums the positive margins over the wrong classes instead of taking the
-        largest; it is solved by "exact" only.
-    solver : {"exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg"}, default="exact"
-        "exact" solves one sample's block at a time by a projection and visits blocks that are
-        done less and less often. The others are the methods of the paper: block-coordinate
+        largest; it is solved by "auto", "newton" and "exact".
+    solver : {"auto", "newton", "exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg"}, default="auto"
+        "newton" takes Newton steps on a smoothed objective whose smoothing fades; it needs
+        memory for a matrix of order n_classes (n_features + 1), and scales of features do not
+        slow it down. "exact" solves one sample's block at a time by a projection and visits
+        blocks that are done less and less often. "auto" is "newton" with a linear kernel where
+        that matrix has at most 200 rows, or 1000 if there are more samples than features, and
+        "exact" otherwise. The others are the methods of the paper: block-coordinate
         Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps,
         and the batch forms of the first three. All reach the same optimum. A parameter below that
         names its solvers is refused, unless it has its default value, with another one.
@@ -132,13 +155,13 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     averaging : bool, default=False
         Return the weighted average of the iterates of "bcfw" (linear kernel only).
     sampling : {"gap", "uniform"}, default="gap"
-        With "gap", "exact" leaves blocks with small gaps out of every other pass.
+        With "gap", "exact" (also as the choice of "auto") leaves blocks with small gaps out of every other pass.
     shrinking : bool, default=True
         Whether "exact" visits blocks that stay at a vertex less and less often.
     precision : {"auto", "single", "double"}, default="auto"
-        Working precision with a linear kernel; the certificate is always in double precision.
-        "auto" takes single precision when tol is at least 1e-4 and the blocks' curvature is
-        moderate.
+        Working precision of block methods with a linear kernel; "newton" and the certificate are
+        always in double precision. "auto" takes single precision when tol is at least 1e-4 and the
+        blocks' curvature is moderate.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000
@@ -182,7 +205,8 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     variables and (n_features + 1) x n_classes weights (classes rounded up to a multiple of 8),
     and for a dense X with many zeros the nonzeros of all or the busiest rows, up to 1/6 of X.
 
-    With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
+    Up to 5000 dual variables "newton" goes on from `tol` to the last digits, which are a few steps
+    away then. With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
     last passes where that mean has the smaller objective; otherwise it is the weights that
     belong to the dual variables.
 
@@ -212,7 +236,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     C: float = 1.0
     _: KW_ONLY
     loss: str = "crammer_singer"
-    solver: str = "exact"
+    solver: str = "auto"
     cost_matrix: Any = None
     class_weight: Any = None
     cache_size: float = 200
@@ -305,9 +329,14 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
 
     def _chosen(self) -> Choice:
         """The chosen solver, once the parameters are known to go together."""
-        if self.loss == "weston_watkins" and self.solver != "exact":
+        if self.loss == "weston_watkins" and self.solver not in BOTH_LOSSES:
             raise ValueError(
-                f"loss='weston_watkins' is solved by solver='exact' only. Got solver={self.solver!r} instead."
+                "loss='weston_watkins' is solved by solver='auto', 'newton' and 'exact' only. "
+                f"Got solver={self.solver!r} instead."
+            )
+        if self.solver == "newton" and self.kernel != "linear":
+            raise ValueError(
+                f"solver='newton' needs kernel='linear'; use solver='auto'. Got kernel={self.kernel!r} instead."
             )
         if self.solver in ("oeg", "eg") and self.temperature == 0:
             raise ValueError(f"solver={self.solver!r} needs a positive temperature. Got 0 instead.")
