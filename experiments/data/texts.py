@@ -1,24 +1,16 @@
-"""Text collections. X is tf-idf; the texts themselves are in `per_row["text"]`.
-
-The vectoriser learns its words and weights from the training rows alone:
-`TfidfVectorizer(sublinear_tf=True, min_df=2)`, which lower-cases, takes words of two and more
-characters, keeps those in at least two training documents, uses 1 + log(count) and the smoothed
-inverse document frequency, and scales rows to unit length.
-"""
+"""Text collections. X is tf-idf as in `maxmargin.io.texts`; the texts themselves are in `per_row["text"]`."""
 
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.files import open_bytes, text_lines
 from maxmargin.io.registry import Folder
+from maxmargin.io.texts import vectorised
 
 
 def tab_texts(folder: Folder) -> Dataset:
@@ -27,7 +19,7 @@ def tab_texts(folder: Folder) -> Dataset:
     test = _read_tab(folder.file(f"{folder.name}-test.tab"))
     y = np.array([label for label, _ in train + test])
     names = tuple(str(label) for label in np.unique(y))
-    return _vectorised([text for _, text in train + test], y, names, len(train))
+    return vectorised([text for _, text in train + test], y, names, len(train))
 
 
 def reuters_modapte(folder: Folder) -> Dataset:
@@ -64,7 +56,7 @@ def reuters_modapte(folder: Folder) -> Dataset:
     for i, key in enumerate(keys):
         Y[i, [column[name] for name in of_document[key]]] = 1
     n_train = sum(key.startswith("training/") for key in keys)
-    return _vectorised([documents[key] for key in keys], Y, names, n_train)
+    return vectorised([documents[key] for key in keys], Y, names, n_train)
 
 
 def _read_tab(path: PathLike) -> list[tuple[str, str]]:
@@ -79,20 +71,3 @@ def _read_tab(path: PathLike) -> list[tuple[str, str]]:
     if not found:
         raise DataFormatError("no texts in the file", path)
     return found
-
-
-def _vectorised(texts: Sequence[str], Y: Any, label_names: tuple[str, ...], n_train: int) -> Dataset:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    vectoriser = TfidfVectorizer(sublinear_tf=True, min_df=2)
-    known = vectoriser.fit_transform(texts[:n_train])
-    X = sp.csr_array(sp.vstack([known, vectoriser.transform(texts[n_train:])], format="csr"))
-    return Dataset(
-        X,
-        Y,
-        tuple(vectoriser.get_feature_names_out().tolist()),
-        label_names,
-        train=np.arange(n_train),
-        test=np.arange(n_train, len(texts)),
-        per_row={"text": np.array(texts, dtype=object)},
-    )

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from maxmargin.io.atomic import PathLike, atomic_write
 from maxmargin.io.dataset import Dataset
 from maxmargin.io.files import read_bytes
+from maxmargin.io.texts import unpack_texts
 
 
 def pack(data: Dataset, path: PathLike) -> None:
@@ -125,4 +126,5 @@ SHIPPED: dict[str, Callable[[str], Dataset]] = {
     **dict.fromkeys(("emotions", "flags", "yeast"), _packed_with(unpack)),
     **dict.fromkeys(("iris", "wine"), _from_scikit_learn),
     "mail-stream": _packed_with(unpack_stream),
+    "yso-sample": _packed_with(unpack_texts),
 }
