@@ -82,8 +82,7 @@ for name, mine, other, seconds, theirs in rows:
 # %%
 # Differences in score below one or two hundredths are chance on test parts of this
 # size. On small tables scikit-learn takes less time; where maxmargin is far ahead is
-# kernels with many labels, and text
-# (:ref:`sphx_glr_auto_examples_many_labels.py`).
+# kernels with many labels, and text (:ref:`sphx_glr_auto_examples_many_labels.py`).
 
 names = [row[0] for row in rows]
 fig, (left, right) = plt.subplots(1, 2, sharey=True, figsize=(8.4, 4))
