@@ -32,6 +32,18 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
 html_title = "maxmargin"
+# Pages without others below them need no menu of their section.
+ALONE = (
+    "index",
+    "getting_started",
+    "coming_from",
+    "command_line",
+    "glossary",
+    "not_for",
+    "results",
+    "architecture",
+)
+html_sidebars = {page: [] for page in ALONE}
 templates_path = ["_templates"]
 autosummary_generate = True
 numpydoc_show_class_members = False

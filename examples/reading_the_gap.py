@@ -44,8 +44,8 @@ for epochs in (1, 2, 4, 8, 16, 32, 64, 128):
     )
 
 # %%
-# The true distance is always below the gap. The score settles at a gap of about 0.01;
-# what is below the default of 0.001 is for those who study the optimum itself.
+# The true distance is always below the gap. The score moves little below a gap of
+# 0.01; what is below the default of 0.001 is for those who study the optimum itself.
 
 epochs, gap, truth, f1 = zip(*records, strict=True)
 fig, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6))

@@ -145,7 +145,7 @@ def test_the_gallery_knows_its_examples_and_they_need_no_other_data():
         sys.path.pop(0)
     examples = {path.stem: path.read_text("utf-8") for path in (ROOT / "examples").glob("*.py")}
     assert set(ORDER) == set(examples) and len(ORDER) >= 12
-    shipped = {"yeast", "emotions", "flags", "mail-stream", "iris", "wine"}
+    shipped = {"yeast", "emotions", "flags", "mail-stream", "iris", "wine", "yso-sample"}
     for name, text in examples.items():
         assert "plt.show()" in text, f"{name} draws nothing"
         assert set(re.findall(r'\bload\("([\w-]+)"', text)) <= shipped, f"{name} loads what does not ship"

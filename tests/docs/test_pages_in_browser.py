@@ -4,7 +4,9 @@ import json
 import re
 import shutil
 import subprocess
+from html import unescape
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -66,6 +68,26 @@ def test_nothing_is_cut_off(name, width, tmp_path):
     )  # fmt: skip
     found = re.search(r"probe(\{.*?\})</pre>", answer.stdout)
     assert found, answer.stderr[-2000:]
-    result = json.loads(found.group(1).replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&"))
+    result = json.loads(unescape(found.group(1)))
     assert result["broken"] == [] and result["cut"] == [] and result["overflow"] <= 0
     assert result["blocks"] > 0 or name == "auto_examples/index.html"
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not (HTML / "index.html").exists(), reason="the site is not built: make docs")
+def test_links_within_the_site_lead_somewhere():
+    pages = {path: path.read_text("utf-8") for path in HTML.rglob("*.html") if "_static" not in path.parts}
+    anchors = {path: set(re.findall(r'\bid="([^"]+)"', text)) for path, text in pages.items()}
+    broken = []
+    for path, text in pages.items():
+        for link in map(unescape, re.findall(r'\b(?:href|src)="([^"]+)"', text)):
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            there = target.is_file() and (
+                not parts.fragment or target.suffix != ".html" or unquote(parts.fragment) in anchors[target]
+            )
+            if not there:
+                broken.append((str(path.relative_to(HTML)), link))
+    assert broken == []
