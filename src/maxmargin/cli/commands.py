@@ -118,7 +118,7 @@ def outcome(fitted: Fitted) -> dict[str, Any]:
     """What a fit proved and what it took."""
     found = {"seconds": fitted.seconds}
     if fitted.compile_seconds:
-        found["seconds of compiling or loading machine code"] = fitted.compile_seconds
+        found["seconds compiling"] = fitted.compile_seconds
     for key, attribute in (
         ("epochs", "n_iter_"),
         ("objective", "primal_objective_"),
@@ -370,7 +370,7 @@ def baseline(stored: Stored, known: Samples, data: Samples) -> dict[str, Any]:
     model.fit(known.X, known.y)
     seconds = time.perf_counter() - start
     return {
-        "baseline": f"scikit-learn {family.baseline_name} (default parameters, same preprocessing)",
+        "baseline": f"scikit-learn {family.baseline_name}",
         "baseline_seconds": seconds,
         "baseline_measures": evaluate(model, family, data),
         "baseline_scores": model.decision_function(data.X) if family.task == "multilabel" else None,
