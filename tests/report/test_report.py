@@ -251,7 +251,8 @@ window.addEventListener("load", () => {
   search.value = rows[0].cells[0].textContent.toUpperCase();
   search.dispatchEvent(new Event("input"));
   const found = rows.filter(row => !row.hidden).length;
-  const result = {broken, wide, cut: cut.map(e => e.textContent.slice(0, 60)), down, up, found, images: document.images.length, width: document.documentElement.clientWidth,
+  const result = {broken, wide, cut: cut.map(e => e.textContent.slice(0, 60)), down, up, found,
+    images: document.images.length, width: document.documentElement.clientWidth,
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     paper: getComputedStyle(document.body).backgroundColor};
   document.title = "probe" + JSON.stringify(result);

@@ -42,7 +42,7 @@ Models:
 {_MODELS}
 
 \b
-maxmargin fit yeast -m multilabel --prior labels --C 0.1 -o yeast.mm
+maxmargin fit yeast -m multilabel --kernel rbf --scale standard -o yeast.mm
 maxmargin fit table.csv --target kind -m multiclass --scale standard -o kind.mm
 maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o large.mm
 """
