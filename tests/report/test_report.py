@@ -26,7 +26,7 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     found = {}
     for data, model, options in (
-        ("flags", "multilabel", ["--prior", "labels", "--scale", "standard"]),
+        ("flags", "multilabel", ["--prior", "labels", "--scale", "standard", "--random-state", "0"]),
         ("flags", "submodular", ["--scale", "standard", "--max-iter", "20"]),
         ("iris", "sparse-multiclass", ["--random-state", "0"]),
         ("iris", "multiclass", ["--kernel", "rbf", "--random-state", "0"]),
@@ -240,7 +240,19 @@ window.addEventListener("load", () => {
   const edge = document.documentElement.clientWidth + 1;
   const wide = [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll"))
     .filter(e => e.getBoundingClientRect().right > edge).map(e => e.tagName);
-  const result = {broken, wide, images: document.images.length, width: document.documentElement.clientWidth,
+  const cut = [...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth + 1);
+  const box = document.querySelector(".sorted"), rows = [...box.querySelectorAll("tbody tr")];
+  const column = k => [...box.querySelectorAll("tbody tr")].map(row => parseFloat(row.cells[k].textContent));
+  box.querySelectorAll("th button")[5].click();
+  const down = column(5);
+  box.querySelectorAll("th button")[5].click();
+  const up = column(5);
+  const search = box.querySelector("input");
+  search.value = rows[0].cells[0].textContent.toUpperCase();
+  search.dispatchEvent(new Event("input"));
+  const found = rows.filter(row => !row.hidden).length;
+  const result = {broken, wide, cut: cut.map(e => e.textContent.slice(0, 60)), down, up, found,
+    images: document.images.length, width: document.documentElement.clientWidth,
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     paper: getComputedStyle(document.body).backgroundColor};
   document.title = "probe" + JSON.stringify(result);
@@ -282,3 +294,7 @@ def test_a_browser_shows_every_picture_and_nothing_overflows(pages, tmp_path, wi
         assert result["width"] == width and result["overflow"] <= 0 and result["wide"] == []
         assert result["broken"] == 0 and result["images"] == len(read(path).images)
         assert (result["paper"] == "rgb(20, 23, 27)") is dark
+        # Every figure is on the screen, and the labels can be sorted and searched.
+        assert result["cut"] == []
+        assert result["down"] == sorted(result["up"], reverse=True) and result["up"] == sorted(result["up"])
+        assert 1 <= result["found"] <= len(result["up"])

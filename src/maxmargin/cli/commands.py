@@ -42,7 +42,7 @@ Models:
 {_MODELS}
 
 \b
-maxmargin fit yeast -m multilabel --prior labels --C 0.1 -o yeast.mm
+maxmargin fit yeast -m multilabel --kernel rbf --scale standard -o yeast.mm
 maxmargin fit table.csv --target kind -m multiclass --scale standard -o kind.mm
 maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o large.mm
 """
@@ -118,7 +118,7 @@ def outcome(fitted: Fitted) -> dict[str, Any]:
     """What a fit proved and what it took."""
     found = {"seconds": fitted.seconds}
     if fitted.compile_seconds:
-        found["seconds of compiling or loading machine code"] = fitted.compile_seconds
+        found["seconds compiling"] = fitted.compile_seconds
     for key, attribute in (
         ("epochs", "n_iter_"),
         ("objective", "primal_objective_"),
@@ -370,7 +370,7 @@ def baseline(stored: Stored, known: Samples, data: Samples) -> dict[str, Any]:
     model.fit(known.X, known.y)
     seconds = time.perf_counter() - start
     return {
-        "baseline": f"scikit-learn {family.baseline_name} (default parameters, same preprocessing)",
+        "baseline": f"scikit-learn {family.baseline_name}",
         "baseline_seconds": seconds,
         "baseline_measures": evaluate(model, family, data),
         "baseline_scores": model.decision_function(data.X) if family.task == "multilabel" else None,

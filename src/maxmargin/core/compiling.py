@@ -12,7 +12,7 @@ KIND = "numba:compile"
 
 @contextmanager
 def compile_time() -> Iterator[TimingListener]:
-    """A listener that counts, in `duration` where `done`, the seconds of compiling or loading machine code.
+    """A listener that counts, in `duration` where `done`, the seconds of compiling.
 
     Examples
     --------

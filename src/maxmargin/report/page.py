@@ -66,7 +66,9 @@ figure img { max-width: 100%; height: auto; display: block; }
 .side { display: flex; flex-wrap: wrap; gap: 0.5rem; align-items: flex-start; }
 @media (max-width: 40rem) {
   table { width: 100%; }
-  th, td { white-space: normal; padding-right: 0.5rem; overflow-wrap: anywhere; }
+  th, td { padding-right: 0.5rem; }
+  th, td.w, td:first-child { white-space: normal; overflow-wrap: break-word; }
+  td.w { overflow-wrap: anywhere; }
   td.long { min-width: 0; }
   .bars { display: none; }
   .cards thead { position: absolute; left: -99rem; }

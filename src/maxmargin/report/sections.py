@@ -69,6 +69,8 @@ def _summary(subject: Subject) -> str:
     words = f"{subject.training} Judged on {subject.size} of {subject.X.shape[1]} features and "
     words += f"{len(subject.names)} {'labels' if np.ndim(subject.truth) == 2 else 'classes'}. "
     words += f"Preprocessing: {subject.preprocessing or 'none'}."
+    if subject.baseline:
+        words += f" {subject.baseline} has its default parameters and the same preprocessing."
     beside = subject.baseline_measures
     columns = ["measure", "maxmargin"] + ([subject.baseline] if beside else [])
     rows: list[list[Any]] = []

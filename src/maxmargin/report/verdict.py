@@ -92,7 +92,7 @@ def _on_the_baseline(subject: Subject) -> Iterator[str]:
             "(maxmargin compare with several --C)."
         )
     if not subject.baseline_measures and subject.training:
-        yield "With --train the report sets scikit-learn's model beside this one."
+        yield "With --train the report sets scikit-learn's model beside this one, and tunes thresholds."
 
 
 def _on_thresholds(subject: Subject, never: Sequence[LabelResult]) -> Iterator[str]:
