@@ -66,7 +66,7 @@ def _check_learner(state: Mapping[str, Any], sizes: Sizes) -> None:
     """A rule: what was learnt is of the regulariser, labels and width that the parameters say."""
     width = state["n_features"]
     if "_state" not in state:
-        if isinstance(width, Integral) and width > WIDEST_UNSEEN:
+        if isinstance(width, Integral) and int(width) > WIDEST_UNSEEN:
             raise ValueError(f"n_features is {width}, which is too many for a ranker that has learnt nothing")
         return
     entropy = isinstance(state["_state"], EntropyState)
