@@ -142,7 +142,7 @@ def change_arrays(rng: random.Random, file: Forged) -> None:
         return
     name = rng.choice(sorted(file.tensors))
     array = file.tensors[name]
-    kind = rng.randrange(6)
+    kind = rng.randrange(7)
     if kind == 0 and array.size:
         changed = array.copy().reshape(-1)
         value = rng.choice(SPECIAL if array.dtype.kind == "f" else WHOLE)
@@ -155,6 +155,9 @@ def change_arrays(rng: random.Random, file: Forged) -> None:
         file.tensors[name] = array.astype(rng.choice(["f4", "f8", "i4", "i8", "u1", "b1", "f2"]))
     elif kind == 3:
         file.tensors[name] = file.tensors[rng.choice(sorted(file.tensors))]
+    elif kind == 6 and array.dtype.kind == "f":
+        sizes = [rng.choice([1, 1, 1, -1]) * 10.0 ** rng.uniform(-99, 99) for _ in range(array.size)]
+        file.tensors[name] = np.array(sizes).astype(array.dtype).reshape(array.shape)
     elif kind == 4:
         file.tensors[name] = rng.choice(
             [array.reshape(-1), array.T, array[None], array[:0] if array.ndim else array]
@@ -210,6 +213,16 @@ def use(model: Any) -> None:
     model.predict(X)
     if hasattr(model, "decision_function"):
         model.decision_function(X)
+    for method in ("label_scores", "rank", "predict_marginals", "predict_kbest", "predict_latent"):
+        if hasattr(model, method):
+            getattr(model, method)(X)
+    if hasattr(model, "path_"):
+        list(model.staged_predict(X))
+    if hasattr(model, "certify_inference"):
+        model.certify_inference(X, model.predict(X))
+    if isinstance(model, maxmargin.LabelRanker):
+        assert model.coef_.shape == (len(model.classes_), model.n_features_in_)
+        assert not model.trace or model.trace_.ndim == 1
     if hasattr(model, "partial_fit"):
         X = X[:3]
         classes = model.classes_[np.zeros(3, int)] if len(model.classes_) else None
