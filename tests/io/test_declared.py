@@ -101,6 +101,11 @@ def columns_beyond(f):
     f.state["columns"]["items"][0][1] = 10**6
 
 
+def support_beyond(f):
+    known = f.tensors[f.state["support_"]["tensor"]]
+    f.state["support_"] = f.array("beyond", np.full_like(known, 10**9))
+
+
 def random_place(f):
     f.state["random_state"]["state"]["items"][2] = 10**6
 
@@ -157,7 +162,7 @@ ATTACKS = {
         inside("_kernel", function={"$": "function", "value": "identity"}),
         "function",
     ),
-    "support beyond": ("precomputed", resized("", "support_", 1, "i8", 10**9), "support_|n_support"),
+    "support beyond": ("precomputed", support_beyond, "beyond the columns"),
     "basis": ("sparse-multiclass", resized("", "basis_vectors_", (5, 3)), "basis"),
     "path": ("sparse-multilabel", put(path_=[]), "path_"),
     "n_jobs": ("chain", put(n_jobs=10**9), "n_jobs"),
