@@ -35,6 +35,7 @@ NUMBERS += [0.5, -1.0, 1e-300, 1e99, 1e300, -1e300, True, False, None, "", "a", 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -1.0, 1e300, -1e300, 1e-320, 1e99]
 WHOLE = [-1, 0, 1, 2, 3, 5, 10**6, 2**31 - 1, -(2**31), 2**62]
 KINDS = ["float", "dict", "tuple", "set", "frozenset", "array", "words", "scalar", "csr", "dtype", "type"]
+KEYS = ["items", "value", "tensor", "order", "class", "state", "dtype", "shape", "data", "indices", "indptr"]
 KINDS += ["function", "random_state", "frame", "object", "record"]
 
 
@@ -99,15 +100,27 @@ def at(value: Any, way: tuple[Any, ...]) -> Any:
     return functools.reduce(lambda inner, key: inner[key], way, value)
 
 
+def junk(rng: random.Random, depth: int) -> Any:
+    """Something that looks like a value of the format."""
+    if depth == 0 or rng.random() < 0.3:
+        return rng.choice([*NUMBERS, *KINDS, "t0", "t1", "<U3", "O"])
+    if rng.random() < 0.3:
+        return [junk(rng, depth - 1) for _ in range(rng.randrange(4))]
+    keys = rng.sample(KEYS, rng.randrange(len(KEYS)))
+    return {"$": rng.choice(KINDS), **{key: junk(rng, depth - 1) for key in keys}}
+
+
 def change_document(rng: random.Random, file: Forged, others: list[Forged]) -> None:
     """Something else at one place: junk, another value of a sound file, a word of the format, or nothing."""
     model = file.document["model"]
     spots = places(model)
     *way, last = rng.choice(spots)
     inner = at(model, tuple(way))
-    kind = rng.randrange(6)
+    kind = rng.randrange(7)
     if kind == 0:
         inner[last] = rng.choice(NUMBERS)
+    elif kind == 6:
+        inner[last] = junk(rng, 3)
     elif kind == 1:
         other = rng.choice(others).document["model"]
         same = [spot for spot in places(other) if spot[-1] == last] or places(other)
@@ -129,12 +142,11 @@ def change_arrays(rng: random.Random, file: Forged) -> None:
         return
     name = rng.choice(sorted(file.tensors))
     array = file.tensors[name]
-    kind = rng.randrange(6)
+    kind = rng.randrange(7)
     if kind == 0 and array.size:
         changed = array.copy().reshape(-1)
         value = rng.choice(SPECIAL if array.dtype.kind == "f" else WHOLE)
-        with np.errstate(all="ignore"):
-            changed[rng.randrange(array.size)] = np.array(value).astype(array.dtype)
+        changed[rng.randrange(array.size)] = np.array(value).astype(array.dtype)
         file.tensors[name] = changed.reshape(array.shape)
     elif kind == 1:
         shape = [max(0, size + rng.choice([-1, 0, 1, 3])) for size in array.shape] or [2]
@@ -143,13 +155,15 @@ def change_arrays(rng: random.Random, file: Forged) -> None:
         file.tensors[name] = array.astype(rng.choice(["f4", "f8", "i4", "i8", "u1", "b1", "f2"]))
     elif kind == 3:
         file.tensors[name] = file.tensors[rng.choice(sorted(file.tensors))]
+    elif kind == 6 and array.dtype.kind == "f":
+        sizes = [rng.choice([1, 1, 1, -1]) * 10.0 ** rng.uniform(-99, 99) for _ in range(array.size)]
+        file.tensors[name] = np.array(sizes).astype(array.dtype).reshape(array.shape)
     elif kind == 4:
         file.tensors[name] = rng.choice(
             [array.reshape(-1), array.T, array[None], array[:0] if array.ndim else array]
         )
     else:
-        with np.errstate(all="ignore"):
-            file.tensors[name] = (array.astype(float) * rng.choice([0, -1, 2, 1e50])).astype(array.dtype)
+        file.tensors[name] = (array.astype(float) * rng.choice([0, -1, 2, 1e50])).astype(array.dtype)
 
 
 def mutated(rng: random.Random, files: list[Forged]) -> Forged:
@@ -159,7 +173,8 @@ def mutated(rng: random.Random, files: list[Forged]) -> Forged:
         if rng.random() < 0.7:
             change_document(rng, file, files)
         else:
-            change_arrays(rng, file)
+            with np.errstate(all="ignore"):
+                change_arrays(rng, file)
     return file
 
 
@@ -198,6 +213,16 @@ def use(model: Any) -> None:
     model.predict(X)
     if hasattr(model, "decision_function"):
         model.decision_function(X)
+    for method in ("label_scores", "rank", "predict_marginals", "predict_kbest", "predict_latent"):
+        if hasattr(model, method):
+            getattr(model, method)(X)
+    if hasattr(model, "path_"):
+        list(model.staged_predict(X))
+    if hasattr(model, "certify_inference"):
+        model.certify_inference(X, model.predict(X))
+    if isinstance(model, maxmargin.LabelRanker):
+        assert model.coef_.shape == (len(model.classes_), model.n_features_in_)
+        assert not model.trace or model.trace_.ndim == 1
     if hasattr(model, "partial_fit"):
         X = X[:3]
         classes = model.classes_[np.zeros(3, int)] if len(model.classes_) else None
@@ -228,5 +253,7 @@ def rows_for(model: Any) -> Any:
 
 
 def flat(model: Any) -> list[Any]:
-    """The steps of a pipeline and of pipelines in it, or the model."""
+    """The steps of a pipeline, of pipelines in it and of what is tuned, or the model."""
+    if isinstance(model, ThresholdTuner):
+        return flat(model.estimator_)
     return [one for _, step in model.steps for one in flat(step)] if hasattr(model, "steps") else [model]

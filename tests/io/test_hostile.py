@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import maxmargin
 from maxmargin.io import model_file as _file
@@ -159,52 +156,3 @@ def test_hostile_descriptions_are_refused(attack, models, tmp_path):
     with pytest.raises(ModelFileError) as refusal:
         maxmargin.load(path)
     assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
-
-
-KEYS = ["$", "items", "value", "tensor", "order", "class", "state", "dtype", "shape", "fields"]
-WORDS = ["dict", "array", "words", "record", "scalar", "csr", "object", "tuple", "t0", "<U3"]
-JUNK = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(KEYS), inner | st.sampled_from(WORDS), max_size=4)
-    ),
-    max_leaves=8,
-)
-
-
-def _places(value, path=()):
-    """All places inside a JSON value."""
-    yield path
-    entries = (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    )
-    for key, item in entries:
-        yield from _places(item, (*path, key))
-
-
-@settings(max_examples=250, deadline=None)
-@given(data=st.data())
-def test_junk_anywhere_is_refused_or_harmless(data, models, tmp_path_factory):
-    """Whatever stands at any place of the description, loading answers with a model or one error."""
-    path = tmp_path_factory.mktemp("junk") / "m.mm"
-    content = models[data.draw(st.sampled_from(sorted(models)))]
-
-    def change(document):
-        document = copy.deepcopy(document)
-        *way, last = data.draw(st.sampled_from([place for place in _places(document) if place]))
-        inner = document
-        for key in way:
-            inner = inner[key]
-        inner[last] = data.draw(JUNK)
-        return document
-
-    forge(content, change, path)
-    try:
-        assert hasattr(maxmargin.load(path), "get_params")
-    except ModelFileError as refusal:
-        assert str(path) in str(refusal)

@@ -419,3 +419,15 @@ def test_lopsided_weights_need_an_intercept(loss):
     without = MultiClassSVC(fit_intercept=False, tol=1e-6, **options).fit(X, y)
     assert without.duality_gap_ <= 1e-6
     assert np.mean(with_intercept.predict(X) == 0) > 0.87 > np.mean(without.predict(X) == 0)
+
+
+def test_a_fit_with_another_kernel_leaves_nothing_of_the_last_one():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = (np.linalg.norm(X, axis=1) > 1.5).astype(int) + (X[:, 0] > 1)
+    model = MultiClassSVC(kernel="linear", random_state=0).fit(X, y)
+    model.set_params(kernel="rbf", C=100).fit(X, y)
+    fresh = MultiClassSVC(kernel="rbf", C=100, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), fresh.decision_function(X))
+    model.set_params(kernel="linear", C=1.0).fit(X, y)
+    assert hasattr(model, "coef_") and not hasattr(model, "dual_coef_") and not hasattr(model, "_kernel")

@@ -382,8 +382,8 @@ def sorted_names(y: Sequence[Any]) -> np.ndarray:
 def frame_values(frame: Any) -> np.ndarray:
     """Columns of a frame as one matrix; nulls become NaN."""
     columns = []
-    for name in frame.columns:
-        column = frame[name]
+    for k in range(frame.shape[1]):
+        column = frame[:, k]  # by place: pandas knows columns that are called by numbers
         if column.null_count():
             column = column.cast(nw.Float64)
         columns.append(np.asarray(column.to_numpy()))

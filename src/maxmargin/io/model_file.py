@@ -48,8 +48,9 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
     Raises
     ------
     ModelFileError
-        When the model holds something that cannot be saved without code, such as a kernel that
-        is a function of your own.
+        When the model is not as its class declares it: it holds something that cannot be saved
+        without code, such as a kernel that is a function of your own, an attribute of your own,
+        NaN among its weights, or a parameter that `fit` would refuse.
 
     Examples
     --------
@@ -108,8 +109,8 @@ def load(path: PathLike, *, max_bytes: int | None = None) -> Any:
     Raises
     ------
     ModelFileError
-        When the file is cut off, altered, larger than allowed, made by a newer version, or not
-        a model at all.
+        When the file is cut off, altered, larger than allowed, made by a newer version, not a
+        model at all, or one whose parts do not fit together.
     """
     document, tensors = _read(path, max_bytes)
     try:

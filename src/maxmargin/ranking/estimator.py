@@ -426,7 +426,7 @@ class LabelRanker(LabelClassifier, Iterative):
         check_is_fitted(self, "classes_")
         if not self.trace:
             raise AttributeError("trace_ is kept with trace=True only.")
-        rounds = np.concatenate(self._trace)
+        rounds = np.concatenate([np.empty((0, 3)), *self._trace])
         out = np.empty(len(rounds), [("mistake", bool), ("loss", float), ("gain", float)])
         out["mistake"], out["loss"], out["gain"] = rounds.T
         return out

@@ -81,6 +81,10 @@ SOLVERS: dict[str, Choice] = {
 BOTH_LOSSES = ("auto", "newton", "exact")
 
 
+# What a fit stores; one with another kernel may store less, and must leave none of it behind.
+MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
+
+
 def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
     """A rule: there are weights, of features or of support vectors; two classes share a column."""
     if "classes_" not in state:
@@ -322,7 +326,10 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         observer = self._observer(X, y, lambda: self._attributes(X, solver.solution()))
         outcome = run(solver, stopping, observer)
         solution = solver.solution()
-        self.__dict__.update(self._attributes(X, solution))
+        attributes = self._attributes(X, solution)
+        for name in MODEL:
+            self.__dict__.pop(name, None)
+        self.__dict__.update(attributes)
         self._remember(solution.blocks, shape)
         self._store_outcome(outcome, X)
         return self
