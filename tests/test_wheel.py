@@ -25,7 +25,7 @@ FITS = [
     ("MultiClassSVC", {"C": 1e-3}, "c", "csr"),
     ("MultiClassSVC", {}, "many", "f4"),
     ("MultiClassSVC", {"kernel": "rbf"}, "many", "f8"),
-    ("MultiClassSVC", {"loss": "weston-watkins"}, "c", "f8"),
+    ("MultiClassSVC", {"loss": "weston_watkins"}, "c", "f8"),
     ("LatentSVC", {}, "bags", "f8"),
     ("LatentSVC", {}, "bags", "csr"),
     ("ChainSVC", {}, "chains", "f8"),

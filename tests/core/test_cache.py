@@ -133,6 +133,41 @@ def test_entries_of_older_sources_make_room(load, tmp_path):
 
 
 @needs_jit
+def test_what_a_killed_process_left_is_removed(load, tmp_path):
+    load()(1)
+    (entry,) = entries(tmp_path)
+    left, fresh = entry.with_name(f"a{cache.PART}"), entry.with_name(f"b{cache.PART}")
+    for part in (left, fresh):
+        part.write_bytes(b"half")
+    os.utime(left, (0, 0))
+    load()(0.5)
+    assert fresh.exists() and not left.exists()
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from maxmargin.core import cache
+def die(*args):
+    os.kill(os.getpid(), 9)
+if sys.argv[2] == "before":
+    cache.os.replace = die
+cache.write_entry(Path(sys.argv[1]), b"new" * 1000)
+os.kill(os.getpid(), 9)
+"""
+
+
+@needs_jit
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_killed_process_leaves_the_old_entry_or_the_new(tmp_path, moment):
+    place = tmp_path / "some.loop"
+    cache.write_entry(place, b"old")
+    environment = dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2] / "src"))
+    subprocess.run([sys.executable, "-c", KILLED, str(place), moment], env=environment, check=False)
+    assert cache.read_entry(place) == (b"old" if moment == "before" else b"new" * 1000)
+
+
+@needs_jit
 def test_the_package_s_own_entries_come_first(load, tmp_path, monkeypatch):
     """An entry written for a level is used by a processor that has it, and by no other."""
     level = cache.levels()

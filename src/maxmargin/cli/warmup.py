@@ -30,6 +30,8 @@ SLOWEST_FIRST = sorted(WARMED, key=["chain", "submodular", "multiclass", "multil
 CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 # What else does, where not all values matter: all kernels that are not linear share their loops.
 FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("single", "double")}
+WIDTHS = ("float64", "float32")
+# Enough epochs, and no end before: some loops come in only when the first ones slow down.
 LONG = {"max_iter": 15, "tol": 1e-10, "max_basis": 5}
 # Rows and classes of the fits: few classes have loops of their own.
 FEW = ((24, 3), (24, 6))
@@ -37,7 +39,7 @@ FEW = ((24, 3), (24, 6))
 
 @click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
 @click.argument("families", nargs=-1, type=click.Choice(list(WARMED)), metavar="[FAMILY]...")
-@click.option("--defaults", is_flag=True, help="Only the loops that default parameters use.")
+@click.option("--defaults", is_flag=True, help="Only the loops of default parameters on float64.")
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -73,7 +75,12 @@ def warmup_command(families: Sequence[str], defaults: bool, jobs: int) -> None:
 def warm(name: str, defaults: bool = False) -> None:
     """Fit a few rows in the configurations of one family."""
     estimator, task = WARMED[name]
-    for params in [{}] if defaults else variants(estimator):
+    if defaults:
+        # The precision depends on `tol`, which keeps its default here.
+        short = {"max_iter": 15, "max_basis": 5}
+        fit_a_little(estimator, task, {}, widths=WIDTHS[:1], settings=short)
+        return
+    for params in variants(estimator):
         fit_a_little(estimator, task, params)
 
 
@@ -100,22 +107,26 @@ def variants(estimator: str) -> Iterator[dict[str, Any]]:
 
 
 def fit_a_little(
-    estimator: str, task: str, params: dict[str, Any], sizes: Sequence[tuple[int, int]] = FEW
+    estimator: str,
+    task: str,
+    params: dict[str, Any],
+    sizes: Sequence[tuple[int, int]] = FEW,
+    widths: Sequence[str] = WIDTHS,
+    settings: dict[str, Any] = LONG,
 ) -> bool:
-    """Fit and predict a few rows (`sizes`: rows and classes), dense and CSR, in double and single precision.
+    """Fit and predict a few rows (`sizes`: rows and classes), dense and CSR, of the given widths.
 
     False where the estimator refuses the combination: there is no loop for it.
     """
     model = build(estimator, **params)
     known = model.get_params()
     chosen = sizes if task == "multiclass" else sizes[:1]
-    # Enough epochs, and nothing to stop before: some loops come in only when the first ones slow down.
-    model.set_params(**{name: value for name, value in LONG.items() if name in known})
+    model.set_params(**{name: value for name, value in settings.items() if name in known})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             for size in chosen:
-                for X, y, cut in _few_rows(task, *size):
+                for X, y, cut in _few_rows(task, *size, widths):
                     model.fit(X, y, **cut).predict(X, **cut)
                     if task == "multilabel":
                         model.decision_function(X)
@@ -126,7 +137,9 @@ def fit_a_little(
     return True
 
 
-def _few_rows(task: str, n: int, n_classes: int) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+def _few_rows(
+    task: str, n: int, n_classes: int, widths: Sequence[str]
+) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     """Rows in every kind, labels for the task, and the cut into sequences or bags of three rows."""
     import numpy as np
     import scipy.sparse as sp
@@ -135,6 +148,6 @@ def _few_rows(task: str, n: int, n_classes: int) -> Iterator[tuple[Any, Any, dic
     y = {"multilabel": eye[codes] | eye[codes[::-1]], "bags": codes[: n // 3]}.get(task, codes)
     cut = {"lengths": np.full(n // 3, 3)} if task in ("chain", "bags") else {}
     X = np.random.default_rng(0).random((n, 5))
-    for kind in (np.float64, np.float32):
+    for kind in widths:
         yield X.astype(kind), y, cut
         yield sp.csr_array(X.astype(kind)), y, cut

@@ -26,6 +26,7 @@ import platform
 import re
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +44,9 @@ with uninterrupted():
 
 FORMAT = b"maxmargin loop 1\n"
 SUFFIX = ".loop"
+PART = ".loop-part"
+# Seconds after which nobody is writing a part any more.
+ABANDONED = 3600
 PREBUILT = Path(__file__).parents[1] / "_prebuilt"
 # What a file with code to compile holds: a loop, the body of a generic function, an instruction.
 COMPILED = re.compile(rb"^@(compiled|generic|lowered|\w+\.of\()", re.MULTILINE)
@@ -117,9 +121,7 @@ class LoopCache(_Cache):
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             write_entry(place, serialize.dumps(_reduced(data)))
-            for entry in self._entries():
-                if not entry.name.startswith(self._stamped_name):
-                    entry.unlink(missing_ok=True)
+            self._sweep()
         except OSError as error:
             tell_once(f"compiled loops are not kept in {place.parent} ({error})")
 
@@ -131,6 +133,15 @@ class LoopCache(_Cache):
                 yield PREBUILT / self._name(sig, (triple, level, ""))
         if self.cache_path is not None:
             yield Path(self.cache_path, self._name(sig, codegen.magic_tuple()))
+
+    def _sweep(self) -> None:
+        """Remove entries of other sources, and what processes that were killed have left half written."""
+        for entry in self._entries():
+            if not entry.name.startswith(self._stamped_name):
+                entry.unlink(missing_ok=True)
+        for part in Path(str(self.cache_path)).glob(f"*{PART}"):
+            if time.time() - part.stat().st_mtime > ABANDONED:
+                part.unlink(missing_ok=True)
 
     def _entries(self) -> list[Path]:
         """This user's entries of the loop, whatever they were compiled from."""
@@ -209,7 +220,7 @@ def read_entry(place: Path) -> bytes:
 def write_entry(place: Path, content: bytes) -> None:
     """Write an entry beside its place and move it there in one step."""
     packed = zlib.compress(content)
-    number, name = tempfile.mkstemp(dir=place.parent, prefix=place.stem[-24:], suffix=".part")
+    number, name = tempfile.mkstemp(dir=place.parent, prefix=place.stem[-24:], suffix=PART)
     try:
         with open(number, "wb") as file:
             file.write(FORMAT + hashlib.sha256(packed).digest() + packed)

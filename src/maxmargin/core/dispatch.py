@@ -20,7 +20,7 @@ from maxmargin.core.interrupt import uninterrupted
 with uninterrupted():
     from numba.core import compiler
     from numba.core.codegen import JITCodeLibrary
-    from numba.core.dispatcher import _FunctionCompiler
+    from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
     from numba.core.registry import CPUDispatcher
 
 
@@ -46,7 +46,8 @@ class LoopFlags(compiler.Flags):
     __slots__ = ()
 
     def _inherited(self) -> tuple[Any, ...]:
-        return self.nrt, self.forceinline, frozenset(self.fastmath.flags), self.error_model
+        fastmath: Any = self.fastmath
+        return self.nrt, self.forceinline, frozenset(fastmath.flags), self.error_model
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LoopFlags) and self._inherited() == other._inherited()
@@ -121,4 +122,4 @@ class Loop(CPUDispatcher):
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         with uninterrupted():
-            return super()._compile_for_args(*args, **kws)
+            return super()._compile_for_args(*args, **kws)  # type: ignore[misc]

@@ -51,7 +51,7 @@ def compiled(function: F | None = None, *, reorder: bool = False, inline: bool =
     # Said in full: what is left out numba takes from whichever caller comes first.
     options = COMMON | {"fastmath": set(REORDER) if reorder else False}
     options |= {"forceinline": inline, "_nrt": not inline}
-    loop = Loop(function, targetoptions=options)
+    loop: Any = Loop(function, targetoptions=options)
     if not inline and os.environ.get("MAXMARGIN_JIT_CACHE", "1") != "0":
         loop._cache = LoopCache(function)
     return loop
