@@ -55,8 +55,8 @@ def fitted(**options):
 
 def test_transitions_help_beyond_the_training_set():
     unseen, truth = words(60, seed=1)
-    alone = ChainSVC(C=0.5, random_state=0).fit(STACKED, LETTERS)
-    joint = fitted()
+    alone = ChainSVC(C=0.5, tol=1e-9, random_state=0).fit(STACKED, LETTERS)
+    joint = fitted(tol=1e-9)
     assert joint.score(unseen, truth) > alone.score(np.concatenate(unseen), list("".join(truth))) + 0.05
     assert joint.score(unseen, truth) == metrics.letter_accuracy(truth, joint.predict(unseen))
 
@@ -285,7 +285,7 @@ def test_time_limit_and_callbacks():
     from sklearn.callback import ProgressBar
 
     with pytest.warns(ConvergenceWarning, match="increase time_limit"):
-        model = ChainSVC(C=100, tol=1e-12, max_iter=10**6, time_limit=0.2).fit(X, Y)
+        model = ChainSVC(C=100, solver="bcfw", tol=1e-12, max_iter=10**6, time_limit=0.2).fit(X, Y)
     assert model.predict(X) and model.history_[-1]["seconds"] < 5
     ChainSVC(C=0.01).set_callbacks(ProgressBar()).fit(X, Y)
 
