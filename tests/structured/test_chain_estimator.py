@@ -284,6 +284,7 @@ def test_warm_start_of_every_solver_keeps_its_dual(solver):
 def test_time_limit_and_callbacks():
     from sklearn.callback import ProgressBar
 
+    ChainSVC(solver="bcfw", tol=0.5).fit(X, Y)  # compiles
     with pytest.warns(ConvergenceWarning, match="increase time_limit"):
         model = ChainSVC(C=100, solver="bcfw", tol=1e-12, max_iter=10**6, time_limit=0.2).fit(X, Y)
     assert model.predict(X) and model.history_[-1]["seconds"] < 5
