@@ -295,3 +295,11 @@ def test_cache_behaves_like_a_list_in_order_of_use(size, accesses):
             order.remove(i)
         order = [i for i in order if i not in wanted] + wanted
         assert cache.kept() == order
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e7), (np.float64, 1e40)])
+def test_values_that_overflow_are_refused(dtype, scale):
+    X = np.array([[1.0, 2.0], [0.5, 0.1]]) * scale
+    with pytest.raises(ValueError, match=r"k\(x, x\) is .* for sample 0, too large for float.*; scale the"):
+        Kernel.of(X.astype(dtype), "poly", gamma=1.0, degree=5)
+    assert Kernel.of(X.astype(dtype), "rbf", gamma=1.0).name == "rbf"

@@ -43,6 +43,8 @@ from maxmargin.core.state import Number, Sizes, State, Whole, chosen
 
 NAMES = ("linear", "rbf", "poly", "sigmoid", "chi2", "precomputed")
 BLOCK_BYTES = 32 * 2**20
+# Values of a kernel in float64 and float32 whose squares are finite, with room for sums of them.
+LARGEST, LARGEST_SINGLE = 1e150, 1e30
 # Largest rounding of gamma |x - z|^2 for which distances are still taken in float32.
 DISTANCE_ROUNDING = 1e-5
 
@@ -124,13 +126,7 @@ class Kernel:
         settled = cls(
             name, _gamma(gamma, X, sample_weight), int(degree), float(coef0), float(offset), function
         )
-        diagonal = settled.diagonal(X)
-        if (diagonal < 0).any():
-            i = int(np.argmin(diagonal))
-            raise ValueError(
-                f"kernel must be positive semi-definite, but k(x, x) is {diagonal[i]:.3g} for sample {i}; "
-                "change the kernel or its coef0."
-            )
+        _check_diagonal(settled.diagonal(X), X.dtype)
         return settled
 
     def block(self, X: Any, Z: Any, dtype: Any = None) -> np.ndarray:
@@ -174,7 +170,8 @@ class Kernel:
         else:
             values = squared_norms(X)
             if self.name == "poly":
-                values = (self.gamma * values + self.coef0) ** self.degree
+                with np.errstate(over="ignore"):
+                    values = (self.gamma * values + self.coef0) ** self.degree
             elif self.name == "sigmoid":
                 values = np.tanh(self.gamma * values + self.coef0)
         return values + self.offset
@@ -317,6 +314,22 @@ def _variance(X: Any, weights: np.ndarray | None) -> float:
     for rows in chunks(X.shape[0], X.shape[1] * 8):
         total += float(weights[rows] @ np.square(X[rows] - mean, dtype=np.float64).sum(axis=1))
     return total / size
+
+
+def _check_diagonal(diagonal: np.ndarray, dtype: Any) -> None:
+    """Refuse kernels that are negative or overflow on the samples themselves, which bound all values."""
+    i = int(np.argmin(diagonal))
+    if diagonal[i] < 0:
+        raise ValueError(
+            f"kernel must be positive semi-definite, but k(x, x) is {diagonal[i]:.3g} for sample {i}; "
+            "change the kernel or its coef0."
+        )
+    i = int(np.argmax(diagonal))
+    if not diagonal[i] <= (LARGEST_SINGLE if dtype == np.float32 else LARGEST):
+        raise ValueError(
+            f"k(x, x) is {diagonal[i]:.3g} for sample {i}, too large for {dtype}; scale the "
+            "features, or lower gamma, degree or coef0."
+        )
 
 
 def _check_numbers(degree: Any, coef0: Any, offset: Any) -> None:

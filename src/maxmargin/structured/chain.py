@@ -75,7 +75,8 @@ class ChainSVC(ClassifierMixin, Iterative):
     C : float, default=1.0
         Weight of the sum of the losses of all sequences.
     solver : {"pairwise", "bcfw", "bcpl", "oeg"}, default="pairwise"
-        How to get to the one optimum: pairwise Frank-Wolfe steps on cached labelings,
+        How to get to the one optimum: pairwise Frank-Wolfe steps on cached labelings (and, where
+        the weights are few, cutting planes through all of these, which a large C asks for),
         block-coordinate Frank-Wolfe, block-coordinate partial linearisation, or online
         exponentiated gradient.
     temperature : float or "auto", default="auto"

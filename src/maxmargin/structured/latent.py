@@ -66,7 +66,8 @@ class LatentSVC(ClassifierMixin, Iterative):
     C : float, default=1.0
         Weight of the sum of the losses of all bags.
     solver : {"pairwise", "bcpl", "bcfw"}, default="pairwise"
-        How the convex majorisers are lowered: pairwise Frank-Wolfe steps, block-coordinate
+        How the convex majorisers are lowered: pairwise Frank-Wolfe steps (and, where the weights
+        are few, cutting planes through all pairs found, which a large C asks for), block-coordinate
         partial linearisation, or block-coordinate Frank-Wolfe.
     init : {"mean", "first", "middle", "random"} or array-like of shape (n_bags,), default="mean"
         First choice of candidates: the best ones under a model of the bags' means, the first
