@@ -52,6 +52,8 @@ class NewtonRule:
     ----------
     first, again : float
         omega at the start, relative to the largest margin: cold, and from given dual variables.
+    near : float
+        Largest relative gap at which given dual variables are started from.
     shrink, least : float
         omega from one centre to the next, and its smallest value relative to the largest margin.
     solved : float
@@ -66,6 +68,7 @@ class NewtonRule:
 
     first: float = 4.0
     again: float = 0.25
+    near: float = 0.1
     shrink: float = 0.25
     least: float = 1e-6
     solved: float = 0.3
@@ -168,7 +171,13 @@ class Newton:
         run_threads(work, groups, self.n_threads)
 
     def _begin_at(self, alpha: np.ndarray) -> None:
-        """Start from dual variables: their shares as the centre, the weights that they make."""
+        """Start from dual variables: their shares as the centre, the weights that they make.
+
+        Far from the optimum almost all entries would be at their bounds, where Newton steps see nothing of
+        the losses; the cold start is better then.
+        """
+        if self.problem.evaluate(alpha, n_threads=self.n_threads)[1].gap > self.rule.near:
+            return
         state, boxes = self.state, self.boxes
         share = np.divide(alpha, boxes, out=np.zeros(boxes.shape), where=boxes > 0)
         state.centre[:] = share.reshape(state.centre.shape[::-1]).T
