@@ -1,4 +1,4 @@
-"""Newton's method for one label as its header writes it: whole matrices, no scaling, a line search by bisection.
+"""Newton's method for one label as its header writes it: whole matrices, no scaling, search by bisection.
 
 An independent twin of `maxmargin.multilabel.loops.newton_labels`.
 """
