@@ -79,7 +79,7 @@ def test_reaches_the_optimum_of_the_interior_point_method(prior, bias):
     other = MultiLabelSVC(solver="interior", tol=1e-6, **options).fit(X, Y)
     assert newton.duality_gap_ <= 1e-10 and other.duality_gap_ <= 1e-6
     assert newton.primal_objective_ == pytest.approx(other.primal_objective_, rel=1e-6)
-    assert newton.n_iter_ <= 10
+    assert newton.n_iter_ <= 20
 
 
 @pytest.mark.parametrize("solver", ["auto", "interior"])
@@ -94,7 +94,7 @@ def test_the_scale_of_the_features_does_not_matter(solver, factor):
 def test_it_is_the_default_for_few_features_and_takes_a_handful_of_epochs():
     X, Y = table(n=300)
     for C in (1e-3, 1.0, 1e3, 1e6):
-        assert MultiLabelSVC(C=C).fit(X, Y).n_iter_ <= 8
+        assert MultiLabelSVC(C=C).fit(X, Y).n_iter_ <= 16
     assert few_features(posed(X, Y))
     assert not few_features(posed(sp.random(50, 200, 0.05, format="csr", random_state=0), Y[:50]))
     assert not few_features(posed(np.ones((20, 400)), Y[:20]))

@@ -72,7 +72,7 @@ class NewtonRule:
     shrink: float = 0.25
     least: float = 1e-6
     solved: float = 0.3
-    n_steps: int = 10
+    n_steps: int = 5
     epoch: float = 1e6
     aim: float = 0.95
     work: float = 1e8
