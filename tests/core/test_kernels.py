@@ -112,16 +112,27 @@ def test_scores_in_bounded_blocks(make, monkeypatch):
     monkeypatch.setattr(functions, "BLOCK_BYTES", 9 * 8 * 4)
     sizes = []
     block = Kernel.block
-    monkeypatch.setattr(Kernel, "block", lambda self, A, B: sizes.append(A.shape[0]) or block(self, A, B))
+
+    def counted(self, A, B, dtype):
+        sizes.append(A.shape[0])
+        return block(self, A, B, dtype)
+
+    monkeypatch.setattr(Kernel, "block", counted)
     np.testing.assert_allclose(kernel.scores(make(X), make(Z), coefficients), expected, rtol=1e-12)
     assert sizes == [4] * 10
     nothing = kernel.scores(make(X), make(Z)[:0], coefficients[:0])
     assert nothing.shape == (40, 3) and not nothing.any()
 
 
-def test_scores_honour_float32():
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_are_as_wide_as_the_coefficients(dtype):
+    """What was certified in float64 is predicted with in float64, whatever the rows."""
     X = features(dtype=np.float32)
-    assert settled(X, "rbf").scores(X, X, np.ones((17, 2))).dtype == np.float32
+    kernel = settled(X, "rbf")
+    scores = kernel.scores(X, X, np.ones((17, 2), dtype))
+    assert scores.dtype == dtype
+    exact = kernel.block(X.astype(np.float64), X.astype(np.float64)).sum(axis=1)
+    np.testing.assert_allclose(scores[:, 0], exact, rtol=1e-12 if dtype == np.float64 else 1e-5)
 
 
 @pytest.mark.parametrize(

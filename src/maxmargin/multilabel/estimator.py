@@ -94,8 +94,8 @@ def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, *, rng: Any, **o
 SOLVERS = {
     "auto": Choice(
         _default,
-        "Dual coordinate ascent (linear; an interior point method takes over where it gets stuck and "
-        "features are few), or block sweeps and pair steps on a shared kernel matrix.",
+        "Newton's method (few features), dual coordinate ascent (wide or sparse ones), or block sweeps and "
+        "pair steps on a shared kernel matrix; Newton's method takes over where these get stuck.",
         reads=("n_jobs", "precision"),
     ),
     "dca": Choice(
@@ -171,11 +171,12 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         Whether to add a constant feature.
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the intercept is regularised.
-    solver : {"auto", "dca", "smo", "interior"}, default="auto"
-        "auto" is dual coordinate ascent (linear; an interior point method takes over where it
-        gets stuck and features are few), or block sweeps and pair steps on a shared kernel
-        matrix; "dca" (linear) and "smo" (any kernel) are the paper's algorithms; "interior"
-        (linear) suits few, badly scaled features. All reach the same optimum.
+    solver : {"auto", "dca", "smo", "newton", "interior"}, default="auto"
+        "auto" is Newton's method for few features, dual coordinate ascent for wide or sparse
+        ones, and block sweeps and pair steps on a shared kernel matrix; where one of the last
+        two gets stuck and the problem is small enough, Newton's method takes over. "dca"
+        (linear) and "smo" (any kernel) are the paper's algorithms; "newton" and "interior"
+        (linear) suit few features, scaled or not. All reach the same optimum.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000
@@ -186,11 +187,12 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         Start from the last solution, scaled to the new C. The dual variables (n_samples x
         n_labels) are then kept with the model.
     precision : {"auto", "single", "double"}, default="auto"
-        Working precision of solver "auto", and of the kernel values of "smo"; the certificate is
-        always in double precision. "auto" takes single precision when tol is at least 1e-4 and X
-        is float32 or large.
+        Working precision of solver "auto", and of the kernel values of "smo"; the model and its
+        certificate are always in double precision. "auto" takes single precision when tol is at
+        least 1e-4, X is float32 or large, and features are not few.
     n_jobs : int, default=None
-        Number of threads of solver "auto"; None means one, -1 all cores.
+        Number of threads of solvers "auto" and "newton"; None means one, -1 all cores. It does not
+        change the answer.
     random_state : int, RandomState instance or None, default=None
         Order in which samples are visited.
     verbose : int, default=0
@@ -225,6 +227,9 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
 
     Notes
     -----
+    One class per sample (a 1d y of more than two classes) becomes one label per class, one against
+    the rest; `MultiClassSVC` learns the classes together, which is mostly more accurate.
+
     Labels may be 0/1 or -1/+1 indicators (arrays, sparse matrices, pandas or polars frames;
     NaN marks an unknown entry, which has no loss), lists of sets of names, or a vector of
     classes; `predict` answers in the same kind. A pass costs O(n_labels nnz(X)) and memory is
@@ -440,8 +445,8 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         dtype: Any = np.float64
         if isinstance(problem, LinearM3L):
             data = problem.rows.data
-            wide_or_large = data.dtype == np.float32 or data.size * problem.shape[1] >= LARGE
-            pays = wide_or_large and self.solver == "auto" and not few_features(problem)
+            single_or_large = data.dtype == np.float32 or data.size * problem.shape[1] >= LARGE
+            pays = single_or_large and self.solver == "auto" and not few_features(problem)
             dtype = self._working_dtype(stopping, pays=pays)
         alpha: np.ndarray = np.zeros(problem.shape, dtype)
         recalled = self._recall(problem.shape)

@@ -52,12 +52,14 @@ class NewtonRule:
     ----------
     first, again : float
         omega at the start, relative to the largest margin: cold, and from given dual variables.
+    near : float
+        Largest relative gap at which given dual variables are started from.
     shrink, least : float
         omega from one centre to the next, and its smallest value relative to the largest margin.
     solved : float
         A proximal step is solved when what its Newton steps left of the gap is below this part of the rest.
-    n_steps : int
-        Newton steps of one epoch.
+    n_steps, epoch : int, float
+        Most Newton steps of one epoch, and entries of X times labels that they may read; at least one step.
     aim : float
         Part of the gap allowed by tol that is aimed at.
     work : float
@@ -66,10 +68,12 @@ class NewtonRule:
 
     first: float = 4.0
     again: float = 0.25
+    near: float = 0.1
     shrink: float = 0.25
     least: float = 1e-6
     solved: float = 0.3
-    n_steps: int = 10
+    n_steps: int = 5
+    epoch: float = 1e6
     aim: float = 0.95
     work: float = 1e8
 
@@ -115,8 +119,9 @@ class Newton:
             z=np.zeros((L, D)),
             best_z=np.zeros((L, D)),
         )
+        self.n_steps = int(np.clip(self.rule.epoch / max(n * L * D, 1), 1, self.rule.n_steps))
         self.gap, self.aim = np.inf, self.rule.aim
-        self.patience = Patience(20)
+        self.patience = Patience(200 // self.n_steps)
         self._answer: tuple[Solution, Certificate] | None = None
         if alpha.any():
             self._begin_at(alpha)
@@ -151,7 +156,7 @@ class Newton:
 
     def _move(self, clock: Clock) -> None:
         L, n = self.state.centre.shape
-        size = max(1, int(self.rule.work / (self.rule.n_steps * n * (1 + len(self.scale)) ** 2)))
+        size = max(1, int(self.rule.work / (self.n_steps * n * (1 + len(self.scale)) ** 2)))
         groups = [readonly(np.arange(l, min(l + size, L))) for l in range(0, L, size)]
         primal = self.state.primal[np.isfinite(self.state.primal)]
         # Half of the gap allowed goes with the objective of a label, half to all labels alike.
@@ -161,14 +166,18 @@ class Newton:
 
         def work(labels: np.ndarray) -> None:
             if not clock.expired():
-                loops.newton_labels(
-                    self.columns, self.costs, labels, targets, self.rule.n_steps, rule, self.state
-                )
+                loops.newton_labels(self.columns, self.costs, labels, targets, self.n_steps, rule, self.state)
 
         run_threads(work, groups, self.n_threads)
 
     def _begin_at(self, alpha: np.ndarray) -> None:
-        """Start from dual variables: their shares as the centre, the weights that they make."""
+        """Start from dual variables: their shares as the centre, the weights that they make.
+
+        Far from the optimum almost all entries would be at their bounds, where Newton steps see nothing of
+        the losses; the cold start is better then.
+        """
+        if self.problem.evaluate(alpha, n_threads=self.n_threads)[1].gap > self.rule.near:
+            return
         state, boxes = self.state, self.boxes
         share = np.divide(alpha, boxes, out=np.zeros(boxes.shape), where=boxes > 0)
         state.centre[:] = share.reshape(state.centre.shape[::-1]).T

@@ -222,6 +222,8 @@ class PairDescent:
         """All moves within a chunk; its change is then carried to all residuals."""
         E, B, lo, hi, T = (np.ascontiguousarray(array[:, samples]) for array in (*self.state, self.T))
         K, diagonal = readonly(self.problem.K.square(samples)), readonly(self.diagonal[samples])
+        if clock.expired():  # before any move, which would have to be carried to all residuals
+            return
         part = Part(K, diagonal, loops.KernelState(E, B, readonly(lo), readonly(hi)), readonly(T))
         self._sweep(part, clock)
         self._visit_labels(part, *measure(part.state, part.T), least, clock)

@@ -207,7 +207,7 @@ def used_columns(X: Any) -> tuple[Any, np.ndarray | None]:
     if not sp.issparse(X) or 2 * X.nnz >= X.shape[1]:
         return X, None
     columns, places = np.unique(X.indices, return_inverse=True)
-    places = places.astype(X.indices.dtype)
+    places = places.astype(np.int32)
     return sp.csr_array((X.data, places, X.indptr), shape=(X.shape[0], len(columns))), columns
 
 

@@ -75,8 +75,8 @@ class KernelNewton:
 
     def __init__(self, problem: KernelM3L, alpha: np.ndarray, *, tol: float, n_threads: int = 1) -> None:
         self.problem, self.tol = problem, tol
-        K = KernelMatrix(problem.K.kernel, problem.K.X, np.inf, np.float64).whole
-        values, vectors = np.linalg.eigh(K)
+        whole = KernelMatrix(problem.K.kernel, problem.K.X, np.inf, np.float64)
+        values, vectors = np.linalg.eigh(whole.square(np.arange(whole.n)))
         kept = values > RANK * max(values[-1], np.finfo(float).tiny)
         roots = np.sqrt(values[kept])
         self.inverse = vectors[:, kept] / roots
