@@ -72,7 +72,7 @@ def proximal_simplex(H, anchor, tau, v, new):
 
 @compiled(inline=True)
 def proximal_block(task, truth, H, anchor, tau, v, new):
-    """The proximal point of one block and the mass that it puts on wrong classes, at most one on a simplex."""
+    """The proximal point of one block; returns the mass on wrong classes, at most one on a simplex."""
     c = H.size
     if task.loss == CRAMMER_SINGER:
         proximal_simplex(H, anchor, tau, v, new)
