@@ -352,9 +352,7 @@ class LinearMultiClass(MultiClassProblem):
                     loops.score_pass(first, last, source, arrays, logs, point, alpha, gaps, totals)
             return totals
 
-        losses, linear = np.sum(
-            run_threads(part, range(n_parts), 1 if rebuild else self.n_threads), axis=0
-        )
+        losses, linear = np.sum(run_threads(part, range(n_parts), 1 if rebuild else self.n_threads), axis=0)
         return W, float(losses), float(linear), gaps
 
     def _pieces(self, first: int, last: int) -> Iterable[Piece]:
