@@ -304,7 +304,9 @@ def test_divergence_is_said():
         ({"solver": "pairwise", "shrinking": False}, "shrinking=False is read by solver 'exact' only"),
         ({"solver": "oeg", "temperature": 0}, "positive temperature"),
         ({"C": -1}, "'C' parameter of MultiClassSVC"),
-        ({"solver": "newton"}, "'solver' parameter of MultiClassSVC"),
+        ({"solver": "simplex"}, "'solver' parameter of MultiClassSVC"),
+        ({"solver": "newton", "kernel": "rbf"}, "solver='newton' needs kernel='linear'"),
+        ({"sampling": "uniform"}, "sampling='uniform' is read by solver 'exact' only; with solver='auto'"),
     ],
 )
 def test_bad_options(options, message):

@@ -284,6 +284,8 @@ REACHED = {"bcfw": 1e-4, "fw": 1e-2, "pl": 1e-3, "eg": 1e-3}
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("kind", ["linear", "kernel"])
 def test_every_solver_reaches_the_optimum_and_keeps_weak_duality(name, kind):
+    if name == "newton" and kind == "kernel":
+        pytest.skip("steps on weights")
     batch = name in ("fw", "pl", "eg")
     X, y, costs, Delta = small_data(n=12 if batch else 24, seed=3)
     labels = labels_of(y, 0.1 * costs if batch else costs, None if batch else Delta)
@@ -308,6 +310,8 @@ def test_every_solver_reaches_the_optimum_and_keeps_weak_duality(name, kind):
 @pytest.mark.parametrize("kind", ["linear", "single", "kernel"])
 def test_looking_at_a_solver_changes_nothing(name, kind):
     """Certificates and solutions asked for between epochs change no later bit."""
+    if name == "newton" and kind == "kernel":
+        pytest.skip("steps on weights")
     X, y, costs, Delta = small_data(n=60, seed=20)
     options = {"averaging": True} if name == "bcfw" and kind != "kernel" else {}
     dtype = np.float32 if kind == "single" else np.float64
@@ -321,7 +325,7 @@ def test_looking_at_a_solver_changes_nothing(name, kind):
         assert looked.epoch(Clock()) == alone.epoch(Clock())
         first, second = looked.solution(), looked.solution()
         np.testing.assert_array_equal(first[0], second[0])
-        np.testing.assert_array_equal(looked.iterate.alpha, alone.iterate.alpha)
+        np.testing.assert_array_equal(first.blocks, alone.solution().blocks)
     assert looked.certify() == alone.certify()
     np.testing.assert_array_equal(looked.solution()[0], alone.solution()[0])
 

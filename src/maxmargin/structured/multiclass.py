@@ -37,20 +37,16 @@ from maxmargin.structured.multiclass_problem import (
 from maxmargin.structured.newton import ProximalNewton, suits
 
 
-def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options: Any) -> Solver:
+def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup) -> Solver:
     """Newton steps where features are few, exact block steps otherwise."""
     if isinstance(problem, LinearMultiClass) and suits(problem):
         return ProximalNewton(problem, setup)
-    return SOLVERS["exact"].build(problem, setup, **options)
+    return SOLVERS["exact"].build(problem, setup)
 
 
 # `reads` are keyword arguments of the solver, under the names of the parameters.
 SOLVERS: dict[str, Choice] = {
-    "auto": Choice(
-        automatic,
-        '"newton" with a linear kernel and few features, "exact" otherwise.',
-        ("sampling", "shrinking"),
-    ),
+    "auto": Choice(automatic, '"newton" with a linear kernel and few features, "exact" otherwise.'),
     "newton": Choice(
         ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
     ),
@@ -159,7 +155,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     averaging : bool, default=False
         Return the weighted average of the iterates of "bcfw" (linear kernel only).
     sampling : {"gap", "uniform"}, default="gap"
-        With "gap", "exact" (also as the choice of "auto") leaves blocks with small gaps out of every other pass.
+        With "gap", "exact" leaves blocks with small gaps out of every other pass.
     shrinking : bool, default=True
         Whether "exact" visits blocks that stay at a vertex less and less often.
     precision : {"auto", "single", "double"}, default="auto"
@@ -343,7 +339,8 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             )
         if self.solver == "newton" and self.kernel != "linear":
             raise ValueError(
-                f"solver='newton' needs kernel='linear'; use solver='auto'. Got kernel={self.kernel!r} instead."
+                "solver='newton' needs kernel='linear'; leave solver at 'auto'. "
+                f"Got kernel={self.kernel!r} instead."
             )
         if self.solver in ("oeg", "eg") and self.temperature == 0:
             raise ValueError(f"solver={self.solver!r} needs a positive temperature. Got 0 instead.")

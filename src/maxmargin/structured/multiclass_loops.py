@@ -471,8 +471,11 @@ def at_bounds(alpha, c, truth):
 
 
 @compiled(reorder=True, inline=True)
-def normalised(loss, logs, state, c, a):
-    """A stored block as float64, exactly on its simplex whatever the precision of the state."""
+def normalised(loss, logs, state, c, truth, a):
+    """A stored block as float64, exactly on its simplex whatever the precision of the state.
+
+    The truth's coordinate of Weston-Watkins is what the others leave, not its rounded value.
+    """
     total = 0.0
     for k in range(c):
         a[k] = math.exp(state[k]) if logs else state[k]
@@ -480,6 +483,12 @@ def normalised(loss, logs, state, c, a):
     if loss == CRAMMER_SINGER:
         for k in range(c):
             a[k] /= total
+    else:
+        rest = 1.0
+        for k in range(c):
+            if k != truth:
+                rest -= a[k]
+        a[truth] = rest
 
 
 # Passes over many blocks.
@@ -628,7 +637,7 @@ def score_pass(first, last, source, problem, logs, W, alpha, gaps, totals):
             continue
         truth = y[i]
         margins(problem, truth, rows, r, W, H)
-        normalised(problem.loss, logs, alpha[i], c, a)
+        normalised(problem.loss, logs, alpha[i], c, truth, a)
         largest, mean = shift_and_reduce(a, H[truth], problem.lanes, H)
         value = positive_sum(problem.lanes, H) if problem.loss == WESTON_WATKINS else largest
         gaps[i] = costs[i] * max(value - mean, 0.0)
@@ -652,7 +661,7 @@ def rebuild(first, last, source, problem, logs, alpha, W):
         i = sample[r]
         if costs[i] == 0 or (not logs and alpha[i, y[i]] == 1 and problem.loss == CRAMMER_SINGER):
             continue
-        normalised(problem.loss, logs, alpha[i], c, a)
+        normalised(problem.loss, logs, alpha[i], c, y[i], a)
         a[y[i]] -= 1.0
         for k in range(c):
             step[k] = costs[i] * a[k]

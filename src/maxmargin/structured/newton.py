@@ -32,13 +32,14 @@ matrix of order c D. Rows of any kind are read as they are, a few at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve
 
 from maxmargin.core.linalg import ridged_cholesky
-from maxmargin.core.loop import ROUNDING, Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import one_blas_thread
 from maxmargin.structured import newton_loops as loops
@@ -51,6 +52,7 @@ PIECE = 4096
 # are a few steps away.
 SMALL, LAST_DIGITS = 5000, 1e-12
 SCALES = "scale your features, which differ too much for float64,"
+ROUNDED = "scale your features or pass X as float64, as float32 is too coarse for these coefficients,"
 
 
 def suits(problem: LinearMultiClass, *, least: int = 200, most: int = 1000) -> bool:
@@ -129,8 +131,12 @@ class ProximalNewton:
                 self._step()
                 if falls.exhausted(self.bounds.gap):
                     break
-        stuck = self.patience.exhausted(self.bounds.gap) and self.bounds.gap > ROUNDING
-        return Progress(self.bounds, self.problem.n, stuck=SCALES if stuck else "")
+        progress = Progress(self.bounds, self.problem.n)
+        if self.bounds.gap <= self.tol:
+            progress = Progress(self.certify(), self.problem.n, exact=True)
+            if progress.certificate.gap > self.tol >= 10 * self.bounds.gap:
+                return replace(progress, stuck=ROUNDED)
+        return replace(progress, stuck=SCALES) if self.patience.exhausted(self.bounds.gap) else progress
 
     def certify(self) -> Certificate:
         """P at the best W, as a model stores it, and D at the best blocks."""

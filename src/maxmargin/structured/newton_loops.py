@@ -46,7 +46,8 @@ def proximal_simplex(H, anchor, tau, v, new):
 
     The level theta of max(v_k - theta, 0) is found by dropping classes until all kept ones have mass.
     With S the kept classes, sum_S v_k - 1 is sum_S H_k / tau less the anchor's mass outside S: no one
-    is subtracted, so small masses stay exact.
+    is subtracted, so small masses stay exact. Margins count from that of the largest v, so that none
+    of S is large.
     """
     c = H.size
     top = 0
@@ -54,12 +55,15 @@ def proximal_simplex(H, anchor, tau, v, new):
         v[k] = anchor[k] + H[k] / tau
         if v[k] > v[top]:
             top = k
-    theta, kept = v[top] - 1.0, -1
-    while True:
+    base = H[top]
+    for k in range(c):
+        v[k] = anchor[k] + (H[k] - base) / tau
+    theta, kept = v[top] - 1.0, 0
+    for _ in range(c):
         total, count = 0.0, 0
         for k in range(c):
             if v[k] > theta:
-                total += H[k] / tau
+                total += (H[k] - base) / tau
                 count += 1
             else:
                 total -= anchor[k]
@@ -72,7 +76,7 @@ def proximal_simplex(H, anchor, tau, v, new):
 
 @compiled(inline=True)
 def proximal_block(task, truth, H, anchor, tau, v, new):
-    """The proximal point of one block and the mass that it puts on wrong classes, at most one on a simplex."""
+    """The proximal point of one block; returns the mass on wrong classes, at most one on a simplex."""
     c = H.size
     if task.loss == CRAMMER_SINGER:
         proximal_simplex(H, anchor, tau, v, new)
