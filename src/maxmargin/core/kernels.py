@@ -165,17 +165,17 @@ class Kernel:
         return values + self.offset
 
     def scores(self, X: Any, basis: Any, coefficients: np.ndarray) -> np.ndarray:
-        """k(X, basis) @ coefficients, a few rows at a time, in the dtype of X.
+        """k(X, basis) @ coefficients, a few rows at a time, in the wider of the dtypes of X and coefficients.
 
         With "precomputed", `basis` is the vector of columns of X that the coefficients
         belong to.
         """
-        dtype = X.dtype
+        dtype = np.result_type(X.dtype, coefficients.dtype)
         coefficients = np.asarray(coefficients, dtype=dtype)
         answer = np.zeros((X.shape[0], *coefficients.shape[1:]), dtype=dtype)
         if len(coefficients):
             for rows in chunks(X.shape[0], len(coefficients) * dtype.itemsize):
-                answer[rows] = self.block(X[rows], basis) @ coefficients
+                answer[rows] = self.block(X[rows], basis, dtype) @ coefficients
         return answer
 
     def _called(self, X: Any, Z: Any) -> np.ndarray:

@@ -32,11 +32,20 @@ from maxmargin.structured.multiclass_problem import (
     Setup,
     single_is_enough,
 )
+from maxmargin.structured.working_sets import WorkingSets
+
+
+def exact(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options: Any) -> Solver:
+    """Exact block steps, one by one on weights, or on working sets of a kernel."""
+    if isinstance(problem, KernelMultiClass):
+        return WorkingSets(problem, setup, **options)
+    return ExactBlocks(problem, setup, **options)
+
 
 # `reads` are keyword arguments of the solver, under the names of the parameters.
 SOLVERS: dict[str, Choice] = {
     "exact": Choice(
-        ExactBlocks,
+        exact,
         "Solves one sample's block at a time by a projection, and visits blocks that are done less and less.",
         ("sampling", "shrinking"),
     ),
@@ -58,8 +67,6 @@ SOLVERS: dict[str, Choice] = {
         partial(BatchSteps, "eg"), "Exponentiated gradient on all blocks at once.", ("temperature", "floor")
     ),
 }
-# Solvers whose last digits cost no more than their first.
-LINEAR_RATE = ("exact", "pairwise", "bcpl")
 
 
 @dataclass(eq=False, repr=False)
@@ -81,10 +88,12 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         largest; it is solved by "exact" only.
     solver : {"exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg"}, default="exact"
         "exact" solves one sample's block at a time by a projection and visits blocks that are
-        done less and less often. The others are the methods of the paper: block-coordinate
-        Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps,
-        and the batch forms of the first three. All reach the same optimum. A parameter below that
-        names its solvers is refused, unless it has its default value, with another one.
+        done less and less often; with a kernel, inside working sets whose change is then carried to
+        all samples, and by interior points where C is large. The others are the methods of the
+        paper: block-coordinate Frank-Wolfe, partial linearization and online exponentiated
+        gradient, pairwise steps, and the batch forms of the first three. All reach the same
+        optimum. A parameter below that names its solvers is refused, unless it has its default
+        value, with another one.
     cost_matrix : array-like of shape (n_classes, n_classes), default=None
         Cost of predicting the column's class when the truth is the row's, in the order of
         `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.
@@ -98,7 +107,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     coef0 : float, default=0.0
         Of the kernels "poly" and "sigmoid".
     cache_size : float, default=200
-        Memory for kernel values in MiB.
+        Memory for kernel values in MiB. A kernel matrix that fits is computed once.
     fit_intercept : bool, default=True
         Whether to add a constant feature (to a kernel: a constant).
     intercept_scaling : float, default=1.0
@@ -121,9 +130,9 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     shrinking : bool, default=True
         Whether "exact" visits blocks that stay at a vertex less and less often.
     precision : {"auto", "single", "double"}, default="auto"
-        Working precision with a linear kernel; the certificate is always in double precision.
-        "auto" takes single precision when tol is at least 1e-4 and the blocks' curvature is
-        moderate.
+        Working precision of "exact", and of the others with a linear kernel; the certificate is always
+        in double precision. "auto" takes single precision when tol is at least 1e-4 and the blocks'
+        curvature is moderate.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000
@@ -263,8 +272,8 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         weights = self._read_weights(sample_weight, X)
         labels = self._read_labels(X, y, weights)
         shape = len(labels.y), len(labels.Delta)
-        stopping = self._stopping(shape[0] * shape[1] if self.solver in LINEAR_RATE else None)
-        solver = self._solver(chosen, self._problem(X, labels, weights), stopping.target)
+        stopping = self._stopping()
+        solver = self._solver(chosen, self._problem(X, labels, weights, stopping.target), stopping.target)
         observer = self._observer(X, y, lambda: self._attributes(X, solver.solution()))
         outcome = run(solver, stopping, observer)
         solution = solver.solution()
@@ -312,7 +321,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         return Delta
 
     def _problem(
-        self, X: Any, labels: Labels, weights: np.ndarray | None
+        self, X: Any, labels: Labels, weights: np.ndarray | None, tol: float
     ) -> LinearMultiClass | KernelMultiClass:
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self.kernel == "linear":
@@ -328,13 +337,18 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             offset=bias * bias,
             sample_weight=weights,
         )
-        return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size), labels)
+        problem = KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float64), labels)
+        if self.solver != "exact" or self.kernel == "precomputed" or not self._is_single(problem, tol):
+            return problem
+        return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float32), labels)
+
+    def _is_single(self, problem: LinearMultiClass | KernelMultiClass, tol: float) -> bool:
+        """Whether to work in single precision."""
+        return self.precision == "single" or (self.precision == "auto" and single_is_enough(problem, tol))
 
     def _solver(self, chosen: Choice, problem: LinearMultiClass | KernelMultiClass, tol: float) -> Solver:
         """The solver, at its own start or at the last solution."""
-        single = isinstance(problem, LinearMultiClass) and (
-            self.precision == "single" or (self.precision == "auto" and single_is_enough(problem, tol))
-        )
+        single = isinstance(problem, LinearMultiClass) and self._is_single(problem, tol)
         last = self._recall((problem.n, problem.c))
         setup = Setup(
             tol,
