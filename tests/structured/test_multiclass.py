@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from maxmargin import MultiClassSVC
 from maxmargin.model_selection import regularization_path
 from maxmargin.structured.multiclass import SOLVERS
+from tests.checks import run_check
 
 
 def slow_to_finish(estimator):
@@ -44,7 +45,7 @@ def slow_to_finish(estimator):
     expected_failed_checks=slow_to_finish,
 )
 def test_scikit_learn_checks(estimator, check):
-    check(estimator)
+    run_check(estimator, check)
 
 
 def iris():

@@ -204,8 +204,8 @@ class KernelMatrix:
         The values are those kept, or computed anew where another `dtype` is asked for.
         """
         dtype = self.dtype if dtype is None else np.dtype(dtype)
-        if self.whole is not None and dtype == self.dtype:
-            return W @ self.whole[indices]
+        if dtype == self.dtype and self._built == self.n:
+            return W @ self._whole[indices]
         answer = np.zeros((len(W), self.n), W.dtype)
         if not len(indices):
             return answer
@@ -305,8 +305,17 @@ def smallest_eigenvalue(K: np.ndarray, n_probes: int = 60) -> float:
     return float(np.linalg.eigvalsh(T)[0])
 
 
-def check_precomputed(K: Any) -> np.ndarray:
-    """Check that a matrix of kernel values is square, finite, symmetric and semi-definite."""
+INDEFINITE = (
+    "kernel is not positive semi-definite on these samples (eigenvalue {:.3g}); the solution is a stationary "
+    "point and its gap no proof of optimality."
+)
+
+
+def check_precomputed(K: Any) -> float:
+    """Check that a matrix of kernel values is square, finite and symmetric.
+
+    Returns its smallest eigenvalue where that is below zero by more than rounding, 0 otherwise.
+    """
     check_square(K)
     if not np.isfinite(K).all():
         raise ValueError("The precomputed kernel contains NaN or infinity.")
@@ -321,9 +330,4 @@ def check_precomputed(K: Any) -> np.ndarray:
                 f"K[{j}, {i}] = {K[j, i]:g}."
             )
     smallest = smallest_eigenvalue(K)
-    if smallest < -DEFINITENESS * scale * math.sqrt(len(K)):
-        raise ValueError(
-            f"The precomputed kernel must be positive semi-definite, but it has an eigenvalue "
-            f"{smallest:.3g}; pass a valid kernel, or clip its negative eigenvalues."
-        )
-    return K
+    return smallest if smallest < -DEFINITENESS * scale * math.sqrt(len(K)) else 0.0

@@ -15,6 +15,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -67,6 +68,15 @@ def class_vector(y: np.ndarray) -> np.ndarray:
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
     return y
+
+
+def summed(X: Any) -> Any:
+    """CSR rows whose entries are sorted, each column once; not a copy when they are."""
+    if X.has_canonical_format:
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    return X
 
 
 def warn_if_single(classes: np.ndarray) -> None:
@@ -148,15 +158,16 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _read_rows(self, X: Any, *, reset: bool) -> Any:
         """Validate X as C-contiguous dense or CSR floats without copying what is already so."""
-        return validate_data(
+        X = validate_data(
             self,
             X,
             reset=reset,
-            accept_sparse="csr",
+            accept_sparse="csr" if getattr(self, "kernel", None) != "precomputed" else False,
             accept_large_sparse=True,
             dtype=[np.float64, np.float32],
             order="C",
         )
+        return summed(X) if sp.issparse(X) else X
 
     def _read_classes(self, y: Any, n_samples: int, samples: str = "samples") -> np.ndarray:
         """Learn `classes_` and return the code of every sample's class; one class only is said."""

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.kernel_matrix import KernelMatrix, check_precomputed
+from maxmargin.core.kernel_matrix import INDEFINITE, KernelMatrix, check_precomputed
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
@@ -248,6 +248,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.kernel != "precomputed"
         tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.positive_only = self.kernel == "chi2"
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -326,8 +327,8 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self.kernel == "linear":
             return LinearMultiClass(Rows.of(X), labels, bias, n_threads=count_threads(self.n_jobs))
-        if self.kernel == "precomputed":
-            check_precomputed(X)
+        if self.kernel == "precomputed" and (smallest := check_precomputed(X)) < 0:
+            warn(INDEFINITE.format(smallest))
         self._kernel = Kernel.of(
             X,
             self.kernel,
