@@ -162,12 +162,12 @@ def test_bad_kernels_are_named(X, options, message):
 
 def test_bad_precomputed_matrices_are_named():
     K = features() @ features().T + np.eye(17)
-    assert check_precomputed(K) is K
+    assert check_precomputed(K) == 0
+    assert check_precomputed(K - 3 * np.eye(17)) == pytest.approx(-2, abs=1e-6)
     for bad, message in [
         (K[:, :5], "square"),
         (np.where(np.eye(17) > 0, np.nan, K), "NaN"),
         (K + np.triu(np.ones_like(K)), "symmetric"),
-        (K - 3 * np.eye(17), "semi-definite"),
     ]:
         with pytest.raises(ValueError, match=message):
             check_precomputed(bad)
@@ -183,8 +183,8 @@ def test_large_indefinite_matrices_are_recognised(monkeypatch):
     monkeypatch.setattr(matrix, "CHECKED_ROWS", 10)
     assert smallest_eigenvalue(indefinite) == pytest.approx(exact, rel=1e-6)
     assert smallest_eigenvalue(K) > -1e-9
-    with pytest.raises(ValueError, match="semi-definite"):
-        check_precomputed(indefinite)
+    assert check_precomputed(indefinite) == smallest_eigenvalue(indefinite) < 0
+    assert check_precomputed(K) == 0
 
 
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
@@ -314,3 +314,16 @@ def test_values_that_overflow_are_refused(dtype, scale):
     with pytest.raises(ValueError, match=r"k\(x, x\) is .* for sample 0, too large for float.*; scale the"):
         Kernel.of(X.astype(dtype), "poly", gamma=1.0, degree=5)
     assert Kernel.of(X.astype(dtype), "rbf", gamma=1.0).name == "rbf"
+
+
+def test_a_matrix_is_built_while_there_is_time():
+    X = features(600, 3)
+    K = KernelMatrix(settled(X, "rbf"), X, np.inf)
+    looks = iter([False, True, False, False])
+    assert not K.build(lambda: next(looks))
+    # What needs no kernel value does not wait for them.
+    assert not K.times(np.zeros((600, 2))).any()
+    assert K.build(lambda: next(looks))
+    np.testing.assert_allclose(K.whole, REFERENCE["rbf"](X, X), rtol=1e-9)
+    np.testing.assert_array_equal(K.whole, K.whole.T)
+    assert KernelMatrix(settled(X, "rbf"), X, 0.1).build(lambda: True)

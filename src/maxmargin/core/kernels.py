@@ -355,4 +355,4 @@ def check_square(K: Any) -> None:
 def _check_nonnegative(X: Any) -> None:
     values = X.data if sp.issparse(X) else X
     if values.size and values.min() < 0:
-        raise ValueError("kernel='chi2' needs nonnegative features; X holds a negative value.")
+        raise ValueError("Negative values in data passed to X, but kernel='chi2' needs nonnegative features.")

@@ -107,6 +107,15 @@ def class_vector(y: np.ndarray) -> np.ndarray:
     return y
 
 
+def summed(X: Any) -> Any:
+    """CSR rows whose entries are sorted, each column once; not a copy when they are."""
+    if X.has_canonical_format:
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    return X
+
+
 def warn_if_single(classes: np.ndarray) -> None:
     """One class only leaves nothing to learn; it is predicted."""
     if len(classes) == 1:
@@ -185,17 +194,16 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _read_rows(self, X: Any, *, reset: bool) -> Any:
         """Validate X as C-contiguous dense or CSR floats without copying what is already so."""
-        return check_size(
-            validate_data(
-                self,
-                X,
-                reset=reset,
-                accept_sparse="csr",
-                accept_large_sparse=True,
-                dtype=[np.float64, np.float32],
-                order="C",
-            )
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr" if getattr(self, "kernel", None) != "precomputed" else False,
+            accept_large_sparse=True,
+            dtype=[np.float64, np.float32],
+            order="C",
         )
+        return check_size(summed(X) if sp.issparse(X) else X)
 
     def _read_classes(self, y: Any, n_samples: int, samples: str = "samples") -> np.ndarray:
         """Learn `classes_` and return the code of every sample's class; one class only is said."""

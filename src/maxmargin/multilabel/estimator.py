@@ -16,7 +16,13 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
-from maxmargin.core.kernel_matrix import DEFINITENESS, KernelMatrix, check_precomputed, smallest_eigenvalue
+from maxmargin.core.kernel_matrix import (
+    DEFINITENESS,
+    INDEFINITE,
+    KernelMatrix,
+    check_precomputed,
+    smallest_eigenvalue,
+)
 from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import Solver, Stopping, run
 from maxmargin.core.rows import Rows
@@ -309,6 +315,7 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.kernel != "precomputed"
         tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.positive_only = self.kernel == "chi2"
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = True
         return tags
@@ -411,10 +418,11 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
             degree=self.degree,
             coef0=self.coef0,
             offset=bias**2,
-            sample_weight=costs.weight[:, 0] if costs.weight.shape[1] == 1 else None,
+            sample_weight=costs.weight.mean(axis=1),
         )
         if kernel.name == "precomputed":
-            check_precomputed(X)
+            if (smallest := check_precomputed(X)) < 0:
+                warn(INDEFINITE.format(smallest))
         elif kernel.name in ("sigmoid", "callable"):
             _warn_if_indefinite(replace(kernel, offset=0.0), X)
         # The paper's solver works in double precision unless told otherwise.
@@ -568,7 +576,4 @@ def _warn_if_indefinite(kernel: Kernel, X: Any) -> None:
     assert K is not None
     smallest = smallest_eigenvalue((K + K.T) / 2)
     if smallest < -DEFINITENESS * np.abs(K).max() * len(some) ** 0.5:
-        warn(
-            f"kernel is not positive semi-definite on these samples (eigenvalue {smallest:.3g}); the "
-            "solution is a stationary point and its gap no proof of optimality."
-        )
+        warn(INDEFINITE.format(smallest))

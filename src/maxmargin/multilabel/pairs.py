@@ -143,7 +143,8 @@ class PairDescent:
             # The running gap was small enough and yet there is another epoch: residuals have drifted.
             self.E[:] = self.problem.target - self._evaluated()[0]
         self._known = None
-        self._improve_all(clock)
+        if self.problem.K.build(clock.expired):
+            self._improve_all(clock)
         gaps, duals = measure(self.state, self.T)
         dual = float(duals.sum()) + self.problem.costs.constant
         certificate = Certificate(dual + float(gaps.sum()), dual)

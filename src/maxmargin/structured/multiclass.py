@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.kernel_matrix import KernelMatrix, check_precomputed
+from maxmargin.core.kernel_matrix import INDEFINITE, KernelMatrix, check_precomputed
 from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
@@ -35,6 +35,14 @@ from maxmargin.structured.multiclass_problem import (
     single_is_enough,
 )
 from maxmargin.structured.newton import ProximalNewton, suits
+from maxmargin.structured.working_sets import WorkingSets
+
+
+def exact(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options: Any) -> Solver:
+    """Exact block steps, one by one on weights, or on working sets of a kernel."""
+    if isinstance(problem, KernelMultiClass):
+        return WorkingSets(problem, setup, **options)
+    return ExactBlocks(problem, setup, **options)
 
 
 def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup) -> Solver:
@@ -51,7 +59,7 @@ SOLVERS: dict[str, Choice] = {
         ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
     ),
     "exact": Choice(
-        ExactBlocks,
+        exact,
         "Solves one sample's block at a time by a projection, and visits blocks that are done less and less.",
         ("sampling", "shrinking"),
     ),
@@ -117,9 +125,10 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         "newton" takes Newton steps on a smoothed objective whose smoothing fades; it needs
         memory for a matrix of order n_classes (n_features + 1), and scales of features do not
         slow it down. "exact" solves one sample's block at a time by a projection and visits
-        blocks that are done less and less often. "auto" is "newton" with a linear kernel where
-        that matrix has at most 200 rows, or 1000 if there are more samples than features, and
-        "exact" otherwise. The others are the methods of the paper: block-coordinate
+        blocks that are done less and less often; with a kernel, inside working sets whose change is
+        then carried to all samples, and by interior points where C is large. "auto" is "newton" with
+        a linear kernel where that matrix has at most 200 rows, or 1000 if there are more samples than
+        features, and "exact" otherwise. The others are the methods of the paper: block-coordinate
         Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps,
         and the batch forms of the first three. All reach the same optimum. A parameter below that
         names its solvers is refused, unless it has its default value, with another one.
@@ -136,7 +145,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     coef0 : float, default=0.0
         Of the kernels "poly" and "sigmoid".
     cache_size : float, default=200
-        Memory for kernel values in MiB.
+        Memory for kernel values in MiB. A kernel matrix that fits is computed once.
     fit_intercept : bool, default=True
         Whether to add a constant feature (to a kernel: a constant).
     intercept_scaling : float, default=1.0
@@ -159,9 +168,9 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     shrinking : bool, default=True
         Whether "exact" visits blocks that stay at a vertex less and less often.
     precision : {"auto", "single", "double"}, default="auto"
-        Working precision of block methods with a linear kernel; "newton" and the certificate are
-        always in double precision. "auto" takes single precision when tol is at least 1e-4 and the
-        blocks' curvature is moderate.
+        Working precision of "exact", and of other block methods with a linear kernel; "newton" and the
+        certificate are always in double precision. "auto" takes single precision when tol is at least
+        1e-4 and the blocks' curvature is moderate.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000
@@ -293,6 +302,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.kernel != "precomputed"
         tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.positive_only = self.kernel == "chi2"
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -318,7 +328,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         labels = self._read_labels(X, y, weights)
         shape = len(labels.y), len(labels.Delta)
         stopping = self._stopping()
-        solver = self._solver(chosen, self._problem(X, labels, weights), stopping.target)
+        solver = self._solver(chosen, self._problem(X, labels, weights, stopping.target), stopping.target)
         observer = self._observer(X, y, lambda: self._attributes(X, solver.solution()))
         outcome = run(solver, stopping, observer)
         solution = solver.solution()
@@ -372,13 +382,13 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         return Delta
 
     def _problem(
-        self, X: Any, labels: Labels, weights: np.ndarray | None
+        self, X: Any, labels: Labels, weights: np.ndarray | None, tol: float
     ) -> LinearMultiClass | KernelMultiClass:
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self.kernel == "linear":
             return LinearMultiClass(Rows.of(X), labels, bias, n_threads=count_threads(self.n_jobs))
-        if self.kernel == "precomputed":
-            check_precomputed(X)
+        if self.kernel == "precomputed" and (smallest := check_precomputed(X)) < 0:
+            warn(INDEFINITE.format(smallest))
         self._kernel = Kernel.of(
             X,
             self.kernel,
@@ -388,13 +398,18 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             offset=bias * bias,
             sample_weight=weights,
         )
-        return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size), labels)
+        problem = KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float64), labels)
+        if self.solver != "exact" or self.kernel == "precomputed" or not self._is_single(problem, tol):
+            return problem
+        return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float32), labels)
+
+    def _is_single(self, problem: LinearMultiClass | KernelMultiClass, tol: float) -> bool:
+        """Whether to work in single precision."""
+        return self.precision == "single" or (self.precision == "auto" and single_is_enough(problem, tol))
 
     def _solver(self, chosen: Choice, problem: LinearMultiClass | KernelMultiClass, tol: float) -> Solver:
         """The solver, at its own start or at the last solution."""
-        single = isinstance(problem, LinearMultiClass) and (
-            self.precision == "single" or (self.precision == "auto" and single_is_enough(problem, tol))
-        )
+        single = isinstance(problem, LinearMultiClass) and self._is_single(problem, tol)
         last = self._recall((problem.n, problem.c))
         setup = Setup(
             tol,

@@ -541,33 +541,6 @@ def exact_sweep(order, source, problem, snapshots, W, alpha, gaps, idle):
 
 
 @compiled(reorder=True)
-def exact_kernel_sweep(order, kernel, problem, scores, alpha, gaps, idle):
-    """Solve the blocks in `order` exactly; the answers are those of the linear loop."""
-    place, store = kernel
-    y, costs = problem.y, problem.costs
-    c, L = alpha.shape[1], len(problem.lanes)
-    width = -(-c // L) * L
-    H, a, v, step = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
-    work = ExactWork(H, a, v, step)
-    total = 0.0
-    for j in range(order.size):
-        i = order[j]
-        truth = y[i]
-        kernel_margins(problem, truth, i, scores, H)
-        for k in range(c):
-            a[k] = alpha[i, k]
-        gap, gain = exact_move(problem, i, c, work)
-        gaps[i] = costs[i] * gap
-        idle[i] = gain < 0 and at_bounds(a, c, truth)
-        if gain >= 0:
-            total += gain
-            for k in range(c):
-                alpha[i, k] = a[k]
-            subtract_kernel_row(step, store[place[j]], scores)
-    return total
-
-
-@compiled(reorder=True)
 def block_sweep(order, source, problem, rule, moves, W, alpha, gaps):
     """One step of `rule` on the blocks of the rows in `order`: a pass of Algorithm 2.
 

@@ -203,23 +203,12 @@ class Iterate(ABC):
         """|W|^2."""
 
     @abstractmethod
-    def exact_sweep(self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
-        """Solve the blocks in `order`, at most `stride`, exactly; returns the increase of the dual.
-
-        `gaps` become those found on arrival, and `idle` says which blocks were optimal at a vertex.
-        """
-
-    @abstractmethod
     def block_sweep(self, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
         """One step of `rule` on the blocks in `order`; returns the increase of the dual."""
 
     @abstractmethod
     def margins(self, samples: np.ndarray | None = None) -> np.ndarray:
         """H_i(k) up to a constant per sample, of all or some samples, in float64."""
-
-    @abstractmethod
-    def move(self, samples: np.ndarray, blocks: np.ndarray) -> None:
-        """Set the blocks of some samples."""
 
     @abstractmethod
     def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
