@@ -128,7 +128,7 @@ class Task:
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     """What a call answers and its seconds; where these are few, the least of three."""
-    seconds = []
+    seconds: list[float] = []
     while not seconds or (len(seconds) < 3 and seconds[0] < SHORT):
         start = time.perf_counter()
         answer = call()
