@@ -20,6 +20,8 @@ from maxmargin.cli.showcase_data import Split, digit_words, digits, mail, number
 C = (0.01, 0.1, 1.0, 10.0)
 # Messages that are answered before any of them is learnt.
 BATCH = 20
+# Seconds under which a measurement is repeated.
+SHORT = 0.1
 # What a model needs to predict.
 PARTS = (
     "coef_", "intercept_", "dual_coef_", "support_vectors_", "basis_vectors_", "components_",
@@ -109,19 +111,29 @@ class Task:
 
     def run(self, model: Any, train: Samples, test: Samples) -> Outcome:
         """Fit on one part and judge on the other."""
+        from sklearn.base import clone
         from sklearn.exceptions import ConvergenceWarning
 
         if self.stream:
             return follow(model, train, test)
-        start = time.perf_counter()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            model.fit(train.X, train.y, **cut_of(model, train))
-        fitted = time.perf_counter()
-        answers = getattr(model, self.answer)(test.X, **cut_of(model, test))
-        answered = time.perf_counter()
-        short = any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
-        return Outcome(model, self.judge(test.y, answers), fitted - start, answered - fitted, not short)
+            cut = cut_of(model, train)
+            fitted, fit_seconds = timed(lambda: clone(model).fit(train.X, train.y, **cut))
+        cut = cut_of(model, test)
+        answers, predict_seconds = timed(lambda: getattr(fitted, self.answer)(test.X, **cut))
+        converged = not any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
+        return Outcome(fitted, self.judge(test.y, answers), fit_seconds, predict_seconds, converged)
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call answers and its seconds; where these are few, the least of three."""
+    seconds: list[float] = []
+    while not seconds or (len(seconds) < 3 and seconds[0] < SHORT):
+        start = time.perf_counter()
+        answer = call()
+        seconds.append(time.perf_counter() - start)
+    return answer, min(seconds)
 
 
 def follow(model: Any, train: Samples, test: Samples) -> Outcome:
@@ -232,7 +244,8 @@ def linear_svc(**params: Any) -> Any:
 
 
 def hinge_svc(**params: Any) -> Any:
-    return linear_svc(loss="hinge", **params)
+    """The objective of MultiLabelSVC, to the same accuracy on titles: a relative gap of 1e-3."""
+    return linear_svc(loss="hinge", tol=0.01, **params)
 
 
 def crammer_singer(**params: Any) -> Any:
@@ -345,7 +358,6 @@ TASKS = (
             Entrant("SVC", svc, {"C": 10.0}, {"C": (1.0, 10.0, 100.0)}),
             Entrant("Nystroem 100 + LinearSVC", nystroem, {"C": 10.0}, {"C": (1.0, 10.0, 100.0)}),
         ),
-        "sparse-multiclass",
     ),
     Task(
         "Categories that were never seen (zero-shot)",
