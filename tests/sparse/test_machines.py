@@ -510,4 +510,4 @@ def test_a_large_C_on_large_features_is_no_singular_matrix():
     rows = 1e4 * np.random.default_rng(0).normal(size=(30, 3))
     model = SparseMultiClassSVC(C=1e8, kernel="linear", max_basis=4, n_candidates=4, random_state=0)
     model.fit(rows, np.arange(30) % 3)
-    assert model.duality_gap_ <= 1e-3 and np.isfinite(model.dual_coef_).all()
+    assert model.duality_gap_ <= 1e-3 and np.isfinite(model.decision_function(rows)).all()
