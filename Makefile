@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-browser test-slow lint bench speed-table docs clean
+.PHONY: run test test-browser test-slow fuzz boundscheck lint bench speed-table docs wheel clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -20,8 +20,17 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
 	touch $@
 
-run: $(VENV)/.run
+# The machine code of default fits, once, on two processes.
+$(VENV)/.warm: $(VENV)/.run
+	$(BIN)/maxmargin warmup --defaults --jobs 2
+	touch $@
+
+run: $(VENV)/.warm
 	$(BIN)/maxmargin demo
+
+# A wheel for this Python and platform with the machine code of all loops in it.
+wheel: $(VENV)/.run
+	$(BIN)/python tools/wheel.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -38,6 +47,16 @@ test-browser: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m slow
+
+# Changed model and data files, in processes with limits: make fuzz COUNT=1000000 SEED=3
+COUNT ?= 100000
+SEED ?= 0
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
+
+# Every access of a loop to an array is checked; slow, once per release.
+boundscheck: $(VENV)/.dev
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/boundscheck $(BIN)/python -m pytest -q -n 2 -m "not slow and not browser"
 
 # One race: make bench RACE="multiclass letter"
 bench: $(VENV)/.bench

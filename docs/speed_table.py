@@ -1,24 +1,28 @@
-"""The speed table of the README, made from the CSV files of the benchmarks.
+"""The tables of the README, made from the files of the benchmarks and of the demo.
 
-    python docs/speed_table.py            # writes it into README.md
-    python docs/speed_table.py --check    # says by its exit code whether README.md has it
+    python docs/speed_table.py            # writes them into README.md
+    python docs/speed_table.py --check    # says by its exit code whether README.md has them
 
 Three kinds of files are races: those with the columns `problem` and `competitor`, whose first row is
 ours; those with a column `method`, where ours starts with "maxmargin" and only what was run at
 least three times counts; and those of `MultiClassSVC`, with a column `lambda`. Each problem has one
 row in the table: our seconds, and those of the fastest peer that reached the gap asked for.
+
+The table of the demo is made from results/demo.jsonl, which is `maxmargin demo --json`; that of default
+parameters is the first one of results/defaults.md.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 HEAD = ["problem", "gap", "maxmargin", "seconds", "fastest peer", "seconds", "times faster", "file"]
 NOBODY = {"nothing", "null"}
 
@@ -91,23 +95,64 @@ def speed_table(folder: Path) -> str:
                     [
                         problem, f"{target:g}", first.who, f"{first.seconds:.3g}", best.who,
                         f"{best.seconds:.3g}", f"{best.seconds / first.seconds:.1f}",
-                        f"[{path.name}](benchmarks/results/{path.name})",
+                        f"`{path.name}`",
                     ]
                 )  # fmt: skip
     return "\n".join(f"| {' | '.join(words)} |" for words in lines)
 
 
-def with_table(readme: str, made: str) -> str:
-    """The README with the table between its marks."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{made}\n{END}{after}"
+def demo_table(path: Path) -> str:
+    """Scores, and ratios of seconds and sizes, of our model and its first baseline in every task."""
+    tasks: dict[str, list[dict[str, Any]]] = {}
+    for line in path.read_text("utf-8").splitlines():
+        row = json.loads(line)
+        tasks.setdefault(row["task"], []).append(row)
+    head = ["task", "measure", "maxmargin", "", "baseline", "", "fits", "predicts", "size"]
+    lines = [head, ["---"] * len(head)]
+    for task, (mine, other, *_) in tasks.items():
+        fits, predicts = (
+            _ratio(other[key] / mine[key], "faster", "slower") for key in ("fit s", "predict s")
+        )
+        size = _ratio(other["KB"] / mine["KB"], "smaller", "larger")
+        lines.append(
+            [
+                task, mine["measure"], mine["who"], f"{mine['score']:.3f}", other["who"],
+                f"{other['score']:.3f}", fits, predicts, size,
+            ]
+        )  # fmt: skip
+    return "\n".join(f"| {' | '.join(words)} |" for words in lines)
+
+
+def _ratio(value: float, more: str, less: str) -> str:
+    if 0.9 <= value <= 1.1:
+        return "same"
+    times, word = (value, more) if value > 1 else (1 / value, less)
+    return f"{times:.0f}x {word}" if times >= 10 else f"{times:.2g}x {word}"
+
+
+def first_table(path: Path) -> str:
+    """The first table of a Markdown file."""
+    lines = path.read_text("utf-8").splitlines()
+    start = next(k for k, line in enumerate(lines) if line.startswith("|"))
+    end = next(k for k in range(start, len(lines)) if not lines[k].startswith("|"))
+    return "\n".join(lines[start:end])
+
+
+def with_table(readme: str, name: str, made: str) -> str:
+    """The README with a table between its marks."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = readme.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{made}\n{end}{after}"
 
 
 def main() -> int:
     path = ROOT / "README.md"
     readme = path.read_text("utf-8")
-    wanted = with_table(readme, speed_table(ROOT / "benchmarks" / "results"))
+    results = ROOT / "benchmarks" / "results"
+    wanted = with_table(readme, "speed", speed_table(results))
+    wanted = with_table(wanted, "demo", demo_table(results / "demo.jsonl"))
+    wanted = with_table(wanted, "defaults", first_table(results / "defaults.md"))
     if "--check" in sys.argv[1:]:
         return int(wanted != readme)
     path.write_text(wanted, "utf-8")

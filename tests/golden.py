@@ -165,10 +165,10 @@ def main() -> None:
     options = parser.parse_args()
     chosen = [case for case in cases() if case[0].startswith(options.only)]
     found = {name: measure(model, arguments, keywords) for name, model, arguments, keywords in chosen}
-    if options.write:
-        RECORD.write_text(json.dumps(found, indent=1) + "\n")
-        return
     recorded = json.loads(RECORD.read_text())
+    if options.write:
+        RECORD.write_text(json.dumps(recorded | found, indent=1) + "\n")
+        return
     changed = [name for name, result in found.items() if not alike(result, recorded[name])]
     for name in changed:
         print(f"{name}\n  was {recorded[name]}\n  is  {found[name]}")

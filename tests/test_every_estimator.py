@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import time
 import warnings
 
 import numpy as np
@@ -212,6 +213,90 @@ def test_a_callback_that_looks_changes_nothing(name, dtype):
     untimed = [[{**record, "seconds": 0} for record in model.history_] for model in (plain, watched)]
     assert untimed[0] == untimed[1]
     assert len(predict(watcher.seen[-1], name, rows)) == len(predict(plain, name, rows))
+
+
+# The gap of a sparse machine is that of its present basis; the fit ends when the basis does.
+@pytest.mark.parametrize("name", [name for name in ITERATING if not name.startswith("Sparse")])
+def test_tol_decides_when_a_fit_is_over(name):
+    model = fit(build(name, tol=1e-2), name)
+    assert model.duality_gap_ <= 1e-2
+    assert all(record["gap"] > 1e-2 for record in model.history_[:-1])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("name", CASES)
+def test_an_entry_whose_square_overflows_is_named(name, form):
+    rows = X.copy()
+    rows[5, 2] = -1e160
+    with pytest.raises(ValueError, match=r"X\[5, 2\] is -1e\+160, .* scale the features"):
+        fit(build(name), name, form(rows))
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(1e25, np.float64), (1e30, np.float32)])
+@pytest.mark.parametrize("name", CASES)
+def test_a_large_entry_leaves_no_nan(name, largest, dtype):
+    rows = X.astype(dtype)
+    rows[5, 2] = largest
+    model = fit(build(name, **({} if name.startswith("Sparse") else {"max_iter": 20})), name, rows)
+    assert not np.isnan(model.duality_gap_)
+    assert all(np.isfinite(value).all() for value in learnt(model).values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_without_features_can_be_fitted(name):
+    given = {"fit_intercept": False} if "fit_intercept" in build(name).get_params() else {}
+    model = fit(build(name, **given), name, np.zeros_like(X))
+    assert model.duality_gap_ <= model.tol
+
+
+def test_a_class_of_no_weight_does_not_unbalance_the_others():
+    weights = (CODES > 0).astype(float)
+    kept = CODES > 0
+    model = maxmargin.MultiClassSVC(class_weight="balanced", random_state=0, tol=1e-8)
+    with pytest.warns(UserWarning, match="no weight"):
+        model.fit(X, CODES, weights)
+    per_class = len(X[kept]) / (2 * np.bincount(CODES[kept])[1:])
+    by_hand = maxmargin.MultiClassSVC(random_state=0, tol=1e-8)
+    with pytest.warns(UserWarning, match="no weight"):
+        by_hand.fit(X, CODES, weights * np.concatenate([[0], per_class])[CODES])
+    assert model.primal_objective_ == pytest.approx(by_hand.primal_objective_, rel=1e-7)
+
+
+@pytest.mark.parametrize("name", ITERATING)
+def test_a_time_limit_ends_a_fit(name):
+    given = {} if name.startswith("Sparse") else {"max_iter": 10**6}
+    fit(build(name), name)
+    model = build(name, **{**given, "tol": 0.0, "time_limit": 0.05})
+    begin = time.process_time()
+    fit(model, name)
+    assert time.process_time() - begin < 1.0
+
+
+def test_starts_of_a_latent_fit_share_the_time_limit():
+    bags = np.random.default_rng(0).normal(size=(3000, 40, 5)), np.arange(3000) % 3
+    fit(build("LatentSVC", max_iter=1), "LatentSVC")
+    model = maxmargin.LatentSVC(C=10, n_init=50, time_limit=0.2, random_state=0)
+    begin = time.process_time()
+    with pytest.warns(ConvergenceWarning, match="time_limit"):
+        model.fit(*bags)
+    assert time.process_time() - begin < 3.0
+
+
+@pytest.mark.parametrize(
+    "name", ["MultiLabelSVC dca", "MultiClassSVC bcfw", "ChainSVC", "SubmodularSVC bcfw"]
+)
+def test_a_warning_names_the_cure_at_the_line_of_the_caller(name):
+    _, y, cut = CASES[name]
+    with pytest.warns(ConvergenceWarning, match="increase max_iter") as said:
+        build(name, max_iter=1, tol=1e-12).fit(X, y, **cut)
+    assert {warning.filename for warning in said} == {__file__}
+    uneven = X * np.array([1.0, 1.0, 1.0, 1e4])
+    with pytest.warns(
+        ConvergenceWarning, match=r"StandardScaler\), as columns of X differ .* factor of \d"
+    ) as said:
+        build(name, max_iter=1, tol=1e-12).fit(uneven, y, **cut)
+    far = [warning for warning in said if "gap of 0.9" in str(warning.message)]
+    assert not any("usable" in str(warning.message) for warning in far)
 
 
 def hinge_objective(model, rows, y):

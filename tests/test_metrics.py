@@ -7,13 +7,16 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score, f1_score, hamming_loss
+from sklearn.model_selection import cross_val_score
 
-from maxmargin import metrics
+from maxmargin import MultiLabelSVC, metrics
 
 KNOWN = json.loads((Path(__file__).parent / "fixtures" / "kat_submodular.json").read_text())
 
@@ -35,6 +38,55 @@ def test_equals_scikit_learn_where_it_has_them(seed, n, V):
     )
     assert metrics.subset_accuracy(truth, answer) == pytest.approx(accuracy_score(truth, answer))
     assert metrics.label_cardinality(truth) == pytest.approx(truth.sum() / n)
+    assert metrics.hamming_accuracy(truth, answer) == pytest.approx(1 - hamming_loss(truth, answer))
+    for average, ours in (("micro", metrics.micro_f1), ("macro", metrics.macro_f1)):
+        theirs = f1_score(truth, answer, average=average, zero_division=0, sample_weight=weights)
+        assert ours(truth, answer, sample_weight=weights) == pytest.approx(theirs)
+
+
+MEASURES = ["example_f1", "hamming_accuracy", "macro_f1", "micro_f1", "subset_accuracy"]
+
+
+def sets_of(Y):
+    return [{f"label {j}" for j in np.flatnonzero(row)} for row in Y]
+
+
+@pytest.mark.parametrize("name", ["example_f1", "hamming_accuracy", "micro_f1", "subset_accuracy"])
+def test_sets_and_matrices_have_the_same_measures(name):
+    truth, answer = (np.random.default_rng(3).random((2, 30, 4)) < 0.5).astype(int)
+    measure = getattr(metrics, name)
+    expected = measure(truth, answer)
+    assert measure(sets_of(truth), sets_of(answer)) == pytest.approx(expected)
+    assert measure(list(map(list, sets_of(truth))), sets_of(answer)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["matrix", "sparse", "frame", "sets", "lists"])
+@pytest.mark.parametrize(
+    "name", ["example_f1", "hamming_accuracy", "macro_f1", "micro_f1", "subset_accuracy"]
+)
+def test_scorers_take_every_kind_of_labels(name, kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    Y = (X + 0.3 * rng.normal(size=X.shape) > 0).astype(int)
+    given = {
+        "matrix": lambda: Y,
+        "sparse": lambda: sp.csr_array(Y),
+        "frame": lambda: pd.DataFrame(Y, columns=["a", "b", "c"]),
+        "sets": lambda: sets_of(Y),
+        "lists": lambda: [sorted(labels) for labels in sets_of(Y)],
+    }[kind]()
+    model = MultiLabelSVC(random_state=0)
+    score = metrics.scorer(name)(model.fit(X, given), X, given)
+    assert score == pytest.approx(getattr(metrics, name)(Y, clone(model).fit(X, Y).predict(X)))
+    # scikit-learn's searches take neither sparse y nor lists of lists.
+    if kind in ("frame", "sets"):
+        found = cross_val_score(model, X, given, scoring=metrics.scorer(name), cv=3, error_score="raise")
+        np.testing.assert_allclose(found, cross_val_score(model, X, Y, scoring=metrics.scorer(name), cv=3))
+
+
+def test_an_unknown_scorer_is_refused():
+    with pytest.raises(ValueError, match="there are example_f1"):
+        metrics.scorer("accuracy")
 
 
 def test_precision_at_k_is_the_mean_over_all_ways_to_break_ties():

@@ -1,7 +1,8 @@
 """Scores for predictions with many labels, and for sequences, that scikit-learn lacks.
 
 Label indicators are arrays, sparse matrices or data frames of 0/1 (or -1/+1), one column per
-label; a vector stands for one label.
+label; a vector stands for one label. Sequences of sets (lists, tuples) of names are taken wherever
+two answers are compared. `scorer` makes a measure the `scoring` of a search.
 
 Examples
 --------
@@ -18,13 +19,20 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.metrics import f1_score, make_scorer
+
+from maxmargin.edge.labels import is_sets, signs_alike
 
 __all__ = [
     "example_f1",
+    "hamming_accuracy",
     "label_cardinality",
     "letter_accuracy",
+    "macro_f1",
+    "micro_f1",
     "one_error",
     "precision_at_k",
+    "scorer",
     "subset_accuracy",
     "word_accuracy",
 ]
@@ -47,7 +55,10 @@ def _indicator(Y: Any, name: str) -> np.ndarray:
 
 
 def _pair(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
-    truth, answer = _indicator(y_true, "y_true"), _indicator(y_pred, "y_pred")
+    if is_sets(y_true) or is_sets(y_pred):
+        truth, answer = (signs > 0 for signs in signs_alike(y_true, y_pred))
+    else:
+        truth, answer = _indicator(y_true, "y_true"), _indicator(y_pred, "y_pred")
     if truth.shape != answer.shape:
         raise ValueError(f"y_true has shape {truth.shape} but y_pred has shape {answer.shape}.")
     return truth, answer
@@ -164,6 +175,75 @@ def subset_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> f
     """
     truth, answer = _pair(y_true, y_pred)
     return _mean(np.all(truth == answer, axis=1).astype(float), sample_weight)
+
+
+def hamming_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
+    """Share of entries, one per sample and label, that are right: one minus the Hamming loss.
+
+    Of sets the labels are those that occur in either answer.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import hamming_accuracy
+    >>> hamming_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
+    0.75
+    """
+    truth, answer = _pair(y_true, y_pred)
+    return _mean(np.mean(truth == answer, axis=1), sample_weight)
+
+
+def micro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
+    """F1 of all entries together, 0 where no label is on in either answer.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import macro_f1, micro_f1
+    >>> truth, answer = [{"a", "b"}, {"a"}], [{"a"}, {"a"}]
+    >>> micro_f1(truth, answer), macro_f1(truth, answer)
+    (0.8, 0.5)
+    """
+    return _f1(y_true, y_pred, "micro", sample_weight)
+
+
+def macro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
+    """Mean over labels of F1, which is 0 for a label that is on in neither answer."""
+    return _f1(y_true, y_pred, "macro", sample_weight)
+
+
+def _f1(y_true: Any, y_pred: Any, average: str, sample_weight: Any) -> float:
+    truth, answer = _pair(y_true, y_pred)
+    value = f1_score(truth, answer, average=average, sample_weight=sample_weight, zero_division=0)
+    return float(value)
+
+
+def scorer(name: str) -> Any:
+    """A measure of predicted labels as the `scoring` of scikit-learn's searches and validations.
+
+    Parameters
+    ----------
+    name : {"example_f1", "hamming_accuracy", "macro_f1", "micro_f1", "subset_accuracy"}
+
+    Returns
+    -------
+    callable ``scorer(estimator, X, y)``
+        For y of every kind that the estimators take: indicators, sparse matrices, frames, sets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from maxmargin import MultiLabelSVC, metrics
+    >>> X = np.random.RandomState(0).randn(60, 2)
+    >>> y = [{"east" if a > 0 else "west", "north" if b > 0 else "south"} for a, b in X]
+    >>> scores = cross_val_score(MultiLabelSVC(), X, y, scoring=metrics.scorer("micro_f1"))
+    >>> bool(scores.mean() > 0.9)
+    True
+    """
+    measures = (example_f1, hamming_accuracy, macro_f1, micro_f1, subset_accuracy)
+    known = {measure.__name__: measure for measure in measures}
+    if name not in known:
+        raise ValueError(f"There is no scorer {name!r}; there are {', '.join(known)}.")
+    return make_scorer(known[name])
 
 
 def label_cardinality(Y: Any) -> float:

@@ -5,7 +5,8 @@ that says which estimator it is, what its parameters are and where each array be
 it builds objects of the classes in `maxmargin.io.allowed` and of no others, and runs no code from the file.
 
 A hash over document and arrays finds damage. It does not prove who made the file; that a file
-was made with ill intent is met by checking everything it says before it is used.
+was made with ill intent is met by holding everything it says to what its classes declare
+(`maxmargin.io.checked`) before it is used.
 """
 
 from maxmargin.io.allowed import ModelFileError

@@ -69,3 +69,37 @@ def test_benchmarks_and_experiments_share_nothing_but_data():
     of_experiments = {name for name in imported("benchmarks") if name.split(".")[0] == "experiments"}
     assert all(name.startswith("experiments.data") for name in of_experiments)
     assert not [name for name in imported("experiments") if name.split(".")[0] == "benchmarks"]
+
+
+def test_defaults_are_summed_up_beside_their_peers():
+    from benchmarks.problems.defaults import markdown, summary
+
+    def row(data, model, score, seconds, converged="yes"):
+        return {
+            "data": data, "prep": "raw", "model": model, "task": "multiclass", "score": score,
+            "macro_f1": score, "cpu_seconds": seconds, "converged": converged,
+        }  # fmt: skip
+
+    rows = [
+        row("a", "LinearSVC", "0.9000", "0.01"),
+        row("a", "MultiClassSVC", "0.9500", "0.02", "no"),
+        row("b", "LinearSVC", "0.9000", "0.01"),
+        row("b", "MultiClassSVC", "0.8000", "0.005"),
+        row("c", "LinearSVC", "", ">60", ""),
+        row("c", "MultiClassSVC", "0.8000", "1"),
+    ]
+    assert summary(rows).splitlines()[2] == "| MultiClassSVC | LinearSVC | 1 | 0 | 1 | 1.2 | a raw |"
+    text = markdown(rows)
+    assert "| a | raw | 0.900 0.01 s | 0.950 0.02 s! |" in text and "| c | raw | >60 s | 0.800 1 s |" in text
+
+
+def test_a_fit_beyond_the_limit_is_told_and_not_waited_for():
+    from benchmarks.problems.defaults import measured, toy
+
+    class Endless:
+        def fit(self, X, y):
+            while len(y) > 40:  # the fit before is of all rows, too
+                pass
+
+    found = measured(toy(False), "Endless", Endless, 3, 1.0)
+    assert found["cpu_seconds"] == ">1" and found["score"] == ""

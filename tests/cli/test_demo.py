@@ -6,54 +6,86 @@ import json
 
 import pytest
 
-from maxmargin._names import ESTIMATORS
 from maxmargin.cli import main
-from maxmargin.cli.demo import FEW, WARMED, fit_a_little, solver_names, variants
-from maxmargin.cli.families import FAMILIES
-from maxmargin.cli.models import MEASURES
+from maxmargin.cli.showcase import TASKS, Entrant, Outcome, Task, lesson, new_categories, size
+from maxmargin.cli.showcase_data import digits, numbers, titles
+
+# All but the text, whose baseline alone takes seconds.
+QUICK = [task for task in TASKS if task.load is not titles]
 
 
-def test_demo_shows_every_family_near_or_above_its_baseline(capsys, tmp_path, monkeypatch):
+def test_the_demo_judges_all_who_take_part(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("maxmargin.cli.demo.TASKS", QUICK)
+    assert main(["demo"]) == 0
+    said = capsys.readouterr()
+    for task in QUICK:
+        assert task.title in said.out and all(entrant.shown in said.out for entrant in task.entrants)
+    assert "maxmargin fit table.csv" in said.out and "maxmargin-demo/report.html" in said.err
+    page = (tmp_path / "maxmargin-demo" / "report.html").read_text("utf-8")
+    assert all(task.title in page for task in QUICK)
+
+
+def test_the_demo_speaks_json(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stream = [task for task in TASKS if task.stream]
+    monkeypatch.setattr("maxmargin.cli.demo.TASKS", stream)
     assert main(["demo", "--json"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["family"] for row in rows] == list(FAMILIES)
-    for row in rows:
-        more_is_better = MEASURES[FAMILIES[row["family"]].task][row["measure"]]
-        lead = row["maxmargin"] - row["scikit-learn"]
-        assert (lead if more_is_better else -lead) > -0.05, row
+    mine, other = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert mine["ours"] and not other["ours"] and mine["score"] > other["score"] > 0.7
+    assert mine["KB"] > 0 and mine["predict s"] > 0
 
 
-def test_warmup_fits_what_it_is_told(capsys):
-    assert main(["warmup", "sparse-multilabel"]) == 0
-    assert "Ready: sparse-multilabel" in capsys.readouterr().out
-    assert main(["warmup", "spam"]) == 2
+@pytest.mark.slow
+def test_every_task_is_one_for_which_the_model_is_made():
+    """Beside the first baseline a model is as good, or it is much smaller."""
+    for task in TASKS:
+        train, test = task.load()
+        mine, other = (
+            task.run(entrant.build(**entrant.params), train, test) for entrant in task.entrants[:2]
+        )
+        assert mine.score > other.score - 0.005 or mine.kilobytes < other.kilobytes / 3, task.title
 
 
-def test_warmup_knows_every_estimator():
-    """StreamRanker learns through LabelRanker's loops."""
-    assert {estimator for estimator, _ in WARMED.values()} == set(ESTIMATORS) - {"StreamRanker"}
+@pytest.mark.slow
+def test_the_parameters_of_the_demo_are_those_that_the_training_part_chooses():
+    from experiments.demo_parameters import choose
+
+    for task in QUICK:
+        for entrant in task.entrants:
+            assert choose(task, entrant)[0] == entrant.params, (task.title, entrant.name)
 
 
-@pytest.mark.nojit
-# Compiling every solver of chains by itself takes most of a minute.
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "chain" else []) for name in WARMED]
+    ("scores", "seconds", "said"),
+    [
+        ((0.9, 0.9), (1.0, 14.0), "14 times faster"),
+        ((0.9, 0.95), (3.0, 1.0), "other is ahead by 0.050. 3 times slower"),
+        ((0.9, 0.8), (1.0, 1.1), "as fast"),
+    ],
 )
-def test_warmup_fits_every_solver(name):
-    estimator, task = WARMED[name]
-    solvers = {
-        params["solver"] for params in variants(estimator) if fit_a_little(estimator, task, params, FEW[:1])
-    }
-    assert solvers == set(solver_names(estimator)) != set()
+def test_the_lesson_says_what_was_measured(scores, seconds, said):
+    entrants = tuple(Entrant(name, dict, {}) for name in ("mine", "other"))
+    task = Task("title", "data", "measure", "{fit}", digits, entrants)
+    outcomes = [Outcome(None, score, time, time) for score, time in zip(scores, seconds, strict=True)]
+    assert lesson(task, outcomes) == said
 
 
-def test_a_fault_is_not_taken_for_a_refusal(monkeypatch):
-    import maxmargin
+def test_size_counts_what_predicts():
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.svm import SVC, LinearSVC
 
-    def fit(self, X, y):
-        raise ValueError("the moon is full")
+    train, _ = digits()
+    linear = LinearSVC(max_iter=10).fit(train.X, train.y)
+    assert size(linear) == 8 * 10 * (64 + 1)
+    assert size(OneVsRestClassifier(LinearSVC(max_iter=10)).fit(train.X, train.y)) == size(linear)
+    kernel = SVC().fit(train.X, train.y)
+    assert size(kernel) == 8 * (len(kernel.support_) * (64 + 9) + 45)
 
-    monkeypatch.setattr(maxmargin.SubmodularSVC, "fit", fit)
-    with pytest.raises(ValueError, match="moon"):
-        fit_a_little("SubmodularSVC", "multilabel", {"solver": "bcfw"})
+
+def test_unseen_numbers_are_not_among_the_training_numbers():
+    train, test = numbers()
+    seen, unseen = (set(map(tuple, part.y.tolist())) for part in (train, test))
+    assert not seen & unseen and len(unseen) == 10
+    for known, held_out in new_categories(train):
+        assert not set(map(tuple, known.y.tolist())) & set(map(tuple, held_out.y.tolist()))

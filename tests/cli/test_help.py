@@ -34,6 +34,13 @@ def test_help_says_what_every_option_does(path, capsys):
             assert parameter.help, f"{parameter.name} of {path} has no help"
 
 
+@pytest.mark.parametrize("words", [[], ["datasets"]], ids=["maxmargin", "datasets"])
+def test_a_group_alone_shows_its_help(words, capsys):
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("Usage: maxmargin") and "\nCommands:\n" in said.out and not said.err
+
+
 def test_version(capsys):
     from maxmargin import __version__
 

@@ -18,6 +18,7 @@ import pytest
 import maxmargin
 from maxmargin import datasets
 from maxmargin.cli import main
+from maxmargin.persistence import describe
 
 
 @pytest.fixture
@@ -218,6 +219,17 @@ def test_data_that_does_not_fit_the_model(run):
     run("fit", "iris", "-m", "multiclass", "-o", "m.mm")
     code, _, err = run("evaluate", "m.mm", "wine")
     assert code == 1 and "13 features, but the model was fitted on 4" in err
+
+
+@pytest.mark.parametrize(
+    "notes", [{"family": []}, {"label_names": 3}, {"reading": {"encoding": 7}}, {"data": None}]
+)
+def test_notes_that_fit_would_not_write_are_refused(run, notes):
+    run("fit", "iris", "-m", "multiclass", "-o", "m.mm")
+    about = describe("m.mm")["metadata"]
+    maxmargin.save(maxmargin.load("m.mm"), "m.mm", metadata={**about, **notes})
+    code, _, err = run("predict", "m.mm", "iris")
+    assert code == 1 and "was not written by `maxmargin fit`" in err
 
 
 def test_stopping_short_is_said_and_the_model_kept(run):

@@ -43,6 +43,53 @@ def test_a_terminal_shows_gap_and_time_and_then_the_result(tmp_path):
     assert b"model m.mm, family multilabel" in said
 
 
+NASTY = "\x1b[31m[bold]red\x07\u202e"
+
+
+def watched(words, folder):
+    """All that a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    process = start(words, folder, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        said += piece
+    os.close(ours)
+    return process.wait(), said.decode()
+
+
+def test_names_are_shown_to_a_terminal_and_never_obeyed(tmp_path):
+    (tmp_path / "t.csv").write_text(f"a,b,kind{NASTY}\n" + f"0,1,x{NASTY}\n1,0,y\n" * 8)
+    target = f"kind{NASTY}"
+    assert main(["fit", str(tmp_path / "t.csv"), "-m", "multiclass", "--target", target,
+                 "-o", str(tmp_path / "m.mm")]) == 0  # fmt: skip
+    (tmp_path / f"{NASTY}.csv").write_bytes((tmp_path / "t.csv").read_bytes())
+    for words in (
+        ["predict", "m.mm", "t.csv"],
+        ["predict", "m.mm", "t.csv", "--to", "jsonl"],
+        ["predict", "m.mm", "t.csv", "--scores"],
+        ["datasets", "info", f"{NASTY}.csv", "--target", target],
+        ["evaluate", "m.mm", f"{NASTY}.csv"],
+        ["evaluate", "m.mm", f"{NASTY}.missing"],
+    ):
+        _, said = watched(words, tmp_path)
+        assert "[bold]red" in said and "\\x1b[31m" in said.replace("u001b", "x1b"), words
+        for acting in ("\x1b[31m", "\x07", "\u202e"):
+            assert acting not in said, words
+
+
+def test_parquet_is_not_spilt_on_a_terminal(tmp_path):
+    assert main(["fit", "iris", "-m", "multiclass", "-o", str(tmp_path / "m.mm")]) == 0
+    code, said = watched(["predict", "m.mm", "iris", "--to", "parquet"], tmp_path)
+    assert code == 2 and "give -o FILE" in said and "PAR1" not in said
+
+
 @pytest.mark.parametrize(
     "words",
     [

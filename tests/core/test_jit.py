@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from maxmargin.core import jit
+from maxmargin.core import cache
 from maxmargin.core.jit import compiled, generic
 
 CALLER = "from maxmargin.core.jit import compiled\nfrom _callee import inner\n\n"
@@ -26,7 +26,7 @@ print(outer(10), sum(outer.stats.cache_hits.values()))
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-@pytest.mark.parametrize("how", ["", "(inline=True)", "(merge=True)"])
+@pytest.mark.parametrize("how", ["", "(inline=True)"])
 def test_a_change_in_another_file_renews_the_cache(tmp_path, how):
     """A loop's cached code is not used once a loop it calls, in another file, has changed."""
     (tmp_path / "_caller.py").write_text(CALLER)
@@ -47,8 +47,10 @@ def test_a_change_in_another_file_renews_the_cache(tmp_path, how):
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-def test_a_merged_step_is_compiled_with_its_caller_only():
-    @compiled(merge=True)
+def test_a_loop_that_another_calls_is_a_part_of_it():
+    """It has no code of its own until Python calls it."""
+
+    @compiled
     def step(x, most):
         for i in range(x.size):
             if x[i] > most:
@@ -59,8 +61,46 @@ def test_a_merged_step_is_compiled_with_its_caller_only():
     def steps(x):
         return step(x, 1.0), step(x, 9.0)
 
-    assert steps(np.arange(5.0)) == ((2, 1.0), (-1, 0.0))
+    x = np.arange(5.0)
+    assert steps(x) == ((2, 1.0), (-1, 0.0))
     assert len(steps.signatures) == 1 and not step.signatures
+    assert step(x, 3.0) == (4, 3.0) and len(step.signatures) == 1
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_a_part_keeps_its_own_sums_in_order():
+    """Leave to reorder belongs to the loop that has it, not to whichever caller comes first."""
+
+    @compiled
+    def ordered(x):
+        total = x.dtype.type(0)
+        for i in range(x.size):
+            total += x[i]
+        return total
+
+    @compiled(reorder=True)
+    def caller(x):
+        return ordered(x)
+
+    x = np.random.default_rng(0).normal(size=1001).astype(np.float32)
+    assert caller(x) == ordered.py_func(x) == ordered(x)
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_an_error_in_a_part_reaches_python():
+    @compiled
+    def checked(x, limit):
+        if x.size > limit:
+            raise ValueError("longer than", limit)
+        return x.size
+
+    @compiled
+    def caller(x, limit):
+        return checked(x, limit) + 1
+
+    assert caller(np.ones(2), 3) == 3
+    with pytest.raises(ValueError, match="longer than"):
+        caller(np.ones(4), 3)
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
@@ -183,12 +223,12 @@ def test_an_edit_in_one_folder_leaves_the_others_compiled(tmp_path):
         (folder / "loops.py").write_text(CALLEE.format(how="", factor=2))
 
     def stamps():
-        jit._stamp.cache_clear()
-        return [jit._stamp(folder) for folder in folders]
+        cache.stamp.cache_clear()
+        return [cache.stamp(folder) for folder in folders]
 
     before = stamps()
     (folders[0] / "loops.py").write_text(CALLEE.format(how="", factor=3))
     (folders[1] / "estimator.py").write_text("nothing = 'compiled'\n")
     after = stamps()
-    jit._stamp.cache_clear()
+    cache.stamp.cache_clear()
     assert after[0] != before[0] and after[1] == before[1]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from maxmargin.core.loop import Certificate, Patience, Progress, Stopping, run, shortfall
+from maxmargin.core.loop import Certificate, Clock, Outcome, Patience, Progress, Stopping, run, shortfall
 
 
 class Scripted:
@@ -46,20 +46,20 @@ def test_limits():
     assert "gap of 0.5 (tol=0.1)" in shortfall(outcome, 0.1) and "increase max_iter" in shortfall(
         outcome, 0.1
     )
+    assert "may be far from the best one" in shortfall(outcome, 0.1)
+    near = run(Scripted([0.05]), Stopping(tol=0.01, max_iter=3))
+    assert "the model is usable" in shortfall(near, 0.01)
+    lost = Outcome(Certificate(math.nan, math.nan), "max_iter")
+    assert "usable" not in shortfall(lost, 0.1)
     assert run(Scripted([0.5]), Stopping(tol=0.1, time_limit=1e-9)).reason == "time_limit"
     interrupted = run(Scripted([0.5, None]), Stopping(tol=0.1))
     assert interrupted.reason == "interrupted" and interrupted.certificate.gap == pytest.approx(0.5)
     assert shortfall(run(Scripted([1e-9]), Stopping()), 1e-3) is None
 
 
-def test_goal_below_tol_is_pursued_while_it_pays():
-    falling = Scripted([10.0**-k for k in range(1, 15)])
-    outcome = run(falling, Stopping(tol=1e-3, goal=1e-8))
-    assert outcome.converged and outcome.certificate.gap <= 1e-8
-    stalled = run(Scripted([0.1, 5e-4]), Stopping(tol=1e-3, goal=1e-8))
-    assert stalled.converged and stalled.certificate.gap == pytest.approx(5e-4) and stalled.n_iter < 100
-    short = run(Scripted([0.1, 5e-4]), Stopping(tol=1e-3, goal=1e-8, max_iter=3))
-    assert short.converged
+def test_no_gap_below_rounding_is_pursued():
+    outcome = run(Scripted([0.1, 1e-15]), Stopping(tol=0.0))
+    assert outcome.converged and outcome.n_iter == 2
 
 
 def test_observer_can_stop():
@@ -83,3 +83,8 @@ def test_certificate_and_patience():
     assert Certificate(1.0, 1.0 + 1e-17).gap == 0
     patience = Patience(epochs=2, factor=0.5)
     assert [patience.exhausted(gap) for gap in (1.0, 0.4, 0.3, 0.25)] == [False, False, False, True]
+
+
+def test_a_clock_lends_what_is_left():
+    assert Clock().left() is None
+    assert 0 < Clock(100.0).left() <= 100 and Clock(0.0).left() == 0 and Clock(0.0).expired()

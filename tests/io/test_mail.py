@@ -3,6 +3,7 @@
 import io
 import os
 import tarfile
+import time
 from email import message_from_bytes
 
 import numpy as np
@@ -151,3 +152,25 @@ def test_shipped_stream_equals_its_source():
     kept = np.bincount(source.X.indices) >= 5
     gram = (source.X[:200, kept] @ source.X[:200, kept].T).toarray()
     np.testing.assert_array_equal((stream.X[:200] @ stream.X[:200].T).toarray(), gram)
+
+
+def test_hostile_mail_takes_linear_time_and_has_one_error(tmp_path):
+    from maxmargin.io.mail import _natural, _without_tags
+
+    def seconds(text):
+        start = time.process_time()
+        _without_tags(text)
+        return time.process_time() - start
+
+    for piece in ("<style", "<", "<b", "</style>", "<style></b>", "<script>"):
+        assert seconds(piece * 100_000) < 2.0, piece
+    assert _without_tags("a<style>b</b></STYLE>c<p x='1'>d<style e") == "a c d<style e"
+    assert _without_tags("<p>one</p><script>two") == " one  two"
+    assert _natural("²9" + "1" * 9000)[0] == (-1, "²")
+    deep = b"".join(b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (k, k) for k in range(3000))
+    (tmp_path / "box").mkdir()
+    (tmp_path / "box" / "1").write_bytes(b"Subject: =?utfz\xff?b?w5xiZXI=?=\n\nbody\n")
+    assert "body" in read_mail_folders(tmp_path).feature_names
+    (tmp_path / "box" / "1").write_bytes(deep)
+    with pytest.raises(DataFormatError, match="within one another"):
+        read_mail_folders(tmp_path)

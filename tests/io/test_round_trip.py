@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -166,9 +163,11 @@ def test_a_pipeline_with_scaling_and_text(tmp_path):
 
 
 def test_an_unfitted_estimator_keeps_its_parameters(tmp_path):
-    maxmargin.save(maxmargin.MultiLabelSVC(C=float("inf"), prior=np.eye(2)), tmp_path / "m.mm")
+    maxmargin.save(maxmargin.MultiLabelSVC(C=0.3, prior=np.eye(2)), tmp_path / "m.mm")
     back = maxmargin.load(tmp_path / "m.mm")
-    assert np.isinf(back.C) and back.prior.tolist() == [[1, 0], [0, 1]]
+    assert back.C == 0.3 and back.prior.tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(ModelFileError, match=r"'C' parameter of MultiLabelSVC.* Got inf"):
+        maxmargin.save(maxmargin.MultiLabelSVC(C=float("inf")), tmp_path / "m.mm")
 
 
 def test_any_safetensors_reader_opens_the_file(tmp_path):
@@ -194,43 +193,13 @@ def test_what_would_need_code_is_refused(tmp_path):
     model = maxmargin.MultiLabelSVC(prior=lambda Y: np.eye(3)).fit(X, Y)
     with pytest.raises(ModelFileError, match=r"MultiLabelSVC\.prior is a function of your own"):
         maxmargin.save(model, tmp_path / "m.mm")
-    model.note = object()
+    model.note = "of mine"
     model.prior = None
-    with pytest.raises(ModelFileError, match=r"note is a builtins.object"):
+    with pytest.raises(ModelFileError, match=r"MultiLabelSVC\.note is nothing that a model file holds"):
         maxmargin.save(model, tmp_path / "m.mm")
-    with pytest.raises(ModelFileError, match=r"Only an estimator|cannot hold"):
+    with pytest.raises(ModelFileError, match=r"Only an estimator"):
         maxmargin.save({"a": 1}, tmp_path / "m.mm")
     assert not list(tmp_path.iterdir())
-
-
-def test_killing_save_leaves_the_old_file_or_the_new_one(tmp_path):
-    """A process that saves over and over is killed at random moments."""
-    path = tmp_path / "m.mm"
-    program = (
-        "import sys, numpy as np, maxmargin\n"
-        "model = maxmargin.MultiLabelSVC().fit(np.eye(4), np.eye(4, dtype=int))\n"
-        "model.ballast_ = np.zeros(300_000)\n"
-        "print('ready', flush=True)\n"
-        "k = 0\n"
-        "while True:\n"
-        "    k += 1\n"
-        "    model.ballast_[:] = k\n"
-        "    maxmargin.save(model, sys.argv[1])\n"
-    )
-    for delay in (0.0, 0.013, 0.029, 0.051):
-        process = subprocess.Popen([sys.executable, "-c", program, os.fspath(path)], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        process.stdout.readline()
-        while not path.exists():
-            pass
-        try:
-            process.wait(delay)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        process.wait()
-        process.stdout.close()
-        ballast = maxmargin.load(path).ballast_
-        assert (ballast == ballast[0]).all() and ballast[0] >= 1
 
 
 def test_skops_works_too(tmp_path):

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from maxmargin import priors
 from maxmargin.core.rows import Rows, readonly
-from maxmargin.multilabel import loops
+from maxmargin.multilabel import loops, sweep_loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
 from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
 from tests.naive import m3l as naive
@@ -38,7 +38,7 @@ def kinds(X):
 
 
 def geometry(X, bias, r, pull=PULL):
-    return loops.Geometry(np.float64(bias), readonly(pull), readonly((X**2).sum(1)), readonly(r))
+    return sweep_loops.Geometry(np.float64(bias), readonly(pull), readonly((X**2).sum(1)), readonly(r))
 
 
 VARIANTS = [{}, {"entry_weights": True}, {"tied": True}]
@@ -102,12 +102,12 @@ def test_sweep_labels(variant, bias):
     rng, X, costs = make(1, **variant)
     r = rng.rand(L) + 0.5
     for rows in kinds(X):
-        ours = loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, L)), np.zeros(L))
+        ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, L)), np.zeros(L))
         twin = naive.Twin(X, bias, costs, np.diag(r), PULL)
         for _ in range(4):
             order = rng.permutation(N)
             for lo, hi in ((0, 1), (1, L)):
-                loops.sweep_labels(
+                sweep_loops.sweep_labels(
                     rows.flat, costs.flat(np.float64), geometry(X, bias, r), readonly(order),
                     np.uint64(lo), np.uint64(hi), ours,
                 )  # fmt: skip
@@ -126,11 +126,11 @@ def test_gather_lists():
     counts = flags.sum(0)
     starts = np.concatenate([[0], np.cumsum(counts)])
     members = np.empty(counts.sum(), np.int32)
-    loops.gather_lists(readonly(flags), readonly(order), starts[:-1].copy(), members)
+    sweep_loops.gather_lists(readonly(flags), readonly(order), starts[:-1].copy(), members)
     for l in range(L):
         assert list(members[starts[l] : starts[l + 1]]) == [i for i in order if flags[i, l]]
     flags[3] = False
-    assert loops.count_marked(flags) == flags.any(axis=1).sum()
+    assert sweep_loops.count_marked(flags) == flags.any(axis=1).sum()
 
 
 def test_shuffle_gives_every_order_equally_often():
@@ -140,7 +140,7 @@ def test_shuffle_gives_every_order_equally_often():
     cursor = 5
     for _ in range(6 * 400):
         turn = np.array([0, 1, 2, 9])
-        before, cursor = cursor, loops.shuffle(turn, 3, draws, cursor)
+        before, cursor = cursor, sweep_loops.shuffle(turn, 3, draws, cursor)
         assert cursor == before + 2 and turn[3] == 9
         seen[tuple(turn[:3])] = seen.get(tuple(turn[:3]), 0) + 1
         cursor = rng.randint(1 << 12)
@@ -157,11 +157,11 @@ def test_polish_labels(variant):
     starts = np.cumsum([0, *map(len, samples)])
     first, target, small = np.array([11, 3, 40]), np.array([0.0, 0.3, 1e-3]), np.array([0, 0.004, 0.01])
     tables = (starts, np.concatenate(samples), first, target, small)
-    lists = loops.Lists(*(readonly(table) for table in tables))
+    lists = sweep_loops.Lists(*(readonly(table) for table in tables))
     for rows, n_passes in itertools.product(kinds(X), (1, 2, 5)):
-        ours = loops.Ascent(np.zeros((N, L)), np.zeros((L, D + 1)), np.zeros(L))
+        ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((L, D + 1)), np.zeros(L))
         remaining = np.full(L, np.nan)
-        loops.polish_labels(
+        sweep_loops.polish_labels(
             rows.flat, costs.flat(np.float64), geometry(X, BIAS, r), readonly(np.array([2, 0, 1])), lists,
             draws, n_passes, ours, remaining,
         )  # fmt: skip
@@ -171,7 +171,7 @@ def test_polish_labels(variant):
 
             def shuffle(queue, cursor=cursor):
                 turn = np.arange(len(queue))
-                cursor[0] = loops.shuffle(turn, len(queue), draws, cursor[0])
+                cursor[0] = sweep_loops.shuffle(turn, len(queue), draws, cursor[0])
                 return [queue[t] for t in turn]
 
             left = twin.polish(l, samples[l], shuffle, n_passes, target[l], small[l])
@@ -188,7 +188,7 @@ def test_sweep_samples(variant, low_rank):
     P = rng.randn(2, L)
     R = P.T @ P if low_rank else P.T @ P + np.eye(L)
     for rows in kinds(X):
-        ours = loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, 2 if low_rank else L)), np.zeros(L))
+        ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, 2 if low_rank else L)), np.zeros(L))
         twin = naive.Twin(X, BIAS, costs, R, PULL)
         flags, marks = np.ones((N, L), np.bool_), np.ones((N, L), np.bool_)
         bounds = np.full(L, -np.inf), np.full(L, np.inf)
@@ -197,10 +197,10 @@ def test_sweep_samples(variant, low_rank):
             low, high = np.zeros((2, 2, L))
             low[0], high[0] = bounds
             counts = flags.sum(1)
-            loops.sweep_samples(
+            sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy()), readonly(order),
                 readonly(label_order), readonly(P.T if low_rank else R), ours,
-                loops.Reach(flags, low, high), counts,
+                sweep_loops.Reach(flags, low, high), counts,
             )  # fmt: skip
             extremes = twin.sweep(itertools.product(order, label_order), marks, bounds)[:2]
             np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
@@ -223,20 +223,20 @@ def test_dca_passes(delayed):
     for rows in kinds(X):
         problem = LinearM3L(rows, costs, R, BIAS)
         planner = DualCoordinateAscent(problem, np.zeros((N, L)), tol=1e-3, rng=np.random.RandomState(7))
-        state = loops.PaperState(readonly(R), q, np.zeros((N, L)), np.zeros((D + 1, L)))
+        state = sweep_loops.PaperState(readonly(R), q, np.zeros((N, L)), np.zeros((D + 1, L)))
         twin = naive.Twin(X, BIAS, costs, R)
         active, marks = np.ones((N, L), np.bool_), np.ones((N, L), np.bool_)
         for sweep in range(4):
             low, high = np.zeros((2, L)), np.zeros((2, L))
             low[0], high[0] = (-0.3, 0.3) if sweep else (-np.inf, np.inf)
-            reach = loops.Reach(active, low, high)
+            reach = sweep_loops.Reach(active, low, high)
             given = rows.flat, costs.flat(np.float64), BIAS
             if delayed:
                 pairs, chunks = planner._delayed_order(np.flatnonzero(active))
-                seen = loops.delayed_pass(*given, readonly(pairs), readonly(chunks), state, reach)
+                seen = sweep_loops.delayed_pass(*given, readonly(pairs), readonly(chunks), state, reach)
             else:
                 pairs = rng.permutation(np.flatnonzero(active))
-                seen = loops.random_pass(*given, readonly(pairs), state, reach)
+                seen = sweep_loops.random_pass(*given, readonly(pairs), state, reach)
             *extremes, expected = twin.sweep([divmod(pair, L) for pair in pairs], marks, (low[0], high[0]))
             assert seen == pytest.approx(expected, abs=1e-10)
             np.testing.assert_allclose(state.alpha, twin.alpha, atol=1e-10)

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -56,7 +57,8 @@ def sets(Y):
 
 
 def ranker(update="all_pairs", regulariser="squared", **options):
-    return LabelRanker(update, regulariser, **options)
+    """The online algorithm: one pass in the order of the rows, unless said otherwise."""
+    return LabelRanker(update, regulariser, **{"max_iter": 1, "shuffle": False, **options})
 
 
 @pytest.mark.parametrize("solver", sorted(set(SOLVERS) - {"exact"}))
@@ -305,15 +307,43 @@ def test_single_labels_give_crammer_singer():
     assert ours.duality_gap_ <= 1e-7
 
 
-def test_too_few_passes_warn_and_one_pass_does_not():
+def test_too_few_passes_warn_unless_only_a_few_were_asked_for():
     X, Y = stream(5, m=30, n=8, k=4, rows="real")
     with pytest.warns(ConvergenceWarning, match="max_iter"):
-        ranker(max_iter=2, tol=1e-9).fit(X, sets(Y))
+        ranker(max_iter=6, tol=1e-9).fit(X, sets(Y))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = ranker().fit(X, sets(Y))
-    assert model.n_iter_ == 1 and 0 < model.duality_gap_ <= 1
+        model = ranker(max_iter=5, tol=1e-9).fit(X, sets(Y))
+    assert model.n_iter_ == 5 and 0 < model.duality_gap_ <= 1
     assert model.dual_objective_ <= model.primal_objective_
+
+
+@pytest.mark.parametrize("kind", ["classes", "sets"])
+@pytest.mark.parametrize("dense", [True, False])
+def test_fit_shuffles_and_partial_fit_does_not(kind, dense):
+    X, Y = stream(3, m=40, n=8, rows="real", single=kind == "classes")
+    X = X if dense else sp.csr_array(X)
+    y = Y.argmax(axis=1) if kind == "classes" else sets(Y)
+    order = np.random.RandomState(7).permutation(40)
+    shuffled = LabelRanker(max_iter=1, random_state=7).fit(X, y)
+    by_hand = ranker().fit(X[order], [y[i] for i in order])
+    np.testing.assert_array_equal(shuffled.coef_, by_hand.coef_)
+    assert shuffled.n_mistakes_ == by_hand.n_mistakes_ and shuffled.threshold_ == by_hand.threshold_
+    online = LabelRanker(random_state=7).partial_fit(X, y, classes=range(4))
+    np.testing.assert_array_equal(online.coef_, ranker().fit(X, y).coef_)
+
+
+def test_a_file_sorted_by_class_is_learnt():
+    X, y = load_digits(return_X_y=True)
+    rows = np.argsort(y, kind="stable")
+    model = LabelRanker(random_state=0).fit(X[rows], y[rows])
+    assert model.score(X, y) > 0.93 > 0.6 > ranker().fit(X[rows], y[rows]).score(X, y)
+
+
+def test_more_passes_than_memory_are_refused():
+    X, y = sp.csr_array((1 << 20, 2)), np.arange(1 << 20)
+    with pytest.raises(MemoryError, match="max_iter=1"):
+        LabelRanker().fit(X, y)
 
 
 @settings(max_examples=25, deadline=None)

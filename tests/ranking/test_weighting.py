@@ -61,7 +61,7 @@ def test_chunks_equal_one_call(cuts, dense, dtype):
 
 def test_fit_starts_the_counts_afresh_and_passes_keep_the_weights_of_the_rows():
     X, y = stream()
-    model = LabelRanker(weighting="idf", max_iter=300, tol=1e-6, C=0.5)
+    model = LabelRanker(weighting="idf", max_iter=300, tol=1e-6, C=0.5, shuffle=False)
     model.fit(X, y).fit(X, y)
     twin = LabelRanker(max_iter=300, tol=1e-6, C=0.5).fit(naive.weigh(X), y)
     assert model.duality_gap_ <= 1e-6
@@ -76,6 +76,10 @@ def test_the_bound_is_that_of_the_weighed_rows():
     bound = model.mistake_bound(W, X, y)
     assert bound == pytest.approx(twin.mistake_bound(W, naive.weigh(X), y))
     assert model.n_mistakes_ <= bound
+    ordered = LabelRanker(weighting="idf", C=0.1, max_iter=1, shuffle=False).fit(X, y)
+    assert ordered.mistake_bound(W, X, y) == pytest.approx(bound)
+    with pytest.raises(ValueError, match="shuffle=False"):
+        LabelRanker(weighting="idf", C=0.1).fit(X, y).mistake_bound(W, X, y)
 
 
 def test_columns_may_be_new(tmp_path):

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from maxmargin.cli import main
+from maxmargin.report import Subject
+from maxmargin.report.verdict import judgement
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -24,7 +26,7 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     found = {}
     for data, model, options in (
-        ("flags", "multilabel", ["--prior", "labels", "--scale", "standard"]),
+        ("flags", "multilabel", ["--prior", "labels", "--scale", "standard", "--random-state", "0"]),
         ("flags", "submodular", ["--scale", "standard", "--max-iter", "20"]),
         ("iris", "sparse-multiclass", ["--random-state", "0"]),
         ("iris", "multiclass", ["--kernel", "rbf", "--random-state", "0"]),
@@ -32,8 +34,9 @@ def pages(tmp_path_factory):
         (str(letters(folder)), "chain", []),
     ):
         path = folder / f"{model}.html"
-        assert main(["fit", data, "-m", model, "-o", str(folder / "m.mm"), *options]) == 0
-        assert main(["report", str(folder / "m.mm"), data, "--train", data, "-o", str(path)]) == 0
+        file = str(folder / ("flags.mm" if model == "multilabel" else "m.mm"))
+        assert main(["fit", data, "-m", model, "-o", file, *options]) == 0
+        assert main(["report", file, data, "--train", data, "-o", str(path)]) == 0
         found[model] = path
     return found
 
@@ -87,8 +90,8 @@ def read(path):
 
 def test_the_page_is_complete_and_needs_nothing_from_elsewhere(pages):
     reader = read(pages["multilabel"])
-    # Objective and gap, threshold curves, four heat maps of correlations.
-    assert len(reader.images) == 2 + 1 + 4
+    # Distance from the optimum, threshold curves, four heat maps of correlations.
+    assert len(reader.images) == 1 + 1 + 4
     assert all(image["alt"] and image["src"].startswith("data:image/svg+xml") for image in reader.images)
     assert "training labels, prior, test labels, predicted" in pages["multilabel"].read_text()
     assert "Trained on 129 samples of flags. Judged on 65 samples" in pages["multilabel"].read_text()
@@ -100,24 +103,26 @@ def test_the_page_is_complete_and_needs_nothing_from_elsewhere(pages):
 @pytest.mark.parametrize(
     ("model", "between"),
     [
-        ("multilabel", ["Training", "Labels", "Thresholds", "Label correlations", "Most weighted features"]),
+        (
+            "multilabel",
+            [
+                "Labels", "First labels", "Thresholds", "Label correlations", "Training",
+                "Most weighted features",
+            ],
+        ),
         (
             "submodular",
             [
-                "Training",
-                "Labels",
-                "Thresholds",
-                "Label correlations",
-                "Most weighted features",
+                "Labels", "First labels", "Label correlations", "Training", "Most weighted features",
                 "Attractive pairs",
             ],
         ),
         ("sparse-multiclass", ["Labels", "Confusions", "Basis vectors"]),
-        ("multiclass", ["Training", "Labels", "Confusions", "Support vectors"]),
+        ("multiclass", ["Labels", "Confusions", "Training", "Support vectors"]),
         ("ranking", ["Labels", "Ranking", "Confusions", "Most weighted features"]),
-        ("chain", ["Training", "Labels", "Confusions", "Most weighted features", "Transitions"]),
+        ("chain", ["Labels", "Confusions", "Training", "Most weighted features", "Transitions"]),
     ],
-)
+)  # fmt: skip
 def test_every_family_has_its_sections(pages, model, between):
     headings = read(pages[model]).headings
     assert headings[0].startswith(f"{model} on ")
@@ -148,11 +153,84 @@ def test_threshold_curves_treat_equal_scores_as_one():
 
 def test_words_from_the_data_are_escaped(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.csv").write_text("<b>a</b>,b,kind\n" + "0,1,<script>x\n1,0,y\n" * 4)
-    assert main(["fit", "t.csv", "-m", "multiclass", "--target", "kind", "-o", "m.mm"]) == 0
-    assert main(["report", "m.mm", "t.csv"]) == 0
+    name = "<i>\x1b[31m\u202e.csv"
+    (tmp_path / name).write_text("<b>a</b>,b,kind\n" + '0,1,<script>x" onload="\x1b[31m\n1,0,y\n' * 4)
+    assert main(["fit", name, "-m", "multiclass", "--target", "kind", "-o", "m.mm"]) == 0
+    assert main(["report", "m.mm", name, "--train", name]) == 0
     text = (tmp_path / "report.html").read_text()
-    assert "<script>" not in text and "<b>a" not in text and "&lt;script&gt;x" in text
+    assert "<script>x" not in text and "<b>a" not in text and "&lt;script&gt;x" in text and "<i>" not in text
+    assert "\x1b" not in text and "\u202e" not in text and "\\x1b[31m" in text
+    assert '" onload=' not in text
+
+
+def test_a_report_without_matplotlib_says_what_to_install(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "iris", "-m", "multiclass", "-o", "m.mm"]) == 0
+    monkeypatch.setattr("maxmargin.cli.commands.find_spec", lambda name: None)
+    assert main(["report", "m.mm", "iris"]) == 1
+    assert 'pip install "maxmargin[plots]"' in capsys.readouterr().err
+
+
+def subject_of(truth, predicted, **more):
+    """A subject with a model that says nothing of itself."""
+    truth, predicted = np.array(truth), np.array(predicted)
+    names = tuple(f"l{k}" for k in range(truth.shape[1]))
+    given = {"measures": {"micro F1": 0.5}, "seconds": 0.0, "label_names": names} | more
+    return Subject("m", "d", object(), np.zeros((len(truth), 2)), truth, predicted, **given)
+
+
+def test_the_verdict_names_labels_that_need_help():
+    """l0 is right, l1 never predicted, l2 worse than by always saying yes."""
+    truth = [[1, 0, 1], [0, 1, 1], [1, 1, 1], [0, 0, 0]]
+    predicted = [[1, 0, 0], [0, 0, 0], [1, 0, 1], [0, 0, 1]]
+    scores = np.array([[1, -3, 0], [-1, -1, 0], [1, -1, 1], [-1, -3, 1]]) - 0.5
+    about = subject_of(
+        truth, predicted, scores=scores, thresholds=np.array([0.0, -2.0, -1.0]),
+        baseline="other", baseline_measures={"micro F1": 0.75},
+    )  # fmt: skip
+    sentence, advice = judgement(about)
+    # Half of the samples or more have each label; always giving all: seven hits among twelve answers.
+    assert sentence.startswith("micro F1 0.5 on 4 samples, against 0.75 of other and 0.7368 of always ")
+    told = " ".join(advice)
+    assert "other is better in micro F1 (0.5 against 0.75)" in told
+    assert "1 of 3 labels is never predicted: l1." in told
+    assert "take macro F1 from 0.4667 to 0.9524, and predict l1 above -2;" in told
+    assert "1 of 3 labels is predicted worse (in F1) than by always saying yes: l2 (0.4 < 0.8571)." in told
+
+
+def test_the_verdict_has_nothing_to_say_against_a_perfect_model():
+    truth = [[1, 0], [0, 1], [1, 1]]
+    beside = {"baseline": "other", "baseline_measures": {"micro F1": 0.9}}
+    assert judgement(subject_of(truth, truth, measures={"micro F1": 1.0}, **beside))[1] == []
+
+
+def test_thresholds_come_from_the_training_data_alone(pages, tmp_path):
+    """A report on other test rows has the same thresholds."""
+
+    def thresholds(text):
+        part = text[text.index(">Thresholds<") :]
+        part = part[: part.index("</details>")]
+        return dict(re.findall(r"<tr><td class=\"w\">([^<]*)</td>.*?<td>([^<]*)</td></tr>", part))
+
+    whole = pages["multilabel"].read_text()
+    model, few = str(pages["multilabel"].parent / "flags.mm"), tmp_path / "few.csv"
+    assert main(["datasets", "convert", "flags", str(few), "--split", "train"]) == 0
+    assert (
+        main(["report", model, str(few), "--labels", "7", "--train", "flags", "-o", str(tmp_path / "r.html")])
+        == 0
+    )
+    found = thresholds(whole)
+    assert len(found) == 7 and thresholds((tmp_path / "r.html").read_text()) == found
+
+
+def test_few_epochs_are_told_in_figures(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "flags", "-m", "multilabel", "--max-iter", "2", "-o", "m.mm"]) == 0
+    assert main(["report", "m.mm", "flags"]) == 0
+    text = (tmp_path / "report.html").read_text()
+    training = text[text.index(">Training<") :]
+    training = training[: training.index("</details>")]
+    assert "<img" not in training and "relative gap" in training and "<td>2</td>" in training
 
 
 PROBE = """
@@ -162,7 +240,19 @@ window.addEventListener("load", () => {
   const edge = document.documentElement.clientWidth + 1;
   const wide = [...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll"))
     .filter(e => e.getBoundingClientRect().right > edge).map(e => e.tagName);
-  const result = {broken, wide, images: document.images.length, width: document.documentElement.clientWidth,
+  const cut = [...document.querySelectorAll(".scroll")].filter(e => e.scrollWidth > e.clientWidth + 1);
+  const box = document.querySelector(".sorted"), rows = [...box.querySelectorAll("tbody tr")];
+  const column = k => [...box.querySelectorAll("tbody tr")].map(row => parseFloat(row.cells[k].textContent));
+  box.querySelectorAll("th button")[5].click();
+  const down = column(5);
+  box.querySelectorAll("th button")[5].click();
+  const up = column(5);
+  const search = box.querySelector("input");
+  search.value = rows[0].cells[0].textContent.toUpperCase();
+  search.dispatchEvent(new Event("input"));
+  const found = rows.filter(row => !row.hidden).length;
+  const result = {broken, wide, cut: cut.map(e => e.textContent.slice(0, 60)), down, up, found,
+    images: document.images.length, width: document.documentElement.clientWidth,
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     paper: getComputedStyle(document.body).backgroundColor};
   document.title = "probe" + JSON.stringify(result);
@@ -204,3 +294,7 @@ def test_a_browser_shows_every_picture_and_nothing_overflows(pages, tmp_path, wi
         assert result["width"] == width and result["overflow"] <= 0 and result["wide"] == []
         assert result["broken"] == 0 and result["images"] == len(read(path).images)
         assert (result["paper"] == "rgb(20, 23, 27)") is dark
+        # Every figure is on the screen, and the labels can be sorted and searched.
+        assert result["cut"] == []
+        assert result["down"] == sorted(result["up"], reverse=True) and result["up"] == sorted(result["up"])
+        assert 1 <= result["found"] <= len(result["up"])

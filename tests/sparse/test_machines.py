@@ -504,3 +504,10 @@ def test_all_candidates_need_no_seed(wine):
     X, y = wine
     runs = [SparseMultiClassSVC(max_basis=6, n_candidates=None, random_state=s).fit(X, y) for s in (0, 1)]
     np.testing.assert_array_equal(runs[0].basis_indices_, runs[1].basis_indices_)
+
+
+def test_a_large_C_on_large_features_is_no_singular_matrix():
+    rows = 1e4 * np.random.default_rng(0).normal(size=(30, 3))
+    model = SparseMultiClassSVC(C=1e8, kernel="linear", max_basis=4, n_candidates=4, random_state=0)
+    model.fit(rows, np.arange(30) % 3)
+    assert model.duality_gap_ <= 1e-3 and np.isfinite(model.dual_coef_).all()

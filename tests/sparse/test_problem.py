@@ -24,6 +24,7 @@ from maxmargin.sparse.problem import (
     hessian_product,
     push,
     row_keys,
+    solve_each,
 )
 from tests.naive import basis as naive
 
@@ -348,3 +349,10 @@ def test_row_keys_add_up_duplicates_and_leave_the_matrix_alone():
     twice = sp.csr_array((np.array([0.5, 0.5, 1.0]), np.array([1, 1, 1]), np.array([0, 2, 3])), shape=(2, 2))
     assert row_keys(twice)[0] == row_keys(twice)[1]
     assert twice.nnz == 3 and twice.data.tolist() == [0.5, 0.5, 1.0]
+
+
+def test_a_hessian_that_rounding_made_singular_is_solved():
+    H = np.array([[[1.0, 1.0], [1.0, 1.0]], [[2.0, 0.0], [0.0, 1.0]]])
+    B = np.array([[1.0, 1.0], [2.0, 3.0]])
+    x = solve_each(H, B)
+    np.testing.assert_allclose(np.einsum("jab,jb->ja", H, x), B, atol=1e-12)

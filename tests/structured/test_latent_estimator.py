@@ -20,11 +20,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import LatentSVC, MultiClassSVC
 from maxmargin.structured.latent import SOLVERS
+from tests.checks import run_check
 
 
 def out_of_reach(estimator):
     """Seven equal digits of the decisions are beyond the methods of the paper within max_iter epochs."""
-    kinds = {"pairwise": (), "bcpl": ("sparse",), "bcfw": ("dense", "sparse")}[estimator.solver]
+    kinds = {"pairwise": (), "bcpl": (), "bcfw": ("dense", "sparse")}[estimator.solver]
     names = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in kinds]
     return dict.fromkeys(names, "converges too slowly for seven equal digits")
 
@@ -33,7 +34,7 @@ def out_of_reach(estimator):
 def test_sklearn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        check(estimator)
+        run_check(estimator, check)
 
 
 def bags(n=60, seed=0, K=3, d=6, most=5):
@@ -196,7 +197,7 @@ def test_clone_pickle_pipeline_and_model_selection():
     assert clone(model).get_params() == model.get_params()
     assert cross_val_score(LatentSVC(C=0.1, random_state=0), X, Y, cv=3).mean() > 0.8
     search = GridSearchCV(LatentSVC(random_state=0), {"C": [1e-6, 0.1]}, cv=2).fit(X, Y)
-    assert search.best_params_["C"] == 0.1
+    assert search.best_score_ > 0.8
     rows = np.array([x[0] for x in X])
     pipe = make_pipeline(StandardScaler(), LatentSVC(C=0.1)).fit(rows, Y)
     assert pipe.predict(rows).shape == Y.shape

@@ -223,17 +223,9 @@ def test_candidates_that_lead_nowhere_are_given_up():
         blocks.visit(np.arange(40))
     assert blocks.objective() > 0.999 * problem.costs.sum()
     solver = SOLVERS["pairwise"].build(problem, seeded(), 1e-2, first)
-    outcome = run(solver, Stopping(1e-2, 1000, goal=1e-12))
+    outcome = run(solver, Stopping(1e-2, 1000))
     assert outcome.converged
     assert outcome.certificate.primal < 0.75 * problem.costs.sum()
-
-
-def test_a_fit_that_stopped_improving_keeps_its_certificate():
-    """Patience ends a run between tol and its goal; the last certificate is then still at most tol."""
-    problem, _, chosen = both(1, C=3.0)
-    solver = SOLVERS["bcfw"].build(problem, seeded(), 1e-2, chosen)
-    outcome = run(solver, Stopping(1e-2, 5000, goal=1e-12))
-    assert outcome.converged and outcome.certificate.gap <= 1e-2
 
 
 def test_change_of_candidates_keeps_alpha_a_distribution_and_its_gram():

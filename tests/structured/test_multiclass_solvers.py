@@ -1,5 +1,6 @@
 """Multi-class solvers: known answers, slow twins, certificates, limit cases."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -135,8 +136,13 @@ def test_fixed_point_single_step(name):
     assert gain == pytest.approx(after - before, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["bcfw", "bcpl", "oeg", "pairwise", "exact"])
-@pytest.mark.parametrize("kind", ["linear", "kernel"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *itertools.product(["bcfw", "bcpl", "oeg", "pairwise"], ["linear", "kernel"]),
+        ("exact", "linear"),
+    ],
+)
 def test_cyclic_traces_of_the_known_answers(name, kind):
     X, y, costs, _ = fixed_point()
     build = linear if kind == "linear" else kernelised
@@ -223,6 +229,8 @@ def twin_passes(kind, problem, X, y, costs, Delta, order, passes):
 @pytest.mark.parametrize("kind", TWINS)
 @pytest.mark.parametrize("layout", ["dense", "csr", "csr64", "bias", "kernel", "kernel_rows"])
 def test_blocks_follow_the_naive_twin(kind, layout):
+    if kind == "exact" and layout.startswith("kernel"):
+        pytest.skip("the exact solver with a kernel has its own tests, test_working_sets")
     X, y, costs, Delta = small_data()
     labels = labels_of(y, costs, Delta)
     full = X
@@ -284,6 +292,8 @@ REACHED = {"bcfw": 1e-4, "fw": 1e-2, "pl": 1e-3, "eg": 1e-3}
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("kind", ["linear", "kernel"])
 def test_every_solver_reaches_the_optimum_and_keeps_weak_duality(name, kind):
+    if name == "newton" and kind == "kernel":
+        pytest.skip("steps on weights")
     batch = name in ("fw", "pl", "eg")
     X, y, costs, Delta = small_data(n=12 if batch else 24, seed=3)
     labels = labels_of(y, 0.1 * costs if batch else costs, None if batch else Delta)
@@ -308,6 +318,8 @@ def test_every_solver_reaches_the_optimum_and_keeps_weak_duality(name, kind):
 @pytest.mark.parametrize("kind", ["linear", "single", "kernel"])
 def test_looking_at_a_solver_changes_nothing(name, kind):
     """Certificates and solutions asked for between epochs change no later bit."""
+    if name == "newton" and kind == "kernel":
+        pytest.skip("steps on weights")
     X, y, costs, Delta = small_data(n=60, seed=20)
     options = {"averaging": True} if name == "bcfw" and kind != "kernel" else {}
     dtype = np.float32 if kind == "single" else np.float64
@@ -321,7 +333,7 @@ def test_looking_at_a_solver_changes_nothing(name, kind):
         assert looked.epoch(Clock()) == alone.epoch(Clock())
         first, second = looked.solution(), looked.solution()
         np.testing.assert_array_equal(first[0], second[0])
-        np.testing.assert_array_equal(looked.iterate.alpha, alone.iterate.alpha)
+        np.testing.assert_array_equal(first.blocks, alone.solution().blocks)
     assert looked.certify() == alone.certify()
     np.testing.assert_array_equal(looked.solution()[0], alone.solution()[0])
 
@@ -542,31 +554,6 @@ def test_certificates_of_rows_with_many_zeros_read_them_in_pieces(mean, n_thread
     assert first.certificate.dual == pytest.approx(second.certificate.dual, rel=1e-12)
     np.testing.assert_allclose(first.gaps, second.gaps, atol=1e-9)
     np.testing.assert_allclose(first.answer, second.answer, atol=1e-9)
-
-
-def test_a_kernel_that_does_not_fit_is_solved_in_parts():
-    """Scores stay those of the blocks after every pass, the dual rises, and the optimum is the same."""
-    X, y, costs, Delta = small_data(n=200, seed=19)
-    labels = labels_of(y, costs, Delta)
-    whole, parts = kernelised(X, labels), kernelised(X, labels, cache_size=0.05)
-    solver = solver_for("exact", parts, tol=1e-8)
-    iterate = solver.iterate
-    assert parts.K.whole is None and 64 <= iterate.stride < 100
-    duals = [solver.dual]
-    for _ in range(4):
-        solver.epoch(Clock())
-        np.testing.assert_allclose(
-            iterate.scores.T, parts.K.times(parts.coefficients(iterate.alpha)), atol=1e-9
-        )
-        assert solver.dual == pytest.approx(iterate.dual(), rel=1e-9)
-        duals.append(solver.dual)
-    assert (np.diff(duals) > 0).all()
-    done = np.flatnonzero(solver.idle & (iterate.alpha.max(axis=1) == 1))[:5]
-    assert len(done) and iterate.exact_sweep(done, solver.gaps, solver.idle) >= 0
-    outcome = run(solver, Stopping(1e-8, 2000))
-    reference = run(solver_for("exact", whole, tol=1e-8), Stopping(1e-8, 2000))
-    assert outcome.converged and reference.converged
-    assert outcome.certificate.primal == pytest.approx(reference.certificate.primal, rel=1e-7)
 
 
 def test_where_not_all_nonzeros_fit_the_busiest_rows_are_kept():

@@ -6,17 +6,17 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
 from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted, validate_data
 
-from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.labels import LabelClassifier, LabelSpace
 
 
-class _MultiLabel(ClassifierMixin, BaseEstimator):
+class _MultiLabel(LabelClassifier, BaseEstimator):
     """Reads labels of any kind and answers in it; takes dense or sparse X."""
 
     def _read(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from maxmargin.edge.labels import LabelSpace
+from maxmargin._names import ESTIMATORS
+from maxmargin.core.state import INPUT, Field, LabelNames, Sizes, State, Whole, floats, part
+from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers
 
 MAX_SWEEPS = 50
 
@@ -114,11 +117,22 @@ def _samples(y_true: np.ndarray, columns: list[_Column], column: _Column) -> np.
     return np.concatenate([[0.0], np.cumsum(gain[column.order])])
 
 
+def _check_labels(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: two classes have two names."""
+    if "_labels" in state:
+        check_answers(state["_labels"], state["classes_"])
+
+
+# What a model file can hold behind a tuner; the width is there if the estimator tells it.
+INNER = (*(name for name in ESTIMATORS if name != "StreamRanker"), "Pipeline")
+WIDTH: dict[str, Field] = {"n_features_in_": Whole(size="n_features", group="width")}
+
+
 def _has(name: str) -> Any:
     return available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), name))
 
 
-class ThresholdTuner(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+class ThresholdTuner(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     """Tunes one threshold per label on held-out scores, then fits the estimator on all samples.
 
     Parameters
@@ -155,6 +169,19 @@ class ThresholdTuner(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         "cv": ["cv_object"],
         "n_jobs": [Integral, None],
     }
+
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **WIDTH,
+            "_labels": part("LabelSpace"),
+            "classes_": LabelNames("n_classes"),
+            "thresholds_": floats("n_columns"),
+            "estimator_": part(*INNER),
+        },
+        _check_labels,
+        {"estimator": part(*INNER), "cv": Whole(2, 10**6, none=True)},
+    )
 
     def __init__(
         self, estimator: Any, *, average: str = "samples", cv: Any = 5, n_jobs: int | None = None

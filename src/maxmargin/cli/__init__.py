@@ -23,20 +23,31 @@ from maxmargin.cli.commands import (
 )
 from maxmargin.cli.console import say
 from maxmargin.cli.datasets import datasets_command
-from maxmargin.cli.demo import demo_command, warmup_command
+from maxmargin.cli.demo import demo_command
 from maxmargin.cli.predict import predict_command
+from maxmargin.cli.warmup import warmup_command
 
 DEBUG = "MAXMARGIN_DEBUG"
 
 
 @click.group(
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog=f"Set {DEBUG}=1 to see where an error comes from. Shell completion: "
     'eval "$(_MAXMARGIN_COMPLETE=bash_source maxmargin)" (or zsh_source, fish_source).',
 )
 @click.version_option(__version__, prog_name="maxmargin")
-def command() -> None:
-    """Max-margin classification with many labels."""
+@click.pass_context
+def command(context: click.Context) -> None:
+    """Max-margin classification with many labels. `maxmargin demo` shows what it does.
+
+    \b
+    maxmargin fit iris -m multiclass --scale standard -o iris.mm
+    maxmargin report iris.mm iris -o iris.html
+    maxmargin predict iris.mm iris
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 for _command in (

@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 import time
+import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from maxmargin.cli.models import (
     MEASURES,
     SCALERS,
     Fitted,
+    Stored,
     cut_of,
     evaluate,
     fit,
@@ -39,12 +42,13 @@ Models:
 {_MODELS}
 
 \b
-maxmargin fit yeast -m multilabel --prior labels --C 0.1 -o yeast.mm
+maxmargin fit yeast -m multilabel --kernel rbf --scale standard -o yeast.mm
 maxmargin fit table.csv --target kind -m multiclass --scale standard -o kind.mm
 maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o large.mm
 """
 # Feature names beyond this many are left out of model files.
 MANY = 200_000
+NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
 
 
 @click.command(
@@ -113,6 +117,8 @@ def _checked(output: Path | None) -> Path:
 def outcome(fitted: Fitted) -> dict[str, Any]:
     """What a fit proved and what it took."""
     found = {"seconds": fitted.seconds}
+    if fitted.compile_seconds:
+        found["seconds compiling"] = fitted.compile_seconds
     for key, attribute in (
         ("epochs", "n_iter_"),
         ("objective", "primal_objective_"),
@@ -200,8 +206,7 @@ def compare_command(
     """Cross-validate models and their scikit-learn baselines on DATA, with times.
 
     Parameters of the estimators are options, as in `maxmargin fit`; they go to every model.
-    Folds keep the shares of all labels. The first fit of a family may include compilation;
-    `maxmargin warmup` takes that out of the times.
+    Folds keep the shares of all labels. Times are without compiling.
 
     \b
     maxmargin compare iris -m multiclass -m sparse-multiclass --folds 5 --C 10
@@ -296,6 +301,8 @@ def report_command(
     \b
     maxmargin report yeast.mm yeast --train yeast -o yeast.html
     """
+    if find_spec("matplotlib") is None:
+        raise ImportError(f"The report needs more than the package: {NEEDS_PLOTS}")
     from maxmargin.report import page, sections, versions
 
     stored = open_model(model_file)
@@ -306,19 +313,23 @@ def report_command(
             read(train, stored.reading(reading), single=stored.family.task == "multiclass", split="train"),
             stored.family,
         )
-        beside = baseline(stored.family, known, data) | {"training_labels": known.y}
+        beside = baseline(stored, known, data) | {
+            "training_labels": known.y,
+            "thresholds": thresholds(stored, known),
+        }
     trained = f"Trained on {stored.about['samples']} samples of {stored.about['data']}."
     about = subject(
         stored.model, stored.family, data, source, stored.about["seconds"], training=trained, **beside
     )
     parts = [*sections(about), versions()]
-    write_page(output, page(f"{model_file.name} on {source}", f"{len(data)} test samples", parts))
+    write_page(output, page(f"{model_file.name} on {source}", f"{about.size} to test", parts))
 
 
 def subject(model: Any, family: Family, data: Samples, source: str, seconds: float, **beside: Any) -> Any:
     """What the report needs to know of a fitted model and labelled data."""
     from maxmargin.report import Subject
 
+    before = preprocessing(model)
     start = time.perf_counter()
     predicted = model.predict(data.X, **cut_of(model, data))
     took = time.perf_counter() - start
@@ -326,7 +337,7 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         name=family.name,
         data=source,
         model=last_step(model),
-        X=model[:-1].transform(data.X) if hasattr(model, "steps") else data.X,
+        X=data.X if before is None else before.transform(data.X),
         truth=data.y,
         predicted=predicted,
         measures=evaluate(model, family, data, predicted),
@@ -338,20 +349,53 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         label_names=data.label_names if data.y.ndim == 2 else (),
         feature_names=data.feature_names,
         texts=data.texts,
-        **beside,
+        **{"preprocessing": "" if before is None else ", ".join(map(repr, dict(before.steps).values()))}
+        | beside,
     )
 
 
-def baseline(family: Family, known: Samples, data: Samples) -> dict[str, Any]:
-    """Fit the scikit-learn baseline of a family, scaled by itself, and measure it."""
-    model = family.baseline()
+def preprocessing(model: Any) -> Any:
+    """The steps before the estimator, None without any."""
+    return model[:-1] if hasattr(model, "steps") else None
+
+
+def baseline(stored: Stored, known: Samples, data: Samples) -> dict[str, Any]:
+    """Fit the scikit-learn baseline of a family behind the same preprocessing, and measure it."""
+    from sklearn.base import clone
+    from sklearn.pipeline import make_pipeline
+
+    family, before = stored.family, preprocessing(stored.model)
+    model = family.baseline() if before is None else make_pipeline(*clone(before), family.baseline())
     start = time.perf_counter()
     model.fit(known.X, known.y)
+    seconds = time.perf_counter() - start
     return {
         "baseline": f"scikit-learn {family.baseline_name}",
-        "baseline_seconds": time.perf_counter() - start,
+        "baseline_seconds": seconds,
         "baseline_measures": evaluate(model, family, data),
+        "baseline_scores": model.decision_function(data.X) if family.task == "multilabel" else None,
     }
+
+
+def thresholds(stored: Stored, known: Samples) -> Any:
+    """For each label the threshold with the best F1 in cross-validation on training data.
+
+    None for a model that does not answer label by label.
+    """
+    import numpy as np
+    from sklearn.base import clone
+    from sklearn.model_selection import cross_val_predict
+
+    from maxmargin.baselines.thresholds import tune_thresholds
+
+    model = stored.model
+    if stored.family.task != "multilabel" or hasattr(last_step(model), "interaction_"):
+        return None
+    known_labels = known.y.toarray() if hasattr(known.y, "toarray") else np.asarray(known.y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scores = cross_val_predict(clone(model), known.X, known_labels, cv=3, method="decision_function")
+    return tune_thresholds(known_labels > 0, scores, "macro")
 
 
 def write_page(output: Path, html: str) -> None:

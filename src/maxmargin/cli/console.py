@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from maxmargin.io.words import visible
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -13,8 +15,8 @@ WIDTH = 120
 
 
 def say(message: str) -> None:
-    """One line for the person, on stderr, untouched by markup."""
-    print(message, file=sys.stderr, flush=True)
+    """One line for the person, on stderr; nothing in it is markup, nor acts on the terminal."""
+    print(visible(message), file=sys.stderr, flush=True)
 
 
 def print_table(
@@ -30,13 +32,16 @@ def print_table(
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for k, column in enumerate(columns):
-        table.add_column(column, justify="left" if k in left else "right", overflow="fold", no_wrap=k == 0)
+        table.add_column(
+            Text(visible(column)), justify="left" if k in left else "right", overflow="fold", no_wrap=k == 0
+        )
     for row in rows:
         table.add_row(*(Text(number(value)) for value in row))
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
-    print(title)
+    for line in title.split("\n"):
+        print(visible(line))
     console.print(table)
 
 
@@ -46,11 +51,18 @@ def progress_bar(*fields: Any) -> Progress:
     `fields` are extra columns, placed before the time left.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Description(ProgressColumn):
+        """Names of files and data sets, which are not markup."""
+
+        def render(self, task: Any) -> Text:
+            return Text(visible(task.description))
 
     console = Console(stderr=True)
     return Progress(
-        TextColumn("{task.description}"),
+        Description(),
         BarColumn(bar_width=30),
         *fields,
         TimeElapsedColumn(),

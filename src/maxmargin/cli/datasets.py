@@ -10,11 +10,15 @@ import click
 
 from maxmargin.cli.console import print_table, progress_bar, say
 from maxmargin.cli.data import ReadOptions, read, read_options
+from maxmargin.io.words import visible
 
 
-@click.group("datasets")
-def datasets_command() -> None:
+@click.group("datasets", invoke_without_command=True)
+@click.pass_context
+def datasets_command(context: click.Context) -> None:
     """List, describe, download and convert data sets."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @datasets_command.command("list")
@@ -53,7 +57,8 @@ def info_command(name: str, as_json: bool, reading: ReadOptions) -> None:
         print(json.dumps(entry, indent=1))
         return
     for key, value in entry.items():
-        print(f"{key}: {', '.join(map(str, value)) if isinstance(value, list) else value}")
+        words = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        print(f"{key}: {visible(words)}")
 
 
 @datasets_command.command("fetch")

@@ -1,7 +1,7 @@
 """The model families of the command line, one entry each, and their parameters as options.
 
-A family says which estimator it is, what a sample's labels look like (its task), which
-scikit-learn estimator stands beside it, and what the demo fits. Nothing heavy is imported before
+A family says which estimator it is, what a sample's labels look like (its task), and which
+scikit-learn estimator stands beside it. Nothing heavy is imported before
 `build` or `baseline` is called.
 """
 
@@ -12,7 +12,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -34,10 +34,6 @@ class Family:
         One line for `--help`.
     baseline_name, baseline : str, callable
         The scikit-learn estimator to stand beside it.
-    demo_data, demo_params : str, mapping
-        Data set (see `maxmargin.cli.demo`) and parameters of the demo.
-    headline : str
-        The measure to compare by; empty for the first one of the task.
     """
 
     name: str
@@ -46,9 +42,6 @@ class Family:
     summary: str
     baseline_name: str
     baseline: Callable[[], Any]
-    demo_data: str
-    demo_params: Mapping[str, Any] = field(default_factory=dict)
-    headline: str = ""
 
     def build(self, **params: Any) -> Any:
         """The estimator, not fitted."""
@@ -104,8 +97,6 @@ _ENTRIES = (
         "several labels per sample, with a prior on how labels go together",
         "OvR LinearSVC",
         _one_vs_rest,
-        "yeast",
-        {"prior": "labels", "C": 0.1},
     ),
     Family(
         "multiclass",
@@ -114,7 +105,6 @@ _ENTRIES = (
         "one class per sample",
         "LinearSVC",
         _linear_svc,
-        "digits",
     ),
     Family(
         "ranking",
@@ -123,7 +113,6 @@ _ENTRIES = (
         "streams: learns from one sample at a time, new labels may appear",
         "SGD, one pass",
         _online_pass,
-        "mail-stream",
     ),
     Family(
         "sparse-multiclass",
@@ -132,8 +121,6 @@ _ENTRIES = (
         "one class per sample, with a small number of basis vectors",
         "SVC",
         _svc,
-        "digits",
-        {"max_basis": 30, "n_candidates": 10, "C": 10.0, "random_state": 0},
     ),
     Family(
         "sparse-multilabel",
@@ -142,8 +129,6 @@ _ENTRIES = (
         "several labels per sample, with a small number of basis vectors",
         "OvR SVC",
         _one_vs_rest_svc,
-        "emotions",
-        {"max_basis": 25, "n_candidates": 10, "fit_intercept": True, "random_state": 0},
     ),
     Family(
         "submodular",
@@ -152,9 +137,6 @@ _ENTRIES = (
         "several labels per sample, trained for the F1 of each sample, with attractive label pairs",
         "OvR LinearSVC",
         _one_vs_rest,
-        "emotions",
-        {"C": 0.1, "tol": 1e-2, "solver": "bcfw"},
-        headline="example F1",
     ),
     Family(
         "chain",
@@ -163,8 +145,6 @@ _ENTRIES = (
         "sequences, all positions labelled jointly",
         "LinearSVC",
         _linear_svc,
-        "digit-words",
-        {"C": 10.0},
     ),
 )
 FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}

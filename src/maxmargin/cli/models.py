@@ -29,10 +29,11 @@ SCALERS = ("none", "standard", "maxabs")
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted model and how it came about."""
+    """A fitted model and how it came about; `seconds` are those of fitting, without compiling."""
 
     model: Any
     seconds: float
+    compile_seconds: float
     interrupted: bool
 
     @property
@@ -69,10 +70,13 @@ def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
     inner = last_step(model)
     prefix = "model__" if inner is not model else ""
     arguments = {prefix + key: value for key, value in cut_of(model, data).items()}
+    from maxmargin.core.compiling import compile_time
+
     start = time.perf_counter()
-    with _said_warnings(), _interrupts() as interrupted, _watched(inner, name):
+    with compile_time() as spent, _said_warnings(), _interrupts() as interrupted, _watched(inner, name):
         model.fit(data.X, data.y, **arguments)
-    return Fitted(model, time.perf_counter() - start, bool(interrupted))
+    compiling = spent.duration if spent.done else 0.0
+    return Fitted(model, time.perf_counter() - start - compiling, compiling, bool(interrupted))
 
 
 @contextmanager
@@ -366,6 +370,24 @@ def _words(X: Any, position: dict[str, int], names: Sequence[str]) -> Any:
     return sp.csr_array(X @ chooser)
 
 
+# What `maxmargin fit` notes beside a model.
+NOTES: dict[str, Any] = {
+    "data": str, "samples": int, "label_names": list, "feature_names": list, "sparse": bool,
+    "seconds": (int, float), "reading": dict,
+}  # fmt: skip
+
+
+def _is_noted(about: dict[str, Any]) -> bool:
+    """Whether notes are as `maxmargin fit` writes them; a file may come from anywhere."""
+    if not all(isinstance(about.get(name), kind) for name, kind in NOTES.items()):
+        return False
+    words = [*about["label_names"], *about["feature_names"]]
+    told = about["reading"].values()
+    return all(isinstance(word, str) for word in words) and all(
+        value is None or isinstance(value, (str, bool)) for value in told
+    )
+
+
 def open_model(path: Path) -> Stored:
     """Load a model file that `maxmargin fit` wrote."""
     from maxmargin.persistence import ModelFileError, describe, load
@@ -375,7 +397,7 @@ def open_model(path: Path) -> Stored:
             f"There is no model file {path}; `maxmargin fit DATA -m ... -o {path}` makes one."
         )
     about = describe(path)["metadata"]
-    if about.get("family") not in FAMILIES:
+    if not isinstance(about.get("family"), str) or about["family"] not in FAMILIES or not _is_noted(about):
         raise ModelFileError(
             f"{path} was not written by `maxmargin fit`; load it with maxmargin.load in Python."
         )

@@ -26,6 +26,7 @@ from maxmargin.cli.data import (
     sequence_lengths,
 )
 from maxmargin.cli.models import Stored, label_scores, open_model
+from maxmargin.io.words import visible
 
 if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
@@ -69,6 +70,8 @@ def predict_command(
         raise click.UsageError("--scores: a chain scores whole sequences, not single labels.")
     if scores and kind not in ("csv", "jsonl"):
         raise click.UsageError("--scores needs --to csv or --to jsonl.")
+    if kind == "parquet" and output is None and sys.stdout.isatty():
+        raise click.UsageError("--to parquet is not for a terminal: give -o FILE.")
     known = stored.reading(reading)
     with opened(stored, source, known) as (own, pieces), target(output) as out:
         writer = Writer(out, _kind(kind, own, source), _how(stored, source, output, known))
@@ -314,9 +317,20 @@ def _dense(predicted: Any) -> Any:
     return predicted.toarray() if hasattr(predicted, "toarray") else predicted
 
 
+class Terminal(io.RawIOBase):
+    """stdout that a person watches: names of labels cannot act on the terminal."""
+
+    def write(self, piece: Any) -> int:
+        sys.stdout.write("\n".join(visible(line) for line in bytes(piece).decode().split("\n")))
+        return len(piece)
+
+
 @contextmanager
-def target(output: Path | None) -> Iterator[IO[bytes]]:
+def target(output: Path | None) -> Iterator[Any]:
     """stdout, or a file that appears when it is complete."""
+    if output is None and sys.stdout.isatty():
+        yield Terminal()
+        return
     if output is None:
         sys.stdout.flush()
         yield sys.stdout.buffer

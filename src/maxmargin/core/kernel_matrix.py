@@ -15,6 +15,10 @@ from maxmargin.core.kernels import Kernel, check_square, chunks
 
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry.
 DEFINITENESS = 1e-6
+# Kernel values are made in tiles of this many rows and bytes, which stay in cache while they are worked on.
+TILE_ROWS, TILE_BYTES = 256, 2**20
+# Columns of a tile transposed at a time: their cache lines stay at hand.
+MIRRORED = 64
 # Up to this size, definiteness is checked on all eigenvalues.
 CHECKED_ROWS = 1000
 
@@ -111,6 +115,8 @@ class RowCache:
 class KernelMatrix:
     """K of a training set: computed once when it fits in `cache_size` MiB, else row by row.
 
+    It is computed when it is first asked for, or by `build`, which looks at a clock.
+
     Parameters
     ----------
     kernel : Kernel
@@ -124,6 +130,8 @@ class KernelMatrix:
     ----------
     diagonal : array of shape (n_samples,)
         k(x_i, x_i) in float64.
+    fits : bool
+        Whether the matrix fits.
     whole : array of shape (n_samples, n_samples) or None
         The matrix, when it fits.
     cache : RowCache
@@ -135,21 +143,43 @@ class KernelMatrix:
         self.n, self.cache_size = X.shape[0], cache_size
         self.dtype = np.dtype(X.dtype if dtype is None else dtype)
         self.diagonal = kernel.diagonal(X)
-        self.whole: np.ndarray | None = None
-        ready = kernel.name == "precomputed" and X.dtype == self.dtype and not kernel.offset
-        if ready:
-            self.whole = X
-        elif capacity((self.n, self.n), cache_size, self.dtype) >= self.n:
-            self.whole = np.empty((self.n, self.n), self.dtype)
-            for rows, strip in self._strips(self.dtype):
-                self.whole[rows, rows.start :] = strip
-                self.whole[rows.start :, rows] = strip.T
+        self._built, self._whole = 0, np.empty((0, 0), self.dtype)
+        self.fits = capacity((self.n, self.n), cache_size, self.dtype) >= self.n
+        if kernel.name == "precomputed" and X.dtype == self.dtype and not kernel.offset:
+            self.fits, self._built, self._whole = True, self.n, X
+
+    @property
+    def whole(self) -> np.ndarray | None:
+        """The matrix, when it fits."""
+        return self._whole if self.fits and self.build() else None
+
+    def build(self, expired: Callable[[], bool] = lambda: False) -> bool:
+        """Go on computing the matrix, if it fits, until it is complete or time has expired.
+
+        Returns whether nothing is left to be computed.
+        """
+        if not self.fits:
+            return True
+        if not len(self._whole):
+            self._whole = np.empty((self.n, self.n), self.dtype)
+        while self._built < self.n and not expired():
+            rows = slice(self._built, min(self._built + TILE_ROWS, self.n))
+            for part, tile in self._tiles(rows, self.dtype):
+                self._whole[rows, part] = tile
+                # Of two roundings of one value, that above the diagonal is kept.
+                for start in range(max(part.start, rows.stop), part.stop, MIRRORED):
+                    some = slice(start, min(start + MIRRORED, part.stop))
+                    self._whole[some, rows] = tile[:, some.start - part.start : some.stop - part.start].T
+            square = self._whole[rows, rows]
+            square[:] = np.triu(square) + np.triu(square, 1).T
+            self._built = rows.stop
+        return self._built == self.n
 
     @cached_property
     def cache(self) -> RowCache:
         """Rows of K within `cache_size` MiB."""
         return RowCache(
-            lambda indices: self._strip(indices, 0, self.dtype), (self.n, self.n), self.cache_size, self.dtype
+            lambda indices: self._strip(indices, self.dtype), (self.n, self.n), self.cache_size, self.dtype
         )
 
     def rows(self, indices: np.ndarray) -> np.ndarray:
@@ -168,44 +198,62 @@ class KernelMatrix:
         np.fill_diagonal(K, self.diagonal[indices])
         return K
 
-    def combine(self, W: np.ndarray, indices: np.ndarray) -> np.ndarray:
-        """W K[indices], the combinations of some rows of K, without keeping those rows."""
-        if self.whole is not None:
-            return W @ self.whole[indices]
-        answer = np.empty((len(W), self.n), W.dtype)
+    def combine(self, W: np.ndarray, indices: np.ndarray, dtype: Any = None) -> np.ndarray:
+        """W K[indices], the combinations of some rows of K, without keeping those rows.
+
+        The values are those kept, or computed anew where another `dtype` is asked for.
+        """
+        dtype = self.dtype if dtype is None else np.dtype(dtype)
+        if dtype == self.dtype and self._built == self.n:
+            return W @ self._whole[indices]
+        answer = np.zeros((len(W), self.n), W.dtype)
+        if not len(indices):
+            return answer
         some = self._basis(indices)
-        for part in chunks(self.n, max(len(indices), self.X.shape[1]) * self.dtype.itemsize):
+        width = max(len(indices), self.X.shape[1]) * dtype.itemsize
+        for part in chunks(self.n, width, most=max(TILE_BYTES // width, TILE_ROWS)):
             rows = np.arange(part.start, part.stop)
-            answer[:, part] = W @ self.kernel.block(self._rows_of(rows), some, self.dtype).T
+            answer[:, part] = W @ self.kernel.block(self._rows_of(rows), some, dtype).T
         return answer
 
     def times(self, B: np.ndarray) -> np.ndarray:
         """K @ B in float64, from values computed anew in float64 unless K is kept in it."""
         B = np.asarray(B, dtype=np.float64)
-        if self.whole is not None and self.whole.dtype == np.float64:
-            return self.whole @ B
+        if self.dtype == np.float64 and self._built == self.n:
+            return self._whole @ B
+        some = np.flatnonzero(B.any(axis=1))
+        if 2 * len(some) < self.n:
+            return self.combine(np.ascontiguousarray(B[some].T), some, np.float64).T
         answer = np.zeros_like(B)
-        for rows, strip in self._strips(np.dtype(np.float64)):
-            answer[rows] += strip @ B[rows.start :]
-            beyond = strip[:, rows.stop - rows.start :]
-            answer[rows.stop :] += beyond.T @ B[rows]
+        for first in range(0, self.n, TILE_ROWS):
+            rows = slice(first, min(first + TILE_ROWS, self.n))
+            for part, tile in self._tiles(rows, np.dtype(np.float64)):
+                answer[rows] += tile @ B[part]
+                beyond = slice(max(part.start, rows.stop), part.stop)
+                answer[beyond] += tile[:, beyond.start - part.start :].T @ B[rows]
         return answer
 
-    def _strips(self, dtype: np.dtype) -> Iterator[tuple[slice, np.ndarray]]:
-        """The upper triangle of K: some rows, and their values from their own column on."""
-        for rows in chunks(self.n, self.n * dtype.itemsize, most=256):
-            yield rows, self._strip(np.arange(rows.start, rows.stop), rows.start, dtype)
+    def _tiles(self, rows: slice, dtype: np.dtype) -> Iterator[tuple[slice, np.ndarray]]:
+        """Some rows of K from their own columns on, a few columns at a time: which, and the values."""
+        some, indices = self.X[rows], np.arange(rows.start, rows.stop)
+        width = max(rows.stop - rows.start, self.X.shape[1]) * dtype.itemsize
+        size = max(TILE_BYTES // width, TILE_ROWS)
+        for start in range(rows.start, self.n, size):
+            part = slice(start, min(start + size, self.n))
+            tile = self.kernel.block(some, self._basis(np.arange(part.start, part.stop)), dtype)
+            if start < rows.stop:
+                own = indices[indices < part.stop]
+                tile[own - rows.start, own - start] = self.diagonal[own]
+            yield part, tile
 
-    def _strip(self, indices: np.ndarray, start: int, dtype: np.dtype) -> np.ndarray:
-        """Rows of K from column `start` on, with an exact diagonal."""
-        K = np.empty((len(indices), self.n - start), dtype)
+    def _strip(self, indices: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Rows of K, with an exact diagonal."""
+        K = np.empty((len(indices), self.n), dtype)
         some = self._rows_of(indices)
         width = 1 if self.kernel.name == "precomputed" else self.X.shape[1]
-        for part in chunks(self.n - start, width * dtype.itemsize):
-            K[:, part] = self.kernel.block(
-                some, self._basis(np.arange(start + part.start, start + part.stop)), dtype
-            )
-        K[np.arange(len(indices)), indices - start] = self.diagonal[indices]
+        for part in chunks(self.n, width * dtype.itemsize):
+            K[:, part] = self.kernel.block(some, self._basis(np.arange(part.start, part.stop)), dtype)
+        K[np.arange(len(indices)), indices] = self.diagonal[indices]
         return K
 
     def _rows_of(self, indices: np.ndarray) -> Any:
@@ -257,8 +305,17 @@ def smallest_eigenvalue(K: np.ndarray, n_probes: int = 60) -> float:
     return float(np.linalg.eigvalsh(T)[0])
 
 
-def check_precomputed(K: Any) -> np.ndarray:
-    """Check that a matrix of kernel values is square, finite, symmetric and semi-definite."""
+INDEFINITE = (
+    "kernel is not positive semi-definite on these samples (eigenvalue {:.3g}); the solution is a stationary "
+    "point and its gap no proof of optimality."
+)
+
+
+def check_precomputed(K: Any) -> float:
+    """Check that a matrix of kernel values is square, finite and symmetric.
+
+    Returns its smallest eigenvalue where that is below zero by more than rounding, 0 otherwise.
+    """
     check_square(K)
     if not np.isfinite(K).all():
         raise ValueError("The precomputed kernel contains NaN or infinity.")
@@ -273,9 +330,4 @@ def check_precomputed(K: Any) -> np.ndarray:
                 f"K[{j}, {i}] = {K[j, i]:g}."
             )
     smallest = smallest_eigenvalue(K)
-    if smallest < -DEFINITENESS * scale * math.sqrt(len(K)):
-        raise ValueError(
-            f"The precomputed kernel must be positive semi-definite, but it has an eigenvalue "
-            f"{smallest:.3g}; pass a valid kernel, or clip its negative eigenvalues."
-        )
-    return K
+    return smallest if smallest < -DEFINITENESS * scale * math.sqrt(len(K)) else 0.0

@@ -34,13 +34,17 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin.core.state import Number, Sizes, State, Whole, chosen
+
 NAMES = ("linear", "rbf", "poly", "sigmoid", "chi2", "precomputed")
 BLOCK_BYTES = 32 * 2**20
+# Values of a kernel in float64 and float32 whose squares are finite, with room for sums of them.
+LARGEST, LARGEST_SINGLE = 1e150, 1e30
 # Largest rounding of gamma |x - z|^2 for which distances are still taken in float32.
 DISTANCE_ROUNDING = 1e-5
 
@@ -67,6 +71,17 @@ class Kernel:
     coef0: float = 0.0
     offset: float = 0.0
     function: Callable[[Any, Any], Any] | None = None
+
+    STATE: ClassVar[State] = State(
+        {
+            "name": chosen(*NAMES),
+            "gamma": Number(0.0),
+            "degree": Whole(high=100),
+            "coef0": Number(),
+            "offset": Number(0.0),
+            "function": chosen(None),
+        }
+    )
 
     @classmethod
     def of(
@@ -111,13 +126,7 @@ class Kernel:
         settled = cls(
             name, _gamma(gamma, X, sample_weight), int(degree), float(coef0), float(offset), function
         )
-        diagonal = settled.diagonal(X)
-        if (diagonal < 0).any():
-            i = int(np.argmin(diagonal))
-            raise ValueError(
-                f"kernel must be positive semi-definite, but k(x, x) is {diagonal[i]:.3g} for sample {i}; "
-                "change the kernel or its coef0."
-            )
+        _check_diagonal(settled.diagonal(X), X.dtype)
         return settled
 
     def block(self, X: Any, Z: Any, dtype: Any = None) -> np.ndarray:
@@ -127,6 +136,8 @@ class Kernel:
         dtype of X unless another is asked for.
         """
         dtype = np.dtype(X.dtype if dtype is None else dtype)
+        if self.name not in ("precomputed", "callable") and sp.issparse(X) != sp.issparse(Z):
+            X, Z = sp.csr_array(X), sp.csr_array(Z)
         if self.name == "precomputed":
             K = X[:, Z].astype(dtype)
         elif self.function is not None:
@@ -159,23 +170,24 @@ class Kernel:
         else:
             values = squared_norms(X)
             if self.name == "poly":
-                values = (self.gamma * values + self.coef0) ** self.degree
+                with np.errstate(over="ignore"):
+                    values = (self.gamma * values + self.coef0) ** self.degree
             elif self.name == "sigmoid":
                 values = np.tanh(self.gamma * values + self.coef0)
         return values + self.offset
 
     def scores(self, X: Any, basis: Any, coefficients: np.ndarray) -> np.ndarray:
-        """k(X, basis) @ coefficients, a few rows at a time, in the dtype of X.
+        """k(X, basis) @ coefficients, a few rows at a time, in the wider of the dtypes of X and coefficients.
 
         With "precomputed", `basis` is the vector of columns of X that the coefficients
         belong to.
         """
-        dtype = X.dtype
+        dtype = np.result_type(X.dtype, coefficients.dtype)
         coefficients = np.asarray(coefficients, dtype=dtype)
         answer = np.zeros((X.shape[0], *coefficients.shape[1:]), dtype=dtype)
         if len(coefficients):
             for rows in chunks(X.shape[0], len(coefficients) * dtype.itemsize):
-                answer[rows] = self.block(X[rows], basis) @ coefficients
+                answer[rows] = self.block(X[rows], basis, dtype) @ coefficients
         return answer
 
     def _called(self, X: Any, Z: Any) -> np.ndarray:
@@ -205,10 +217,20 @@ class Kernel:
         return K.astype(dtype, copy=False)
 
 
+def check_basis(kernel: Kernel, places: np.ndarray, rows: Any, sizes: Sizes) -> None:
+    """A rule for models: basis rows are as wide as X, or are columns of a precomputed X."""
+    if kernel.name == "precomputed":
+        if places.size and places.max() >= sizes["n_features"]:
+            raise ValueError("its basis lies beyond the columns of a precomputed kernel")
+    elif rows.shape != (len(places), sizes["n_features"]):
+        raise ValueError(f"its basis has shape {rows.shape}, not {(len(places), sizes['n_features'])}")
+
+
 def squared_norms(X: Any) -> np.ndarray:
     """Squared Euclidean norm of every row, dense or CSR, in float64."""
     if sp.issparse(X):
-        return np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel()
+        squares = X.astype(np.float64)  # before they are squared: a square is twice as long
+        return np.asarray(squares.multiply(squares).sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
 
@@ -294,6 +316,22 @@ def _variance(X: Any, weights: np.ndarray | None) -> float:
     return total / size
 
 
+def _check_diagonal(diagonal: np.ndarray, dtype: Any) -> None:
+    """Refuse kernels that are negative or overflow on the samples themselves, which bound all values."""
+    i = int(np.argmin(diagonal))
+    if diagonal[i] < 0:
+        raise ValueError(
+            f"kernel must be positive semi-definite, but k(x, x) is {diagonal[i]:.3g} for sample {i}; "
+            "change the kernel or its coef0."
+        )
+    i = int(np.argmax(diagonal))
+    if not diagonal[i] <= (LARGEST_SINGLE if dtype == np.float32 else LARGEST):
+        raise ValueError(
+            f"k(x, x) is {diagonal[i]:.3g} for sample {i}, too large for {dtype}; scale the "
+            "features, or lower gamma, degree or coef0."
+        )
+
+
 def _check_numbers(degree: Any, coef0: Any, offset: Any) -> None:
     if isinstance(degree, bool) or not isinstance(degree, Integral) or degree < 0:
         raise ValueError(f"degree must be a nonnegative integer. Got {degree!r} instead.")
@@ -317,4 +355,4 @@ def check_square(K: Any) -> None:
 def _check_nonnegative(X: Any) -> None:
     values = X.data if sp.issparse(X) else X
     if values.size and values.min() < 0:
-        raise ValueError("kernel='chi2' needs nonnegative features; X holds a negative value.")
+        raise ValueError("Negative values in data passed to X, but kernel='chi2' needs nonnegative features.")

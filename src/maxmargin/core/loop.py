@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 # A gap this small relative to the objective cannot be told from rounding in float64.
 ROUNDING = 1e-14
+# A model with a gap up to this is worth keeping when its fit stopped early.
+USABLE = 0.1
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ class Clock:
     def expired(self) -> bool:
         return self.seconds >= self.limit
 
+    def left(self) -> float | None:
+        """Seconds to the limit, as a limit for a part of the work; None without one."""
+        return None if math.isinf(self.limit) else max(self.limit - self.seconds, 0.0)
+
 
 class Patience:
     """Tells when the gap has stopped falling, as it does at the limit of the working precision."""
@@ -126,22 +132,16 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to stop: the certified relative gap, the number of epochs, the seconds.
-
-    `goal`, when below `tol`, is where the run heads for; from `tol` on it counts as converged
-    and goes on only while the gap keeps falling. Set for problems so small that the last
-    digits cost nothing.
-    """
+    """When to stop: the certified relative gap, the number of epochs, the seconds."""
 
     tol: float = 1e-3
     max_iter: int = 1000
     time_limit: float | None = None
-    goal: float | None = None
 
     @property
     def target(self) -> float:
-        """The gap to head for, at or below `tol`."""
-        return max(self.tol if self.goal is None else min(self.tol, self.goal), ROUNDING)
+        """The gap to reach: `tol`, but never less than can be told from rounding."""
+        return max(self.tol, ROUNDING)
 
 
 @dataclass
@@ -165,8 +165,6 @@ class Outcome:
 def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) -> Outcome:
     """Run `solver` until its certified gap is small enough or a limit is reached."""
     clock = Clock(stopping.time_limit)
-    tol = max(stopping.tol, ROUNDING)
-    patience = Patience(epochs=50)
     history: list[dict[str, Any]] = []
     certificate: Certificate | None = None
     reason, cure = "max_iter", ""
@@ -199,13 +197,11 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
             if clock.expired():
                 reason = "time_limit"
                 break
-            if gap_decides and shown.gap <= tol and patience.exhausted(shown.gap):
-                break
     except KeyboardInterrupt:
         reason, certificate = "interrupted", None
     if certificate is None:
         certificate = solver.certify()
-    if gap_decides and certificate.gap <= tol:
+    if gap_decides and certificate.gap <= stopping.target:
         reason = "converged"
     return Outcome(certificate, reason, history, cure)
 
@@ -225,8 +221,9 @@ def shortfall(outcome: Outcome, tol: float, knobs: Mapping[str, str] = KNOBS) ->
     """
     if outcome.converged:
         return None
+    gap = outcome.certificate.gap
+    verdict = "the model is usable" if gap <= USABLE else "the model may be far from the best one"
     return (
-        f"Stopped after {outcome.n_iter} epochs at a relative duality gap of "
-        f"{outcome.certificate.gap:.3g} (tol={tol:g}); the model is usable. "
-        f"To get closer, {outcome.cure or knobs[outcome.reason]} or loosen tol."
+        f"Stopped after {outcome.n_iter} epochs at a relative duality gap of {gap:.3g} (tol={tol:g}); "
+        f"{verdict}. To get closer, {outcome.cure or knobs[outcome.reason]} or loosen tol."
     )

@@ -2,9 +2,10 @@
 
 Row i of X is the pairs ``(indices[k - dense * indptr[i]], data[k])`` for k from
 ``indptr[i]`` to ``indptr[i + 1]``. A dense matrix is the case in which all rows share
-one index array 0..D-1 (``dense = 1``), a CSR matrix the case ``dense = 0``. Nothing is
-copied: ``data`` is the user's own memory, and int32 or int64 column indices are
-reinterpreted as unsigned, which spares the loops numpy's negative-index wrap-around.
+one index array 0..D-1 (``dense = 1``), a CSR matrix the case ``dense = 0``. ``data`` is the
+user's own memory, and so are int32 column indices, reinterpreted as unsigned, which spares the
+loops numpy's negative-index wrap-around. int64 indices are narrowed to 32 bits, so that each loop
+is compiled for one width; only a matrix of more than 2^32 columns keeps them.
 
 Products come in two forms: with a vector, for loops over one label at a time, and with a
 feature-major matrix (one contiguous row per feature), for loops over all labels of a sample at
@@ -22,6 +23,8 @@ import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled
 
+# More columns than 32 bits can count.
+WIDE = 1 << 32
 # Nonzeros squared at a time.
 PIECE = 1 << 20
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
@@ -62,8 +65,10 @@ class Rows:
             if not X.has_canonical_format:
                 X = X.copy()
                 X.sum_duplicates()
-            unsigned = np.uint64 if X.indices.dtype.itemsize == 8 else np.uint32
-            indices = X.indices.view(unsigned)
+            indices = X.indices
+            if indices.itemsize == 8 and d <= WIDE:
+                indices = indices.astype(np.uint32)
+            indices = indices.view(np.uint64 if indices.itemsize == 8 else np.uint32)
             indptr = X.indptr.astype(np.int64)
             return cls(readonly(X.data), readonly(indices), readonly(indptr), False, (n, d), X)
         X = np.ascontiguousarray(X)
@@ -197,9 +202,9 @@ def row_outer(rows, i, bias, step, lo, hi, W):
             w[l] += x * step[l]
 
 
-@compiled(inline=True)
+@compiled(inline=True, reorder=True)
 def row_outer_few(rows, i, bias, step, few, n_few, W):
-    """W[:, few] += (x_i, bias) step[few]' for a short list of columns."""
+    """W[:, few] += (x_i, bias) step[few]' for a short list of columns; the same bits as `row_outer`."""
     data, indices, indptr, dense = rows
     w = W[W.shape[0] - 1]
     for t in range(n_few):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,6 +43,16 @@ def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> l
             for future in futures:
                 future.cancel()
             raise
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Products and factors of small matrices by one thread; more would only wait for each other."""
+    return _libraries().limit(limits=1, user_api="blas")
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def transpose(matrix: np.ndarray, answer: np.ndarray, n_threads: int) -> None:

@@ -15,9 +15,11 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
@@ -25,9 +27,11 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, Outcome, Record, Solver, Stopping, shortfall
 
-# Up to this many dual variables a fit takes milliseconds whatever its precision.
-TINY = 2000
-TINY_GAP = 1e-12
+# Larger entries of X are refused: products of their squares overflow. Above the second number float32
+# is too narrow for sums of squares, and X is taken as float64.
+LARGEST, LARGEST_SINGLE = 1e60, 1e9
+# Columns of X whose sizes differ by this factor slow training down.
+UNEVEN = 100.0
 
 POSITIVE = [Interval(Real, 0, None, closed="neither")]
 # Parameters that mean the same in every iterative estimator.
@@ -60,6 +64,40 @@ def check_given(y: Any, what: str) -> None:
         raise ValueError(f"This estimator requires y to be passed, but the target y is None; pass {what}.")
 
 
+def check_size(X: Any) -> Any:
+    """Refuse entries whose squares overflow; X as float64 where they overflow in float32."""
+    values = X.data if sp.issparse(X) else X
+    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    if largest > LARGEST:
+        rows, columns = (abs(X) > LARGEST).nonzero()
+        i, j = int(rows[0]), int(columns[0])
+        raise ValueError(
+            f"X[{i}, {j}] is {X[i, j]:.3g}, and entries above {LARGEST:g} overflow when squared; scale the "
+            "features (MaxAbsScaler) or mend the entry."
+        )
+    return X.astype(np.float64) if X.dtype == np.float32 and largest > LARGEST_SINGLE else X
+
+
+def unevenness(X: Any) -> float:
+    """How many times the largest column of X is larger than the smallest that is not zero."""
+    sizes = abs(X).max(axis=0)
+    sizes = sizes.toarray().ravel() if sp.issparse(sizes) else np.asarray(sizes)
+    sizes = sizes[sizes > 0].astype(np.float64)
+    return float(sizes.max() / sizes.min()) if sizes.size else 1.0
+
+
+def balance(class_weight: Any, classes: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sample weights multiplied by those of their classes; a class of no weight keeps none."""
+    totals = np.bincount(codes, weights=weights, minlength=len(classes))
+    present = np.flatnonzero(totals > 0)
+    factors = np.ones(len(classes))
+    if isinstance(class_weight, str):
+        factors[present] = totals.sum() / (len(present) * totals[present])
+    else:
+        factors = compute_class_weight(class_weight, classes=classes, y=classes[codes])
+    return weights * factors[codes]
+
+
 def class_vector(y: np.ndarray) -> np.ndarray:
     """A complete vector of classes, checked."""
     y = column_or_1d(y)
@@ -67,6 +105,15 @@ def class_vector(y: np.ndarray) -> np.ndarray:
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
     return y
+
+
+def summed(X: Any) -> Any:
+    """CSR rows whose entries are sorted, each column once; not a copy when they are."""
+    if X.has_canonical_format:
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    return X
 
 
 def warn_if_single(classes: np.ndarray) -> None:
@@ -135,10 +182,9 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     warm_start: bool
     verbose: int
 
-    def _stopping(self, size: int | None = None) -> Stopping:
-        """When to stop; a problem of few variables (`size`, if told) is solved to the last digits."""
-        goal = TINY_GAP if size is not None and size <= TINY else None
-        return Stopping(self.tol, self.max_iter, self.time_limit, goal)
+    def _stopping(self) -> Stopping:
+        """When to stop."""
+        return Stopping(self.tol, self.max_iter, self.time_limit)
 
     def _observer(self, X: Any, y: Any, attributes: Any = None, max_epochs: int | None = None) -> FitObserver:
         """Open the callback context of this fit; call it once, inside `fit`."""
@@ -148,15 +194,16 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _read_rows(self, X: Any, *, reset: bool) -> Any:
         """Validate X as C-contiguous dense or CSR floats without copying what is already so."""
-        return validate_data(
+        X = validate_data(
             self,
             X,
             reset=reset,
-            accept_sparse="csr",
+            accept_sparse="csr" if getattr(self, "kernel", None) != "precomputed" else False,
             accept_large_sparse=True,
             dtype=[np.float64, np.float32],
             order="C",
         )
+        return check_size(summed(X) if sp.issparse(X) else X)
 
     def _read_classes(self, y: Any, n_samples: int, samples: str = "samples") -> np.ndarray:
         """Learn `classes_` and return the code of every sample's class; one class only is said."""
@@ -201,8 +248,11 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         elif hasattr(self, "_warm"):
             del self._warm
 
-    def _store_outcome(self, outcome: Outcome, *, warn_user: bool = True) -> None:
-        """Keep what the run proved, and say so (unless told otherwise) when it stopped short of `tol`."""
+    def _store_outcome(self, outcome: Outcome, X: Any = None, *, warn_user: bool = True) -> None:
+        """Keep what the run proved, and say so (unless told otherwise) when it stopped short of `tol`.
+
+        X, if given, are the rows, whose columns may be the reason.
+        """
         self.primal_objective_ = outcome.certificate.primal
         self.dual_objective_ = outcome.certificate.dual
         self.duality_gap_ = outcome.certificate.gap
@@ -211,9 +261,14 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         knobs = dict(KNOBS)
         if hasattr(self, "warm_start"):
             knobs["interrupted"] = "fit again with warm_start=True to go on"
-        message = shortfall(outcome, self.tol, knobs)
-        if message is not None and warn_user:
-            warn(f"{type(self).__name__}: {message}", ConvergenceWarning)
+        if warn_user and not outcome.converged:
+            factor = 1.0 if X is None else unevenness(X)
+            if factor > UNEVEN and outcome.reason in ("max_iter", "time_limit"):
+                outcome.cure = (
+                    f"scale the features (StandardScaler), as columns of X differ in size by a factor of "
+                    f"{factor:.2g},"
+                )
+            warn(f"{type(self).__name__}: {shortfall(outcome, self.tol, knobs)}", ConvergenceWarning)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
 
 

@@ -18,8 +18,9 @@ kind.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -27,6 +28,7 @@ import scipy.sparse as sp
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from maxmargin.core.state import LabelNames, Sizes, State, chosen
 from maxmargin.edge.estimator import warn_if_single
 
 
@@ -158,12 +160,22 @@ def _offsets(sizes: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
+def _check_pack(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: labels that are joined to texts are texts."""
+    if state["container"] is str and not all(isinstance(name, str) for name in state["classes"].tolist()):
+        raise ValueError("it answers in texts, but its labels are none")
+
+
 @dataclass(frozen=True)
 class SequenceLabels:
     """The labels known to a fitted estimator and the kind of sequence in which they were given."""
 
     classes: np.ndarray
     container: type
+
+    STATE: ClassVar[State] = State(
+        {"classes": LabelNames("n_classes"), "container": chosen(str, list, tuple, np.ndarray)}, _check_pack
+    )
 
     @classmethod
     def read(cls, y: Any, groups: Groups) -> tuple[SequenceLabels, np.ndarray]:

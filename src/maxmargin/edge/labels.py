@@ -17,15 +17,18 @@ space remembers the kind and gives predictions back in it; each kind is one clas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import column_or_1d
+from sklearn.base import ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from maxmargin.core.state import LabelNames, Ruled, Sizes, State, chosen
 from maxmargin.edge.estimator import check_given, class_vector, warn
 
 CONTAINERS = (set, frozenset, list, tuple)
@@ -153,6 +156,50 @@ KINDS: dict[str, Any] = {
 }
 
 
+# Kinds of labels, the containers that answer in them, and the sorts of dtype.
+FORMS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "indicator": ((None,), "biuf"),
+    "sign": ((None,), "iuf"),
+    "sparse": ((sp.csr_array, sp.csr_matrix), "iu"),
+    "sets": (CONTAINERS, ""),
+    "binary": ((None,), "biufUO"),
+    "multiclass": ((None,), "biufUO"),
+}
+
+
+def _check_form(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: container and dtype are those of the kind, which says how many columns there are."""
+    kind, container, dtype = state["kind"], state["container"], state["dtype"]
+    sizes.fix("n_columns", 1 if kind == "binary" else sizes["n_classes"])
+    if kind == "frame":
+        names = state["classes"].tolist()
+        if not isinstance(container, nw.DataFrame) or dtype not in ("sign", "indicator"):
+            raise ValueError("a frame that answers was expected")
+        if len(set(names)) < len(names) or not all(isinstance(name, (str, int)) for name in names):
+            raise ValueError("columns of a frame were expected that differ by name")
+        if not container.implementation.is_pandas() and not all(isinstance(name, str) for name in names):
+            raise ValueError("columns of a frame were expected that have names")
+        return
+    containers, sorts = FORMS[kind]
+    if not any(container is one for one in containers):
+        raise ValueError(f"labels of the kind {kind} do not come in {container!r}")
+    if dtype.kind not in sorts if isinstance(dtype, np.dtype) else dtype is not None or sorts:
+        raise ValueError(f"labels of the kind {kind} do not have the dtype {dtype!r}")
+
+
+def check_same(classes: np.ndarray, known: np.ndarray) -> None:
+    """A rule for models: the public names of the labels are those that answers come in."""
+    if classes.dtype != known.dtype or not np.array_equal(classes, known):
+        raise ValueError("its classes_ are other names than it answers with")
+
+
+def check_answers(space: LabelSpace, classes: np.ndarray) -> None:
+    """A rule for models: the names of the labels are the same everywhere, and two classes are two."""
+    check_same(classes, space.classes)
+    if space.kind == "binary" and len(space.classes) != 2:
+        raise ValueError(f"it has two classes, but {len(space.classes)} names for them")
+
+
 @dataclass(frozen=True)
 class LabelSpace:
     """The labels known to a fitted estimator and the kind in which they were given."""
@@ -161,6 +208,16 @@ class LabelSpace:
     classes: np.ndarray
     container: Any = None
     dtype: Any = None
+
+    STATE: ClassVar[State] = State(
+        {
+            "kind": chosen(*KINDS),
+            "classes": LabelNames("n_classes", least=0),
+            "container": Ruled(),
+            "dtype": Ruled(),
+        },
+        _check_form,
+    )
 
     @classmethod
     def read(cls, y: Any) -> tuple[LabelSpace, np.ndarray]:
@@ -236,6 +293,32 @@ class LabelSpace:
         return decision > 0
 
 
+class LabelClassifier(ClassifierMixin):
+    """A classifier whose y may be of any kind, with scikit-learn's meaning of `score`."""
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of samples whose labels are all right: subset accuracy, or accuracy for classes.
+
+        Unknown entries of y (NaN) are not counted. `maxmargin.metrics.scorer` has other measures.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        y : the true labels, in the kind that `fit` was given
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+        """
+        answer = self.predict(X)
+        if np.ndim(answer) == 1 and not is_sets(answer):
+            return float(accuracy_score(y, answer, sample_weight=sample_weight))
+        truth, chosen = signs_alike(y, answer)
+        check_consistent_length(truth, chosen, sample_weight)
+        return float(np.average(np.all((truth == chosen) | (truth == 0), axis=1), weights=sample_weight))
+
+
 def constant_labels(signs: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which labels lack a side among the entries of positive weight, and which of all are ever on."""
     counted = signs * (weight > 0)
@@ -267,6 +350,15 @@ def is_sets(y: Any) -> bool:
     return not (numeric and len({len(row) for row in y}) == 1 and len(entries) > 0)
 
 
+def signs_alike(*answers: Any) -> list[np.ndarray]:
+    """Label sets of the same samples, of any kind, as signs over the same labels."""
+    if not any(is_sets(answer) for answer in answers):
+        return [LabelSpace.recognise(answer).signs(answer) for answer in answers]
+    names = {name for answer in answers for labels in answer for name in labels}
+    space = LabelSpace("sets", np.array(list(names), dtype=object), set)
+    return [space.signs(answer) for answer in answers]
+
+
 def container_of(y: Sequence[Any]) -> type:
     """The kind of collection that predictions come in."""
     kind = type(y[0])
@@ -290,8 +382,8 @@ def sorted_names(y: Sequence[Any]) -> np.ndarray:
 def frame_values(frame: Any) -> np.ndarray:
     """Columns of a frame as one matrix; nulls become NaN."""
     columns = []
-    for name in frame.columns:
-        column = frame[name]
+    for k in range(frame.shape[1]):
+        column = frame[:, k]  # by place: pandas knows columns that are called by numbers
         if column.null_count():
             column = column.cast(nw.Float64)
         columns.append(np.asarray(column.to_numpy()))

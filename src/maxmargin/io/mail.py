@@ -8,12 +8,13 @@ and headers without a body all survive.
 
 from __future__ import annotations
 
+import codecs
 import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC
 from email import message_from_bytes
-from email.errors import HeaderParseError
+from email.errors import MessageError
 from email.header import decode_header, make_header
 from email.message import Message
 from email.utils import parsedate_to_datetime
@@ -27,7 +28,10 @@ from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.files import open_bytes
 
 _WORD = re.compile(r"[^\W_]{2,}")
-_TAG = re.compile(r"<(?:style|script).*?</(?:style|script)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_OPENING = re.compile(r"<(?:style|script)", re.IGNORECASE)
+_CLOSING = re.compile(r"</(?:style|script)>", re.IGNORECASE)
+# Encodings whose reading takes quadratic time.
+_SLOW = ("idna", "punycode")
 HEADERS = ("from", "to", "cc", "subject")
 
 
@@ -64,10 +68,13 @@ def read_mail_folders(path: PathLike, headers: Sequence[str] = HEADERS, min_mess
     >>> data.Y.tolist(), data.feature_names
     (['home', 'work'], ('again', 'hello', 'home', 'work'))
     """
-    found = sorted(
-        (_date_of(message), folder, _natural(name), name, _words(message, headers))
-        for folder, name, message in _messages(Path(path))
-    )
+    try:
+        found = sorted(
+            (_date_of(message), folder, _natural(name), name, _words(message, headers))
+            for folder, name, message in _messages(Path(path))
+        )
+    except RecursionError as error:
+        raise DataFormatError("a message has too many parts within one another", path) from error
     if not found:
         raise DataFormatError("no messages in folders; one directory per folder is expected", path)
     column: dict[str, int] = {}
@@ -120,7 +127,9 @@ def _files_of_tar(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
         with open_bytes(path) as (plain, _), tarfile.open(fileobj=plain, mode="r|") as archive:
             for member in archive:
-                file = archive.extractfile(member) if member.isfile() else None
+                # A sparse member can claim any size.
+                plain_file = member.isfile() and not member.issparse()
+                file = archive.extractfile(member) if plain_file else None
                 if file is not None:
                     yield member.name.removeprefix("./"), file.read()
     except tarfile.TarError as error:
@@ -140,7 +149,8 @@ def _date_of(message: Message) -> float:
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
     """Key under which file 9 comes before file 10."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.findall(r"\d+|\D+", name))
+    parts = re.findall(r"\d{1,18}|\D+", name)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def _words(message: Message, headers: Sequence[str]) -> list[str]:
@@ -153,7 +163,7 @@ def _words(message: Message, headers: Sequence[str]) -> list[str]:
 def _header_text(value: object) -> str:
     try:
         return str(make_header(decode_header(str(value))))
-    except (HeaderParseError, LookupError, UnicodeError, ValueError):
+    except (MessageError, LookupError, UnicodeError, ValueError):
         return str(value)
 
 
@@ -162,7 +172,22 @@ def _part_text(part: Message) -> str:
     if not isinstance(content, bytes):
         return ""
     try:
-        text = content.decode(str(part.get_content_charset("latin-1")), errors="replace")
+        charset = codecs.lookup(str(part.get_content_charset("latin-1"))).name
+        text = content.decode("latin-1" if charset in _SLOW else charset, errors="replace")
     except (LookupError, ValueError):
         text = content.decode("latin-1")
-    return _TAG.sub(" ", text) if part.get_content_subtype() == "html" else text
+    return _without_tags(text) if part.get_content_subtype() == "html" else text
+
+
+def _without_tags(text: str) -> str:
+    """The text between tags, without styles and scripts, in one pass."""
+    pieces, at, last = [], 0, text.rfind(">")
+    ends = [(found.start(), found.end()) for found in _CLOSING.finditer(text)][::-1]
+    while 0 <= (start := text.find("<", at)) < last:
+        pieces.append(text[at:start])
+        opening = _OPENING.match(text, start)
+        if opening:
+            while ends and ends[-1][0] < opening.end():
+                ends.pop()
+        at = ends[-1][1] if opening and ends else text.index(">", start) + 1
+    return " ".join([*pieces, text[at:]])

@@ -4,8 +4,8 @@ Hariharan, Vishwanathan, Varma, "Efficient max-margin multi-label classification
 to zero-shot learning", Machine Learning 88, 2012.
 
 `estimator` holds `MultiLabelSVC`, `problem` the mathematics and its scaling, `dca` and `smo` the
-paper's solvers, `sweeps` and `pairs` the default ones, `interior` the one for ill-conditioned data,
-`loops` and `kernel_loops` what is compiled.
+paper's solvers, `newton`, `sweeps` and `pairs` the default ones (few features, wide data, kernels),
+`interior` another one for ill-conditioned data, `loops`, `sweep_loops` and `kernel_loops` what is compiled.
 """
 
 # Where the equations and algorithms of the paper are, by their numbers there.
@@ -23,11 +23,11 @@ EQUATIONS = {
     "(33)": "kernel_loops.update_label",
     "(35)": "kernel_loops.update_tied",
     "(36)": "kernel_loops.update_label",
-    "(37)": "loops.visit",
-    "(39)": "loops.visit",
-    "(40)": "loops.random_pass",
-    "(42)": "loops.delayed_pass",
-    "(43)": "loops.delayed_pass",
+    "(37)": "sweep_loops.visit",
+    "(39)": "sweep_loops.visit",
+    "(40)": "sweep_loops.random_pass",
+    "(42)": "sweep_loops.delayed_pass",
+    "(43)": "sweep_loops.delayed_pass",
     "(44)": "dca.coupled_reach",
     "(45)": "dca.coupled_reach",
     "(47)": "kernel_loops.pair_gain",

@@ -3,28 +3,53 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context, clone
+from sklearn.base import _fit_context, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
-from maxmargin.core.kernel_matrix import DEFINITENESS, KernelMatrix, check_precomputed, smallest_eigenvalue
-from maxmargin.core.kernels import Kernel
+from maxmargin.core.kernel_matrix import (
+    DEFINITENESS,
+    INDEFINITE,
+    KernelMatrix,
+    check_precomputed,
+    smallest_eigenvalue,
+)
+from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import Solver, Stopping, run
 from maxmargin.core.rows import Rows
+from maxmargin.core.state import (
+    INPUT,
+    OUTCOME,
+    LabelNames,
+    Samples,
+    Sizes,
+    State,
+    flags,
+    floats,
+    indices,
+    part,
+)
 from maxmargin.core.threads import count_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
-from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
+from maxmargin.edge.labels import (
+    LabelClassifier,
+    LabelSpace,
+    check_answers,
+    constant_labels,
+    warn_of_constants,
+)
 from maxmargin.multilabel.dca import DualCoordinateAscent
 from maxmargin.multilabel.interior import InteriorPoint
-from maxmargin.multilabel.pairs import PairDescent
+from maxmargin.multilabel.newton import Newton, few_features
 from maxmargin.multilabel.problem import (
     EntryCosts,
     KernelM3L,
@@ -35,9 +60,11 @@ from maxmargin.multilabel.problem import (
     label_numbers,
     side_weights,
     tied_costs,
+    used_columns,
 )
+from maxmargin.multilabel.rescue import kernel_default
 from maxmargin.multilabel.smo import SMO
-from maxmargin.multilabel.sweeps import linear_default
+from maxmargin.multilabel.sweeps import wide_default
 
 # Single precision reaches this gap with room to spare; in a linear model it pays from this many
 # products a pass.
@@ -49,17 +76,32 @@ PROBED_SAMPLES = 300
 MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
 
 
-def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, **options: Any) -> Solver:
-    build: Any = PairDescent if isinstance(problem, KernelM3L) else linear_default
-    return build(problem, alpha, **options)
+def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: there are weights, of features or of support vectors, for the labels there are."""
+    if "_space" not in state:
+        return
+    check_answers(state["_space"], state["classes_"])
+    if "_kernel" in state:
+        check_basis(state["_kernel"], state["support_"], state["support_vectors_"], sizes)
+    elif "coef_" not in state:
+        raise ValueError("it has no weights")
+
+
+def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, *, rng: Any, **options: Any) -> Solver:
+    """Pair steps with a kernel; Newton's method for few features, in double precision; else sweeps."""
+    if isinstance(problem, KernelM3L):
+        return kernel_default(problem, alpha, rng=rng, **options)
+    if alpha.dtype == np.float64 and few_features(problem):
+        return Newton(problem, alpha, **options)
+    return wide_default(problem, alpha, rng=rng, **options)
 
 
 # Every solver is built from the problem, the dual variables to start from, and tol, rng, n_threads.
 SOLVERS = {
     "auto": Choice(
         _default,
-        "Dual coordinate ascent (linear; an interior point method takes over where it gets stuck and "
-        "features are few), or block sweeps and pair steps on a shared kernel matrix.",
+        "Newton's method (few features), dual coordinate ascent (wide or sparse ones), or block sweeps and "
+        "pair steps on a shared kernel matrix; Newton's method takes over where these get stuck.",
         reads=("n_jobs", "precision"),
     ),
     "dca": Choice(
@@ -71,16 +113,21 @@ SOLVERS = {
         "The paper's Algorithm 1: pair steps with delayed gradients, for any kernel.",
         reads=("precision",),
     ),
+    "newton": Choice(
+        lambda problem, alpha, tol, rng, n_threads: Newton(problem, alpha, tol=tol, n_threads=n_threads),
+        "Linear, for few features, scaled or not: proximal steps, each solved by Newton's method.",
+        reads=("n_jobs",),
+    ),
     "interior": Choice(
         lambda problem, alpha, tol, rng, n_threads: InteriorPoint(problem),
         "Linear, for few and badly scaled features: a primal-dual interior point method.",
     ),
 }
-LINEAR_ONLY, KERNEL_ONLY = ("dca", "interior"), ("smo",)
+LINEAR_ONLY, KERNEL_ONLY = ("dca", "newton", "interior"), ("smo",)
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
+class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
     """Max-margin classifier for many labels, with a prior on how they correlate (M3L).
 
     Without a prior it minimises exactly the objective of one
@@ -130,11 +177,12 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         Whether to add a constant feature.
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the intercept is regularised.
-    solver : {"auto", "dca", "smo", "interior"}, default="auto"
-        "auto" is dual coordinate ascent (linear; an interior point method takes over where it
-        gets stuck and features are few), or block sweeps and pair steps on a shared kernel
-        matrix; "dca" (linear) and "smo" (any kernel) are the paper's algorithms; "interior"
-        (linear) suits few, badly scaled features. All reach the same optimum.
+    solver : {"auto", "dca", "smo", "newton", "interior"}, default="auto"
+        "auto" is Newton's method for few features, dual coordinate ascent for wide or sparse
+        ones, and block sweeps and pair steps on a shared kernel matrix; where one of the last
+        two gets stuck and the problem is small enough, Newton's method takes over. "dca"
+        (linear) and "smo" (any kernel) are the paper's algorithms; "newton" and "interior"
+        (linear) suit few features, scaled or not. All reach the same optimum.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000
@@ -145,11 +193,12 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         Start from the last solution, scaled to the new C. The dual variables (n_samples x
         n_labels) are then kept with the model.
     precision : {"auto", "single", "double"}, default="auto"
-        Working precision of solver "auto", and of the kernel values of "smo"; the certificate is
-        always in double precision. "auto" takes single precision when tol is at least 1e-4 and X
-        is float32 or large.
+        Working precision of solver "auto", and of the kernel values of "smo"; the model and its
+        certificate are always in double precision. "auto" takes single precision when tol is at
+        least 1e-4, X is float32 or large, and features are not few.
     n_jobs : int, default=None
-        Number of threads of solver "auto"; None means one, -1 all cores.
+        Number of threads of solvers "auto" and "newton"; None means one, -1 all cores. It does not
+        change the answer.
     random_state : int, RandomState instance or None, default=None
         Order in which samples are visited.
     verbose : int, default=0
@@ -184,6 +233,9 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
 
     Notes
     -----
+    One class per sample (a 1d y of more than two classes) becomes one label per class, one against
+    the rest; `MultiClassSVC` learns the classes together, which is mostly more accurate.
+
     Labels may be 0/1 or -1/+1 indicators (arrays, sparse matrices, pandas or polars frames;
     NaN marks an unknown entry, which has no loss), lists of sets of names, or a vector of
     classes; `predict` answers in the same kind. A pass costs O(n_labels nnz(X)) and memory is
@@ -240,10 +292,30 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         "precision": [StrOptions({"auto", "single", "double"})],
     }
 
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "_space": part("LabelSpace"),
+            "classes_": LabelNames("n_classes"),
+            "prior_": floats("n_columns", "n_columns", none=True),
+            "constant_labels_": flags("n_columns"),
+            "_constant_scores": floats("n_columns"),
+            "coef_": floats("n_columns", "n_features", group="linear"),
+            "intercept_": floats("n_columns"),
+            "support_": indices("n_support", group="kernel"),
+            "support_vectors_": Samples(group="kernel"),
+            "dual_coef_": floats("n_columns", "n_support", group="kernel"),
+            "_kernel": part("Kernel", group="kernel"),
+        },
+        _check_scores,
+    )
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.kernel != "precomputed"
         tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.positive_only = self.kernel == "chi2"
         tags.classifier_tags.multi_label = True
         tags.target_tags.multi_output = True
         return tags
@@ -269,7 +341,8 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         self._space, signs = LabelSpace.read(y)
         check_consistent_length(X, signs)
         problem = self._problem(X, signs, sample_weight)
-        stopping = self._stopping(signs.size)
+        problem.check_sizes()
+        stopping = self._stopping()
         solver = chosen.build(
             problem,
             self._start(problem, stopping),
@@ -284,7 +357,7 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
             self.__dict__.pop(name, None)
         self.__dict__.update(self._attributes(problem, solution))
         self._remember(solution.alpha, signs.shape)
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, X)
         return self
 
     def smallest_C(self, X, y, sample_weight=None):
@@ -324,7 +397,8 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self._needs_kernel():
             return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
-        return LinearM3L(Rows.of(X), costs, self.prior_, bias)
+        X, columns = used_columns(X)
+        return LinearM3L(Rows.of(X), costs, self.prior_, bias, columns)
 
     def _needs_kernel(self) -> bool:
         """Whether the parameters ask for the kernelised solvers."""
@@ -344,14 +418,15 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
             degree=self.degree,
             coef0=self.coef0,
             offset=bias**2,
-            sample_weight=costs.weight[:, 0] if costs.weight.shape[1] == 1 else None,
+            sample_weight=costs.weight.mean(axis=1),
         )
         if kernel.name == "precomputed":
-            check_precomputed(X)
+            if (smallest := check_precomputed(X)) < 0:
+                warn(INDEFINITE.format(smallest))
         elif kernel.name in ("sigmoid", "callable"):
             _warn_if_indefinite(replace(kernel, offset=0.0), X)
         # The paper's solver works in double precision unless told otherwise.
-        dtype: Any = self._working_dtype(self._stopping(costs.signs.size), pays=self.solver == "auto")
+        dtype: Any = self._working_dtype(self._stopping(), pays=self.solver == "auto")
         if kernel.name == "precomputed" and not kernel.offset:
             dtype = X.dtype  # the user's matrix serves as it is, without a copy
         return KernelMatrix(kernel, X, self.cache_size, dtype)
@@ -378,19 +453,22 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         dtype: Any = np.float64
         if isinstance(problem, LinearM3L):
             data = problem.rows.data
-            large = data.size * problem.shape[1] >= LARGE
-            dtype = self._working_dtype(stopping, pays=data.dtype == np.float32 or large)
+            single_or_large = data.dtype == np.float32 or data.size * problem.shape[1] >= LARGE
+            pays = single_or_large and self.solver == "auto" and not few_features(problem)
+            dtype = self._working_dtype(stopping, pays=pays)
         alpha: np.ndarray = np.zeros(problem.shape, dtype)
         recalled = self._recall(problem.shape)
         if recalled is not None:
             last, C = recalled
             alpha[:] = problem.warm(last, self.C / C)
+            if dtype == np.float32:
+                np.minimum(alpha, problem.costs.boxes(np.float32), out=alpha)
         return alpha
 
     def _attributes(self, problem: LinearM3L | KernelM3L, solution: Solution) -> dict[str, Any]:
         """What prediction needs."""
         scores: dict[str, Any] = (
-            _linear_attributes(problem, solution)
+            self._linear_attributes(problem, solution)
             if isinstance(problem, LinearM3L)
             else _kernel_attributes(problem, solution)
         )
@@ -403,6 +481,15 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
             "_space": self._space,
             "n_features_in_": self.n_features_in_,
         }
+
+    def _linear_attributes(self, problem: LinearM3L, solution: Solution) -> dict[str, Any]:
+        """Coefficients in float64, as they were certified; zero for columns without an entry."""
+        Z = solution.weights
+        coef = np.ascontiguousarray(Z[:-1].T)
+        if problem.columns is not None:
+            coef = np.zeros((Z.shape[1], self.n_features_in_))
+            coef[:, problem.columns] = Z[:-1].T
+        return {"coef_": coef, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "intercept_")
@@ -458,49 +545,26 @@ class MultiLabelSVC(ClassifierMixin, Kernelised, Iterative):
         index = getattr(signatures, "index", None)
         return best if index is None else np.asarray(index)[best]
 
-    def score(self, X, y, sample_weight=None):
-        """Share of label entries predicted right: 1 - Hamming loss (accuracy for a 1d y).
-
-        Unknown entries (NaN) are not counted.
-        """
-        check_is_fitted(self, "intercept_")
-        truth = self._space.signs(y)
-        scores = self._scores(X)
-        check_consistent_length(truth, scores, sample_weight)
-        right = np.where(self._space.choose(scores), 1, -1) == truth
-        if self._space.kind == "multiclass":
-            right, known = right.all(axis=1, keepdims=True), np.ones((len(truth), 1), bool)
-        else:
-            known = truth != 0
-        weight = known * (1.0 if sample_weight is None else np.asarray(sample_weight, float)[:, None])
-        return float(np.average(right, weights=weight))
-
-
-def _linear_attributes(problem: LinearM3L, solution: Solution) -> dict[str, Any]:
-    """Coefficients in the precision of X."""
-    Z, dtype = solution.weights, problem.rows.data.dtype
-    return {"coef_": np.asarray(Z[:-1].T, dtype), "intercept_": (problem.bias * Z[-1]).astype(dtype)}
-
 
 def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]:
-    """Support vectors and their coefficients, in the precision of X.
+    """Support vectors and their coefficients, in float64, as they were certified.
 
     A score is sum_i k(x, x_i) c_il + b_l with b_l = s^2 sum_i c_il: the model keeps the plain
     kernel, the coefficients of the support vectors and b.
     """
     X, kernel = problem.K.X, problem.K.kernel
-    support = np.flatnonzero(solution.alpha.any(axis=1))
+    support = np.flatnonzero(solution.weights.any(axis=1))
     weights = solution.weights[support]
     vectors = X[:0, :0] if kernel.name == "precomputed" else X[support]
     attributes = {
         "support_": support,
         "support_vectors_": vectors,
-        "dual_coef_": np.ascontiguousarray(weights.T.astype(X.dtype)),
-        "intercept_": (kernel.offset * weights.sum(axis=0)).astype(X.dtype),
+        "dual_coef_": np.ascontiguousarray(weights.T),
+        "intercept_": kernel.offset * weights.sum(axis=0),
         "_kernel": replace(kernel, offset=0.0),
     }
     if kernel.name == "linear":
-        attributes["coef_"] = np.asarray(vectors.T.dot(weights), dtype=X.dtype).T
+        attributes["coef_"] = np.ascontiguousarray(np.asarray(vectors.T.dot(weights)).T)
     return attributes
 
 
@@ -512,7 +576,4 @@ def _warn_if_indefinite(kernel: Kernel, X: Any) -> None:
     assert K is not None
     smallest = smallest_eigenvalue((K + K.T) / 2)
     if smallest < -DEFINITENESS * np.abs(K).max() * len(some) ** 0.5:
-        warn(
-            f"kernel is not positive semi-definite on these samples (eigenvalue {smallest:.3g}); the "
-            "solution is a stationary point and its gap no proof of optimality."
-        )
+        warn(INDEFINITE.format(smallest))

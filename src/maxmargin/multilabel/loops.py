@@ -1,18 +1,13 @@
-"""Inner loops of the linear multi-label machine (M3L), in the scaling and the letters of `problem`.
+"""Loops that every linear solver of M3L needs, and those of Newton's method, in the letters of `problem`.
 
 N samples, L labels, D features. Signs Y (N x L: +1, -1, 0 unknown), dual variables alpha in
 [0, c_il], weights stored feature-major with the bias last ((D+1) x L), g_il = m_il - y_il f_il the
-gradient of the dual, r the diagonal of R, q_i = |x_i|^2.
+gradient of the dual. Ranges of labels lo..hi are unsigned, so that no loop has to think of negative indices.
 
-In the sweeps the bias is a primal variable of its own (see `sweeps`). At the optimum it equals
-bias * S_l, S_l = sum_i A_il; while samples are visited it answers a step d of one of them by
-pull[l] * bias * d, and after each pass it is drawn towards bias * S by the factor pull[l]. So the
-curvature along one variable is r_l (q_i + pull_l bias^2). In the passes of the paper it is an
-ordinary last feature.
-
-Ranges of labels lo..hi are unsigned, so that no loop has to think of negative indices. Reach: `low`
-and `high` have two rows; row 0 holds the bounds of this pass, beyond which a variable at its box is
-unmarked, and row 1 collects the extreme projected gradients for the next.
+Newton's method (see `newton`) takes one label at a time. There X (N x D) is dense, with the constant feature
+as its last column and every column brought to about one; `ridge` (D) is what the norm then charges each
+weight. For one label: signs y, boxes c, margins m, scores f = X z, shares t = alpha / c of the boxes, a the
+centre of the proximal step in these shares, g = m - y f.
 """
 
 from __future__ import annotations
@@ -22,15 +17,14 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.rows import (
-    dot,
-    row_add,
-    row_column_dot,
-    row_dot,
-    row_outer,
-    row_outer_few,
-    row_scores,
-)
+from maxmargin.core.rows import row_outer_few, row_scores
+
+# Rows that enter the Hessian at a time: each of its entries is then read and written once for all of them.
+TILE = 8
+# A pivot below this part of its diagonal entry is rounding; it is raised to it.
+PIVOT = 1e-14
+# The line search: how far the slope has to fall, and how often it is looked at.
+FLAT, LOOKS = 0.1, 30
 
 
 class EntryArrays(NamedTuple):
@@ -49,65 +43,6 @@ class Scoring(NamedTuple):
     T: np.ndarray
     G: np.ndarray
     bias: np.floating
-
-
-class Geometry(NamedTuple):
-    """What makes the curvature of a variable: bias, its pull per label, |x_i|^2, diagonal of R."""
-
-    bias: np.floating
-    pull: np.ndarray
-    q: np.ndarray
-    r: np.ndarray
-
-
-class Ascent(NamedTuple):
-    """State of the sweeps: dual variables, the weights they make, and S = sum_i A_il."""
-
-    alpha: np.ndarray
-    W: np.ndarray
-    S: np.ndarray
-
-
-class Lists(NamedTuple):
-    """Samples to polish: those of label l are members[starts[l]:starts[l + 1]].
-
-    A label reads its random numbers from position `first` on. It is done at a gap of `target`, and
-    an entry with a gap up to `small` rests.
-    """
-
-    starts: np.ndarray
-    members: np.ndarray
-    first: np.ndarray
-    target: np.ndarray
-    small: np.ndarray
-
-
-class LabelCopy(NamedTuple):
-    """The listed entries of one label side by side, and the order in which they take turns."""
-
-    a: np.ndarray
-    y: np.ndarray
-    c: np.ndarray
-    m: np.ndarray
-    curvature: np.ndarray
-    turn: np.ndarray
-
-
-class Reach(NamedTuple):
-    """Entries still visited, and the bounds (44)-(45) that unmark them."""
-
-    marks: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-class PaperState(NamedTuple):
-    """State and inputs of the paper's passes: R, |x_i|^2 with the bias, alpha and Z = V R."""
-
-    R: np.ndarray
-    q: np.ndarray
-    alpha: np.ndarray
-    Z: np.ndarray
 
 
 @compiled(inline=True)
@@ -201,345 +136,273 @@ def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
             marks[l] = share > quiet
 
 
-@compiled
-def sweep_labels(rows, costs, geometry, order, lo, hi, state):
-    """One pass of dual coordinate ascent over all labels lo..hi of every sample in `order`.
+class Columns(NamedTuple):
+    """The scaled rows, what the norm charges the weight of each column, and the diagonal of R."""
 
-    For labels that are not coupled (R diagonal, r its diagonal): the step (37) for all labels of a
-    sample at once, which is exact because they do not interact.
+    X: np.ndarray
+    ridge: np.ndarray
+    r: np.ndarray
+
+
+class NewtonState(NamedTuple):
+    """What all labels keep between calls, label-major.
+
+    `omega`, `primal` and `dual` have one number per label; `centre`, `scores` and `best_share` are L x N,
+    `z` and `best_z` L x D. The best weights and the best shares need not be of the same step.
     """
-    signs = costs.signs
-    bias, pull, q, r = geometry
-    alpha, W, S = state
-    L = alpha.shape[1]
-    real = W.dtype.type
-    zero, square = real(0), bias * bias
-    f = np.empty(L, W.dtype)
-    c = np.empty(L, W.dtype)
-    m = np.empty(L, W.dtype)
-    step = np.empty(L, W.dtype)
-    few = np.empty(L, np.int64)
-    for position in range(order.shape[0]):
-        i = order[position]
-        row_scores(rows, i, bias, W, lo, hi, f)
-        row_costs(costs, i, lo, hi, c, m)
-        y, a = signs[i], alpha[i]
-        n_few = 0
-        changed = 0
-        w = W[W.shape[0] - 1]
-        for l in range(lo, hi):
-            g = m[l] - real(y[l]) * f[l]
-            curvature = (q[i] + pull[l] * square) * r[l]
-            target = a[l] + g / curvature if curvature > zero else (c[l] if g > zero else a[l])
-            new = min(max(target, zero), c[l])
-            step[l] = real(y[l]) * (new - a[l]) * r[l]
-            S[l] += real(y[l]) * (new - a[l])
-            a[l] = new
-        for l in range(lo, hi):
-            w[l] += pull[l] * bias * step[l]
-            changed += step[l] != zero
-        if 4 * changed > hi - lo:
-            row_outer(rows, i, zero, step, lo, hi, W)
-        elif changed:
-            for l in range(lo, hi):
-                if step[l] != zero:
-                    few[n_few] = l
-                    n_few += 1
-            row_outer_few(rows, i, zero, step, few, n_few, W)
+
+    omega: np.ndarray
+    primal: np.ndarray
+    dual: np.ndarray
+    centre: np.ndarray
+    scores: np.ndarray
+    best_share: np.ndarray
+    z: np.ndarray
+    best_z: np.ndarray
 
 
-@compiled
-def count_marked(flags):
-    """Number of samples with a marked entry."""
-    count = 0
-    for i in range(flags.shape[0]):
-        for l in range(flags.shape[1]):
-            if flags[i, l]:
-                count += 1
-                break
-    return count
+class Shrinking(NamedTuple):
+    """When a proximal step is solved, and omega of the next: see `newton.NewtonRule`."""
+
+    shrink: float
+    least: float
+    solved: float
 
 
-@compiled
-def gather_lists(flags, order, ends, members):
-    """Write the samples marked for each label into `members`, in the order given.
+class Work(NamedTuple):
+    """Of one label and step: ridge, V, the direction, shares, change of the scores, rows of H, H."""
 
-    `ends[l]` is the start of label l's list on entry and its end on return.
+    ridge: np.ndarray
+    V: np.ndarray
+    d: np.ndarray
+    share: np.ndarray
+    change: np.ndarray
+    tile: np.ndarray
+    H: np.ndarray
+
+
+class Entries(NamedTuple):
+    """The entries of one label."""
+
+    y: np.ndarray
+    c: np.ndarray
+    m: np.ndarray
+
+
+@compiled(inline=True, reorder=True)
+def place(X, entries, f, centre, omega, share, V):
+    """Shares t = clip(a + g / omega, 0, 1) and V = X'(y c t) at the scores f.
+
+    Returns the losses, <m, alpha> and the part of the gap that is left once Z and V agree,
+    sum of c (max(g, 0) - t g).
     """
-    L = flags.shape[1]
-    for position in range(order.shape[0]):
-        i = order[position]
-        for l in range(L):
-            if flags[i, l]:
-                members[ends[l]] = i
-                ends[l] += 1
+    y, c, m = entries
+    D = X.shape[1]
+    loss, value, left = 0.0, 0.0, 0.0
+    for j in range(D):
+        V[j] = 0.0
+    for i in range(X.shape[0]):
+        g = m[i] - y[i] * f[i]
+        t = min(max(centre[i] + g / omega, 0.0), 1.0)
+        share[i] = t
+        hinge = max(g, 0.0)
+        loss += c[i] * hinge
+        value += m[i] * c[i] * t
+        left += c[i] * (hinge - t * g)
+        step = y[i] * c[i] * t
+        if step != 0.0:
+            for j in range(D):
+                V[j] += step * X[i, j]
+    return loss, value, left
 
 
-@compiled
-def shuffle(turn, size, draws, cursor):
-    """Shuffle turn[:size] (Fisher-Yates) by the numbers of `draws` that follow `cursor`.
+@compiled(inline=True, reorder=True)
+def hessian(X, ridge, c, share, omega, tile, H):
+    """Lower triangle of H = diag(ridge) + sum of c / omega x x' over the entries within their boxes."""
+    n, D = X.shape
+    for a in range(D):
+        for b in range(a):
+            H[a, b] = 0.0
+        H[a, a] = ridge[a]
+    filled = 0
+    for i in range(n + 1):
+        if i < n:
+            if not (0.0 < share[i] < 1.0 and c[i] > 0.0):
+                continue
+            root = np.sqrt(c[i] / omega)
+            for j in range(D):
+                tile[filled, j] = root * X[i, j]
+            filled += 1
+        elif filled > 0:
+            for k in range(filled, TILE):
+                for j in range(D):
+                    tile[k, j] = 0.0
+            filled = TILE
+        if filled == TILE:
+            filled = 0
+            for a in range(D):
+                t0, t1, t2, t3 = tile[0, a], tile[1, a], tile[2, a], tile[3, a]
+                t4, t5, t6, t7 = tile[4, a], tile[5, a], tile[6, a], tile[7, a]
+                for b in range(a + 1):
+                    H[a, b] += (
+                        (t0 * tile[0, b] + t1 * tile[1, b] + t2 * tile[2, b] + t3 * tile[3, b])
+                        + (t4 * tile[4, b] + t5 * tile[5, b] + t6 * tile[6, b] + t7 * tile[7, b])
+                    )  # fmt: skip
 
-    `draws` holds 32-bit numbers, a power of two of them, and is read round and round.
-    Returns the position of the last one used.
-    """
-    mask = draws.shape[0] - 1
-    for u in range(size - 1, 0, -1):
-        cursor += 1
-        v = np.int64((np.uint64(draws[cursor & mask]) * np.uint64(u + 1)) >> np.uint64(32))
-        turn[u], turn[v] = turn[v], turn[u]
-    return cursor
+
+@compiled(inline=True, reorder=True)
+def solve(H, b, d):
+    """d = H^-1 b by a Cholesky factorisation in the place of H."""
+    D = len(b)
+    for i in range(D):
+        diagonal = H[i, i]
+        for j in range(i):
+            total = H[i, j]
+            for k in range(j):
+                total -= H[i, k] * H[j, k]
+            H[i, j] = total / H[j, j]
+        pivot = diagonal
+        for k in range(i):
+            pivot -= H[i, k] * H[i, k]
+        H[i, i] = np.sqrt(max(pivot, PIVOT * diagonal))
+    for i in range(D):
+        total = b[i]
+        for k in range(i):
+            total -= H[i, k] * d[k]
+        d[i] = total / H[i, i]
+    for i in range(D - 1, -1, -1):
+        d[i] /= H[i, i]
+        for k in range(i):
+            d[k] -= H[i, k] * d[i]
+
+
+@compiled(inline=True, reorder=True)
+def slope(entries, f, change, centre, omega, length):
+    """What the losses add to the slope of the smoothed objective at f + length * change."""
+    y, c, m = entries
+    total = 0.0
+    for i in range(len(f)):
+        g = m[i] - y[i] * (f[i] + length * change[i])
+        t = min(max(centre[i] + g / omega, 0.0), 1.0)
+        total -= y[i] * c[i] * t * change[i]
+    return total
 
 
 @compiled(inline=True)
-def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, reach):
-    """One pass of coordinate ascent over the active entries of one label.
+def search(entries, f, change, centre, omega, first, bend):
+    """Length of the step: where the slope, `first` < 0 at zero and never falling, has come to a tenth.
 
-    An entry at a bound whose gradient is outside `reach` leaves: the last active one takes its
-    place. `total` is S of the label. Returns the number left, the extreme gradients among the
-    entries that moved, the sum of the gaps seen and the new S.
+    `bend` is the curvature of the norm along the step.
     """
-    a, y, c, m, curvature, turn = copy
-    bias, pull = bias_and_pull
-    low_reach, high_reach = reach
-    real = w.dtype.type
-    zero = real(0)
-    low, high = zero, zero
-    left = 0.0
-    t = 0
-    while t < active:
-        o = turn[t]
-        i = listed[o]
-        g = m[o] - y[o] * real(row_dot(rows, i, bias, w))
-        share = c[o] * max(g, zero) - a[o] * g
-        left += share
-        if (a[o] == zero and g < low_reach) or (a[o] == c[o] and g > high_reach):
-            active -= 1
-            turn[t], turn[active] = turn[active], o
-            continue
-        if share > small:
-            low, high = min(low, g), max(high, g)
-            target = a[o] + g / curvature[o] if curvature[o] > zero else c[o]
-            new = min(max(target, zero), c[o])
-            step = y[o] * (new - a[o])
-            row_add(rows, i, pull * bias, step * r, w)
-            total += step
-            a[o] = new
-        t += 1
-    return active, low, high, left, total
+    start = first - slope(entries, f, change, centre, omega, 0.0)
+    low, at_low, high, at_high = 0.0, first, np.inf, 0.0
+    length = 1.0
+    for _ in range(LOOKS):
+        s = start + length * bend + slope(entries, f, change, centre, omega, length)
+        if abs(s) <= -FLAT * first:
+            break
+        if s < 0.0:
+            low, at_low = length, s
+        else:
+            high, at_high = length, s
+        if high == np.inf:
+            length *= 2.0
+        else:
+            length = low + (high - low) * min(max(at_low / (at_low - at_high), 0.05), 0.95)
+    return length
 
 
-@compiled
-def polish_labels(rows, costs, geometry, labels, lists, draws, n_passes, state, remaining):
-    """Dual coordinate ascent (37) on the listed samples of each label in `labels`, one label at a time.
-
-    The weights of `state` are label-major here (L x (D+1)), so that the vector in work stays in
-    cache. Every pass goes through the list in a new random order. A variable at a bound is dropped
-    once its gradient points out of the box by more than the largest violation of the pass before. A
-    label is done when the gaps seen during a pass add up to no more than its target; what its last
-    pass saw is left in `remaining`.
-    """
-    bias, pull, q, r = geometry
-    starts, members, first, targets, smalls = lists
-    alpha, WT, S = state
-    signs = costs.signs
-    real = WT.dtype.type
-    zero, infinity = real(0), real(np.inf)
-    square = bias * bias
-    longest = 0
-    for position in range(labels.shape[0]):
-        l = labels[position]
-        longest = max(longest, starts[l + 1] - starts[l])
-    a, y, c, m, curvature = (
-        np.empty(longest, WT.dtype),
-        np.empty(longest, WT.dtype),
-        np.empty(longest, WT.dtype),
-        np.empty(longest, WT.dtype),
-        np.empty(longest, WT.dtype),
-    )
-    turn = np.empty(longest, np.int64)
-    copy = LabelCopy(a, y, c, m, curvature, turn)
-    for position in range(labels.shape[0]):
-        l = labels[position]
-        listed = members[starts[l] : starts[l + 1]]
-        w = WT[l]
-        active = listed.shape[0]
-        for t in range(active):
-            i = listed[t]
-            a[t], y[t], curvature[t] = alpha[i, l], signs[i, l], (q[i] + pull[l] * square) * r[l]
-            c[t], m[t] = entry_costs(costs, i, l)
-            turn[t] = t
-        reach = -infinity, infinity
-        cursor = first[l]
-        for _ in range(n_passes):
-            cursor = shuffle(turn, active, draws, cursor)
-            active, low, high, left, S[l] = polish_pass(
-                rows, listed, copy, active, (bias, pull[l]), r[l], w, S[l], smalls[l], reach
-            )
-            lag = bias * S[l] - w[w.shape[0] - 1] / r[l]
-            w[w.shape[0] - 1] += pull[l] * real(lag) * r[l]
-            left += 0.5 * r[l] * ((1 - pull[l]) * lag) ** 2
-            reach = (low if low < zero else -infinity), (high if high > zero else infinity)
-            remaining[l] = left
-            if left <= targets[l]:
-                break
-        for t in range(listed.shape[0]):
-            alpha[listed[t], l] = a[t]
-
-
-@compiled
-def sweep_samples(rows, costs, geometry, order, label_order, G, state, reach, counts):
-    """One pass over the marked entries of the samples in `order`, for coupled labels.
-
-    All labels of a sample form one block with Hessian q_i R; one Gauss-Seidel sweep through
-    its marked labels keeps t = x_i'T up to date, so that each score is one product with a
-    row of G (L x K). R = G H' with H the identity (K = L, T = V) or, for a prior of low rank
-    K < L, H = G = P' (T = V P'). `counts` is the number of marked entries of each sample.
-    """
-    bias, pull, q, r = geometry
-    alpha, T, S = state
-    flags, low, high = reach
-    signs = costs.signs
-    L, K = alpha.shape[1], T.shape[1]
-    factored = K < L
-    real = T.dtype.type
-    zero, square = real(0), bias * bias
-    t = np.empty(K, T.dtype)
-    step = np.empty(K, T.dtype)
-    few = np.empty(K, np.int64)
-    for position in range(order.shape[0]):
-        i = order[position]
-        if counts[i] == 0:
-            continue
-        row_scores(rows, i, bias, T, 0, K, t)
-        for k in range(K):
-            step[k] = zero
-        n_few = 0
-        moved = False
-        for place in range(L):
-            l = label_order[place]
-            if not flags[i, l]:
-                continue
-            f = dot(G[l], t)
-            c, m = entry_costs(costs, i, l)
-            y, a = real(signs[i, l]), alpha[i, l]
-            g = m - y * f
-            at_zero, at_top = a == zero, a == c
-            if (at_zero and g < low[0, l]) or (at_top and g > high[0, l]):
-                flags[i, l] = False
-                counts[i] -= 1
-                continue
-            if not (at_zero and g < zero) and not (at_top and g > zero):
-                low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
-            own = q[i] + pull[l] * square
-            curvature = own * r[l]
-            target = a + g / curvature if curvature > zero else (c if g > zero else a)
-            new = min(max(target, zero), c)
-            if new == a:
-                continue
-            alpha[i, l] = new
-            d = y * (new - a)
-            S[l] += d
-            moved = True
-            if factored:
-                g_row = G[l]
-                for k in range(K):
-                    t[k] += own * d * g_row[k]
-                    step[k] += d * g_row[k]
-                    T[T.shape[0] - 1, k] += pull[l] * bias * d * g_row[k]
-            else:
-                t[l] += own * d
-                step[l] = d
-                T[T.shape[0] - 1, l] += pull[l] * bias * d
-                few[n_few] = l
-                n_few += 1
-        if moved:
-            if factored or n_few > K // 4:
-                row_outer(rows, i, zero, step, 0, K, T)
-            else:
-                row_outer_few(rows, i, zero, step, few, n_few, T)
+@compiled(inline=True, reorder=True)
+def product(X, d, change):
+    """change = X d."""
+    for i in range(X.shape[0]):
+        total = 0.0
+        for j in range(X.shape[1]):
+            total += X[i, j] * d[j]
+        change[i] = total
 
 
 @compiled(inline=True)
-def visit(rows, costs, bias, i, l, state, reach):
-    """The step (37), with the gradient by the weights as in (39); returns it and the gap it had."""
-    R, q, alpha, Z = state
-    active, low, high = reach
-    c, m = entry_costs(costs, i, l)
-    y, a = costs.signs[i, l], alpha[i, l]
-    g = m - y * row_column_dot(rows, i, bias, l, Z)
-    gap = c * max(g, 0.0) - a * g
-    if (a == 0.0 and g < low[0, l]) or (a == c and g > high[0, l]):
-        active[i, l] = False
-        return 0.0, gap
-    if not (a == 0.0 and g < 0.0) and not (a == c and g > 0.0):
-        low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
-    curvature = R[l, l] * q[i]
-    target = a + g / curvature if curvature > 0.0 else (c if g > 0.0 else a)
-    alpha[i, l] = min(max(target, 0.0), c)
-    return y * (alpha[i, l] - a), gap
+def note(l, ridge, V, sums, share, state):
+    """Keep weights and shares that are better than those before; returns how far Z and V are apart.
+
+    `sums` are the losses and <m, alpha>; the distance is 1/2 |ridge z - V|^2, in the norm of the dual.
+    """
+    loss, value = sums
+    z = state.z[l]
+    norm, dual_norm, apart = 0.0, 0.0, 0.0
+    for j in range(len(V)):
+        grad = ridge[j] * z[j] - V[j]
+        norm += ridge[j] * z[j] * z[j]
+        dual_norm += V[j] * V[j] / ridge[j]
+        apart += grad * grad / ridge[j]
+    primal, dual = 0.5 * norm + loss, value - 0.5 * dual_norm
+    if primal < state.primal[l]:
+        state.primal[l] = primal
+        for j in range(len(z)):
+            state.best_z[l, j] = z[j]
+    if dual > state.dual[l]:
+        state.dual[l] = dual
+        for i in range(len(share)):
+            state.best_share[l, i] = share[i]
+    return 0.5 * apart
+
+
+@compiled(inline=True)
+def descend(X, entries, centre, omega, z, f, work):
+    """One Newton step with a line search on z and its scores f; false when rounding has eaten it."""
+    ridge, V, d, share, change, tile, H = work
+    hessian(X, ridge, entries.c, share, omega, tile, H)
+    for j in range(len(d)):
+        V[j] -= ridge[j] * z[j]
+    solve(H, V, d)
+    first, bend = 0.0, 0.0
+    for j in range(len(d)):
+        first -= V[j] * d[j]
+        bend += ridge[j] * d[j] * d[j]
+    if not first < 0.0:
+        return False
+    product(X, d, change)
+    length = search(entries, f, change, centre, omega, first, bend)
+    for j in range(len(d)):
+        z[j] += length * d[j]
+    for i in range(len(f)):
+        f[i] += length * change[i]
+    return True
 
 
 @compiled
-def random_pass(rows, costs, bias, pairs, state, reach):
-    """Phase A of the paper's solver: every step is felt by all labels at once, (40).
+def newton_labels(columns, costs, labels, targets, n_steps, rule, state):
+    """Up to `n_steps` Newton steps on each of `labels`; one whose gap is at most its target rests.
 
-    A pair (sample i, label l) is one number i * L + l. Returns the gap seen.
+    The target of a label is targets[0] times its objective plus targets[1].
     """
-    R, _, alpha, Z = state
-    L = alpha.shape[1]
-    step = np.empty(L)
-    seen = 0.0
-    for position in range(pairs.shape[0]):
-        i, l = pairs[position] // L, pairs[position] % L
-        d, gap = visit(rows, costs, bias, i, l, state, reach)
-        seen += gap
-        if d != 0.0:
-            for k in range(L):
-                step[k] = d * R[l, k]
-            row_outer(rows, i, bias, step, 0, L, Z)
-    return seen
-
-
-@compiled
-def delayed_pass(rows, costs, bias, pairs, chunks, state, reach):
-    """Phase B: chunks of steps along one label touch only z_l; the other labels follow once, (42).
-
-    `chunks` holds the start of every chunk and the end of the last; v = sum of step * x over a
-    chunk, (43), is kept with the list of features it touches.
-    """
-    data, indices, indptr, dense = rows
-    R, _, alpha, Z = state
-    L = alpha.shape[1]
-    D = Z.shape[0] - 1
-    v = np.zeros(D + 1)
-    marked = np.zeros(D + 1, np.bool_)
-    touched = np.empty(D + 1, np.int64)
-    seen = 0.0
-    for chunk in range(chunks.shape[0] - 1):
-        n_touched = 0
-        l = pairs[chunks[chunk]] % L
-        for position in range(chunks[chunk], chunks[chunk + 1]):
-            i = pairs[position] // L
-            d, gap = visit(rows, costs, bias, i, l, state, reach)
-            seen += gap
-            if d == 0.0:
-                continue
-            shift = dense * indptr[i]
-            for k in range(indptr[i], indptr[i + 1] + 1):
-                last = k == indptr[i + 1]
-                j = np.int64(D) if last else np.int64(indices[k - shift])
-                x = bias if last else data[k]
-                Z[j, l] += x * d * R[l, l]
-                v[j] += x * d
-                if not marked[j]:
-                    marked[j] = True
-                    touched[n_touched] = j
-                    n_touched += 1
-        for t in range(n_touched):
-            j = touched[t]
-            for k in range(L):
-                if k != l:
-                    Z[j, k] += v[j] * R[l, k]
-            v[j] = 0.0
-            marked[j] = False
-    return seen
+    X = columns.X
+    n, D = X.shape
+    y, c, m, share, change = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    ridge, V = np.empty(D), np.empty(D)
+    work = Work(ridge, V, np.empty(D), share, change, np.empty((TILE, D)), np.empty((D, D)))
+    entries = Entries(y, c, m)
+    for position in range(len(labels)):
+        l = labels[position]
+        f, centre, z = state.scores[l], state.centre[l], state.z[l]
+        for i in range(n):
+            y[i] = costs.signs[i, l]
+            c[i], m[i] = entry_costs(costs, i, l)
+        for j in range(D):
+            ridge[j] = columns.ridge[j] / columns.r[l]
+        omega = state.omega[l]
+        for _ in range(n_steps):
+            loss, value, left = place(X, entries, f, centre, omega, share, V)
+            apart = note(l, ridge, V, (loss, value), share, state)
+            if state.primal[l] - state.dual[l] <= targets[0] * state.primal[l] + targets[1]:
+                break
+            solved = apart <= rule.solved * left
+            if solved:
+                for i in range(n):
+                    centre[i] = share[i]
+                omega = max(rule.shrink * omega, rule.least)
+                place(X, entries, f, centre, omega, share, V)
+            if not descend(X, entries, centre, omega, z, f, work) and not solved:
+                break
+        state.omega[l] = omega

@@ -143,7 +143,8 @@ class PairDescent:
             # The running gap was small enough and yet there is another epoch: residuals have drifted.
             self.E[:] = self.problem.target - self._evaluated()[0]
         self._known = None
-        self._improve_all(clock)
+        if self.problem.K.build(clock.expired):
+            self._improve_all(clock)
         gaps, duals = measure(self.state, self.T)
         dual = float(duals.sum()) + self.problem.costs.constant
         certificate = Certificate(dual + float(gaps.sum()), dual)
@@ -222,6 +223,8 @@ class PairDescent:
         """All moves within a chunk; its change is then carried to all residuals."""
         E, B, lo, hi, T = (np.ascontiguousarray(array[:, samples]) for array in (*self.state, self.T))
         K, diagonal = readonly(self.problem.K.square(samples)), readonly(self.diagonal[samples])
+        if clock.expired():  # before any move, which would have to be carried to all residuals
+            return
         part = Part(K, diagonal, loops.KernelState(E, B, readonly(lo), readonly(hi)), readonly(T))
         self._sweep(part, clock)
         self._visit_labels(part, *measure(part.state, part.T), least, clock)

@@ -25,6 +25,7 @@ the coefficients A, called B, the residuals E = Y * m - F and the bounds lo <= B
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -32,6 +33,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.validation import _check_sample_weight, check_array
 
 from maxmargin import priors
@@ -41,6 +43,13 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
+
+# Samples measured at a time by one thread, and into how many pieces they are cut at most.
+PIECE, MOST_PIECES = 1024, 16
+# Digits of the largest number whose square, summed over many, is still finite.
+LARGEST_DIGITS = 140
+# Bytes of a dense matrix that a solver for few features may make.
+LARGEST_DENSE = 2**30
 
 
 @dataclass(frozen=True)
@@ -60,16 +69,20 @@ class EntryCosts:
     constant: float = 0.0
 
     def flat(self, dtype: type) -> loops.EntryArrays:
-        """Read-only arguments of the compiled loops, in working precision."""
-        weight, upper, margin = (
-            readonly(np.asarray(a, dtype)) for a in (self.weight, self.upper, self.margin)
-        )
+        """Read-only arguments of the compiled loops, in working precision.
+
+        In single precision boxes are a few roundings smaller, so that no product of weight and upper
+        leaves its box in double precision.
+        """
+        inner = self.upper if dtype == np.float64 else self.upper * (1 - 4 * float(np.finfo(dtype).eps))
+        weight, upper, margin = (readonly(np.asarray(a, dtype)) for a in (self.weight, inner, self.margin))
         return loops.EntryArrays(readonly(self.signs), weight, upper, margin, self.tied)
 
-    def boxes(self) -> np.ndarray:
-        """All boxes as one matrix."""
-        sides = np.where(self.signs > 0, self.upper[1], np.where(self.signs < 0, self.upper[0], 0.0))
-        return sides * self.weight
+    def boxes(self, dtype: type = np.float64) -> np.ndarray:
+        """All boxes as one matrix, as the loops see them in working precision."""
+        signs, weight, upper, *_ = self.flat(dtype)
+        sides = np.where(signs > 0, upper[1], np.where(signs < 0, upper[0], dtype(0)))
+        return sides * weight
 
     def margins(self) -> np.ndarray:
         """All margins as one matrix."""
@@ -181,6 +194,23 @@ def _check_names(values: dict, space: LabelSpace, name: str) -> None:
         )
 
 
+def powers_of_two(sizes: np.ndarray) -> np.ndarray:
+    """The powers of two nearest to some sizes, by which numbers are scaled without rounding; 1 for 0."""
+    return np.exp2(np.round(np.log2(np.where(sizes > 0, sizes, 1.0))))
+
+
+def used_columns(X: Any) -> tuple[Any, np.ndarray | None]:
+    """CSR rows without their empty columns, and which columns these are, where most of them are empty.
+
+    X itself and None where not: what a pass costs then hardly depends on the empty ones.
+    """
+    if not sp.issparse(X) or 2 * X.nnz >= X.shape[1]:
+        return X, None
+    columns, places = np.unique(X.indices, return_inverse=True)
+    places = places.astype(np.int32)
+    return sp.csr_array((X.data, places, X.indptr), shape=(X.shape[0], len(columns))), columns
+
+
 class Solution(NamedTuple):
     """What a solver hands over: the dual variables (N x L) and the weights that they make.
 
@@ -229,12 +259,32 @@ class M3L(ABC):
         return np.eye(self.shape[1]) if self.R is None else self.R
 
     @cached_property
+    def factor(self) -> np.ndarray:
+        """P (rank x L) with R = P'P."""
+        return priors.factor(self.prior)
+
+    @cached_property
     def low_rank(self) -> np.ndarray | None:
         """P (rank x L) with R = P'P when working in its rank is cheaper than in the labels."""
         if not self.coupled:
             return None
-        P = priors.factor(self.prior)
+        P = self.factor
         return P if 2 * len(P) <= P.shape[1] else None
+
+    @abstractmethod
+    def reach(self) -> float:
+        """Largest size of a number that scores are made of."""
+
+    def check_sizes(self) -> None:
+        """Refuse numbers of which |X'A|^2 could leave floating point."""
+        reach, costs = self.reach(), self.costs
+        pull = float(costs.weight.sum(axis=0).max()) * float(costs.upper.max())
+        size = sum(math.log10(max(x, 1.0)) for x in (reach, pull, math.sqrt(self.r.max())))
+        if not size <= LARGEST_DIGITS:
+            raise ValueError(
+                f"X (or intercept_scaling, or its kernel) holds a value of size {reach:.3g}; with this C its "
+                "square is beyond floating point. Scale the features."
+            )
 
     @abstractmethod
     def training_scores(self, alpha: np.ndarray) -> np.ndarray:
@@ -260,12 +310,17 @@ class M3L(ABC):
 
 @dataclass(frozen=True)
 class LinearM3L(M3L):
-    """The linear problem over rows of X."""
+    """The linear problem over rows of X; `columns` says which ones of the user's these are, None all."""
 
     rows: Rows
     costs: EntryCosts
     R: np.ndarray | None = None
     bias: float = 1.0
+
+    columns: np.ndarray | None = None
+
+    def reach(self) -> float:
+        return float(np.abs(self.rows.data).max(initial=self.bias))
 
     @property
     def n_features(self) -> int:
@@ -298,31 +353,48 @@ class LinearM3L(M3L):
         Z = self.couple(self.accumulate(alpha))
         return self.rows.matrix @ Z[:-1] + self.bias * Z[-1]
 
+    def _weights_and_norm(self, V: np.ndarray) -> tuple[np.ndarray, float]:
+        """Z = V R and tr(R V'V), both through V P': what R does not see of V is gone before it can cancel."""
+        if not self.coupled:
+            return self.couple(V), float(np.einsum("dl,dl->l", V, V) @ self.r)
+        U = V @ self.factor.T
+        return U @ self.factor, float(np.vdot(U, U))
+
     def evaluate(
-        self, alpha: np.ndarray, bias_row: np.ndarray | None = None, n_threads: int = 1
+        self,
+        alpha: np.ndarray,
+        bias_row: np.ndarray | None = None,
+        n_threads: int = 1,
+        weights: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Certificate]:
         """Weights Z of dual variables and their certificate, recomputed in float64.
 
-        The primal is that of (12)-(14), the dual (25). `bias_row` is the bias row of V when the
-        solver carries its own.
+        The primal is that of (12)-(14), the dual (25). Where the solver carries weights of its own, the
+        primal is theirs: `bias_row` is the bias row of V, `weights` all of them as U with Z = U P.
         """
         V = self.accumulate(alpha, n_threads=n_threads)
-        Z = self.couple(V)
-        primal_norm = dual_norm = float(np.vdot(V, Z))
-        if bias_row is not None:
-            bias = bias_row.astype(np.float64)
-            primal_norm += float(bias @ self.couple(bias) - V[-1] @ Z[-1])
-            Z[-1] = self.couple(bias)
-        if self.rows.data.dtype != np.float64 and not self.coupled:
-            # The weights as a model stores them. (With tied labels the norm would need the inverse of R.)
-            Z = Z.astype(self.rows.data.dtype).astype(np.float64)
-            primal_norm = float(np.einsum("dl,dl->l", Z, Z) @ (1 / np.where(self.r > 0, self.r, 1.0)))
+        Z, dual_norm = self._weights_and_norm(V)
+        primal_norm = dual_norm
+        if weights is not None:
+            Z = weights @ self.factor if self.coupled else weights * np.sqrt(self.r)
+            primal_norm = float(np.vdot(weights, weights))
+        elif bias_row is not None:
+            V[-1] = bias_row
+            Z, primal_norm = self._weights_and_norm(V)
         sums = self.measure(alpha, Z, None, np.empty(self.shape, np.bool_), n_threads)
         constant = self.costs.constant
         return Z, Certificate(
             0.5 * primal_norm + float(sums.loss.sum()) + constant,
             float(sums.value.sum()) - 0.5 * dual_norm + constant,
         )
+
+    def check_memory(self, solver: str, cells: int) -> None:
+        """Refuse a dense matrix of so many float64 where it is out of proportion."""
+        if 8 * cells > LARGEST_DENSE:
+            raise ValueError(
+                f"solver={solver!r} is for few features: with {self.n_features:,} it would need a dense "
+                f"matrix of {8 * cells / 2**30:,.1f} GiB; use solver='auto'."
+            )
 
     def label_ranges(self, n_parts: int) -> list[tuple[np.uint64, np.uint64]]:
         """Cut the labels into contiguous ranges that share no cache line (16 floats)."""
@@ -345,7 +417,8 @@ class LinearM3L(M3L):
         costs = self.costs.flat(dtype)
         mix = np.empty((0, 0), dtype) if G is None else G
         scoring = loops.Scoring(readonly(T), readonly(mix), dtype(self.bias))
-        bounds = np.linspace(0, n, n_threads + 1).astype(np.int64)
+        # Pieces that do not depend on the number of threads, so that the sums do not either.
+        bounds = np.linspace(0, n, min(-(-n // PIECE), MOST_PIECES) + 1).astype(np.int64)
 
         def work(part: tuple[np.int64, np.int64]) -> np.ndarray:
             sums = np.zeros((4, L))
@@ -362,6 +435,9 @@ class KernelM3L(M3L):
     K: KernelMatrix
     costs: EntryCosts
     R: np.ndarray | None = None
+
+    def reach(self) -> float:
+        return math.sqrt(float(np.max(self.K.diagonal, initial=0.0)))
 
     @cached_property
     def target(self) -> np.ndarray:
@@ -393,12 +469,15 @@ class KernelM3L(M3L):
 
     def certificate(self, B: np.ndarray, F: np.ndarray) -> Certificate:
         """Both objectives of a feasible B whose scores are F; the dual is (25)."""
-        lo, hi = self.bounds
-        norm = 0.5 * float(np.vdot(B, F))
-        E = self.target - F
-        loss = float(np.sum(np.maximum(hi * E, lo * E)))
+        norm, loss = 0.5 * float(np.vdot(B, F)), self.loss(F)
         value = float(np.vdot(self.target, B))
         return Certificate(norm + loss + self.costs.constant, value - norm + self.costs.constant)
+
+    def loss(self, F: np.ndarray) -> float:
+        """Hinge losses of scores F, label-major."""
+        lo, hi = self.bounds
+        E = self.target - F
+        return float(np.sum(np.maximum(hi * E, lo * E)))
 
     def solution(self, B: np.ndarray) -> Solution:
         """Dual variables and weights of the training samples of a feasible B."""

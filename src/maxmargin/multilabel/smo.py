@@ -19,7 +19,9 @@ times its value at entry: with a prior that ties labels, the others will move it
 Training stops on the relative duality gap, recomputed in float64 from B.
 
 Kernel rows come from the whole matrix when it fits in memory, else from the shared LRU
-cache. Hariharan, Vishwanathan, Varma, "Efficient max-margin multi-label classification
+cache; those in single precision give way to double where they keep the gap from falling to tol.
+
+Hariharan, Vishwanathan, Varma, "Efficient max-margin multi-label classification
 with applications to zero-shot learning", Machine Learning 88, 2012.
 """
 
@@ -81,7 +83,10 @@ class SMO:
     def epoch(self, clock: Clock) -> Progress:
         """Some rounds; the certificate is that of the running residuals."""
         if self.gap <= self.tol:
-            # The running gap was small enough and yet there is another epoch: residuals have drifted.
+            # The running gap was small enough and yet there is another epoch: residuals have drifted, or
+            # kernel values in single precision are those of another problem.
+            if self.problem.K.dtype != np.float64:
+                self.problem, self._known = self.problem.precise(), None
             np.subtract(self.problem.target, self._evaluated()[0], out=self.E)
             loops.all_violations(self.state, self.violations)
         self._known = None

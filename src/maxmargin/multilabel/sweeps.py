@@ -1,4 +1,4 @@
-"""The default linear solver: sweeps of dual coordinate ascent, an interior point method where they get stuck.
+"""The default linear solver of wide data: sweeps of dual coordinate ascent, a rescue where they get stuck.
 
 Problem, dual and gap as in `problem`. Every epoch ends with one measurement of the gap over all
 samples and labels, which also says which entries to visit next, so that nothing that was left out can be
@@ -35,18 +35,19 @@ b and s^2 S is left.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from maxmargin import priors
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import aligned_zeros, run_threads, transpose
-from maxmargin.multilabel import loops
+from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.dca import coupled_reach
 from maxmargin.multilabel.interior import InteriorPoint
+from maxmargin.multilabel.newton import Newton, few_features
 from maxmargin.multilabel.problem import LinearM3L, Solution, Sums
+from maxmargin.multilabel.rescue import WithRescue, affordable
 
 
 @dataclass(frozen=True)
@@ -387,63 +388,18 @@ class SampleSweeps(Sweeps):
         return self._measured(primal, gap)
 
 
-class FallbackToInterior:
-    """Sweeps first; where their gap no longer halves within `epochs` epochs, `InteriorPoint` takes over.
-
-    Coordinate ascent is the fastest method on most data, but its rate depends on the conditioning of
-    X, R and C: a few unscaled features are enough to stop it in its tracks. The better of the two
-    solutions counts.
-    """
-
-    def __init__(self, sweeps: Sweeps, epochs: int = 15) -> None:
-        self.sweeps = sweeps
-        self.interior: InteriorPoint | None = None
-        self.patience = Patience(epochs, factor=0.5)
-        self.stuck = False
-
-    def epoch(self, clock: Clock) -> Progress:
-        if not self.stuck:
-            progress = self.sweeps.epoch(clock)
-            self.stuck = self.patience.exhausted(progress.certificate.gap)
-            return progress
-        if self.interior is None:
-            self.interior = InteriorPoint(self.sweeps.problem)
-        return replace(self.interior.epoch(clock), certificate=self.certify())
-
-    def certify(self) -> Certificate:
-        return self._better().certify()
-
-    def solution(self) -> Solution:
-        return self._better().solution()
-
-    def _better(self) -> Sweeps | InteriorPoint:
-        if self.interior is None or self.sweeps.certify().gap < self.interior.certify().gap:
-            return self.sweeps
-        return self.interior
-
-
-def affordable(
-    problem: LinearM3L,
-    largest_order: int = 1200,
-    largest_work: float = 2e10,
-    largest_size: int = 2 * 10**6,
-) -> bool:
-    """Whether one step of `InteriorPoint` costs no more than about a second.
-
-    By the order of its systems, its products and its dual variables.
-    """
-    n, L = problem.shape
-    D = problem.n_features
-    rank = len(priors.factor(problem.prior)) if problem.coupled else 1
-    order = (D + 1) * rank
-    work = L * (n * (D + 1.0) ** 2 + order**2) + order**3
-    return order <= largest_order and work <= largest_work and n * L <= largest_size
-
-
-def linear_default(
+def wide_default(
     problem: LinearM3L, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
 ) -> Solver:
-    """The sweeps that suit the problem, with the interior point method behind them where it can be paid."""
+    """The sweeps that suit the problem, with a rescue where it can be paid."""
     kind = SampleSweeps if problem.coupled else LabelSweeps
     sweeps = kind(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
-    return FallbackToInterior(sweeps) if affordable(problem) else sweeps
+    if not affordable(problem):
+        return sweeps
+
+    def rescue() -> Solver:
+        if problem.coupled and not few_features(problem):  # which needs less memory
+            return InteriorPoint(problem)
+        return Newton(problem, sweeps.alpha.astype(np.float64), tol=tol, n_threads=n_threads)
+
+    return WithRescue(sweeps, rescue)

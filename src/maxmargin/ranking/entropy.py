@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.state import DOUBLE, State, floats
 from maxmargin.ranking import loops
 from maxmargin.ranking.entropy_loops import EntropyWeights, refresh, survey_rows
 from maxmargin.ranking.loops import Batch, Log, Memory, Rule
-from maxmargin.ranking.problem import RankingState, grown
+from maxmargin.ranking.problem import TALLY, RankingState, check_room, grown
 from maxmargin.ranking.step_loops import Shapes, blank_shapes
 
 
@@ -29,6 +30,18 @@ class EntropyState(RankingState):
     c: np.ndarray = field(init=False)
     z: np.ndarray = field(init=False)
     slack: np.ndarray = field(init=False)
+
+    STATE: ClassVar[State] = State(
+        {
+            **TALLY,
+            "theta": floats("room_columns", "room_labels", dtypes=DOUBLE, packed=True),
+            "v": floats("room_columns", "room_labels", dtypes=DOUBLE, packed=True, low=0.0),
+            "c": floats("room_labels", dtypes=DOUBLE),
+            "z": floats("room_labels", dtypes=DOUBLE, low=1e-100),
+            "slack": floats("room_labels", dtypes=DOUBLE),
+        },
+        check_room,
+    )
 
     def _allocate(self, columns: int, labels: int) -> None:
         old = getattr(self, "c", np.empty(0))

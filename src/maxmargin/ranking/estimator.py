@@ -7,13 +7,14 @@ checks of X, which would cost more than a single row does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -21,10 +22,33 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import run
 from maxmargin.core.rows import Rows
+from maxmargin.core.state import (
+    DOUBLE,
+    MEASURED,
+    OUTCOME,
+    Flag,
+    LabelNames,
+    Names,
+    Number,
+    Several,
+    Sizes,
+    State,
+    Whole,
+    floats,
+    part,
+)
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, warn
+from maxmargin.edge.labels import LabelClassifier, check_same
 from maxmargin.ranking.entropy import EntropyState
 from maxmargin.ranking.labels import GrowingLabels
-from maxmargin.ranking.problem import UPDATES, OnlineRanking, RankingProblem, RankingState, SquaredState
+from maxmargin.ranking.problem import (
+    UPDATES,
+    OnlineRanking,
+    RankingProblem,
+    RankingState,
+    SquaredState,
+    reordered,
+)
 
 SOLVERS: dict[str, Choice] = {
     "auto": Choice(
@@ -39,13 +63,36 @@ SOLVERS: dict[str, Choice] = {
 }
 # A step of update III is accepted silently when its certified gap is this small a part of the round's loss.
 STEP_TOLERANCE = 1e-7
+# A few passes of an online learner promise no convergence, and warn of none.
+FEW_PASSES = 5
 DEFAULT_MARGIN = {"squared": 1.0, "entropy": 0.01}
+# Columns that a model file can ask for before any was met; a fitted one brings their array along.
+WIDEST_UNSEEN = 2**24
 # What `fit` alone can say, and `partial_fit` makes untrue.
 OF_FIT = ("primal_objective_", "duality_gap_", "history_", "n_iter_")
 
 
+def _check_learner(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: what was learnt is of the regulariser, labels and width that the parameters say."""
+    width = state["n_features"]
+    if "_state" not in state:
+        if isinstance(width, Integral) and int(width) > WIDEST_UNSEEN:
+            raise ValueError(f"n_features is {width}, which is too many for a ranker that has learnt nothing")
+        return
+    entropy = isinstance(state["_state"], EntropyState)
+    if entropy != (state["regulariser"] == "entropy"):
+        raise ValueError("it was learnt with another regulariser")
+    if isinstance(width, Integral) and width != sizes["n_features"]:
+        raise ValueError(f"n_features is {width}, but {sizes['n_features']} columns were learnt")
+    if entropy and width == "grow":
+        raise ValueError("the entropy does not grow")
+    check_same(state["classes_"], state["_labels"].space.classes)
+    if not sizes["n_classes"] and state["_labels"].family != "sets":
+        raise ValueError("it has no labels")
+
+
 @dataclass(eq=False, repr=False)
-class LabelRanker(ClassifierMixin, Iterative):
+class LabelRanker(LabelClassifier, Iterative):
     """Rank labels by relevance, learning from one example at a time.
 
     Each round scores all labels, learns which of them are relevant, and moves the weights so
@@ -77,9 +124,10 @@ class LabelRanker(ClassifierMixin, Iterative):
         Solver of "all_pairs". "exact" is water filling, which covers the squared norm, and the
         entropy for rows of two values (word presence, say); "pdip" is the paper's interior point
         method; "auto" takes the first where it applies and the second elsewhere.
-    max_iter : int, default=1
+    max_iter : int, default=5
         Passes of `fit`. One is the online algorithm; more are block-coordinate ascent on the dual
-        of the whole sample, which keeps the step of every row (rows x labels floats).
+        of the whole sample, which keeps the step of every row (rows x labels floats). A few passes
+        promise no convergence: `fit` warns of none unless more than five were allowed.
     tol : float, default=1e-3
         With more than one pass, `fit` stops at this relative duality gap (P - D) / |P|.
     time_limit : float, default=None
@@ -101,8 +149,12 @@ class LabelRanker(ClassifierMixin, Iterative):
         threshold learnt online (see Notes).
     trace : bool, default=False
         Keep mistake, loss and gain of every round in `trace_`.
+    shuffle : bool, default=True
+        Whether `fit` visits the rows in random order. Files are often sorted by class, and one pass
+        over such a file forgets the first classes; False keeps the order of the rows in the first
+        pass, as `partial_fit` always does. Takes the memory of a second X while `fit` lasts.
     random_state : int, RandomState instance or None, default=None
-        Order of the rows from the second pass on.
+        Order of the rows in `fit`.
     verbose : bool, default=False
         Print a line per pass.
 
@@ -170,9 +222,10 @@ class LabelRanker(ClassifierMixin, Iterative):
     C: float = 1.0
     margin: float | None = None
     solver: str = "auto"
-    max_iter: int = 1
+    max_iter: int = FEW_PASSES
     weighting: str | None = None
     average: bool = False
+    shuffle: bool = True
     n_features: int | Literal["grow"] | None = None
     n_predicted: int | None = None
     trace: bool = False
@@ -187,14 +240,34 @@ class LabelRanker(ClassifierMixin, Iterative):
         "solver": [StrOptions(set(SOLVERS))],
         "weighting": [StrOptions({"idf"}), None],
         "average": ["boolean"],
+        "shuffle": ["boolean"],
         "n_features": [Interval(Integral, 1, None, closed="left"), StrOptions({"grow"}), None],
         "n_predicted": [Interval(Integral, 1, None, closed="left"), None],
         "trace": ["boolean"],
     }
 
+    STATE: ClassVar[State] = State(
+        {
+            **{name: field for name, field in OUTCOME.items() if name in OF_FIT},
+            "_state": part("SquaredState", "EntropyState"),
+            "_labels": part("GrowingLabels"),
+            "_shuffled": Flag(group="order"),
+            "_trace": Several(floats(None, 3, dtypes=DOUBLE, finite=False)),
+            "n_features_in_": Whole(size="n_features"),
+            "feature_names_in_": Names("n_names", group="names"),
+            "classes_": LabelNames("n_classes", least=0),
+            **dict.fromkeys(
+                ("n_rounds_", "n_mistakes_", "n_first_occurrences_", "n_first_mistakes_"), Whole()
+            ),
+            **dict.fromkeys(("dual_objective_", "curvature_", "step_gap_"), MEASURED),
+            "threshold_": Number(),
+        },
+        _check_learner,
+    )
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y):
-        """Start afresh and learn from all rows, in their order, `max_iter` times.
+        """Start afresh and learn from all rows, shuffled, `max_iter` times.
 
         Parameters
         ----------
@@ -206,18 +279,17 @@ class LabelRanker(ClassifierMixin, Iterative):
         self
         """
         matrix = self._read_stream(X, reset=True)
-        self._start(matrix, GrowingLabels(y, declare=True))
+        self._start(matrix, GrowingLabels(y, declare=True), bool(self.shuffle))
         check_consistent_length(matrix, y)
         if self._labels.single_label and len(self._labels.classes) == 1:
             warn(f"y holds one class only, {str(self._labels.classes[0])!r}; it is predicted always.")
-        solver = self._solver(
-            matrix, y, remember=self.max_iter > 1, random_state=check_random_state(self.random_state)
-        )
+        rng = check_random_state(self.random_state)
+        order = rng.permutation(matrix.shape[0]) if self.shuffle else None
+        solver = self._solver(matrix, y, order, remember=self.max_iter > 1, random_state=rng)
         observer = self._observer(X, y, lambda: self._attributes(solver.solution()))
         outcome = run(solver, self._stopping(), observer)
         self._store(solver.solution(), solver.records)
-        # A single online pass promises no convergence, so it warns of none.
-        self._store_outcome(outcome, warn_user=self.max_iter > 1)
+        self._store_outcome(outcome, matrix, warn_user=self.max_iter > FEW_PASSES)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -243,7 +315,10 @@ class LabelRanker(ClassifierMixin, Iterative):
         learn_rows(self, matrix, y)
         return self
 
-    def _start(self, matrix: Any, labels: GrowingLabels) -> None:
+    # Whether the order of the rounds is lost; files of earlier versions do not say, and it never was.
+    _shuffled = False
+
+    def _start(self, matrix: Any, labels: GrowingLabels, shuffled: bool = False) -> None:
         """Fresh weights for the labels that are known in advance."""
         if self.regulariser == "entropy" and (self.average or self.n_features == "grow"):
             wrong = "average=True" if self.average else 'n_features="grow"'
@@ -265,11 +340,16 @@ class LabelRanker(ClassifierMixin, Iterative):
             )
         self._state.declare(len(labels.classes))
         self._labels = labels
+        self._shuffled = shuffled
         self._trace: list[np.ndarray] = []
 
-    def _solver(self, matrix: Any, y: Any, **options: Any) -> OnlineRanking:
-        """The chosen solver on the rows and labels of one call, checked before anything moves."""
-        problem, rows, state = self._problem(), Rows.of(matrix), self._state
+    def _solver(self, matrix: Any, y: Any, order: np.ndarray | None = None, **options: Any) -> OnlineRanking:
+        """The chosen solver on the rows and labels of one call, checked before anything moves.
+
+        `order` is that of the rounds, by default the order of the rows.
+        """
+        problem, state = self._problem(), self._state
+        rows = Rows.of(matrix if order is None else matrix[order])
         if self.n_features == "grow":
             state.widen(rows.shape[1])
         shapes = state.survey(rows)
@@ -285,6 +365,8 @@ class LabelRanker(ClassifierMixin, Iterative):
                 "it can never be met and every round takes the full step C; use a smaller margin."
             )
         relevant = self._labels.read(y)
+        if order is not None:
+            relevant = reordered(relevant, order)
         build = SOLVERS[self.solver].build
         solver = build(problem, state, state.meet(rows), relevant, shapes, update=self.update, **options)
         return cast(OnlineRanking, solver)
@@ -344,7 +426,7 @@ class LabelRanker(ClassifierMixin, Iterative):
         check_is_fitted(self, "classes_")
         if not self.trace:
             raise AttributeError("trace_ is kept with trace=True only.")
-        rounds = np.concatenate(self._trace)
+        rounds = np.concatenate([np.empty((0, 3)), *self._trace])
         out = np.empty(len(rounds), [("mistake", bool), ("loss", float), ("gain", float)])
         out["mistake"], out["loss"], out["gain"] = rounds.T
         return out
@@ -407,7 +489,7 @@ class LabelRanker(ClassifierMixin, Iterative):
         W : array-like of shape (n_labels, n_features)
             Weights of the competitor, rows in the order of `classes_`; on the simplex for "entropy".
         X, y
-            All rounds that the learner has seen, in their order.
+            All rounds that the learner has seen; with ``weighting="idf"`` in their order.
 
         Returns
         -------
@@ -420,6 +502,11 @@ class LabelRanker(ClassifierMixin, Iterative):
             raise ValueError(f"W must have shape {(len(self.classes_), state.n_features)}; got {W.shape}.")
         if self.regulariser == "entropy" and ((W < 0).any() or not np.allclose(W.sum(axis=1), 1)):
             raise ValueError("Each row of W must be nonnegative and sum to one under the entropy.")
+        if self.weighting is not None and self._shuffled:
+            raise ValueError(
+                f'With weighting="{self.weighting}" the bound depends on the order of the rounds, which '
+                "shuffle=True does not keep; fit with shuffle=False."
+            )
         matrix = self._read_stream(X, reset=False)
         if matrix.shape[0] != state.n_rounds:
             raise ValueError(

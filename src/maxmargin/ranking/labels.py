@@ -6,13 +6,15 @@ labels, and labels that were never met before are added at the end.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin.core.state import Numbered, Sizes, State, chosen, part
 from maxmargin.edge import labels as edge
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.ranking.loops import Relevant
@@ -20,8 +22,26 @@ from maxmargin.ranking.loops import Relevant
 _FAMILY = {"binary": "classes", "multiclass": "classes", "sign": "indicator"}
 
 
+def _check_index(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: labels are numbered in their order, and of the family of their kind."""
+    space = state["space"]
+    if state["family"] != _FAMILY.get(space.kind, space.kind):
+        raise ValueError(f"labels of the kind {space.kind} are not {state['family']}")
+    if state["index"] != {name: k for k, name in enumerate(space.classes.tolist())}:
+        raise ValueError("its labels are not numbered in their order")
+
+
 class GrowingLabels:
     """The labels a stream has shown so far, and the kind in which it shows them."""
+
+    STATE: ClassVar[State] = State(
+        {
+            "space": part("LabelSpace"),
+            "index": Numbered(size="n_classes"),
+            "family": chosen("classes", "sets", "indicator", "frame", "sparse"),
+        },
+        _check_index,
+    )
 
     def __init__(self, y: Any, classes: Any = None, declare: bool = False) -> None:
         """Recognise the kind of `y`; `declare` makes all its labels known in sorted order."""

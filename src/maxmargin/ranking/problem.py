@@ -29,21 +29,60 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.state import (
+    DOUBLE,
+    MEASURED,
+    MOST,
+    Array,
+    Field,
+    Flag,
+    Several,
+    Sizes,
+    State,
+    Whole,
+    chosen,
+    floats,
+)
 from maxmargin.ranking import loops
 from maxmargin.ranking.loops import Batch, Log, Memory, Relevant, Rule, SquaredWeights
 from maxmargin.ranking.step_loops import ALL_PAIRS, FIXED, WORST_PAIR, Shapes, blank_shapes
 
 UPDATES = {"fixed": FIXED, "worst_pair": WORST_PAIR, "all_pairs": ALL_PAIRS}
 NO_SHAPES = blank_shapes(0)
+
+
+# What a state holds, whatever the regulariser.
+TALLY: dict[str, Field] = {
+    "n_features": Whole(size="n_features"),
+    "dtype": chosen(np.dtype(np.float64), np.dtype(np.float32)),
+    "used": Whole(size="used"),
+    "slots": Array(("n_features",), ("i4",), -1, "used"),
+    "n_labels": Whole(size="n_classes"),
+    "born": Several(Whole(), size="n_classes"),
+    **dict.fromkeys(("n_rounds", "n_steps", "n_mistakes", "n_first", "n_first_mistakes"), Whole()),
+    **dict.fromkeys(("mass", "dual", "kappa", "worst_gap"), MEASURED),
+    "threshold": floats(3, dtypes=DOUBLE),
+}
+
+
+def check_room(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: the arrays have room for the columns and labels in use."""
+    if sizes["room_columns"] < sizes["used"] or sizes["room_labels"] < sizes["n_classes"]:
+        raise ValueError("its weights have no room for its columns and labels")
+    _, rounds, growth = state["threshold"]
+    if not (rounds >= 0 and growth in (1.0, 2.0)):
+        raise ValueError("its threshold is no average")
+    if state.get("rarity") and state["counts"].max(initial=0) > state["counted"]:
+        raise ValueError("its columns occurred in more rounds than there were")
 
 
 @dataclass(frozen=True)
@@ -262,6 +301,19 @@ class SquaredState(RankingState):
     W: np.ndarray = field(init=False)
     weighted: np.ndarray = field(init=False)
 
+    STATE: ClassVar[State] = State(
+        {
+            **TALLY,
+            "average": Flag(),
+            "rarity": Flag(),
+            "counts": Array(("n_features",), ("i8",), 0, MOST, when="rarity"),
+            "counted": Whole(),
+            "W": floats("room_columns", "room_labels", packed=True),
+            "weighted": floats("room_columns", "room_labels", dtypes=DOUBLE, packed=True, when="average"),
+        },
+        check_room,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.counts = np.zeros(self.n_features if self.rarity else 0, np.int64)
@@ -359,13 +411,14 @@ class SquaredState(RankingState):
 
 
 class OnlineRanking:
-    """Passes over rows and their labels: the first in the order of the rows, later ones shuffled.
+    """Passes over rows and their labels: the first in the order of the rows, later ones in random order.
 
     The rounds move `state`. `rows` are as the rounds see them (`RankingState.meet`), `shapes` is what
     `RankingState.survey` says of them. With `remember` the step of every row is kept (rows x labels),
     which later passes need to take it out again and certificates to recompute the dual.
     `interior_point` takes every step of update III by the paper's method. Between two looks at the
-    clock and at Ctrl-C lie at most `most_rounds` rounds with `most_entries` entries of X. After
+    clock and at Ctrl-C lie at most `most_rounds` rounds with `most_entries` entries of X, each of which
+    meets every label, in `most_products` products. After
     `renewal` passes the weights are computed anew from the steps, which ends the rounding that
     gathers in them.
     """
@@ -384,20 +437,33 @@ class OnlineRanking:
         random_state: Any = None,
         most_rounds: int = 1 << 13,
         most_entries: int = 1 << 18,
+        most_products: int = 1 << 23,
         renewal: int = 32,
     ) -> None:
         self.problem, self.state, self.rows, self.shapes = problem, state, rows, shapes
         self.relevant = Relevant(readonly(relevant.start), readonly(relevant.labels))
         self.rule = Rule(problem.gamma, problem.C, UPDATES[update], interior_point)
         self.random_state = random_state
-        self.most_rounds, self.most_entries, self.renewal = most_rounds, most_entries, renewal
+        self.most_rounds, self.renewal = most_rounds, renewal
         self.records: list[np.ndarray] = []
         self.passes = 0
         self._solution: RankingState | None = None
         self._certificate: Certificate | None = None
         state.admit(rows, relevant)
+        self.most_entries = min(most_entries, most_products // max(state.n_labels, 1))
         self._births = [state.n_rounds + row for row in first_rows(relevant, state.n_labels)]
-        self.steps = np.zeros((rows.shape[0], state.n_labels) if remember else (0, 0))
+        self.steps = self._no_steps() if remember else np.zeros((0, 0))
+
+    def _no_steps(self) -> np.ndarray:
+        """The zero step of every row."""
+        shape = self.rows.shape[0], self.state.n_labels
+        try:
+            return np.zeros(shape)
+        except MemoryError:
+            raise MemoryError(
+                f"More than one pass keeps the step of every row for every label, {shape[0]} x {shape[1]} "
+                f"floats or {shape[0] * shape[1] / 2**27:.0f} GiB, which cannot be had; set max_iter=1."
+            ) from None
 
     def learn(self, clock: Clock | None = None) -> int:
         """The online pass: predict, update and count; returns the rounds before the clock ran out."""
@@ -488,3 +554,11 @@ def first_rows(relevant: Relevant, known: int) -> list[int]:
     fresh = np.flatnonzero(relevant.labels >= known)
     _, at = np.unique(relevant.labels[fresh], return_index=True)
     return (np.searchsorted(relevant.start, fresh[at], side="right") - 1).tolist()
+
+
+def reordered(relevant: Relevant, order: np.ndarray) -> Relevant:
+    """The relevant labels of the rows in another order."""
+    sizes = np.diff(relevant.start)[order]
+    start = np.concatenate([[0], np.cumsum(sizes)])
+    shift = np.repeat(relevant.start[:-1][order] - start[:-1], sizes)
+    return Relevant(start, relevant.labels[np.arange(start[-1]) + shift])

@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Hashable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin.core.state import Numbered, Sizes, State, part
 from maxmargin.ranking.estimator import LabelRanker, choose_labels, descending, learn_rows, score_rows
+
+
+def _check_width(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: the ranker takes rows of varying width, and has met no column without a name."""
+    width = state["ranker"].n_features
+    if width is None:
+        raise ValueError("its ranker takes rows of one width only")
+    if width == "grow" and sizes.get("n_features", 0) > max(len(state["columns"]), 1):
+        raise ValueError("its ranker has met columns without a name")
 
 
 class StreamRanker:
@@ -37,6 +47,8 @@ class StreamRanker:
     >>> model.rank_one({"match": 1, "beach": 1})
     ['sports', 'travel']
     """
+
+    STATE: ClassVar[State] = State({"ranker": part("LabelRanker"), "columns": Numbered()}, _check_width)
 
     def __init__(self, ranker: LabelRanker | None = None) -> None:
         self.ranker = LabelRanker(n_features="grow") if ranker is None else ranker

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin.io.words import visible
+
 _INK = "#808790"
 HALF = (3.9, 2.6)
 # Labels up to which a matrix names them.
@@ -51,24 +53,29 @@ def _legend(axis: Any, outside: bool = False) -> None:
         words.set_color(_INK)
 
 
-def training(history: Sequence[Mapping[str, float]]) -> list[bytes]:
-    """Objectives, and the gap, of every epoch against time."""
-    seconds = np.array([record["seconds"] for record in history])
-    left, axis = _figure(*HALF)
-    axis.plot(seconds, [record["primal"] for record in history], color=_COLOURS[0], label="primal")
-    dual = [record["dual"] for record in history]
-    if np.isfinite(dual).any():
-        axis.plot(seconds, dual, color=_COLOURS[1], label="dual")
-    axis.set(xlabel="seconds", ylabel="objective")
+def training(history: Sequence[Mapping[str, float]], tol: float | None) -> list[bytes]:
+    """How far the primal and the dual objective can still be from the optimum, against time.
+
+    The optimum lies between the best dual and the best primal objective; a distance is measured from the
+    far end, so it is never told too small.
+    """
+    seconds, primal, dual = (
+        np.array([record[key] for record in history], dtype=float) for key in ("seconds", "primal", "dual")
+    )
+    scale = abs(np.nanmin(primal))
+    figure, axis = _figure(2 * HALF[0], HALF[1])
+    above = (primal - np.nanmax(dual)) / scale
+    below = (np.nanmin(primal) - dual) / scale
+    for values, name, colour in ((above, "primal", _COLOURS[0]), (below, "dual", _COLOURS[1])):
+        shown = np.isfinite(values) & (values > 0)
+        axis.semilogy(
+            seconds[shown], values[shown], color=colour, marker=".", markersize=4, label=f"{name} objective"
+        )
+    if tol:
+        axis.axhline(tol, color=_INK, linewidth=0.6, linestyle=":", label="asked for")
+    axis.set(xlabel="seconds", ylabel="distance from the optimum, at most")
     _legend(axis)
-    gaps = np.array([record["gap"] for record in history], dtype=float)
-    shown = np.isfinite(gaps) & (gaps > 0)
-    if not shown.any():
-        return [_svg(left)]
-    right, axis = _figure(*HALF)
-    axis.semilogy(seconds[shown], gaps[shown], color=_COLOURS[2], marker=".", markersize=3)
-    axis.set(xlabel="seconds", ylabel="relative duality gap")
-    return [_svg(left), _svg(right)]
+    return [_svg(figure)]
 
 
 def growth(history: Sequence[Mapping[str, float]]) -> list[bytes]:
@@ -92,14 +99,17 @@ def f1_curve(truth: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndar
     return at[last], f1[last]
 
 
-def thresholds(truth: np.ndarray, scores: np.ndarray, names: Sequence[str]) -> list[bytes]:
-    """F1 of each label against the score from which on it is predicted."""
+def thresholds(
+    truth: np.ndarray, scores: np.ndarray, names: Sequence[str], chosen: np.ndarray
+) -> list[bytes]:
+    """F1 of each label against the score from which on it is predicted, with a dot at the chosen score."""
     figure, axis = _figure(5.4, 3.2)
     for k, name in enumerate(names):
         at, f1 = f1_curve(truth[:, k], scores[:, k])
         colour = _COLOURS[k % len(_COLOURS)]
         axis.plot(at, f1, color=colour, linewidth=1.2, label=_short(name))
-        axis.plot(at[np.argmax(f1)], f1.max(), color=colour, marker="o", markersize=4)
+        reached = float(f1[at > chosen[k]][-1]) if (at > chosen[k]).any() else 0.0
+        axis.plot(chosen[k], reached, color=colour, marker="o", markersize=4)
     axis.axvline(0, color=_INK, linewidth=0.6, linestyle=":")
     axis.set(xlabel="threshold (0 is the model's own)", ylabel="F1")
     axis.set_ylim(-0.02, 1.02)
@@ -190,5 +200,5 @@ def _name_ticks(axis: Any, names: Sequence[str]) -> None:
 
 
 def _short(name: str, letters: int = 20) -> str:
-    words = name.replace("$", "\\$")
+    words = visible(name).replace("$", "\\$")
     return words if len(words) <= letters else words[: letters - 1] + "…"

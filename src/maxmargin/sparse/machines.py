@@ -12,30 +12,83 @@ import copy
 import inspect
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
-from maxmargin.core.kernels import Kernel
+from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import Certificate, Clock, Outcome, Solver, Stopping, run
+from maxmargin.core.state import (
+    INPUT,
+    OUTCOME,
+    Field,
+    LabelNames,
+    Number,
+    Samples,
+    Several,
+    Sizes,
+    State,
+    flags,
+    floats,
+    indices,
+    part,
+)
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
-from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
+from maxmargin.edge.labels import (
+    LabelClassifier,
+    LabelSpace,
+    check_answers,
+    constant_labels,
+    warn_of_constants,
+)
 from maxmargin.sparse.greedy import Greedy, Newton, Optimiser, Solution, Sweeps
 from maxmargin.sparse.loss_loops import Loss, MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import SELECTIONS, BasisProblem, candidate_pool
 
 # A relative gap this small is rounding: objective and bound are recomputed from kernel values.
 ROUNDED = 1e-10
+
+
+# What a machine holds, whatever its answers.
+MACHINE: dict[str, Field] = {
+    **INPUT,
+    **OUTCOME,
+    "classes_": LabelNames("n_classes"),
+    "_kernel": part("Kernel"),
+    "_offset": Number(0.0),
+    "_constant": floats("n_columns"),
+    "basis_indices_": indices("n_basis"),
+    "basis_vectors_": Samples(),
+    "path_": Several(floats("n_columns", None), group="path"),
+    "coef_": floats("n_columns", "n_basis"),
+    "intercept_": floats("n_columns"),
+    "full_model_bound_": Number(finite=False, group="bound"),
+    "full_model_gap_": Number(finite=False, group="bound"),
+}
+
+
+def _check_machine(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: a basis as wide as X, a stage for every basis vector, and answers for all scores."""
+    if "coef_" not in state:
+        return
+    check_basis(state["_kernel"], state["basis_indices_"], state["basis_vectors_"], sizes)
+    stages = [stage.shape[1] for stage in state.get("path_", [])]
+    if "path_" in state and stages != list(range(1, sizes["n_basis"] + 1)):
+        raise ValueError("its path_ does not have one stage for every basis vector")
+    if "_labels" in state:
+        check_answers(state["_labels"], state["classes_"])
+    else:
+        sizes.fix("n_columns", sizes["n_classes"])
 
 
 def _growing(optimiser: Callable[[int], Optimiser], *args: Any, max_iter: int, **options: Any) -> Greedy:
@@ -57,7 +110,7 @@ SOLVERS: dict[str, Choice] = {
 
 
 @dataclass(eq=False, repr=False)
-class BasisMachine(ClassifierMixin, Kernelised, Iterative):
+class BasisMachine(LabelClassifier, Kernelised, Iterative):
     """Scores from few kernel functions that all classes or labels share.
 
     Parameters
@@ -487,6 +540,8 @@ class SparseMultiClassSVC(ClassMachine):
     1.0
     """
 
+    STATE: ClassVar[State] = State(MACHINE, _check_machine)
+
     def _loss(self, codes: np.ndarray, costs: np.ndarray) -> Loss:
         return SquaredMargins(codes, costs, len(self.classes_))
 
@@ -534,6 +589,14 @@ class SparseMultiLabelSVC(LabelMachine):
 
     prior: Any = None
 
+    STATE: ClassVar[State] = State(
+        {
+            "_labels": part("LabelSpace"),
+            **MACHINE,
+            "constant_labels_": flags("n_columns", group="constant"),
+        },
+        _check_machine,
+    )
     _parameter_constraints = {
         **BasisMachine._parameter_constraints,
         "prior": ["array-like", callable, None],
@@ -665,8 +728,7 @@ class SparseOneVsRest(LabelMachine):
         runs = []
         for problem in problems:
             solver = self._solver(problem, costs, rng)
-            left = None if self.time_limit is None else max(clock.limit - clock.seconds, 1e-9)
-            outcome = run(solver, Stopping(self.tol, self.max_basis, left), observer)
+            outcome = run(solver, Stopping(self.tol, self.max_basis, clock.left()), observer)
             runs.append((outcome, solver.solution()))
         return runs
 

@@ -41,9 +41,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import solve_triangular
+from scipy.linalg import cho_solve, solve_triangular
 
 from maxmargin.core.kernels import Kernel
+from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate
 from maxmargin.sparse.loss_loops import Curvature, Expansion, Loss
 
@@ -209,10 +210,18 @@ def pull(Psi: np.ndarray, U: np.ndarray) -> np.ndarray:
     return (Psi.T @ U.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
 
 
+def solve_each(H: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """x_j with H_j x_j = B_j; where rounding made one of them singular, by `ridged_cholesky`."""
+    try:
+        return np.linalg.solve(H, B[:, :, None])[:, :, 0]
+    except np.linalg.LinAlgError:
+        return np.stack([cho_solve(ridged_cholesky(h), b) for h, b in zip(H, B, strict=True)])
+
+
 def candidate_steps(B: np.ndarray, H: np.ndarray, directions: np.ndarray, selection: str) -> np.ndarray:
     """Coefficients of candidates, gradients B and Hessians H: (3.12), or jointly for all columns."""
     if selection == "block":
-        return np.linalg.solve(H, -B[:, :, None])[:, :, 0]
+        return -solve_each(H, B)
     # In the space of the columns themselves, which the rows of M lead into.
     M = directions
     B, H = B @ M.T, M @ H @ M.T

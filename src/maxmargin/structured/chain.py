@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -15,9 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, Sizes, State, floats, part
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
 from maxmargin.edge.groups import Groups, SequenceLabels, read_groups, stack_labels
+from maxmargin.edge.labels import check_same
 from maxmargin.structured.chain_loops import (
     ChainWeights,
     Messages,
@@ -45,6 +47,12 @@ SOLVERS: dict[str, Choice] = {
 }
 
 
+def _check_names(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: the labels have one set of names."""
+    if "_labels" in state:
+        check_same(state["classes_"], state["_labels"].classes)
+
+
 @dataclass(eq=False, repr=False)
 class ChainSVC(ClassifierMixin, Iterative):
     """Label the positions of sequences jointly, by a structured SVM on a chain.
@@ -67,7 +75,8 @@ class ChainSVC(ClassifierMixin, Iterative):
     C : float, default=1.0
         Weight of the sum of the losses of all sequences.
     solver : {"pairwise", "bcfw", "bcpl", "oeg"}, default="pairwise"
-        How to get to the one optimum: pairwise Frank-Wolfe steps on cached labelings,
+        How to get to the one optimum: pairwise Frank-Wolfe steps on cached labelings (and, where
+        the weights are few, cutting planes through all of these, which a large C asks for),
         block-coordinate Frank-Wolfe, block-coordinate partial linearisation, or online
         exponentiated gradient.
     temperature : float or "auto", default="auto"
@@ -154,6 +163,22 @@ class ChainSVC(ClassifierMixin, Iterative):
         "n_jobs": COMMON_CONSTRAINTS["n_jobs"],
     }
 
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "_groups_of_one": Flag(),
+            "_labels": part("SequenceLabels"),
+            "classes_": LabelNames("n_classes"),
+            "coef_": floats("n_classes", "n_features", dtypes=DOUBLE),
+            "transitions_": floats("n_classes", "n_classes", dtypes=DOUBLE),
+            "intercept_": floats("n_classes", dtypes=DOUBLE),
+            "first_": floats("n_classes", dtypes=DOUBLE),
+            "last_": floats("n_classes", dtypes=DOUBLE),
+        },
+        _check_names,
+    )
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> ChainSVC:
         """Train on sequences.
@@ -184,13 +209,13 @@ class ChainSVC(ClassifierMixin, Iterative):
         solver = self._solver(problem)
         outcome = run(
             solver,
-            self._stopping(codes.size * self.classes_.size),
+            self._stopping(),
             self._observer(X, y, lambda: self._named(problem, solver.solution())),
         )
         solution = solver.solution()
         self.__dict__.update(self._named(problem, solution))
         self._remember((*self._data(problem), solution.dual), _shape(problem))
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, groups.X)
         return self
 
     def _solver(self, problem: ChainProblem) -> Solver:

@@ -52,11 +52,9 @@ from maxmargin.structured import multiclass_loops as loops
 from maxmargin.structured.multiclass_loops import Snapshots
 from maxmargin.structured.multiclass_problem import (
     Evaluation,
-    Iterate,
-    KernelSolution,
     LinearIterate,
+    LinearMultiClass,
     LinearSolution,
-    MultiClassProblem,
     Setup,
 )
 
@@ -144,11 +142,11 @@ class RecentMean:
 
 
 class ExactBlocks:
-    """The solver "exact"."""
+    """The solver "exact" with a linear kernel."""
 
     def __init__(
         self,
-        problem: MultiClassProblem,
+        problem: LinearMultiClass,
         setup: Setup,
         *,
         sampling: str = "gap",
@@ -163,7 +161,7 @@ class ExactBlocks:
         self.iterate = iterate = problem.iterate(setup)
         self.newton = newton and iterate.dtype == np.float64
         self.mean: RecentMean | None = None
-        if averaging and isinstance(iterate, LinearIterate) and self.tol >= schedule.average_from:
+        if averaging and self.tol >= schedule.average_from:
             self.mean = RecentMean(iterate)
         n = problem.n
         self.gaps = np.full(n, np.inf)
@@ -199,7 +197,7 @@ class ExactBlocks:
         """P and D of the stored blocks, P at the better of the mean of W and W itself."""
         return self._evaluated().certificate
 
-    def solution(self) -> LinearSolution | KernelSolution:
+    def solution(self) -> LinearSolution:
         """The model that `certify` speaks of."""
         return self.iterate.solution(self._evaluated())
 
@@ -298,7 +296,7 @@ def shuffled(visited: np.ndarray, run_length: int, rng: Any) -> np.ndarray:
 
 
 def active_set_newton(
-    problem: MultiClassProblem, iterate: Iterate, *, most_free: int = 400, most_steps: int = 100
+    problem: LinearMultiClass, iterate: LinearIterate, *, most_free: int = 400, most_steps: int = 100
 ) -> int:
     """Take Newton steps until the active set is solved; returns how many were taken.
 
@@ -332,8 +330,8 @@ def active_set_newton(
 
 
 def newton_moves(
-    problem: MultiClassProblem,
-    iterate: Iterate,
+    problem: LinearMultiClass,
+    iterate: LinearIterate,
     samples: np.ndarray,
     at: np.ndarray,
     classes: np.ndarray,
@@ -358,14 +356,14 @@ def newton_moves(
         return np.linalg.lstsq(G, r, rcond=None)[0]
 
 
-def interior(problem: MultiClassProblem, alpha: np.ndarray) -> np.ndarray:
+def interior(problem: LinearMultiClass, alpha: np.ndarray) -> np.ndarray:
     """Samples whose block is not at a vertex."""
     inside = (alpha > 0) & (alpha < 1)
     inside[np.arange(problem.n), problem.y] &= problem.loss == loops.CRAMMER_SINGER
     return inside.any(axis=1) & (problem.costs > 0)
 
 
-def bounds(problem: MultiClassProblem, alpha: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, ...]:
+def bounds(problem: LinearMultiClass, alpha: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, ...]:
     """Free coordinates (mask), pivots, lower and upper bounds of the blocks of some samples.
 
     On a simplex the upper bounds follow from the lower ones.
@@ -394,7 +392,7 @@ def longest_step(
     return float(longest[hit]), (int(hit[0]), int(hit[1]))
 
 
-def rebalanced(problem: MultiClassProblem, blocks: np.ndarray, samples: np.ndarray) -> np.ndarray:
+def rebalanced(problem: LinearMultiClass, blocks: np.ndarray, samples: np.ndarray) -> np.ndarray:
     """Blocks that sum to one exactly: the largest coordinate, or the truth's, takes the rounding."""
     here = np.arange(len(blocks))
     takes = np.argmax(blocks, axis=1) if problem.loss == loops.CRAMMER_SINGER else problem.y[samples]

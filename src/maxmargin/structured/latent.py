@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -13,8 +13,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.loop import Outcome, Solver, Stopping, run
+from maxmargin.core.loop import Clock, Outcome, Solver, Stopping, run
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, State, floats, indices
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose
 from maxmargin.edge.groups import read_groups
@@ -65,7 +66,8 @@ class LatentSVC(ClassifierMixin, Iterative):
     C : float, default=1.0
         Weight of the sum of the losses of all bags.
     solver : {"pairwise", "bcpl", "bcfw"}, default="pairwise"
-        How the convex majorisers are lowered: pairwise Frank-Wolfe steps, block-coordinate
+        How the convex majorisers are lowered: pairwise Frank-Wolfe steps (and, where the weights
+        are few, cutting planes through all pairs found, which a large C asks for), block-coordinate
         partial linearisation, or block-coordinate Frank-Wolfe.
     init : {"mean", "first", "middle", "random"} or array-like of shape (n_bags,), default="mean"
         First choice of candidates: the best ones under a model of the bags' means, the first
@@ -87,7 +89,7 @@ class LatentSVC(ClassifierMixin, Iterative):
     max_iter : int, default=1000
         Most epochs (visits of every bag) of one start.
     time_limit : float or None, default=None
-        Seconds after which a start stops.
+        Seconds after which training stops, over all starts.
     n_jobs : int or None, default=None
         Threads for evaluating the objective and for prediction.
     random_state : int, RandomState or None, default=None
@@ -155,6 +157,19 @@ class LatentSVC(ClassifierMixin, Iterative):
         "n_jobs": COMMON_CONSTRAINTS["n_jobs"],
     }
 
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "_groups_of_one": Flag(),
+            "classes_": LabelNames("n_classes"),
+            "coef_": floats("n_classes", "n_features", dtypes=DOUBLE),
+            "intercept_": floats("n_classes", dtypes=DOUBLE),
+            "latent_": indices("n_bags", group="fit"),
+            "objectives_": floats(None, finite=False, group="fit"),
+        }
+    )
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> LatentSVC:
         """Train on bags.
@@ -176,7 +191,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         problem = LatentProblem(
             rows, groups.offsets, codes, self.classes_.size, self.C, weights, bias, threads
         )
-        self._store(*self._best_of_starts(problem, X, y))
+        self._store(*self._best_of_starts(problem, X, y), groups.X)
         return self
 
     def _best_of_starts(self, problem: LatentProblem, X: Any, y: Any) -> tuple[LatentSolution, Outcome]:
@@ -184,8 +199,9 @@ class LatentSVC(ClassifierMixin, Iterative):
         chosen = choose(self, SOLVERS)
         options = {name: getattr(self, name) for name in chosen.reads}
         rng = check_random_state(self.random_state)
-        stopping = self._stopping(problem.rows.shape[0] * problem.n_classes)
+        stopping = self._stopping()
         runs: list[tuple[LatentSolution, Outcome]] = []
+        clock = Clock(self.time_limit)
         solver: Solver
 
         def attributes() -> dict[str, np.ndarray]:
@@ -193,20 +209,21 @@ class LatentSVC(ClassifierMixin, Iterative):
 
         observer = self._observer(X, y, attributes, self.n_init * self.max_iter)
         for start in range(self.n_init):
-            solver = chosen.build(problem, rng, self.tol, self._choice(problem, rng, start), **options)
-            outcome = run(solver, stopping, observer)
+            choice = self._choice(problem, rng, start, clock)
+            solver = chosen.build(problem, rng, self.tol, choice, **options)
+            outcome = run(solver, replace(stopping, time_limit=clock.left()), observer)
             runs.append((solver.solution(), outcome))
-            if outcome.reason in ("interrupted", "callback"):
+            if outcome.reason in ("interrupted", "callback") or clock.expired():
                 break
         return min(runs, key=lambda each: each[1].certificate.primal)
 
-    def _store(self, solution: LatentSolution, outcome: Outcome) -> None:
+    def _store(self, solution: LatentSolution, outcome: Outcome, X: Any) -> None:
         self.__dict__.update(self._named(solution))
         self.latent_ = solution.chosen
         self.objectives_ = solution.objectives
         if outcome.reason == "interrupted":
             outcome.cure = "fit again with init=latent_ to go on"
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, X)
 
     def _named(self, solution: LatentSolution) -> dict[str, np.ndarray]:
         """The weights under their public names."""
@@ -216,7 +233,9 @@ class LatentSVC(ClassifierMixin, Iterative):
     def _bias(self) -> float:
         return float(self.intercept_scaling) if self.fit_intercept else 0.0
 
-    def _choice(self, problem: LatentProblem, rng: np.random.RandomState, start: int) -> np.ndarray:
+    def _choice(
+        self, problem: LatentProblem, rng: np.random.RandomState, start: int, clock: Clock
+    ) -> np.ndarray:
         """First candidates of a start."""
         sizes = problem.sizes
         if start > 0 or (isinstance(self.init, str) and self.init == "random"):
@@ -235,7 +254,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         if self.init == "first" or problem.largest == 1:
             return first
         solver = pairwise(problem.means(), rng, ROUGHLY.tol, first)
-        run(solver, ROUGHLY)
+        run(solver, replace(ROUGHLY, time_limit=clock.left()))
         return problem.values(solver.solution().vector, first).best
 
     def decision_function(self, X: Any, lengths: Any = None) -> np.ndarray:

@@ -56,7 +56,6 @@ from maxmargin.structured.oracle_loops import (
     AtomBlocks,
     Atoms,
     Blocks,
-    RunningMean,
     SoftRule,
     bcpl_epoch,
     pieces,
@@ -172,21 +171,27 @@ class PairBlocks(AtomBlocks):
     """Steps on the pairs (candidate, class) of each bag that carry weight; see `AtomBlocks`.
 
     The candidates of a bag are coupled by their products, so that no projection onto the simplex
-    solves the block exactly. The repeated visits cost about as much as scoring all pairs does.
+    solves the block exactly. The repeated visits cost about as much as scoring all pairs does. The steps
+    that come before cutting planes are many, as slow rounds choose better candidates.
     """
 
     problem: LatentProblem
 
     def __init__(
-        self, problem: LatentProblem, chosen: np.ndarray, capacity: int = 8, repeats: int = 30, **options: Any
+        self,
+        problem: LatentProblem,
+        chosen: np.ndarray,
+        capacity: int = 8,
+        repeats: int = 30,
+        first_steps: int = 30,
+        **options: Any,
     ) -> None:
         work = BagScores.empty(problem.largest, problem.n_classes)
         scored = problem.rows.shape[0] * problem.n_classes
         self.capacity = capacity
         atoms = self._at(problem, chosen)
-        super().__init__(
-            problem, problem.bags(chosen), atoms, work, repeats=repeats, scored=scored, **options
-        )
+        given = {"repeats": repeats, "scored": scored, "first_steps": first_steps, **options}
+        super().__init__(problem, problem.bags(chosen), atoms, work, **given)
 
     def _at(self, problem: LatentProblem, chosen: np.ndarray) -> Atoms:
         """All weight on (h*_i, y_i): W = 0."""
@@ -361,7 +366,6 @@ class LatentRounds:
         self.accepted = np.zeros(problem.size)
         self.objective = problem.values(self.accepted, blocks.blocks.chosen).objective
         self.objectives: list[float] = []
-        self.mean = RunningMean(problem.size)
         self.tried = {blocks.blocks.chosen.tobytes()}
         self.epochs = 0
         self._kept: tuple[Certificate, LatentSolution] | None = None
@@ -369,18 +373,18 @@ class LatentRounds:
     def epoch(self, clock: Clock) -> Progress:
         """One sweep; end the round when its weights are good enough."""
         self._kept = None
-        mean, seen = self.blocks.sweep(self.rng, clock)
-        self.mean.add(mean)
+        seen = self.blocks.sweep(self.rng, clock)
         self.epochs += 1
         if self.epochs % self.synchronise_every == 0:
             self.blocks.synchronise()
         dual = self.blocks.objective()
         allowed = self.round_precision * (self.objective - dual)
         idle = not self.objectives and self._stationary(dual)
-        if self.epochs % self.evaluate_every == 0 or self.blocks.gaps.sum() <= allowed or idle:
-            values = self.problem.values(self.mean.value, self.blocks.blocks.chosen)
+        due = self.blocks.settled or self.epochs % self.evaluate_every == 0
+        if due or self.blocks.gaps.sum() <= allowed or idle:
+            values = self.problem.values(self.blocks.mean.value, self.blocks.blocks.chosen)
             if values.majoriser - dual <= allowed and values.objective < self.objective:
-                self.accepted, self.objective = self.mean.value.copy(), values.objective
+                self.accepted, self.objective = self.blocks.mean.value.copy(), values.objective
                 self.objectives.append(self.objective)
                 self._choose(values.best)
             elif idle and values.best.tobytes() not in self.tried:
@@ -399,7 +403,7 @@ class LatentRounds:
         self.blocks.follow(best)
         if self.blocks.objective() <= 0:
             self.blocks.restart(best)
-        self.mean.count = 0
+        self.blocks.mean.count = 0
 
     def certify(self) -> Certificate:
         """Recompute J of the weights to keep, and D from the stored alpha."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Real
@@ -9,17 +10,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
-from sklearn.utils import check_random_state, compute_class_weight
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.kernel_matrix import KernelMatrix, check_precomputed
-from maxmargin.core.kernels import Kernel
+from maxmargin.core.kernel_matrix import INDEFINITE, KernelMatrix, check_precomputed
+from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
+from maxmargin.core.state import INPUT, OUTCOME, LabelNames, Samples, Sizes, State, floats, indices, part
 from maxmargin.core.threads import count_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, balance, choose, warn
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import ExactBlocks
@@ -32,11 +34,32 @@ from maxmargin.structured.multiclass_problem import (
     Setup,
     single_is_enough,
 )
+from maxmargin.structured.newton import ProximalNewton, suits
+from maxmargin.structured.working_sets import WorkingSets
+
+
+def exact(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options: Any) -> Solver:
+    """Exact block steps, one by one on weights, or on working sets of a kernel."""
+    if isinstance(problem, KernelMultiClass):
+        return WorkingSets(problem, setup, **options)
+    return ExactBlocks(problem, setup, **options)
+
+
+def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup) -> Solver:
+    """Newton steps where features are few, exact block steps otherwise."""
+    if isinstance(problem, LinearMultiClass) and suits(problem):
+        return ProximalNewton(problem, setup)
+    return SOLVERS["exact"].build(problem, setup)
+
 
 # `reads` are keyword arguments of the solver, under the names of the parameters.
 SOLVERS: dict[str, Choice] = {
+    "auto": Choice(automatic, '"newton" with a linear kernel and few features, "exact" otherwise.'),
+    "newton": Choice(
+        ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
+    ),
     "exact": Choice(
-        ExactBlocks,
+        exact,
         "Solves one sample's block at a time by a projection, and visits blocks that are done less and less.",
         ("sampling", "shrinking"),
     ),
@@ -58,8 +81,27 @@ SOLVERS: dict[str, Choice] = {
         partial(BatchSteps, "eg"), "Exponentiated gradient on all blocks at once.", ("temperature", "floor")
     ),
 }
-# Solvers whose last digits cost no more than their first.
-LINEAR_RATE = ("exact", "pairwise", "bcpl")
+# Solvers of the Weston-Watkins loss.
+BOTH_LOSSES = ("auto", "newton", "exact")
+
+
+# What a fit stores; one with another kernel may store less, and must leave none of it behind.
+MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
+
+
+def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: there are weights, of features or of support vectors; two classes share a column."""
+    if "classes_" not in state:
+        return
+    sizes.fix("n_columns", 1 if sizes["n_classes"] == 2 else sizes["n_classes"])
+    if "coef_" in state:
+        return
+    if "_kernel" not in state:
+        raise ValueError("it has no weights")
+    kernel = state["_kernel"]
+    if (kernel.name == "precomputed") != (state["kernel"] == "precomputed"):
+        raise ValueError("its kernel was computed in fit and is not now, or the other way round")
+    check_basis(kernel, state["support_"], state["support_vectors_"], sizes)
 
 
 @dataclass(eq=False, repr=False)
@@ -78,10 +120,15 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         partial-linearization paper is 1 / (C sum_i s_i).
     loss : {"crammer_singer", "weston_watkins"}, default="crammer_singer"
         "weston_watkins" sums the positive margins over the wrong classes instead of taking the
-        largest; it is solved by "exact" only.
-    solver : {"exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg"}, default="exact"
-        "exact" solves one sample's block at a time by a projection and visits blocks that are
-        done less and less often. The others are the methods of the paper: block-coordinate
+        largest; it is solved by "auto", "newton" and "exact".
+    solver : {"auto", "newton", "exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg"}, default="auto"
+        "newton" takes Newton steps on a smoothed objective whose smoothing fades; it needs
+        memory for a matrix of order n_classes (n_features + 1), and scales of features do not
+        slow it down. "exact" solves one sample's block at a time by a projection and visits
+        blocks that are done less and less often; with a kernel, inside working sets whose change is
+        then carried to all samples, and by interior points where C is large. "auto" is "newton" with
+        a linear kernel where that matrix has at most 200 rows, or 1000 if there are more samples than
+        features, and "exact" otherwise. The others are the methods of the paper: block-coordinate
         Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps,
         and the batch forms of the first three. All reach the same optimum. A parameter below that
         names its solvers is refused, unless it has its default value, with another one.
@@ -98,7 +145,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     coef0 : float, default=0.0
         Of the kernels "poly" and "sigmoid".
     cache_size : float, default=200
-        Memory for kernel values in MiB.
+        Memory for kernel values in MiB. A kernel matrix that fits is computed once.
     fit_intercept : bool, default=True
         Whether to add a constant feature (to a kernel: a constant).
     intercept_scaling : float, default=1.0
@@ -121,9 +168,9 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     shrinking : bool, default=True
         Whether "exact" visits blocks that stay at a vertex less and less often.
     precision : {"auto", "single", "double"}, default="auto"
-        Working precision with a linear kernel; the certificate is always in double precision.
-        "auto" takes single precision when tol is at least 1e-4 and the blocks' curvature is
-        moderate.
+        Working precision of "exact", and of other block methods with a linear kernel; "newton" and the
+        certificate are always in double precision. "auto" takes single precision when tol is at least
+        1e-4 and the blocks' curvature is moderate.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000
@@ -167,7 +214,8 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     variables and (n_features + 1) x n_classes weights (classes rounded up to a multiple of 8),
     and for a dense X with many zeros the nonzeros of all or the busiest rows, up to 1/6 of X.
 
-    With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
+    Up to 5000 dual variables "newton" goes on from `tol` to the last digits, which are a few steps
+    away then. With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
     last passes where that mean has the smaller objective; otherwise it is the weights that
     belong to the dual variables.
 
@@ -197,7 +245,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     C: float = 1.0
     _: KW_ONLY
     loss: str = "crammer_singer"
-    solver: str = "exact"
+    solver: str = "auto"
     cost_matrix: Any = None
     class_weight: Any = None
     cache_size: float = 200
@@ -235,10 +283,26 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         "warm_start": ["boolean"],
     }
 
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "classes_": LabelNames("n_classes"),
+            "coef_": floats("n_columns", "n_features", group="linear"),
+            "intercept_": floats("n_columns", group="linear"),
+            "support_": indices("n_support", group="kernel"),
+            "support_vectors_": Samples(group="kernel"),
+            "dual_coef_": floats("n_columns", "n_support", group="kernel"),
+            "_kernel": part("Kernel", group="kernel"),
+        },
+        _check_scores,
+    )
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = self.kernel != "precomputed"
         tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.positive_only = self.kernel == "chi2"
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -263,21 +327,30 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         weights = self._read_weights(sample_weight, X)
         labels = self._read_labels(X, y, weights)
         shape = len(labels.y), len(labels.Delta)
-        stopping = self._stopping(shape[0] * shape[1] if self.solver in LINEAR_RATE else None)
-        solver = self._solver(chosen, self._problem(X, labels, weights), stopping.target)
+        stopping = self._stopping()
+        solver = self._solver(chosen, self._problem(X, labels, weights, stopping.target), stopping.target)
         observer = self._observer(X, y, lambda: self._attributes(X, solver.solution()))
         outcome = run(solver, stopping, observer)
         solution = solver.solution()
-        self.__dict__.update(self._attributes(X, solution))
+        attributes = self._attributes(X, solution)
+        for name in MODEL:
+            self.__dict__.pop(name, None)
+        self.__dict__.update(attributes)
         self._remember(solution.blocks, shape)
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, X)
         return self
 
     def _chosen(self) -> Choice:
         """The chosen solver, once the parameters are known to go together."""
-        if self.loss == "weston_watkins" and self.solver != "exact":
+        if self.loss == "weston_watkins" and self.solver not in BOTH_LOSSES:
             raise ValueError(
-                f"loss='weston_watkins' is solved by solver='exact' only. Got solver={self.solver!r} instead."
+                "loss='weston_watkins' is solved by solver='auto', 'newton' and 'exact' only. "
+                f"Got solver={self.solver!r} instead."
+            )
+        if self.solver == "newton" and self.kernel != "linear":
+            raise ValueError(
+                "solver='newton' needs kernel='linear'; leave solver at 'auto'. "
+                f"Got kernel={self.kernel!r} instead."
             )
         if self.solver in ("oeg", "eg") and self.temperature == 0:
             raise ValueError(f"solver={self.solver!r} needs a positive temperature. Got 0 instead.")
@@ -287,10 +360,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         codes = self._read_classes(y, X.shape[0])
         weights = np.ones(len(codes)) if weights is None else weights
         if self.class_weight is not None:
-            per_class = compute_class_weight(
-                self.class_weight, classes=self.classes_, y=self.classes_[codes], sample_weight=weights
-            )
-            weights = weights * per_class[codes]
+            weights = balance(self.class_weight, self.classes_, codes, weights)
         idle = np.bincount(codes, weights=weights, minlength=len(self.classes_)) == 0
         if idle.any():
             names = ", ".join(repr(name) for name in self.classes_[idle][:5].tolist())
@@ -312,13 +382,13 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         return Delta
 
     def _problem(
-        self, X: Any, labels: Labels, weights: np.ndarray | None
+        self, X: Any, labels: Labels, weights: np.ndarray | None, tol: float
     ) -> LinearMultiClass | KernelMultiClass:
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self.kernel == "linear":
             return LinearMultiClass(Rows.of(X), labels, bias, n_threads=count_threads(self.n_jobs))
-        if self.kernel == "precomputed":
-            check_precomputed(X)
+        if self.kernel == "precomputed" and (smallest := check_precomputed(X)) < 0:
+            warn(INDEFINITE.format(smallest))
         self._kernel = Kernel.of(
             X,
             self.kernel,
@@ -328,13 +398,18 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             offset=bias * bias,
             sample_weight=weights,
         )
-        return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size), labels)
+        problem = KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float64), labels)
+        if self.solver != "exact" or self.kernel == "precomputed" or not self._is_single(problem, tol):
+            return problem
+        return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float32), labels)
+
+    def _is_single(self, problem: LinearMultiClass | KernelMultiClass, tol: float) -> bool:
+        """Whether to work in single precision."""
+        return self.precision == "single" or (self.precision == "auto" and single_is_enough(problem, tol))
 
     def _solver(self, chosen: Choice, problem: LinearMultiClass | KernelMultiClass, tol: float) -> Solver:
         """The solver, at its own start or at the last solution."""
-        single = isinstance(problem, LinearMultiClass) and (
-            self.precision == "single" or (self.precision == "auto" and single_is_enough(problem, tol))
-        )
+        single = isinstance(problem, LinearMultiClass) and self._is_single(problem, tol)
         last = self._recall((problem.n, problem.c))
         setup = Setup(
             tol,

@@ -4,9 +4,7 @@ The problem is that of `maxmargin.structured.multiclass_problem` with x_i.x_j re
 coefficients B = diag(C_i) (E - alpha), E one-hot, the scores of the training samples are K B,
 |W|^2 = tr(B'KB), and a block step takes C_i delta_k K_i from the scores of class k.
 
-Where K does not fit in memory, the exact solver takes samples in parts whose own kernel does: many
-steps inside a part cost its size each, and one matrix product then carries its change to the
-scores of all samples.
+The exact solver is `maxmargin.structured.working_sets`.
 """
 
 from __future__ import annotations
@@ -55,11 +53,7 @@ class KernelMultiClass(MultiClassProblem):
     def evaluate(self, alpha: np.ndarray, logs: bool = False) -> Evaluation:
         """P of (2) and D of (4) for the given blocks, scores anew in float64."""
         B = self.coefficients(alpha, logs)
-        support = np.flatnonzero(B.any(axis=1))
-        if self.K.whole is None and self.K.dtype == np.float64 and 2 * len(support) < self.n:
-            scores = self.K.combine(np.ascontiguousarray(B[support].T), support).T
-        else:
-            scores = self.K.times(B)
+        scores = self.K.times(B)
         half = 0.5 * float(np.vdot(B, scores))
         blocks = self.normalised(alpha, logs)
         H = scores + self.labels.Delta[self.y]
@@ -69,55 +63,29 @@ class KernelMultiClass(MultiClassProblem):
         certificate = Certificate(half + float(self.costs @ losses), self.linear_term(blocks) - half)
         return Evaluation(certificate, gaps, np.ascontiguousarray(scores.T), B)
 
+    def precise(self) -> KernelMultiClass:
+        """The same problem on kernel values in float64."""
+        K = self.K
+        return KernelMultiClass(KernelMatrix(K.kernel, K.X, K.cache_size, np.float64), self.labels)
+
     def products(self, samples: np.ndarray) -> np.ndarray:
         return self.K.square(samples).astype(np.float64)
 
 
 class KernelIterate(Iterate):
-    """A dual point with the scores (c, n) of the training samples, in double precision.
-
-    Where K does not fit in `cache_size`, as many samples are solved together as have a kernel of
-    their own that does, if that is at least `least`. Passes over them end when the gaps found have
-    fallen to the share `settled`, or after `passes`.
-    """
+    """A dual point with the scores (c, n) of the training samples, in double precision."""
 
     problem: KernelMultiClass
 
-    def __init__(
-        self,
-        problem: KernelMultiClass,
-        setup: Setup,
-        entropic: bool,
-        softness: float,
-        *,
-        least: int = 64,
-        settled: float = 0.05,
-        passes: int = 40,
-    ) -> None:
+    def __init__(self, problem: KernelMultiClass, setup: Setup, entropic: bool, softness: float) -> None:
         super().__init__(problem, replace(setup, dtype=np.float64), entropic, softness)
-        self.settled, self.passes = settled, passes
         self.scores = np.zeros((problem.c, problem.n))
         if self.moved:
             B = problem.coefficients(self.alpha, entropic)
             self.scores = np.ascontiguousarray(problem.K.times(B).T)
-        K = problem.K
-        capacity = 0 if K.whole is not None else int((K.cache_size * 2**20 / K.dtype.itemsize) ** 0.5)
-        self.in_parts = capacity >= least
-        if self.in_parts:
-            self.stride = capacity
 
     def squared_norm(self) -> float:
         return float(np.vdot(self.problem.coefficients(self.alpha, self.entropic), self.scores.T))
-
-    def exact_sweep(self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
-        """Several times over where K does not fit."""
-        if self.in_parts:
-            return self._settle(order, gaps, idle)
-        arrays = self.problem.arrays
-        return sum(
-            loops.exact_kernel_sweep(part, rows, arrays, self.scores, self.alpha, gaps, idle)
-            for part, rows in self._parts(order)
-        )
 
     def block_sweep(self, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
         return sum(
@@ -130,11 +98,6 @@ class KernelIterate(Iterate):
         if samples is not None:
             scores, y = scores[:, samples], y[samples]
         return scores.T + self.problem.labels.Delta[y]
-
-    def move(self, samples: np.ndarray, blocks: np.ndarray) -> None:
-        costed = self.problem.costs[samples, None] * (blocks - self.alpha[samples])
-        self.alpha[samples] = blocks
-        self.scores -= self.problem.K.combine(np.ascontiguousarray(costed.T), samples)
 
     def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
         costed = self.problem.costs[:, None] * direction
@@ -153,29 +116,6 @@ class KernelIterate(Iterate):
 
     def solution(self, evaluation: Evaluation) -> KernelSolution:
         return KernelSolution(evaluation.answer, self.blocks())
-
-    def _settle(self, part: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
-        """Passes inside the kernel of some samples, to and fro; their change is carried to all scores."""
-        problem = self.problem
-        order = np.arange(len(part))
-        rows = KernelRows(readonly(order), readonly(problem.K.square(part)))
-        arrays = restricted(problem.arrays, part)
-        scores, alpha = np.ascontiguousarray(self.scores[:, part]), self.alpha[part]
-        found, done = np.empty(len(part)), np.zeros(len(part), np.bool_)
-        gain, largest = 0.0, 0.0
-        for _ in range(self.passes):
-            here = rows._replace(place=readonly(order))
-            gain += loops.exact_kernel_sweep(readonly(order), here, arrays, scores, alpha, found, done)
-            largest = max(largest, found.sum())
-            order = order[~done[order]][::-1]
-            if found.sum() <= self.settled * largest:
-                break
-        gaps[part], idle[part] = found, done
-        costed = problem.costs[part, None] * (alpha - self.alpha[part])
-        moved = np.flatnonzero(costed.any(axis=1))
-        self.alpha[part] = alpha
-        self.scores -= problem.K.combine(np.ascontiguousarray(costed[moved].T), part[moved])
-        return gain
 
     def _parts(self, order: np.ndarray) -> Iterator[tuple[np.ndarray, KernelRows]]:
         """Samples to visit, with their kernel rows."""

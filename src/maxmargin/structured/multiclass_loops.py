@@ -471,8 +471,11 @@ def at_bounds(alpha, c, truth):
 
 
 @compiled(reorder=True, inline=True)
-def normalised(loss, logs, state, c, a):
-    """A stored block as float64, exactly on its simplex whatever the precision of the state."""
+def normalised(loss, logs, state, c, truth, a):
+    """A stored block as float64, exactly on its simplex whatever the precision of the state.
+
+    The truth's coordinate of Weston-Watkins is what the others leave, not its rounded value.
+    """
     total = 0.0
     for k in range(c):
         a[k] = math.exp(state[k]) if logs else state[k]
@@ -480,6 +483,12 @@ def normalised(loss, logs, state, c, a):
     if loss == CRAMMER_SINGER:
         for k in range(c):
             a[k] /= total
+    else:
+        rest = 1.0
+        for k in range(c):
+            if k != truth:
+                rest -= a[k]
+        a[truth] = rest
 
 
 # Passes over many blocks.
@@ -528,33 +537,6 @@ def exact_sweep(order, source, problem, snapshots, W, alpha, gaps, idle):
             for f in range(W.shape[0]):
                 for k in range(width):
                     sums[f, k] += W[f, k]
-    return total
-
-
-@compiled(reorder=True)
-def exact_kernel_sweep(order, kernel, problem, scores, alpha, gaps, idle):
-    """Solve the blocks in `order` exactly; the answers are those of the linear loop."""
-    place, store = kernel
-    y, costs = problem.y, problem.costs
-    c, L = alpha.shape[1], len(problem.lanes)
-    width = -(-c // L) * L
-    H, a, v, step = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
-    work = ExactWork(H, a, v, step)
-    total = 0.0
-    for j in range(order.size):
-        i = order[j]
-        truth = y[i]
-        kernel_margins(problem, truth, i, scores, H)
-        for k in range(c):
-            a[k] = alpha[i, k]
-        gap, gain = exact_move(problem, i, c, work)
-        gaps[i] = costs[i] * gap
-        idle[i] = gain < 0 and at_bounds(a, c, truth)
-        if gain >= 0:
-            total += gain
-            for k in range(c):
-                alpha[i, k] = a[k]
-            subtract_kernel_row(step, store[place[j]], scores)
     return total
 
 
@@ -628,7 +610,7 @@ def score_pass(first, last, source, problem, logs, W, alpha, gaps, totals):
             continue
         truth = y[i]
         margins(problem, truth, rows, r, W, H)
-        normalised(problem.loss, logs, alpha[i], c, a)
+        normalised(problem.loss, logs, alpha[i], c, truth, a)
         largest, mean = shift_and_reduce(a, H[truth], problem.lanes, H)
         value = positive_sum(problem.lanes, H) if problem.loss == WESTON_WATKINS else largest
         gaps[i] = costs[i] * max(value - mean, 0.0)
@@ -652,7 +634,7 @@ def rebuild(first, last, source, problem, logs, alpha, W):
         i = sample[r]
         if costs[i] == 0 or (not logs and alpha[i, y[i]] == 1 and problem.loss == CRAMMER_SINGER):
             continue
-        normalised(problem.loss, logs, alpha[i], c, a)
+        normalised(problem.loss, logs, alpha[i], c, y[i], a)
         a[y[i]] -= 1.0
         for k in range(c):
             step[k] = costs[i] * a[k]

@@ -44,6 +44,8 @@ LOSSES = {"crammer_singer": loops.CRAMMER_SINGER, "weston_watkins": loops.WESTON
 ZERO_WORD = (0,) * 8
 # Rows whose nonzeros are at hand at a time when all rows are read once.
 PIECE = 512
+# Parts of many rows, for threads to share.
+PARTS = 16
 
 # Rows, and which of them to read.
 Piece = tuple[SampleRows, int, int]
@@ -133,7 +135,12 @@ class MultiClassProblem(ABC):
     def normalised(self, alpha: np.ndarray, logs: bool) -> np.ndarray:
         """Blocks in float64, exactly on their simplex."""
         alpha = np.array(plain(alpha, logs), np.float64)
-        return alpha / alpha.sum(axis=1, keepdims=True) if self.loss == loops.CRAMMER_SINGER else alpha
+        if self.loss == loops.CRAMMER_SINGER:
+            return alpha / alpha.sum(axis=1, keepdims=True)
+        truth = np.arange(self.n), self.y
+        alpha[truth] = 0.0
+        alpha[truth] = 1.0 - alpha.sum(axis=1)
+        return alpha
 
     def arrays_with(self, Delta: np.ndarray, dtype: np.dtype, lanes: tuple, bias: float) -> ProblemArrays:
         """The problem as compiled loops of the given precision take it."""
@@ -196,23 +203,12 @@ class Iterate(ABC):
         """|W|^2."""
 
     @abstractmethod
-    def exact_sweep(self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
-        """Solve the blocks in `order`, at most `stride`, exactly; returns the increase of the dual.
-
-        `gaps` become those found on arrival, and `idle` says which blocks were optimal at a vertex.
-        """
-
-    @abstractmethod
     def block_sweep(self, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
         """One step of `rule` on the blocks in `order`; returns the increase of the dual."""
 
     @abstractmethod
     def margins(self, samples: np.ndarray | None = None) -> np.ndarray:
         """H_i(k) up to a constant per sample, of all or some samples, in float64."""
-
-    @abstractmethod
-    def move(self, samples: np.ndarray, blocks: np.ndarray) -> None:
-        """Set the blocks of some samples."""
 
     @abstractmethod
     def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
@@ -326,10 +322,11 @@ class LinearMultiClass(MultiClassProblem):
     ) -> tuple[np.ndarray, float, float, np.ndarray]:
         """Read all rows once: W(alpha) anew if asked for; losses, linear term and gaps at a point, if given.
 
-        W is summed by one thread, so that it is the same whatever their number.
+        W is summed by one thread, and the losses by parts that threads share, so that both are the same
+        whatever the number of threads.
         """
-        n_threads = 1 if rebuild else self.n_threads
-        edges = np.linspace(0, self.n, n_threads + 1).astype(np.int64)
+        n_parts = 1 if self.n < PARTS * PIECE else PARTS
+        edges = np.linspace(0, self.n, n_parts + 1).astype(np.int64)
         W = self.zeros(np.float64) if rebuild else np.empty((0, 0))
         gaps = np.empty(self.n)
         read = self._pieces if pieces is None else pieces
@@ -344,7 +341,7 @@ class LinearMultiClass(MultiClassProblem):
                     loops.score_pass(first, last, source, arrays, logs, point, alpha, gaps, totals)
             return totals
 
-        losses, linear = np.sum(run_threads(part, range(n_threads), n_threads), axis=0)
+        losses, linear = np.sum(run_threads(part, range(n_parts), 1 if rebuild else self.n_threads), axis=0)
         return W, float(losses), float(linear), gaps
 
     def _pieces(self, first: int, last: int) -> Iterable[Piece]:

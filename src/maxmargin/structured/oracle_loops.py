@@ -35,6 +35,7 @@ import numpy as np
 from maxmargin.core.jit import compiled, generic
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.simplex import line_search
+from maxmargin.structured.planes import Listed, affordable, solve_listed
 
 # A term this far below the largest one vanishes in a float64 sum.
 NEGLIGIBLE = -50.0
@@ -371,6 +372,21 @@ def weights_of_atoms(blocks, atoms, w):
 
 
 @compiled
+def lay_out(blocks, atoms, order, w, vector, rows):
+    """Psi of the atoms of the blocks in `order`, one per row; w views `vector`, zero before and after."""
+    at = 0
+    for index in range(order.size):
+        i = order[index]
+        answers, _, _ = atoms_of(atoms, i)
+        for j in range(atoms.filled[i]):
+            add_shared(blocks, w, i, 1.0)
+            add(blocks, w, i, answers[j], 1.0)
+            rows[at] = vector
+            vector[:] = 0.0
+            at += 1
+
+
+@compiled
 def bcpl_epoch(blocks, w, state, rule, order, gaps, work):
     """Block-coordinate partial linearisation, Algorithm 2, on the blocks in `order`.
 
@@ -452,12 +468,15 @@ class Blocks(ABC):
 
     # Whether the mean of w over an epoch is a better model than w at its end.
     averages = False
+    # Whether the last epoch solved for all answers listed, so that its weights are worth an evaluation.
+    settled = False
 
     def __init__(self, problem: Problem, blocks: Any) -> None:
         self.problem, self.blocks = problem, blocks
         self.vector = np.zeros(problem.size)
         self.w = problem.shaped(self.vector)
         self.visited = np.flatnonzero(problem.costs > 0)
+        self.mean = RunningMean(problem.size)
         self.gaps = np.where(problem.costs > 0, np.inf, 0.0)
 
     @property
@@ -485,7 +504,14 @@ class Blocks(ABC):
         """D at the present w."""
         return self.problem.dual(self.vector, self.expected_loss())
 
-    def sweep(
+    def sweep(self, rng: np.random.RandomState, clock: Clock) -> int:
+        """Visit every block once in random order and keep the mean of w on the way; how many were visited."""
+        mean, seen = self.walk(rng, clock)
+        if mean is not None:
+            self.mean.add(mean)
+        return seen
+
+    def walk(
         self, rng: np.random.RandomState, clock: Clock, pieces: int = 8
     ) -> tuple[np.ndarray | None, int]:
         """Visit every block once in random order; the mean of w on the way, and how many were visited.
@@ -528,6 +554,8 @@ class AtomBlocks(Blocks):
         Most visits without the oracle in an epoch.
     scored : int or None
         How many answers the oracle scores in an epoch; the repeated visits then cost no more than it.
+    first_steps : int
+        Epochs of steps, after which few weights are found by cutting planes.
 
     Pairwise steps with an active set: Lacoste-Julien and Jaggi (2015); cached answers: Shah,
     Kolmogorov and Lampert (2015), Osokin et al. (2016).
@@ -548,8 +576,10 @@ class AtomBlocks(Blocks):
         relaxation: float = 1.5,
         repeats: int = 5,
         scored: int | None = None,
+        first_steps: int = 5,
     ) -> None:
         super().__init__(problem, blocks)
+        self.first_steps = self.steps_left = first_steps
         self.atoms, self.work = atoms, work
         self.rule = AtomRule(pairwise, steps, precision, relaxation)
         self.repeats, self.scored = repeats, scored
@@ -565,11 +595,47 @@ class AtomBlocks(Blocks):
         """Visit the blocks of `order` on the answers in use alone."""
         cached_epoch(self.blocks, self.w, self.atoms, self.rule, order)
 
-    def sweep(
+    def sweep(self, rng: np.random.RandomState, clock: Clock) -> int:
+        self.atoms = self.atoms.enlarged()
+        self.steps_left -= 1
+        self.settled = self.steps_left < 0 and self._few()
+        return self.cut(clock) if self.settled else super().sweep(rng, clock)
+
+    def _few(self) -> bool:
+        """Whether weights and listed answers are few enough for cutting planes."""
+        answers = int((self.atoms.filled[self.visited] + 1).sum())
+        return self.rule.pairwise and affordable(answers, self.problem.size)
+
+    def cut(self, clock: Clock) -> int:
+        """Ask the oracle at the mean of w, then solve for all answers listed; see planes.py.
+
+        The weights that this finds take the place of the mean. Where rounding keeps the dual from
+        rising the distributions stay, and steps follow.
+        """
+        order, atoms, vector = self.visited, self.atoms, np.zeros_like(self.vector)
+        ask = self.rule._replace(steps=0)
+        atom_epoch(self.blocks, self.problem.shaped(self.mean.value), atoms, ask, order, self.gaps, self.work)
+        filled = atoms.filled[order]
+        begins = np.cumsum(filled) - filled
+        places = np.arange(filled.sum()) + np.repeat(atoms.atom_at[order] - begins, filled)
+        Psi = np.empty((places.size, vector.size))
+        lay_out(self.blocks, atoms, order, self.problem.shaped(vector), vector, Psi)
+        listed = Listed(Psi, atoms.losses[places], self.problem.costs[order], begins)
+        before, dual = atoms.alpha[places], self.objective()
+        w, alpha = solve_listed(listed, self.mean.value, before, self.rule.precision, clock)
+        self.mean.restart(w)
+        atoms.alpha[places] = alpha
+        self.synchronise()
+        if not self.objective() > dual:
+            atoms.alpha[places] = before
+            self.synchronise()
+            self.steps_left = self.first_steps
+        return order.size
+
+    def walk(
         self, rng: np.random.RandomState, clock: Clock, pieces: int = 8
     ) -> tuple[np.ndarray | None, int]:
-        self.atoms = self.atoms.enlarged()
-        mean, seen = super().sweep(rng, clock, pieces)
+        mean, seen = super().walk(rng, clock, pieces)
         if mean is None or not self.rule.pairwise:
             return mean, seen
         in_use = self.atoms.in_use()
@@ -597,10 +663,13 @@ class RunningMean:
     def __init__(self, size: int, newest: float = 0.2) -> None:
         self.value, self.newest, self.count = np.zeros(size), newest, 0
 
-    def add(self, mean: np.ndarray | None) -> None:
-        if mean is not None:
-            self.count += 1
-            self.value += max(1.0 / self.count, self.newest) * (mean - self.value)
+    def add(self, mean: np.ndarray) -> None:
+        self.count += 1
+        self.value += max(1.0 / self.count, self.newest) * (mean - self.value)
+
+    def restart(self, value: np.ndarray) -> None:
+        """Forget all but `value`."""
+        self.value, self.count = value, 1
 
 
 @dataclass(frozen=True)
@@ -649,7 +718,6 @@ class BlockSolver:
     ) -> None:
         self.problem, self.blocks, self.rng, self.tol = problem, blocks, rng, tol
         self.evaluate_every, self.synchronise_every = evaluate_every, synchronise_every
-        self.mean = RunningMean(problem.size)
         self.bound = math.inf
         self.epochs = 0
         self._kept: tuple[Certificate, np.ndarray] | None = None
@@ -676,18 +744,19 @@ class BlockSolver:
         self._kept = None
         if self.epochs == 0:
             self.bound = self.problem.primal(self.blocks.vector)
-        mean, seen = self.blocks.sweep(self.rng, clock)
-        self.mean.add(mean)
+        seen = self.blocks.sweep(self.rng, clock)
         self.epochs += 1
         if self.epochs % self.synchronise_every == 0:
             self.blocks.synchronise()
         dual = self.blocks.objective()
         if self._due(dual):
-            self.bound = self.problem.primal(self.mean.value if self.blocks.averages else self.blocks.vector)
+            self.bound = self.problem.primal(
+                self.blocks.mean.value if self.blocks.averages else self.blocks.vector
+            )
         return Progress(Certificate(self.bound, dual), seen)
 
     def _due(self, dual: float) -> bool:
-        if self.epochs % self.evaluate_every == 0:
+        if self.blocks.settled or self.epochs % self.evaluate_every == 0:
             return True
         estimate = self.blocks.gaps.sum()
         return bool(estimate <= self.tol * abs(dual + estimate))
@@ -706,8 +775,8 @@ class BlockSolver:
             vector, expected_loss = self.blocks.recompute()
             dual, primal = self.problem.dual(vector, expected_loss), self.problem.primal(vector)
             if self.blocks.averages:
-                other = self.problem.primal(self.mean.value)
+                other = self.problem.primal(self.blocks.mean.value)
                 if other < primal:
-                    vector, primal = self.mean.value.copy(), other
+                    vector, primal = self.blocks.mean.value.copy(), other
             self._kept = Certificate(primal, dual), vector
         return self._kept

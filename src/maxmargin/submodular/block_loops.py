@@ -227,7 +227,7 @@ def best_step(slope, most, c, unary, strength, jump, u):
     return gamma
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def weigh(example, pairs, blocks, n, u, room):
     """Write value and loss of the remembered sets of block n; answer the mean value and the rest.
 
@@ -251,7 +251,7 @@ def weigh(example, pairs, blocks, n, u, room):
     return mean, (rest, rest_value, rest_loss)
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def extremes(kept, share, values):
     """The highest of the remembered sets, and the lowest of those that have a share (or MISSING)."""
     high, low = 0, MISSING
@@ -263,7 +263,7 @@ def extremes(kept, share, values):
     return high, low
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def take_rest(kept, memory, share, rest, labels, joints, pairs, room):
     """Write the labels and pairs of the rest into `step` and `jump`: the mean minus the shares."""
     first, second, step, jump = pairs.first, pairs.second, room.step, room.jump
@@ -284,7 +284,7 @@ def take_rest(kept, memory, share, rest, labels, joints, pairs, room):
         jump[e] /= rest
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def aim_high(pairs, blocks, n, square, rest, room):
     """A step from the lowest plane of block n, perhaps the rest, to its highest: write step and jump.
 
@@ -317,7 +317,7 @@ def aim_high(pairs, blocks, n, square, rest, room):
     return low, high, slope, most, lost, curvature
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def find_flip(example, blocks, n, curvature, expected, room):
     """The flip of a remembered set of block n that promises most, if it is more than `expected`.
 
@@ -336,7 +336,7 @@ def find_flip(example, blocks, n, curvature, expected, room):
     return expected, source, label, rise, highest
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def aim_at_flip(example, pairs, blocks, n, source, label, room):
     """A step from a remembered set of block n to the same set with one label flipped.
 
@@ -361,7 +361,7 @@ def aim_at_flip(example, pairs, blocks, n, source, label, room):
     return target
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def improve(example, pairs, c, square, blocks, n, u, floor, room):
     """One step of block n; answer what it promised, and how far the mean was below the highest plane.
 
@@ -388,7 +388,7 @@ def improve(example, pairs, c, square, blocks, n, u, floor, room):
     return expected, gap
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def move(example, pairs, c, square, blocks, n, u, way, room):
     """Move weight of block n the `way` (source, target, slope, most, lost) that step and jump describe."""
     scores, graph, strength = example.a, example.graph, pairs.strength

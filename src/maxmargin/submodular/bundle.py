@@ -40,6 +40,8 @@ STILL = 1e-12
 # The part of its diagonal that makes a Gram matrix of dependent planes definite, and how it grows
 # where that is not enough.
 RIDGE, GROWTH = 1e-13, 100.0
+# A diagonal below this is that of planes without features; relative to it a ridge would underflow.
+FLAT = 1e-100
 
 
 @dataclass(frozen=True)
@@ -268,7 +270,7 @@ def maximise_model(
 
 def _ridged_cholesky(H: np.ndarray, ridge: float = RIDGE, growth: float = GROWTH) -> tuple[np.ndarray, bool]:
     """Cholesky factor of H plus the least of the growing ridges, relative to its diagonal, that has one."""
-    added = ridge * max(float(H.diagonal().max()), np.finfo(float).tiny)
+    added = ridge * max(float(H.diagonal().max()), FLAT)
     while True:
         try:
             return cho_factor(H + added * np.eye(len(H)), lower=True)

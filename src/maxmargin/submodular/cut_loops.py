@@ -172,7 +172,7 @@ def maximise(u, t, positive, state, graph, largest, room, y):
         y[i] = missed if largest else not missed
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def take_forced(u, positive, state, graph, room, y):
     """Start from the forced labels; list the free ones in `core`.
 
@@ -209,7 +209,7 @@ def take_forced(u, positive, state, graph, room, y):
     return (on, on_positive, free, free_positive), scale
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def settle(t, margin, positive, tally, graph, room, y):
     """Decide the labels that need no flow, until none is left; answers the new tally.
 
@@ -248,7 +248,7 @@ def settle(t, margin, positive, tally, graph, room, y):
     return on, on_positive, free, free_positive
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def lay_out(t, zero, positive, tally, graph, room):
     """Write the network of the free labels, the first of `core`: excesses, and arcs in bits."""
     gain, reach, excess = room.numbers[GAIN], room.numbers[REACH], room.numbers[EXCESS]
@@ -287,7 +287,7 @@ def lay_out(t, zero, positive, tally, graph, room):
         into[i, i >> 6] &= ~bit_of(i)
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def push_flow(t, zero, positive, graph, room):
     """Waves of excess towards the nearest sinks until none can be reached.
 
@@ -309,7 +309,7 @@ def push_flow(t, zero, positive, graph, room):
                     discharge(64 * w + place(here), here, distance, t, zero, positive, graph, room)
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def discharge(i, here, distance, t, zero, positive, graph, room):
     """Push the excess of label i, whose bit is `here`, to labels one step nearer to a sink."""
     excess, matrix, residual = room.numbers[EXCESS], graph.matrix, room.residual

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from maxmargin import metrics
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, TINY, Choice, Iterative, choose, warn
-from maxmargin.edge.labels import LabelSpace, constant_labels, warn_of_constants
+from maxmargin.core.state import (
+    DOUBLE,
+    INPUT,
+    OUTCOME,
+    LabelNames,
+    Sizes,
+    State,
+    flags,
+    floats,
+    indices,
+    part,
+)
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, choose, warn
+from maxmargin.edge.labels import (
+    LabelClassifier,
+    LabelSpace,
+    check_answers,
+    constant_labels,
+    warn_of_constants,
+)
 from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
 from maxmargin.submodular.bundle import Bundle, BundleSolution
 from maxmargin.submodular.cut_loops import Arcs
+from maxmargin.submodular.interior import InteriorPoint, InteriorSolution
 from maxmargin.submodular.problem import (
     SubmodularF1,
     attractive_pairs,
@@ -29,7 +48,9 @@ from maxmargin.submodular.problem import (
     weighted_graph,
 )
 
-S = TypeVar("S", BundleSolution, BlockSolution)
+S = TypeVar("S", BundleSolution, BlockSolution, InteriorSolution)
+# Up to so many weights (labels x (features + 1) + pairs) a system in all of them is cheap.
+FEW_WEIGHTS = 2000
 
 
 def _bundle(model: SubmodularSVC, problem: SubmodularF1) -> Bundle:
@@ -43,17 +64,17 @@ def _bcfw(model: SubmodularSVC, problem: SubmodularF1) -> ClippedBCFW:
     return ClippedBCFW(problem, rng, memory=model.plane_cache, start=start)
 
 
+def _interior(model: SubmodularSVC, problem: SubmodularF1) -> InteriorPoint:
+    return InteriorPoint(problem, memory=model.plane_cache, start=model._start(problem, InteriorSolution))
+
+
 def _auto(model: SubmodularSVC, problem: SubmodularF1) -> Solver:
-    tiny = problem.truth.size * problem.truth.shape[1] <= TINY
-    return _bundle(model, problem) if tiny else _bcfw(model, problem)
+    return (_interior if problem.dimension <= FEW_WEIGHTS else _bcfw)(model, problem)
 
 
 SOLVERS = {
-    "auto": Choice(
-        _auto,
-        "bundle on tiny problems (n_samples * n_labels^2 up to 2,000), otherwise bcfw",
-        ("line_search",),
-    ),
+    "auto": Choice(_auto, "interior up to 2,000 weights, otherwise bcfw"),
+    "interior": Choice(_interior, "interior point method on remembered sets, inference after every step"),
     "bcfw": Choice(_bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of one label"),
     "bundle": Choice(
         _bundle, "cutting planes with a nonnegative block: the paper's method", ("line_search",)
@@ -61,8 +82,14 @@ SOLVERS = {
 }
 
 
+def _check_labels(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: two classes have two names."""
+    if "_labels" in state:
+        check_answers(state["_labels"], state["classes_"])
+
+
 @dataclass(eq=False, repr=False)
-class SubmodularSVC(ClassifierMixin, Iterative):
+class SubmodularSVC(LabelClassifier, Iterative):
     """Multi-label classifier with attractive pairs of labels, trained for the example F1.
 
     A set y of labels scores ``sum_i y_i (coef_[i] . x + intercept_[i]) + sum_{i<j} y_i y_j
@@ -94,17 +121,20 @@ class SubmodularSVC(ClassifierMixin, Iterative):
     max_nodes : int, default=1000
         Most branching nodes per sample in exact inference. When they run out, the best set found
         and a proven bound are used; the gap stays a true gap.
-    solver : {"auto", "bcfw", "bundle"}, default="auto"
-        Block-coordinate Frank-Wolfe, or cutting planes with a nonnegative block (the paper's method).
-        Both reach the same optimum; "bundle" uses no randomness, and threads throughout. "auto" is
-        "bundle" on tiny problems (n_samples * n_labels^2 up to 2,000) and "bcfw" otherwise.
+    solver : {"auto", "interior", "bcfw", "bundle"}, default="auto"
+        An interior point method, block-coordinate Frank-Wolfe, or cutting planes with a nonnegative
+        block (the paper's method). All reach the same optimum. "interior" solves a system in all weights
+        in every step: it does not mind how features are scaled, and suits few of them. "bundle" uses
+        threads throughout. "auto" is "interior" up to 2,000 weights (labels x features and pairs) and
+        "bcfw" beyond.
     line_search : bool, default=True
-        Read by "bundle" (and "auto") only: ask for the next plane near the best point between the best
+        Read by "bundle" only: ask for the next plane near the best point between the best
         weights so far and the minimiser of the model. False is the paper's method.
     plane_cache : int, default=20
         How many sets each sample remembers, at n_samples * n_labels bytes for each. "bcfw" moves weight
         among them and to sets that differ from them in one label; with 1 it is the plain method,
         which has no memory. The line search of "bundle" evaluates them instead of calling inference.
+        "interior" needs at least two, and 8 (n_labels + n_pairs) bytes for each.
     fit_intercept : bool, default=True
         Add a constant feature, regularised like the others.
     intercept_scaling : float, default=1.0
@@ -112,17 +142,17 @@ class SubmodularSVC(ClassifierMixin, Iterative):
     tol : float, default=1e-3
         Relative duality gap at which training stops.
     max_iter : int, default=1000
-        Passes over the samples with inference ("bcfw") or planes ("bundle").
+        Passes over the samples with inference ("bcfw"), steps ("interior") or planes ("bundle").
     time_limit : float or None, default=None
         Seconds after which training stops.
     warm_start : bool, default=False
         Start from the dual solution of the last fit with the same solver, if it had as many samples
-        and labels ("bundle"), or the same y and pairs ("bcfw"); C, weights and features may have
+        and labels ("interior", "bundle"), or the same y and pairs ("bcfw"); C, weights and features may have
         changed. After other data the fit starts anew, with a warning.
     n_jobs : int or None, default=None
         Threads for inference over samples (the steps of "bcfw" use one); None means one, -1 all cores.
     random_state : int, RandomState or None, default=None
-        Order of the samples in "bcfw"; "bundle" uses no randomness.
+        Order of the samples in "bcfw"; the others use no randomness.
     verbose : int, default=0
 
     Attributes
@@ -199,6 +229,23 @@ class SubmodularSVC(ClassifierMixin, Iterative):
         "warm_start": ["boolean"],
     }
 
+    STATE: ClassVar[State] = State(
+        {
+            **INPUT,
+            **OUTCOME,
+            "_labels": part("LabelSpace"),
+            "classes_": LabelNames("n_classes"),
+            "coef_": floats("n_columns", "n_features", dtypes=DOUBLE),
+            "intercept_": floats("n_columns", dtypes=DOUBLE),
+            "interaction_": floats("n_columns", "n_columns", dtypes=DOUBLE, low=0.0),
+            "pairs_": indices("n_pairs", 2, below="n_columns"),
+            "pair_strength_": floats("n_pairs"),
+            "constant_labels_": flags("n_columns"),
+            "_always": flags("n_columns"),
+        },
+        _check_labels,
+    )
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SubmodularSVC:
         """Learn unary weights and interactions.
@@ -224,7 +271,7 @@ class SubmodularSVC(ClassifierMixin, Iterative):
         for name, value in self._attributes(problem, labels, solution.theta).items():
             setattr(self, name, value)
         self._remember(solution, truth.shape)
-        self._store_outcome(outcome)
+        self._store_outcome(outcome, X)
         return self
 
     def _note_constants(self, labels: LabelSpace, truth: np.ndarray, weights: np.ndarray | None) -> None:
@@ -323,11 +370,6 @@ class SubmodularSVC(ClassifierMixin, Iterative):
         if self._labels.kind == "multiclass":
             return self._labels.choose(label_margins(scores, graph, self.n_jobs))
         return best_sets(scores, graph, self.n_jobs).astype(bool)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Mean example F1 (the accuracy when there is one class per sample)."""
-        chosen = self._choose(X)
-        return metrics.example_f1(self._labels.signs(y) > 0, chosen, sample_weight=sample_weight)
 
     def certify_inference(self, X: Any, y: Any) -> np.ndarray:
         """For which samples the most violating set of ``inference="fixed_point"`` is proven optimal.

@@ -161,7 +161,7 @@ def keep_better(value, best, trial, y):
     return best
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def line_cut(example, intercept, slope, room):
     """Maximise U for the line `intercept + slope * k` under `state`, into `trial`.
 
@@ -243,7 +243,7 @@ def exact_search(example, max_nodes, hint, room, y):
     return best, max(best, unsettled), nodes, first_hint
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def chords(state):
     """The least and the largest k whose chord, through k and k + 1, the decided labels allow."""
     low, high = 0, state.shape[0] - 1
@@ -253,7 +253,7 @@ def chords(state):
     return low, high
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def bisect_chords(example, low, high, hint, bound, best, room, y):
     """Lower the bound of a node over the chords through k and k + 1, k from `low` to `high`.
 
@@ -285,7 +285,7 @@ def bisect_chords(example, low, high, hint, bound, best, room, y):
     return bound, best, low, too_small and too_large, hint, hint
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def refine(example, m, bound, best, room, y):
     """Lower the bound over the lines that touch 1/(k + n1) at k = m alone.
 
@@ -321,7 +321,7 @@ def refine(example, m, bound, best, room, y):
     return bound, best
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def fix_and_branch(a, straddled, room):
     """Switch the labels of the fixed point (`trial`) on; answer the label to branch on, -1 for none.
 
@@ -388,7 +388,7 @@ def best_addition(example, size, room, y):
     return best
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def empty_truth(example, room, y):
     """Exact inference when no label is true: the best non-empty set, or the empty one."""
     a, truth, _, graph = example
@@ -474,7 +474,7 @@ def independent_search(a, truth, n1, order, y):
     return best
 
 
-@compiled(merge=True)
+@compiled(inline=True)
 def infer(example, exact, max_nodes, hint, room, y):
     """One example by the method asked for: slack (5) of y, bound on the slack, nodes, next hint.
 

@@ -1,0 +1,153 @@
+"""`maxmargin warmup`: have the machine code of every loop on disk before the first fit.
+
+Families are shared out to processes, each of which fits a few rows in every configuration that has loops
+of its own. What the package brought along, or an earlier warm-up left, is found and takes no time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
+
+import click
+
+from maxmargin.cli.console import progress_bar
+from maxmargin.cli.families import FAMILIES, build
+
+# What can be warmed up: the families, and bags of candidates, for which there is no file format.
+WARMED = {family.name: (family.estimator, family.task) for family in FAMILIES.values()} | {
+    "latent": ("LatentSVC", "bags")
+}
+# So that the last process to end does not begin last.
+SLOWEST_FIRST = sorted(WARMED, key=["chain", "submodular", "multiclass", "multilabel", *WARMED].index)
+# Parameters that choose between compiled loops; every combination that an estimator takes is fitted.
+CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
+# What else does, where not all values matter: all kernels that are not linear share their loops.
+FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("single", "double")}
+WIDTHS = ("float64", "float32")
+# Enough epochs, and no end before: some loops come in only when the first ones slow down.
+LONG = {"max_iter": 15, "tol": 1e-10, "max_basis": 5}
+# Rows and classes of the fits: few classes have loops of their own.
+FEW = ((24, 3), (24, 6))
+
+
+@click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
+@click.argument("families", nargs=-1, type=click.Choice(list(WARMED)), metavar="[FAMILY]...")
+@click.option("--defaults", is_flag=True, help="Only the loops of default parameters on float64.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    show_default="one per core",
+    help="How many processes compile.",
+)
+def warmup_command(families: Sequence[str], defaults: bool, jobs: int) -> None:
+    """Compile the inner loops of the given families (all by default) and keep them on disk.
+
+    The first fit of an estimator then starts at once, whatever its solver. Needed at most once per
+    machine and version, and not at all where the package came with machine code for this processor.
+    """
+    chosen = [name for name in SLOWEST_FIRST if name in (families or WARMED)]
+    start = time.perf_counter()
+    with progress_bar() as bar:
+        line = bar.add_task("compiling", total=len(chosen))
+        if jobs == 1 or len(chosen) == 1:
+            for name in chosen:
+                warm(name, defaults)
+                bar.update(line, advance=1, description=name)
+        else:
+            # A fresh interpreter each: a forked one may inherit a lock that nobody holds any more.
+            spawn = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(min(jobs, len(chosen)), spawn) as pool:
+                tasks = {pool.submit(warm, name, defaults): name for name in chosen}
+                for task in as_completed(tasks):
+                    task.result()
+                    bar.update(line, advance=1, description=tasks[task])
+    print(f"Ready: {', '.join(chosen)} ({time.perf_counter() - start:.1f} s).")
+
+
+def warm(name: str, defaults: bool = False) -> None:
+    """Fit a few rows in the configurations of one family."""
+    estimator, task = WARMED[name]
+    if defaults:
+        # The precision depends on `tol`, which keeps its default here.
+        short = {"max_iter": 15, "max_basis": 5}
+        fit_a_little(estimator, task, {}, widths=WIDTHS[:1], settings=short)
+        return
+    for params in variants(estimator):
+        fit_a_little(estimator, task, params)
+
+
+def options(estimator: str, parameter: str) -> list[str]:
+    """The words that a parameter of an estimator takes, read from its constraint; empty without it."""
+    import maxmargin
+
+    constraints = getattr(maxmargin, estimator)._parameter_constraints.get(parameter, ())
+    return sorted({word for each in constraints for word in getattr(each, "options", ())})
+
+
+def solver_names(estimator: str) -> list[str]:
+    """The solvers that an estimator can be asked for."""
+    return options(estimator, "solver")
+
+
+def variants(estimator: str) -> Iterator[dict[str, Any]]:
+    """All combinations of the parameters that choose between loops."""
+    known = build(estimator).get_params()
+    axes: dict[str, Sequence[Any]] = {name: options(estimator, name) for name in CHOICES if name in known}
+    axes |= {name: values for name, values in FURTHER.items() if name in known}
+    for values in itertools.product(*axes.values()):
+        yield dict(zip(axes, values, strict=True))
+
+
+def fit_a_little(
+    estimator: str,
+    task: str,
+    params: dict[str, Any],
+    sizes: Sequence[tuple[int, int]] = FEW,
+    widths: Sequence[str] = WIDTHS,
+    settings: dict[str, Any] = LONG,
+) -> bool:
+    """Fit and predict a few rows (`sizes`: rows and classes), dense and CSR, of the given widths.
+
+    False where the estimator refuses the combination: there is no loop for it.
+    """
+    model = build(estimator, **params)
+    known = model.get_params()
+    chosen = sizes if task == "multiclass" else sizes[:1]
+    model.set_params(**{name: value for name, value in settings.items() if name in known})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for size in chosen:
+                for X, y, cut in _few_rows(task, *size, widths):
+                    model.fit(X, y, **cut).predict(X, **cut)
+                    if task == "multilabel":
+                        model.decision_function(X)
+        except ValueError as refusal:
+            if not any(key in str(refusal) for key in params):
+                raise
+            return False
+    return True
+
+
+def _few_rows(
+    task: str, n: int, n_classes: int, widths: Sequence[str]
+) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """Rows in every kind, labels for the task, and the cut into sequences or bags of three rows."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    codes, eye = np.arange(n) % n_classes, np.eye(n_classes, dtype=int)
+    y = {"multilabel": eye[codes] | eye[codes[::-1]], "bags": codes[: n // 3]}.get(task, codes)
+    cut = {"lengths": np.full(n // 3, 3)} if task in ("chain", "bags") else {}
+    X = np.random.default_rng(0).random((n, 5))
+    for kind in widths:
+        yield X.astype(kind), y, cut
+        yield sp.csr_array(X.astype(kind)), y, cut

@@ -1,0 +1,125 @@
+"""How a loop is compiled: once for Python, and as a part of every loop that calls it.
+
+Numba compiles whatever a function calls as if Python were to call it too: with wrappers that
+unpack Python objects, optimised and turned into machine code by itself, and then once more within
+the caller. Here a loop that another loop calls is a part: it is typed and lowered once, linked into its
+callers and optimised there only, which halves the time to compile. What Python calls is a function of
+its own, and the only thing kept on disk.
+
+Of numba this file needs `CPUDispatcher`, `_FunctionCompiler`, `JITCodeLibrary.finalize` and
+`Flags`; `tests/core/test_jit.py` fails when one of them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from maxmargin.core.interrupt import uninterrupted
+
+with uninterrupted():
+    from numba.core import compiler
+    from numba.core.codegen import JITCodeLibrary
+    from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
+    from numba.core.registry import CPUDispatcher
+
+
+class PartLibrary(JITCodeLibrary):
+    """Code to be linked into its callers, neither optimised nor run by itself."""
+
+    def finalize(self) -> None:
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+class LoopFlags(compiler.Flags):
+    """Flags that are equal when numba's own functions, which inherit some of them, come out the same.
+
+    Numba compiles ``len`` or ``np.empty`` anew for callers with other flags; it compares all of them,
+    the wrappers included, and spends a tenth of its time on that.
+    """
+
+    __slots__ = ()
+
+    def _inherited(self) -> tuple[Any, ...]:
+        fastmath: Any = self.fastmath
+        return self.nrt, self.forceinline, frozenset(fastmath.flags), self.error_model
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LoopFlags) and self._inherited() == other._inherited()
+
+    def __hash__(self) -> int:
+        return hash(self._inherited())
+
+
+class LoopCompiler(_FunctionCompiler):
+    """Compiles a function for Python, or as a part of other loops."""
+
+    def __init__(self, dispatcher: CPUDispatcher, part: bool) -> None:
+        self.part = part
+        options = dispatcher.targetoptions
+        super().__init__(dispatcher.py_func, dispatcher.targetdescr, options, {}, compiler.Compiler)
+
+    def _compile_core(self, args: Any, return_type: Any) -> Any:
+        context = self.targetdescr.target_context
+        flags = self.targetdescr.options.parse_as_flags(LoopFlags(), self.targetoptions)
+        flags.no_cfunc_wrapper = True
+        flags.no_cpython_wrapper = flags.no_compile = self.part
+        result = compiler.compile_extra(
+            self.targetdescr.typing_context,
+            context,
+            self.py_func,
+            args=args,
+            return_type=return_type,
+            flags=flags,
+            locals=self.locals,
+            library=PartLibrary(context.codegen(), self.py_func.__qualname__) if self.part else None,
+            pipeline_class=self.pipeline_class,
+        )
+        if self.part:
+            # Callers look a part up by its entry point, which only has to be some object of its own.
+            result = result._replace(entry_point=object())
+            context.insert_user_function(result.entry_point, result.fndesc, [result.library])
+        else:
+            for environment in result._find_referenced_environments():
+                result.codegen.set_env(environment.env_name, environment)
+        return result
+
+
+class Part(CPUDispatcher):
+    """A loop as other loops call it."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        super().__init__(function, targetoptions=options)
+        self._compiler = LoopCompiler(self, part=True)
+
+    def add_overload(self, result: Any) -> None:
+        """Make it known to other loops only: there is nothing that Python could call."""
+        self.overloads[tuple(result.signature.args)] = result
+
+
+class Loop(CPUDispatcher):
+    """A compiled loop, called from Python or, through its part, by other loops."""
+
+    def __init__(
+        self, py_func: Callable[..., Any], locals: Any = None, targetoptions: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(py_func, locals, targetoptions)
+        self._compiler = LoopCompiler(self, part=False)
+        self.part = Part(py_func, self.targetoptions)
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """The signature that a calling loop sees."""
+        return self.part.get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        """The code that a calling loop is linked with."""
+        return self.part.get_overload(sig)
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        with uninterrupted():
+            return super()._compile_for_args(*args, **kws)  # type: ignore[misc]

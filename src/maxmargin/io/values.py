@@ -1,0 +1,302 @@
+"""Values of a model as JSON, and back.
+
+None, booleans, texts, whole numbers, finite floats and lists stand for themselves; arrays go to a
+table of tensors. Anything else is an object with the key "$":
+
+| "$"                    | holds                                                          |
+|------------------------|----------------------------------------------------------------|
+| "float"                | "nan", "inf" or "-inf"                                         |
+| "dict"                 | items: pairs of key and value                                  |
+| "tuple", "set", ...    | items                                                          |
+| "array"                | tensor: name in the table; order: "C" or "F"                   |
+| "words"                | dtype, shape and items of an array of texts or objects         |
+| "scalar"               | tensor: a numpy scalar, as an array without dimensions         |
+| "csr"                  | data, indices, indptr, shape, and whether it is a matrix       |
+| "dtype", "type", "function", "random_state", "frame" | small words                      |
+| "object"               | class and state of an allowed class                            |
+
+Reading runs no code of the classes it names and takes memory in proportion to the file;
+whether the values make a sound model is for `io.checked` to say.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.io import allowed
+from maxmargin.io.allowed import ModelFileError
+from maxmargin.io.checked import LEFT_OUT, MOST_TUPLES, parameters_of, state_of
+
+DEEPEST = 40
+# The dtypes that numpy and safetensors have in common, by the kind and size numpy gives them.
+DTYPES = {
+    "b1": "BOOL", "i1": "I8", "i2": "I16", "i4": "I32", "i8": "I64", "u1": "U8", "u2": "U16", "u4": "U32",
+    "u8": "U64", "f2": "F16", "f4": "F32", "f8": "F64",
+}  # fmt: skip
+_CONTAINERS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+_CSR = ("data", "indices", "indptr")
+_BACKENDS = ("pandas", "polars", "pyarrow")
+_DTYPE = re.compile(r"[<>|=]?(?:[biuf][1248]|b|\?|O|U\d{1,9})")
+# Texts of fixed width take the room of the widest: so many bytes, and so many for each letter.
+ROOM, ROOM_PER_LETTER = 1 << 20, 64
+
+
+def room_is_fair(dtype: np.dtype, items: list[Any]) -> bool:
+    """Whether an array of texts takes no more than a small multiple of the texts themselves."""
+    room = dtype.itemsize * len(items) if dtype.kind == "U" else 0
+    return room <= ROOM or room <= ROOM + ROOM_PER_LETTER * sum(map(len, items))
+
+
+class Encoder:
+    """Turns a model into a JSON value and fills `tensors`."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, np.ndarray] = {}
+        # Arrays already stored, kept alive so that their ids stay theirs.
+        self._stored: dict[int, tuple[str, np.ndarray]] = {}
+
+    def encode(self, value: Any, where: str, depth: int = 0) -> Any:
+        """Encode a value; `where` is its place, for messages."""
+        if depth > DEEPEST:
+            raise ModelFileError(f"{where} is nested too deeply to be saved.")
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if type(value) is int:
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"$": "float", "value": repr(value)}
+        if type(value) is list:
+            return [self.encode(item, f"{where}[{k}]", depth + 1) for k, item in enumerate(value)]
+        if type(value) is dict:
+            return {"$": "dict", "items": self._items(value, where, depth)}
+        if type(value) in _CONTAINERS.values():
+            ordered = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
+            items = [self.encode(item, f"{where}[{k}]", depth + 1) for k, item in enumerate(ordered)]
+            return {"$": type(value).__name__, "items": items}
+        return self._other(value, where, depth)
+
+    def _items(self, value: dict[Any, Any], where: str, depth: int) -> list[Any]:
+        return [
+            [
+                self.encode(key, f"a key of {where}", depth + 1),
+                self.encode(item, f"{where}[{key!r}]", depth + 1),
+            ]
+            for key, item in value.items()
+        ]
+
+    def _other(self, value: Any, where: str, depth: int) -> Any:
+        if isinstance(value, np.ndarray):
+            return self._array(value, where, depth)
+        if isinstance(value, np.generic):
+            return {"$": "scalar", "value": self._array(np.asarray(value), where, depth)}
+        if sp.issparse(value) and value.format == "csr":
+            parts = {name: self._array(getattr(value, name), where, depth) for name in _CSR}
+            return {"$": "csr", **parts, "shape": list(value.shape), "matrix": isinstance(value, sp.spmatrix)}
+        if isinstance(value, np.dtype):
+            return {"$": "dtype", "value": value.str}
+        if isinstance(value, np.random.RandomState):
+            return {"$": "random_state", "state": self.encode(value.get_state(), where, depth + 1)}
+        if isinstance(value, type):
+            name = allowed.type_name(value)
+            if name is not None:
+                return {"$": "type", "value": name}
+        elif callable(value) and not hasattr(value, "get_params"):
+            name = allowed.function_name(value)
+            if name is None:
+                raise ModelFileError(
+                    f"{where} is a function of your own, and a model file holds no code: replace it by a "
+                    "name or by its result before saving."
+                )
+            return {"$": "function", "value": name}
+        elif hasattr(value, "implementation") and hasattr(value, "to_native"):
+            return {"$": "frame", "value": str(value.implementation.value)}
+        return self._object(value, where, depth)
+
+    def _object(self, value: Any, where: str, depth: int) -> Any:
+        name = allowed.class_name(type(value))
+        if name is None:
+            raise ModelFileError(
+                f"{where} is a {type(value).__module__}.{type(value).__name__}, "
+                "which a model file cannot hold."
+            )
+        state = state_of(value)
+        fields = {key: self.encode(item, f"{where}.{key}", depth + 1) for key, item in state.items()}
+        return {"$": "object", "class": name, "state": fields}
+
+    def _array(self, array: np.ndarray, where: str, depth: int) -> Any:
+        if array.dtype.kind in "UO":
+            if not room_is_fair(array.dtype, array.ravel().tolist()):
+                raise ModelFileError(
+                    f"{where} has room for far longer texts than it holds; store it as objects."
+                )
+            items = [self.encode(item, where, depth + 1) for item in array.ravel().tolist()]
+            return {"$": "words", "dtype": array.dtype.str, "shape": list(array.shape), "items": items}
+        if f"{array.dtype.kind}{array.dtype.itemsize}" not in DTYPES:
+            raise ModelFileError(f"{where} is an array of {array.dtype}, which a model file cannot hold.")
+        # Products round differently by layout, so the axis that runs fastest must stay the same one.
+        columns_run_fastest = array.ndim == 2 and abs(array.strides[0]) < abs(array.strides[1])
+        order = "F" if columns_run_fastest and not array.flags.c_contiguous else "C"
+        if id(array) not in self._stored:
+            name = f"t{len(self.tensors)}"
+            self.tensors[name] = array.T if order == "F" else array
+            self._stored[id(array)] = name, array
+        return {"$": "array", "tensor": self._stored[id(array)][0], "order": order}
+
+
+class Decoder:
+    """Turns a JSON value back into a model; trusts nothing in it."""
+
+    def __init__(self, tensors: dict[str, np.ndarray]) -> None:
+        self.tensors = tensors
+
+    def decode(self, value: Any, depth: int = 0) -> Any:
+        """Decode a value."""
+        if depth > DEEPEST:
+            raise ModelFileError("it is nested too deeply")
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            raise ModelFileError("it holds a whole number of more than 64 bits")
+        if value is None or isinstance(value, (bool, str, int, float)):
+            return value
+        if isinstance(value, list):
+            return [self.decode(item, depth + 1) for item in value]
+        kind = value.get("$")
+        if not isinstance(kind, str) or kind not in _READERS:
+            raise ModelFileError(f"it holds a value of the unknown kind {str(kind)[:80]!r}")
+        return _READERS[kind](self, value, depth)
+
+    def _float(self, value: Any, depth: int) -> float:
+        return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[value["value"]]
+
+    def _dict(self, value: Any, depth: int) -> dict[Any, Any]:
+        items = [(self.decode(k, depth + 1), self.decode(v, depth + 1)) for k, v in _list(value["items"])]
+        _check_keys([key for key, _ in items])
+        return dict(items)
+
+    def _container(self, value: Any, depth: int) -> Any:
+        items = [self.decode(item, depth + 1) for item in _list(value["items"])]
+        if value["$"] != "tuple":
+            _check_keys(items)
+        return _CONTAINERS[value["$"]](items)
+
+    def _array(self, value: Any, depth: int) -> np.ndarray:
+        array = self.tensors[value["tensor"]]
+        return array.T if value["order"] == "F" else array
+
+    def _words(self, value: Any, depth: int) -> np.ndarray:
+        dtype = self._dtype({"value": value["dtype"]}, depth)
+        items = [self.decode(item, depth + 1) for item in _list(value["items"])]
+        shape = tuple(_list(value["shape"]))
+        if dtype.kind == "U" and not all(isinstance(item, str) for item in items):
+            raise ModelFileError("an array of texts holds something else")
+        if dtype.kind not in "UO" or not room_is_fair(dtype, items):
+            raise ModelFileError(f"it holds {len(items)} entries of {dtype.str!r}")
+        array = np.empty(len(items), dtype)
+        for k, item in enumerate(items):
+            array[k] = item
+        return array.reshape(shape)
+
+    def _scalar(self, value: Any, depth: int) -> Any:
+        array = self.decode(value["value"], depth + 1)
+        if not isinstance(array, np.ndarray) or array.ndim:
+            raise ModelFileError("a scalar has dimensions")
+        return array[()]
+
+    def _csr(self, value: Any, depth: int) -> Any:
+        data, indices, indptr = (self.decode(value[name], depth + 1) for name in _CSR)
+        kind = sp.csr_matrix if value["matrix"] is True else sp.csr_array
+        matrix = kind((data, indices, indptr), shape=tuple(_list(value["shape"])))
+        matrix.check_format(full_check=True)
+        return matrix
+
+    def _dtype(self, value: Any, depth: int) -> np.dtype:
+        name = str(value["value"])
+        if _DTYPE.fullmatch(name) is None:
+            raise ModelFileError(f"it names the dtype {name[:80]!r}")
+        return np.dtype(name)
+
+    def _type(self, value: Any, depth: int) -> type:
+        return allowed.find_type(str(value["value"]))
+
+    def _function(self, value: Any, depth: int) -> Any:
+        return allowed.find_function(str(value["value"]))
+
+    def _random_state(self, value: Any, depth: int) -> np.random.RandomState:
+        """The state of a Mersenne twister, which numpy takes as it comes."""
+        name, keys, place, has_gauss, gauss = self.decode(value["state"], depth + 1)
+        whole = all(type(number) is int for number in (place, has_gauss))
+        sound = isinstance(keys, np.ndarray) and keys.dtype == np.uint32 and keys.shape == (624,)
+        if name != "MT19937" or not sound or not whole or not (0 <= place <= 624 and has_gauss in (0, 1)):
+            raise ModelFileError("its random state is none")
+        state = np.random.RandomState()
+        state.set_state((name, keys, place, has_gauss, float(gauss)))
+        return state
+
+    def _frame(self, value: Any, depth: int) -> Any:
+        import narwhals.stable.v2 as nw
+
+        backend = value["value"]
+        if backend not in _BACKENDS:
+            raise ModelFileError(f"it names the data frame library {str(backend)[:80]!r}")
+        try:
+            return nw.from_dict({"none": []}, backend=backend)
+        except ImportError as error:
+            raise ModelFileError(f"it answers in {backend} frames; install {backend}") from error
+
+    def _object(self, value: Any, depth: int) -> Any:
+        cls = allowed.find_class(str(value["class"]))
+        state = {
+            str(key): self.decode(item, depth + 1)
+            for key, item in dict(value["state"]).items()
+            if key not in LEFT_OUT
+        }
+        restored = cls.__new__(cls)
+        restored.__dict__.update(state)
+        for name, default in _defaults(cls).items():
+            restored.__dict__.setdefault(name, default)
+        return restored
+
+
+def _defaults(cls: type) -> dict[str, Any]:
+    """Defaults of the parameters, for those that the version that wrote a file did not have."""
+    if not parameters_of(cls):
+        return {}
+    known = inspect.signature(cls).parameters.values()
+    return {each.name: each.default for each in known if each.default is not inspect.Parameter.empty}
+
+
+_READERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
+    "float": Decoder._float,
+    "dict": Decoder._dict,
+    "tuple": Decoder._container,
+    "set": Decoder._container,
+    "frozenset": Decoder._container,
+    "array": Decoder._array,
+    "words": Decoder._words,
+    "scalar": Decoder._scalar,
+    "csr": Decoder._csr,
+    "dtype": Decoder._dtype,
+    "type": Decoder._type,
+    "function": Decoder._function,
+    "random_state": Decoder._random_state,
+    "frame": Decoder._frame,
+    "object": Decoder._object,
+}
+
+
+def _check_keys(keys: list[Any]) -> None:
+    """Refuse many tuples as keys: unlike those of texts, their hashes can be made to collide."""
+    if len(keys) > MOST_TUPLES and any(isinstance(key, (tuple, frozenset)) for key in keys):
+        raise ModelFileError(f"it holds more than {MOST_TUPLES} names that are tuples")
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ModelFileError("a list was expected")
+    return value

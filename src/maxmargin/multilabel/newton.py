@@ -1,0 +1,251 @@
+"""Newton's method for few features: proximal steps on the dual, each solved in the weights.
+
+Problem, dual and gap as in `problem`. Coordinate ascent gets stuck where
+features are few and overlap or have different scales, which is how most tables are. There the weights are
+the small side of the problem, and one label is solved at a time. With shares t = alpha / c of the boxes, a
+proximal step from the centre a,
+
+    max_t  D(c t) - omega / 2 sum_i c_i (t_i - a_i)^2,
+
+is by duality the minimum of a smoothed primal, in which each hinge is rounded off over a width of omega:
+
+    min_z  1/2 |z|^2 / r + sum_i c_i phi(g_i),     phi'(g) = t(g) = clip(a + g / omega, 0, 1).
+
+It is piecewise quadratic, and Newton's method with an exact line search solves it in a few steps. Only
+entries within their boxes enter the Hessian diag(1 / r) + X' diag(c / omega) X, so that a step costs
+O(N D) and D^2 for each of them. The gap at any z and its t, with V = X'(y c t), splits into
+
+    P(z) - D(c t) = sum_i c_i (max(g_i, 0) - t_i g_i) + r / 2 |z / r - V|^2 :
+
+when the second part, which the Newton steps bring to zero, is below `solved` times the first, t becomes the
+new centre and omega shrinks. This is the method of multipliers, which ends after finitely many
+centres on a problem with linear pieces. 15 to 40 steps are usual, whatever C and the conditioning of X.
+
+Coupled labels are one label of N L entries, whose rows are x_i kron P_l with R = P'P: (D+1) rank(R) columns.
+
+Columns are scaled by powers of two inside, so the scale of a feature does not matter. The weights with the
+smallest primal and the shares with the largest dual value are kept, each for itself.
+
+Yan, Li, "An efficient augmented Lagrangian method for support vector machine", Optimization Methods and
+Software 35, 2020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.rows import readonly
+from maxmargin.core.threads import run_threads
+from maxmargin.multilabel import loops
+from maxmargin.multilabel.problem import LinearM3L, Solution, powers_of_two
+
+
+@dataclass(frozen=True)
+class NewtonRule:
+    """How the proximal steps follow each other; none of it changes the optimum.
+
+    Parameters
+    ----------
+    first, again : float
+        omega at the start, relative to the largest margin: cold, and from given dual variables.
+    near : float
+        Largest relative gap at which given dual variables are started from.
+    shrink, least : float
+        omega from one centre to the next, and its smallest value relative to the largest margin.
+    solved : float
+        A proximal step is solved when what its Newton steps left of the gap is below this part of the rest.
+    n_steps, epoch : int, float
+        Most Newton steps of one epoch, and entries of X times labels that they may read; at least one step.
+    aim : float
+        Part of the gap allowed by tol that is aimed at.
+    work : float
+        Multiply-adds between two looks at the clock.
+    """
+
+    first: float = 4.0
+    again: float = 0.25
+    near: float = 0.1
+    shrink: float = 0.25
+    least: float = 1e-6
+    solved: float = 0.3
+    n_steps: int = 5
+    epoch: float = 1e6
+    aim: float = 0.95
+    work: float = 1e8
+
+
+class Newton:
+    """State of the method: see `loops.NewtonState`, all float64.
+
+    Parameters
+    ----------
+    problem : LinearM3L
+    alpha : array of shape (n_samples, n_labels)
+        Feasible dual variables to start from.
+    tol : float
+        The relative gap that training stops at.
+    n_threads : int, default=1
+        Threads over labels.
+    rule : NewtonRule
+    """
+
+    def __init__(
+        self,
+        problem: LinearM3L,
+        alpha: np.ndarray,
+        *,
+        tol: float,
+        n_threads: int = 1,
+        rule: NewtonRule | None = None,
+    ) -> None:
+        self.problem, self.tol, self.n_threads = problem, tol, n_threads
+        self.rule = NewtonRule() if rule is None else rule
+        self.boxes = problem.costs.boxes()
+        self.columns, self.scale = scaled_columns(problem)
+        self.costs = joined(problem) if problem.coupled else problem.costs.flat(np.float64)
+        self.widest = float(problem.costs.margins().max(initial=0.0)) or 1.0
+        (n, L), D = self.costs.signs.shape, len(self.scale)
+        self.state = loops.NewtonState(
+            omega=np.full(L, self.rule.first * self.widest),
+            primal=np.full(L, np.inf),
+            dual=np.zeros(L),
+            centre=np.full((L, n), 0.5),
+            scores=np.zeros((L, n)),
+            best_share=np.zeros((L, n)),
+            z=np.zeros((L, D)),
+            best_z=np.zeros((L, D)),
+        )
+        self.n_steps = int(np.clip(self.rule.epoch / max(n * L * D, 1), 1, self.rule.n_steps))
+        self.gap, self.aim = np.inf, self.rule.aim
+        self.patience = Patience(200 // self.n_steps)
+        self._answer: tuple[Solution, Certificate] | None = None
+        if alpha.any():
+            self._begin_at(alpha)
+
+    def epoch(self, clock: Clock) -> Progress:
+        """Some Newton steps on every label that is not done."""
+        if self.gap <= self.tol:
+            # The running gap was small enough and yet there is another epoch: the scores have drifted.
+            self._resynchronise()
+        self._answer = None
+        self._move(clock)
+        state, constant = self.state, self.problem.costs.constant
+        primal = float(state.primal.sum()) + constant
+        certificate = Certificate(primal, float(state.dual.sum()) + constant)
+        self.gap = certificate.gap
+        stuck = "scale the features" if self.patience.exhausted(self.gap) else ""
+        return Progress(certificate, self.problem.shape[0], stuck=stuck)
+
+    def certify(self) -> Certificate:
+        return self._evaluated()[1]
+
+    def solution(self) -> Solution:
+        return self._evaluated()[0]
+
+    def _evaluated(self) -> tuple[Solution, Certificate]:
+        """The best weights and dual variables as they are, kept until the next epoch."""
+        if self._answer is None:
+            alpha = self.state.best_share.T.reshape(self.boxes.shape) * self.boxes
+            Z, certificate = self.problem.evaluate(alpha, n_threads=self.n_threads, weights=self.weights())
+            self._answer = Solution(readonly(alpha), Z), certificate
+        return self._answer
+
+    def _move(self, clock: Clock) -> None:
+        L, n = self.state.centre.shape
+        size = max(1, int(self.rule.work / (self.n_steps * n * (1 + len(self.scale)) ** 2)))
+        groups = [readonly(np.arange(l, min(l + size, L))) for l in range(0, L, size)]
+        primal = self.state.primal[np.isfinite(self.state.primal)]
+        # Half of the gap allowed goes with the objective of a label, half to all labels alike.
+        half = 0.5 * self.aim * self.tol
+        targets = (half, half * float(primal.sum()) / L)
+        rule = loops.Shrinking(self.rule.shrink, self.rule.least * self.widest, self.rule.solved)
+
+        def work(labels: np.ndarray) -> None:
+            if not clock.expired():
+                loops.newton_labels(self.columns, self.costs, labels, targets, self.n_steps, rule, self.state)
+
+        run_threads(work, groups, self.n_threads)
+
+    def _begin_at(self, alpha: np.ndarray) -> None:
+        """Start from dual variables: their shares as the centre, the weights that they make.
+
+        Far from the optimum almost all entries would be at their bounds, where Newton steps see nothing of
+        the losses; the cold start is better then.
+        """
+        if self.problem.evaluate(alpha, n_threads=self.n_threads)[1].gap > self.rule.near:
+            return
+        state, boxes = self.state, self.boxes
+        share = np.divide(alpha, boxes, out=np.zeros(boxes.shape), where=boxes > 0)
+        state.centre[:] = share.reshape(state.centre.shape[::-1]).T
+        V = self.problem.accumulate(alpha)
+        U = V @ self.problem.factor.T if self.problem.coupled else V * self.problem.r
+        state.z[:] = U.reshape(-1, len(state.z))[: len(self.scale)].T * self.scale
+        state.scores[:] = state.z @ self.columns.X.T
+        state.omega[:] = self.rule.again * self.widest
+
+    def _resynchronise(self) -> None:
+        """Make the scores anew, forget what was measured by the old ones, and aim lower."""
+        state = self.state
+        state.scores[:] = state.z @ self.columns.X.T
+        state.primal[:], state.dual[:], state.best_share[:] = np.inf, 0.0, 0.0
+        self.aim *= 0.5
+
+    def weights(self) -> np.ndarray:
+        """The best weights as `LinearM3L.evaluate` takes them, the bias (or zero) last."""
+        U = (self.state.best_z / self.scale).T
+        U = U.reshape(-1, len(self.problem.factor)) if self.problem.coupled else U / np.sqrt(self.problem.r)
+        return U if self.problem.bias else np.vstack([U, np.zeros(U.shape[1])])
+
+
+def scaled_columns(problem: LinearM3L) -> tuple[loops.Columns, np.ndarray]:
+    """X in float64 with the constant feature last, each column divided by a power of two; these powers.
+
+    With coupled labels the rows are x_i kron P_l.
+    """
+    X = problem.rows.matrix
+    n, d = X.shape
+    with_bias = d + (problem.bias > 0)
+    rank, L = problem.factor.shape if problem.coupled else (1, 1)
+    problem.check_memory("newton", n * L * with_bias * rank)
+    columns = np.empty((n, with_bias))
+    columns[:, :d] = X.toarray() if sp.issparse(X) else X
+    columns[:, d:] = problem.bias
+    r = problem.r
+    if problem.coupled:
+        columns = np.einsum("ij,kl->iljk", columns, problem.factor).reshape(n * L, with_bias * rank)
+        r = np.ones(1)
+    scale = powers_of_two(np.abs(columns).max(axis=0, initial=0.0))
+    columns /= scale
+    return loops.Columns(readonly(columns), readonly(1 / scale**2), readonly(r)), scale
+
+
+def joined(problem: LinearM3L) -> loops.EntryArrays:
+    """All entries, sample by sample, as those of one label."""
+    costs = problem.costs
+    signs, boxes, margins = (a.reshape(-1, 1) for a in (costs.signs, costs.boxes(), costs.margins()))
+    return loops.EntryArrays(
+        readonly(signs), readonly(boxes), readonly(np.ones((2, 1))), readonly(margins), tied=True
+    )
+
+
+def few_features(problem: LinearM3L, most: int = 300, filled: float = 0.2, cells: int = 5 * 10**7) -> bool:
+    """Whether this method is the first choice: columns that are dense and not too many.
+
+    Parameters
+    ----------
+    most : int
+        Largest number of features, times the rank of a prior that couples labels.
+    filled : float
+        Least part of X that is not zero; the sweeps pass over zeros, this method does not.
+    cells : int
+        Largest size of the dense copy of X.
+    """
+    (n, L), d = problem.shape, problem.n_features
+    if filled * n * d > problem.rows.data.size:
+        return False
+    rank, copies = (len(problem.factor), L) if problem.coupled else (1, 1)
+    return d * rank <= most and n * copies * d * rank <= cells

@@ -1,0 +1,144 @@
+"""A second method for problems on which the first gets stuck, and the one for kernels.
+
+Coordinate ascent and pair steps are the fastest methods on most wide data and kernels, but their rate depends
+on the conditioning of X, K, R and C: a few unscaled features, or a large constant one, are enough to stop
+them in their tracks. Where the problem is small enough, a method that does not care takes over.
+
+With a kernel that is `Newton` on K = G G', the rows of G taken for features. It has the same dual variables,
+and mostly the weights that they make are the model. Where rounding keeps these from being as good as the best
+weights U in the features, the model is coefficients of all samples that make U.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from maxmargin.core.kernel_matrix import KernelMatrix
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
+from maxmargin.core.rows import Rows
+from maxmargin.multilabel.newton import Newton
+from maxmargin.multilabel.pairs import PairDescent
+from maxmargin.multilabel.problem import M3L, KernelM3L, LinearM3L, Solution
+
+# Eigenvalues of K below this part of the largest are rounding.
+RANK = 1e-14
+
+
+class WithRescue:
+    """`first`, until its gap no longer halves within `epochs` epochs; then what `rescue` makes.
+
+    The better of the two solutions counts.
+    """
+
+    def __init__(self, first: Solver, rescue: Callable[[], Solver], epochs: int = 15) -> None:
+        self.first, self.build = first, rescue
+        self.rescue: Solver | None = None
+        self.patience = Patience(epochs, factor=0.5)
+        self.stuck = False
+
+    def epoch(self, clock: Clock) -> Progress:
+        if not self.stuck:
+            progress = self.first.epoch(clock)
+            self.stuck = self.patience.exhausted(progress.certificate.gap)
+            return progress
+        if self.rescue is None:
+            self.rescue = self.build()
+        return replace(self.rescue.epoch(clock), certificate=self.certify(), exact=True)
+
+    def certify(self) -> Certificate:
+        return self._better().certify()
+
+    def solution(self) -> Solution:
+        return self._better().solution()
+
+    def _better(self) -> Solver:
+        if self.rescue is None or self.first.certify().gap < self.rescue.certify().gap:
+            return self.first
+        return self.rescue
+
+
+class KernelNewton:
+    """`Newton` on a factor of the kernel matrix, certified by the kernel matrix itself.
+
+    Parameters
+    ----------
+    problem : KernelM3L
+    alpha : array of shape (n_samples, n_labels)
+        Feasible dual variables to start from.
+    tol : float
+        The relative gap that training stops at.
+    n_threads : int, default=1
+    """
+
+    def __init__(self, problem: KernelM3L, alpha: np.ndarray, *, tol: float, n_threads: int = 1) -> None:
+        self.problem, self.tol = problem, tol
+        whole = KernelMatrix(problem.K.kernel, problem.K.X, np.inf, np.float64)
+        values, vectors = np.linalg.eigh(whole.square(np.arange(whole.n)))
+        kept = values > RANK * max(values[-1], np.finfo(float).tiny)
+        roots = np.sqrt(values[kept])
+        self.inverse = vectors[:, kept] / roots
+        rows = Rows.of(np.ascontiguousarray(vectors[:, kept] * roots))
+        linear = LinearM3L(rows, problem.costs, problem.R, bias=0.0)
+        self.newton = Newton(linear, alpha, tol=tol, n_threads=n_threads)
+        self._answer: tuple[Solution, Certificate] | None = None
+
+    def epoch(self, clock: Clock) -> Progress:
+        progress = self.newton.epoch(clock)
+        self._answer = None
+        return replace(progress, certificate=self.certify(), exact=True)
+
+    def certify(self) -> Certificate:
+        return self._evaluated()[1]
+
+    def solution(self) -> Solution:
+        return self._evaluated()[0]
+
+    def _evaluated(self) -> tuple[Solution, Certificate]:
+        if self._answer is None:
+            problem, alpha = self.problem, self.newton.solution().alpha
+            B = problem.coefficients(alpha)
+            certificate = problem.certificate(B, problem.scores(B))
+            self._answer = problem.solution(B), certificate
+            if certificate.gap > self.tol:
+                U = self.newton.weights()[:-1]
+                weights = self.inverse @ (U @ problem.factor if problem.coupled else U * np.sqrt(problem.r))
+                loss = problem.loss(problem.K.times(weights).T)
+                primal = 0.5 * float(np.vdot(U, U)) + loss + problem.costs.constant
+                if primal < certificate.primal:
+                    self._answer = Solution(alpha, weights), Certificate(primal, certificate.dual)
+        return self._answer
+
+
+def affordable(
+    problem: M3L,
+    largest_order: int = 1200,
+    largest_work: float = 2e10,
+    largest_size: int = 2 * 10**7,
+) -> bool:
+    """Whether a step of Newton's or the interior point method costs no more than about a second.
+
+    By the order of its systems, its products and its dual variables.
+    """
+    n, L = problem.shape
+    D = problem.n_features if isinstance(problem, LinearM3L) else n
+    rank = len(problem.factor) if problem.coupled else 1
+    order = (D + 1) * rank
+    work = L * (n * (D + 1.0) ** 2 + order**2) + order**3
+    return order <= largest_order and work <= largest_work and n * max(L, D) <= largest_size
+
+
+def kernel_default(
+    problem: KernelM3L, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
+) -> Solver:
+    """Pair steps, with Newton's method behind them where it can be paid."""
+    pairs = PairDescent(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
+    if not affordable(problem):
+        return pairs
+
+    def rescue() -> Solver:
+        return KernelNewton(problem.precise(), pairs.solution().alpha, tol=tol, n_threads=n_threads)
+
+    return WithRescue(pairs, rescue, epochs=5)

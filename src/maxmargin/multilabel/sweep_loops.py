@@ -1,0 +1,434 @@
+"""Loops of coordinate ascent on linear M3L, in the scaling and the letters of `problem`.
+
+Names as in `loops`; r is the diagonal of R, q_i = |x_i|^2.
+
+In the sweeps the bias is a primal variable of its own (see `sweeps`). At the optimum it equals
+bias * S_l, S_l = sum_i A_il; while samples are visited it answers a step d of one of them by
+pull[l] * bias * d, and after each pass it is drawn towards bias * S by the factor pull[l]. So the
+curvature along one variable is r_l (q_i + pull_l bias^2). In the passes of the paper it is an
+ordinary last feature.
+
+Reach: `low` and `high` have two rows; row 0 holds the bounds of this pass, beyond which a variable at
+its box is unmarked, and row 1 collects the extreme projected gradients for the next.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from maxmargin.core.jit import compiled
+from maxmargin.core.rows import (
+    dot,
+    row_add,
+    row_column_dot,
+    row_dot,
+    row_outer,
+    row_outer_few,
+    row_scores,
+)
+from maxmargin.multilabel.loops import entry_costs, row_costs
+
+
+class Geometry(NamedTuple):
+    """What makes the curvature of a variable: bias, its pull per label, |x_i|^2, diagonal of R."""
+
+    bias: np.floating
+    pull: np.ndarray
+    q: np.ndarray
+    r: np.ndarray
+
+
+class Ascent(NamedTuple):
+    """State of the sweeps: dual variables, the weights they make, and S = sum_i A_il."""
+
+    alpha: np.ndarray
+    W: np.ndarray
+    S: np.ndarray
+
+
+class Lists(NamedTuple):
+    """Samples to polish: those of label l are members[starts[l]:starts[l + 1]].
+
+    A label reads its random numbers from position `first` on. It is done at a gap of `target`, and
+    an entry with a gap up to `small` rests.
+    """
+
+    starts: np.ndarray
+    members: np.ndarray
+    first: np.ndarray
+    target: np.ndarray
+    small: np.ndarray
+
+
+class LabelCopy(NamedTuple):
+    """The listed entries of one label side by side, and the order in which they take turns."""
+
+    a: np.ndarray
+    y: np.ndarray
+    c: np.ndarray
+    m: np.ndarray
+    curvature: np.ndarray
+    turn: np.ndarray
+
+
+class Reach(NamedTuple):
+    """Entries still visited, and the bounds (44)-(45) that unmark them."""
+
+    marks: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+class PaperState(NamedTuple):
+    """State and inputs of the paper's passes: R, |x_i|^2 with the bias, alpha and Z = V R."""
+
+    R: np.ndarray
+    q: np.ndarray
+    alpha: np.ndarray
+    Z: np.ndarray
+
+
+@compiled
+def sweep_labels(rows, costs, geometry, order, lo, hi, state):
+    """One pass of dual coordinate ascent over all labels lo..hi of every sample in `order`.
+
+    For labels that are not coupled (R diagonal, r its diagonal): the step (37) for all labels of a
+    sample at once, which is exact because they do not interact.
+    """
+    signs = costs.signs
+    bias, pull, q, r = geometry
+    alpha, W, S = state
+    L = alpha.shape[1]
+    real = W.dtype.type
+    zero, square = real(0), bias * bias
+    f = np.empty(L, W.dtype)
+    c = np.empty(L, W.dtype)
+    m = np.empty(L, W.dtype)
+    step = np.empty(L, W.dtype)
+    few = np.empty(L, np.int64)
+    for position in range(order.shape[0]):
+        i = order[position]
+        row_scores(rows, i, bias, W, lo, hi, f)
+        row_costs(costs, i, lo, hi, c, m)
+        y, a = signs[i], alpha[i]
+        n_few = 0
+        changed = 0
+        w = W[W.shape[0] - 1]
+        for l in range(lo, hi):
+            g = m[l] - real(y[l]) * f[l]
+            curvature = (q[i] + pull[l] * square) * r[l]
+            target = a[l] + g / curvature if curvature > zero else (c[l] if g > zero else a[l])
+            new = min(max(target, zero), c[l])
+            step[l] = real(y[l]) * (new - a[l]) * r[l]
+            S[l] += real(y[l]) * (new - a[l])
+            a[l] = new
+        for l in range(lo, hi):
+            w[l] += pull[l] * bias * step[l]
+            changed += step[l] != zero
+        if 4 * changed > hi - lo:
+            row_outer(rows, i, zero, step, lo, hi, W)
+        elif changed:
+            for l in range(lo, hi):
+                if step[l] != zero:
+                    few[n_few] = l
+                    n_few += 1
+            row_outer_few(rows, i, zero, step, few, n_few, W)
+
+
+@compiled
+def count_marked(flags):
+    """Number of samples with a marked entry."""
+    count = 0
+    for i in range(flags.shape[0]):
+        for l in range(flags.shape[1]):
+            if flags[i, l]:
+                count += 1
+                break
+    return count
+
+
+@compiled
+def gather_lists(flags, order, ends, members):
+    """Write the samples marked for each label into `members`, in the order given.
+
+    `ends[l]` is the start of label l's list on entry and its end on return.
+    """
+    L = flags.shape[1]
+    for position in range(order.shape[0]):
+        i = order[position]
+        for l in range(L):
+            if flags[i, l]:
+                members[ends[l]] = i
+                ends[l] += 1
+
+
+@compiled
+def shuffle(turn, size, draws, cursor):
+    """Shuffle turn[:size] (Fisher-Yates) by the numbers of `draws` that follow `cursor`.
+
+    `draws` holds 32-bit numbers, a power of two of them, and is read round and round.
+    Returns the position of the last one used.
+    """
+    mask = draws.shape[0] - 1
+    for u in range(size - 1, 0, -1):
+        cursor += 1
+        v = np.int64((np.uint64(draws[cursor & mask]) * np.uint64(u + 1)) >> np.uint64(32))
+        turn[u], turn[v] = turn[v], turn[u]
+    return cursor
+
+
+@compiled(inline=True)
+def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, reach):
+    """One pass of coordinate ascent over the active entries of one label.
+
+    An entry at a bound whose gradient is outside `reach` leaves: the last active one takes its
+    place. `total` is S of the label. Returns the number left, the extreme gradients among the
+    entries that moved, the sum of the gaps seen and the new S.
+    """
+    a, y, c, m, curvature, turn = copy
+    bias, pull = bias_and_pull
+    low_reach, high_reach = reach
+    real = w.dtype.type
+    zero = real(0)
+    low, high = zero, zero
+    left = 0.0
+    t = 0
+    while t < active:
+        o = turn[t]
+        i = listed[o]
+        g = m[o] - y[o] * real(row_dot(rows, i, bias, w))
+        share = c[o] * max(g, zero) - a[o] * g
+        left += share
+        if (a[o] == zero and g < low_reach) or (a[o] == c[o] and g > high_reach):
+            active -= 1
+            turn[t], turn[active] = turn[active], o
+            continue
+        if share > small:
+            low, high = min(low, g), max(high, g)
+            target = a[o] + g / curvature[o] if curvature[o] > zero else c[o]
+            new = min(max(target, zero), c[o])
+            step = y[o] * (new - a[o])
+            row_add(rows, i, pull * bias, step * r, w)
+            total += step
+            a[o] = new
+        t += 1
+    return active, low, high, left, total
+
+
+@compiled
+def polish_labels(rows, costs, geometry, labels, lists, draws, n_passes, state, remaining):
+    """Dual coordinate ascent (37) on the listed samples of each label in `labels`, one label at a time.
+
+    The weights of `state` are label-major here (L x (D+1)), so that the vector in work stays in
+    cache. Every pass goes through the list in a new random order. A variable at a bound is dropped
+    once its gradient points out of the box by more than the largest violation of the pass before. A
+    label is done when the gaps seen during a pass add up to no more than its target; what its last
+    pass saw is left in `remaining`.
+    """
+    bias, pull, q, r = geometry
+    starts, members, first, targets, smalls = lists
+    alpha, WT, S = state
+    signs = costs.signs
+    real = WT.dtype.type
+    zero, infinity = real(0), real(np.inf)
+    square = bias * bias
+    longest = 0
+    for position in range(labels.shape[0]):
+        l = labels[position]
+        longest = max(longest, starts[l + 1] - starts[l])
+    a, y, c, m, curvature = (
+        np.empty(longest, WT.dtype),
+        np.empty(longest, WT.dtype),
+        np.empty(longest, WT.dtype),
+        np.empty(longest, WT.dtype),
+        np.empty(longest, WT.dtype),
+    )
+    turn = np.empty(longest, np.int64)
+    copy = LabelCopy(a, y, c, m, curvature, turn)
+    for position in range(labels.shape[0]):
+        l = labels[position]
+        listed = members[starts[l] : starts[l + 1]]
+        w = WT[l]
+        active = listed.shape[0]
+        for t in range(active):
+            i = listed[t]
+            a[t], y[t], curvature[t] = alpha[i, l], signs[i, l], (q[i] + pull[l] * square) * r[l]
+            c[t], m[t] = entry_costs(costs, i, l)
+            turn[t] = t
+        reach = -infinity, infinity
+        cursor = first[l]
+        for _ in range(n_passes):
+            cursor = shuffle(turn, active, draws, cursor)
+            active, low, high, left, S[l] = polish_pass(
+                rows, listed, copy, active, (bias, pull[l]), r[l], w, S[l], smalls[l], reach
+            )
+            lag = bias * S[l] - w[w.shape[0] - 1] / r[l]
+            w[w.shape[0] - 1] += pull[l] * real(lag) * r[l]
+            left += 0.5 * r[l] * ((1 - pull[l]) * lag) ** 2
+            reach = (low if low < zero else -infinity), (high if high > zero else infinity)
+            remaining[l] = left
+            if left <= targets[l]:
+                break
+        for t in range(listed.shape[0]):
+            alpha[listed[t], l] = a[t]
+
+
+@compiled
+def sweep_samples(rows, costs, geometry, order, label_order, G, state, reach, counts):
+    """One pass over the marked entries of the samples in `order`, for coupled labels.
+
+    All labels of a sample form one block with Hessian q_i R; one Gauss-Seidel sweep through
+    its marked labels keeps t = x_i'T up to date, so that each score is one product with a
+    row of G (L x K). R = G H' with H the identity (K = L, T = V) or, for a prior of low rank
+    K < L, H = G = P' (T = V P'). `counts` is the number of marked entries of each sample.
+    """
+    bias, pull, q, r = geometry
+    alpha, T, S = state
+    flags, low, high = reach
+    signs = costs.signs
+    L, K = alpha.shape[1], T.shape[1]
+    factored = K < L
+    real = T.dtype.type
+    zero, square = real(0), bias * bias
+    t = np.empty(K, T.dtype)
+    step = np.empty(K, T.dtype)
+    few = np.empty(K, np.int64)
+    for position in range(order.shape[0]):
+        i = order[position]
+        if counts[i] == 0:
+            continue
+        row_scores(rows, i, bias, T, 0, K, t)
+        for k in range(K):
+            step[k] = zero
+        n_few = 0
+        moved = False
+        for place in range(L):
+            l = label_order[place]
+            if not flags[i, l]:
+                continue
+            f = dot(G[l], t)
+            c, m = entry_costs(costs, i, l)
+            y, a = real(signs[i, l]), alpha[i, l]
+            g = m - y * f
+            at_zero, at_top = a == zero, a == c
+            if (at_zero and g < low[0, l]) or (at_top and g > high[0, l]):
+                flags[i, l] = False
+                counts[i] -= 1
+                continue
+            if not (at_zero and g < zero) and not (at_top and g > zero):
+                low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
+            own = q[i] + pull[l] * square
+            curvature = own * r[l]
+            target = a + g / curvature if curvature > zero else (c if g > zero else a)
+            new = min(max(target, zero), c)
+            if new == a:
+                continue
+            alpha[i, l] = new
+            d = y * (new - a)
+            S[l] += d
+            moved = True
+            if factored:
+                g_row = G[l]
+                for k in range(K):
+                    t[k] += own * d * g_row[k]
+                    step[k] += d * g_row[k]
+                    T[T.shape[0] - 1, k] += pull[l] * bias * d * g_row[k]
+            else:
+                t[l] += own * d
+                step[l] = d
+                T[T.shape[0] - 1, l] += pull[l] * bias * d
+                few[n_few] = l
+                n_few += 1
+        if moved:
+            if factored or n_few > K // 4:
+                row_outer(rows, i, zero, step, 0, K, T)
+            else:
+                row_outer_few(rows, i, zero, step, few, n_few, T)
+
+
+@compiled(inline=True)
+def visit(rows, costs, bias, i, l, state, reach):
+    """The step (37), with the gradient by the weights as in (39); returns it and the gap it had."""
+    R, q, alpha, Z = state
+    active, low, high = reach
+    c, m = entry_costs(costs, i, l)
+    y, a = costs.signs[i, l], alpha[i, l]
+    g = m - y * row_column_dot(rows, i, bias, l, Z)
+    gap = c * max(g, 0.0) - a * g
+    if (a == 0.0 and g < low[0, l]) or (a == c and g > high[0, l]):
+        active[i, l] = False
+        return 0.0, gap
+    if not (a == 0.0 and g < 0.0) and not (a == c and g > 0.0):
+        low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
+    curvature = R[l, l] * q[i]
+    target = a + g / curvature if curvature > 0.0 else (c if g > 0.0 else a)
+    alpha[i, l] = min(max(target, 0.0), c)
+    return y * (alpha[i, l] - a), gap
+
+
+@compiled
+def random_pass(rows, costs, bias, pairs, state, reach):
+    """Phase A of the paper's solver: every step is felt by all labels at once, (40).
+
+    A pair (sample i, label l) is one number i * L + l. Returns the gap seen.
+    """
+    R, _, alpha, Z = state
+    L = alpha.shape[1]
+    step = np.empty(L)
+    seen = 0.0
+    for position in range(pairs.shape[0]):
+        i, l = pairs[position] // L, pairs[position] % L
+        d, gap = visit(rows, costs, bias, i, l, state, reach)
+        seen += gap
+        if d != 0.0:
+            for k in range(L):
+                step[k] = d * R[l, k]
+            row_outer(rows, i, bias, step, 0, L, Z)
+    return seen
+
+
+@compiled
+def delayed_pass(rows, costs, bias, pairs, chunks, state, reach):
+    """Phase B: chunks of steps along one label touch only z_l; the other labels follow once, (42).
+
+    `chunks` holds the start of every chunk and the end of the last; v = sum of step * x over a
+    chunk, (43), is kept with the list of features it touches.
+    """
+    data, indices, indptr, dense = rows
+    R, _, alpha, Z = state
+    L = alpha.shape[1]
+    D = Z.shape[0] - 1
+    v = np.zeros(D + 1)
+    marked = np.zeros(D + 1, np.bool_)
+    touched = np.empty(D + 1, np.int64)
+    seen = 0.0
+    for chunk in range(chunks.shape[0] - 1):
+        n_touched = 0
+        l = pairs[chunks[chunk]] % L
+        for position in range(chunks[chunk], chunks[chunk + 1]):
+            i = pairs[position] // L
+            d, gap = visit(rows, costs, bias, i, l, state, reach)
+            seen += gap
+            if d == 0.0:
+                continue
+            shift = dense * indptr[i]
+            for k in range(indptr[i], indptr[i + 1] + 1):
+                last = k == indptr[i + 1]
+                j = np.int64(D) if last else np.int64(indices[k - shift])
+                x = bias if last else data[k]
+                Z[j, l] += x * d * R[l, l]
+                v[j] += x * d
+                if not marked[j]:
+                    marked[j] = True
+                    touched[n_touched] = j
+                    n_touched += 1
+        for t in range(n_touched):
+            j = touched[t]
+            for k in range(L):
+                if k != l:
+                    Z[j, k] += v[j] * R[l, k]
+            v[j] = 0.0
+            marked[j] = False
+    return seen

@@ -1,0 +1,272 @@
+"""Proximal Newton method: some dozen Newton steps for problems with few features.
+
+Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. Sweeps over blocks need
+thousands of passes where features are few or of different scales; a Newton step does not care.
+
+The proximal point method in the dual (in the primal: the method of multipliers, Rockafellar 1976) keeps
+an anchor alpha0 and replaces the loss of a sample by the smooth one
+
+    max_{a in simplex} a.H_i(W) - tau/2 |a - alpha0_i|^2,    alpha_i(W) = projection of alpha0_i + H_i / tau.
+
+The smoothed objective F has the gradient W - W(alpha(W)) and, piecewise, the second derivative
+
+    I + sum_i C_i / tau (1_S - 1/|S|) (x) x_i x_i',     S the classes with mass in alpha_i(W),
+
+to which only samples with two classes or more contribute. Newton steps with a line search minimise it.
+For every W and alpha
+
+    P(W) - D(alpha) = sum_i C_i [ max_k H_i(k) - alpha_i.H_i ] + 1/2 |W - W(alpha)|^2,
+
+so the second term says how well F is minimised, and the first how far F is from P: as soon as the
+second is small beside the first, the anchor moves to alpha(W) and tau shrinks. Both vanish at the
+optimum. P and D have their best points apart from each other; the model is the best W.
+
+All classes moving alike changes no loss, so that their mean is 0 in W and in each direction; the matrix
+may have any curvature there, and gets that of the others, or rounding would drown the identity.
+
+A step costs O(n c D) for the scores, O(m D^2) for m pairs of classes with mass in a sample, and
+O((c D)^3 / 3), D the number of features and the bias; memory holds six arrays of n x c numbers and the
+matrix of order c D. Rows of any kind are read as they are, a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from maxmargin.core.linalg import ridged_cholesky
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.rows import readonly
+from maxmargin.core.threads import one_blas_thread
+from maxmargin.structured import newton_loops as loops
+from maxmargin.structured.multiclass_problem import LinearMultiClass, LinearSolution, Setup
+from maxmargin.structured.newton_loops import Along, ProximalTask
+
+# Rows that are read at a time where X is not a dense float64 array.
+PIECE = 4096
+# Up to this many dual variables a step takes less time than the rest of a fit, and the last digits
+# are a few steps away.
+SMALL, LAST_DIGITS = 5000, 1e-12
+SCALES = "scale your features, which differ too much for float64,"
+ROUNDED = "scale your features or pass X as float64, as float32 is too coarse for these coefficients,"
+
+
+def suits(problem: LinearMultiClass, *, least: int = 200, most: int = 1000) -> bool:
+    """Whether features are few: a matrix of small order, or of moderate order below the samples' number."""
+    d = problem.rows.shape[1]
+    order = (d + 1) * problem.c
+    return order <= least or (order <= most and d < problem.n)
+
+
+class Proximal(NamedTuple):
+    """Proximal blocks alpha and C_i (e_{y_i} - alpha_i), with the costed sums of the losses, of
+    alpha.H and of alpha.Delta."""
+
+    blocks: np.ndarray
+    steps: np.ndarray
+    losses: float
+    means: float
+    linear: float
+
+
+class State(NamedTuple):
+    """A point W, its proximal blocks alpha, W(alpha), the sum of the block gaps, P(W) and D(alpha)."""
+
+    W: np.ndarray
+    blocks: np.ndarray
+    image: np.ndarray
+    gap: float
+    certificate: Certificate
+
+
+class ProximalNewton:
+    """The solver "newton".
+
+    Parameters
+    ----------
+    problem : LinearMultiClass
+    setup : Setup
+    first, shrink : float
+        The first tau, relative to the largest cost of an error, and its factor from one anchor to the next.
+    share : float
+        The anchor moves once 1/2 |W - W(alpha)|^2 is at most this many times the other term of the gap.
+    patience : int
+        After this many steps without progress float64 is exhausted.
+    """
+
+    def __init__(
+        self,
+        problem: LinearMultiClass,
+        setup: Setup,
+        *,
+        first: float = 2.0,
+        shrink: float = 0.5,
+        share: float = 3.0,
+        patience: int = 100,
+    ) -> None:
+        self.problem, self.tol, self.shrink, self.share = problem, setup.tol, shrink, share
+        Delta = problem.labels.Delta
+        self.task = ProximalTask(problem.y, problem.costs, readonly(Delta), problem.loss)
+        self.tau = first * (float(Delta.max(initial=0.0)) or 1.0)
+        if setup.blocks is None:
+            self.anchor = np.zeros((problem.n, problem.c))
+            self.anchor[np.arange(problem.n), problem.y] = 1.0
+        else:
+            self.anchor = problem.normalised(setup.blocks, False)
+        self.patience = Patience(patience, 0.99)
+        self._move_to(self._image(self._steps(self.anchor)))
+        self.W, self.blocks = self.state.W, self.anchor
+        self.bounds = self.certify()
+
+    def epoch(self, clock: Clock) -> Progress:
+        """One Newton step; where steps are next to free, all that are left once `tol` is reached."""
+        with one_blas_thread():
+            self._step()
+            small, falls = self.problem.n * self.problem.c <= SMALL, Patience()
+            while small and LAST_DIGITS < self.bounds.gap <= self.tol and not clock.expired():
+                self._step()
+                if falls.exhausted(self.bounds.gap):
+                    break
+        progress = Progress(self.bounds, self.problem.n)
+        if self.bounds.gap <= self.tol:
+            progress = Progress(self.certify(), self.problem.n, exact=True)
+            if progress.certificate.gap > self.tol >= 10 * self.bounds.gap:
+                return replace(progress, stuck=ROUNDED)
+        return replace(progress, stuck=SCALES) if self.patience.exhausted(self.bounds.gap) else progress
+
+    def certify(self) -> Certificate:
+        """P at the best W, as a model stores it, and D at the best blocks."""
+        W, steps = self.problem.stored(self.W), self._steps(self.blocks)
+        losses = self._proximal(Along(self._scores(W), 0.0, self.scores)).losses
+        linear = -float(np.vdot(steps, self.task.Delta[self.task.y]))
+        return Certificate(half_square(W) + losses, linear - half_square(self._image(steps)))
+
+    def solution(self) -> LinearSolution:
+        """The best W and the best blocks."""
+        return LinearSolution(self.problem.stored(self.W), self.blocks)
+
+    def _step(self) -> None:
+        """One Newton step on F, whose anchor moves first if F is minimised well enough."""
+        state = self.state
+        if half_square(state.W - state.image) <= self.share * state.gap:
+            self.anchor = state.blocks
+            self.tau *= self.shrink
+            self._move_to(state.W)
+        direction = self._direction()
+        moves = self._scores(direction)
+        self.state, t = self._line_search(direction, moves)
+        self.scores += t * moves
+        self._keep_best()
+
+    def _keep_best(self) -> None:
+        here, best = self.state.certificate, self.bounds
+        if here.primal < best.primal:
+            self.W, best = self.state.W, Certificate(here.primal, best.dual)
+        if here.dual > best.dual:
+            self.blocks, best = self.state.blocks, Certificate(best.primal, here.dual)
+        self.bounds = best
+
+    def _direction(self) -> np.ndarray:
+        """Newton's direction, with mean 0 over the classes."""
+        c, D = self.problem.c, self.problem.rows.shape[1] + 1
+        matrix = np.zeros((c * D, c * D))
+        for first, X in self._pieces():
+            loops.add_curvature(
+                self.task, first, X, self.problem.bias, self.tau, readonly(self.state.blocks), matrix
+            )
+        matrix[np.diag_indices_from(matrix)] += 1.0
+        blocks = matrix.reshape(c, D, c, D)
+        blocks += np.einsum("kfkg->fg", blocks)[None, :, None, :] / c**2
+        scale = 1.0 / np.sqrt(np.diagonal(matrix))
+        matrix *= scale
+        matrix *= scale[:, None]
+        descent = (self.state.image - self.state.W).T.ravel()
+        solved = scale * cho_solve(ridged_cholesky(matrix), scale * descent, check_finite=False)
+        direction = solved.reshape(c, D).T
+        return direction - direction.mean(axis=1, keepdims=True)
+
+    def _line_search(
+        self, direction: np.ndarray, moves: np.ndarray, *, flat: float = 0.3, tries: int = 20
+    ) -> tuple[State, float]:
+        """Look for a point at which F is nearly flat along the direction; F is convex.
+
+        The slope grows along the line, so that two slopes of different sign enclose the point.
+        """
+        W = self.state.W
+        steepest = float(np.vdot(W - self.state.image, direction))
+        start, growth = float(np.vdot(W, direction)), float(np.vdot(direction, direction))
+        low, high = (0.0, steepest), None
+        t = 1.0
+        for _ in range(tries):
+            found = self._proximal(Along(self.scores, t, moves))
+            slope = start + t * growth - float(np.vdot(found.steps, moves))
+            if abs(slope) <= flat * abs(steepest):
+                break
+            if slope > 0:
+                high = t, slope
+            else:
+                low = t, slope
+            if high is None:
+                t *= 2
+            else:
+                share = low[1] / (low[1] - high[1])
+                t = low[0] + (high[0] - low[0]) * min(max(share, 0.1), 0.9)
+        return self._state(W + t * direction, found), t
+
+    def _move_to(self, W: np.ndarray) -> None:
+        self.scores = self._scores(W)
+        self.state = self._state(W, self._proximal(Along(self.scores, 0.0, self.scores)))
+
+    def _proximal(self, along: Along) -> Proximal:
+        blocks, steps, totals = np.empty_like(self.anchor), np.empty_like(self.anchor), np.empty(3)
+        along = Along(readonly(along.scores), along.t, readonly(along.moves))
+        loops.proximal_pass(self.task, along, self.tau, readonly(self.anchor), blocks, steps, totals)
+        return Proximal(blocks, steps, *totals.tolist())
+
+    def _state(self, W: np.ndarray, found: Proximal) -> State:
+        gap = found.losses - found.means
+        image = self._image(found.steps)
+        certificate = Certificate(half_square(W) + found.losses, found.linear - half_square(image))
+        return State(W, found.blocks, image, gap, certificate)
+
+    def _steps(self, blocks: np.ndarray) -> np.ndarray:
+        """C_i (e_{y_i} - alpha_i), from alpha of the wrong classes alone."""
+        here = np.arange(self.problem.n), self.problem.y
+        steps = -self.problem.costs[:, None] * blocks
+        steps[here] = 0.0
+        steps[here] = -steps.sum(axis=1)
+        return steps
+
+    def _pieces(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Rows of X as dense float64 arrays, with the number of the first one."""
+        rows = self.problem.rows
+        if rows.dense and rows.data.dtype == np.float64:
+            yield 0, readonly(rows.matrix)
+            return
+        for first in range(0, self.problem.n, PIECE):
+            part = rows.matrix[first : first + PIECE]
+            yield first, readonly((part if rows.dense else part.toarray()).astype(np.float64))
+
+    def _scores(self, W: np.ndarray) -> np.ndarray:
+        scores = np.empty((self.problem.n, self.problem.c))
+        for first, X in self._pieces():
+            np.matmul(X, W[:-1], out=scores[first : first + len(X)])
+        scores += self.problem.bias * W[-1]
+        return scores
+
+    def _image(self, steps: np.ndarray) -> np.ndarray:
+        """sum_i steps_i (x) x_i."""
+        W = np.zeros((self.problem.rows.shape[1] + 1, self.problem.c))
+        for first, X in self._pieces():
+            W[:-1] += X.T @ steps[first : first + len(X)]
+        W[-1] = self.problem.bias * steps.sum(axis=0)
+        return W
+
+
+def half_square(W: np.ndarray) -> float:
+    """1/2 |W|^2."""
+    return 0.5 * float(np.vdot(W, W))

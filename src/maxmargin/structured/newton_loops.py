@@ -1,0 +1,185 @@
+"""Inner loops of the proximal Newton method: proximal points of all blocks, and their curvature.
+
+Arguments shared by the loops, read-only unless said otherwise:
+
+- `task`: `ProximalTask`, what a fit never changes;
+- `scores`, `moves` (n, c): scores W_k.x_i, and how they change per unit of a step along a direction;
+- `anchor` (n, c): the dual blocks to stay close to, `tau` how close;
+- `blocks` (n, c), written: the proximal points alpha;
+- `steps` (n, c), written: C_i (e_{y_i} - alpha_i), from alpha of the wrong classes alone, so that masses
+  far below the rounding of 1 count in full.
+
+Rows of X come as dense float64 pieces whatever X is, so that each loop is compiled once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from maxmargin.core.jit import compiled
+
+CRAMMER_SINGER = 0
+
+
+class ProximalTask(NamedTuple):
+    """Class and cost of every sample, the cost matrix and the kind of loss."""
+
+    y: np.ndarray
+    costs: np.ndarray
+    Delta: np.ndarray
+    loss: int
+
+
+class Along(NamedTuple):
+    """The point scores + t moves of a line."""
+
+    scores: np.ndarray
+    t: float
+    moves: np.ndarray
+
+
+@compiled(inline=True)
+def proximal_simplex(H, anchor, tau, v, new):
+    """new = projection of anchor + H / tau on the simplex.
+
+    The level theta of max(v_k - theta, 0) is found by dropping classes until all kept ones have mass.
+    With S the kept classes, sum_S v_k - 1 is sum_S H_k / tau less the anchor's mass outside S: no one
+    is subtracted, so small masses stay exact. Margins count from that of the largest v, so that none
+    of S is large.
+    """
+    c = H.size
+    top = 0
+    for k in range(c):
+        v[k] = anchor[k] + H[k] / tau
+        if v[k] > v[top]:
+            top = k
+    base = H[top]
+    for k in range(c):
+        v[k] = anchor[k] + (H[k] - base) / tau
+    theta, kept = v[top] - 1.0, 0
+    for _ in range(c):
+        total, count = 0.0, 0
+        for k in range(c):
+            if v[k] > theta:
+                total += (H[k] - base) / tau
+                count += 1
+            else:
+                total -= anchor[k]
+        if count == kept:
+            break
+        kept, theta = count, total / count
+    for k in range(c):
+        new[k] = max(v[k] - theta, 0.0)
+
+
+@compiled(inline=True)
+def proximal_block(task, truth, H, anchor, tau, v, new):
+    """The proximal point of one block; returns the mass on wrong classes, at most one on a simplex."""
+    c = H.size
+    if task.loss == CRAMMER_SINGER:
+        proximal_simplex(H, anchor, tau, v, new)
+    else:
+        for k in range(c):
+            new[k] = min(max(anchor[k] + H[k] / tau, 0.0), 1.0)
+    mass = 0.0
+    for k in range(c):
+        if k != truth:
+            mass += new[k]
+    if task.loss == CRAMMER_SINGER and mass > 1.0:
+        for k in range(c):
+            new[k] /= mass
+        mass = 1.0
+    new[truth] = 1.0 - mass
+    return mass
+
+
+@compiled
+def proximal_pass(task, along, tau, anchor, blocks, steps, totals):
+    """Proximal points of all blocks at a point of a line.
+
+    `totals` become the costed sums of the losses, of alpha.H and of alpha.Delta.
+    """
+    y, costs, Delta, loss = task
+    scores, t, moves = along
+    n, c = scores.shape
+    H, v = np.empty(c), np.empty(c)
+    losses, means, linear = 0.0, 0.0, 0.0
+    for i in range(n):
+        truth, cost = y[i], costs[i]
+        base = scores[i, truth] + t * moves[i, truth]
+        largest, positive = 0.0, 0.0
+        for k in range(c):
+            h = Delta[truth, k] + (scores[i, k] + t * moves[i, k] - base)
+            H[k] = h
+            if k != truth:
+                largest = max(largest, h)
+                positive += max(h, 0.0)
+        H[truth] = 0.0
+        new = blocks[i]
+        mass = proximal_block(task, truth, H, anchor[i], tau, v, new)
+        mean, cross = 0.0, 0.0
+        for k in range(c):
+            if k != truth:
+                mean += new[k] * H[k]
+                cross += new[k] * Delta[truth, k]
+                steps[i, k] = -cost * new[k]
+        steps[i, truth] = cost * mass
+        losses += cost * (largest if loss == CRAMMER_SINGER else positive)
+        means += cost * mean
+        linear += cost * cross
+    totals[0], totals[1], totals[2] = losses, means, linear
+
+
+@compiled(reorder=True, inline=True)
+def add_outer(x, bias, factor, row, column, matrix):
+    """Add factor (x, bias) (x, bias)' to the block of the matrix whose corner is (row, column)."""
+    d = x.size
+    for f in range(d + 1):
+        s = factor * (x[f] if f < d else bias)
+        if s != 0:
+            target = matrix[row + f]
+            for g in range(d):
+                target[column + g] += s * x[g]
+            target[column + d] += s * bias
+
+
+@compiled
+def add_curvature(task, first, X, bias, tau, blocks, matrix):
+    """Add the second derivative of the smoothed losses of the rows `first`, ... to a matrix.
+
+    Row k D + f belongs to feature f of class k; of the blocks (k, l) only those with l <= k are filled.
+    A block whose classes S have mass adds C / tau (1_S - 1 / |S|) (x) x x', one with free classes
+    (Weston-Watkins) C / tau (e_k - e_y) (e_k - e_y)' (x) x x' for each.
+    """
+    y, costs, _, loss = task
+    c = blocks.shape[1]
+    D = X.shape[1] + 1
+    support = np.empty(c, np.int64)
+    for r in range(X.shape[0]):
+        i = first + r
+        truth = y[i]
+        size = 0
+        for k in range(c):
+            inside = blocks[i, k] > 0.0
+            if loss != CRAMMER_SINGER:
+                inside = k == truth or (inside and blocks[i, k] < 1.0)
+            if inside:
+                support[size] = k
+                size += 1
+        if size < 2 or costs[i] == 0:
+            continue
+        weight = costs[i] / tau
+        for s in range(size):
+            for t in range(s + 1):
+                k, l = support[s], support[t]
+                if loss == CRAMMER_SINGER:
+                    factor = weight * ((1.0 if k == l else 0.0) - 1.0 / size)
+                elif k == l:
+                    factor = weight * ((size - 1.0) if k == truth else 1.0)
+                elif k == truth or l == truth:
+                    factor = -weight
+                else:
+                    continue
+                add_outer(X[r], bias, factor, k * D, l * D, matrix)

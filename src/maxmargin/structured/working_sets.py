@@ -1,0 +1,286 @@
+"""Exact block steps with a kernel: working sets on one shared kernel matrix, interior points at large C.
+
+Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. A step on one block moves the
+scores of all samples, n numbers for each class that moved. So some samples are taken at a time:
+
+1. *choose*: samples are drawn, one with gap g_i in proportion to sqrt(g_i). The largest gaps alone
+   would often be those of neighbours, which solve each other's;
+2. *settle*: exact block steps over these samples inside their own small kernel, several times;
+3. *carry*: one matrix product takes their change to the scores of all samples, and one pass over
+   these gives all gaps, none left out.
+
+A step is over-relaxed: the block goes to the projection of alpha_i + omega H_i / kappa_i, which raises
+the dual for every omega below 2.
+
+Where C is large, steps on single blocks fight over what they share, and passes become many. When they
+have cost as much as an interior point method on all blocks that are not at rest would
+(`maxmargin.structured.kernel_interior`), that is run, and its answer is kept if the dual rose.
+
+Kernel values are in single precision while that is enough for `tol`, and in double precision once a
+certificate disagrees with what the steps have seen or the gap has stopped falling. Training stops on the
+relative gap, recomputed from the blocks by kernel values in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.rows import readonly
+from maxmargin.structured import multiclass_kernel_loops as loops
+from maxmargin.structured.kernel_interior import solve_blocks
+from maxmargin.structured.multiclass_kernel import KernelMultiClass, restricted
+from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
+from maxmargin.structured.multiclass_problem import Evaluation, KernelSolution, Setup
+
+
+@dataclass(frozen=True)
+class SetRule:
+    """How samples are chosen and settled; none of it changes the optimum.
+
+    Parameters
+    ----------
+    all_at_once : int
+        Up to this many samples, all with a gap are one set.
+    size, streamed : int
+        Samples of a set, when the kernel matrix is at hand, and when rows are computed for every set.
+    passes, share : int, float
+        Passes over a set end when the gaps found have fallen to this share, or after so many.
+    aim : float
+        They need not fall below this part of the gap that `tol` allows.
+    quiet : float
+        Blocks with less than this part of the mean gap of the pass before stay where they are.
+    relaxation : float
+        The omega of a step.
+    orders : int
+        Random orders drawn for the passes over a set.
+    interior_most, interior_rounds : int
+        Most samples of an interior point method, and how often it is run in a row.
+    interior_steps, interior_speed, interior_overhead : int, float, float
+        The steps expected of it, how many times as fast as in a block step (which waits for memory) a
+        multiply-add is in a factorisation, and what a step costs besides, in multiply-adds.
+    interior_aim : float
+        The part of the gap that `tol` allows which it leaves.
+    traces : tuple of float
+        Masses below the first of these levels that keeps the gap below `tol` are taken for none.
+    """
+
+    all_at_once: int = 1000
+    size: int = 512
+    streamed: int = 2048
+    passes: int = 40
+    share: float = 0.1
+    aim: float = 0.5
+    quiet: float = 0.3
+    relaxation: float = 1.4
+    orders: int = 8
+    interior_most: int = 1500
+    interior_rounds: int = 4
+    interior_steps: int = 20
+    interior_speed: float = 30.0
+    interior_overhead: float = 2e5
+    interior_aim: float = 0.1
+    traces: tuple[float, ...] = (1e-4, 1e-6, 1e-8, 0.0)
+
+
+class WorkingSets:
+    """The solver "exact" with a kernel.
+
+    Parameters
+    ----------
+    problem : KernelMultiClass
+        Its kernel matrix says in which precision the steps work.
+    setup : Setup
+    sampling : {"gap", "uniform"}
+        Whether samples with larger gaps are more likely to be chosen.
+    shrinking : bool
+        Whether a block found optimal at a vertex sits out further passes over its set.
+    rule : SetRule
+    """
+
+    def __init__(
+        self,
+        problem: KernelMultiClass,
+        setup: Setup,
+        *,
+        sampling: str = "gap",
+        shrinking: bool = True,
+        rule: SetRule | None = None,
+    ) -> None:
+        self.tol, self.rng = setup.tol, setup.rng
+        self.rule = rule = SetRule() if rule is None else rule
+        self.by_gap = sampling == "gap"
+        self.plan = loops.Plan(rule.passes, rule.share, shrinking, rule.quiet)
+        iterate = problem.iterate(setup)
+        self.alpha = iterate.alpha
+        self.scores = np.ascontiguousarray(iterate.scores.T)
+        self.gaps = np.empty(problem.n)
+        self.spent = 0.0
+        self.patience = Patience()
+        self._evaluation: Evaluation | None = None
+        self._load(problem)
+        self._measure()
+
+    def epoch(self, clock: Clock) -> Progress:
+        """Sets until as many samples were visited as had a gap, or the gap is small enough."""
+        self._evaluation = None
+        if not self.problem.K.build(clock.expired):
+            return Progress(self.certificate, 0)
+        visited, waiting = 0, np.count_nonzero(self.gaps)
+        while visited < waiting and self.certificate.gap > self.tol and not clock.expired():
+            chosen = self._choose()
+            self._settle(chosen)
+            visited += len(chosen)
+            if self.certificate.gap > self.tol:
+                self._finish(clock)
+        if self.certificate.gap > self.tol:
+            if self.patience.exhausted(self.certificate.gap) and self.dtype != np.float64:
+                self._load(self.problem.precise())
+            return Progress(self.certificate, visited)
+        certificate = self.certify()
+        self._learn_from(self._evaluated())
+        return Progress(certificate, visited, exact=True)
+
+    def certify(self) -> Certificate:
+        """P and D of the stored blocks."""
+        return self._evaluated().certificate
+
+    def solution(self) -> KernelSolution:
+        """The model that `certify` speaks of."""
+        return KernelSolution(self._evaluated().answer, self.alpha.copy())
+
+    def _evaluated(self) -> Evaluation:
+        """What the blocks prove now, computed once between two epochs."""
+        if self._evaluation is None:
+            self._evaluation = self.problem.evaluate(self.alpha)
+        return self._evaluation
+
+    def _load(self, problem: KernelMultiClass) -> None:
+        """Take up a problem in the precision of its kernel values."""
+        self.problem, self.dtype = problem, problem.K.dtype
+        arrays = problem.arrays_with(problem.labels.Delta, self.dtype, problem.arrays.lanes, 0.0)
+        self.relaxed = arrays._replace(norms=readonly(problem.norms / self.rule.relaxation))
+
+    def _learn_from(self, evaluation: Evaluation) -> None:
+        """Go on from scores computed anew; where these tell another gap, in double precision."""
+        self.scores = np.ascontiguousarray(evaluation.image.T)
+        self.gaps, self.certificate = evaluation.gaps.copy(), evaluation.certificate
+        if self.certificate.gap > self.tol and self.dtype != np.float64:
+            self._load(self.problem.precise())
+
+    def _measure(self) -> None:
+        losses, squared = loops.measure(self.problem.arrays, self.scores, self.alpha, self.gaps)
+        primal = 0.5 * squared + losses
+        self.certificate = Certificate(primal, primal - float(self.gaps.sum()))
+
+    def _choose(self) -> np.ndarray:
+        """The samples of the next set."""
+        K, rule = self.problem.K, self.rule
+        waiting = np.flatnonzero(self.gaps)
+        size = rule.size
+        if self.problem.n <= rule.all_at_once:
+            size = self.problem.n
+        elif not K.fits:
+            fitting = int((K.cache_size * 2**20 / K.dtype.itemsize) ** 0.5)
+            size = min(max(fitting, rule.size // 8), rule.streamed)
+        if len(waiting) <= size:
+            return waiting
+        weights = np.sqrt(self.gaps[waiting]) if self.by_gap else 1.0
+        keys = self.rng.exponential(size=len(waiting)) / weights
+        return np.sort(waiting[np.argpartition(keys, size)[:size]])
+
+    def _settle(self, chosen: np.ndarray) -> None:
+        """Exact block steps inside the kernel of some samples, carried to all scores."""
+        problem, rule = self.problem, self.rule
+        K, costs = problem.K, problem.costs[chosen]
+        rows = K.whole[chosen] if K.whole is not None and len(chosen) < problem.n else K.whole
+        inside = K.square(chosen) if rows is None else rows[:, chosen] if len(chosen) < problem.n else rows
+        scores = self.scores[chosen].T.astype(self.dtype, order="C")
+        alpha = self.alpha[chosen].astype(self.dtype)
+        orders = np.array([self.rng.permutation(len(chosen)) for _ in range(rule.orders)])
+        needed = min(rule.aim * self.tol / self.certificate.gap, 0.5)
+        plan = self.plan._replace(share=max(rule.share, needed))
+        moved = loops.settle(
+            readonly(inside), restricted(self.relaxed, chosen), plan, readonly(orders), scores, alpha
+        )
+        self.spent += moved * len(chosen)
+        moves = costs[:, None] * (alpha - self.alpha[chosen])
+        self.alpha[chosen] = alpha
+        if rows is None:
+            self.scores -= K.combine(np.ascontiguousarray(moves.T, self.dtype), chosen).T
+        else:
+            self.scores -= rows.T @ moves.astype(self.dtype)
+        self._measure()
+
+    def _unsettled(self) -> np.ndarray:
+        """Samples whose block is not at a vertex, and as many of those at one that have the largest gaps."""
+        inside = (self.alpha > 0) & (self.alpha < 1)
+        inside[np.arange(self.problem.n), self.problem.y] &= self.problem.loss == CRAMMER_SINGER
+        inner = inside.any(axis=1)
+        others = np.flatnonzero(~inner & (self.gaps > 0))
+        count = min(len(others), max(np.count_nonzero(inner), self.rule.size // 4))
+        largest = others[np.argsort(-self.gaps[others], kind="stable")[:count]]
+        return np.sort(np.append(np.flatnonzero(inner), largest))
+
+    def _finish(self, clock: Clock) -> None:
+        """Interior points on the blocks that are not at rest, once block steps have cost as much.
+
+        Again while that pays: blocks at rest may be found to be wrong by the answer of the others.
+        """
+        problem, rule = self.problem, self.rule
+        samples = self._unsettled()
+        cost = rule.interior_overhead + problem.c * len(samples) ** 3 / rule.interior_speed
+        if self.spent < rule.interior_steps * cost:
+            return
+        self.spent = 0.0
+        for _ in range(rule.interior_rounds):
+            if not 0 < len(samples) <= rule.interior_most or not self._solve(samples):
+                return
+            if self.certificate.gap <= self.tol or clock.expired():
+                return
+            samples = self._unsettled()
+
+    def _solve(self, samples: np.ndarray) -> bool:
+        """Interior points on some blocks; their answer is kept if the dual rose, and says whether it did."""
+        problem, rule = self.problem, self.rule
+        y, costs = problem.y[samples], problem.costs[samples]
+        H = self.scores[samples] + problem.labels.Delta[y]
+        before = self.alpha.copy(), self.scores.copy(), self.gaps.copy(), self.certificate
+        blocks = solve_blocks(
+            problem.products(samples),
+            H.T,
+            (costs[:, None] * self.alpha[samples]).T,
+            costs,
+            None if problem.loss == CRAMMER_SINGER else y,
+            rule.interior_aim * self.tol * abs(self.certificate.primal),
+        ).T
+        for level in rule.traces:
+            self._move(samples, without_traces(blocks, y, problem.loss, level))
+            if self.certificate.gap <= self.tol:
+                return True
+        if self.certificate.dual > before[3].dual:
+            return True
+        self.alpha, self.scores, self.gaps, self.certificate = before
+        return False
+
+    def _move(self, samples: np.ndarray, blocks: np.ndarray) -> None:
+        """Set the blocks of some samples and carry the change to all scores."""
+        moves = self.problem.costs[samples][:, None] * (blocks - self.alpha[samples])
+        self.alpha[samples] = blocks
+        self.scores -= self.problem.K.combine(np.ascontiguousarray(moves.T, self.dtype), samples).T
+        self._measure()
+
+
+def without_traces(blocks: np.ndarray, y: np.ndarray, loss: int, level: float) -> np.ndarray:
+    """Blocks without masses below `level`, which an interior point has everywhere; exactly feasible."""
+    here = np.arange(len(blocks))
+    blocks = np.where(blocks <= level, 0.0, blocks)
+    if loss == CRAMMER_SINGER:
+        takes = np.argmax(blocks, axis=1)
+    else:
+        blocks, takes = np.where(blocks >= 1 - level, 1.0, blocks), y
+    blocks[here, takes] = 0.0
+    blocks[here, takes] = 1.0 - blocks.sum(axis=1)
+    return blocks

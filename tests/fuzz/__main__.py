@@ -1,0 +1,171 @@
+"""Try changed model and data files by the thousand: ``python -m tests.fuzz --count 100000 --seed 1``.
+
+The files are tried in a process of its own with limits on memory and time, a batch at a time. What
+is reported, with the number that makes the file again (``--only``): a crash, a hang, any exception
+but the documented one, and a file that takes more than 100 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import random
+import resource
+import select
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+SECONDS = 20  # for one file
+MEGABYTES = 100  # by which one file may raise the peak of memory
+ADDRESSES = 8 << 30  # of the process, libraries and their threads included
+BATCH = 20_000
+
+
+def peak() -> float:
+    """The peak of memory so far, in megabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def make(kind: str, number: int, folder: Path):
+    """What to try for a number: always the same file."""
+    rng = random.Random(f"{kind} {number}")
+    if kind == "models":
+        from tests.fuzz import models
+
+        file = models.mutated(rng, models.seeds(folder))
+        return lambda: models.attempt(file, folder / "changed.mm")
+    from tests.fuzz import readers
+
+    name = rng.choice(sorted(readers.READERS))
+    content = readers.mutated(rng, readers.READERS[name][1]())
+    return lambda: readers.attempt(name, content, folder / "changed")
+
+
+def said(error: Exception) -> str:
+    """An exception in one line, with the places it came from."""
+    places = [
+        f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]} [{' '.join(places[-4:])}]"
+
+
+def warm_up(kind: str, folder: Path) -> None:
+    """Import and compile what the files need, with sound ones."""
+    if kind == "models":
+        from tests.fuzz import models
+
+        for file in models.seeds(folder):
+            models.attempt(file, folder / "changed.mm")
+    else:
+        from tests.fuzz import readers
+
+        for name, (_, start) in readers.READERS.items():
+            readers.attempt(name, start(), folder / "changed")
+
+
+def work(kind: str, first: int, count: int) -> None:
+    """Try a batch; a line per file says what came of it."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
+    with tempfile.TemporaryDirectory() as folder:
+        warm_up(kind, Path(folder))
+        for number in range(first, first + count):
+            attempt = make(kind, number, Path(folder))
+            print(f"start {number}", flush=True)
+            before = peak()
+            try:
+                answer = attempt()
+            except Exception as error:
+                answer = f"exception {said(error)}"
+            if peak() - before > MEGABYTES:
+                answer = f"memory {peak() - before:.0f} MB"
+            print(f"done {number} {answer}", flush=True)
+
+
+class Watcher:
+    """Runs batches and gathers what they say."""
+
+    def __init__(self, kind: str, end: float) -> None:
+        self.kind, self.end = kind, end
+        self.counts, self.findings = collections.Counter(), []
+
+    def batch(self, first: int, count: int) -> int:
+        """Try a batch; the number to go on with, which is sooner than the end after a crash or a hang."""
+        command = [sys.executable, "-m", "tests.fuzz", "--work", self.kind, "--from", str(first)]
+        process = subprocess.Popen(
+            [*command, "--count", str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        )
+        assert process.stdout is not None and process.stderr is not None
+        current, rest, deadline = first, b"", time.monotonic() + 10 * SECONDS
+        while True:
+            ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                process.kill()
+                process.wait()
+                return self.found(current, f"hang: more than {SECONDS} seconds")
+            piece = os.read(process.stdout.fileno(), 1 << 16)
+            if not piece:
+                break
+            if time.monotonic() > self.end:
+                process.kill()
+                process.wait()
+                return current
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                word, number, *said = line.decode().split(" ", 2)
+                current, deadline = int(number), time.monotonic() + SECONDS
+                if word == "done":
+                    self.count(current, said[0])
+        words = process.stderr.read().decode(errors="replace").strip().splitlines()
+        if process.wait() != 0:
+            return self.found(current, f"crash: status {process.returncode} {words[-1:]}")
+        return first + count
+
+    def count(self, number: int, answer: str) -> None:
+        self.counts[answer.split(" ", 1)[0]] += 1
+        if answer not in ("refused", "used"):
+            self.findings.append((number, answer))
+            print(f"{self.kind} {number}: {answer}", flush=True)
+
+    def found(self, number: int, what: str) -> int:
+        self.count(number, what)
+        return number + 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--count", type=int, default=10_000, help="how many files")
+    parser.add_argument("--seed", type=int, default=0, help="which files: another number, others")
+    parser.add_argument("--kind", choices=["models", "readers"], help="one kind of files; both by default")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many minutes")
+    parser.add_argument("--only", type=int, help="try the file of one number, here, with its traceback")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument("--from", dest="first", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work(options.work, options.first, options.count)
+        return 0
+    if options.only is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            print(make(options.kind or "models", options.only, Path(folder))())
+        return 0
+    failed, end = False, time.monotonic() + 60 * options.minutes
+    for kind in [options.kind] if options.kind else ["models", "readers"]:
+        watcher = Watcher(kind, end)
+        number = first = options.seed * 10**9
+        while number < first + options.count and time.monotonic() < end:
+            number = watcher.batch(number, min(BATCH, first + options.count - number))
+        tried = sum(watcher.counts.values())
+        print(
+            f"{kind}: {tried} files from {first} on, {dict(watcher.counts)}, {len(watcher.findings)} findings"
+        )
+        failed = failed or bool(watcher.findings)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,289 @@
+"""Proximal Newton steps: slow twins of the loops, the split of the gap, hard tables, a random campaign."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.exceptions import ConvergenceWarning
+
+from maxmargin import MultiClassSVC
+from maxmargin.core.loop import Clock, Stopping, run
+from maxmargin.core.rows import Rows, readonly
+from maxmargin.structured import newton_loops as loops
+from maxmargin.structured.exact import ExactBlocks
+from maxmargin.structured.multiclass_problem import Labels, LinearMultiClass, Setup
+from maxmargin.structured.newton import ProximalNewton, suits
+from maxmargin.structured.newton_loops import Along, ProximalTask
+from tests.naive import multiclass as naive
+
+LOSSES = ("crammer_singer", "weston_watkins")
+
+
+def data(n=40, d=3, c=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * 10.0 ** np.arange(d)
+    y = np.arange(n) % c
+    costs = rng.uniform(0, 2, n) * (rng.random(n) < 0.9)
+    Delta = rng.uniform(0.5, 2, (c, c))
+    np.fill_diagonal(Delta, 0)
+    return X, y, costs, Delta
+
+
+def problem_of(X, y, costs, Delta, loss="crammer_singer", bias=1.0, **options):
+    return LinearMultiClass(Rows.of(X), Labels(y, costs, Delta, loss), bias, **options)
+
+
+def objectives(X, y, costs, Delta, loss, W, blocks):
+    """P(W) and D(blocks) from their definitions; W has one row per class."""
+    n = len(y)
+    off = blocks.copy()
+    off[np.arange(n), y] = 0
+    assert (off >= 0).all() and (off.sum(axis=1) <= 1 + 1e-12 if loss == LOSSES[0] else off <= 1).all()
+    alpha = off.copy()
+    alpha[np.arange(n), y] = 1 - off.sum(axis=1)
+    S = X @ W.T
+    H = Delta[y] + S - S[np.arange(n), y][:, None]
+    losses = H.max(axis=1) if loss == LOSSES[0] else np.maximum(H, 0).sum(axis=1)
+    steps = -costs[:, None] * off
+    steps[np.arange(n), y] = costs * off.sum(axis=1)
+    image = steps.T @ X
+    primal = 0.5 * (W**2).sum() + costs @ losses
+    return primal, costs @ (alpha * Delta[y]).sum(axis=1) - 0.5 * (image**2).sum()
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("loss", LOSSES)
+def test_proximal_points_equal_their_slow_twins(loss):
+    _, y, costs, Delta = data()
+    rng = np.random.default_rng(1)
+    n, c = len(y), len(Delta)
+    task = ProximalTask(y, costs, readonly(Delta), LOSSES.index(loss))
+    scores, moves = rng.normal(size=(n, c)), rng.normal(size=(n, c))
+    anchor = np.array([naive.project(v) for v in rng.normal(size=(n, c))])
+    blocks, steps, totals = np.empty((n, c)), np.empty((n, c)), np.empty(3)
+    along = Along(readonly(scores), 0.5, readonly(moves))
+    loops.proximal_pass(task, along, 0.7, readonly(anchor), blocks, steps, totals)
+    S = scores + 0.5 * moves
+    H = Delta[y] + S - S[np.arange(n), y][:, None]
+    for i in range(n):
+        if loss == LOSSES[0]:
+            expected = naive.project(anchor[i] + H[i] / 0.7)
+        else:
+            expected = np.clip(anchor[i] + H[i] / 0.7, 0, 1)
+            expected[y[i]] = 1 - np.delete(expected, y[i]).sum()
+        np.testing.assert_allclose(blocks[i], expected, atol=1e-12)
+    np.testing.assert_allclose(steps, costs[:, None] * (np.eye(c)[y] - blocks), atol=1e-12)
+    losses = H.max(axis=1) if loss == LOSSES[0] else np.maximum(H, 0).sum(axis=1)
+    expected = [costs @ losses, costs @ (blocks * H).sum(axis=1), costs @ (blocks * Delta[y]).sum(axis=1)]
+    np.testing.assert_allclose(totals, expected)
+
+
+@pytest.mark.nojit
+def test_small_masses_keep_their_digits():
+    """A mass of 1e-20 beside 1 is neither lost nor rounded."""
+    task = ProximalTask(np.zeros(1, np.int64), np.ones(1), readonly(1 - np.eye(2)), 0)
+    scores = np.array([[0.5, -0.5 + 2**-40]])
+    blocks, steps, totals = np.empty((1, 2)), np.empty((1, 2)), np.empty(3)
+    along = Along(readonly(scores), 0.0, readonly(scores))
+    tau = 2.0**30
+    loops.proximal_pass(task, along, tau, readonly(np.array([[1.0, 0.0]])), blocks, steps, totals)
+    assert steps[0, 0] == -steps[0, 1] == blocks[0, 1] == pytest.approx(2**-71, rel=1e-12)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("loss", LOSSES)
+def test_curvature_is_the_derivative_of_the_gradient(loss):
+    X, y, costs, Delta = data(12, 2, 3)
+    X = X / 10
+    solver = ProximalNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, None), first=3.0)
+    c, D = 3, 3
+    matrix = np.zeros((c * D, c * D))
+    loops.add_curvature(solver.task, 0, readonly(X), 1.0, solver.tau, readonly(solver.state.blocks), matrix)
+    matrix = np.tril(matrix) + np.tril(matrix, -1).T
+    W, h = solver.state.W, 1e-6
+    for j in range(c * D):
+        E = np.zeros((c, D))
+        E.flat[j] = h
+        ahead, behind = (
+            solver._state(V, solver._proximal(Along(solver._scores(V), 0.0, solver.scores))).image
+            for V in (W + E.T, W - E.T)
+        )
+        np.testing.assert_allclose(matrix[:, j], ((behind - ahead) / (2 * h)).T.ravel(), atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_gap_splits_in_two(loss):
+    X, y, costs, Delta = data()
+    solver = ProximalNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, None))
+    Xb = np.hstack([X, np.ones((len(y), 1))])
+    for _ in range(5):
+        solver.epoch(Clock())
+        state = solver.state
+        primal, dual = objectives(Xb, y, costs, Delta, loss, state.W.T, state.blocks)
+        assert state.certificate.primal == pytest.approx(primal)
+        assert state.certificate.dual == pytest.approx(dual, rel=1e-9, abs=1e-9 * primal)
+        miss = state.W - state.image
+        assert primal - dual == pytest.approx(state.gap + 0.5 * np.vdot(miss, miss))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_same_optimum_as_block_sweeps(loss, form, dtype):
+    X, y, costs, Delta = data()
+    X = (X / 10).astype(dtype)
+    X = sp.csr_array(X) if form == "sparse" else X
+    problem = problem_of(X, y, costs, Delta, loss)
+    sweeps = run(ExactBlocks(problem, Setup(1e-7, np.random.default_rng(0))), Stopping(1e-6, 20000))
+    newton = ProximalNewton(problem, Setup(1e-6, None))
+    outcome = run(newton, Stopping(1e-6, 200))
+    assert sweeps.converged and outcome.converged
+    assert outcome.certificate.primal == pytest.approx(sweeps.certificate.primal, rel=2e-6)
+    dense = np.asarray(X.toarray() if form == "sparse" else X, np.float64)
+    Xb = np.hstack([dense, np.ones((len(y), 1))])
+    solution = newton.solution()
+    assert (solution.weights == solution.weights.astype(dtype)).all()
+    primal, dual = objectives(Xb, y, costs, Delta, loss, solution.weights.T, solution.blocks)
+    assert outcome.certificate.primal == pytest.approx(primal, rel=1e-12)
+    assert outcome.certificate.dual == pytest.approx(dual, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("load", "objective", "score"), [(load_wine, 9.3169, 0.98), (load_breast_cancer, 46.772, 0.95)]
+)
+def test_raw_tables_converge_by_default(load, objective, score):
+    """Features of scales 0.1 to 1000, where sweeps stop at a gap of 1."""
+    X, y = load(return_X_y=True)
+    model = MultiClassSVC().fit(X, y)
+    assert model.duality_gap_ <= 1e-3 and model.n_iter_ < 60
+    assert model.primal_objective_ == pytest.approx(objective, rel=1e-3)
+    assert model.score(X, y) >= score
+
+
+@pytest.mark.parametrize(
+    "options", [{"C": 10.0}, {"C": 1e4}, {"loss": "weston_watkins", "intercept_scaling": 100.0}]
+)
+def test_few_features_and_overlapping_classes_converge(options):
+    rng = np.random.default_rng(0)
+    y = np.arange(700) % 3
+    X = rng.normal(size=(700, 4)) + 0.5 * np.eye(3, 4)[y]
+    model = MultiClassSVC(**options).fit(X, y)
+    assert model.duality_gap_ <= 1e-3 and model.n_iter_ < 100
+
+
+def test_small_problems_end_at_the_last_digits_and_others_at_tol():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3000, 3)), np.arange(3000) % 3
+    assert MultiClassSVC(tol=0.1).fit(X[:300], y[:300]).duality_gap_ <= 1e-11
+    large = MultiClassSVC(tol=0.1).fit(X, y)
+    assert 1e-8 < large.duality_gap_ <= 0.1
+
+
+def test_warm_start_and_any_number_of_threads():
+    X, y, costs, _ = data(200, 3, 3)
+    models = [
+        MultiClassSVC(n_jobs=n_jobs, warm_start=True).fit(X, y, sample_weight=costs) for n_jobs in (1, 2, 4)
+    ]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.coef_, models[0].coef_)
+        for one, other in zip(model.history_, models[0].history_, strict=True):
+            assert {**one, "seconds": 0} == {**other, "seconds": 0}
+    before = models[0].n_iter_
+    assert models[0].fit(X, y, sample_weight=costs).n_iter_ < before
+
+
+def test_certificates_of_sweeps_do_not_depend_on_the_number_of_threads():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(9000, 4)), np.arange(9000) % 3
+    histories = []
+    for n_jobs in (1, 2, 3):
+        model = MultiClassSVC(solver="exact", n_jobs=n_jobs, tol=1e-2, random_state=0).fit(X, y)
+        histories.append([{**record, "seconds": 0} for record in model.history_])
+    assert histories[0] == histories[1] == histories[2]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_weston_watkins_blocks_in_single_precision_are_certified_as_a_dual_point(dtype):
+    """The truth's coordinate is what the others leave, however it was rounded."""
+    X, y, costs, Delta = data()
+    rng = np.random.default_rng(0)
+    blocks = rng.random((len(y), len(Delta))).astype(np.float32)
+    blocks[np.arange(len(y)), y] = 0
+    blocks[np.arange(len(y)), y] = 1 - blocks.sum(axis=1)
+    problem = problem_of(X.astype(dtype), y, costs, Delta, "weston_watkins")
+    Xb = np.hstack([X.astype(dtype), np.ones((len(y), 1))]).astype(np.float64)
+    W = np.zeros((len(Delta), Xb.shape[1]))
+    _, dual = objectives(Xb, y, costs, Delta, "weston_watkins", W, blocks.astype(np.float64))
+    assert problem.evaluate(blocks).certificate.dual == pytest.approx(dual, rel=1e-13)
+
+
+def test_few_features_are_told_from_many():
+    def order(n, d, c):
+        return problem_of(np.ones((n, d)), np.arange(n) % c, np.ones(n), 1 - np.eye(c))
+
+    assert suits(order(20, 30, 2)) and suits(order(400, 99, 10))
+    assert not suits(order(50, 99, 10)) and not suits(order(200, 100, 10))
+
+
+def random_fit(seed):
+    """A random problem of any scale: its fit, the largest C |x|^2, and P and D from their definitions."""
+    rng = np.random.default_rng(seed)
+    n, d, c = int(rng.integers(6, 60)), int(rng.integers(1, 8)), int(rng.integers(2, 6))
+    X = (rng.normal(size=(n, d)) + rng.normal(size=d) * (rng.random() < 0.3)) * 10.0 ** rng.uniform(-3, 4, d)
+    if rng.random() < 0.3:
+        X = np.vstack([X, X])
+    if rng.random() < 0.3:
+        X[:, 0] = rng.choice([0.0, 1.0, 1000.0])
+    if rng.random() < 0.3:
+        X = np.hstack([X, X[:, :1]])
+    X = X.astype(np.float32 if rng.random() < 0.3 else np.float64)
+    n = len(X)
+    y = np.arange(n) % c
+    weights = rng.uniform(0, 2, n) * (rng.random(n) < 0.8)
+    weights[0] = 1.0
+    if rng.random() < 0.3:
+        weights[y == c - 1] = 0.0
+    Delta = rng.uniform(0.2, 3, (c, c)) if rng.random() < 0.5 else np.ones((c, c))
+    np.fill_diagonal(Delta, 0)
+    C, loss, scaling = 10.0 ** rng.uniform(-6, 6), LOSSES[seed % 2], 10.0 ** rng.uniform(-1, 2)
+    model = MultiClassSVC(C, loss=loss, cost_matrix=Delta, intercept_scaling=scaling, warm_start=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*has no weight")
+        warnings.filterwarnings("ignore", category=ConvergenceWarning, message=".*scale your features")
+        model.fit(sp.csr_array(X) if rng.random() < 0.3 else X, y, sample_weight=weights)
+    W = np.hstack([model.coef_, model.intercept_[:, None] / scaling]).astype(np.float64)
+    W = np.vstack([-W / 2, W / 2]) if c == 2 else W
+    Xb = np.hstack([X.astype(np.float64), np.full((n, 1), scaling)])
+    curvature = C * (Xb**2).sum(axis=1).max()
+    return model, curvature, objectives(Xb, y, C * weights, Delta, loss, W, model._warm[0])
+
+
+def check_random_fits(seeds):
+    """The certificate is true of every fit, and `tol` is reached wherever rounding lets it be."""
+    for seed in seeds:
+        model, curvature, (primal, dual) = random_fit(seed)
+        assert model.primal_objective_ == pytest.approx(primal, rel=1e-6), seed
+        assert model.dual_objective_ == pytest.approx(dual, rel=1e-7, abs=1e-7 * primal), seed
+        assert dual <= primal * (1 + 1e-12), seed
+        limit = 1e3 if model.coef_.dtype == np.float32 else 1e9
+        assert model.duality_gap_ <= 1e-3 or curvature > limit, seed
+
+
+def test_random_problems_of_any_scale_are_solved():
+    check_random_fits(range(40))
+
+
+def test_coefficients_too_coarse_for_their_precision_are_said():
+    X, y = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32) * 1e3, np.arange(40) % 2
+    X[:, 0] += 1e4 * y
+    with pytest.warns(ConvergenceWarning, match="pass X as float64"):
+        model = MultiClassSVC(C=1e6).fit(X, y)
+    assert model.duality_gap_ > 1e-3 and model.n_iter_ < 100
+    assert MultiClassSVC(C=1e6).fit(X.astype(np.float64), y).duality_gap_ <= 1e-3
+
+
+@pytest.mark.slow
+def test_many_random_problems_of_any_scale_are_solved():
+    check_random_fits(range(40, 3000))

@@ -1,0 +1,142 @@
+"""scikit-learn's checks on every kernel, solver and loss of the estimators with a kernel."""
+
+from unittest import SkipTest
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
+
+from maxmargin import MultiClassSVC, MultiLabelSVC
+from maxmargin.core.kernels import NAMES
+from maxmargin.multilabel.estimator import LINEAR_ONLY
+from maxmargin.multilabel.estimator import SOLVERS as MULTILABEL
+from maxmargin.structured.multiclass import SOLVERS as MULTICLASS
+from tests.checks import run_check
+
+NOT_A_KERNEL = "the check passes a matrix that no kernel has (negative k(x, x), or not symmetric): refused"
+TO_SEVEN_DIGITS = "compares two routes to seven digits, which this solver does not reach in max_iter passes"
+
+
+def expected_failures(estimator):
+    """Why a check cannot pass."""
+    reasons = {}
+    if estimator.kernel == "precomputed":
+        reasons["check_positive_only_tag_during_fit"] = NOT_A_KERNEL
+        reasons["check_classifiers_one_label_sample_weights"] = NOT_A_KERNEL
+        if isinstance(estimator, MultiLabelSVC):
+            reasons["check_methods_subset_invariance"] = (
+                "classes tie to the last bit; rounding breaks the tie"
+            )
+    if estimator.kernel == "chi2":
+        reasons["check_class_weight_classifiers"] = "passes negative features whatever the tag says"
+    if estimator.solver in ("bcfw", "oeg", "fw", "pl", "eg"):
+        for rows in ("dense", "sparse"):
+            reasons[f"check_sample_weight_equivalence_on_{rows}_data"] = TO_SEVEN_DIGITS
+        reasons["check_class_weight_classifiers"] = "far from the optimum after max_iter passes"
+    return reasons
+
+
+# The solver that each estimator takes by default, on inputs with rules of their own.
+ORDINARY = [
+    *[MultiClassSVC(kernel=kernel) for kernel in ("precomputed", "chi2")],
+    MultiClassSVC(kernel="rbf", loss="weston_watkins"),
+    *[MultiLabelSVC(kernel=kernel) for kernel in ("precomputed", "chi2")],
+]
+EVERY = [
+    *[MultiClassSVC(kernel=kernel, solver=solver) for kernel in NAMES for solver in MULTICLASS],
+    *[MultiClassSVC(kernel=kernel, loss="weston_watkins") for kernel in NAMES],
+    *[
+        MultiLabelSVC(kernel=kernel, solver=solver)
+        for kernel in NAMES
+        for solver in MULTILABEL
+        if kernel == "linear" or solver not in LINEAR_ONLY
+    ],
+]
+
+
+@parametrize_with_checks(ORDINARY, expected_failed_checks=expected_failures)
+def test_ordinary_configurations(estimator, check):
+    run_check(estimator, check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("estimator", EVERY, ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_every_configuration(estimator):
+    failed = set()
+    for fresh, check in estimator_checks_generator(clone(estimator)):
+        try:
+            run_check(fresh, check)
+        except SkipTest:
+            continue
+        except (AssertionError, ValueError) as error:
+            if check.func.__name__ not in expected_failures(estimator):
+                failed.add((check.func.__name__, str(error)))
+    assert not failed
+
+
+@pytest.mark.parametrize("model", [MultiClassSVC, MultiLabelSVC])
+@pytest.mark.parametrize("kernel", ["chi2", "rbf", "linear"])
+def test_entries_given_twice_are_summed(model, kernel):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(40, 4)) * (rng.random((40, 4)) < 0.6)
+    y = np.arange(40) % 3
+    X[y == 1] *= 2
+    halves = sp.coo_array(X)
+    rows, columns = halves.coords
+    order = np.argsort(np.tile(rows, 2), kind="stable")
+    twice = sp.csr_array(
+        (
+            np.tile(halves.data / 2, 2)[order],
+            np.tile(columns, 2)[order],
+            np.searchsorted(np.sort(np.tile(rows, 2)), np.arange(41)),
+        ),
+        shape=(40, 4),
+    )
+    assert not twice.has_canonical_format
+    stored = twice.nnz
+    once = model(kernel=kernel, gamma=0.5, random_state=0).fit(sp.csr_array(X), y)
+    model_of_twice = model(kernel=kernel, gamma=0.5, random_state=0).fit(twice, y)
+    assert twice.nnz == stored
+    np.testing.assert_allclose(model_of_twice.decision_function(twice), once.decision_function(X), atol=1e-9)
+
+
+@pytest.mark.parametrize("model", [MultiClassSVC, MultiLabelSVC])
+def test_the_scale_of_a_kernel_counts_weights(model):
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(30, 3)) * np.linspace(0.1, 3, 30)[:, None], np.arange(30) % 3
+    weights = np.where(np.arange(30) % 2, 3.0, 1.0)
+    repeated = np.repeat(np.arange(30), weights.astype(int))
+    forms = [weights] if model is MultiClassSVC else [weights, np.tile(weights[:, None], 3)]
+    expected = model(kernel="rbf").fit(X[repeated], y[repeated])._kernel.gamma
+    for form in forms:
+        assert model(kernel="rbf").fit(X, y, sample_weight=form)._kernel.gamma == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("model", [MultiClassSVC, MultiLabelSVC])
+def test_a_precomputed_matrix_that_is_indefinite_is_said(model):
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(30, 3)), np.arange(30) % 3
+    K = X @ X.T + 0.1 * np.eye(30)
+    K[0, 1] = K[1, 0] = 20.0
+    with pytest.warns(UserWarning, match="not positive semi-definite"):
+        model(kernel="precomputed", max_iter=5).fit(K, y)
+
+
+@pytest.mark.parametrize("model", [MultiClassSVC, MultiLabelSVC])
+def test_a_fit_with_little_time_ends_before_its_kernel_is_there(model):
+    """The kernel of 2,000 rows by a callable that takes its time, and a limit that allows a part of it."""
+    calls = []
+
+    def slow(A, B):
+        calls.append(len(A) * len(B))
+        return A @ B.T
+
+    X, y = np.random.default_rng(3).normal(size=(2000, 3)), np.arange(2000) % 3
+    with pytest.warns(UserWarning, match="time_limit"):
+        fitted = model(kernel=slow, time_limit=1e-6, cache_size=1000, max_iter=50).fit(X, y)
+    assert fitted.n_iter_ == 1
+    assert sum(calls) < 0.5 * 2000**2
+    assert fitted.predict(X[:5]).shape == (5,)

@@ -1,0 +1,19 @@
+"""Any valid fit ends with finite numbers or with an error that says what to change."""
+
+import pytest
+
+from tests.random_fits import complaint
+
+# A few fits of every estimator. The campaign of the slow test has a few hundred of each.
+SAMPLE, CAMPAIGN = 48, 3000
+
+
+@pytest.mark.parametrize("seed", range(SAMPLE))
+def test_random_fits(seed):
+    assert complaint(seed) == ""
+
+
+@pytest.mark.slow
+def test_many_random_fits():
+    found = {seed: said for seed in range(SAMPLE, CAMPAIGN) if (said := complaint(seed))}
+    assert not found
