@@ -41,7 +41,7 @@ ALONE = (
     "glossary",
     "not_for",
     "results",
-    "architecture",
+    "security",
 )
 html_sidebars = {page: [] for page in ALONE}
 templates_path = ["_templates"]

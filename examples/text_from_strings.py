@@ -11,6 +11,8 @@ function which part of SciPy it belongs to.
 
 import importlib
 import re
+import tempfile
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -69,12 +71,10 @@ words = ours[0].get_feature_names_out()
 for part, weights in zip(ours[-1].classes_, ours[-1].coef_, strict=True):
     print(f"{part:12s} {', '.join(words[np.argsort(-weights)[:6]])}")
 
-maxmargin.save(ours, "scipy_parts.mm")
-print(
-    maxmargin.load("scipy_parts.mm").predict(
-        ["Smallest eigenvalues of a symmetric matrix"]
-    )
-)
+path = Path(tempfile.mkdtemp(), "scipy_parts.mm")
+maxmargin.save(ours, path)
+question = "Smallest eigenvalues of a symmetric matrix"
+print(question, "->", maxmargin.load(path).predict([question])[0])
 
 # %%
 # The linear models are close to each other; which one is ahead depends on the split.

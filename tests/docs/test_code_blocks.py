@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import pkgutil
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,17 @@ def test_code_fits_in_its_column(path):
     assert not [line for line in lines if len(line) > WIDEST]
 
 
+def print_what_is_promised(lines, *values):
+    """Print, and compare with a comment on the line that says what comes out: a list, a tuple or a truth."""
+    print(*values)
+    line = lines[inspect.currentframe().f_back.f_lineno - 1]
+    promised = line.rpartition("  # ")[2].strip()
+    if not re.fullmatch(r"[\[({].*[\])}]|True|False", promised) or promised == line.strip():
+        return
+    said = " ".join(map(str, values))
+    assert said == promised or ast.literal_eval(promised) == values[0], f"{line} prints {said}"
+
+
 @pytest.mark.parametrize("path", [path for path in PAGES if blocks(path)], ids=lambda path: path.stem)
 def test_code_blocks_run(path, tmp_path, monkeypatch, capsys):
     """Blocks of a page run in their order and share their names."""
@@ -67,6 +80,7 @@ def test_code_blocks_run(path, tmp_path, monkeypatch, capsys):
     names: dict = {"__name__": "__main__"}
     for kind, body in blocks(path):
         if kind == "python":
+            names["print"] = partial(print_what_is_promised, body.splitlines())
             exec(compile(body, str(path), "exec"), names)
             continue
         for line in body.splitlines():
