@@ -201,7 +201,9 @@ class WorkingSets:
         alpha = self.alpha[chosen].astype(self.dtype)
         orders = np.array([self.rng.permutation(len(chosen)) for _ in range(rule.orders)])
         needed = min(rule.aim * self.tol / self.certificate.gap, 0.5)
-        plan = self.plan._replace(share=max(rule.share, needed))
+        # What others will move again is not worth the last digits.
+        share = needed if len(chosen) == np.count_nonzero(self.gaps) else max(rule.share, needed)
+        plan = self.plan._replace(share=share)
         moved = loops.settle(
             readonly(inside), restricted(self.relaxed, chosen), plan, readonly(orders), scores, alpha
         )
@@ -230,6 +232,8 @@ class WorkingSets:
         Again while that pays: blocks at rest may be found to be wrong by the answer of the others.
         """
         problem, rule = self.problem, self.rule
+        if self.spent < rule.interior_steps * rule.interior_overhead:
+            return
         samples = self._unsettled()
         cost = rule.interior_overhead + problem.c * len(samples) ** 3 / rule.interior_speed
         if self.spent < rule.interior_steps * cost:
