@@ -77,7 +77,8 @@ def cases() -> Iterator[tuple[str, Any, tuple, dict[str, Any]]]:
             yield f"multiclass {solver} {form} {dtype}", model, (features(form, dtype), classes()), {}
     for name, given in {
         "averaged": {"solver": "bcfw", "averaging": True},
-        "single": {"precision": "single"},
+        "single": {"solver": "exact", "precision": "single"},
+        "newton": {"solver": "newton"},
         "weston_watkins": {"loss": "weston_watkins"},
         "rbf": {"kernel": "rbf"},
         "rbf bcfw": {"kernel": "rbf", "solver": "bcfw"},

@@ -389,6 +389,7 @@ def test_single_precision_is_certified_in_double():
     outcome = run(method, Stopping(1e-4, 2000))
     assert outcome.converged and method.iterate.alpha.dtype == np.float32
     W, alpha = method.solution()
+    alpha = alpha.astype(np.float64)
     alpha /= alpha.sum(axis=1, keepdims=True)
     rows = X.astype(np.float32).astype(float)
     P, D, _ = naive.objectives(rows, y, costs, labels.Delta, alpha)

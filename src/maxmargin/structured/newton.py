@@ -118,6 +118,7 @@ class ProximalNewton:
         else:
             self.anchor = problem.normalised(setup.blocks, False)
         self.patience = Patience(patience, 0.99)
+        self.state: State
         self._move_to(self._image(self._steps(self.anchor)))
         self.W, self.blocks = self.state.W, self.anchor
         self.bounds = self.certify()
