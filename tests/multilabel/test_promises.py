@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from maxmargin import MultiLabelSVC, priors
+from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel.problem import LinearM3L, hamming_costs, used_columns
@@ -157,6 +158,19 @@ def test_tol_decides_however_small_the_problem():
         sweeps = LabelSweeps(problem, np.zeros(Y.shape), tol=tol, rng=np.random.RandomState(0))
         outcome = run(sweeps, Stopping(tol))
         assert outcome.converged and all(record["gap"] > tol for record in outcome.history[:-1])
+
+
+@pytest.mark.parametrize("solver", ["auto", "smo"])
+def test_a_kernel_matrix_is_built_only_while_there_is_time(solver, monkeypatch):
+    X, Y = data(n=600)
+    built = []
+    block = Kernel.block
+    monkeypatch.setattr(Kernel, "block", lambda self, *given: built.append(1) or block(self, *given))
+    model = MultiLabelSVC(kernel="rbf", solver=solver, time_limit=1e-9)
+    with pytest.warns(ConvergenceWarning, match="time_limit"):
+        model.fit(X, Y)
+    assert not built and model.duality_gap_ == 1.0
+    assert not model.decision_function(X).any()
 
 
 @pytest.mark.slow

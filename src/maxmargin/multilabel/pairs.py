@@ -182,6 +182,8 @@ class PairDescent:
 
     def _improve_all(self, clock: Clock) -> None:
         K = self.problem.K
+        if not K.build(clock.expired):
+            return
         if K.whole is not None:
             part = Part(readonly(K.whole), self.diagonal, self.state, self.T)
             (self._improve_tied if self.problem.coupled else self._improve)(part, clock)

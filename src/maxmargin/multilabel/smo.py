@@ -92,9 +92,9 @@ class SMO:
         self._known = None
         slices = 8  # between which the clock is looked at
         for _ in range(slices):
-            self.steps += self._rounds(-(-self.n_rounds // slices), clock)
-            if clock.expired():
+            if not self.problem.K.build(clock.expired) or clock.expired():
                 break
+            self.steps += self._rounds(-(-self.n_rounds // slices), clock)
         loops.all_violations(self.state, self.violations)
         certificate = self.problem.certificate(self.B, self.problem.target - self.E)
         self.gap = certificate.gap
