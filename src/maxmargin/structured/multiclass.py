@@ -97,7 +97,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         memory for a matrix of order n_classes (n_features + 1), and scales of features do not
         slow it down. "exact" solves one sample's block at a time by a projection and visits
         blocks that are done less and less often. "auto" is "newton" with a linear kernel where
-        that matrix has at most 200 rows, or 1000 if there are more samples than features, and
+        that matrix has at most 200 rows, or 600 if there are more samples than features, and
         "exact" otherwise. The others are the methods of the paper: block-coordinate
         Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps,
         and the batch forms of the first three. All reach the same optimum. A parameter below that
