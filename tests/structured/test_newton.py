@@ -223,8 +223,8 @@ def test_few_features_are_told_from_many():
     def order(n, d, c):
         return problem_of(np.ones((n, d)), np.arange(n) % c, np.ones(n), 1 - np.eye(c))
 
-    assert suits(order(20, 30, 2)) and suits(order(400, 99, 10))
-    assert not suits(order(50, 99, 10)) and not suits(order(200, 100, 10))
+    assert suits(order(20, 30, 2)) and suits(order(400, 59, 10))
+    assert not suits(order(50, 59, 10)) and not suits(order(200, 60, 10))
 
 
 def random_fit(seed):

@@ -127,7 +127,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         slow it down. "exact" solves one sample's block at a time by a projection and visits
         blocks that are done less and less often; with a kernel, inside working sets whose change is
         then carried to all samples, and by interior points where C is large. "auto" is "newton" with
-        a linear kernel where that matrix has at most 200 rows, or 1000 if there are more samples than
+        a linear kernel where that matrix has at most 200 rows, or 600 if there are more samples than
         features, and "exact" otherwise. The others are the methods of the paper: block-coordinate
         Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps,
         and the batch forms of the first three. All reach the same optimum. A parameter below that
@@ -399,7 +399,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             sample_weight=weights,
         )
         problem = KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float64), labels)
-        if self.solver != "exact" or self.kernel == "precomputed" or not self._is_single(problem, tol):
+        if self.solver not in ("auto", "exact") or self.kernel == "precomputed" or not self._is_single(problem, tol):
             return problem
         return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float32), labels)
 

@@ -55,7 +55,7 @@ SCALES = "scale your features, which differ too much for float64,"
 ROUNDED = "scale your features or pass X as float64, as float32 is too coarse for these coefficients,"
 
 
-def suits(problem: LinearMultiClass, *, least: int = 200, most: int = 1000) -> bool:
+def suits(problem: LinearMultiClass, *, least: int = 200, most: int = 600) -> bool:
     """Whether features are few: a matrix of small order, or of moderate order below the samples' number."""
     d = problem.rows.shape[1]
     order = (d + 1) * problem.c
