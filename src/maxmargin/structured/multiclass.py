@@ -127,10 +127,10 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         slow it down. "exact" solves one sample's block at a time by a projection and visits
         blocks that are done less and less often; with a kernel, inside working sets whose change is
         then carried to all samples, and by interior points where C is large. "auto" is "newton" with
-        a linear kernel where that matrix has at most 200 rows, or 600 if there are more samples than
-        features, and "exact" otherwise. The others are the methods of the paper: block-coordinate
-        Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps,
-        and the batch forms of the first three. All reach the same optimum. A parameter below that
+        a linear kernel where that matrix has at most 125 rows, or 600 if C |x|^2 is above 100, as with
+        features that are not scaled, and "exact" otherwise. The others are the methods of the paper:
+        block-coordinate Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise
+        steps, and the batch forms of the first three. All reach the same optimum. A parameter below that
         names its solvers is refused, unless it has its default value, with another one.
     cost_matrix : array-like of shape (n_classes, n_classes), default=None
         Cost of predicting the column's class when the truth is the row's, in the order of
@@ -399,7 +399,8 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             sample_weight=weights,
         )
         problem = KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float64), labels)
-        if self.solver not in ("auto", "exact") or self.kernel == "precomputed" or not self._is_single(problem, tol):
+        steps = self.solver in ("auto", "exact") and self.kernel != "precomputed"
+        if not (steps and self._is_single(problem, tol)):
             return problem
         return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float32), labels)
 

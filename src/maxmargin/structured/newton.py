@@ -55,11 +55,14 @@ SCALES = "scale your features, which differ too much for float64,"
 ROUNDED = "scale your features or pass X as float64, as float32 is too coarse for these coefficients,"
 
 
-def suits(problem: LinearMultiClass, *, least: int = 200, most: int = 600) -> bool:
-    """Whether features are few: a matrix of small order, or of moderate order below the samples' number."""
+def suits(problem: LinearMultiClass, *, least: int = 125, most: int = 600, curved: float = 100.0) -> bool:
+    """Whether features are few: a matrix of small order, or of moderate order where blocks are slow.
+
+    Blocks are slow where C |x|^2 is large, as it is for features that nobody has scaled.
+    """
     d = problem.rows.shape[1]
     order = (d + 1) * problem.c
-    return order <= least or (order <= most and d < problem.n)
+    return order <= least or (order <= most and d < problem.n and float(problem.kappa.mean()) > curved)
 
 
 class Proximal(NamedTuple):
