@@ -125,7 +125,10 @@ def test_without_a_folder_to_write_to_nothing_is_kept(load, monkeypatch):
 def test_entries_of_older_sources_make_room(load, tmp_path):
     load()(1)
     (old,) = entries(tmp_path)
-    (tmp_path / "_loops.py").write_text(SOURCE.replace("* 2", "* 3"))
+    source = tmp_path / "_loops.py"
+    source.write_text(SOURCE.replace("* 2", "* 3"))
+    # Python takes a file of the same size and second for the one it has compiled.
+    os.utime(source, (0, 0))
     cache.stamp.cache_clear()
     assert load()(2) == 6
     (new,) = entries(tmp_path)
@@ -213,6 +216,15 @@ def test_levels_follow_the_features_of_the_processor(monkeypatch):
         cache.levels.cache_clear()
 
 
+@pytest.fixture
+def ctrl_c_is_heard():
+    """A job in the background of a shell inherits that SIGINT is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_waits_for_the_end():
     order = []
     with pytest.raises(KeyboardInterrupt), uninterrupted():
@@ -226,6 +238,7 @@ def test_ctrl_c_waits_for_the_end():
 
 INTERRUPTED = """
 import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Ctrl-C as soon as numba is being imported, and again as soon as a loop is being compiled.
 import builtins
 plain = builtins.__import__

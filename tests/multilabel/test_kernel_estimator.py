@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import MultiLabelSVC, priors
+from maxmargin.metrics import scorer
 from maxmargin.model_selection import regularization_path
 from tests.checks import run_check
 
@@ -189,7 +190,8 @@ def test_pickle_clone_pipeline_search_and_frames():
     model = MultiLabelSVC(kernel="rbf", prior=R, random_state=0).fit(X, Y)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
     pipeline = make_pipeline(StandardScaler(), clone(model))
-    search = GridSearchCV(pipeline, {"multilabelsvc__gamma": [0.01, 1.0]}, cv=2).fit(X, Y)
+    measure = scorer("hamming_accuracy")
+    search = GridSearchCV(pipeline, {"multilabelsvc__gamma": [0.01, 1.0]}, cv=2, scoring=measure).fit(X, Y)
     assert search.best_score_ > 0.5
     names = ["a", "b", "c"]
     for frame in (pd.DataFrame, pl.DataFrame):

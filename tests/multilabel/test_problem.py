@@ -177,7 +177,9 @@ def test_rows_are_views():
         S = sp.csr_array(X)
         S.indices, S.indptr = S.indices.astype(index), S.indptr.astype(index)
         sparse = Rows.of(S)
-        assert np.shares_memory(sparse.data, S.data) and np.shares_memory(sparse.indices, S.indices)
+        assert np.shares_memory(sparse.data, S.data)
+        # Long indices of few columns are narrowed, so that loops are compiled for one width.
+        assert np.shares_memory(sparse.indices, S.indices) == (index == np.int32)
         np.testing.assert_allclose(sparse.squared_norms(), (X**2).sum(1))
     np.testing.assert_allclose(dense.squared_norms(), (X**2).sum(1))
     doubled = sp.csr_array((np.ones(4), np.array([1, 1, 0, 0]), np.array([0, 2, 4])), shape=(2, 3))

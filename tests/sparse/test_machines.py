@@ -271,7 +271,7 @@ def test_dense_sparse_and_single_precision_agree(machine, wine):
         fitted = machine(**options).fit(kind(X), y)
         np.testing.assert_array_equal(fitted.basis_indices_, reference.basis_indices_)
         scores = fitted.decision_function(kind(X))
-        assert scores.dtype == np.float32
+        assert scores.dtype == np.float64
         np.testing.assert_allclose(scores, reference.decision_function(X.astype(float)), atol=2e-3)
         assert fitted.duality_gap_ <= 1e-6
     readonly = X.copy()

@@ -28,20 +28,7 @@ X, Y = make_multilabel_classification(60, n_features=8, n_classes=4, random_stat
 X = X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
-def unmet(estimator):
-    """Block Frank-Wolfe visits samples in random order, so equal problems agree to `tol` only."""
-    if estimator.solver != "bcfw":
-        return {}
-    reason = "agrees to tol, not to 1e-9, because the order of samples is random"
-    return {
-        "check_sample_weight_equivalence_on_dense_data": reason,
-        "check_sample_weight_equivalence_on_sparse_data": reason,
-    }
-
-
-@parametrize_with_checks(
-    [SubmodularSVC(), SubmodularSVC(solver="bcfw", random_state=0, tol=1e-2)], expected_failed_checks=unmet
-)
+@parametrize_with_checks([SubmodularSVC(), SubmodularSVC(solver="bcfw", random_state=0, tol=1e-2)])
 def test_scikit_learn_checks(estimator, check):
     run_check(estimator, check)
 

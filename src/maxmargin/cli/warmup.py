@@ -29,7 +29,7 @@ SLOWEST_FIRST = sorted(WARMED, key=["chain", "submodular", "multiclass", "multil
 # Parameters that choose between compiled loops; every combination that an estimator takes is fitted.
 CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 # What else does, where not all values matter: all kernels that are not linear share their loops.
-FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("single", "double")}
+FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("auto", "single", "double")}
 WIDTHS = ("float64", "float32")
 # Enough epochs, and no end before: some loops come in only when the first ones slow down.
 LONG = {"max_iter": 15, "tol": 1e-10, "max_basis": 5}

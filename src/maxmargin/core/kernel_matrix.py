@@ -329,5 +329,11 @@ def check_precomputed(K: Any) -> float:
                 f"The precomputed kernel must be symmetric, but K[{i}, {j}] = {K[i, j]:g} and "
                 f"K[{j}, {i}] = {K[j, i]:g}."
             )
+    worst = int(np.argmin(np.diagonal(K)))
+    if K[worst, worst] < -DEFINITENESS * scale:
+        raise ValueError(
+            f"The precomputed kernel must be positive semi-definite, but K[{worst}, {worst}] = "
+            f"{K[worst, worst]:g}, and no kernel is negative there."
+        )
     smallest = smallest_eigenvalue(K)
     return smallest if smallest < -DEFINITENESS * scale * math.sqrt(len(K)) else 0.0

@@ -418,7 +418,7 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
             degree=self.degree,
             coef0=self.coef0,
             offset=bias**2,
-            sample_weight=costs.weight.mean(axis=1),
+            sample_weight=costs.weight.max(axis=1),
         )
         if kernel.name == "precomputed":
             if (smallest := check_precomputed(X)) < 0:

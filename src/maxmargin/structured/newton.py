@@ -203,6 +203,9 @@ class ProximalNewton:
         W = self.state.W
         steepest = float(np.vdot(W - self.state.image, direction))
         start, growth = float(np.vdot(W, direction)), float(np.vdot(direction, direction))
+        if steepest >= 0:
+            # Rounding has eaten the direction.
+            return self.state, 0.0
         low, high = (0.0, steepest), None
         t = 1.0
         for _ in range(tries):

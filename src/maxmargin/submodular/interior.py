@@ -28,10 +28,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_solve
+from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
 
-from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.submodular.problem import SubmodularF1
@@ -138,7 +137,7 @@ class System:
         self.d = np.where(planes.known, point.alpha / point.slack, 0.0)
         total = self.d.sum(axis=1)
         self.total = np.where(total > 0, total, 1.0)
-        self.factor = ridged_cholesky(self._matrix())
+        self.factor = cho_factor(self._matrix(), lower=True, overwrite_a=True)
 
     def _matrix(self, negligible: float = 1e-4) -> np.ndarray:
         """The lower triangle of H, the weights of one label side by side, pairs last.
@@ -163,6 +162,7 @@ class System:
         diagonal = np.einsum("ii->i", H)
         diagonal += 1.0
         diagonal[end:] += self.point.r / self.point.t
+        diagonal *= 1.0 + ROUNDING
         return H
 
     def solve(self, products: np.ndarray, pair_products: np.ndarray) -> Step:
@@ -273,18 +273,23 @@ class InteriorPoint:
         problem = self.problem
         # The matrices are small, and answers must not depend on the number of threads.
         with self.blas.limit(limits=1, user_api="blas"):
-            mu = self._step()
+            try:
+                mu = self._step()
+            except np.linalg.LinAlgError:
+                return Progress(self._met(), 0, stuck="scale the features")
             sets, risk = problem.risk(self.theta, self.hints)
             primal = problem.primal(self.theta, risk)
             if primal < self.best_primal:
                 self.best, self.best_primal = self.theta, primal
             self._weigh(self.alpha)
             added = self._remember(sets, mu)
-        certificate = Certificate(self.best_primal, min(self.best_dual, self.best_primal))
         stuck = ""
         if not added and mu * self.alpha.size <= ROUNDING * self.best_primal:
             stuck = "increase max_nodes" if problem.exact else "use inference='exact'"
-        return Progress(certificate, int(np.count_nonzero(problem.cost)), stuck=stuck)
+        return Progress(self._met(), int(np.count_nonzero(problem.cost)), stuck=stuck)
+
+    def _met(self) -> Certificate:
+        return Certificate(self.best_primal, min(self.best_dual, self.best_primal))
 
     def certify(self) -> Certificate:
         """P of the best theta and D of the best multipliers, anew."""
