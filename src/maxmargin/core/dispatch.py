@@ -33,6 +33,7 @@ class PartLibrary(JITCodeLibrary):
             if hasattr(library, "_reload_init"):  # older versions of numba have none
                 self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._optimize_final_module()
         self._finalize_dynamic_globals()
         self._finalized = True
 

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import compute_class_weight
+from sklearn.utils import assert_all_finite, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
@@ -64,10 +64,16 @@ def check_given(y: Any, what: str) -> None:
         raise ValueError(f"This estimator requires y to be passed, but the target y is None; pass {what}.")
 
 
-def check_size(X: Any) -> Any:
-    """Refuse entries whose squares overflow; X as float64 where they overflow in float32."""
-    values = X.data if sp.issparse(X) else X
-    largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+def check_size(X: Any, name: str) -> Any:
+    """Refuse NaN, infinity and entries whose squares overflow; X as float64 where they do in float32.
+
+    `name` is the estimator's. One pass over the entries tells that all is well: their sum of squares.
+    """
+    values = X.data if sp.issparse(X) else X.ravel()
+    if float(np.vdot(values, values)) <= LARGEST_SINGLE**2:
+        return X
+    assert_all_finite(X, estimator_name=name, input_name="X")
+    largest = float(np.abs(values).max())
     if largest > LARGEST:
         rows, columns = (abs(X) > LARGEST).nonzero()
         i, j = int(rows[0]), int(columns[0])
@@ -202,8 +208,9 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
             accept_large_sparse=True,
             dtype=[np.float64, np.float32],
             order="C",
+            ensure_all_finite=False,
         )
-        return check_size(summed(X) if sp.issparse(X) else X)
+        return check_size(summed(X) if sp.issparse(X) else X, type(self).__name__)
 
     def _read_classes(self, y: Any, n_samples: int, samples: str = "samples") -> np.ndarray:
         """Learn `classes_` and return the code of every sample's class; one class only is said."""

@@ -232,8 +232,14 @@ def joined(problem: LinearM3L) -> loops.EntryArrays:
     )
 
 
-def few_features(problem: LinearM3L, most: int = 300, filled: float = 0.2, cells: int = 5 * 10**7) -> bool:
-    """Whether this method is the first choice: columns that are dense and not too many.
+def few_features(
+    problem: LinearM3L,
+    most: int = 300,
+    filled: float = 0.2,
+    cells: int = 5 * 10**7,
+    curved: float = 3.0,
+) -> bool:
+    """Whether this method is the first choice: columns that are dense and not too many, long rows.
 
     Parameters
     ----------
@@ -243,8 +249,14 @@ def few_features(problem: LinearM3L, most: int = 300, filled: float = 0.2, cells
         Least part of X that is not zero; the sweeps pass over zeros, this method does not.
     cells : int
         Largest size of the dense copy of X.
+    curved : float
+        Least mean of C |x|^2, the bias included; below it the sweeps are there in a few epochs.
     """
     (n, L), d = problem.shape, problem.n_features
+    costs = problem.costs
+    C = float(costs.weight.mean()) * float(costs.upper.mean())
+    if C * (float(problem.q.mean()) + problem.bias**2) < curved:
+        return False
     if filled * n * d > problem.rows.data.size:
         return False
     rank, copies = (len(problem.factor), L) if problem.coupled else (1, 1)

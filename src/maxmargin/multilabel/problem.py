@@ -320,7 +320,7 @@ class LinearM3L(M3L):
     columns: np.ndarray | None = None
 
     def reach(self) -> float:
-        return float(np.abs(self.rows.data).max(initial=self.bias))
+        return math.sqrt(float(self.q.max(initial=self.bias**2)))
 
     @property
     def n_features(self) -> int:

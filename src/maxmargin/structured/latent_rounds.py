@@ -183,7 +183,7 @@ class PairBlocks(AtomBlocks):
         chosen: np.ndarray,
         capacity: int = 8,
         repeats: int = 30,
-        first_steps: int = 30,
+        first_steps: int = 60,
         **options: Any,
     ) -> None:
         work = BagScores.empty(problem.largest, problem.n_classes)
