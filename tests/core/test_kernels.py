@@ -163,11 +163,14 @@ def test_bad_kernels_are_named(X, options, message):
 def test_bad_precomputed_matrices_are_named():
     K = features() @ features().T + np.eye(17)
     assert check_precomputed(K) == 0
-    assert check_precomputed(K - 3 * np.eye(17)) == pytest.approx(-2, abs=1e-6)
+    lifted = K + 9 * np.outer(np.arange(17) % 2 - 0.5, np.arange(17) % 2 - 0.5)
+    smallest = float(np.linalg.eigvalsh(lifted - 3 * np.eye(17))[0])
+    assert check_precomputed(lifted - 3 * np.eye(17)) == pytest.approx(smallest, abs=1e-6) and smallest < -1
     for bad, message in [
         (K[:, :5], "square"),
         (np.where(np.eye(17) > 0, np.nan, K), "NaN"),
         (K + np.triu(np.ones_like(K)), "symmetric"),
+        (K - 30 * np.eye(17), r"positive semi-definite, but K\[\d+, \d+\] = -"),
     ]:
         with pytest.raises(ValueError, match=message):
             check_precomputed(bad)

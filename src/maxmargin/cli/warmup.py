@@ -32,7 +32,7 @@ CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("auto", "single", "double")}
 WIDTHS = ("float64", "float32")
 # Enough epochs, and no end before: some loops come in only when the first ones slow down.
-LONG = {"max_iter": 15, "tol": 1e-10, "max_basis": 5}
+LONG = {"max_iter": 70, "tol": 1e-10, "max_basis": 5}
 # Rows and classes of the fits: few classes have loops of their own.
 FEW = ((24, 3), (24, 6))
 

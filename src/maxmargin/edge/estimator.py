@@ -200,15 +200,17 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _read_rows(self, X: Any, *, reset: bool) -> Any:
         """Validate X as C-contiguous dense or CSR floats without copying what is already so."""
+        # `check_size` looks at all entries anyway; of a kernel's it must be known before their shape is.
+        precomputed = getattr(self, "kernel", None) == "precomputed"
         X = validate_data(
             self,
             X,
             reset=reset,
-            accept_sparse="csr" if getattr(self, "kernel", None) != "precomputed" else False,
+            accept_sparse=False if precomputed else "csr",
             accept_large_sparse=True,
             dtype=[np.float64, np.float32],
             order="C",
-            ensure_all_finite=False,
+            ensure_all_finite=precomputed,
         )
         return check_size(summed(X) if sp.issparse(X) else X, type(self).__name__)
 

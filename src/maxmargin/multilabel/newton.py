@@ -237,6 +237,7 @@ def few_features(
     most: int = 300,
     filled: float = 0.2,
     cells: int = 5 * 10**7,
+    small: int = 20_000,
     curved: float = 3.0,
 ) -> bool:
     """Whether this method is the first choice: columns that are dense and not too many, long rows.
@@ -249,13 +250,15 @@ def few_features(
         Least part of X that is not zero; the sweeps pass over zeros, this method does not.
     cells : int
         Largest size of the dense copy of X.
+    small : int
+        Size of X up to which nothing else counts.
     curved : float
         Least mean of C |x|^2, the bias included; below it the sweeps are there in a few epochs.
     """
     (n, L), d = problem.shape, problem.n_features
     costs = problem.costs
     C = float(costs.weight.mean()) * float(costs.upper.mean())
-    if C * (float(problem.q.mean()) + problem.bias**2) < curved:
+    if n * d > small and C * (float(problem.q.mean()) + problem.bias**2) < curved:
         return False
     if filled * n * d > problem.rows.data.size:
         return False
