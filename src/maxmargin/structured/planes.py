@@ -31,6 +31,8 @@ from maxmargin.core.loop import Clock
 # Products in the matrix of one iteration (some tenths of a second) up to which cutting planes pay, and the
 # width below which not they but the 128 MB of Psi are the limit.
 MOST_PRODUCTS = 1 << 30
+# Systems of more weights take longer than the steps that they save.
+WIDEST = 256
 NARROW = 64
 # Share of the way to the boundary that a step goes, and of the uniform distribution at the start.
 SHORT_OF_BOUNDARY = 0.995
@@ -39,7 +41,7 @@ BLEND = 0.1
 
 def affordable(answers: int, weights: int) -> bool:
     """Whether so many answers and weights are few enough."""
-    return max(answers, weights) * weights * max(weights, NARROW) <= MOST_PRODUCTS
+    return weights <= WIDEST and max(answers, weights) * weights * max(weights, NARROW) <= MOST_PRODUCTS
 
 
 @dataclass(frozen=True)
