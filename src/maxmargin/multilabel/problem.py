@@ -48,6 +48,8 @@ from maxmargin.multilabel import loops
 PIECE, MOST_PIECES = 1024, 16
 # Digits of the largest number whose square, summed over many, is still finite.
 LARGEST_DIGITS = 140
+# Condition of R up to which products with it keep twelve digits.
+WELL_CONDITIONED = 1e4
 # Bytes of a dense matrix that a solver for few features may make.
 LARGEST_DENSE = 2**30
 
@@ -264,6 +266,14 @@ class M3L(ABC):
         return priors.factor(self.prior)
 
     @cached_property
+    def ill_conditioned(self) -> bool:
+        """Whether products with R may lose more than four digits to cancellation."""
+        if not self.coupled:
+            return False
+        sizes = np.linalg.eigvalsh(self.prior)
+        return bool(sizes[0] * WELL_CONDITIONED < sizes[-1])
+
+    @cached_property
     def low_rank(self) -> np.ndarray | None:
         """P (rank x L) with R = P'P when working in its rank is cheaper than in the labels."""
         if not self.coupled:
@@ -353,12 +363,17 @@ class LinearM3L(M3L):
         Z = self.couple(self.accumulate(alpha))
         return self.rows.matrix @ Z[:-1] + self.bias * Z[-1]
 
-    def _weights_and_norm(self, V: np.ndarray) -> tuple[np.ndarray, float]:
-        """Z = V R and tr(R V'V), both through V P': what R does not see of V is gone before it can cancel."""
-        if not self.coupled:
-            return self.couple(V), float(np.einsum("dl,dl->l", V, V) @ self.r)
-        U = V @ self.factor.T
-        return U @ self.factor, float(np.vdot(U, U))
+    def _weights_and_norms(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Z = V R and the share of every row in tr(R V'V).
+
+        Both go through V P' where R is ill-conditioned: what R does not see of V is gone before it can
+        cancel. Else Z costs one product, and rounding changes the norm by eps times the condition of R.
+        """
+        if self.ill_conditioned:
+            U = V @ self.factor.T
+            return U @ self.factor, np.einsum("dk,dk->d", U, U)
+        Z = self.couple(V)
+        return Z, np.einsum("dl,dl->d", V, Z)
 
     def evaluate(
         self,
@@ -373,14 +388,14 @@ class LinearM3L(M3L):
         primal is theirs: `bias_row` is the bias row of V, `weights` all of them as U with Z = U P.
         """
         V = self.accumulate(alpha, n_threads=n_threads)
-        Z, dual_norm = self._weights_and_norm(V)
-        primal_norm = dual_norm
+        Z, norms = self._weights_and_norms(V)
+        primal_norm = dual_norm = float(norms.sum())
         if weights is not None:
             Z = weights @ self.factor if self.coupled else weights * np.sqrt(self.r)
             primal_norm = float(np.vdot(weights, weights))
         elif bias_row is not None:
-            V[-1] = bias_row
-            Z, primal_norm = self._weights_and_norm(V)
+            Z[-1:], norms[-1:] = self._weights_and_norms(bias_row[None].astype(np.float64))
+            primal_norm = float(norms.sum())
         sums = self.measure(alpha, Z, None, np.empty(self.shape, np.bool_), n_threads)
         constant = self.costs.constant
         return Z, Certificate(
