@@ -39,6 +39,7 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.core.threads import count_threads
+from maxmargin.device.backend import DEVICES, FOREIGN, Demand, find
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
 from maxmargin.edge.labels import (
     LabelClassifier,
@@ -199,6 +200,10 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
     n_jobs : int, default=None
         Number of threads of solvers "auto" and "newton"; None means one, -1 all cores. It does not
         change the answer.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        With a kernel, "cuda" trains on an NVIDIA GPU through PyTorch (``pip install "maxmargin[gpu]"``):
+        the same objective, certificate and attributes. "auto" takes a GPU where there is one and the
+        problem is large enough, and says in the log why not.
     random_state : int, RandomState instance or None, default=None
         Order in which samples are visited.
     verbose : int, default=0
@@ -275,6 +280,7 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
     warm_start: bool = False
     precision: str = "auto"
     n_jobs: int | None = None
+    device: str = "cpu"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **COMMON_CONSTRAINTS,
@@ -290,6 +296,7 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         "solver": [StrOptions(set(SOLVERS))],
         "warm_start": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
+        "device": [StrOptions(set(DEVICES))],
     }
 
     STATE: ClassVar[State] = State(
@@ -343,13 +350,16 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         problem = self._problem(X, signs, sample_weight)
         problem.check_sizes()
         stopping = self._stopping()
-        solver = chosen.build(
-            problem,
-            self._start(problem, stopping),
-            tol=stopping.target,
-            rng=check_random_state(self.random_state),
-            n_threads=count_threads(self.n_jobs),
-        )
+        alpha, rng = self._start(problem, stopping), check_random_state(self.random_state)
+        device = self._device(problem)
+        if device is None:
+            n_threads = count_threads(self.n_jobs)
+            solver = chosen.build(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
+        else:
+            from maxmargin.multilabel.device import DeviceSweeps
+
+            itemsize = np.dtype(self._working_dtype(stopping, pays=True)).itemsize
+            solver = DeviceSweeps(problem, alpha, rng=rng, device=device, itemsize=itemsize)
         observer = self._observer(X, y, lambda: self._attributes(problem, solver.solution()))
         outcome = run(solver, stopping, observer)
         solution = solver.solution()
@@ -399,6 +409,17 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
             return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
         X, columns = used_columns(X)
         return LinearM3L(Rows.of(X), costs, self.prior_, bias, columns)
+
+    def _device(self, problem: LinearM3L | KernelM3L) -> Any:
+        """The GPU to work on, or None."""
+        unable = ""
+        if isinstance(problem, LinearM3L):
+            unable = "without a kernel the CPU is as fast"
+        elif self.solver != "auto":
+            unable = f"solver={self.solver!r} runs on the CPU only"
+        elif problem.K.kernel.name in FOREIGN:
+            unable = "a kernel that is a Python function runs on the CPU only"
+        return find(self.device, Demand(problem.shape[0], self.n_features_in_, problem.shape[1]), unable)
 
     def _needs_kernel(self) -> bool:
         """Whether the parameters ask for the kernelised solvers."""

@@ -21,6 +21,7 @@ from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.state import INPUT, OUTCOME, LabelNames, Samples, Sizes, State, floats, indices, part
 from maxmargin.core.threads import count_threads
+from maxmargin.device.backend import DEVICES, FOREIGN, Demand, find
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, balance, choose, warn
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
@@ -182,6 +183,10 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         n_classes numbers); after data of another shape, start anew with a warning.
     n_jobs : int, default=None
         Threads for the certificates of linear models; None means one, -1 all cores.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        With a kernel, "cuda" trains on an NVIDIA GPU through PyTorch (``pip install "maxmargin[gpu]"``):
+        the same objective, certificate and attributes. "auto" takes a GPU where there is one and the
+        problem is large enough, and says in the log why not.
     random_state : int, RandomState instance or None, default=None
         Order in which samples are visited.
     verbose : int, default=0
@@ -261,6 +266,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
     precision: str = "auto"
     warm_start: bool = False
     n_jobs: int | None = None
+    device: str = "cpu"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **COMMON_CONSTRAINTS,
@@ -281,6 +287,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         "shrinking": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
         "warm_start": ["boolean"],
+        "device": [StrOptions(set(DEVICES))],
     }
 
     STATE: ClassVar[State] = State(
@@ -418,7 +425,24 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             None if last is None else last[0],
             np.float32 if single else np.float64,
         )
-        return chosen.build(problem, setup, **{name: getattr(self, name) for name in chosen.reads})
+        device = self._device(problem)
+        if device is None:
+            return chosen.build(problem, setup, **{name: getattr(self, name) for name in chosen.reads})
+        from maxmargin.structured.device import DeviceBlocks
+
+        itemsize = 4 if self._is_single(problem, tol) else 8
+        return DeviceBlocks(problem, setup, device=device, itemsize=itemsize)
+
+    def _device(self, problem: LinearMultiClass | KernelMultiClass) -> Any:
+        """The GPU to work on, or None."""
+        unable = ""
+        if isinstance(problem, LinearMultiClass):
+            unable = "without a kernel the CPU is as fast"
+        elif self.solver != "auto" or self.loss != "crammer_singer":
+            unable = f"solver={self.solver!r} with loss={self.loss!r} runs on the CPU only"
+        elif self._kernel.name in FOREIGN:
+            unable = "a kernel that is a Python function runs on the CPU only"
+        return find(self.device, Demand(problem.n, self.n_features_in_, problem.c), unable)
 
     def _attributes(self, X: Any, solution: LinearSolution | KernelSolution) -> dict[str, Any]:
         """What prediction needs, from the solution of the solver; of two classes, their difference."""

@@ -1,0 +1,129 @@
+"""Kernel values on a device: the formulas of `maxmargin.core.kernels` in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from maxmargin.core.kernels import DISTANCE_ROUNDING, Kernel
+
+# Bytes of kernel values that are made at a time, besides the result.
+BLOCK_BYTES = 2**30
+
+
+def to_device(X: np.ndarray | sp.csr_array, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """Rows on a device, dense; CSR rows travel as they are and are filled in there."""
+    if sp.issparse(X):
+        parts = [torch.from_numpy(np.asarray(part)) for part in (X.indptr, X.indices, X.data)]
+        indptr, indices, data = (part.to(device) for part in parts)
+        return torch.sparse_csr_tensor(indptr, indices, data.to(dtype), X.shape).to_dense()
+    return torch.from_numpy(np.ascontiguousarray(X)).to(device).to(dtype)
+
+
+def ordered(
+    kernel: Kernel, X: np.ndarray | sp.csr_array, order: np.ndarray, padding: int
+) -> np.ndarray | sp.csr_array:
+    """Rows of X in another order, with so many zero rows behind; of a precomputed kernel the columns too."""
+    X = X[order]
+    if kernel.name == "precomputed":
+        return np.pad(X[:, order], (0, padding))
+    if not sp.issparse(X):
+        return np.pad(X, ((0, padding), (0, 0)))
+    return sp.vstack([X, sp.csr_array((padding, X.shape[1]), dtype=X.dtype)], format="csr")
+
+
+def chunks(n: int, bytes_per_row: int) -> Iterator[slice]:
+    """Cut 0..n into slices of bounded memory."""
+    size = max(1, BLOCK_BYTES // max(bytes_per_row, 1))
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def block(kernel: Kernel, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
+    """Values k(x, z) for all rows x of X and z of Z, in their precision, the offset included."""
+    if kernel.name == "rbf":
+        K = _rbf(kernel.gamma, X, Z)
+    elif kernel.name == "chi2":
+        K = torch.exp(-kernel.gamma * _chi2_distances(X, Z))
+    else:
+        K = X @ Z.T
+        if kernel.name == "poly":
+            K = K.mul_(kernel.gamma).add_(kernel.coef0).pow_(kernel.degree)
+        elif kernel.name == "sigmoid":
+            K = K.mul_(kernel.gamma).add_(kernel.coef0).tanh_()
+    return K.add_(kernel.offset) if kernel.offset else K
+
+
+def _rbf(gamma: float, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
+    """exp(-gamma |x - z|^2), the exponent as one product of rows longer by two numbers."""
+    x, z = (gamma * rows.double().square().sum(dim=1, keepdim=True) for rows in (X, Z))
+    reach = float(x.max() + z.max()) if len(x) and len(z) else 0.0
+    exact = reach * torch.finfo(X.dtype).eps <= DISTANCE_ROUNDING
+    work = X.dtype if exact else torch.float64
+    left = torch.cat([2 * gamma * X.to(work), -x.to(work), torch.ones_like(x, dtype=work)], dim=1)
+    right = torch.cat([Z.to(work), torch.ones_like(z, dtype=work), -z.to(work)], dim=1)
+    return (left @ right.T).clamp_(max=0).exp_().to(X.dtype)
+
+
+def _chi2_distances(X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
+    distances = torch.empty(len(X), len(Z), dtype=X.dtype, device=X.device)
+    for rows in chunks(len(X), Z.numel() * X.element_size()):
+        x, z = X[rows, None], Z[None]
+        total = x + z
+        distances[rows] = torch.where(total > 0, (x - z).square() / total, 0).sum(dim=2)
+    return distances
+
+
+class DeviceKernel:
+    """The kernel matrix of some rows on a device: kept as a whole where it fits, else made by rows.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    X : array or CSR matrix of shape (n_samples, n_features)
+        Rows, or with "precomputed" the kernel values, in the order in which they are worked on.
+    device : torch.device
+    dtype : torch.dtype
+    whole : bool
+        Whether the matrix is kept.
+    """
+
+    def __init__(
+        self, kernel: Kernel, X: np.ndarray | sp.csr_array, device: torch.device, dtype: torch.dtype, whole: bool
+    ) -> None:  # fmt: skip
+        self.kernel, self.n = kernel, X.shape[0]
+        self.X64 = to_device(X, device, torch.float64)
+        self.X = self.X64.to(dtype)
+        self.whole: torch.Tensor | None = None
+        if whole:
+            self.whole = torch.empty(self.n, self.n, device=device, dtype=dtype)
+            for rows in chunks(self.n, self.n * self.X.element_size()):
+                self.whole[rows] = self._made(rows, self.X)
+
+    def _made(self, rows: slice, X: torch.Tensor) -> torch.Tensor:
+        if self.kernel.name == "precomputed":
+            return X[rows] + self.kernel.offset
+        return block(self.kernel, X[rows], X)
+
+    def rows(self, rows: slice) -> torch.Tensor:
+        """Some rows of K, of the working precision."""
+        return self._made(rows, self.X) if self.whole is None else self.whole[rows]
+
+    def times(self, B: torch.Tensor) -> torch.Tensor:
+        """B K, label-major, in the working precision."""
+        if self.whole is not None:
+            return B @ self.whole
+        return self._products(B, self.X)
+
+    def times_exactly(self, B: torch.Tensor) -> torch.Tensor:
+        """B K in float64, from values computed anew in float64."""
+        return self._products(B.double(), self.X64)
+
+    def _products(self, B: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
+        answer = torch.empty_like(B)
+        for rows in chunks(self.n, self.n * X.element_size()):
+            answer[:, rows] = B @ self._made(rows, X).T
+        return answer

@@ -1,0 +1,92 @@
+"""Moves on a block of samples, as plain PyTorch: what every device can do, and the twin of the fast ones.
+
+Letters: a block has m samples with kernel values `tile` (m x m) among them. For L columns (labels or
+classes) there are coefficients b, their bounds lo and hi, and residuals e, all L x m. A change d of
+the coefficients of one sample i takes R d' tile[i] from the residuals of the block, and R d' K[i] from
+those of all samples, R being the prior of the labels (the identity where there is none).
+"""
+
+from __future__ import annotations
+
+import torch
+
+# Stands for 1 / 0 where a sample has no kernel value with itself: its coefficients go to a bound.
+HUGE = 1e30
+
+
+def inverse(curvature: torch.Tensor) -> torch.Tensor:
+    """1 / curvature, and a huge number for none."""
+    return torch.where(curvature > 0, 1 / curvature, HUGE)
+
+
+def sweep(
+    tile: torch.Tensor, e: torch.Tensor, b: torch.Tensor, lo: torch.Tensor, hi: torch.Tensor,
+    r: torch.Tensor, rounds: int,
+) -> torch.Tensor:  # fmt: skip
+    """Independent labels: one coefficient of each at a time, `rounds` times over the block.
+
+    `r` is the diagonal of R. Changes b and e; returns r times the change of b.
+    """
+    before = b.clone()
+    step = inverse(r[:, None] * tile.diagonal())
+    for _ in range(rounds):
+        for i in range(len(tile)):
+            new = torch.clamp(b[:, i] + e[:, i] * step[:, i], lo[:, i], hi[:, i])
+            e -= (r * (new - b[:, i]))[:, None] * tile[i]
+            b[:, i] = new
+    return r[:, None] * (b - before)
+
+
+def walk(
+    tile: torch.Tensor, e: torch.Tensor, b: torch.Tensor, lo: torch.Tensor, hi: torch.Tensor,
+    R: torch.Tensor, rounds: int,
+) -> torch.Tensor:  # fmt: skip
+    """Tied labels: sample by sample, and in it label by label. Changes b and e; returns R times the change."""
+    moved = torch.zeros_like(b)
+    for _ in range(rounds):
+        for i in range(len(tile)):
+            step = inverse(R.diagonal() * tile[i, i])
+            image = torch.zeros_like(b[:, i])
+            for label in range(len(R)):
+                residual = e[label, i] - tile[i, i] * image[label]
+                new = torch.clamp(b[label, i] + residual * step[label], lo[label, i], hi[label, i])
+                image += (new - b[label, i]) * R[label]
+                b[label, i] = new
+            e -= image[:, None] * tile[i]
+            moved[:, i] += image
+    return moved
+
+
+def project(
+    tile: torch.Tensor, f: torch.Tensor, alpha: torch.Tensor, Delta: torch.Tensor, costs: torch.Tensor,
+    rounds: int, relaxation: float,
+) -> torch.Tensor:  # fmt: skip
+    """Crammer-Singer: sample by sample, the block alpha_i goes to its projection on the simplex.
+
+    `f` are scores (c x m), `Delta` the costs of every answer for every sample. Changes alpha and f;
+    returns C_i times the change of alpha, which is taken from the scores.
+    """
+    before = alpha.clone()
+    for _ in range(rounds):
+        for i in range(len(tile)):
+            if costs[i] == 0:
+                continue
+            step = inverse(costs[i] * tile[i, i]) * relaxation
+            v = alpha[:, i] + (f[:, i] + Delta[:, i]) * step
+            new = simplex(v)
+            f -= (costs[i] * (new - alpha[:, i]))[:, None] * tile[i]
+            alpha[:, i] = new
+    return costs * (alpha - before)
+
+
+def simplex(v: torch.Tensor) -> torch.Tensor:
+    """The point of the simplex nearest to v: max(v - tau, 0) that sums to one."""
+    v = v - v.max()
+    tau = (v.sum() - 1) / len(v)
+    for _ in range(len(v)):
+        kept = v > tau
+        higher = (v[kept].sum() - 1) / kept.sum()
+        if higher <= tau:
+            break
+        tau = higher
+    return torch.clamp(v - tau, min=0)

@@ -1,0 +1,179 @@
+"""Kernel multi-class machines on a GPU: Crammer-Singer blocks, walked over one kernel matrix.
+
+Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. Samples are put in random order
+once and cut into sets. In a set every block alpha_i goes to its projection on the simplex, over-relaxed,
+given the others; one product carries the change of the coefficients to the scores of all samples.
+
+Work is in float32; training stops on the gap of the stored blocks, recomputed in float64 from kernel values
+in float64. When rounding keeps the gap from falling, work goes on in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.device import moves
+from maxmargin.device.backend import Demand, dtype_of, keeps_whole
+from maxmargin.device.kernels import DeviceKernel, ordered
+from maxmargin.device.sweeper import Board, Sweeper
+from maxmargin.structured.multiclass_kernel import KernelMultiClass
+from maxmargin.structured.multiclass_problem import KernelSolution, Setup
+
+
+@dataclass(frozen=True)
+class DeviceRule:
+    """Sizes of the moves; none of it changes the optimum.
+
+    Parameters
+    ----------
+    block, rounds : int
+        Samples of a set, and how often each of its blocks is moved.
+    relaxation : float
+        A step goes so many times as far as the best one.
+    refresh : int
+        Epochs after which scores are computed anew.
+    patience : int
+        Epochs without a tenth less gap after which work goes on in float64.
+    """
+
+    block: int = 32
+    rounds: int = 2
+    relaxation: float = 1.4
+    refresh: int = 8
+    patience: int = 40
+
+
+class DeviceBlocks:
+    """Projections of blocks on a device of PyTorch.
+
+    Parameters
+    ----------
+    problem : KernelMultiClass
+        With the Crammer-Singer loss.
+    setup : Setup
+    device : torch.device
+    itemsize : int
+        Bytes of a number of the working precision, 4 or 8.
+    rule : DeviceRule
+    """
+
+    def __init__(
+        self,
+        problem: KernelMultiClass,
+        setup: Setup,
+        *,
+        device: torch.device,
+        itemsize: int = 4,
+        rule: DeviceRule | None = None,
+    ) -> None:
+        self.problem, self.rng, self.device = problem, setup.rng, device
+        self.rule = DeviceRule() if rule is None else rule
+        n, c = problem.n, problem.c
+        self.order = self.rng.permutation(n)
+        self.padding = -n % self.rule.block
+        y = problem.y[self.order]
+        self.y = torch.from_numpy(np.pad(y, (0, self.padding))).to(device)
+        costs = np.pad(problem.costs[self.order], (0, self.padding))
+        self.costs64 = torch.from_numpy(costs).to(device)
+        self.Delta64 = torch.from_numpy(problem.labels.Delta).to(device)[self.y].T.contiguous()
+        self.truth = torch.nn.functional.one_hot(self.y, c).T.double()
+        self.epochs, self.patience = 0, Patience(self.rule.patience)
+        self._exact: tuple[torch.Tensor, Certificate] | None = None
+        alpha = self.truth.clone()
+        if setup.blocks is not None:
+            alpha[:, :n] = torch.from_numpy(np.ascontiguousarray(setup.blocks[self.order].T, np.float64))
+        self._load(alpha, itemsize)
+
+    def _load(self, alpha: torch.Tensor, itemsize: int) -> None:
+        """Take up work in a precision."""
+        self.itemsize, dtype = itemsize, dtype_of(itemsize)
+        n, c = self.problem.n, self.problem.c
+        demand = Demand(n, self.problem.K.X.shape[1], c, itemsize, self.rule.block)
+        self.sweeper: Sweeper | None = None  # gives its kernel matrix back before the next one is made
+        kernel = self.problem.K.kernel
+        rows = ordered(kernel, self.problem.K.X, self.order, self.padding)
+        self.K = DeviceKernel(kernel, rows, self.device, dtype, keeps_whole(self.device, demand))
+        self.alpha, self.Delta = alpha.to(dtype).contiguous(), self.Delta64.to(dtype)
+        self.costs = self.costs64.to(dtype)
+        self.scores = torch.empty_like(self.Delta)
+        moved = torch.zeros(c, self.rule.block, dtype=dtype, device=self.device)
+        rule = self.rule
+        numbers = (self.alpha, self.Delta, self.costs, rule.rounds, rule.relaxation)
+        self.sweeper = Sweeper(Board(self.K, self.scores, moved, numbers), _project, _project_program)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Scores computed anew."""
+        B = self.costs * (self.truth.to(self.costs.dtype) - self.alpha)
+        self.scores.copy_(self.K.times(B))
+
+    def epoch(self, clock: Clock) -> Progress:
+        assert self.sweeper is not None
+        # Asked for already, and not good enough: the running scores had told otherwise.
+        if self._exact is not None:
+            self._refresh()
+        self._exact = None
+        self.sweeper.epoch(self.rng, clock)
+        self.epochs += 1
+        if self.epochs % self.rule.refresh == 0:
+            self._refresh()
+        certificate = self._measure(self.alpha, self.scores, self.Delta, self.costs)
+        if self.itemsize == 4 and self.patience.exhausted(certificate.gap):
+            self._load(self._blocks(), 8)
+        return Progress(certificate, self.problem.n)
+
+    def _measure(
+        self, alpha: torch.Tensor, scores: torch.Tensor, Delta: torch.Tensor, costs: torch.Tensor
+    ) -> Certificate:
+        """P of (2) and D of (4)."""
+        H = Delta + scores - scores.gather(0, self.y[None])
+        losses = torch.sum(costs * H.amax(dim=0), dtype=torch.float64)
+        linear = torch.sum(costs * (alpha * Delta).sum(dim=0), dtype=torch.float64)
+        B = costs * (self.truth.to(alpha.dtype) - alpha)
+        half = 0.5 * torch.sum(B * scores, dtype=torch.float64)
+        losses, linear, half = torch.stack([losses, linear, half]).tolist()
+        return Certificate(half + losses, linear - half)
+
+    def _blocks(self) -> torch.Tensor:
+        """alpha in float64, exactly on the simplex."""
+        alpha = self.alpha.double()
+        return alpha / alpha.sum(dim=0)
+
+    def _evaluated(self) -> tuple[torch.Tensor, Certificate]:
+        if self._exact is None:
+            alpha = self._blocks()
+            scores = self.K.times_exactly(self.costs64 * (self.truth - alpha))
+            self._exact = alpha, self._measure(alpha, scores, self.Delta64, self.costs64)
+        return self._exact
+
+    def certify(self) -> Certificate:
+        return self._evaluated()[1]
+
+    def solution(self) -> KernelSolution:
+        problem = self.problem
+        alpha = np.empty((problem.n, problem.c))
+        alpha[self.order] = self._evaluated()[0][:, : problem.n].T.cpu().numpy()
+        B = -alpha
+        B[np.arange(problem.n), problem.y] += 1.0
+        return KernelSolution(problem.costs[:, None] * B, alpha)
+
+
+def _project(board: Board, rows: slice, tile: torch.Tensor) -> torch.Tensor:
+    alpha, Delta, costs, rounds, relaxation = board.others
+    scores = board.scores[:, rows].clone()
+    return moves.project(tile, scores, alpha[:, rows], Delta[:, rows], costs[rows], rounds, relaxation)
+
+
+def _project_program(board: Board, order: torch.Tensor, k: int, strip: torch.Tensor, ahead: int) -> None:
+    from maxmargin.device import triton_moves
+
+    alpha, Delta, costs, rounds, relaxation = board.others
+    c, n = board.scores.shape
+    triton_moves.project[(1,)](
+        order, k, strip, ahead, board.scores, alpha, Delta, costs, board.moved, n, c, relaxation,
+        ROUNDS=rounds, BLOCK=board.block, WIDTH=max(16, 1 << (c - 1).bit_length()), num_warps=1,
+    )  # fmt: skip
