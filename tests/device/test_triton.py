@@ -30,89 +30,104 @@ def numbers():
     Delta = 1 - np.eye(L)[rng.integers(L, size=N)].T
     costs = rng.random(N)
     costs[40] = 0
-    given = {"K": K, "R": R, "E": E, "lo": lo, "hi": hi, "B": B, "alpha": alpha, "Delta": Delta, "costs": costs}
-    return {name: torch.tensor(np.ascontiguousarray(value), dtype=torch.float32, device=DEVICE) for name, value in given.items()}
+    given = {
+        "K": K,
+        "R": R,
+        "E": E,
+        "lo": lo,
+        "hi": hi,
+        "B": B,
+        "alpha": alpha,
+        "Delta": Delta,
+        "costs": costs,
+    }
+    return {
+        name: torch.tensor(np.ascontiguousarray(value), dtype=torch.float32, device=DEVICE)
+        for name, value in given.items()
+    }
 
 
-ORDER = [2, 0, 1]
-ROWS = slice(32, 64)  # the block that stands third in ORDER
+@pytest.fixture
+def samples():
+    """The samples of the block that is moved, the third of the order."""
+    return torch.from_numpy(np.random.default_rng(1).permutation(N)).to(DEVICE)
 
 
-def order():
-    return torch.tensor(ORDER, dtype=torch.int32, device=DEVICE)
+def tile_of(K, samples):
+    tile = torch.empty(M, M, device=DEVICE)
+    triton_moves.gather[(2,)](samples.to(torch.int32), 2, K, tile, N, BLOCK=M, ROWS=16, num_warps=4)
+    return tile
 
 
-def strips(K):
-    """The whole matrix, and the rows of the block alone."""
-    return [(K, 1), (K[ROWS].contiguous(), 0)]
+def test_gather(numbers, samples):
+    block = samples[2 * M :]
+    torch.testing.assert_close(tile_of(numbers["K"], samples), numbers["K"][block][:, block])
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
-@pytest.mark.parametrize("whole", [0, 1])
-def test_sweep(numbers, rounds, whole):
+def test_sweep(numbers, samples, rounds):
     K, E, lo, hi = (numbers[name] for name in ("K", "E", "lo", "hi"))
     r = numbers["R"].diagonal().contiguous()
-    B, twin = numbers["B"].clone(), numbers["B"].clone()
-    moved = torch.zeros(L, M, device=DEVICE)
-    strip, ahead = strips(K)[whole]
+    B, block = numbers["B"].clone(), samples[2 * M :]
+    moved, compact = torch.zeros(L, M, device=DEVICE), torch.zeros(4 * L * M, device=DEVICE)
     triton_moves.sweep[(L,)](
-        order(), 2, strip, ahead, E, B, lo, hi, r, moved, N, ROUNDS=rounds, BLOCK=M, num_warps=1
-    )
-    expected = moves.sweep(
-        K[ROWS, ROWS], E[:, ROWS].clone(), twin[:, ROWS], lo[:, ROWS], hi[:, ROWS], r, rounds
-    )
+        samples.to(torch.int32), 2, tile_of(K, samples), E, B, lo, hi, r, compact, moved, N,
+        ROUNDS=rounds, BLOCK=M, num_warps=1,
+    )  # fmt: skip
+    some = numbers["B"][:, block]
+    expected = moves.sweep(K[block][:, block], E[:, block], some, lo[:, block], hi[:, block], r, rounds)
     assert float(expected.abs().max()) > 0.1
     torch.testing.assert_close(moved, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(B, twin, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(B[:, block], some, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(B[:, samples[: 2 * M]], numbers["B"][:, samples[: 2 * M]])
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-@pytest.mark.parametrize("whole", [0, 1])
-def test_walk(numbers, rounds, whole):
+def test_walk(numbers, samples, rounds):
     K, E, lo, hi, R = (numbers[name] for name in ("K", "E", "lo", "hi", "R"))
-    B, twin = numbers["B"].clone(), numbers["B"].clone()
-    moved = torch.zeros(L, M, device=DEVICE)
-    padded = torch.nn.functional.pad(R, (0, 16 - L)).contiguous()
-    strip, ahead = strips(K)[whole]
+    B, block = numbers["B"].clone(), samples[2 * M :]
+    moved, compact = torch.zeros(L, M, device=DEVICE), torch.zeros(4 * 16, device=DEVICE)
+    padded = torch.nn.functional.pad(R, (0, 16 - L, 0, 16 - L)).contiguous()
     triton_moves.walk[(1,)](
-        order(), 2, strip, ahead, E, B, lo, hi, padded, moved, N, L,
-        ROUNDS=rounds, BLOCK=M, WIDTH=16, num_warps=1,
+        samples.to(torch.int32), 2, tile_of(K, samples), E, B, lo, hi, padded, compact, moved, N,
+        L=L, ROUNDS=rounds, BLOCK=M, WIDTH=16, num_warps=1,
     )  # fmt: skip
-    expected = moves.walk(
-        K[ROWS, ROWS], E[:, ROWS].clone(), twin[:, ROWS], lo[:, ROWS], hi[:, ROWS], R, rounds
-    )
+    some = numbers["B"][:, block]
+    expected = moves.walk(K[block][:, block], E[:, block], some, lo[:, block], hi[:, block], R, rounds)
     torch.testing.assert_close(moved, expected, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(B, twin, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(B[:, block], some, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-@pytest.mark.parametrize("whole", [0, 1])
-def test_project(numbers, rounds, whole):
+def test_project(numbers, samples, rounds):
     K, F, Delta, costs = (numbers[name] for name in ("K", "E", "Delta", "costs"))
-    alpha, twin = numbers["alpha"].clone(), numbers["alpha"].clone()
+    alpha, block = numbers["alpha"].clone(), samples[2 * M :]
+    costs[block[3]] = 0
     moved = torch.zeros(L, M, device=DEVICE)
-    strip, ahead = strips(K)[whole]
     triton_moves.project[(1,)](
-        order(), 2, strip, ahead, F, alpha, Delta, costs, moved, N, L, 1.4,
-        ROUNDS=rounds, BLOCK=M, WIDTH=16, num_warps=1,
+        samples.to(torch.int32), 2, tile_of(K, samples), F, alpha, Delta, costs, moved, N, 1.4,
+        L=L, ROUNDS=rounds, BLOCK=M, WIDTH=16, num_warps=1,
     )  # fmt: skip
+    some = numbers["alpha"][:, block]
     expected = moves.project(
-        K[ROWS, ROWS], F[:, ROWS].clone(), twin[:, ROWS], Delta[:, ROWS], costs[ROWS], rounds, 1.4
+        K[block][:, block], F[:, block], some, Delta[:, block], costs[block], rounds, 1.4
     )
     torch.testing.assert_close(moved, expected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(alpha, twin, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(alpha[:, block], some, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("whole", [0, 1])
-def test_carry(numbers, whole):
+@pytest.mark.parametrize(("precision", "error"), [("tf32", 2e-2), ("ieee", 1e-5)])
+def test_carry(numbers, samples, whole, precision, error):
     K, E = numbers["K"], numbers["E"].clone()
-    moved = numbers["B"][:, :M].contiguous()
-    expected = E - moved @ K[ROWS]
-    strip, ahead = strips(K)[whole]
+    moved, block = numbers["B"][:, :M].contiguous(), samples[2 * M :]
+    expected = E - moved @ K[block]
+    strip = K if whole else K[block].contiguous()
     triton_moves.carry[(2, 1)](
-        order(), 2, strip, ahead, E, moved, N, L, BLOCK=M, DEPTH=32, ROWS=16, COLUMNS=64, num_warps=4
-    )
-    torch.testing.assert_close(E, expected, atol=1e-5, rtol=1e-5)
+        samples.to(torch.int32), 2, strip, whole, E, moved, N, L,
+        BLOCK=M, DEPTH=32, ROWS=16, COLUMNS=64, PRECISION=precision, num_warps=4,
+    )  # fmt: skip
+    torch.testing.assert_close(E, expected, atol=error, rtol=0)
 
 
 def test_simplex_is_the_nearest_point():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +15,7 @@ from maxmargin.core.kernels import DISTANCE_ROUNDING, Kernel
 BLOCK_BYTES = 2**30
 
 
-def to_device(X: np.ndarray | sp.csr_array, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+def to_device(X: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     """Rows on a device, dense; CSR rows travel as they are and are filled in there."""
     if sp.issparse(X):
         parts = [torch.from_numpy(np.asarray(part)) for part in (X.indptr, X.indices, X.data)]
@@ -23,13 +24,10 @@ def to_device(X: np.ndarray | sp.csr_array, device: torch.device, dtype: torch.d
     return torch.from_numpy(np.ascontiguousarray(X)).to(device).to(dtype)
 
 
-def ordered(
-    kernel: Kernel, X: np.ndarray | sp.csr_array, order: np.ndarray, padding: int
-) -> np.ndarray | sp.csr_array:
-    """Rows of X in another order, with so many zero rows behind; of a precomputed kernel the columns too."""
-    X = X[order]
+def padded(kernel: Kernel, X: np.ndarray | sp.csr_array, padding: int) -> np.ndarray | sp.csr_array:
+    """X with so many zero rows behind; of a precomputed kernel with columns too."""
     if kernel.name == "precomputed":
-        return np.pad(X[:, order], (0, padding))
+        return np.pad(X, (0, padding))
     if not sp.issparse(X):
         return np.pad(X, ((0, padding), (0, 0)))
     return sp.vstack([X, sp.csr_array((padding, X.shape[1]), dtype=X.dtype)], format="csr")
@@ -84,16 +82,14 @@ class DeviceKernel:
     ----------
     kernel : Kernel
     X : array or CSR matrix of shape (n_samples, n_features)
-        Rows, or with "precomputed" the kernel values, in the order in which they are worked on.
+        Rows, or with "precomputed" the kernel values.
     device : torch.device
     dtype : torch.dtype
     whole : bool
         Whether the matrix is kept.
     """
 
-    def __init__(
-        self, kernel: Kernel, X: np.ndarray | sp.csr_array, device: torch.device, dtype: torch.dtype, whole: bool
-    ) -> None:  # fmt: skip
+    def __init__(self, kernel: Kernel, X: Any, device: torch.device, dtype: torch.dtype, whole: bool) -> None:
         self.kernel, self.n = kernel, X.shape[0]
         self.X64 = to_device(X, device, torch.float64)
         self.X = self.X64.to(dtype)
@@ -103,13 +99,13 @@ class DeviceKernel:
             for rows in chunks(self.n, self.n * self.X.element_size()):
                 self.whole[rows] = self._made(rows, self.X)
 
-    def _made(self, rows: slice, X: torch.Tensor) -> torch.Tensor:
+    def _made(self, rows: slice | torch.Tensor, X: torch.Tensor) -> torch.Tensor:
         if self.kernel.name == "precomputed":
             return X[rows] + self.kernel.offset
         return block(self.kernel, X[rows], X)
 
-    def rows(self, rows: slice) -> torch.Tensor:
-        """Some rows of K, of the working precision."""
+    def rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """The rows of K of some samples, in the working precision."""
         return self._made(rows, self.X) if self.whole is None else self.whole[rows]
 
     def times(self, B: torch.Tensor) -> torch.Tensor:

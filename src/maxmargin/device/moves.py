@@ -41,7 +41,10 @@ def walk(
     tile: torch.Tensor, e: torch.Tensor, b: torch.Tensor, lo: torch.Tensor, hi: torch.Tensor,
     R: torch.Tensor, rounds: int,
 ) -> torch.Tensor:  # fmt: skip
-    """Tied labels: sample by sample, and in it label by label. Changes b and e; returns R times the change."""
+    """Tied labels: sample by sample, and in it label by label.
+
+    Changes b and e; returns R times the change of b.
+    """
     moved = torch.zeros_like(b)
     for _ in range(rounds):
         for i in range(len(tile)):
@@ -82,7 +85,7 @@ def project(
 def simplex(v: torch.Tensor) -> torch.Tensor:
     """The point of the simplex nearest to v: max(v - tau, 0) that sums to one."""
     v = v - v.max()
-    tau = (v.sum() - 1) / len(v)
+    tau = torch.clamp((v.sum() - 1) / len(v), min=-1)
     for _ in range(len(v)):
         kept = v > tau
         higher = (v[kept].sum() - 1) / kept.sum()

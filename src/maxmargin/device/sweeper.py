@@ -19,6 +19,9 @@ from maxmargin.device.kernels import DeviceKernel
 
 # Blocks between two looks at the clock.
 LOOK = 64
+# The product that carries a change on: columns and warps of a program, and how factors are rounded.
+# Errors are in proportion to the change, and residuals are computed anew before they count.
+COLUMNS, WARPS, PRECISION = 64, 4, "tf32"
 
 
 @dataclass
@@ -57,74 +60,66 @@ class Sweeper:
     ----------
     board : Board
     plain : callable
-        ``plain(board, rows, tile)`` moves the samples of a slice, given their own kernel values, and returns
-        the change.
+        ``plain(board, samples, tile)`` moves some samples, given their own kernel values, and
+        returns the change.
     program : callable
-        ``program(board, order, k, strip, ahead)`` launches the same move as a Triton program.
+        ``program(board, order, k, tile)`` launches the same move on block k as a Triton program.
     """
 
     def __init__(self, board: Board, plain: Callable[..., Any], program: Callable[..., Any]) -> None:
         self.board, self.plain, self.program = board, plain, program
-        scores = board.scores
+        scores, m = board.scores, board.block
         self.fast = scores.device.type == "cuda"
-        self.order = torch.zeros(board.n_blocks, dtype=torch.int32, device=scores.device)
+        self.order = torch.zeros(scores.shape[1], dtype=torch.int32, device=scores.device)
+        self.tile = torch.empty(m, m, dtype=scores.dtype, device=scores.device)
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def epoch(self, rng: np.random.RandomState, clock: Clock) -> None:
-        """Move every block once, in random order; early when time has expired."""
-        order = rng.permutation(self.board.n_blocks)
-        if not self.fast:
-            self._plainly(order, clock)
-        elif self.board.K.whole is None or self.board.scores.dtype != torch.float32:
-            self._by_strips(order, clock)
-        else:
-            self.order.copy_(torch.from_numpy(order.astype(np.int32)))
+        """Move every sample once, in blocks drawn anew; ends early when time has expired."""
+        order = torch.from_numpy(rng.permutation(self.board.scores.shape[1]).astype(np.int32))
+        self.order.copy_(order)
+        if self.fast and self.board.K.whole is not None and self.board.scores.dtype == torch.float32:
             self._replay()
-
-    def _plainly(self, order: np.ndarray, clock: Clock) -> None:
-        board, m = self.board, self.board.block
-        for count, k in enumerate(order):
-            if count % LOOK == LOOK - 1 and clock.expired():
+            return
+        for k in range(self.board.n_blocks):
+            if k % LOOK == LOOK - 1 and clock.expired():
                 return
-            rows = slice(int(k) * m, int(k + 1) * m)
-            strip = board.K.rows(rows)
-            board.scores -= self.plain(board, rows, strip[:, rows].clone()) @ strip
+            self._by_strip(k)
 
-    def _by_strips(self, order: np.ndarray, clock: Clock) -> None:
+    def _by_strip(self, k: int) -> None:
+        """A move on the rows of K that it needs."""
         board, m = self.board, self.board.block
-        self.order.copy_(torch.from_numpy(order.astype(np.int32)))
-        for count, k in enumerate(order):
-            if count % LOOK == LOOK - 1 and clock.expired():
-                return
-            strip = board.K.rows(slice(int(k) * m, int(k + 1) * m))
-            if board.scores.dtype == torch.float32:
-                self._launch(count, strip, 0)
-            else:
-                self.program(board, self.order, count, strip, 0)
-                board.scores.addmm_(board.moved, strip, alpha=-1)
+        samples = self.order[k * m : (k + 1) * m].long()
+        strip = board.K.rows(samples)
+        tile = strip[:, samples].contiguous()
+        if not self.fast:
+            board.scores.addmm_(self.plain(board, samples, tile), strip, alpha=-1)
+            return
+        self.program(board, self.order, k, tile)
+        board.scores.addmm_(board.moved, strip, alpha=-1)
 
-    def _launch(self, k: int, strip: torch.Tensor, ahead: int) -> None:
-        """A move, and the product in single precision that carries it on."""
+    def _launch(self, k: int, K: torch.Tensor) -> None:
+        """A move on a block of the whole K, and the product that carries it on."""
         from maxmargin.device import triton_moves
 
-        board = self.board
+        board, order, m = self.board, self.order, self.board.block
         L, n = board.scores.shape
-        self.program(board, self.order, k, strip, ahead)
+        triton_moves.gather[(m // 4,)](order, k, K, self.tile, n, BLOCK=m, ROWS=4, num_warps=4)
+        self.program(board, order, k, self.tile)
         rows = 16 if L <= 16 else 32 if L <= 32 else 64 if L <= 64 else 128
-        columns = 64
-        triton_moves.carry[(-(-n // columns), -(-L // rows))](
-            self.order, k, strip, ahead, board.scores, board.moved, n, L,
-            BLOCK=board.block, DEPTH=32, ROWS=rows, COLUMNS=columns, num_warps=4,
+        triton_moves.carry[(-(-n // COLUMNS), -(-L // rows))](
+            order, k, K, 1, board.scores, board.moved, n, L,
+            BLOCK=m, DEPTH=m, ROWS=rows, COLUMNS=COLUMNS, PRECISION=PRECISION, num_warps=WARPS,
         )  # fmt: skip
 
     def _replay(self) -> None:
-        whole = self.board.K.whole
-        assert whole is not None
+        K = self.board.K.whole
+        assert K is not None
         if self.graph is None:
             # Once outside the graph, so that the programs are compiled before they are captured.
-            self._launch(0, whole, 1)
+            self._launch(0, K)
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 for k in range(self.board.n_blocks):
-                    self._launch(k, whole, 1)
+                    self._launch(k, K)
         self.graph.replay()

@@ -1,9 +1,12 @@
 """The moves of `maxmargin.device.moves` as Triton programs, and the product that carries a change on.
 
-The block is the `order[k]`-th group of `BLOCK` samples; k is a number and `order` lies on the device, so
-that a whole epoch can be captured as one CUDA graph and replayed in another order. Everything is label-
-major; a row of e, b, lo, hi has `n` numbers. `strip` is the first row of the kernel matrix (or of the
-rows of the block alone, then `ahead` is 0; else 1).
+Block k are the samples ``order[k * BLOCK:(k + 1) * BLOCK]``; `order` lies on the device, so that a whole
+epoch can be captured as one CUDA graph and replayed in another order. `tile` are the kernel values among
+the samples of the block. Everything is label-major; a row of e, b, lo, hi has `n` numbers.
+
+Coefficients are moved one after the other, and each waits for the last. What it waits for is mostly its
+residual, which lies in some thread's register and is brought to all by a sum over threads. So four are
+fetched at a time, and corrected by what the ones before them did.
 """
 
 from __future__ import annotations
@@ -13,127 +16,200 @@ import triton.language as tl
 
 
 @triton.jit
-def sweep(order, k, strip, ahead, e, b, lo, hi, r, moved, n, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
-    """Independent labels; one program and one warp per label."""
-    label = tl.program_id(0).to(tl.int64)
-    start = tl.load(order + k).to(tl.int64) * BLOCK
-    tile = strip + start * n * ahead + start
+def gather(order, k, K, tile, n, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """tile = the kernel values among the samples of a block."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
-    here = label * n + start + cols
-    residual, at = tl.load(e + here), tl.load(b + here)
-    low, high = tl.load(lo + here), tl.load(hi + here)
+    i = tl.load(order + k * BLOCK + rows).to(tl.int64)
+    j = tl.load(order + k * BLOCK + cols)
+    tl.store(tile + rows[:, None] * BLOCK + cols[None, :], tl.load(K + i[:, None] * n + j[None, :]))
+
+
+@triton.jit
+def at_place(vector, places, place):
+    """One number of a vector, for all threads."""
+    return tl.sum(tl.where(places == place, vector, 0.0))
+
+
+@triton.jit
+def best(at, residual, step, low, high):
+    """How far a coefficient goes."""
+    return tl.minimum(tl.maximum(at + residual * step, low), high) - at
+
+
+@triton.jit
+def inverse(curvature):
+    return tl.where(curvature > 0, 1 / curvature, 1e30)
+
+
+@triton.jit
+def four(H, stride, scale, places, first, residual, compact, WIDTH: tl.constexpr):
+    """Move four coefficients in a row; returns the changes, and what of H they take from the residuals.
+
+    The Hessian is `scale` H; `compact` holds coefficients, their bounds and inverse curvatures, WIDTH numbers
+    each.
+    """
+    H += first * stride
+    row0, row1 = tl.load(H + places), tl.load(H + stride + places)
+    row2, row3 = tl.load(H + 2 * stride + places), tl.load(H + 3 * stride + places)
+    h01, h02, h03 = tl.load(H + first + 1), tl.load(H + first + 2), tl.load(H + first + 3)
+    h12, h13 = tl.load(H + stride + first + 2), tl.load(H + stride + first + 3)
+    h23 = tl.load(H + 2 * stride + first + 3)
+    at = compact + first
+    low, high, step = at + WIDTH, at + 2 * WIDTH, at + 3 * WIDTH
+    e0, e1 = at_place(residual, places, first), at_place(residual, places, first + 1)
+    e2, e3 = at_place(residual, places, first + 2), at_place(residual, places, first + 3)
+    d0 = best(tl.load(at), e0, tl.load(step), tl.load(low), tl.load(high))
+    e1 -= scale * h01 * d0
+    e2 -= scale * h02 * d0
+    e3 -= scale * h03 * d0
+    d1 = best(tl.load(at + 1), e1, tl.load(step + 1), tl.load(low + 1), tl.load(high + 1))
+    e2 -= scale * h12 * d1
+    e3 -= scale * h13 * d1
+    d2 = best(tl.load(at + 2), e2, tl.load(step + 2), tl.load(low + 2), tl.load(high + 2))
+    e3 -= scale * h23 * d2
+    d3 = best(tl.load(at + 3), e3, tl.load(step + 3), tl.load(low + 3), tl.load(high + 3))
+    image = d0 * row0 + d1 * row1 + d2 * row2 + d3 * row3
+    later = tl.where(places == first + 2, d2, tl.where(places == first + 3, d3, 0.0))
+    change = tl.where(places == first, d0, tl.where(places == first + 1, d1, later))
+    return change, image
+
+
+@triton.jit
+def sweep(
+    order, k, tile, e, b, lo, hi, r, compact, moved, n, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Independent labels; one program and one warp per label."""
+    label = tl.program_id(0)
+    places = tl.arange(0, BLOCK)
+    here = label.to(tl.int64) * n + tl.load(order + k * BLOCK + places)
+    residual, before = tl.load(e + here), tl.load(b + here)
+    compact += label * 4 * BLOCK
+    tl.store(compact + BLOCK + places, tl.load(lo + here))
+    tl.store(compact + 2 * BLOCK + places, tl.load(hi + here))
     weight = tl.load(r + label)
-    curvature = weight * tl.load(tile + cols.to(tl.int64) * (n + 1))
-    step = tl.where(curvature > 0, 1 / curvature, 1e30)
-    before = at
+    tl.store(compact + 3 * BLOCK + places, inverse(weight * tl.load(tile + places * (BLOCK + 1))))
+    at = before
     for _ in range(ROUNDS):
-        row = tl.load(tile + cols)
-        for i in range(BLOCK):
-            following = tl.load(tile + ((i + 1) % BLOCK) * n.to(tl.int64) + cols)
-            change = tl.minimum(tl.maximum(at + residual * step, low), high) - at
-            change = tl.where(cols == i, change, 0.0)
+        tl.store(compact + places, at)
+        tl.debug_barrier()
+        for first in range(0, BLOCK, 4):
+            change, image = four(tile, BLOCK, weight, places, first, residual, compact, BLOCK)
             at += change
-            residual -= weight * tl.sum(change) * row
-            row = following
+            residual -= weight * image
+        tl.debug_barrier()
     tl.store(b + here, at)
-    tl.store(moved + label * BLOCK + cols, weight * (at - before))
+    tl.store(moved + label * BLOCK + places, weight * (at - before))
 
 
 @triton.jit
 def walk(
-    order, k, strip, ahead, e, b, lo, hi, R, moved, n,
+    order, k, tile, e, b, lo, hi, R, compact, moved, n,
     L: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Tied labels; one program walks the samples. R is padded to WIDTH columns."""
-    start = tl.load(order + k).to(tl.int64) * BLOCK
-    tile = strip + start * n * ahead + start
+    """Tied labels; one program walks the samples. R is padded to WIDTH rows and columns.
+
+    The numbers of the next sample are fetched while this one is worked on.
+    """
     labels, places = tl.arange(0, WIDTH), tl.arange(0, BLOCK)
     real = labels < L
-    diagonal = tl.load(R + labels * (WIDTH + 1), mask=real, other=1.0)
-    images = tl.zeros((BLOCK, WIDTH), dtype=strip.dtype.element_ty)
-    for _ in range(ROUNDS):
-        for i in range(BLOCK):
-            here = labels.to(tl.int64) * n + start + i
-            own = tl.load(tile + i * (n.to(tl.int64) + 1))
-            row = tl.load(tile + i * n.to(tl.int64) + places)
-            residual = tl.load(e + here, mask=real, other=0.0) - tl.sum(row[:, None] * images, axis=0)
-            at = tl.load(b + here, mask=real, other=0.0)
-            low, high = tl.load(lo + here, mask=real, other=0.0), tl.load(hi + here, mask=real, other=0.0)
-            curvature = diagonal * own
-            step = tl.where(curvature > 0, 1 / curvature, 1e30)
-            change = tl.minimum(tl.maximum(at + residual * step, low), high) - at
-            if tl.max(tl.abs(change)) > 0:
-                image = tl.zeros((WIDTH,), dtype=strip.dtype.element_ty)
-                correlations = tl.load(R + labels)
-                for label in range(L):
-                    following = tl.load(R + ((label + 1) % L) * WIDTH + labels)
-                    change = tl.minimum(tl.maximum(at + residual * step, low), high) - at
-                    change = tl.where(labels == label, change, 0.0)
-                    at += change
-                    d = tl.sum(change)
-                    image += d * correlations
-                    residual -= own * d * correlations
-                    correlations = following
-                tl.store(b + here, at, mask=real)
-                images += tl.where((places == i)[:, None], image[None, :], 0.0)
+    diagonal = tl.load(R + labels * (WIDTH + 1))
+    images = tl.zeros((BLOCK, WIDTH), dtype=tile.dtype.element_ty)
+    order += k * BLOCK
+    here = labels.to(tl.int64) * n + tl.load(order)
+    residual, at = tl.load(e + here, mask=real, other=0.0), tl.load(b + here, mask=real, other=0.0)
+    low, high = tl.load(lo + here, mask=real, other=0.0), tl.load(hi + here, mask=real, other=0.0)
+    for turn in range(ROUNDS * BLOCK):
+        i = turn % BLOCK
+        following = labels.to(tl.int64) * n + tl.load(order + (turn + 1) % BLOCK)
+        next_residual = tl.load(e + following, mask=real, other=0.0)
+        next_at = tl.load(b + following, mask=real, other=0.0)
+        next_low = tl.load(lo + following, mask=real, other=0.0)
+        next_high = tl.load(hi + following, mask=real, other=0.0)
+        own = tl.load(tile + i * (BLOCK + 1))
+        row = tl.load(tile + i * BLOCK + places)
+        residual -= tl.sum(row[:, None] * images, axis=0)
+        tl.store(compact + labels, at)
+        tl.store(compact + WIDTH + labels, low)
+        tl.store(compact + 2 * WIDTH + labels, high)
+        tl.store(compact + 3 * WIDTH + labels, inverse(own * diagonal))
+        tl.debug_barrier()
+        total = tl.zeros((WIDTH,), dtype=tile.dtype.element_ty)
+        for first in range(0, L, 4):
+            change, image = four(R, WIDTH, own, labels, first, residual, compact, WIDTH)
+            at += change
+            total += image
+            residual -= own * image
+        tl.debug_barrier()
+        tl.store(b + here, at, mask=real)
+        images += tl.where((places == i)[:, None], total[None, :], 0.0)
+        here, residual, at, low, high = following, next_residual, next_at, next_low, next_high
     tl.store(moved + labels[None, :] * BLOCK + places[:, None], images, mask=real[None, :])
 
 
 @triton.jit
 def project(
-    order, k, strip, ahead, f, alpha, Delta, costs, moved, n, L, relaxation,
-    ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    order, k, tile, f, alpha, Delta, costs, moved, n, relaxation,
+    L: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Crammer-Singer; one program walks the samples."""
-    start = tl.load(order + k).to(tl.int64) * BLOCK
-    tile = strip + start * n * ahead + start
+    """Crammer-Singer; one program walks the samples, and fetches the next while it works on one."""
     classes, places = tl.arange(0, WIDTH), tl.arange(0, BLOCK)
     real = classes < L
-    images = tl.zeros((BLOCK, WIDTH), dtype=strip.dtype.element_ty)
-    for _ in range(ROUNDS):
-        for i in range(BLOCK):
-            cost = tl.load(costs + start + i)
-            if cost > 0:
-                here = classes.to(tl.int64) * n + start + i
-                row = tl.load(tile + i * n.to(tl.int64) + places)
-                score = tl.load(f + here, mask=real, other=0.0) - tl.sum(row[:, None] * images, axis=0)
-                at = tl.load(alpha + here, mask=real, other=0.0)
-                curvature = cost * tl.load(tile + i * (n.to(tl.int64) + 1))
-                step = tl.where(curvature > 0, relaxation / curvature, 1e30)
-                v = at + (score + tl.load(Delta + here, mask=real, other=0.0)) * step
-                v = tl.where(real, v, float("-inf"))
-                v = v - tl.max(v)
-                tau = (tl.sum(tl.where(real, v, 0.0)) - 1) / L
-                rising = 1
-                while rising == 1:
-                    kept = v > tau
-                    higher = (tl.sum(tl.where(kept, v, 0.0)) - 1) / tl.sum(kept.to(v.dtype))
-                    rising = (higher > tau).to(tl.int32)
-                    tau = tl.maximum(tau, higher)
-                new = tl.where(real, tl.maximum(v - tau, 0.0), 0.0)
-                tl.store(alpha + here, new, mask=real)
-                images += tl.where((places == i)[:, None], (cost * (new - at))[None, :], 0.0)
+    images = tl.zeros((BLOCK, WIDTH), dtype=tile.dtype.element_ty)
+    order += k * BLOCK
+    sample = tl.load(order)
+    here = classes.to(tl.int64) * n + sample
+    cost = tl.load(costs + sample)
+    at = tl.load(alpha + here, mask=real, other=0.0)
+    score = tl.load(f + here, mask=real, other=0.0) + tl.load(Delta + here, mask=real, other=0.0)
+    for turn in range(ROUNDS * BLOCK):
+        i = turn % BLOCK
+        sample = tl.load(order + (turn + 1) % BLOCK)
+        following = classes.to(tl.int64) * n + sample
+        next_cost = tl.load(costs + sample)
+        next_at = tl.load(alpha + following, mask=real, other=0.0)
+        next_score = tl.load(f + following, mask=real, other=0.0)
+        next_score += tl.load(Delta + following, mask=real, other=0.0)
+        row = tl.load(tile + i * BLOCK + places)
+        step = relaxation * inverse(cost * tl.load(tile + i * (BLOCK + 1)))
+        v = at + (score - tl.sum(row[:, None] * images, axis=0)) * step
+        v = tl.where(real, v, float("-inf"))
+        v = v - tl.max(v)
+        # The largest entry alone bounds tau from below, and so does every set of entries.
+        tau = tl.maximum((tl.sum(tl.where(real, v, 0.0)) - 1) / L, -1.0)
+        rising = 1
+        while rising == 1:
+            kept = v > tau
+            higher = (tl.sum(tl.where(kept, v, 0.0)) - 1) / tl.sum(kept.to(v.dtype))
+            rising = (higher > tau).to(tl.int32)
+            tau = tl.maximum(tau, higher)
+        new = tl.where(real, tl.where(cost > 0, tl.maximum(v - tau, 0.0), at), 0.0)
+        tl.store(alpha + here, new, mask=real)
+        images += tl.where((places == i)[:, None], (cost * (new - at))[None, :], 0.0)
+        here, cost, at, score = following, next_cost, next_at, next_score
     tl.store(moved + classes[None, :] * BLOCK + places[:, None], images, mask=real[None, :])
 
 
 @triton.jit
 def carry(
-    order, k, strip, ahead, e, moved, n, L,
+    order, k, strip, whole, e, moved, n, L,
     BLOCK: tl.constexpr, DEPTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """e -= moved K[block]: products of parts in single precision, three on tensor cores for each."""
-    start = tl.load(order + k).to(tl.int64) * BLOCK * ahead
+    """e -= moved K[block]; `strip` is all of K where `whole` is 1, else the rows of the block."""
     cols = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     inside, known = cols < n, rows < L
-    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    here = rows.to(tl.int64)[:, None] * n + cols[None, :]
+    mask = known[:, None] & inside[None, :]
+    total = tl.load(e + here, mask=mask, other=0.0)
     for first in range(0, BLOCK, DEPTH):
         some = first + tl.arange(0, DEPTH)
         change = tl.load(moved + rows[:, None] * BLOCK + some[None, :], mask=known[:, None], other=0.0)
-        values = tl.load(
-            strip + (start + some.to(tl.int64))[:, None] * n + cols[None, :], mask=inside[None, :], other=0.0
-        )
-        total += tl.dot(change, values, input_precision="tf32x3")
-    here = rows.to(tl.int64)[:, None] * n + cols[None, :]
-    mask = known[:, None] & inside[None, :]
-    tl.store(e + here, tl.load(e + here, mask=mask, other=0.0) - total, mask=mask)
+        if whole == 1:
+            samples = tl.load(order + k * BLOCK + some).to(tl.int64)
+        else:
+            samples = some.to(tl.int64)
+        values = tl.load(strip + samples[:, None] * n + cols[None, :], mask=inside[None, :], other=0.0)
+        total -= tl.dot(change, values, input_precision=PRECISION)
+    tl.store(e + here, total, mask=mask)

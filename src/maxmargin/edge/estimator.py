@@ -26,6 +26,7 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, Outcome, Record, Solver, Stopping, shortfall
+from maxmargin.device.scores import is_foreign, to_numpy
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
 # is too narrow for sums of squares, and X is taken as float64.
@@ -202,6 +203,8 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         """Validate X as C-contiguous dense or CSR floats without copying what is already so."""
         # `check_size` looks at all entries anyway; of a kernel's it must be known before their shape is.
         precomputed = getattr(self, "kernel", None) == "precomputed"
+        if is_foreign(X):
+            X = to_numpy(X)
         X = validate_data(
             self,
             X,

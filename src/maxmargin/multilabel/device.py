@@ -1,9 +1,10 @@
 """M3L with a kernel on a GPU: block sweeps over one kernel matrix that all labels share.
 
 Problem, dual, gap and letters are those of `problem`: signed coefficients B between lo and hi, residuals
-E = T - R B K, all label-major. Samples are put in random order once and cut into blocks. In a block every
-coefficient goes to its best place given the others, a few times over; one product carries the change to
-all residuals. Labels that are not tied are moved side by side, tied ones one after the other.
+E = T - R B K, all label-major. In every epoch samples are put in random order and cut into blocks; blocks
+that stay the same take many times as many epochs. In a block every coefficient goes to its best place given
+the others; one product carries the change to all residuals. Labels that are not tied are moved side by side,
+tied ones one after the other.
 
 Work is in float32. The running residuals drift, so they are computed anew before the gap is believed, and
 what training stops on is the gap of the stored coefficients, in float64 from kernel values in float64.
@@ -20,7 +21,7 @@ import torch
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.device import moves
 from maxmargin.device.backend import Demand, dtype_of, keeps_whole
-from maxmargin.device.kernels import DeviceKernel, ordered
+from maxmargin.device.kernels import DeviceKernel, padded
 from maxmargin.device.sweeper import Board, Sweeper
 from maxmargin.multilabel.problem import KernelM3L, Solution
 
@@ -78,19 +79,27 @@ class DeviceSweeps:
         self.rule = DeviceRule() if rule is None else rule
         self.block = self.rule.tied_block if problem.coupled else self.rule.block
         n = problem.shape[0]
-        self.order = rng.permutation(n)
         self.padding = -n % self.block
         self.R = torch.from_numpy(problem.prior).to(device)
         self.epochs, self.patience = 0, Patience(self.rule.patience)
         self._exact: tuple[torch.Tensor, Certificate] | None = None
-        self.lo64, self.hi64 = (self._sent(bound) for bound in problem.bounds)
-        self.T64 = self._sent(problem.target)
-        self._load(self._sent(problem.coefficients(alpha)), itemsize)
+        costs = problem.costs
+        signs = self._sent(costs.signs)
+        upper = torch.from_numpy(costs.upper).to(device)
+        box = signs * torch.where(signs > 0, upper[1][:, None], upper[0][:, None]) * self._sent(costs.weight)
+        if costs.tied:
+            margins = self._sent(costs.margin)
+        else:
+            margin = torch.from_numpy(costs.margin).to(device)
+            margins = torch.where(signs > 0, margin[1][:, None], margin[0][:, None])
+        self.lo64, self.hi64 = box.clamp(max=0), box.clamp(min=0)
+        self.T64 = signs * margins
+        self._load(signs * self._sent(alpha), itemsize)
 
     def _sent(self, numbers: np.ndarray) -> torch.Tensor:
-        """Numbers per label and sample on the device, in the order of the blocks, padded by zeros."""
-        there = torch.from_numpy(np.ascontiguousarray(numbers[:, self.order], np.float64)).to(self.device)
-        return torch.nn.functional.pad(there, (0, self.padding))
+        """Numbers per sample and label on the device, label-major and padded by zeros."""
+        there = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device).T.double()
+        return torch.nn.functional.pad(there, (0, self.padding)).contiguous()
 
     def _load(self, B: torch.Tensor, itemsize: int) -> None:
         """Take up work in a precision."""
@@ -99,7 +108,7 @@ class DeviceSweeps:
         demand = Demand(n, self.problem.K.X.shape[1], L, itemsize, self.block)
         self.sweeper: Sweeper | None = None  # gives its kernel matrix back before the next one is made
         kernel = self.problem.K.kernel
-        rows = ordered(kernel, self.problem.K.X, self.order, self.padding)
+        rows = padded(kernel, self.problem.K.X, self.padding)
         K = DeviceKernel(kernel, rows, self.device, dtype, keeps_whole(self.device, demand))
         self.B, self.T = B.to(dtype), self.T64.to(dtype)
         self.lo, self.hi = self.lo64.to(dtype), self.hi64.to(dtype)
@@ -107,12 +116,14 @@ class DeviceSweeps:
         moved = torch.zeros(L, self.block, dtype=dtype, device=self.device)
         if self.problem.coupled:
             width = max(16, 1 << (L - 1).bit_length())
-            R = torch.nn.functional.pad(self.R.to(dtype), (0, width - L)).contiguous()
-            board = Board(K, self.E, moved, (self.B, self.lo, self.hi, R, self.rule.tied_rounds))
+            R = torch.nn.functional.pad(self.R.to(dtype), (0, width - L, 0, width - L)).contiguous()
+            compact = torch.zeros(4 * width, dtype=dtype, device=self.device)
+            board = Board(K, self.E, moved, (self.B, self.lo, self.hi, R, compact, self.rule.tied_rounds))
             self.sweeper = Sweeper(board, _walk, _walk_program)
         else:
             r = self.R.diagonal().to(dtype).contiguous()
-            board = Board(K, self.E, moved, (self.B, self.lo, self.hi, r, self.rule.rounds))
+            compact = torch.zeros(4 * L * self.block, dtype=dtype, device=self.device)
+            board = Board(K, self.E, moved, (self.B, self.lo, self.hi, r, compact, self.rule.rounds))
             self.sweeper = Sweeper(board, _sweep, _sweep_program)
         self.K = K
         self._refresh()
@@ -150,7 +161,7 @@ class DeviceSweeps:
     def _feasible(self) -> torch.Tensor:
         """B in float64, with what stands at a rounded bound put exactly on it."""
         B = torch.clamp(self.B.double(), self.lo64, self.hi64)
-        return torch.where(self.B == self.hi, self.hi64, torch.where(self.B == self.lo, self.lo64, B))
+        return torch.where(self.hi == self.B, self.hi64, torch.where(self.lo == self.B, self.lo64, B))
 
     def _evaluated(self) -> tuple[torch.Tensor, Certificate]:
         if self._exact is None:
@@ -163,40 +174,42 @@ class DeviceSweeps:
         return self._evaluated()[1]
 
     def solution(self) -> Solution:
-        n = self.problem.shape[0]
-        B = np.empty((self.problem.shape[1], n))
-        B[:, self.order] = self._evaluated()[0][:, :n].cpu().numpy()
-        return self.problem.solution(B)
+        return self.problem.solution(self._evaluated()[0][:, : self.problem.shape[0]].cpu().numpy())
 
 
-def _sweep(board: Board, rows: slice, tile: torch.Tensor) -> torch.Tensor:
-    B, lo, hi, r, rounds = board.others
-    return moves.sweep(tile, board.scores[:, rows].clone(), B[:, rows], lo[:, rows], hi[:, rows], r, rounds)
+def _sweep(board: Board, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
+    B, lo, hi, r, _, rounds = board.others
+    some, e = B[:, samples], board.scores[:, samples]
+    moved = moves.sweep(tile, e, some, lo[:, samples], hi[:, samples], r, rounds)
+    B[:, samples] = some
+    return moved
 
 
-def _walk(board: Board, rows: slice, tile: torch.Tensor) -> torch.Tensor:
-    B, lo, hi, R, rounds = board.others
-    R = R[:, : len(R)]
-    return moves.walk(tile, board.scores[:, rows].clone(), B[:, rows], lo[:, rows], hi[:, rows], R, rounds)
+def _walk(board: Board, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
+    B, lo, hi, R, _, rounds = board.others
+    some, e, L = B[:, samples], board.scores[:, samples], len(B)
+    moved = moves.walk(tile, e, some, lo[:, samples], hi[:, samples], R[:L, :L], rounds)
+    B[:, samples] = some
+    return moved
 
 
-def _sweep_program(board: Board, order: torch.Tensor, k: int, strip: torch.Tensor, ahead: int) -> None:
+def _sweep_program(board: Board, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
     from maxmargin.device import triton_moves
 
-    B, lo, hi, r, rounds = board.others
+    B, lo, hi, r, compact, rounds = board.others
     L, n = board.scores.shape
     triton_moves.sweep[(L,)](
-        order, k, strip, ahead, board.scores, B, lo, hi, r, board.moved, n,
+        order, k, tile, board.scores, B, lo, hi, r, compact, board.moved, n,
         ROUNDS=rounds, BLOCK=board.block, num_warps=1,
     )  # fmt: skip
 
 
-def _walk_program(board: Board, order: torch.Tensor, k: int, strip: torch.Tensor, ahead: int) -> None:
+def _walk_program(board: Board, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
     from maxmargin.device import triton_moves
 
-    B, lo, hi, R, rounds = board.others
+    B, lo, hi, R, compact, rounds = board.others
     L, n = board.scores.shape
     triton_moves.walk[(1,)](
-        order, k, strip, ahead, board.scores, B, lo, hi, R, board.moved, n, L,
-        ROUNDS=rounds, BLOCK=board.block, WIDTH=R.shape[1], num_warps=1,
+        order, k, tile, board.scores, B, lo, hi, R, compact, board.moved, n,
+        L=L, ROUNDS=rounds, BLOCK=board.block, WIDTH=R.shape[1], num_warps=1,
     )  # fmt: skip

@@ -40,6 +40,15 @@ from maxmargin.core.state import (
 )
 from maxmargin.core.threads import count_threads
 from maxmargin.device.backend import DEVICES, FOREIGN, Demand, find
+from maxmargin.device.scores import (
+    check_width,
+    is_foreign,
+    kernel_in_kind,
+    kernel_scores,
+    like,
+    linear_in_kind,
+    to_numpy,
+)
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
 from maxmargin.edge.labels import (
     LabelClassifier,
@@ -352,7 +361,7 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         stopping = self._stopping()
         alpha, rng = self._start(problem, stopping), check_random_state(self.random_state)
         device = self._device(problem)
-        if device is None:
+        if device is None or isinstance(problem, LinearM3L):
             n_threads = count_threads(self.n_jobs)
             solver = chosen.build(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
         else:
@@ -414,7 +423,7 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         """The GPU to work on, or None."""
         unable = ""
         if isinstance(problem, LinearM3L):
-            unable = "without a kernel the CPU is as fast"
+            unable = "linear models are trained on the CPU"
         elif self.solver != "auto":
             unable = f"solver={self.solver!r} runs on the CPU only"
         elif problem.K.kernel.name in FOREIGN:
@@ -514,10 +523,18 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "intercept_")
-        X = self._read_rows(X, reset=False)
+        foreign = is_foreign(X)
+        if foreign:
+            check_width(X, self.n_features_in_)
+        else:
+            X = self._read_rows(X, reset=False)
         if not hasattr(self, "coef_"):
             basis = self.support_ if self._kernel.name == "precomputed" else self.support_vectors_
-            return self._kernel.scores(X, basis, self.dual_coef_.T) + self.intercept_
+            if foreign:
+                return kernel_in_kind(X, self._kernel, basis, self.dual_coef_.T) + like(self.intercept_, X)
+            return kernel_scores(self.device, self._kernel, X, basis, self.dual_coef_.T) + self.intercept_
+        if foreign:
+            return linear_in_kind(X, self.coef_, self.intercept_)
         return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
 
     def decision_function(self, X):
@@ -532,6 +549,8 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
     def predict(self, X):
         """Predict labels, in the kind of labels given to `fit`."""
         scores = self._scores(X)
+        if is_foreign(X):
+            return like(self._space.answer(self._space.choose(to_numpy(scores)), like=None), X)
         return self._space.answer(self._space.choose(scores), like=X)
 
     def predict_category(self, X, signatures):

@@ -1,8 +1,8 @@
 """Kernel multi-class machines on a GPU: Crammer-Singer blocks, walked over one kernel matrix.
 
-Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. Samples are put in random order
-once and cut into sets. In a set every block alpha_i goes to its projection on the simplex, over-relaxed,
-given the others; one product carries the change of the coefficients to the scores of all samples.
+Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. In every epoch samples are
+put in random order and cut into sets. In a set every block alpha_i goes to its projection on the simplex,
+over-relaxed, given the others; one product carries the change to the scores of all samples.
 
 Work is in float32; training stops on the gap of the stored blocks, recomputed in float64 from kernel values
 in float64. When rounding keeps the gap from falling, work goes on in float64.
@@ -18,7 +18,7 @@ import torch
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.device import moves
 from maxmargin.device.backend import Demand, dtype_of, keeps_whole
-from maxmargin.device.kernels import DeviceKernel, ordered
+from maxmargin.device.kernels import DeviceKernel, padded
 from maxmargin.device.sweeper import Board, Sweeper
 from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_problem import KernelSolution, Setup
@@ -41,7 +41,7 @@ class DeviceRule:
     """
 
     block: int = 32
-    rounds: int = 2
+    rounds: int = 1
     relaxation: float = 1.4
     refresh: int = 8
     patience: int = 40
@@ -73,19 +73,16 @@ class DeviceBlocks:
         self.problem, self.rng, self.device = problem, setup.rng, device
         self.rule = DeviceRule() if rule is None else rule
         n, c = problem.n, problem.c
-        self.order = self.rng.permutation(n)
         self.padding = -n % self.rule.block
-        y = problem.y[self.order]
-        self.y = torch.from_numpy(np.pad(y, (0, self.padding))).to(device)
-        costs = np.pad(problem.costs[self.order], (0, self.padding))
-        self.costs64 = torch.from_numpy(costs).to(device)
+        self.y = torch.from_numpy(np.pad(problem.y, (0, self.padding))).to(device)
+        self.costs64 = torch.from_numpy(np.pad(problem.costs, (0, self.padding))).to(device)
         self.Delta64 = torch.from_numpy(problem.labels.Delta).to(device)[self.y].T.contiguous()
         self.truth = torch.nn.functional.one_hot(self.y, c).T.double()
         self.epochs, self.patience = 0, Patience(self.rule.patience)
         self._exact: tuple[torch.Tensor, Certificate] | None = None
         alpha = self.truth.clone()
         if setup.blocks is not None:
-            alpha[:, :n] = torch.from_numpy(np.ascontiguousarray(setup.blocks[self.order].T, np.float64))
+            alpha[:, :n] = torch.from_numpy(np.ascontiguousarray(setup.blocks.T, np.float64))
         self._load(alpha, itemsize)
 
     def _load(self, alpha: torch.Tensor, itemsize: int) -> None:
@@ -95,7 +92,7 @@ class DeviceBlocks:
         demand = Demand(n, self.problem.K.X.shape[1], c, itemsize, self.rule.block)
         self.sweeper: Sweeper | None = None  # gives its kernel matrix back before the next one is made
         kernel = self.problem.K.kernel
-        rows = ordered(kernel, self.problem.K.X, self.order, self.padding)
+        rows = padded(kernel, self.problem.K.X, self.padding)
         self.K = DeviceKernel(kernel, rows, self.device, dtype, keeps_whole(self.device, demand))
         self.alpha, self.Delta = alpha.to(dtype).contiguous(), self.Delta64.to(dtype)
         self.costs = self.costs64.to(dtype)
@@ -155,25 +152,26 @@ class DeviceBlocks:
 
     def solution(self) -> KernelSolution:
         problem = self.problem
-        alpha = np.empty((problem.n, problem.c))
-        alpha[self.order] = self._evaluated()[0][:, : problem.n].T.cpu().numpy()
+        alpha = self._evaluated()[0][:, : problem.n].T.cpu().numpy()
         B = -alpha
         B[np.arange(problem.n), problem.y] += 1.0
         return KernelSolution(problem.costs[:, None] * B, alpha)
 
 
-def _project(board: Board, rows: slice, tile: torch.Tensor) -> torch.Tensor:
+def _project(board: Board, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
     alpha, Delta, costs, rounds, relaxation = board.others
-    scores = board.scores[:, rows].clone()
-    return moves.project(tile, scores, alpha[:, rows], Delta[:, rows], costs[rows], rounds, relaxation)
+    some, scores = alpha[:, samples], board.scores[:, samples]
+    moved = moves.project(tile, scores, some, Delta[:, samples], costs[samples], rounds, relaxation)
+    alpha[:, samples] = some
+    return moved
 
 
-def _project_program(board: Board, order: torch.Tensor, k: int, strip: torch.Tensor, ahead: int) -> None:
+def _project_program(board: Board, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
     from maxmargin.device import triton_moves
 
     alpha, Delta, costs, rounds, relaxation = board.others
     c, n = board.scores.shape
     triton_moves.project[(1,)](
-        order, k, strip, ahead, board.scores, alpha, Delta, costs, board.moved, n, c, relaxation,
-        ROUNDS=rounds, BLOCK=board.block, WIDTH=max(16, 1 << (c - 1).bit_length()), num_warps=1,
+        order, k, tile, board.scores, alpha, Delta, costs, board.moved, n, relaxation,
+        L=c, ROUNDS=rounds, BLOCK=board.block, WIDTH=max(16, 1 << (c - 1).bit_length()), num_warps=1,
     )  # fmt: skip

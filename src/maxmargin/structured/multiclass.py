@@ -22,6 +22,15 @@ from maxmargin.core.rows import Rows
 from maxmargin.core.state import INPUT, OUTCOME, LabelNames, Samples, Sizes, State, floats, indices, part
 from maxmargin.core.threads import count_threads
 from maxmargin.device.backend import DEVICES, FOREIGN, Demand, find
+from maxmargin.device.scores import (
+    check_width,
+    is_foreign,
+    kernel_in_kind,
+    kernel_scores,
+    like,
+    linear_in_kind,
+    to_numpy,
+)
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, balance, choose, warn
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
@@ -426,7 +435,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             np.float32 if single else np.float64,
         )
         device = self._device(problem)
-        if device is None:
+        if device is None or isinstance(problem, LinearMultiClass):
             return chosen.build(problem, setup, **{name: getattr(self, name) for name in chosen.reads})
         from maxmargin.structured.device import DeviceBlocks
 
@@ -437,7 +446,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         """The GPU to work on, or None."""
         unable = ""
         if isinstance(problem, LinearMultiClass):
-            unable = "without a kernel the CPU is as fast"
+            unable = "linear models are trained on the CPU"
         elif self.solver != "auto" or self.loss != "crammer_singer":
             unable = f"solver={self.solver!r} with loss={self.loss!r} runs on the CPU only"
         elif self._kernel.name in FOREIGN:
@@ -472,16 +481,31 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         scores : ndarray of shape (n_samples, n_classes), or (n_samples,) for two classes
         """
         check_is_fitted(self, "classes_")
-        X = self._read_rows(X, reset=False)
-        if hasattr(self, "coef_"):
+        if is_foreign(X):
+            scores = self._scores_in_kind(X)
+        elif hasattr(self, "coef_"):
+            X = self._read_rows(X, reset=False)
             scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         else:
-            basis = self.support_ if self.kernel == "precomputed" else self.support_vectors_
-            scores = self._kernel.scores(X, basis, self.dual_coef_.T)
+            X = self._read_rows(X, reset=False)
+            scores = kernel_scores(self.device, self._kernel, X, self._basis(), self.dual_coef_.T)
         return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def _basis(self) -> Any:
+        return self.support_ if self.kernel == "precomputed" else self.support_vectors_
+
+    def _scores_in_kind(self, X: Any) -> Any:
+        check_width(X, self.n_features_in_)
+        if hasattr(self, "coef_"):
+            return linear_in_kind(X, self.coef_, self.intercept_)
+        return kernel_in_kind(X, self._kernel, self._basis(), self.dual_coef_.T)
 
     def predict(self, X):
         """Predict the class with the largest score, the first one on ties."""
         scores = self.decision_function(X)
+        if is_foreign(X):
+            scores = to_numpy(scores)
+            best = (scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)
+            return like(self.classes_[best], X)
         best = (scores > 0).astype(int) if scores.ndim == 1 else np.argmax(scores, axis=1)
         return self.classes_[best]

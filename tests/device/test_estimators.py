@@ -1,0 +1,199 @@
+"""Training on a device of PyTorch: the same optimum, certificate and attributes; here on its CPU."""
+
+import logging
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from maxmargin import MultiClassSVC, MultiLabelSVC
+from maxmargin.device import backend
+from maxmargin.device.backend import Demand, find
+
+torch = pytest.importorskip("torch")
+CPU = torch.device("cpu")
+GPU = pytest.mark.gpu
+
+
+def data(n=70, d=3, L=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    Y = (X @ rng.normal(size=(d, L)) + rng.normal(size=(n, L)) > 0).astype(int)
+    return X, Y
+
+
+def correlated(L=4, rank=2):
+    A = np.random.default_rng(5).normal(size=(L, rank))
+    A /= np.linalg.norm(A, axis=1, keepdims=True)
+    return A @ A.T
+
+
+@pytest.fixture
+def there(monkeypatch):
+    """Let `device="cuda"` mean PyTorch's CPU where there is no GPU."""
+    if torch.cuda.is_available():
+        return
+    for room in ("multilabel.estimator", "structured.multiclass"):
+        monkeypatch.setattr(
+            f"maxmargin.{room}.find",
+            lambda wanted, demand, unable="": None if wanted == "cpu" or unable else CPU,
+        )
+
+
+def agree(model, other):
+    """Two certified models of one problem: each primal is above the other's dual."""
+    for a, b in ((model, other), (other, model)):
+        assert a.primal_objective_ >= b.dual_objective_ - 1e-9 * abs(b.dual_objective_)
+    assert model.duality_gap_ <= model.tol
+
+
+@pytest.mark.parametrize("prior", [None, np.diag([1.0, 0.5, 2.0, 1.0]), correlated(), correlated(rank=4)])
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "chi2", "precomputed"])
+def test_multilabel_reaches_the_optimum(there, kernel, prior):
+    X, Y = data()
+    if kernel == "chi2":
+        X = np.abs(X)
+    if kernel == "precomputed":
+        X = np.exp(-0.5 * ((X[:, None] - X) ** 2).sum(2))
+    given = {"kernel": kernel, "C": 0.5, "prior": prior, "degree": 2, "coef0": 1.0, "random_state": 0}
+    here = MultiLabelSVC(tol=1e-5, **given).fit(X, Y)
+    model = MultiLabelSVC(tol=1e-3, device="cuda", **given).fit(X, Y)
+    agree(model, here)
+    assert model.dual_coef_.dtype == np.float64
+    assert np.abs(model.decision_function(X) - here.decision_function(X)).max() < 0.2
+    assert np.mean(model.predict(X) == here.predict(X)) > 0.97
+
+
+def test_certificate_is_that_of_the_stored_model(there):
+    X, Y = data()
+    model = MultiLabelSVC(kernel="rbf", gamma=0.4, C=2.0, device="cuda", random_state=0).fit(
+        X.astype("f4"), Y
+    )
+    rows = X.astype("f4").astype(float)
+    K = np.exp(-0.4 * ((rows[:, None] - rows) ** 2).sum(2))
+    A = np.zeros((len(X), Y.shape[1]))
+    A[model.support_] = model.dual_coef_.T
+    F = K @ A + model.intercept_
+    primal = 0.5 * np.sum(A * ((K + 1) @ A)) + 2.0 * np.maximum(0, 1 - (2 * Y - 1) * F).sum()
+    assert primal == pytest.approx(model.primal_objective_, rel=1e-9)
+    assert np.abs(model.dual_coef_).max() <= 2.0
+    assert model.dual_objective_ <= primal
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_sparse_rows_weights_and_unknown_entries(there, dtype):
+    X, Y = data()
+    Y = Y.astype(float)
+    Y[3, 1] = np.nan
+    weights = np.random.default_rng(2).random(len(X)) * 2
+    weights[5] = 0
+    given = {"kernel": "rbf", "C": 0.5, "class_weight": "balanced", "random_state": 0}
+    here = MultiLabelSVC(tol=1e-5, **given).fit(X.astype(dtype), Y, sample_weight=weights)
+    model = MultiLabelSVC(device="cuda", **given).fit(sp.csr_array(X.astype(dtype)), Y, sample_weight=weights)
+    agree(model, here)
+
+
+def test_tied_loss(there):
+    X, Y = data()
+    R = np.eye(4) + 0.1 * (np.ones((4, 4)) - np.eye(4))
+    here = MultiLabelSVC(kernel="rbf", prior=R, loss="tied", tol=1e-5).fit(X, Y)
+    agree(MultiLabelSVC(kernel="rbf", prior=R, loss="tied", device="cuda").fit(X, Y), here)
+
+
+def test_multiclass_reaches_the_optimum(there):
+    X, _ = data()
+    y = np.array(["a", "b", "c", "d"])[(X @ np.random.default_rng(1).normal(size=(3, 4))).argmax(1)]
+    costs = 2.0 * (1 - np.eye(4))
+    costs[0, 1] = 5
+    weights = np.ones(len(y))
+    weights[3] = 0
+    for given in ({}, {"cost_matrix": costs}):
+        here = MultiClassSVC(kernel="rbf", tol=1e-5, **given).fit(X, y, sample_weight=weights)
+        model = MultiClassSVC(kernel="rbf", device="cuda", random_state=0, **given).fit(
+            X, y, sample_weight=weights
+        )
+        agree(model, here)
+        assert np.mean(model.predict(X) == here.predict(X)) > 0.95
+
+
+def test_strips_reach_what_the_whole_matrix_does(there, monkeypatch):
+    X, Y = data()
+    whole = MultiLabelSVC(kernel="rbf", device="cuda", random_state=0).fit(X, Y)
+    monkeypatch.setattr("maxmargin.multilabel.device.keeps_whole", lambda device, demand: False)
+    strips = MultiLabelSVC(kernel="rbf", device="cuda", random_state=0).fit(X, Y)
+    np.testing.assert_allclose(strips.dual_coef_, whole.dual_coef_, atol=1e-4)
+    agree(strips, whole)
+
+
+def test_same_seed_same_answer(there):
+    X, Y = data()
+    a, b = (MultiLabelSVC(kernel="rbf", device="cuda", random_state=7).fit(X, Y) for _ in range(2))
+    np.testing.assert_array_equal(a.dual_coef_, b.dual_coef_)
+
+
+def test_goes_on_in_float64_where_float32_ends(there):
+    X, Y = data(n=30)
+    model = MultiLabelSVC(kernel="rbf", C=0.05, tol=1e-9, device="cuda", max_iter=3000).fit(X, Y)
+    assert model.duality_gap_ <= 1e-9
+
+
+def test_warm_start_and_time_limit(there):
+    X, Y = data()
+    model = MultiLabelSVC(kernel="rbf", device="cuda", warm_start=True, random_state=0).fit(X, Y)
+    cold = model.n_iter_
+    assert model.fit(X, Y).n_iter_ < cold
+    with pytest.warns(UserWarning, match="time_limit"):
+        MultiLabelSVC(kernel="rbf", C=100, tol=1e-9, device="cuda", time_limit=1e-6).fit(X, Y)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu(caplog):
+    X, Y = data()
+    with pytest.raises(ValueError, match="device='cuda' cannot be used: PyTorch sees no NVIDIA GPU"):
+        MultiLabelSVC(kernel="rbf", device="cuda").fit(X, Y)
+    with caplog.at_level(logging.INFO, "maxmargin.device"):
+        assert MultiLabelSVC(kernel="rbf", device="auto").fit(X, Y).duality_gap_ <= 1e-3
+    assert "works on the CPU" in caplog.text
+
+
+def test_without_torch(monkeypatch):
+    monkeypatch.setattr(backend, "installed", lambda: False)
+    with pytest.raises(ValueError, match=r"pip install \"maxmargin\[gpu\]\""):
+        find("cuda", Demand(10, 2, 3))
+
+
+@pytest.mark.parametrize("given", [{}, {"kernel": "rbf", "solver": "smo"}, {"kernel": lambda X, Z: X @ Z.T}])
+def test_what_stays_on_the_cpu_is_refused(given):
+    X, Y = data()
+    with pytest.raises(ValueError, match=r"device='cuda' cannot be used: .* Use device='cpu'"):
+        MultiLabelSVC(device="cuda", **given).fit(X, Y)
+
+
+def test_memory_is_known_beforehand(monkeypatch):
+    demand = Demand(200_000, 252, 100)
+    assert demand.whole > 160e9 > 100e9 > demand.strips
+    monkeypatch.setattr(backend, "_missing", lambda: "")
+    monkeypatch.setattr(backend, "free_bytes", lambda device: 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "made up")
+    with pytest.raises(ValueError, match=r"200,000 samples .* need .* GiB on the GPU, of which 1.0 GiB"):
+        find("cuda", Demand(200_000, 252, 1000))
+
+
+@GPU
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_prediction_on_the_gpu(monkeypatch):
+    X, Y = data(n=300)
+    model = MultiLabelSVC(kernel="rbf", random_state=0).fit(X, Y)
+    expected = model.decision_function(X)
+    monkeypatch.setattr("maxmargin.device.scores.MANY_VALUES", 0)
+    np.testing.assert_allclose(model.set_params(device="cuda").decision_function(X), expected, atol=1e-9)
+
+
+@GPU
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_auto_takes_the_gpu(caplog):
+    X, Y = data(n=4000, d=5)
+    with caplog.at_level(logging.INFO, "maxmargin.device"):
+        model = MultiLabelSVC(kernel="rbf", device="auto", random_state=0).fit(X, Y)
+    assert "GiB free" in caplog.text
+    agree(model, MultiLabelSVC(kernel="rbf", tol=1e-4, random_state=0).fit(X, Y))

@@ -1,0 +1,69 @@
+"""Tensors are answered by tensors where scikit-learn is told to take arrays as they are.
+
+SciPy asks to be told before it is imported, so the tests run in a process of their own.
+"""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sklearn
+
+from maxmargin import MultiClassSVC, MultiLabelSVC
+
+torch = pytest.importorskip("torch")
+TOLD = os.environ.get("SCIPY_ARRAY_API") == "1"
+inside = pytest.mark.skipif(not TOLD, reason="run by test_in_a_process_that_is_told")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.mark.skipif(TOLD, reason="is that process")
+def test_in_a_process_that_is_told():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", __file__],
+        env={**os.environ, "SCIPY_ARRAY_API": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "5 passed" in done.stdout
+
+
+def data(n=70, d=3, L=4, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    Y = (X @ rng.normal(size=(d, L)) + rng.normal(size=(n, L)) > 0).astype(int)
+    return X, Y
+
+
+@inside
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tensors_are_answered_in_kind(kernel, dtype):
+    X, Y = data()
+    model = MultiLabelSVC(kernel=kernel, random_state=0).fit(X, Y)
+    classes = MultiClassSVC(kernel=kernel, random_state=0).fit(X, Y.argmax(1))
+    T = torch.from_numpy(X).to(DEVICE, dtype)
+    with sklearn.config_context(array_api_dispatch=True):
+        for each in (model, classes):
+            scores, answer = each.decision_function(T), each.predict(T)
+            assert isinstance(scores, torch.Tensor)
+            assert isinstance(answer, torch.Tensor)
+            np.testing.assert_allclose(scores.cpu().numpy(), each.decision_function(X), atol=1e-4)
+            np.testing.assert_array_equal(answer.cpu().numpy(), each.predict(X))
+            with pytest.raises(ValueError, match="expects rows of 3 features"):
+                each.predict(T[:, :2])
+        fitted = MultiLabelSVC(kernel=kernel, random_state=0).fit(T.double(), Y)
+    np.testing.assert_array_equal(fitted.predict(X), model.predict(X))
+
+
+@inside
+def test_names_are_answered_as_they_are():
+    X, _ = data()
+    y = np.where(X[:, 0] > 0, "on", "off")
+    model = MultiClassSVC().fit(X, y)
+    with sklearn.config_context(array_api_dispatch=True):
+        assert model.predict(torch.from_numpy(X)).tolist() == model.predict(X).tolist()
