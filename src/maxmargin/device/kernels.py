@@ -18,9 +18,14 @@ BLOCK_BYTES = 2**30
 def to_device(X: Any, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     """Rows on a device, dense; CSR rows travel as they are and are filled in there."""
     if sp.issparse(X):
-        parts = [torch.from_numpy(np.asarray(part)) for part in (X.indptr, X.indices, X.data)]
-        indptr, indices, data = (part.to(device) for part in parts)
-        return torch.sparse_csr_tensor(indptr, indices, data.to(dtype), X.shape).to_dense()
+        counts, columns, values = (
+            torch.from_numpy(part).to(device)
+            for part in (np.diff(X.indptr), X.indices.astype(np.int64), X.data)
+        )
+        rows = torch.repeat_interleave(torch.arange(X.shape[0], device=device), counts)
+        dense = torch.zeros(X.shape, dtype=dtype, device=device)
+        dense[rows, columns] = values.to(dtype)
+        return dense
     return torch.from_numpy(np.ascontiguousarray(X)).to(device).to(dtype)
 
 
@@ -63,7 +68,7 @@ def _rbf(gamma: float, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
     work = X.dtype if exact else torch.float64
     left = torch.cat([2 * gamma * X.to(work), -x.to(work), torch.ones_like(x, dtype=work)], dim=1)
     right = torch.cat([Z.to(work), torch.ones_like(z, dtype=work), -z.to(work)], dim=1)
-    return (left @ right.T).clamp_(max=0).exp_().to(X.dtype)
+    return (left @ right.T).exp_().to(X.dtype)
 
 
 def _chi2_distances(X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
