@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-browser test-slow fuzz boundscheck lint bench speed-table docs wheel clean
+.PHONY: run test test-browser test-slow test-gpu fuzz boundscheck lint bench speed-table docs wheel clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +47,11 @@ test-browser: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m slow
+
+# On a machine with an NVIDIA GPU; anywhere else the same on the CPU, by Triton's interpreter.
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[gpu]"
+	$(BIN)/python -m pytest -q tests/device
 
 # Changed model and data files, in processes with limits: make fuzz COUNT=1000000 SEED=3
 COUNT ?= 100000

@@ -8,7 +8,7 @@ large    200,000 samples x 100 labels, kernel values made by rows
 
 Everybody heads for the certified relative gap 1e-3. "gradient" is an accelerated projected gradient method
 on all labels at once in PyTorch, on the same device; "cpu" is the same estimator on the CPU. Compilation is
-apart: the first fit is not counted. Who takes more than a minute (growth: ten seconds) is stopped, and the row
+apart: the first fit is not counted. Who takes over a minute (growth: ten seconds) is stopped, and the row
 says the gap reached.
 Results go to gpu_<race>.csv and gpu_growth.png.
 """
@@ -54,7 +54,7 @@ def fitted(kind: type, X: np.ndarray, y: np.ndarray, limit: float = LIMIT, **giv
 
 
 def gradient(X: np.ndarray, Y: np.ndarray, C: float) -> Row:
-    """Accelerated projected gradient ascent on the dual, all labels in one product; restarts when it falls."""
+    """Accelerated projected gradient ascent on the dual of all labels at once; restarts when it falls."""
     import torch
 
     from maxmargin.core.kernels import Kernel

@@ -62,7 +62,10 @@ def block(kernel: Kernel, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
 
 def _rbf(gamma: float, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
     """exp(-gamma |x - z|^2), the exponent as one product of rows longer by two numbers."""
-    x, z = (gamma * rows.double().square().sum(dim=1, keepdim=True) for rows in (X, Z))
+    x, z = (
+        gamma * torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64).square()
+        for rows in (X, Z)
+    )
     reach = float(x.max() + z.max()) if len(x) and len(z) else 0.0
     exact = reach * torch.finfo(X.dtype).eps <= DISTANCE_ROUNDING
     work = X.dtype if exact else torch.float64

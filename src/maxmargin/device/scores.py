@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn import get_config
 
 from maxmargin.core.kernels import Kernel
 from maxmargin.device.backend import FOREIGN, installed, log
@@ -24,23 +23,12 @@ MANY_VALUES = 10**8
 BATCH_VALUES = 2**28
 
 
-def is_foreign(X: Any) -> bool:
-    """Whether X is an array of PyTorch or CuPy, and scikit-learn is told to take it as it is."""
-    library = type(X).__module__.partition(".")[0]
-    return library in ("torch", "cupy") and bool(get_config()["array_api_dispatch"])
-
-
 def check_width(X: Any, n_features: int) -> None:
     """Refuse rows of another length than those of training."""
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(
             f"X has shape {tuple(X.shape)}, but the model expects rows of {n_features} features."
         )
-
-
-def to_numpy(X: Any) -> np.ndarray:
-    """An array of PyTorch or CuPy on the host."""
-    return np.asarray(X.detach().cpu()) if hasattr(X, "detach") else np.asarray(X.get())
 
 
 def like(answer: Any, X: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -26,7 +27,6 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, Outcome, Record, Solver, Stopping, shortfall
-from maxmargin.device.scores import is_foreign, to_numpy
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
 # is too narrow for sums of squares, and X is taken as float64.
@@ -103,6 +103,17 @@ def balance(class_weight: Any, classes: np.ndarray, codes: np.ndarray, weights: 
     else:
         factors = compute_class_weight(class_weight, classes=classes, y=classes[codes])
     return weights * factors[codes]
+
+
+def is_foreign(X: Any) -> bool:
+    """Whether X is an array of PyTorch or CuPy, and scikit-learn is told to take it as it is."""
+    library = type(X).__module__.partition(".")[0]
+    return library in ("torch", "cupy") and bool(get_config()["array_api_dispatch"])
+
+
+def to_numpy(X: Any) -> np.ndarray:
+    """An array of PyTorch or CuPy on the host."""
+    return np.asarray(X.detach().cpu()) if hasattr(X, "detach") else np.asarray(X.get())
 
 
 def class_vector(y: np.ndarray) -> np.ndarray:

@@ -40,16 +40,17 @@ from maxmargin.core.state import (
 )
 from maxmargin.core.threads import count_threads
 from maxmargin.device.backend import DEVICES, FOREIGN, Demand, find
-from maxmargin.device.scores import (
-    check_width,
+from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
+from maxmargin.edge.estimator import (
+    COMMON_CONSTRAINTS,
+    Choice,
+    Iterative,
+    Kernelised,
+    choose,
     is_foreign,
-    kernel_in_kind,
-    kernel_scores,
-    like,
-    linear_in_kind,
     to_numpy,
+    warn,
 )
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
 from maxmargin.edge.labels import (
     LabelClassifier,
     LabelSpace,
@@ -421,6 +422,8 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
 
     def _device(self, problem: LinearM3L | KernelM3L) -> Any:
         """The GPU to work on, or None."""
+        if self.device == "cpu":
+            return None
         unable = ""
         if isinstance(problem, LinearM3L):
             unable = "linear models are trained on the CPU"

@@ -22,16 +22,18 @@ from maxmargin.core.rows import Rows
 from maxmargin.core.state import INPUT, OUTCOME, LabelNames, Samples, Sizes, State, floats, indices, part
 from maxmargin.core.threads import count_threads
 from maxmargin.device.backend import DEVICES, FOREIGN, Demand, find
-from maxmargin.device.scores import (
-    check_width,
+from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
+from maxmargin.edge.estimator import (
+    COMMON_CONSTRAINTS,
+    Choice,
+    Iterative,
+    Kernelised,
+    balance,
+    choose,
     is_foreign,
-    kernel_in_kind,
-    kernel_scores,
-    like,
-    linear_in_kind,
     to_numpy,
+    warn,
 )
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, balance, choose, warn
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import ExactBlocks
@@ -444,6 +446,8 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
 
     def _device(self, problem: LinearMultiClass | KernelMultiClass) -> Any:
         """The GPU to work on, or None."""
+        if self.device == "cpu":
+            return None
         unable = ""
         if isinstance(problem, LinearMultiClass):
             unable = "linear models are trained on the CPU"
