@@ -117,7 +117,12 @@ def colliding(f):
     f.state["columns"] = {"$": "dict", "items": items}
 
 
+def unfitted(f):
+    f.state["estimator_"] = f.state["estimator"]
+
+
 ATTACKS = {
+    "a tuner of nothing": ("tuner", unfitted, "not fitted"),
     "colliding names": ("stream", colliding, "tuples"),
     "colliding numbers": (
         "multiclass",

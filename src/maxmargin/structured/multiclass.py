@@ -426,7 +426,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         two = len(self.classes_) == 2
         if isinstance(solution, LinearSolution):
             W = solution.weights.T
-            W = np.ascontiguousarray(W[1:] - W[:1] if two else W, dtype=X.dtype)
+            W = np.ascontiguousarray(W[1:] - W[:1] if two else W)
             bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
             return {"coef_": W[:, :-1], "intercept_": bias * W[:, -1], **shared}
         B = solution.coefficients

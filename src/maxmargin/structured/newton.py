@@ -52,7 +52,6 @@ PIECE = 4096
 # are a few steps away.
 SMALL, LAST_DIGITS = 5000, 1e-12
 SCALES = "scale your features, which differ too much for float64,"
-ROUNDED = "scale your features or pass X as float64, as float32 is too coarse for these coefficients,"
 
 
 def suits(problem: LinearMultiClass, *, least: int = 125, most: int = 600, curved: float = 100.0) -> bool:
@@ -138,20 +137,18 @@ class ProximalNewton:
         progress = Progress(self.bounds, self.problem.n)
         if self.bounds.gap <= self.tol:
             progress = Progress(self.certify(), self.problem.n, exact=True)
-            if progress.certificate.gap > self.tol >= 10 * self.bounds.gap:
-                return replace(progress, stuck=ROUNDED)
         return replace(progress, stuck=SCALES) if self.patience.exhausted(self.bounds.gap) else progress
 
     def certify(self) -> Certificate:
-        """P at the best W, as a model stores it, and D at the best blocks."""
-        W, steps = self.problem.stored(self.W), self._steps(self.blocks)
+        """P at the best W and D at the best blocks."""
+        W, steps = self.W, self._steps(self.blocks)
         losses = self._proximal(Along(self._scores(W), 0.0, self.scores)).losses
         linear = -float(np.vdot(steps, self.task.Delta[self.task.y]))
         return Certificate(half_square(W) + losses, linear - half_square(self._image(steps)))
 
     def solution(self) -> LinearSolution:
         """The best W and the best blocks."""
-        return LinearSolution(self.problem.stored(self.W), self.blocks)
+        return LinearSolution(self.W, self.blocks)
 
     def _step(self) -> None:
         """One Newton step on F, whose anchor moves first if F is minimised well enough."""
@@ -194,7 +191,7 @@ class ProximalNewton:
         return direction - direction.mean(axis=1, keepdims=True)
 
     def _line_search(
-        self, direction: np.ndarray, moves: np.ndarray, *, flat: float = 0.3, tries: int = 20
+        self, direction: np.ndarray, moves: np.ndarray, *, flat: float = 0.1, tries: int = 60
     ) -> tuple[State, float]:
         """Look for a point at which F is nearly flat along the direction; F is convex.
 
@@ -208,7 +205,7 @@ class ProximalNewton:
             return self.state, 0.0
         low, high = (0.0, steepest), None
         t = 1.0
-        for _ in range(tries):
+        for attempt in range(tries):
             found = self._proximal(Along(self.scores, t, moves))
             slope = start + t * growth - float(np.vdot(found.steps, moves))
             if abs(slope) <= flat * abs(steepest):
@@ -220,7 +217,8 @@ class ProximalNewton:
             if high is None:
                 t *= 2
             else:
-                share = low[1] / (low[1] - high[1])
+                # Halving in between, or a slope that jumps would hold one end for long.
+                share = low[1] / (low[1] - high[1]) if attempt % 3 < 2 else 0.5
                 t = low[0] + (high[0] - low[0]) * min(max(share, 0.1), 0.9)
         return self._state(W + t * direction, found), t
 
