@@ -152,7 +152,7 @@ def main() -> int:
         work(options.work, options.first, options.count)
         return 0
     if options.only is not None:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             print(make(options.kind or "models", options.only, Path(folder))())
         return 0
     failed, end = False, time.monotonic() + 60 * options.minutes

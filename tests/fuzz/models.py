@@ -74,7 +74,7 @@ def seeds(folder: Path) -> list[Forged]:
         warnings.simplefilter("ignore")
         for name, model in made().items():
             maxmargin.save(model, folder / f"{name}.mm")
-    files = [Forged.of(path) for path in sorted([*FIXTURES.glob("*.mm"), *folder.glob("*.mm")])]
+    files = [Forged.of(path) for path in sorted([*FIXTURES.glob("*.mm"), *folder.glob("*.mm")], key=lambda path: path.name)]
     for file in files:
         shorten(file.document["model"])
     return files
