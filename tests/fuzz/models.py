@@ -74,7 +74,9 @@ def seeds(folder: Path) -> list[Forged]:
         warnings.simplefilter("ignore")
         for name, model in made().items():
             maxmargin.save(model, folder / f"{name}.mm")
-    files = [Forged.of(path) for path in sorted([*FIXTURES.glob("*.mm"), *folder.glob("*.mm")], key=lambda path: path.name)]
+    # In the order of their names, wherever the folders are: a number always makes the same file.
+    paths = {path.name: path for path in (*FIXTURES.glob("*.mm"), *folder.glob("*.mm"))}
+    files = [Forged.of(paths[name]) for name in sorted(paths)]
     for file in files:
         shorten(file.document["model"])
     return files

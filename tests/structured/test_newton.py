@@ -11,9 +11,10 @@ from maxmargin import MultiClassSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import newton_loops as loops
+from maxmargin.structured.automatic import SweepsThenNewton, suits_late
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_problem import Labels, LinearMultiClass, Setup
-from maxmargin.structured.newton import ProximalNewton, suits
+from maxmargin.structured.newton import Curvature, ProximalNewton, suits
 from maxmargin.structured.newton_loops import Along, ProximalTask
 from tests.naive import multiclass as naive
 
@@ -112,6 +113,70 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
             for V in (W + E.T, W - E.T)
         )
         np.testing.assert_allclose(matrix[:, j], ((behind - ahead) / (2 * h)).T.ravel(), atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_products_and_preconditioner_are_those_of_the_matrix(loss, form):
+    X, y, costs, Delta = data(30, 4, 3)
+    rows = sp.csr_array(X) if form == "sparse" else X
+    problem = problem_of(rows, y, costs, Delta, loss, bias=0.7)
+    solver = ProximalNewton(problem, Setup(1e-3, None), first=3.0)
+    c, D = 3, 5
+    matrix = np.zeros((c * D, c * D))
+    loops.add_curvature(solver.task, 0, readonly(X), 0.7, solver.tau, readonly(solver.state.blocks), matrix)
+    matrix = np.tril(matrix) + np.tril(matrix, -1).T + np.eye(c * D)
+    curvature = Curvature(problem, solver.state.blocks, solver.tau)
+    precondition = curvature.precondition()
+    V = np.random.default_rng(1).normal(size=(D, c))
+    np.testing.assert_allclose(curvature.product(V).T.ravel(), matrix @ V.T.ravel(), rtol=1e-10)
+    for k in range(c):
+        block = matrix[k * D : (k + 1) * D, k * D : (k + 1) * D]
+        expected = V[:, k] / np.diagonal(block) if form == "sparse" else np.linalg.solve(block, V[:, k])
+        np.testing.assert_allclose(precondition(V)[:, k], expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_conjugate_gradients_and_factors_reach_the_same_optimum(loss):
+    problem = problem_of(*data(60, 4, 3), loss)
+    primals = []
+    for direct in (0, 600):
+        outcome = run(ProximalNewton(problem, Setup(1e-6, None), direct=direct), Stopping(1e-6, 400))
+        assert outcome.converged
+        primals.append(outcome.certificate.primal)
+    assert primals[0] == pytest.approx(primals[1], rel=2e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_newton_steps_take_over_where_block_steps_stall(loss):
+    """Features of many scales and more weights than a matrix may have from the start."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 80))
+    y = np.argmax(X[:, :8] + rng.normal(size=(300, 8)), axis=1)
+    X *= 10.0 ** rng.uniform(-1, 3, 80)
+    problem = problem_of(X, y, np.ones(300), 1 - np.eye(8), loss)
+    assert not suits(problem) and suits_late(problem)
+    sweeps = run(ExactBlocks(problem, Setup(1e-3, np.random.RandomState(0))), Stopping(1e-3, 400))
+    both = SweepsThenNewton(problem, Setup(1e-3, np.random.RandomState(0)))
+    outcome = run(both, Stopping(1e-3, 400))
+    assert not sweeps.converged and outcome.converged
+    assert isinstance(both.solver, ProximalNewton)
+    Xb = np.hstack([X, np.ones((300, 1))])
+    solution = both.solution()
+    primal, dual = objectives(Xb, y, np.ones(300), 1 - np.eye(8), loss, solution.weights.T, solution.blocks)
+    assert outcome.certificate.primal == pytest.approx(primal, rel=1e-9)
+    assert outcome.certificate.dual == pytest.approx(dual, rel=1e-9)
+
+
+def test_block_steps_that_converge_are_left_alone():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 80)) / 10
+    y = np.argmax(X[:, :8], axis=1)
+    problem = problem_of(X, y, np.ones(300), 1 - np.eye(8))
+    both = SweepsThenNewton(problem, Setup(1e-3, np.random.RandomState(0)))
+    alone = ExactBlocks(problem, Setup(1e-3, np.random.RandomState(0)))
+    assert run(both, Stopping(1e-3, 400)).certificate == run(alone, Stopping(1e-3, 400)).certificate
+    assert isinstance(both.solver, ExactBlocks)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
