@@ -13,6 +13,13 @@ def test_random_fits(seed):
     assert complaint(seed) == ""
 
 
+@pytest.mark.nojit
+@pytest.mark.parametrize("seed", [156, 164, 940, 2092])
+def test_loops_divide_by_nothing_that_is_zero(seed):
+    """Only without JIT does a division by zero warn; here two rows of a kernel matrix are the same."""
+    assert complaint(seed) == ""
+
+
 @pytest.mark.slow
 def test_many_random_fits():
     found = {seed: said for seed in range(SAMPLE, CAMPAIGN) if (said := complaint(seed))}

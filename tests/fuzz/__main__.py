@@ -24,6 +24,8 @@ SECONDS = 20  # for one file
 MEGABYTES = 100  # by which one file may raise the peak of memory
 ADDRESSES = 8 << 30  # of the process, libraries and their threads included
 BATCH = 20_000
+# Files in memory are replaced some ten times faster than those of a disk.
+FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def peak() -> float:
@@ -42,7 +44,7 @@ def make(kind: str, number: int, folder: Path):
     from tests.fuzz import readers
 
     name = rng.choice(sorted(readers.READERS))
-    content = readers.mutated(rng, readers.READERS[name][1]())
+    content = readers.mutated(rng, readers.start(name))
     return lambda: readers.attempt(name, content, folder / "changed")
 
 
@@ -64,14 +66,14 @@ def warm_up(kind: str, folder: Path) -> None:
     else:
         from tests.fuzz import readers
 
-        for name, (_, start) in readers.READERS.items():
-            readers.attempt(name, start(), folder / "changed")
+        for name in readers.READERS:
+            readers.attempt(name, readers.start(name), folder / "changed")
 
 
 def work(kind: str, first: int, count: int) -> None:
     """Try a batch; a line per file says what came of it."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         warm_up(kind, Path(folder))
         for number in range(first, first + count):
             attempt = make(kind, number, Path(folder))
@@ -150,7 +152,7 @@ def main() -> int:
         work(options.work, options.first, options.count)
         return 0
     if options.only is not None:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             print(make(options.kind or "models", options.only, Path(folder))())
         return 0
     failed, end = False, time.monotonic() + 60 * options.minutes

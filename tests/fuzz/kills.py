@@ -1,7 +1,13 @@
-"""Kill a process that writes, at random moments: ``python -m tests.fuzz.kills 1000``."""
+"""Kill a process that writes, at random moments: ``python -m tests.fuzz.kills 1000``.
+
+Four kinds of writing take turns: saving a model, fitting one by the command line, converting data by
+the command line, and keeping compiled loops. After each kill what was written before or what is new is
+there, whole; what a killed writer has left beside it goes with the next one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import random
@@ -9,50 +15,130 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import maxmargin
+from maxmargin.cli import main
+from maxmargin.core import cache
 from maxmargin.datasets import Dataset, read_svmlight, write_svmlight
 from maxmargin.io.atomic import atomic_write
 
+N = 2000
 
-def save_for_ever(model: Any, path: Path, data: Path) -> None:
-    """Save a model and write data, each time with another number in all places."""
-    for k in itertools.count(1):
-        model.latent_[:] = k
-        maxmargin.save(model, path)
-        write_svmlight(Dataset(np.full((2000, 3), float(k)), np.ones((2000, 1))), data)
+
+def quietly(words: list[str]) -> None:
+    """A command, without what it says."""
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        contextlib.redirect_stderr(nowhere),
+    ):
+        assert main(words) == 0
+
+
+class Saving:
+    """A model with the same number in all places, another one each time."""
+
+    name = "m.mm"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / self.name
+        self.model: Any = maxmargin.LatentSVC(tol=0.1).fit(np.eye(4), [0, 1, 0, 1])
+
+    def write(self, k: int) -> None:
+        self.model.latent_ = np.full(200_000, k)
+        maxmargin.save(self.model, self.path)
+
+    def is_whole(self) -> bool:
+        chosen = maxmargin.load(self.path).latent_
+        return len(np.unique(chosen)) == 1 and chosen[0] >= 1
+
+
+class Fitting:
+    """`maxmargin fit` on a small file."""
+
+    name = "fitted.mm"
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.data = folder / self.name, folder / "data.svm"
+        X = np.random.default_rng(0).normal(size=(60, 3))
+        write_svmlight(Dataset(X, (X[:, :1] > 0).astype(float)), self.data)
+        self.write(1)
+
+    def write(self, k: int) -> None:
+        words = ["fit", str(self.data), "-m", "multilabel", "--C", str(k % 7 + 1), "-o", str(self.path)]
+        quietly(words)
+
+    def is_whole(self) -> bool:
+        return maxmargin.load(self.path).coef_.shape == (1, 3)
+
+
+class Converting:
+    """`maxmargin datasets convert` of a file in which one number stands everywhere."""
+
+    name = "converted.svm"
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.source = folder / self.name, folder / "source.csv"
+        rows = "".join("7,7,7,1\n" for _ in range(N))
+        self.source.write_text("a,b,c,l\n" + rows)
+
+    def write(self, k: int) -> None:
+        words = ["datasets", "convert", str(self.source), str(self.path), "--labels", "1"]
+        quietly(words)
+
+    def is_whole(self) -> bool:
+        X = read_svmlight(self.path).X.toarray()
+        return X.shape == (N, 3) and bool((X == 7).all())
+
+
+class Compiling:
+    """An entry of the cache of compiled loops."""
+
+    name = "some.loop"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / self.name
+
+    def write(self, k: int) -> None:
+        cache.write_entry(self.path, k.to_bytes(8, "little") * 100_000)
+
+    def is_whole(self) -> bool:
+        content = cache.read_entry(self.path)
+        return len(content) == 800_000 and content == content[:8] * 100_000
+
+
+WRITERS: tuple[Callable[[Path], Any], ...] = (Saving, Fitting, Converting, Compiling)
 
 
 def kill_at_random(folder: Path, kills: int, seed: int = 0) -> int:
-    """Kill a process that saves and converts; how often it left something else than old or new."""
+    """Kill processes that write; how often they left something else than old or new, or litter."""
     rng = random.Random(seed)
-    path, data = folder / "m.mm", folder / "d.svm"
-    model = maxmargin.LatentSVC(tol=0.1).fit(np.eye(4), [0, 1, 0, 1])
-    model.latent_ = np.zeros(200_000, np.int64)
+    writers = [kind(folder) for kind in WRITERS]
     broken = 0
-    for _ in range(kills):
+    for turn in range(kills):
+        writer = writers[turn % len(writers)]
         child = os.fork()
         if child == 0:
-            save_for_ever(model, path, data)
+            for k in itertools.count(1):
+                writer.write(k)
         time.sleep(rng.random() * 0.2)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        if path.exists():
-            chosen = maxmargin.load(path).latent_
-            broken += len(np.unique(chosen)) != 1 or chosen[0] < 1
-        if data.exists():
-            X = read_svmlight(data).X.toarray()
-            broken += X.shape != (2000, 3) or len(np.unique(X)) != 1
-    left = len(list(folder.glob(".*.part")))
-    for written in (path, data):
-        with atomic_write(written) as out:
+        if writer.path.exists():
+            broken += not writer.is_whole()
+    parts = [*folder.glob(".*.part"), *folder.glob(f"*{cache.PART}")]
+    print(f"{len(parts)} files of killed writers were left before the next one wrote")
+    for part in folder.glob(f"*{cache.PART}"):
+        part.unlink()  # which the cache itself does after an hour
+    for writer in writers[:3]:
+        with atomic_write(writer.path) as out:
             out.write(b"the next writer cleans up")
-    print(f"{left} files of killed writers were left before the next one wrote")
-    return int(broken) + len(list(folder.iterdir())) - 2
+    return broken + len(list(folder.glob(".*.part")))
 
 
 if __name__ == "__main__":

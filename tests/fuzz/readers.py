@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import lzma
 import random
@@ -113,6 +114,12 @@ WORDS = [
     b"{",
     b"2147483648:1",
 ]
+
+
+@functools.cache
+def start(name: str) -> bytes:
+    """A sound file for a reader."""
+    return READERS[name][1]()
 
 
 def mutated(rng: random.Random, start: bytes) -> bytes:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 import maxmargin
 from maxmargin._names import ESTIMATORS
@@ -40,6 +41,8 @@ def made(tmp_path_factory):
         "counts": make_pipeline(CountVectorizer(), maxmargin.LabelRanker()).fit(TEXTS, KINDS),
         "tuner": ThresholdTuner(maxmargin.MultiLabelSVC(), cv=2).fit(X, Y),
         "precomputed": maxmargin.MultiLabelSVC(kernel="precomputed").fit(K, Y),
+        "scaled": make_pipeline(MaxAbsScaler(), maxmargin.LabelRanker()).fit(X, Y),
+        "csr": maxmargin.MultiClassSVC(kernel="poly").fit(sp.csr_array(X), np.arange(30) % 3),
         "random": maxmargin.MultiLabelSVC(random_state=np.random.RandomState(0)).fit(X, Y),
     }.items():
         maxmargin.save(model, folder / name)
@@ -117,7 +120,20 @@ def colliding(f):
     f.state["columns"] = {"$": "dict", "items": items}
 
 
+def backward_rows(f):
+    rows = f.state["support_vectors_"]
+    rows["indptr"] = f.array("backward", -f.tensors[rows["indptr"]["tensor"]])
+
+
+def unfitted(f):
+    f.state["estimator_"] = f.state["estimator"]
+
+
 ATTACKS = {
+    "backward rows": ("csr", backward_rows, "before they begin"),
+    "no scales": ("scaled", in_step(0, scale_=None), "scale_"),
+    "no tokens": ("text", in_step(0, token_pattern=None), "token_pattern"),
+    "a tuner of nothing": ("tuner", unfitted, "not fitted"),
     "colliding names": ("stream", colliding, "tuples"),
     "colliding numbers": (
         "multiclass",

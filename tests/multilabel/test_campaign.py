@@ -140,8 +140,10 @@ def check(seed):
         assert np.isfinite([primal, dual, model.duality_gap_]).all(), told
         assert np.isfinite(model.decision_function(X)).all(), told
         assert short or model.duality_gap_ <= parameters["tol"], told
-        assert not (solver == "auto" and short), f"{told}: gap {model.duality_gap_:.2g}"
         stored, rounding = stored_objective(model, X, Y, weights, parameters)
+        # Where large terms of scores cancel, rounding alone can be larger than the gap asked for.
+        reachable = rounding < parameters["tol"] * primal
+        assert not (solver == "auto" and short and reachable), f"{told}: gap {model.duality_gap_:.2g}"
         assert stored == pytest.approx(primal, abs=rounding), told
         primals[solver], duals[solver] = stored + rounding, dual
     best = min(primals.values())

@@ -103,7 +103,7 @@ def test_the_objective_is_that_of_the_stored_coefficients(n_classes):
     X = 10 * rng.normal(size=(300, 120)).astype(np.float32)
     y = rng.integers(0, n_classes, 300)
     model = MultiClassSVC(C=10.0, tol=1e-3, random_state=0).fit(X, y)
-    assert model.coef_.dtype == np.float32
+    assert model.coef_.dtype == model.intercept_.dtype == np.float64
     assert model.primal_objective_ == pytest.approx(crammer_singer(model, X, y), rel=1e-9)
 
 
@@ -216,7 +216,7 @@ def test_dense_sparse_single_and_double_agree():
             model = MultiClassSVC(precision=precision, **options).fit(given_X, y)
             assert model.duality_gap_ <= 1e-4
             assert model.primal_objective_ == pytest.approx(reference.primal_objective_, rel=2e-4)
-            assert model.coef_.dtype == given_X.dtype
+            assert model.coef_.dtype == np.float64
 
 
 def test_kernels():

@@ -394,7 +394,6 @@ def test_single_precision_is_certified_in_double():
     rows = X.astype(np.float32).astype(float)
     P, D, _ = naive.objectives(rows, y, costs, labels.Delta, alpha)
     assert outcome.certificate.dual == pytest.approx(D, rel=1e-12)
-    np.testing.assert_array_equal(W, W.astype(np.float32))
     losses = naive.margins(rows, y, labels.Delta, W[:-1].T).max(axis=1)
     assert outcome.certificate.primal == pytest.approx(0.5 * (W**2).sum() + costs @ losses, rel=1e-12)
     assert outcome.certificate.primal == pytest.approx(P, rel=1e-6)

@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer, load_wine
-from sklearn.exceptions import ConvergenceWarning
 
 from maxmargin import MultiClassSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import newton_loops as loops
+from maxmargin.structured.automatic import SweepsThenNewton, suits_late
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_problem import Labels, LinearMultiClass, Setup
-from maxmargin.structured.newton import ProximalNewton, suits
+from maxmargin.structured.newton import Curvature, ProximalNewton, suits
 from maxmargin.structured.newton_loops import Along, ProximalTask
 from tests.naive import multiclass as naive
 
 LOSSES = ("crammer_singer", "weston_watkins")
+# Of objectives, and of scores, whose large terms may cancel.
+ROUNDING, SCORE_ROUNDING = 1e-9, 4e-16
 
 
 def data(n=40, d=3, c=4, seed=0):
@@ -114,6 +116,70 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_products_and_preconditioner_are_those_of_the_matrix(loss, form):
+    X, y, costs, Delta = data(30, 4, 3)
+    rows = sp.csr_array(X) if form == "sparse" else X
+    problem = problem_of(rows, y, costs, Delta, loss, bias=0.7)
+    solver = ProximalNewton(problem, Setup(1e-3, None), first=3.0)
+    c, D = 3, 5
+    matrix = np.zeros((c * D, c * D))
+    loops.add_curvature(solver.task, 0, readonly(X), 0.7, solver.tau, readonly(solver.state.blocks), matrix)
+    matrix = np.tril(matrix) + np.tril(matrix, -1).T + np.eye(c * D)
+    curvature = Curvature(problem, solver.state.blocks, solver.tau)
+    precondition = curvature.precondition()
+    V = np.random.default_rng(1).normal(size=(D, c))
+    np.testing.assert_allclose(curvature.product(V).T.ravel(), matrix @ V.T.ravel(), rtol=1e-10)
+    for k in range(c):
+        block = matrix[k * D : (k + 1) * D, k * D : (k + 1) * D]
+        expected = V[:, k] / np.diagonal(block) if form == "sparse" else np.linalg.solve(block, V[:, k])
+        np.testing.assert_allclose(precondition(V)[:, k], expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_conjugate_gradients_and_factors_reach_the_same_optimum(loss):
+    problem = problem_of(*data(60, 4, 3), loss)
+    primals = []
+    for direct in (0, 600):
+        outcome = run(ProximalNewton(problem, Setup(1e-6, None), direct=direct), Stopping(1e-6, 400))
+        assert outcome.converged
+        primals.append(outcome.certificate.primal)
+    assert primals[0] == pytest.approx(primals[1], rel=2e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_newton_steps_take_over_where_block_steps_stall(loss):
+    """Features of many scales and more weights than a matrix may have from the start."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 80))
+    y = np.argmax(X[:, :8] + rng.normal(size=(300, 8)), axis=1)
+    X *= 10.0 ** rng.uniform(-1, 3, 80)
+    problem = problem_of(X, y, np.ones(300), 1 - np.eye(8), loss)
+    assert not suits(problem) and suits_late(problem)
+    sweeps = run(ExactBlocks(problem, Setup(1e-3, np.random.RandomState(0))), Stopping(1e-3, 400))
+    both = SweepsThenNewton(problem, Setup(1e-3, np.random.RandomState(0)))
+    outcome = run(both, Stopping(1e-3, 400))
+    assert not sweeps.converged and outcome.converged
+    assert isinstance(both.solver, ProximalNewton)
+    Xb = np.hstack([X, np.ones((300, 1))])
+    solution = both.solution()
+    primal, dual = objectives(Xb, y, np.ones(300), 1 - np.eye(8), loss, solution.weights.T, solution.blocks)
+    assert outcome.certificate.primal == pytest.approx(primal, rel=1e-9)
+    assert outcome.certificate.dual == pytest.approx(dual, rel=1e-9)
+
+
+def test_block_steps_that_converge_are_left_alone():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 80)) / 10
+    y = np.argmax(X[:, :8], axis=1)
+    problem = problem_of(X, y, np.ones(300), 1 - np.eye(8))
+    both = SweepsThenNewton(problem, Setup(1e-3, np.random.RandomState(0)))
+    alone = ExactBlocks(problem, Setup(1e-3, np.random.RandomState(0)))
+    assert run(both, Stopping(1e-3, 400)).certificate == run(alone, Stopping(1e-3, 400)).certificate
+    assert isinstance(both.solver, ExactBlocks)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
 def test_the_gap_splits_in_two(loss):
     X, y, costs, Delta = data()
     solver = ProximalNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, None))
@@ -144,7 +210,6 @@ def test_same_optimum_as_block_sweeps(loss, form, dtype):
     dense = np.asarray(X.toarray() if form == "sparse" else X, np.float64)
     Xb = np.hstack([dense, np.ones((len(y), 1))])
     solution = newton.solution()
-    assert (solution.weights == solution.weights.astype(dtype)).all()
     primal, dual = objectives(Xb, y, costs, Delta, loss, solution.weights.T, solution.blocks)
     assert outcome.certificate.primal == pytest.approx(primal, rel=1e-12)
     assert outcome.certificate.dual == pytest.approx(dual, rel=1e-12)
@@ -229,7 +294,7 @@ def test_few_features_are_told_from_many():
 
 
 def random_fit(seed):
-    """A random problem of any scale: its fit, the largest C |x|^2, and P and D from their definitions."""
+    """A random problem of any scale: its fit, how far rounding may take P, and P and D by definition."""
     rng = np.random.default_rng(seed)
     n, d, c = int(rng.integers(6, 60)), int(rng.integers(1, 8)), int(rng.integers(2, 6))
     X = (rng.normal(size=(n, d)) + rng.normal(size=d) * (rng.random() < 0.3)) * 10.0 ** rng.uniform(-3, 4, d)
@@ -252,37 +317,38 @@ def random_fit(seed):
     model = MultiClassSVC(C, loss=loss, cost_matrix=Delta, intercept_scaling=scaling, warm_start=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*has no weight")
-        warnings.filterwarnings("ignore", category=ConvergenceWarning, message=".*scale your features")
         model.fit(sp.csr_array(X) if rng.random() < 0.3 else X, y, sample_weight=weights)
     W = np.hstack([model.coef_, model.intercept_[:, None] / scaling]).astype(np.float64)
     W = np.vstack([-W / 2, W / 2]) if c == 2 else W
     Xb = np.hstack([X.astype(np.float64), np.full((n, 1), scaling)])
-    curvature = C * (Xb**2).sum(axis=1).max()
-    return model, curvature, objectives(Xb, y, C * weights, Delta, loss, W, model._warm[0])
+    rounding = SCORE_ROUNDING * C * np.sum(weights[:, None] * (np.abs(Xb) @ np.abs(W.T) + Delta[y]))
+    return model, rounding, objectives(Xb, y, C * weights, Delta, loss, W, model._warm[0])
 
 
 def check_random_fits(seeds):
-    """The certificate is true of every fit, and `tol` is reached wherever rounding lets it be."""
+    """The certificate is true of every fit, and `tol` is reached."""
     for seed in seeds:
-        model, curvature, (primal, dual) = random_fit(seed)
-        assert model.primal_objective_ == pytest.approx(primal, rel=1e-6), seed
-        assert model.dual_objective_ == pytest.approx(dual, rel=1e-7, abs=1e-7 * primal), seed
+        model, rounding, (primal, dual) = random_fit(seed)
+        assert model.primal_objective_ == pytest.approx(primal, rel=ROUNDING, abs=rounding), seed
+        assert model.dual_objective_ == pytest.approx(dual, abs=ROUNDING * primal), seed
         assert dual <= primal * (1 + 1e-12), seed
-        limit = 1e3 if model.coef_.dtype == np.float32 else 1e9
-        assert model.duality_gap_ <= 1e-3 or curvature > limit, seed
+        assert model.duality_gap_ <= 1e-3, seed
 
 
 def test_random_problems_of_any_scale_are_solved():
     check_random_fits(range(40))
 
 
-def test_coefficients_too_coarse_for_their_precision_are_said():
+def test_slopes_that_jump_do_not_hold_a_line_search():
+    """Rows that are all alike, or nearly: the way to the minimum is a millionth of the step."""
+    check_random_fits([276, 1169, 1327, 1652, 2602, 2907])
+
+
+def test_coefficients_of_float32_rows_are_kept_in_float64():
+    """In float32 these would be too coarse to get within tol of the optimum."""
     X, y = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32) * 1e3, np.arange(40) % 2
     X[:, 0] += 1e4 * y
-    with pytest.warns(ConvergenceWarning, match="pass X as float64"):
-        model = MultiClassSVC(C=1e6).fit(X, y)
-    assert model.duality_gap_ > 1e-3 and model.n_iter_ < 100
-    assert MultiClassSVC(C=1e6).fit(X.astype(np.float64), y).duality_gap_ <= 1e-3
+    assert MultiClassSVC(C=1e6).fit(X, y).duality_gap_ <= 1e-3
 
 
 @pytest.mark.slow

@@ -117,10 +117,16 @@ def _samples(y_true: np.ndarray, columns: list[_Column], column: _Column) -> np.
     return np.concatenate([[0.0], np.cumsum(gain[column.order])])
 
 
-def _check_labels(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: two classes have two names."""
-    if "_labels" in state:
-        check_answers(state["_labels"], state["classes_"])
+def _check_tuned(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: two classes have two names, and what was tuned has learnt something."""
+    if "_labels" not in state:
+        return
+    check_answers(state["_labels"], state["classes_"])
+    inner = state["estimator_"]
+    while hasattr(inner, "steps"):
+        inner = inner.steps[-1][1]
+    if "classes_" not in vars(inner):
+        raise ValueError("its estimator_ is not fitted")
 
 
 # What a model file can hold behind a tuner; the width is there if the estimator tells it.
@@ -179,7 +185,7 @@ class ThresholdTuner(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             "thresholds_": floats("n_columns"),
             "estimator_": part(*INNER),
         },
-        _check_labels,
+        _check_tuned,
         {"estimator": part(*INNER), "cv": Whole(2, 10**6, none=True)},
     )
 

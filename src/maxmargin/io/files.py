@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import lzma
 import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, Any
 
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError
@@ -18,9 +19,38 @@ Progress = Callable[[int, int], None]
 
 # Lines between two calls of a progress function.
 LINES = 1024
+# Bytes that are unpacked at a time.
+BUFFER = 1 << 17
+# A packed file may unpack to this many bytes, or to this many times its own size. Tables that people pack
+# shrink five- to twentyfold, a very regular one 170 times.
+MOST, RATIO = 64 << 20, 200
 _XZ = b"\xfd7zXZ\x00"
 _GZIP = b"\x1f\x8b"
 _BROKEN = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+
+
+class Bounded(io.RawIOBase):
+    """The unpacked bytes of a packed file, refused once they are out of proportion to it."""
+
+    def __init__(self, plain: Any, stored: IO[bytes], path: PathLike) -> None:
+        self.plain, self.path = plain, path
+        self.packed = stored.seek(0, os.SEEK_END)
+        self.left = max(MOST, RATIO * self.packed)
+        stored.seek(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        size = int(self.plain.readinto(buffer))
+        self.left -= size
+        if self.left < 0:
+            raise DataFormatError(
+                f"{self.packed} packed bytes unpack to more than {max(MOST, RATIO * self.packed)}, as a file "
+                "made to fill the memory does; unpack it (gunzip, unxz) and read the result if you trust it",
+                self.path,
+            )
+        return size
 
 
 @contextmanager
@@ -31,10 +61,10 @@ def unpacked(stored: IO[bytes], path: PathLike) -> Iterator[IO[bytes]]:
     try:
         if start == _XZ:
             with lzma.LZMAFile(stored) as plain:
-                yield plain
+                yield io.BufferedReader(Bounded(plain, stored, path), BUFFER)
         elif start.startswith(_GZIP):
             with gzip.GzipFile(fileobj=stored) as unzipped:
-                yield unzipped  # type: ignore[misc]
+                yield io.BufferedReader(Bounded(unzipped, stored, path), BUFFER)
         else:
             yield stored
     except _BROKEN as error:

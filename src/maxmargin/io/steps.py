@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -94,7 +94,8 @@ OUTPUT: dict[str, Field] = {
     ),
 }
 COLUMNS: Array = floats("n_features")
-DIVISORS: Array = floats("n_features", low=1 / LARGEST, none=True)
+SCALES: Array = floats("n_features", low=1 / LARGEST)
+DIVISORS = replace(SCALES, none=True)
 
 
 def _needs(*pairs: tuple[str, str]) -> Any:
@@ -129,6 +130,12 @@ VOCABULARY: dict[str, Field] = {
     "vocabulary_": Numbered(size="n_features", texts=True),
     "fixed_vocabulary_": Flag(),
 }
+
+
+def _tokens(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: words are found by a pattern."""
+    if state["analyzer"] == "word" and state["token_pattern"] is None:
+        raise ValueError("its analyzer is 'word', but token_pattern is missing")
 
 
 VECTORISERS = ("CountVectorizer", "TfidfVectorizer")
@@ -198,10 +205,10 @@ def _takes_sparse(step: Any) -> bool:
 SCALE, TEXTS = "sklearn.preprocessing", "sklearn.feature_extraction.text"
 # A step is found in its module and holds what its table says.
 STEPS: dict[str, tuple[str, State]] = {
-    "CountVectorizer": (TEXTS, State(VOCABULARY, parameters=TEXT)),
+    "CountVectorizer": (TEXTS, State(VOCABULARY, _tokens, TEXT)),
     "MaxAbsScaler": (
         SCALE,
-        State({**INPUT, **OUTPUT, "n_samples_seen_": SEEN, "max_abs_": COLUMNS, "scale_": DIVISORS}),
+        State({**INPUT, **OUTPUT, "n_samples_seen_": SEEN, "max_abs_": COLUMNS, "scale_": SCALES}),
     ),
     "MinMaxScaler": (
         SCALE,
@@ -231,7 +238,7 @@ STEPS: dict[str, tuple[str, State]] = {
         TEXTS,
         State({**INPUT, **OUTPUT, "idf_": floats("n_features", group="idf")}, _needs(("use_idf", "idf_"))),
     ),
-    "TfidfVectorizer": (TEXTS, State({**VOCABULARY, "_tfidf": part("TfidfTransformer")}, parameters=TEXT)),
+    "TfidfVectorizer": (TEXTS, State({**VOCABULARY, "_tfidf": part("TfidfTransformer")}, _tokens, TEXT)),
 }
 TRANSFORMERS = (*STEPS, "Pipeline")
 STEPS["Pipeline"] = (

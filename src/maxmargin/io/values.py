@@ -212,6 +212,9 @@ class Decoder:
         data, indices, indptr = (self.decode(value[name], depth + 1) for name in _CSR)
         kind = sp.csr_matrix if value["matrix"] is True else sp.csr_array
         matrix = kind((data, indices, indptr), shape=tuple(_list(value["shape"])))
+        # Of rows that end before they begin, scipy's own check sees no entry to look at.
+        if (matrix.indptr[1:] < matrix.indptr[:-1]).any():
+            raise ModelFileError("rows of a sparse matrix end before they begin")
         matrix.check_format(full_check=True)
         return matrix
 

@@ -338,16 +338,17 @@ def update_and_measure(K_p, K_q, w_p, w_q, e, up, down, violation):
 @compiled(reorder=True)
 def pair_gains(K_p, diagonal, p, e, up, down, violation, singular, gains):
     """Unconstrained gain (56) of every possible partner of p, up to a common factor."""
-    zero = e.dtype.type(0)
+    zero, one = e.dtype.type(0), e.dtype.type(1)
     e_p, k_pp = e[p], diagonal[p]
     square, twice = e_p * e_p, e_p + e_p
     least = singular * k_pp
     for j in range(len(e)):
         k, k_jj, x = K_p[j], diagonal[j], e[j]
         det = k_pp * k_jj - k * k
-        gain = (square * k_jj + x * (x * k_pp - twice * k)) / det
+        regular = det > least * k_jj
+        gain = (square * k_jj + x * (x * k_pp - twice * k)) / (det if regular else one)
         possible = violation[j] + up[j] * down[j] > zero
-        gains[j] = gain if (det > least * k_jj) & possible else zero
+        gains[j] = gain if regular & possible else zero
 
 
 @compiled

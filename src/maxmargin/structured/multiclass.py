@@ -34,6 +34,7 @@ from maxmargin.edge.estimator import (
     to_numpy,
     warn,
 )
+from maxmargin.structured.automatic import SweepsThenNewton, suits_late
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import ExactBlocks
@@ -58,15 +59,19 @@ def exact(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options:
 
 
 def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup) -> Solver:
-    """Newton steps where features are few, exact block steps otherwise."""
+    """Newton steps where features are few, or where exact block steps turn out to be slow."""
     if isinstance(problem, LinearMultiClass) and suits(problem):
         return ProximalNewton(problem, setup)
+    if isinstance(problem, LinearMultiClass) and suits_late(problem):
+        return SweepsThenNewton(problem, setup)
     return SOLVERS["exact"].build(problem, setup)
 
 
 # `reads` are keyword arguments of the solver, under the names of the parameters.
 SOLVERS: dict[str, Choice] = {
-    "auto": Choice(automatic, '"newton" with a linear kernel and few features, "exact" otherwise.'),
+    "auto": Choice(
+        automatic, '"newton" with a linear kernel and few features, "exact" otherwise, while that gets ahead.'
+    ),
     "newton": Choice(
         ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
     ),
@@ -134,16 +139,18 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         "weston_watkins" sums the positive margins over the wrong classes instead of taking the
         largest; it is solved by "auto", "newton" and "exact".
     solver : {"auto", "newton", "exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg"}, default="auto"
-        "newton" takes Newton steps on a smoothed objective whose smoothing fades; it needs
-        memory for a matrix of order n_classes (n_features + 1), and scales of features do not
-        slow it down. "exact" solves one sample's block at a time by a projection and visits
-        blocks that are done less and less often; with a kernel, inside working sets whose change is
-        then carried to all samples, and by interior points where C is large. "auto" is "newton" with
-        a linear kernel where that matrix has at most 125 rows, or 600 if C |x|^2 is above 100, as with
-        features that are not scaled, and "exact" otherwise. The others are the methods of the paper:
-        block-coordinate Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise
-        steps, and the batch forms of the first three. All reach the same optimum. A parameter below that
-        names its solvers is refused, unless it has its default value, with another one.
+        "newton" takes Newton steps on a smoothed objective whose smoothing fades; it needs memory
+        for a matrix of order n_classes (n_features + 1) or, above 600, for one of order
+        n_features + 1 for every class, and scales of features do not slow it down. "exact" solves one
+        sample's block at a time by a projection and visits blocks that are done less and less often;
+        with a kernel, inside working sets whose change is then carried to all samples, and by interior
+        points where C is large. "auto" is "newton" with a linear kernel where that matrix has at most
+        125 rows, or 600 if C |x|^2 is above 100, as with features that are not scaled, and "exact"
+        otherwise, from which it changes to "newton" where there are at most 2000 features, fewer than
+        samples, and the gap falls too slowly. The others are the methods of the paper: block-coordinate
+        Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps, and the
+        batch forms of the first three. All reach the same optimum. A parameter below that names its
+        solvers is refused, unless it has its default value, with another one.
     cost_matrix : array-like of shape (n_classes, n_classes), default=None
         Cost of predicting the column's class when the truth is the row's, in the order of
         `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.
@@ -463,7 +470,7 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
         two = len(self.classes_) == 2
         if isinstance(solution, LinearSolution):
             W = solution.weights.T
-            W = np.ascontiguousarray(W[1:] - W[:1] if two else W, dtype=X.dtype)
+            W = np.ascontiguousarray(W[1:] - W[:1] if two else W)
             bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
             return {"coef_": W[:, :-1], "intercept_": bias * W[:, -1], **shared}
         B = solution.coefficients

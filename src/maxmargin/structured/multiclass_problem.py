@@ -284,28 +284,17 @@ class LinearMultiClass(MultiClassProblem):
     ) -> Evaluation:
         """P of (2) and D of (4) for the given blocks, W anew unless given as `image`.
 
-        P is that of W or of `mean`, another W, as a model will store it: P - D bounds the distance to
-        the optimum for any W.
+        P is that of W or of `mean`, another W: P - D bounds the distance to the optimum for any W.
         """
-        point = None if mean is None else self.stored(mean)
-        if point is not None and image is None and self.n_threads == 1:
+        if mean is not None and image is None and self.n_threads == 1:
+            point = mean
             W, losses, linear, gaps = self._read(alpha, logs, point, rebuild=True)
         else:
             W = self.weights(alpha, logs) if image is None else image
-            point = self.stored(W) if point is None else point
+            point = W if mean is None else mean
             losses, linear, gaps = self.losses(point, alpha, logs)
         primal = 0.5 * float(np.vdot(point, point)) + losses
         return Evaluation(Certificate(primal, linear - 0.5 * float(np.vdot(W, W))), gaps, W, point)
-
-    def stored(self, W: np.ndarray) -> np.ndarray:
-        """W rounded to the precision of X, in which a model keeps it; of two classes, their difference."""
-        if self.rows.data.dtype == np.float64:
-            return W
-        if self.c == 2:
-            lead = 0.5 * (W[:, 1] - W[:, 0]).astype(np.float32).astype(np.float64)
-            W = np.zeros_like(W)
-            W[:, 0], W[:, 1] = -lead, lead
-        return W.astype(np.float32).astype(np.float64)
 
     def products(self, samples: np.ndarray) -> np.ndarray:
         X = self.rows.matrix[samples].astype(np.float64)

@@ -26,19 +26,21 @@ may have any curvature there, and gets that of the others, or rounding would dro
 
 A step costs O(n c D) for the scores, O(m D^2) for m pairs of classes with mass in a sample, and
 O((c D)^3 / 3), D the number of features and the bias; memory holds six arrays of n x c numbers and the
-matrix of order c D. Rows of any kind are read as they are, a few at a time.
+matrix of order c D. Rows of any kind are read as they are, a few at a time. Where c D is above 600,
+conjugate gradients solve Newton's equation instead, preconditioned by the blocks of the classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg import cho_solve
 
-from maxmargin.core.linalg import ridged_cholesky
+from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import one_blas_thread
@@ -51,8 +53,9 @@ PIECE = 4096
 # Up to this many dual variables a step takes less time than the rest of a fit, and the last digits
 # are a few steps away.
 SMALL, LAST_DIGITS = 5000, 1e-12
+# The largest order of a matrix that may be factored in a step.
+FACTORED = 3000
 SCALES = "scale your features, which differ too much for float64,"
-ROUNDED = "scale your features or pass X as float64, as float32 is too coarse for these coefficients,"
 
 
 def suits(problem: LinearMultiClass, *, least: int = 125, most: int = 600, curved: float = 100.0) -> bool:
@@ -99,6 +102,9 @@ class ProximalNewton:
         The anchor moves once 1/2 |W - W(alpha)|^2 is at most this many times the other term of the gap.
     patience : int
         After this many steps without progress float64 is exhausted.
+    direct : int
+        The largest order of a matrix that is factored; above, Newton's equation is solved by conjugate
+        gradients.
     """
 
     def __init__(
@@ -110,8 +116,10 @@ class ProximalNewton:
         shrink: float = 0.5,
         share: float = 3.0,
         patience: int = 100,
+        direct: int = 600,
     ) -> None:
         self.problem, self.tol, self.shrink, self.share = problem, setup.tol, shrink, share
+        self.direct = direct
         Delta = problem.labels.Delta
         self.task = ProximalTask(problem.y, problem.costs, readonly(Delta), problem.loss)
         self.tau = first * (float(Delta.max(initial=0.0)) or 1.0)
@@ -138,20 +146,18 @@ class ProximalNewton:
         progress = Progress(self.bounds, self.problem.n)
         if self.bounds.gap <= self.tol:
             progress = Progress(self.certify(), self.problem.n, exact=True)
-            if progress.certificate.gap > self.tol >= 10 * self.bounds.gap:
-                return replace(progress, stuck=ROUNDED)
         return replace(progress, stuck=SCALES) if self.patience.exhausted(self.bounds.gap) else progress
 
     def certify(self) -> Certificate:
-        """P at the best W, as a model stores it, and D at the best blocks."""
-        W, steps = self.problem.stored(self.W), self._steps(self.blocks)
+        """P at the best W and D at the best blocks."""
+        W, steps = self.W, self._steps(self.blocks)
         losses = self._proximal(Along(self._scores(W), 0.0, self.scores)).losses
         linear = -float(np.vdot(steps, self.task.Delta[self.task.y]))
         return Certificate(half_square(W) + losses, linear - half_square(self._image(steps)))
 
     def solution(self) -> LinearSolution:
         """The best W and the best blocks."""
-        return LinearSolution(self.problem.stored(self.W), self.blocks)
+        return LinearSolution(self.W, self.blocks)
 
     def _step(self) -> None:
         """One Newton step on F, whose anchor moves first if F is minimised well enough."""
@@ -176,6 +182,12 @@ class ProximalNewton:
 
     def _direction(self) -> np.ndarray:
         """Newton's direction, with mean 0 over the classes."""
+        order = self.problem.c * (self.problem.rows.shape[1] + 1)
+        direction = self._solved() if order <= self.direct else self._nearly_solved()
+        return direction - direction.mean(axis=1, keepdims=True)
+
+    def _solved(self) -> np.ndarray:
+        """The solution of Newton's equation by a Cholesky factor of its matrix."""
         c, D = self.problem.c, self.problem.rows.shape[1] + 1
         matrix = np.zeros((c * D, c * D))
         for first, X in self._pieces():
@@ -190,11 +202,29 @@ class ProximalNewton:
         matrix *= scale[:, None]
         descent = (self.state.image - self.state.W).T.ravel()
         solved = scale * cho_solve(ridged_cholesky(matrix), scale * descent, check_finite=False)
-        direction = solved.reshape(c, D).T
-        return direction - direction.mean(axis=1, keepdims=True)
+        return solved.reshape(c, D).T
+
+    def _nearly_solved(
+        self, *, accuracy: float = 0.03, most: int = 250, factored: int = FACTORED
+    ) -> np.ndarray:
+        """The solution by conjugate gradients, to an accuracy that suits a step.
+
+        Where they take longer than a matrix of order `factored` at most, this and all later steps factor it.
+        """
+        curvature = Curvature(self.problem, self.state.blocks, self.tau)
+        descent = self.state.image - self.state.W
+        if descent.size <= factored:
+            most = min(most, max(descent.size**2 // (3 * max(len(curvature.y), 1)), 10))
+        direction, products = conjugate_gradients(
+            curvature.product, descent, curvature.precondition(), accuracy=accuracy, max_products=most
+        )
+        if products < most or descent.size > factored:
+            return direction
+        self.direct = descent.size
+        return self._solved()
 
     def _line_search(
-        self, direction: np.ndarray, moves: np.ndarray, *, flat: float = 0.3, tries: int = 20
+        self, direction: np.ndarray, moves: np.ndarray, *, flat: float = 0.1, tries: int = 60
     ) -> tuple[State, float]:
         """Look for a point at which F is nearly flat along the direction; F is convex.
 
@@ -208,7 +238,7 @@ class ProximalNewton:
             return self.state, 0.0
         low, high = (0.0, steepest), None
         t = 1.0
-        for _ in range(tries):
+        for attempt in range(tries):
             found = self._proximal(Along(self.scores, t, moves))
             slope = start + t * growth - float(np.vdot(found.steps, moves))
             if abs(slope) <= flat * abs(steepest):
@@ -220,7 +250,8 @@ class ProximalNewton:
             if high is None:
                 t *= 2
             else:
-                share = low[1] / (low[1] - high[1])
+                # Halving in between, or a slope that jumps would hold one end for long.
+                share = low[1] / (low[1] - high[1]) if attempt % 3 < 2 else 0.5
                 t = low[0] + (high[0] - low[0]) * min(max(share, 0.1), 0.9)
         return self._state(W + t * direction, found), t
 
@@ -272,6 +303,76 @@ class ProximalNewton:
             W[:-1] += X.T @ steps[first : first + len(X)]
         W[-1] = self.problem.bias * steps.sum(axis=0)
         return W
+
+
+class Curvature:
+    """The second derivative of F as a product with directions, from the samples that contribute to it.
+
+    The preconditioner is its blocks on the diagonal, one for each class, or its diagonal alone where
+    features are many.
+    """
+
+    def __init__(self, problem: LinearMultiClass, blocks: np.ndarray, tau: float) -> None:
+        inside = blocks > 0
+        if problem.loss != loops.CRAMMER_SINGER:
+            inside &= blocks < 1
+            inside[np.arange(problem.n), problem.y] = True
+        samples = np.flatnonzero((inside.sum(axis=1) > 1) & (problem.costs > 0))
+        self.problem, self.y = problem, problem.y[samples]
+        self.X = problem.rows.matrix[samples].astype(np.float64)
+        self.inside = inside[samples].astype(np.float64)
+        self.sizes = self.inside.sum(axis=1, keepdims=True)
+        self.weights = problem.costs[samples, None] / tau
+        self.truth = np.arange(len(samples)), self.y
+
+    def product(self, V: np.ndarray) -> np.ndarray:
+        """V plus the curvature of the losses along V."""
+        moves = self.inside * (self.X @ V[:-1] + self.problem.bias * V[-1])
+        if self.problem.loss == loops.CRAMMER_SINGER:
+            moves -= self.inside * (moves.sum(axis=1, keepdims=True) / self.sizes)
+        else:
+            moves -= self.inside * moves[self.truth][:, None]
+            moves[self.truth] = -moves.sum(axis=1)
+        moves *= self.weights
+        out = V.copy()
+        out[:-1] += self.X.T @ moves
+        out[-1] += self.problem.bias * moves.sum(axis=0)
+        return out
+
+    def shares(self) -> np.ndarray:
+        """Weights of x x' in the blocks on the diagonal, one column for each class."""
+        if self.problem.loss == loops.CRAMMER_SINGER:
+            return self.weights * self.inside * (1 - 1 / self.sizes)
+        shares = self.weights * self.inside
+        shares[self.truth] *= self.sizes[:, 0] - 1
+        return shares
+
+    def precondition(self, *, most: int = 2000) -> Callable[[np.ndarray], np.ndarray]:
+        """V -> M^-1 V with M the blocks of the classes, or the diagonal where D is above `most`."""
+        shares, bias = self.shares(), self.problem.bias
+        if self.X.shape[1] > most or not self.problem.rows.dense:
+            squares = self.X.multiply(self.X) if sp.issparse(self.X) else self.X**2
+            diagonal = 1 + np.vstack([squares.T @ shares, bias**2 * shares.sum(axis=0)])
+            return lambda V: V / diagonal
+        X = np.hstack([self.X, np.full((len(self.X), 1), bias)])
+        factors, scales = [], []
+        for share in shares.T:
+            used = np.flatnonzero(share)
+            part = X[used] * np.sqrt(share[used, None])
+            matrix = part.T @ part
+            matrix[np.diag_indices_from(matrix)] += 1.0
+            scale = 1 / np.sqrt(np.diagonal(matrix))
+            factors.append(ridged_cholesky(matrix * scale * scale[:, None]))
+            scales.append(scale)
+
+        def solve(V: np.ndarray) -> np.ndarray:
+            parts = zip(factors, scales, V.T, strict=True)
+            return np.stack(
+                [scale * cho_solve(factor, scale * v, check_finite=False) for factor, scale, v in parts],
+                axis=1,
+            )
+
+        return solve
 
 
 def half_square(W: np.ndarray) -> float:
