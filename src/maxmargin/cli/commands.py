@@ -77,6 +77,7 @@ def fit_command(
     reading: ReadOptions,
 ) -> int:
     import maxmargin
+    from maxmargin.core.interrupt import uninterrupted
     from maxmargin.report.page import number
 
     chosen = FAMILIES[family]
@@ -90,8 +91,13 @@ def fit_command(
     output = _checked(output)
     model = estimator(chosen, given)
     data = samples(read(positional[0], reading, single=chosen.task == "multiclass", split="train"), chosen)
-    fitted = fit(scaled(model, scale, data.X), data, f"fitting {family}")
-    maxmargin.save(fitted.model, output, metadata=_about(chosen, data, fitted, positional[0], reading))
+    try:
+        fitted = fit(scaled(model, scale, data.X), data, f"fitting {family}")
+    except KeyboardInterrupt:
+        say(f"Stopped by Ctrl-C before there was a model; {output} is as it was.")
+        return 130
+    with uninterrupted():
+        maxmargin.save(fitted.model, output, metadata=_about(chosen, data, fitted, positional[0], reading))
     result = {"model": str(output), "family": family, "samples": len(data), **outcome(fitted)}
     if as_json:
         print(json.dumps(result))
@@ -242,6 +248,8 @@ def _cross_validated(
     found = []
     for train, test in _splits(family, data, folds):
         fitted = fit(clone(scaled(model, scale, data.X)), data.take(train), name)
+        if fitted.interrupted:
+            raise KeyboardInterrupt
         found.append(evaluate(fitted.model, family, data.take(test)) | {"fit s": fitted.seconds})
     row: dict[str, Any] = {"model": name}
     for key in found[0]:

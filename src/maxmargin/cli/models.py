@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -72,11 +70,28 @@ def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
     arguments = {prefix + key: value for key, value in cut_of(model, data).items()}
     from maxmargin.core.compiling import compile_time
 
-    start = time.perf_counter()
-    with compile_time() as spent, _said_warnings(), _interrupts() as interrupted, _watched(inner, name):
-        model.fit(data.X, data.y, **arguments)
+    start, interrupted = time.perf_counter(), False
+    with compile_time() as spent, _said_warnings(), _watched(inner, name):
+        try:
+            model.fit(data.X, data.y, **arguments)
+        except KeyboardInterrupt:
+            # The estimators keep the model reached; without one there is nothing to go on with.
+            if not _has_model(model):
+                raise
+            interrupted = True
     compiling = spent.duration if spent.done else 0.0
-    return Fitted(model, time.perf_counter() - start - compiling, compiling, bool(interrupted))
+    return Fitted(model, time.perf_counter() - start - compiling, compiling, interrupted)
+
+
+def _has_model(model: Any) -> bool:
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(last_step(model), "duality_gap_")
+    except NotFittedError:
+        return False
+    return True
 
 
 @contextmanager
@@ -88,25 +103,6 @@ def _said_warnings() -> Iterator[None]:
         str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)
     ):
         say(f"Warning: {' '.join(text.split())}")
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[bool]]:
-    """A list that is filled by the first Ctrl-C, which the estimator answers by stopping in good order."""
-    seen: list[bool] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-
-    def note(number: int, frame: Any) -> None:
-        seen.append(True)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class _Bar:

@@ -25,7 +25,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
 from maxmargin.core.kernels import NAMES
-from maxmargin.core.loop import KNOBS, Outcome, Record, Solver, Stopping, shortfall
+from maxmargin.core.loop import Outcome, Record, Solver, Stopping, shortfall
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
 # is too narrow for sums of squares, and X is taken as float64.
@@ -267,18 +267,30 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         self.duality_gap_ = outcome.certificate.gap
         self.n_iter_ = max(outcome.n_iter, 1)
         self.history_ = outcome.history
-        knobs = dict(KNOBS)
-        if hasattr(self, "warm_start"):
-            knobs["interrupted"] = "fit again with warm_start=True to go on"
-        if warn_user and not outcome.converged:
+        if warn_user and not outcome.converged and not outcome.interrupted:
             factor = 1.0 if X is None else unevenness(X)
             if factor > UNEVEN and outcome.reason in ("max_iter", "time_limit"):
                 outcome.cure = (
                     f"scale the features (StandardScaler), as columns of X differ in size by a factor of "
                     f"{factor:.2g},"
                 )
-            warn(f"{type(self).__name__}: {shortfall(outcome, self.tol, knobs)}", ConvergenceWarning)
+            warn(f"{type(self).__name__}: {shortfall(outcome, self.tol)}", ConvergenceWarning)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
+        warm = "with warm_start=True the next fit goes on from there"
+        self._go_on_with_interrupt(outcome, warm if hasattr(self, "warm_start") else outcome.cure)
+
+    def _go_on_with_interrupt(self, outcome: Outcome, cure: str) -> None:
+        """Raise the Ctrl-C that ended a run; call it when everything reached is stored.
+
+        Whoever called the fit stops, too (a search does not take half a fit for a whole one), and the
+        estimator can be used and saved as it is.
+        """
+        if outcome.interrupted:
+            reached = f"{outcome.n_iter} epochs at a relative duality gap of {outcome.certificate.gap:.3g}"
+            then = f"; {cure}" if cure else ""
+            raise KeyboardInterrupt(
+                f"{type(self).__name__}: stopped after {reached}. The estimator holds the model reached{then}."
+            )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
