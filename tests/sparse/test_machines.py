@@ -120,7 +120,7 @@ def test_an_interrupted_stage_is_part_of_the_path(wine, monkeypatch):
 
     monkeypatch.setattr(Sweeps, "_step", interrupt)
     machine = SparseMultiClassSVC(solver="sweeps", max_basis=9, rel_tol=0, random_state=0)
-    with pytest.raises(KeyboardInterrupt, match="holds the model reached"):
+    with pytest.raises(KeyboardInterrupt, match="holds the model"):
         machine.fit(X, y)
     assert calls and machine.n_basis_ == 3 == len(machine.path_)
     np.testing.assert_array_equal(machine.path_[-1], machine.coef_)
@@ -302,7 +302,7 @@ def test_interrupted_fit_keeps_a_usable_machine(wine, monkeypatch):
 
     monkeypatch.setattr(Greedy, "_draw", interrupt)
     machine = SparseMultiClassSVC(max_basis=50, rel_tol=0, random_state=0)
-    with pytest.raises(KeyboardInterrupt, match="holds the model reached"):
+    with pytest.raises(KeyboardInterrupt, match="holds the model"):
         machine.fit(X, y)
     assert machine.n_basis_ == 4 == len(machine.path_)
     assert machine.primal_objective_ == pytest.approx(objective(machine, X, y), rel=1e-9)

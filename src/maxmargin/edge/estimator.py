@@ -289,7 +289,7 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
             reached = f"{outcome.n_iter} epochs at a relative duality gap of {outcome.certificate.gap:.3g}"
             then = f"; {cure}" if cure else ""
             raise KeyboardInterrupt(
-                f"{type(self).__name__}: stopped after {reached}. The estimator holds the model reached{then}."
+                f"{type(self).__name__}: stopped after {reached}. This estimator holds the model{then}."
             )
 
 
