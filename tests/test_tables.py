@@ -75,7 +75,9 @@ def test_missing_values_and_new_categories_have_a_rule(frame):
     names = feature_names(prepared, list(SHOP.columns))
     assert Z.shape == (30, len(names)) and np.isfinite(Z).all()
     column = {name: Z[:, j] for j, name in enumerate(names)}
-    assert column["price"][1] == pytest.approx((30.0 - np.nanmean([10, 30, 80, 90, 15, 30])) / Z_SCALE)
+    assert column[f"price (per {Z_SCALE:.3g})"][1] == pytest.approx(
+        (30.0 - np.nanmean([10, 30, 80, 90, 15, 30])) / Z_SCALE
+    )
     np.testing.assert_array_equal(column["colour=red"], SHOP["colour"] == "red")
     np.testing.assert_array_equal(column["colour=(missing)"], SHOP["colour"].isna())
     assert not column["title: silk"][3] and column["title: silk"][0] > 0

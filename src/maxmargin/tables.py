@@ -228,17 +228,67 @@ def assemble(kinds: Mapping[Any, str], *, scale: bool = True, analyzer: str = "w
 def feature_names(prepared: ColumnTransformer, columns: Sequence[str]) -> list[str]:
     """What the features are called that a fitted preparation gives: price, colour=red, title: silk.
 
-    `columns` are the names of the columns that it was fitted on.
+    A scaled number is told with its unit: ``price (per 12.5)``. `columns` are the names of the columns
+    that it was fitted on.
     """
     names: list[str] = []
-    for _, step, chosen in prepared.transformers_:
-        own = [chosen] if isinstance(chosen, (str, int)) else list(chosen)
-        own = [columns[column] if isinstance(column, int) else column for column in own]
+    for _, step, own in _parts(prepared, columns):
         if isinstance(step, TextColumn):
             names += [f"{own[0]}: {word}" for word in step.get_feature_names_out().tolist()]
         elif isinstance(step, OneHotEncoder):
             for column, values in zip(own, step.categories_, strict=True):
                 names += [f"{column}={'(missing)' if v is None or v != v else v}" for v in values.tolist()]
         else:
-            names += own
+            names += names_behind(step, own)
     return names
+
+
+def _parts(prepared: ColumnTransformer, columns: Sequence[str]) -> list[tuple[str, Any, list[str]]]:
+    """Name, fitted step and names of the columns of every part of a preparation."""
+    parts = []
+    for name, step, chosen in prepared.transformers_:
+        if step != "drop":
+            places = [chosen] if isinstance(chosen, (str, int)) else list(chosen)
+            parts.append((name, step, [columns[c] if isinstance(c, int) else str(c) for c in places]))
+    return parts
+
+
+def names_behind(steps: Pipeline, columns: Sequence[str]) -> list[str]:
+    """What the features are called behind the fitted steps of a pipeline."""
+    names = list(columns)
+    for _, step in steps.steps:
+        if isinstance(step, ColumnTransformer):
+            names = feature_names(step, names)
+        elif isinstance(step, StandardScaler) and step.scale_ is not None and len(names) == len(step.scale_):
+            names = [
+                f"{name} (per {unit:.3g})" for name, unit in zip(names, step.scale_.tolist(), strict=True)
+            ]
+    return names
+
+
+def words_for(steps: Pipeline, columns: Sequence[str]) -> str:
+    """What the fitted steps before a model do, in words."""
+    words = []
+    for _, step in steps.steps:
+        if isinstance(step, SimpleImputer):
+            words.append(f"missing numbers are the {step.strategy} of their column")
+        elif isinstance(step, StandardScaler):
+            words.append(
+                "columns are centred and scaled to a variance of one" if step.with_mean else "scaled"
+            )
+        elif isinstance(step, ColumnTransformer):
+            words += [_words_for_part(one, own) for _, one, own in _parts(step, columns)]
+        else:
+            words.append(repr(step))
+    return "; ".join(words)
+
+
+def _words_for_part(step: Any, own: Sequence[str]) -> str:
+    shown = ", ".join(own)
+    if isinstance(step, TextColumn):
+        return f"text ({shown}) as tf-idf of {'words' if step.analyzer == 'word' else 'characters'}"
+    if isinstance(step, OneHotEncoder):
+        return f"categories ({shown}) as one 0/1 column per value"
+    return (
+        f"numbers ({shown}): {words_for(step, own)}" if isinstance(step, Pipeline) else f"{shown}: {step!r}"
+    )

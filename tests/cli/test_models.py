@@ -36,7 +36,17 @@ def run(capsys, tmp_path, monkeypatch):
 
 def test_fit_saves_the_model_that_python_would_fit(run):
     code, out, _ = run(
-        "fit", "flags", "-m", "multilabel", "--C", 1e-5, "--random-state=0", "-o", "m.mm", "--json"
+        "fit",
+        "flags",
+        "-m",
+        "multilabel",
+        "--scale=none",
+        "--C",
+        1e-5,
+        "--random-state=0",
+        "-o",
+        "m.mm",
+        "--json",
     )
     assert code == 0
     result = json.loads(out)
@@ -233,7 +243,7 @@ def test_notes_that_fit_would_not_write_are_refused(run, notes):
 
 
 def test_stopping_short_is_said_and_the_model_kept(run):
-    code, _, err = run("fit", "flags", "-m", "multilabel", "--max-iter", 1, "--tol", 1e-9, "-o", "m.mm")
+    code, _, err = run("fit", "yeast", "-m", "multilabel", "--max-iter", 1, "--tol", 1e-9, "-o", "m.mm")
     assert code == 0 and "Warning: MultiLabelSVC: Stopped after 1 epochs" in err
     assert maxmargin.load("m.mm").duality_gap_ > 1e-9
 

@@ -28,7 +28,7 @@ from maxmargin.cli.models import (
     label_scores,
     last_step,
     open_model,
-    scaled,
+    prepared,
 )
 
 _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
@@ -44,11 +44,29 @@ Models:
 \b
 maxmargin fit yeast -m multilabel --kernel rbf --scale standard -o yeast.mm
 maxmargin fit table.csv --target kind -m multiclass --scale standard -o kind.mm
+maxmargin fit shop.csv --labels tags -o shop.mm
+maxmargin fit mails.jsonl --text body --labels tags -o mails.mm
 maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o large.mm
 """
 # Feature names beyond this many are left out of model files.
 MANY = 200_000
 NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
+
+
+_scale_option = click.option(
+    "--scale",
+    type=click.Choice(SCALERS),
+    default="auto",
+    show_default=True,
+    help="Scale the columns first; auto: dense ones whose sizes differ tenfold, and numbers beside words.",
+)
+_text_option = click.option(
+    "--text-as",
+    type=click.Choice(["word", "character"]),
+    default="word",
+    show_default=True,
+    help="Tables: what texts are cut into; characters suit short texts and misspellings.",
+)
 
 
 @click.command(
@@ -60,19 +78,25 @@ NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA")
 @click.option(
-    "-m", "--model", "family", required=True, type=click.Choice(list(FAMILIES)), help="Model family."
+    "-m",
+    "--model",
+    "family",
+    type=click.Choice(list(FAMILIES)),
+    help="Model family; default: multiclass or multilabel, as the data has one label per sample or several.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Model file to write.  [required]")
 @click.option("--parameters", is_flag=True, help="List the parameters of the model family and stop.")
-@click.option("--scale", type=click.Choice(SCALERS), default="none", help="Scale the columns of X first.")
+@_scale_option
+@_text_option
 @click.option("--json", "as_json", is_flag=True, help="Say the result as one JSON object.")
 @read_options
 def fit_command(
     words: tuple[str, ...],
-    family: str,
+    family: str | None,
     output: Path | None,
     parameters: bool,
     scale: str,
+    text_as: str,
     as_json: bool,
     reading: ReadOptions,
 ) -> int:
@@ -80,8 +104,10 @@ def fit_command(
     from maxmargin.core.interrupt import uninterrupted
     from maxmargin.report.page import number
 
-    chosen = FAMILIES[family]
+    chosen = FAMILIES.get(family or "")
     if parameters:
+        if chosen is None:
+            raise click.UsageError("--parameters lists those of a model family: say which by -m.")
         rows = described(chosen)
         print_table(f"Parameters of {chosen.estimator}", ["option", "default", "what it is"], rows, (0, 1, 2))
         return 0
@@ -89,16 +115,22 @@ def fit_command(
     if len(positional) != 1:
         raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
     output = _checked(output)
-    model = estimator(chosen, given)
-    data = samples(read(positional[0], reading, single=chosen.task == "multiclass", split="train"), chosen)
+    if chosen is not None:
+        estimator(chosen, given)  # a mistake in the parameters is told before a long reading
+    known = read(
+        positional[0], reading, single=chosen is not None and chosen.task == "multiclass", split="train"
+    )
+    chosen = chosen or family_of(known)
+    data = samples(known, chosen)
+    model = prepared(estimator(chosen, given), scale, data, text_as)
     try:
-        fitted = fit(scaled(model, scale, data.X), data, f"fitting {family}")
+        fitted = fit(model, data, f"fitting {chosen.name}")
     except KeyboardInterrupt:
         say(f"Stopped by Ctrl-C before there was a model; {output} is as it was.")
         return 130
     with uninterrupted():
         maxmargin.save(fitted.model, output, metadata=_about(chosen, data, fitted, positional[0], reading))
-    result = {"model": str(output), "family": family, "samples": len(data), **outcome(fitted)}
+    result = {"model": str(output), "family": chosen.name, "samples": len(data), **outcome(fitted)}
     if as_json:
         print(json.dumps(result))
     else:
@@ -107,6 +139,13 @@ def fit_command(
         say(f"Stopped by Ctrl-C; {output} holds the model reached.")
         return 130
     return 0
+
+
+def family_of(data: Any) -> Family:
+    """The model family that data without one is fitted with."""
+    if "word" in data.per_row:
+        return FAMILIES["chain"]
+    return FAMILIES["multilabel" if data.multilabel else "multiclass"]
 
 
 def _checked(output: Path | None) -> Path:
@@ -150,6 +189,7 @@ def _about(
         "sparse": hasattr(data.X, "toarray"),
         "seconds": fitted.seconds,
         "reading": {key: value for key, value in vars(reading).items() if key in REMEMBERED},
+        **({} if data.columns is None else {"columns": dict(data.columns)}),
     }
 
 
@@ -196,7 +236,8 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
 @click.option(
     "--folds", default=3, show_default=True, type=click.IntRange(2), help="Folds of cross-validation."
 )
-@click.option("--scale", type=click.Choice(SCALERS), default="none", help="Scale the columns of X first.")
+@_scale_option
+@_text_option
 @click.option("--baseline/--no-baseline", default=True, help="Whether scikit-learn's models stand beside.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per model instead of a table.")
 @read_options
@@ -205,6 +246,7 @@ def compare_command(
     families: tuple[str, ...],
     folds: int,
     scale: str,
+    text_as: str,
     baseline: bool,
     as_json: bool,
     reading: ReadOptions,
@@ -225,11 +267,19 @@ def compare_command(
     for name in families:
         family = FAMILIES[name]
         data = samples(read(positional[0], reading, single=family.task == "multiclass"), family)
-        rows.append(_cross_validated(name, estimator(family, given), family, data, folds, scale))
+        rows.append(
+            _cross_validated(
+                name, prepared(estimator(family, given), scale, data, text_as), family, data, folds
+            )
+        )
         if baseline and family.baseline_name not in seen:
             seen.add(family.baseline_name)
             label = f"scikit-learn {family.baseline_name}"
-            rows.append(_cross_validated(label, family.baseline(), family, data, folds, scale))
+            rows.append(
+                _cross_validated(
+                    label, prepared(family.baseline(), scale, data, text_as), family, data, folds
+                )
+            )
     if as_json:
         for row in rows:
             print(json.dumps(row))
@@ -239,15 +289,13 @@ def compare_command(
     print_table(f"{positional[0]}, {folds}-fold cross-validation: mean ± standard deviation", columns, table)
 
 
-def _cross_validated(
-    name: str, model: Any, family: Family, data: Samples, folds: int, scale: str
-) -> dict[str, Any]:
+def _cross_validated(name: str, model: Any, family: Family, data: Samples, folds: int) -> dict[str, Any]:
     import numpy as np
     from sklearn.base import clone
 
     found = []
     for train, test in _splits(family, data, folds):
-        fitted = fit(clone(scaled(model, scale, data.X)), data.take(train), name)
+        fitted = fit(clone(model), data.take(train), name)
         if fitted.interrupted:
             raise KeyboardInterrupt
         found.append(evaluate(fitted.model, family, data.take(test)) | {"fit s": fitted.seconds})
@@ -318,7 +366,13 @@ def report_command(
     beside: dict[str, Any] = {}
     if train is not None:
         known = samples(
-            read(train, stored.reading(reading), single=stored.family.task == "multiclass", split="train"),
+            read(
+                train,
+                stored.reading(reading),
+                single=stored.family.task == "multiclass",
+                split="train",
+                known=stored.known if stored.columns else None,
+            ),
             stored.family,
         )
         beside = baseline(stored, known, data) | {
@@ -336,6 +390,7 @@ def report_command(
 def subject(model: Any, family: Family, data: Samples, source: str, seconds: float, **beside: Any) -> Any:
     """What the report needs to know of a fitted model and labelled data."""
     from maxmargin.report import Subject
+    from maxmargin.tables import names_behind, words_for
 
     before = preprocessing(model)
     start = time.perf_counter()
@@ -355,10 +410,11 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         scores=None if family.task == "chain" else label_scores(model, data.X),
         lengths=data.lengths,
         label_names=data.label_names if data.y.ndim == 2 else (),
-        feature_names=data.feature_names,
+        feature_names=tuple(
+            data.feature_names if before is None else names_behind(before, data.feature_names)
+        ),
         texts=data.texts,
-        **{"preprocessing": "" if before is None else ", ".join(map(repr, dict(before.steps).values()))}
-        | beside,
+        **{"preprocessing": "" if before is None else words_for(before, data.feature_names)} | beside,
     )
 
 

@@ -107,6 +107,12 @@ def convert_command(source: str, target_file: Path, one_label: bool, reading: Re
             f"{target_file}: the name must end in .csv, .parquet, .arff or .svm (.xz, .gz packed)."
         )
     data = read(source, reading, single=one_label)
+    if data.X.dtype == object:
+        words = [name for name, own in data.extras["columns"].items() if own != "number"]
+        raise ValueError(
+            f"{source}: column {words[0]!r} holds words, and convert is for numbers; leave them out by "
+            f"--drop {','.join(words)}."
+        )
     if kind == ".csv":
         datasets.write_csv(data, target_file)
     elif kind == ".parquet":

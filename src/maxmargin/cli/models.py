@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from maxmargin.cli.console import progress_bar, say
 from maxmargin.cli.data import LABEL_COLUMNS, REMEMBERED, ReadOptions, Samples, read, samples
 from maxmargin.cli.families import FAMILIES, Family
@@ -22,7 +24,9 @@ from maxmargin.cli.families import FAMILIES, Family
 if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
 
-SCALERS = ("none", "standard", "maxabs")
+SCALERS = ("auto", "none", "standard", "maxabs")
+# Columns whose sizes differ by more are scaled by `--scale auto`.
+UNEVEN = 10.0
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,68 @@ def cut_of(model: Any, data: Samples) -> dict[str, Any]:
     return {"lengths": data.lengths} if takes and data.lengths is not None else {}
 
 
-def scaled(estimator: Any, scale: str, X: Any) -> Any:
-    """The estimator behind a scaler; sparse columns are not centred."""
-    if scale == "none":
+def prepared(estimator: Any, scale: str, data: Samples, text_as: str = "word") -> Any:
+    """The estimator behind what its data needs: kinds of columns, missing values, scale.
+
+    Parameters
+    ----------
+    estimator : estimator
+    scale : {"auto", "none", "standard", "maxabs"}
+        "auto" standardises dense columns of different size; sparse ones are left as they are.
+    data : Samples
+    text_as : {"word", "character"}
+        What texts are cut into.
+    """
+    steps = _column_steps(scale, data, text_as) if data.X.dtype == object else _number_steps(scale, data.X)
+    if not steps:
         return estimator
-    from scipy.sparse import issparse
     from sklearn.pipeline import Pipeline
+
+    return Pipeline([*steps, ("model", estimator)])
+
+
+def _column_steps(scale: str, data: Samples, text_as: str) -> list[tuple[str, Any]]:
+    from maxmargin.tables import assemble
+
+    assert data.columns is not None
+    if scale == "maxabs":
+        raise click.UsageError("--scale maxabs is for numbers alone; take auto, standard or none.")
+    places = {data.feature_names.index(name): kind for name, kind in data.columns.items()}
+    return [("prepare", assemble(places, scale=scale != "none", analyzer=text_as))]
+
+
+def _number_steps(scale: str, X: Any) -> list[tuple[str, Any]]:
+    import numpy as np
+    from scipy.sparse import issparse
+    from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-    scaler = MaxAbsScaler() if scale == "maxabs" else StandardScaler(with_mean=not issparse(X))
-    return Pipeline([("scale", scaler), ("model", estimator)])
+    from maxmargin.edge.estimator import unevenness
+
+    steps: list[tuple[str, Any]] = []
+    if not issparse(X) and np.isnan(X).any():
+        steps.append(("fill", SimpleImputer(strategy="median", keep_empty_features=True)))
+    if scale == "maxabs":
+        steps.append(("scale", MaxAbsScaler()))
+    elif scale == "standard" or (
+        scale == "auto" and not issparse(X) and unevenness(np.nan_to_num(X)) > UNEVEN
+    ):
+        steps.append(("scale", StandardScaler(with_mean=not issparse(X))))
+    return steps
+
+
+def check_missing(model: Any, X: Any, source: str) -> None:
+    """Refuse missing numbers where the model has not learnt what to put in their place."""
+    import numpy as np
+
+    if X.dtype == object or hasattr(X, "toarray") or "fill" in dict(getattr(model, "steps", ())):
+        return
+    rows = np.flatnonzero(np.isnan(X).any(axis=1))
+    if len(rows):
+        raise ValueError(
+            f"{source}: row {rows[0] + 1} has missing values, and the training data had none to learn from; "
+            "fill them in."
+        )
 
 
 def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
@@ -302,13 +358,29 @@ class Stored:
     def read(self, source: str, asked: ReadOptions, split: str) -> Samples:
         """Read labelled data in the columns and labels of the model."""
         reading = self.reading(asked)
-        known = {"labels": self.label_ids, "n_features": self.n_features}
         single = self.family.task == "multiclass"
-        data = self.aligned(read(source, reading, single=single, split=split, known=known), source)
+        data = self.aligned(read(source, reading, single=single, split=split, known=self.known), source)
         if data.multilabel:
             data = self._label_columns(data, source)
         found = samples(data, self.family)
+        check_missing(self.model, found.X, source)
         return replace(found, X=self.like_training(found.X))
+
+    @property
+    def columns(self) -> dict[str, str] | None:
+        """The kinds of the columns, where the training data was a table that was read for them."""
+        return self.about.get("columns")
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What the model knows of files with further data."""
+        table = {} if self.columns is None else {"columns": self.columns, "label_names": self.label_names}
+        return {"labels": self.label_ids, "n_features": self.n_features, **table}
+
+    @property
+    def has_words(self) -> bool:
+        """Whether some of the columns are no numbers."""
+        return any(kind != "number" for kind in (self.columns or {}).values())
 
     def aligned(self, data: Dataset, source: str) -> Dataset:
         """The data with the columns of the model, found by name where both sides have names."""
@@ -378,6 +450,11 @@ def _is_noted(about: dict[str, Any]) -> bool:
     if not all(isinstance(about.get(name), kind) for name, kind in NOTES.items()):
         return False
     words = [*about["label_names"], *about["feature_names"]]
+    kinds = about.get("columns")
+    if kinds is not None and (
+        not isinstance(kinds, dict) or not set(kinds.values()) <= {"number", "category", "text"}
+    ):
+        return False
     told = about["reading"].values()
     return all(isinstance(word, str) for word in words) and all(
         value is None or isinstance(value, (str, bool)) for value in told
