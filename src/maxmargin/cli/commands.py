@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from maxmargin.cli.completion import ParameterCommand, complete_data, complete_words
 from maxmargin.cli.console import print_table, say
 from maxmargin.cli.data import REMEMBERED, ReadOptions, Samples, read, read_options, samples
 from maxmargin.cli.families import FAMILIES, Family, described, estimator, split_words
@@ -71,12 +72,13 @@ _text_option = click.option(
 
 @click.command(
     "fit",
+    cls=ParameterCommand,
     context_settings={"ignore_unknown_options": True},
     short_help="Fit a model and save it.",
     help=_HELP,
     options_metavar="[OPTIONS] [--PARAMETER VALUE]...",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA", shell_complete=complete_words)
 @click.option(
     "-m",
     "--model",
@@ -195,7 +197,7 @@ def _about(
 
 @click.command("evaluate", short_help="Measure a model on labelled data.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
-@click.argument("source", metavar="DATA")
+@click.argument("source", metavar="DATA", shell_complete=complete_data)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 @read_options
 def evaluate_command(model_file: Path, source: str, as_json: bool, reading: ReadOptions) -> None:
@@ -219,11 +221,12 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
 
 @click.command(
     "compare",
+    cls=ParameterCommand,
     context_settings={"ignore_unknown_options": True},
     short_help="Cross-validate models beside scikit-learn's.",
     options_metavar="[OPTIONS] [--PARAMETER VALUE]...",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA", shell_complete=complete_words)
 @click.option(
     "-m",
     "--model",
@@ -335,7 +338,7 @@ def _shown(value: Any) -> str:
 
 @click.command("report", short_help="Write a page with pictures about a model.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
-@click.argument("source", metavar="DATA")
+@click.argument("source", metavar="DATA", shell_complete=complete_data)
 @click.option(
     "-o",
     "--output",

@@ -204,8 +204,9 @@ def format_of(path: Path, reading: ReadOptions) -> str:
 
 def _load(name: str) -> Dataset:
     from maxmargin import datasets
+    from maxmargin.io.registry import registry
 
-    known = datasets.list_datasets()
+    known = registry()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = (

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from maxmargin.cli.completion import complete_data
 from maxmargin.cli.data import (
     ReadOptions,
     delimiter_of,
@@ -39,7 +40,7 @@ KINDS = ("csv", "jsonl", "same", "svmlight", "arff", "parquet")
 
 @click.command("predict", short_help="Predict the labels of new data with a model.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
-@click.argument("source", metavar="DATA")
+@click.argument("source", metavar="DATA", shell_complete=complete_data)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: stdout.")
 @click.option(
     "--to",
