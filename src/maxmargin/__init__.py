@@ -16,7 +16,7 @@ __version__ = VERSION
 __all__ = sorted(["__version__", *ESTIMATORS, *FUNCTIONS, *ROOMS])
 
 if TYPE_CHECKING:
-    from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors, tables
+    from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors, progress, tables
     from maxmargin.io.model_file import load, save
     from maxmargin.multilabel.estimator import MultiLabelSVC
     from maxmargin.ranking.estimator import LabelRanker

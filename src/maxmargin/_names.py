@@ -24,4 +24,4 @@ FUNCTIONS = {
     "prepare": "maxmargin.tables",
     "save": "maxmargin.io.model_file",
 }
-ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors", "tables")
+ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors", "progress", "tables")

@@ -147,15 +147,15 @@ def test_ctrl_c_before_there_is_a_model_writes_nothing(tmp_path, monkeypatch, ca
 
 
 def test_ctrl_c_ends_a_comparison(monkeypatch, capsys):
-    from maxmargin.cli import commands
+    from maxmargin.cli import compare
 
     fits = []
 
-    def stopped(model, data, name, fit=commands.fit):
+    def stopped(model, data, name, fit=compare.fit):
         fits.append(name)
         return replace(fit(model, data, name), interrupted=True)
 
-    monkeypatch.setattr(commands, "fit", stopped)
+    monkeypatch.setattr(compare, "fit", stopped)
     assert main(["compare", "iris", "-m", "multiclass"]) == 130
     assert len(fits) == 1 and not capsys.readouterr().out
 

@@ -20,7 +20,6 @@ from maxmargin.cli.data import REMEMBERED, ReadOptions, Samples, read, read_opti
 from maxmargin.cli.families import FAMILIES, Family, described, estimator, split_words
 from maxmargin.cli.models import (
     MEASURES,
-    SCALERS,
     Fitted,
     Stored,
     cut_of,
@@ -30,6 +29,8 @@ from maxmargin.cli.models import (
     last_step,
     open_model,
     prepared,
+    scale_option,
+    text_option,
 )
 
 _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
@@ -54,22 +55,6 @@ MANY = 200_000
 NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
 
 
-_scale_option = click.option(
-    "--scale",
-    type=click.Choice(SCALERS),
-    default="auto",
-    show_default=True,
-    help="Scale the columns first; auto: dense ones whose sizes differ tenfold, and numbers beside words.",
-)
-_text_option = click.option(
-    "--text-as",
-    type=click.Choice(["word", "character"]),
-    default="word",
-    show_default=True,
-    help="Tables: what texts are cut into; characters suit short texts and misspellings.",
-)
-
-
 @click.command(
     "fit",
     cls=ParameterCommand,
@@ -88,8 +73,8 @@ _text_option = click.option(
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Model file to write.  [required]")
 @click.option("--parameters", is_flag=True, help="List the parameters of the model family and stop.")
-@_scale_option
-@_text_option
+@scale_option
+@text_option
 @click.option("--json", "as_json", is_flag=True, help="Say the result as one JSON object.")
 @read_options
 def fit_command(
@@ -217,123 +202,6 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
         print(json.dumps({"model": str(model_file), "data": source, "samples": len(data), **found}))
         return
     print_table(f"{model_file} on {source}: {len(data)} samples", ["measure", "value"], list(found.items()))
-
-
-@click.command(
-    "compare",
-    cls=ParameterCommand,
-    context_settings={"ignore_unknown_options": True},
-    short_help="Cross-validate models beside scikit-learn's.",
-    options_metavar="[OPTIONS] [--PARAMETER VALUE]...",
-)
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA", shell_complete=complete_words)
-@click.option(
-    "-m",
-    "--model",
-    "families",
-    multiple=True,
-    required=True,
-    type=click.Choice(list(FAMILIES)),
-    help="Model family; give it several times for several.",
-)
-@click.option(
-    "--folds", default=3, show_default=True, type=click.IntRange(2), help="Folds of cross-validation."
-)
-@_scale_option
-@_text_option
-@click.option("--baseline/--no-baseline", default=True, help="Whether scikit-learn's models stand beside.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per model instead of a table.")
-@read_options
-def compare_command(
-    words: tuple[str, ...],
-    families: tuple[str, ...],
-    folds: int,
-    scale: str,
-    text_as: str,
-    baseline: bool,
-    as_json: bool,
-    reading: ReadOptions,
-) -> None:
-    """Cross-validate models and their scikit-learn baselines on DATA, with times.
-
-    Parameters of the estimators are options, as in `maxmargin fit`; they go to every model.
-    Folds keep the shares of all labels. Times are without compiling.
-
-    \b
-    maxmargin compare iris -m multiclass -m sparse-multiclass --folds 5 --C 10
-    """
-    positional, given = split_words(words)
-    if len(positional) != 1:
-        raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
-    rows = []
-    seen: set[str] = set()
-    for name in families:
-        family = FAMILIES[name]
-        data = samples(read(positional[0], reading, single=family.task == "multiclass"), family)
-        rows.append(
-            _cross_validated(
-                name, prepared(estimator(family, given), scale, data, text_as), family, data, folds
-            )
-        )
-        if baseline and family.baseline_name not in seen:
-            seen.add(family.baseline_name)
-            label = f"scikit-learn {family.baseline_name}"
-            rows.append(
-                _cross_validated(
-                    label, prepared(family.baseline(), scale, data, text_as), family, data, folds
-                )
-            )
-    if as_json:
-        for row in rows:
-            print(json.dumps(row))
-        return
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = [[_shown(row.get(column)) for column in columns] for row in rows]
-    print_table(f"{positional[0]}, {folds}-fold cross-validation: mean ± standard deviation", columns, table)
-
-
-def _cross_validated(name: str, model: Any, family: Family, data: Samples, folds: int) -> dict[str, Any]:
-    import numpy as np
-    from sklearn.base import clone
-
-    found = []
-    for train, test in _splits(family, data, folds):
-        fitted = fit(clone(model), data.take(train), name)
-        if fitted.interrupted:
-            raise KeyboardInterrupt
-        found.append(evaluate(fitted.model, family, data.take(test)) | {"fit s": fitted.seconds})
-    row: dict[str, Any] = {"model": name}
-    for key in found[0]:
-        values = [each[key] for each in found]
-        row[key] = [float(np.mean(values)), float(np.std(values))]
-    return row
-
-
-def _splits(family: Family, data: Samples, folds: int) -> Any:
-    """Rows of training and test parts; sequences are kept whole, labels in their shares."""
-    import numpy as np
-    from sklearn.model_selection import KFold, StratifiedKFold
-
-    from maxmargin.model_selection import IterativeStratifiedKFold
-
-    blank = np.zeros(len(data))
-    if family.task == "chain":
-        return KFold(folds, shuffle=True, random_state=0).split(blank)
-    if data.y.ndim == 2:
-        return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
-    counts = np.unique(data.y, return_counts=True)[1]
-    if counts.min() < folds:
-        say(f"Warning: a class has only {counts.min()} samples; folds are not stratified.")
-        return KFold(folds, shuffle=True, random_state=0).split(blank)
-    return StratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
-
-
-def _shown(value: Any) -> str:
-    from maxmargin.report.page import number
-
-    if isinstance(value, list):
-        return f"{number(value[0])} ± {number(value[1])}"
-    return number(value)
 
 
 @click.command("report", short_help="Write a page with pictures about a model.")

@@ -6,7 +6,6 @@ A fit shows its gap and time, stops in good order at Ctrl-C, and says each warni
 from __future__ import annotations
 
 import inspect
-import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,6 +26,22 @@ if TYPE_CHECKING:
 SCALERS = ("auto", "none", "standard", "maxabs")
 # Columns whose sizes differ by more are scaled by `--scale auto`.
 UNEVEN = 10.0
+
+
+scale_option = click.option(
+    "--scale",
+    type=click.Choice(SCALERS),
+    default="auto",
+    show_default=True,
+    help="Scale the columns first; auto: dense ones whose sizes differ tenfold, and numbers beside words.",
+)
+text_option = click.option(
+    "--text-as",
+    type=click.Choice(["word", "character"]),
+    default="word",
+    show_default=True,
+    help="Tables: what texts are cut into; characters suit short texts and misspellings.",
+)
 
 
 @dataclass(frozen=True)
@@ -161,37 +176,12 @@ def _said_warnings() -> Iterator[None]:
         say(f"Warning: {' '.join(text.split())}")
 
 
-class _Bar:
-    """A callback of scikit-learn that moves a progress bar towards the gap asked for."""
-
-    def __init__(self, bar: Any, task: Any, tol: float) -> None:
-        self.bar, self.task, self.tol = bar, task, tol
-        self.first: float | None = None
-
-    def setup(self, estimator: Any, context: Any) -> None:
-        pass
-
-    def teardown(self, estimator: Any, context: Any) -> None:
-        pass
-
-    def on_fit_task_begin(self, estimator: Any, context: Any, **told: Any) -> None:
-        pass
-
-    def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
-        record = getattr(context, "record", None)
-        if record is not None:
-            gap, tol = record.gap, max(self.tol, 1e-14)
-            if 0 < gap < math.inf:
-                self.first = max(self.first or gap, gap, 2 * tol)
-                done = math.log(self.first / max(gap, tol)) / math.log(self.first / tol)
-                self.bar.update(self.task, completed=done, gap=f"epoch {record.epoch}  gap {gap:.1e}")
-        return False
-
-
 @contextmanager
 def _watched(estimator: Any, name: str) -> Iterator[None]:
     """Show progress where a person watches and the estimator can tell it."""
     from rich.progress import TextColumn
+
+    from maxmargin.progress import ProgressBar
 
     with progress_bar(TextColumn("{task.fields[gap]}")) as bar:
         if bar.disable:
@@ -201,8 +191,7 @@ def _watched(estimator: Any, name: str) -> Iterator[None]:
             bar.add_task(name, total=None, gap="")
             yield
             return
-        task = bar.add_task(name, total=1.0, gap="")
-        estimator.set_callbacks(_Bar(bar, task, estimator.tol))
+        estimator.set_callbacks(ProgressBar(name, bar))
         try:
             yield
         finally:

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
-from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -26,6 +25,7 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import Outcome, Record, Solver, Stopping, shortfall
+from maxmargin.edge.callbacks import CallbackSupportMixin
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
 # is too narrow for sums of squares, and X is taken as float64.
