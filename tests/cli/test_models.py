@@ -165,8 +165,17 @@ def test_compare_puts_models_and_baselines_side_by_side(run):
         "multiclass", "scikit-learn LinearSVC", "sparse-multiclass", "scikit-learn SVC",
     ]  # fmt: skip
     assert all(0.9 < row["accuracy"][0] <= 1 and row["fit s"][0] > 0 for row in rows)
-    code, out, _ = run("compare", "flags", "-m", "multilabel", "--no-baseline", "--scale", "standard")
+    assert all(set(row["C"].split(", ")) <= {"0.01", "0.1", "1", "10"} for row in rows)
+    assert "4 models, 2 folds: about " in err
+    code, out, _ = run("compare", "flags", "-m", "multilabel", "--no-baseline", "--no-tune")
     assert code == 0 and "±" in out
+
+
+def test_compare_chooses_no_C_where_one_is_given(run):
+    _, out, _ = run("compare", "iris", "-m", "multiclass", "--C", "5", "--json", "--no-baseline")
+    assert "C" not in json.loads(out)
+    _, out, _ = run("compare", "iris", "-m", "multiclass", "--C", "5", "--tune", "--json", "--no-baseline")
+    assert "C" in json.loads(out)
 
 
 def test_reproduce_lists_and_runs_experiments(run, tmp_path):
