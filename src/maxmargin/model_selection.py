@@ -138,9 +138,9 @@ def _indicator(y: Any) -> sp.csr_array:
         )
     if isinstance(y, list | tuple) and y and not _is_table(y):
         raise ValueError(_SEVERAL_LABELS)
-    Y = sp.csr_array(y, dtype=float) if sp.issparse(y) else np.asarray(y, dtype=float)
-    if Y.ndim != 2:
+    if not sp.issparse(y) and np.ndim(y) != 2:
         raise ValueError(_SEVERAL_LABELS)
+    Y = sp.csr_array(y, dtype=float) if sp.issparse(y) else np.asarray(y, dtype=float)
     values = Y.data if sp.issparse(Y) else Y
     if not np.isin(values[~np.isnan(values)], (-1, 0, 1)).all():
         raise ValueError("y must be an indicator of 0/1 or -1/+1.")

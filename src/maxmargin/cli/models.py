@@ -376,6 +376,11 @@ class Stored:
         names, found = self.feature_names, data.feature_names
         if list(found) == names:
             return data
+        if self.has_words:
+            raise ValueError(
+                f"{source} holds numbers alone, and the model was fitted on a table with words; give CSV, "
+                "JSON lines or Parquet."
+            )
         if not names or not found or _numbered(names) or _numbered(found):
             if data.X.shape[1] != self.n_features:
                 raise ValueError(

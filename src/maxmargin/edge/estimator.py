@@ -107,6 +107,11 @@ def balance(class_weight: Any, classes: np.ndarray, codes: np.ndarray, weights: 
 def class_vector(y: np.ndarray) -> np.ndarray:
     """A complete vector of classes, checked."""
     y = column_or_1d(y)
+    if y.dtype == object and any(isinstance(label, (set, frozenset, list, tuple)) for label in y[:1]):
+        raise ValueError(
+            f"y holds sets or lists of labels (y[0] is {y[0]!r}), and this estimator takes one class per "
+            "sample; MultiLabelSVC and its like take several."
+        )
     check_classification_targets(y)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")

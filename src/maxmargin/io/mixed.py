@@ -188,11 +188,12 @@ def read_mixed(
     absent = [name for name in told if name not in columns]
     if absent:
         raise source.fault(f"no column is called {absent[0]!r}; there are {', '.join(map(repr, names))}")
+    taken = [name for name in told if name in label_names]
+    if taken:
+        raise source.fault(f"column {taken[0]!r} holds the labels and cannot be a feature, too")
     wanted = list(told) if complete else [n for n in names if n not in label_names and n not in drop]
     kinds = {}
     for name in wanted:
-        if name in label_names:
-            raise source.fault(f"column {name!r} holds the labels and cannot be a feature")
         kinds[name] = told.get(name) or _seen_kind(
             source, columns[name], name, names.index(name), lines, kind_of
         )
