@@ -250,6 +250,21 @@ def _columns(state: Mapping[str, Any], sizes: Sizes) -> None:
             raise ValueError(f"its part {name!r} is not fitted, or takes another kind of columns")
         if not reads and _takes(flat[0]) != len(own):
             raise ValueError(f"its part {name!r} takes another number of columns")
+        given = [column if isinstance(column, str) else _name_at(state, column) for column in own]
+        named = vars(flat[0]).get("feature_names_in_")
+        if not reads and named is not None and list(named) != given:
+            raise ValueError(f"its part {name!r} knows its columns by other names")
+
+
+def _name_at(state: Mapping[str, Any], place: int) -> str | None:
+    names = state.get("feature_names_in_")
+    return None if names is None else names[place]
+
+
+def _filled(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A SimpleImputer has one filling for every column."""
+    if "statistics_" in state and len(state["statistics_"]) != sizes["n_features"]:
+        raise ValueError("its fillings are not one for every column")
 
 
 def _encoded(state: Mapping[str, Any], sizes: Sizes) -> None:
@@ -373,7 +388,8 @@ STEPS["SimpleImputer"] = (
             "_fit_dtype": Meeting(_plain_dtype),
             "_fill_dtype": Meeting(_plain_dtype),
         },
-        parameters={"add_indicator": chosen(False)},
+        _filled,
+        {"add_indicator": chosen(False)},
     ),
 )
 STEPS["OneHotEncoder"] = (
