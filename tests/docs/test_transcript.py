@@ -58,7 +58,7 @@ def test_the_transcript_is_what_happens(tmp_path, monkeypatch, capsys):
     assert ran >= 11
     for name in ("shop.html", "mails.html", "questions.html"):
         assert (tmp_path / name).read_text().startswith("<!doctype html>")
-    assert len((tmp_path / "answers.jsonl").read_text().splitlines()) == 30
+    assert len((tmp_path / "later.csv").read_text().splitlines()) == 31
 
 
 def test_the_sample_files_are_those_of_the_script(tmp_path, monkeypatch):
