@@ -16,20 +16,16 @@ from maxmargin.progress import ProgressBar
 X, y = load_iris(return_X_y=True)
 
 
-def shown(model):
-    """What a fit shows on a screen."""
+def test_a_bar_goes_to_its_end_as_the_gap_falls():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)
     display = Progress("{task.description}", BarColumn(), TextColumn("{task.fields[gap]}"), console=console)
+    model = MultiClassSVC(solver="bcfw", tol=0.2, random_state=0)
     with display:
         model.set_callbacks(ProgressBar(bar=display)).fit(X, y)
-    return display, screen.getvalue()
-
-
-def test_a_bar_goes_to_its_end_as_the_gap_falls():
-    display, screen = shown(MultiClassSVC(solver="bcfw", tol=0.2, random_state=0))
     assert [task.completed for task in display.tasks] == [pytest.approx(1.0)]
-    assert "MultiClassSVC" in screen and "gap " in screen and "epoch " in screen
+    said = screen.getvalue()
+    assert "MultiClassSVC" in said and "gap " in said and "epoch " in said
 
 
 def test_a_bar_of_its_own_is_stopped_even_when_the_fit_fails(capsys):

@@ -22,10 +22,9 @@ class _Unwatched:
 class Unwatched:
     """What estimators need of scikit-learn's mixin, for versions that do not have it."""
 
-    _callback_fit_ctx: Any
+    _callback_fit_ctx: Any = _Unwatched()
 
     def _init_callback_context(self, **told: Any) -> Any:
-        self._callback_fit_ctx = _Unwatched()
         return self._callback_fit_ctx
 
 

@@ -307,7 +307,8 @@ DERIVED: dict[str, tuple[str, ...]] = {
         "_remainder",
         "_transformer_to_input_indices",
         "output_indices_",
-    )
+    ),
+    "SimpleImputer": ("_fill_dtype",),
 }
 
 
@@ -315,13 +316,15 @@ def essential(step: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a step that do not follow from others; what a table drops is no part of it."""
     derived = DERIVED.get(type(step).__name__, ())
     kept = {name: value for name, value in state.items() if name not in derived}
-    if derived and "transformers_" in kept:
+    if "transformers_" in kept:
         kept["transformers_"] = [one for one in kept["transformers_"] if one[:2] != ("remainder", "drop")]
     return kept
 
 
 def rebuild(step: Any) -> None:
-    """Put back the derived attributes of a ColumnTransformer that was read from a file and checked."""
+    """Put back the derived attributes of a step that was read from a file and checked."""
+    if "_fit_dtype" in vars(step):
+        step._fill_dtype = step._fit_dtype
     if "transformers_" not in vars(step):
         return
     names = vars(step).get("feature_names_in_")
@@ -386,7 +389,6 @@ STEPS["SimpleImputer"] = (
             "statistics_": Meeting(_fillings),
             "indicator_": chosen(None),
             "_fit_dtype": Meeting(_plain_dtype),
-            "_fill_dtype": Meeting(_plain_dtype),
         },
         _filled,
         {"add_indicator": chosen(False)},
