@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-browser test-slow test-gpu fuzz boundscheck lint bench speed-table docs wheel clean
+.PHONY: run test test-browser test-slow test-gpu test-oldest dist fuzz boundscheck lint bench speed-table docs wheel clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -53,6 +53,25 @@ test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[gpu]"
 	$(BIN)/python -m pytest -q tests/device
 
+# The oldest dependencies that pyproject.toml allows, in an environment of their own; loops run as plain Python.
+OLDEST := .venv-oldest
+$(OLDEST)/.done: tools/oldest.txt pyproject.toml
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c tools/oldest.txt \
+		-e ".[plots,parquet,data]" pytest hypothesis pandas polars networkx cvxpy skops
+	touch $@
+
+test-oldest: $(OLDEST)/.done
+	NUMBA_DISABLE_JIT=1 $(OLDEST)/bin/python -m pytest -q -m "nojit and not slow"
+	$(OLDEST)/bin/python -m pytest -q -m "not slow and not browser" tests/io tests/cli tests/test_every_estimator.py \
+		tests/test_label_sets.py tests/test_tables.py tests/test_package.py tests/test_progress.py
+
+# Source distribution and wheel without machine code, looked at as the package index does.
+dist: $(VENV)/.dev
+	rm -rf build/dist
+	$(BIN)/python -m build --outdir build/dist
+	$(BIN)/python -m twine check --strict build/dist/*
+
 # Changed model and data files, in processes with limits: make fuzz COUNT=1000000 SEED=3
 COUNT ?= 100000
 SEED ?= 0
@@ -79,4 +98,4 @@ docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -176,15 +176,39 @@ def test_a_warm_start_keeps_nothing_unless_asked(name):
 
 
 @pytest.mark.parametrize("name", ITERATING)
-def test_ctrl_c_keeps_the_model(name):
-    model = build(name, tol=1e-13).set_callbacks(Watcher(interrupt=1))
-    with pytest.warns(ConvergenceWarning) as said:
+def test_ctrl_c_keeps_the_model_and_is_passed_on(name):
+    warm = {"warm_start": True} if name in WARM else {}
+    model = build(name, tol=1e-13, **warm).set_callbacks(Watcher(interrupt=1))
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after 1 epochs .* holds the model") as said:
         fit_loudly(model, name)
     assert model.n_iter_ == 1
-    message = str(said[0].message)
-    if "warm_start" in message:
-        assert "warm_start" in model.get_params()
+    assert ("warm_start" in str(said.value)) == (name in WARM)
     assert len(predict(model, name)) in (N, len(LENGTHS))
+    if name in WARM:
+        assert hasattr(model, "_warm")
+
+
+@pytest.mark.parametrize("name", ITERATING)
+def test_ctrl_c_is_not_lost_where_the_fit_was_over_anyway(name):
+    model = build(name, tol=0.999).set_callbacks(Watcher(interrupt=0))
+    with pytest.raises(KeyboardInterrupt):
+        fit_loudly(model, name)
+
+
+def test_ctrl_c_ends_a_search():
+    pressed = []
+
+    class Once(Watcher):
+        def on_fit_task_begin(self, estimator, context, **told):
+            pressed.append(context.task_name)
+            if len(pressed) == 5:
+                raise KeyboardInterrupt
+
+    model = build("MultiClassSVC").set_callbacks(Once())
+    search = GridSearchCV(model, {"C": [0.1, 1.0, 10.0]}, cv=3)
+    with pytest.raises(KeyboardInterrupt):
+        search.fit(X, WORDS)
+    assert not hasattr(search, "cv_results_") and len(pressed) == 5
 
 
 def fit_loudly(model, name):

@@ -86,7 +86,7 @@ def test_scorers_take_every_kind_of_labels(name, kind):
 
 def test_an_unknown_scorer_is_refused():
     with pytest.raises(ValueError, match="there are example_f1"):
-        metrics.scorer("accuracy")
+        metrics.scorer("roc_auc")
 
 
 def test_precision_at_k_is_the_mean_over_all_ways_to_break_ties():

@@ -16,7 +16,7 @@ __version__ = VERSION
 __all__ = sorted(["__version__", *ESTIMATORS, *FUNCTIONS, *ROOMS])
 
 if TYPE_CHECKING:
-    from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors
+    from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors, progress, tables
     from maxmargin.io.model_file import load, save
     from maxmargin.multilabel.estimator import MultiLabelSVC
     from maxmargin.ranking.estimator import LabelRanker
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from maxmargin.structured.latent import LatentSVC
     from maxmargin.structured.multiclass import MultiClassSVC
     from maxmargin.submodular.estimator import SubmodularSVC
+    from maxmargin.tables import prepare
 
 
 def __getattr__(name: str) -> Any:

@@ -19,5 +19,9 @@ ESTIMATORS = {
     "StreamRanker": "maxmargin.ranking.stream",
     "SubmodularSVC": "maxmargin.submodular.estimator",
 }
-FUNCTIONS = {"load": "maxmargin.io.model_file", "save": "maxmargin.io.model_file"}
-ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors")
+FUNCTIONS = {
+    "load": "maxmargin.io.model_file",
+    "prepare": "maxmargin.tables",
+    "save": "maxmargin.io.model_file",
+}
+ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors", "progress", "tables")

@@ -15,11 +15,13 @@ Examples
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.metrics import f1_score, make_scorer
+from sklearn.metrics import accuracy_score, f1_score, get_scorer, get_scorer_names, make_scorer
+from sklearn.utils.validation import check_consistent_length
 
 from maxmargin.edge.labels import is_sets, signs_alike
 
@@ -54,14 +56,20 @@ def _indicator(Y: Any, name: str) -> np.ndarray:
     return values > 0
 
 
-def _pair(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
+def _pair(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Two answers as boolean matrices, and the weights; rows of sets that are None are left out."""
     if is_sets(y_true) or is_sets(y_pred):
-        truth, answer = (signs > 0 for signs in signs_alike(y_true, y_pred))
+        check_consistent_length(y_true, y_pred, sample_weight)
+        signs, given = signs_alike(y_true, y_pred)
+        known = (signs != 0).all(axis=1)
+        truth, answer = signs[known] > 0, given[known] > 0
+        if sample_weight is not None:
+            sample_weight = np.asarray(sample_weight)[known]
     else:
         truth, answer = _indicator(y_true, "y_true"), _indicator(y_pred, "y_pred")
     if truth.shape != answer.shape:
         raise ValueError(f"y_true has shape {truth.shape} but y_pred has shape {answer.shape}.")
-    return truth, answer
+    return truth, answer, sample_weight
 
 
 def _scored(y_true: Any, y_score: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +109,7 @@ def example_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     >>> example_f1([[1, 0], [0, 0]], [[1, 1], [0, 1]], sample_weight=[3, 1])
     0.5
     """
-    truth, answer = _pair(y_true, y_pred)
+    truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
     hits = np.sum(truth & answer, axis=1)
     sizes = truth.sum(axis=1) + answer.sum(axis=1)
     return _mean(np.where(sizes > 0, 2.0 * hits / np.maximum(sizes, 1), 1.0), sample_weight)
@@ -173,7 +181,7 @@ def subset_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> f
     >>> subset_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
     0.5
     """
-    truth, answer = _pair(y_true, y_pred)
+    truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
     return _mean(np.all(truth == answer, axis=1).astype(float), sample_weight)
 
 
@@ -188,7 +196,7 @@ def hamming_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> 
     >>> hamming_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
     0.75
     """
-    truth, answer = _pair(y_true, y_pred)
+    truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
     return _mean(np.mean(truth == answer, axis=1), sample_weight)
 
 
@@ -211,7 +219,7 @@ def macro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
 
 
 def _f1(y_true: Any, y_pred: Any, average: str, sample_weight: Any) -> float:
-    truth, answer = _pair(y_true, y_pred)
+    truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
     value = f1_score(truth, answer, average=average, sample_weight=sample_weight, zero_division=0)
     return float(value)
 
@@ -221,7 +229,10 @@ def scorer(name: str) -> Any:
 
     Parameters
     ----------
-    name : {"example_f1", "hamming_accuracy", "macro_f1", "micro_f1", "subset_accuracy"}
+    name : {"example_f1", "hamming_accuracy", "macro_f1", "micro_f1", "subset_accuracy"} or str
+        Or the name of a scikit-learn scorer of label sets, such as "f1_micro", "precision_samples",
+        "recall_macro", "jaccard_micro", "accuracy". A search whose y is a sequence of sets
+        needs this function for those, too, as scikit-learn's own scorers take matrices alone.
 
     Returns
     -------
@@ -241,9 +252,37 @@ def scorer(name: str) -> Any:
     """
     measures = (example_f1, hamming_accuracy, macro_f1, micro_f1, subset_accuracy)
     known = {measure.__name__: measure for measure in measures}
-    if name not in known:
-        raise ValueError(f"There is no scorer {name!r}; there are {', '.join(known)}.")
-    return make_scorer(known[name])
+    if name in known:
+        return make_scorer(known[name])
+    borrowed = [word for word in get_scorer_names() if word == "accuracy" or word.startswith(_OF_LABELS)]
+    if name not in borrowed:
+        raise ValueError(
+            f"There is no scorer {name!r}; there are {', '.join(known)}, and scikit-learn's "
+            f"{', '.join(borrowed)}."
+        )
+    theirs = get_scorer(name)
+    return make_scorer(_OnSets(theirs._score_func, theirs._kwargs), greater_is_better=theirs._sign > 0)
+
+
+# Scorers of scikit-learn that compare sets of labels.
+_OF_LABELS = ("f1", "jaccard", "precision", "recall")
+
+
+@dataclass(frozen=True)
+class _OnSets:
+    """A measure of scikit-learn on labels of any kind."""
+
+    measure: Any
+    options: dict[str, Any]
+
+    @property
+    def __name__(self) -> str:
+        return self.measure.__name__
+
+    def __call__(self, y_true: Any, y_pred: Any, **more: Any) -> float:
+        truth, answer, weight = _pair(y_true, y_pred, more.pop("sample_weight", None))
+        options = {"zero_division": 0} | self.options if self.measure is not accuracy_score else {}
+        return float(self.measure(truth, answer, sample_weight=weight, **options))
 
 
 def label_cardinality(Y: Any) -> float:

@@ -21,6 +21,8 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import _safe_indexing, check_random_state, indexable
 
+from maxmargin.edge.labels import is_sets, label_rows
+
 _SEVERAL_LABELS = (
     "y must hold several labels per sample: an indicator of shape (n_samples, n_labels) or a list of sets. "
     "For one class per sample use sklearn.model_selection.StratifiedKFold."
@@ -130,13 +132,15 @@ def iterative_train_test_split(
 
 def _indicator(y: Any) -> sp.csr_array:
     """Positive label entries as CSR; missing ones count as absent."""
+    if is_sets(y):
+        return sp.csr_array(
+            MultiLabelBinarizer(sparse_output=True).fit_transform([r or () for r in label_rows(y)])
+        )
     if isinstance(y, list | tuple) and y and not _is_table(y):
-        if not all(isinstance(labels, set | frozenset | list | tuple) for labels in y):
-            raise ValueError(_SEVERAL_LABELS)
-        return sp.csr_array(MultiLabelBinarizer(sparse_output=True).fit_transform(y))
-    Y = sp.csr_array(y, dtype=float) if sp.issparse(y) else np.asarray(y, dtype=float)
-    if Y.ndim != 2:
         raise ValueError(_SEVERAL_LABELS)
+    if not sp.issparse(y) and np.ndim(y) != 2:
+        raise ValueError(_SEVERAL_LABELS)
+    Y = sp.csr_array(y, dtype=float) if sp.issparse(y) else np.asarray(y, dtype=float)
     values = Y.data if sp.issparse(Y) else Y
     if not np.isin(values[~np.isnan(values)], (-1, 0, 1)).all():
         raise ValueError("y must be an indicator of 0/1 or -1/+1.")

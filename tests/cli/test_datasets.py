@@ -18,8 +18,10 @@ def test_list_names_every_known_data_set(capsys):
     assert main(["datasets", "list", "--json"]) == 0
     entries = json.loads(capsys.readouterr().out)
     assert [entry["name"] for entry in entries] == datasets.list_datasets()
-    assert main(["datasets", "list", "--task", "chain"]) == 0
-    assert "ocr-letters" in capsys.readouterr().out
+    assert all(entry["where"] != "not here" and entry["licence"] for entry in entries)
+    assert main(["datasets", "list", "--task", "multilabel"]) == 0
+    said = capsys.readouterr().out
+    assert "yeast" in said and "comes with the package" in said and "iris" not in said
 
 
 def test_info_counts_samples(capsys):

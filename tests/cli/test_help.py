@@ -48,22 +48,47 @@ def test_version(capsys):
     assert __version__ in capsys.readouterr().out
 
 
-def test_completion_offers_commands_and_families():
-    def complete(words, position):
-        environment = os.environ | {
-            "_MAXMARGIN_COMPLETE": "bash_complete",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(position),
-        }
-        return subprocess.run(
-            [sys.executable, "-c", "import sys; from maxmargin.cli import main; sys.exit(main())"],
-            env=environment,
-            capture_output=True,
-            text=True,
-        ).stdout
+def complete(words, folder=None):
+    """What the shell is offered for the last of the words."""
+    environment = os.environ | {
+        "_MAXMARGIN_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; from maxmargin.cli import main; sys.exit(main())"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+    )
+    assert not done.stderr
+    return done.stdout.split()
 
-    assert "plain,datasets" in complete("maxmargin d", 1)
-    assert "plain,multilabel" in complete("maxmargin warmup m", 2)
+
+def test_completion_offers_commands_and_families():
+    assert "plain,datasets" in complete("maxmargin d")
+    assert "plain,multilabel" in complete("maxmargin warmup m")
+    assert "plain,multiclass" in complete("maxmargin fit iris -m multic")
+
+
+def test_completion_offers_data_sets_and_files(tmp_path):
+    (tmp_path / "yesterday.csv").touch()
+    (tmp_path / "num.csv").touch()
+    offered = complete("maxmargin fit ye", tmp_path)
+    assert offered == ["plain,yeast", "plain,yesterday.csv"]
+    assert complete("maxmargin fit nu", tmp_path) == ["file,nu"]
+    assert complete("maxmargin predict nu", tmp_path) == ["file,nu"]
+    assert complete("maxmargin predict m.mm ye", tmp_path) == offered
+    assert "plain,yeast" in complete("maxmargin datasets fetch ye")
+
+
+def test_completion_offers_parameters_and_their_values():
+    offered = complete("maxmargin fit -m multilabel --k")
+    assert offered == ["plain,--kernel"]
+    assert {"plain,--max-iter", "plain,--model"} <= set(complete("maxmargin compare -m multiclass --m"))
+    assert complete("maxmargin fit iris -m multiclass --kernel r") == ["plain,rbf"]
+    assert complete("maxmargin fit iris -m multilabel --fit-intercept t") == ["plain,true"]
 
 
 def examples():
@@ -78,6 +103,8 @@ def test_the_examples_of_help_texts_run(tmp_path, monkeypatch, capsys):
     (tmp_path / "other.csv").write_text("a,b,kind\n0,2,x\n2,0,y\n")
     (tmp_path / "tags.csv").write_text("a,b,tag_x,tag_y\n0,1,1,0\n1,0,0,1\n1,1,1,1\n")
     (tmp_path / "large.svm").write_text("0,2 1:0.5 3:1\n2 2:4\n0 3:2\n")
+    (tmp_path / "shop.csv").write_text("price,title,tags\n" + "9,silk hat,soft;warm\n2,old shoe,\n" * 8)
+    (tmp_path / "mails.jsonl").write_text('{"body": "pay now", "tags": ["money"]}\n{"body": "lunch?"}\n' * 4)
     (tmp_path / "new.csv").write_text("b,a\n1,0\n")
     found = examples()
     assert len(found) >= 10

@@ -36,7 +36,17 @@ def run(capsys, tmp_path, monkeypatch):
 
 def test_fit_saves_the_model_that_python_would_fit(run):
     code, out, _ = run(
-        "fit", "flags", "-m", "multilabel", "--C", 1e-5, "--random-state=0", "-o", "m.mm", "--json"
+        "fit",
+        "flags",
+        "-m",
+        "multilabel",
+        "--scale=none",
+        "--C",
+        1e-5,
+        "--random-state=0",
+        "-o",
+        "m.mm",
+        "--json",
     )
     assert code == 0
     result = json.loads(out)
@@ -155,8 +165,17 @@ def test_compare_puts_models_and_baselines_side_by_side(run):
         "multiclass", "scikit-learn LinearSVC", "sparse-multiclass", "scikit-learn SVC",
     ]  # fmt: skip
     assert all(0.9 < row["accuracy"][0] <= 1 and row["fit s"][0] > 0 for row in rows)
-    code, out, _ = run("compare", "flags", "-m", "multilabel", "--no-baseline", "--scale", "standard")
+    assert all(set(row["C"].split(", ")) <= {"0.01", "0.1", "1", "10"} for row in rows)
+    assert "4 models, 2 folds: about " in err
+    code, out, _ = run("compare", "flags", "-m", "multilabel", "--no-baseline", "--no-tune")
     assert code == 0 and "±" in out
+
+
+def test_compare_chooses_no_C_where_one_is_given(run):
+    _, out, _ = run("compare", "iris", "-m", "multiclass", "--C", "5", "--json", "--no-baseline")
+    assert "C" not in json.loads(out)
+    _, out, _ = run("compare", "iris", "-m", "multiclass", "--C", "5", "--tune", "--json", "--no-baseline")
+    assert "C" in json.loads(out)
 
 
 def test_reproduce_lists_and_runs_experiments(run, tmp_path):
@@ -233,7 +252,7 @@ def test_notes_that_fit_would_not_write_are_refused(run, notes):
 
 
 def test_stopping_short_is_said_and_the_model_kept(run):
-    code, _, err = run("fit", "flags", "-m", "multilabel", "--max-iter", 1, "--tol", 1e-9, "-o", "m.mm")
+    code, _, err = run("fit", "yeast", "-m", "multilabel", "--max-iter", 1, "--tol", 1e-9, "-o", "m.mm")
     assert code == 0 and "Warning: MultiLabelSVC: Stopped after 1 epochs" in err
     assert maxmargin.load("m.mm").duality_gap_ > 1e-9
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -118,6 +119,45 @@ def test_every_family_can_be_watched(words, tmp_path, monkeypatch):
 
 
 LONG = ["yeast", "-m", "multilabel", "--C", "1000", "--tol", "0", "--max-iter", "1000000", "--verbose", "1"]
+
+
+def interrupted(words, folder, after):
+    """Exit code and words of a fit at which Ctrl-C was pressed when a line began with `after`."""
+    process = start(["fit", *words, "-o", "m.mm"], folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not process.stdout.readline().startswith(after):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    return process.returncode, said.decode()
+
+
+def test_ctrl_c_behind_a_scaler_saves_the_pipeline(tmp_path):
+    code, said = interrupted([*LONG, "--scale", "standard"], tmp_path, b"epoch    3")
+    assert code == 130 and "m.mm holds the model reached" in said, said
+    assert maxmargin.load(tmp_path / "m.mm").predict([[0.0] * 103]).shape == (1, 14)
+
+
+def test_ctrl_c_before_there_is_a_model_writes_nothing(tmp_path, monkeypatch, capsys):
+    def interrupt(*given, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("maxmargin.MultiClassSVC.fit", interrupt)
+    assert main(["fit", "iris", "-m", "multiclass", "-o", str(tmp_path / "m.mm")]) == 130
+    assert "before there was a model" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_ends_a_comparison(monkeypatch, capsys):
+    from maxmargin.cli import compare
+
+    fits = []
+
+    def stopped(model, data, name, fit=compare.fit):
+        fits.append(name)
+        return replace(fit(model, data, name), interrupted=True)
+
+    monkeypatch.setattr(compare, "fit", stopped)
+    assert main(["compare", "iris", "-m", "multiclass"]) == 130
+    assert len(fits) == 1 and not capsys.readouterr().out
 
 
 def test_killing_fit_leaves_the_old_model(tmp_path):

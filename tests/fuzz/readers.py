@@ -25,6 +25,9 @@ from maxmargin.datasets import (
     read_parquet,
     read_svmlight,
 )
+from maxmargin.io.mixed import Source, read_mixed
+from maxmargin.io.table import LabelColumns
+from maxmargin.tables import kind_of_values
 
 SVM = b"1,3 qid:2 1:0.5 7:-1e3 # text\n qid:1 2:4\n2 qid:7 9:1\n"
 ARFF = (
@@ -41,6 +44,10 @@ MAIL = (
     b"boundary=zz\n\n--zz\nContent-Type: text/html; charset=utf-8\n\n<style>p {}</style><p>Seen</p>\n--zz\n"
     b"Content-Transfer-Encoding: base64\n\naGVsbG8=\n--zz--\n"
 )
+MIXED = b'title,size,kind,tags\nred hat,1,a,"x;y"\n"blue, old",,a,\ngreen coat,3,b,"[""z""]"\nhat,4,b,x\n'
+JSONL = (
+    b'{"t": "red hat", "n": 1, "tags": ["x", "y"]}\n{"t": null, "n": 2.5, "tags": "x"}\n\n{"t": "a coat"}\n'
+)
 LETTER = b"1\ta\t2\t1\t1\t0\t1\t0\t\n2\tb\t-1\t1\t2\t0\t0\t1\t\n"
 
 
@@ -56,6 +63,11 @@ def _mail(path: Path) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "1").write_bytes(path.read_bytes())
     return read_mail_folders(folder.parent)
+
+
+def _table(kind: str, **where: Any) -> Callable[[Path], Any]:
+    """A reader of tables with words."""
+    return lambda path: read_mixed(Source(path, kind), LabelColumns(**where), kind_of_values, told={})
 
 
 def _tar() -> bytes:
@@ -99,6 +111,9 @@ READERS: dict[str, tuple[Callable[[Path], Any], Callable[[], bytes]]] = {
     "letter": (read_letter_data, lambda: LETTER),
     "mail": (_mail, lambda: MAIL),
     "mailbox": (read_mail_folders, _tar),
+    "table": (_table("csv", labels=["tags"]), lambda: MIXED),
+    "table of classes": (_table("csv", target="kind"), lambda: MIXED),
+    "json lines": (_table("jsonl", labels=["tags"]), lambda: JSONL),
     "parquet": (lambda path: read_parquet(path, labels=1), _parquet),
 }
 MARKS = [bytes([mark]) for mark in b"\n\r,:'\"{}?%#\\ \t-_<>\xff\x00"]
@@ -148,5 +163,9 @@ def attempt(name: str, content: bytes, path: Path) -> str:
             return "refused"
     if read is not read_label_xml:
         assert data.X.shape[0] == data.Y.shape[0] > 0
+        if data.X.dtype == object:
+            numbers = [value for value in data.X.ravel() if isinstance(value, float)]
+            assert not np.isinf(numbers).any()
+            return "used"
         assert not np.isinf(data.X.data if sp.issparse(data.X) else data.X).any()
     return "used"

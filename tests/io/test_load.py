@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from maxmargin.datasets import Dataset, list_datasets, load, read_mulan
 from maxmargin.io import registry
 from maxmargin.io.files import text_lines
-from maxmargin.io.registry import folder, research_builders
+from maxmargin.io.registry import folder, research_builders, where
 from maxmargin.io.shipped import SHIPPED, pack, unpack
 from maxmargin.io.texts import pack_texts, unpack_texts
 
@@ -125,7 +125,31 @@ def test_known_data(name):
 def test_every_known_table_is_described_and_tested():
     known = {*SHIPPED, *research_builders()}
     assert known == set(SHAPES)
-    assert known <= set(list_datasets())
+    assert known <= set(registry.registry())
+
+
+def test_only_what_can_be_had_is_listed(monkeypatch, tmp_path):
+    monkeypatch.setenv("MAXMARGIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MAXMARGIN_DATA", str(tmp_path))
+    listed = list_datasets()
+    assert set(OFFLINE) <= set(listed) and "bibtex" in listed and "letter" not in listed
+    for name in listed:
+        about = registry.registry()[name]
+        assert where(name) == ("comes with the package" if name in SHIPPED else "can be fetched")
+        assert about.licence and all(len(file.sha256) == 64 for file in about.files)
+    place = tmp_path / registry.registry()["letter"].files[0].path
+    place.parent.mkdir()
+    place.write_bytes(b"")
+    assert where("letter") == str(place.parent) and "letter" in list_datasets()
+    with pytest.raises(FileNotFoundError, match=r"'mnist'.*cannot be downloaded.*MAXMARGIN_DATA"):
+        load("mnist")
+
+
+def test_what_the_package_cannot_read_is_not_listed(monkeypatch, tmp_path):
+    monkeypatch.setenv("MAXMARGIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("MAXMARGIN_DATA", raising=False)
+    monkeypatch.setattr("maxmargin.io.registry.research_builders", dict)
+    assert "bibtex" in list_datasets() and "dna" not in list_datasets()
 
 
 @needs_data

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score
@@ -221,7 +220,7 @@ def test_ctrl_c_keeps_the_model(data):
     # Jobs in the background may have been started with Ctrl-C ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.warns(ConvergenceWarning, match="warm_start"):
+        with pytest.raises(KeyboardInterrupt, match="warm_start"):
             model.fit(X, Y)
     finally:
         signal.signal(signal.SIGINT, before)
@@ -248,6 +247,8 @@ class _Stop:
 
 
 def test_callbacks(data, capsys):
+    from sklearn.callback import ProgressBar, ScoringMonitor
+
     X, Y = data
     stop = _Stop()
     model = MultiLabelSVC(C=100, tol=1e-9, random_state=0).set_callbacks(stop)

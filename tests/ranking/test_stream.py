@@ -46,3 +46,19 @@ def test_sets_of_labels_and_the_beginning():
         model.learn_one({"x": float("nan")}, {"a"})
     with pytest.raises(ValueError, match="n_features"):
         StreamRanker(LabelRanker())
+
+
+def test_a_text_is_a_feature_of_its_own():
+    model = StreamRanker()
+    for _ in range(3):
+        model.learn_one({"colour": "red", "size": 1.0}, "apple").learn_one({"colour": "yellow"}, "lemon")
+    assert set(model.columns) == {"colour=red", "colour=yellow", "size"}
+    assert model.predict_one({"colour": "yellow"}) == "lemon"
+
+
+def test_a_clone_has_learnt_nothing():
+    model = StreamRanker(LabelRanker("fixed", n_features="grow")).learn_one({"x": 1.0}, "a")
+    fresh = model.clone()
+    assert fresh.predict_one({"x": 1.0}) is None and fresh.ranker.update == "fixed"
+    assert model.clone(include_attributes=True).predict_one({"x": 1.0}) == "a"
+    assert model.clone({"ranker": LabelRanker("worst_pair", n_features=8)}).ranker.n_features == 8

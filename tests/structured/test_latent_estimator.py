@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.callback import ProgressBar
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -223,6 +222,8 @@ class Watcher:
 
 
 def test_callbacks_see_every_epoch_of_every_start(capsys):
+    from sklearn.callback import ProgressBar
+
     options = {"C": 0.1, "init": "random", "random_state": 0}
     first = LatentSVC(**options).fit(X, Y).n_iter_
     watcher = Watcher()

@@ -15,12 +15,12 @@ import click
 
 from maxmargin import __version__
 from maxmargin.cli.commands import (
-    compare_command,
     evaluate_command,
     fit_command,
     report_command,
     reproduce_command,
 )
+from maxmargin.cli.compare import compare_command
 from maxmargin.cli.console import say
 from maxmargin.cli.datasets import datasets_command
 from maxmargin.cli.demo import demo_command

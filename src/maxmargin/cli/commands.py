@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 
+from maxmargin.cli.completion import ParameterCommand, complete_data, complete_words
 from maxmargin.cli.console import print_table, say
 from maxmargin.cli.data import REMEMBERED, ReadOptions, Samples, read, read_options, samples
 from maxmargin.cli.families import FAMILIES, Family, described, estimator, split_words
 from maxmargin.cli.models import (
     MEASURES,
-    SCALERS,
     Fitted,
     Stored,
     cut_of,
@@ -28,7 +28,9 @@ from maxmargin.cli.models import (
     label_scores,
     last_step,
     open_model,
-    scaled,
+    prepared,
+    scale_option,
+    text_option,
 )
 
 _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
@@ -44,6 +46,8 @@ Models:
 \b
 maxmargin fit yeast -m multilabel --kernel rbf --scale standard -o yeast.mm
 maxmargin fit table.csv --target kind -m multiclass --scale standard -o kind.mm
+maxmargin fit shop.csv --labels tags -o shop.mm
+maxmargin fit mails.jsonl --text body --labels tags -o mails.mm
 maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o large.mm
 """
 # Feature names beyond this many are left out of model files.
@@ -53,34 +57,44 @@ NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
 
 @click.command(
     "fit",
+    cls=ParameterCommand,
     context_settings={"ignore_unknown_options": True},
     short_help="Fit a model and save it.",
     help=_HELP,
     options_metavar="[OPTIONS] [--PARAMETER VALUE]...",
 )
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA", shell_complete=complete_words)
 @click.option(
-    "-m", "--model", "family", required=True, type=click.Choice(list(FAMILIES)), help="Model family."
+    "-m",
+    "--model",
+    "family",
+    type=click.Choice(list(FAMILIES)),
+    help="Model family; default: multiclass or multilabel, as the data has one label per sample or several.",
 )
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Model file to write.  [required]")
 @click.option("--parameters", is_flag=True, help="List the parameters of the model family and stop.")
-@click.option("--scale", type=click.Choice(SCALERS), default="none", help="Scale the columns of X first.")
+@scale_option
+@text_option
 @click.option("--json", "as_json", is_flag=True, help="Say the result as one JSON object.")
 @read_options
 def fit_command(
     words: tuple[str, ...],
-    family: str,
+    family: str | None,
     output: Path | None,
     parameters: bool,
     scale: str,
+    text_as: str,
     as_json: bool,
     reading: ReadOptions,
 ) -> int:
     import maxmargin
+    from maxmargin.core.interrupt import uninterrupted
     from maxmargin.report.page import number
 
-    chosen = FAMILIES[family]
+    chosen = FAMILIES.get(family or "")
     if parameters:
+        if chosen is None:
+            raise click.UsageError("--parameters lists those of a model family: say which by -m.")
         rows = described(chosen)
         print_table(f"Parameters of {chosen.estimator}", ["option", "default", "what it is"], rows, (0, 1, 2))
         return 0
@@ -88,11 +102,22 @@ def fit_command(
     if len(positional) != 1:
         raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
     output = _checked(output)
-    model = estimator(chosen, given)
-    data = samples(read(positional[0], reading, single=chosen.task == "multiclass", split="train"), chosen)
-    fitted = fit(scaled(model, scale, data.X), data, f"fitting {family}")
-    maxmargin.save(fitted.model, output, metadata=_about(chosen, data, fitted, positional[0], reading))
-    result = {"model": str(output), "family": family, "samples": len(data), **outcome(fitted)}
+    if chosen is not None:
+        estimator(chosen, given)  # a mistake in the parameters is told before a long reading
+    known = read(
+        positional[0], reading, single=chosen is not None and chosen.task == "multiclass", split="train"
+    )
+    chosen = chosen or family_of(known)
+    data = samples(known, chosen)
+    model = prepared(estimator(chosen, given), scale, data, text_as)
+    try:
+        fitted = fit(model, data, f"fitting {chosen.name}")
+    except KeyboardInterrupt:
+        say(f"Stopped by Ctrl-C before there was a model; {output} is as it was.")
+        return 130
+    with uninterrupted():
+        maxmargin.save(fitted.model, output, metadata=_about(chosen, data, fitted, positional[0], reading))
+    result = {"model": str(output), "family": chosen.name, "samples": len(data), **outcome(fitted)}
     if as_json:
         print(json.dumps(result))
     else:
@@ -101,6 +126,13 @@ def fit_command(
         say(f"Stopped by Ctrl-C; {output} holds the model reached.")
         return 130
     return 0
+
+
+def family_of(data: Any) -> Family:
+    """The model family that data without one is fitted with."""
+    if "word" in data.per_row:
+        return FAMILIES["chain"]
+    return FAMILIES["multilabel" if data.multilabel else "multiclass"]
 
 
 def _checked(output: Path | None) -> Path:
@@ -144,12 +176,13 @@ def _about(
         "sparse": hasattr(data.X, "toarray"),
         "seconds": fitted.seconds,
         "reading": {key: value for key, value in vars(reading).items() if key in REMEMBERED},
+        **({} if data.columns is None else {"columns": dict(data.columns)}),
     }
 
 
 @click.command("evaluate", short_help="Measure a model on labelled data.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
-@click.argument("source", metavar="DATA")
+@click.argument("source", metavar="DATA", shell_complete=complete_data)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
 @read_options
 def evaluate_command(model_file: Path, source: str, as_json: bool, reading: ReadOptions) -> None:
@@ -171,115 +204,9 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
     print_table(f"{model_file} on {source}: {len(data)} samples", ["measure", "value"], list(found.items()))
 
 
-@click.command(
-    "compare",
-    context_settings={"ignore_unknown_options": True},
-    short_help="Cross-validate models beside scikit-learn's.",
-    options_metavar="[OPTIONS] [--PARAMETER VALUE]...",
-)
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA")
-@click.option(
-    "-m",
-    "--model",
-    "families",
-    multiple=True,
-    required=True,
-    type=click.Choice(list(FAMILIES)),
-    help="Model family; give it several times for several.",
-)
-@click.option(
-    "--folds", default=3, show_default=True, type=click.IntRange(2), help="Folds of cross-validation."
-)
-@click.option("--scale", type=click.Choice(SCALERS), default="none", help="Scale the columns of X first.")
-@click.option("--baseline/--no-baseline", default=True, help="Whether scikit-learn's models stand beside.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per model instead of a table.")
-@read_options
-def compare_command(
-    words: tuple[str, ...],
-    families: tuple[str, ...],
-    folds: int,
-    scale: str,
-    baseline: bool,
-    as_json: bool,
-    reading: ReadOptions,
-) -> None:
-    """Cross-validate models and their scikit-learn baselines on DATA, with times.
-
-    Parameters of the estimators are options, as in `maxmargin fit`; they go to every model.
-    Folds keep the shares of all labels. Times are without compiling.
-
-    \b
-    maxmargin compare iris -m multiclass -m sparse-multiclass --folds 5 --C 10
-    """
-    positional, given = split_words(words)
-    if len(positional) != 1:
-        raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
-    rows = []
-    seen: set[str] = set()
-    for name in families:
-        family = FAMILIES[name]
-        data = samples(read(positional[0], reading, single=family.task == "multiclass"), family)
-        rows.append(_cross_validated(name, estimator(family, given), family, data, folds, scale))
-        if baseline and family.baseline_name not in seen:
-            seen.add(family.baseline_name)
-            label = f"scikit-learn {family.baseline_name}"
-            rows.append(_cross_validated(label, family.baseline(), family, data, folds, scale))
-    if as_json:
-        for row in rows:
-            print(json.dumps(row))
-        return
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = [[_shown(row.get(column)) for column in columns] for row in rows]
-    print_table(f"{positional[0]}, {folds}-fold cross-validation: mean ± standard deviation", columns, table)
-
-
-def _cross_validated(
-    name: str, model: Any, family: Family, data: Samples, folds: int, scale: str
-) -> dict[str, Any]:
-    import numpy as np
-    from sklearn.base import clone
-
-    found = []
-    for train, test in _splits(family, data, folds):
-        fitted = fit(clone(scaled(model, scale, data.X)), data.take(train), name)
-        found.append(evaluate(fitted.model, family, data.take(test)) | {"fit s": fitted.seconds})
-    row: dict[str, Any] = {"model": name}
-    for key in found[0]:
-        values = [each[key] for each in found]
-        row[key] = [float(np.mean(values)), float(np.std(values))]
-    return row
-
-
-def _splits(family: Family, data: Samples, folds: int) -> Any:
-    """Rows of training and test parts; sequences are kept whole, labels in their shares."""
-    import numpy as np
-    from sklearn.model_selection import KFold, StratifiedKFold
-
-    from maxmargin.model_selection import IterativeStratifiedKFold
-
-    blank = np.zeros(len(data))
-    if family.task == "chain":
-        return KFold(folds, shuffle=True, random_state=0).split(blank)
-    if data.y.ndim == 2:
-        return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
-    counts = np.unique(data.y, return_counts=True)[1]
-    if counts.min() < folds:
-        say(f"Warning: a class has only {counts.min()} samples; folds are not stratified.")
-        return KFold(folds, shuffle=True, random_state=0).split(blank)
-    return StratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
-
-
-def _shown(value: Any) -> str:
-    from maxmargin.report.page import number
-
-    if isinstance(value, list):
-        return f"{number(value[0])} ± {number(value[1])}"
-    return number(value)
-
-
 @click.command("report", short_help="Write a page with pictures about a model.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
-@click.argument("source", metavar="DATA")
+@click.argument("source", metavar="DATA", shell_complete=complete_data)
 @click.option(
     "-o",
     "--output",
@@ -310,7 +237,13 @@ def report_command(
     beside: dict[str, Any] = {}
     if train is not None:
         known = samples(
-            read(train, stored.reading(reading), single=stored.family.task == "multiclass", split="train"),
+            read(
+                train,
+                stored.reading(reading),
+                single=stored.family.task == "multiclass",
+                split="train",
+                known=stored.known if stored.columns else None,
+            ),
             stored.family,
         )
         beside = baseline(stored, known, data) | {
@@ -328,6 +261,7 @@ def report_command(
 def subject(model: Any, family: Family, data: Samples, source: str, seconds: float, **beside: Any) -> Any:
     """What the report needs to know of a fitted model and labelled data."""
     from maxmargin.report import Subject
+    from maxmargin.tables import names_behind, words_for
 
     before = preprocessing(model)
     start = time.perf_counter()
@@ -347,10 +281,11 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         scores=None if family.task == "chain" else label_scores(model, data.X),
         lengths=data.lengths,
         label_names=data.label_names if data.y.ndim == 2 else (),
-        feature_names=data.feature_names,
+        feature_names=tuple(
+            data.feature_names if before is None else names_behind(before, data.feature_names)
+        ),
         texts=data.texts,
-        **{"preprocessing": "" if before is None else ", ".join(map(repr, dict(before.steps).values()))}
-        | beside,
+        **{"preprocessing": "" if before is None else words_for(before, data.feature_names)} | beside,
     )
 
 

@@ -9,34 +9,42 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from maxmargin.cli.console import progress_bar
+from maxmargin.cli.console import progress_bar, say
 
 if TYPE_CHECKING:
     from maxmargin.cli.families import Family
     from maxmargin.datasets import Dataset
+    from maxmargin.io.mixed import Source
 
-FORMATS = ("arff", "csv", "letters", "mail", "parquet", "svmlight")
+FORMATS = ("arff", "csv", "jsonl", "letters", "mail", "parquet", "svmlight")
+MIXED = ("csv", "jsonl", "parquet")
+DELIMITERS = (",", ";", "\t", "|")
 _BY_SUFFIX = {
     ".arff": "arff",
     ".csv": "csv",
     ".tsv": "csv",
     ".data": "letters",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".svm": "svmlight",
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
 }
-TABLES = ("arff", "csv", "parquet")
+TABLES = ("arff", "csv", "jsonl", "parquet")
+COLUMN_KINDS = frozenset({"numbers", "categories", "text"})
 LABEL_COLUMNS = frozenset({"target", "labels", "label_prefix"})
 # What a model remembers of how its training data was read.
-REMEMBERED = LABEL_COLUMNS | {"drop", "header", "delimiter", "encoding", "zero_based"}
+REMEMBERED = (
+    LABEL_COLUMNS | COLUMN_KINDS | {"separator", "drop", "header", "delimiter", "encoding", "zero_based"}
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,10 @@ class ReadOptions:
     target: str | None = None
     labels: str | None = None
     label_prefix: str | None = None
+    separator: str | None = None
+    numbers: str | None = None
+    categories: str | None = None
+    text: str | None = None
     xml: Path | None = None
     drop: str | None = None
     header: bool = True
@@ -66,6 +78,7 @@ class ReadOptions:
         """Arguments of the table readers that say where the labels are."""
         labels: Any = self.labels
         if labels is not None and labels != "meka":
+            # A column may be called by a number; the reader of names looks for it first.
             labels = int(labels) if labels.lstrip("-").isdigit() else names_of(labels)
         target: Any = self.target
         if target is not None and target.lstrip("-").isdigit():
@@ -82,15 +95,25 @@ class ReadOptions:
 _OPTIONS = (
     click.option("--format", type=click.Choice(FORMATS), help="Format of the file; default: by its name."),
     click.option("--target", help="Tables: the column with the class of each sample (name or position)."),
-    click.option("--labels", help="Tables: 0/1 label columns, as names a,b,c or how many of the last."),
+    click.option(
+        "--labels",
+        help="Tables: 0/1 label columns, as names a,b,c or how many of the last; or one column of tags: "
+        "words with a separator, a list, a list in JSON.",
+    ),
     click.option("--label-prefix", help="Tables: 0/1 label columns, as the start of their names."),
+    click.option("--separator", help="Tables: what stands between tags; default: the first found of ; | ,"),
+    click.option("--numbers", help="Tables: columns of numbers, a,b,c; default: seen by their values."),
+    click.option("--categories", help="Tables: columns of categories, a,b,c; default: seen by their values."),
+    click.option("--text", help="Tables: columns of text, a,b,c; default: seen by their values."),
     click.option(
         "--xml", type=click.Path(path_type=Path), help="ARFF: the Mulan file that names the labels."
     ),
     click.option("--drop", help="Tables: columns to leave out, a,b,c."),
     click.option("--header/--no-header", default=True, help="CSV: whether the first line names the columns."),
-    click.option("--delimiter", help="CSV: the character between fields; default: comma (.tsv: tab)."),
-    click.option("--encoding", default="utf-8", help="CSV and ARFF: encoding of the text; default: utf-8."),
+    click.option("--delimiter", help="CSV: the character between fields; default: as the first line has it."),
+    click.option(
+        "--encoding", default="utf-8", help="CSV, JSON lines and ARFF: encoding of the text; default: utf-8."
+    ),
     click.option("--zero-based", is_flag=True, help="SVMlight: the first feature has index 0."),
     click.option("--float32", is_flag=True, help="Keep the features in single precision."),
     click.option(
@@ -137,7 +160,7 @@ def read(
     split : str
         Rows to take when the data comes with a split and the command line names none.
     known : mapping
-        SVMlight: the `labels` and `n_features` of a model.
+        Of a model: its `labels` and `n_features` for SVMlight, its `columns` and `label_names` for tables.
     """
     with located(source, reading) as path:
         if path is None:
@@ -181,8 +204,9 @@ def format_of(path: Path, reading: ReadOptions) -> str:
 
 def _load(name: str) -> Dataset:
     from maxmargin import datasets
+    from maxmargin.io.registry import registry
 
-    known = datasets.list_datasets()
+    known = registry()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = (
@@ -217,6 +241,10 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
     if kind in TABLES and not reading.says_labels and kind != "arff":
         raise click.UsageError(f"{path}: say which columns are labels: --target, --labels or --label-prefix.")
     with reading_bar(path) as progress:
+        if kind in MIXED and reading.labels != "meka":
+            data = read_columns(source_of(path, kind, reading, progress), reading, known)
+            if data is not None:
+                return data
         if kind == "letters":
             return datasets.read_letter_data(path, progress=progress)
         if kind == "svmlight":
@@ -226,7 +254,7 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
                 zero_based=reading.zero_based,
                 dtype=reading.dtype,
                 progress=progress,
-                **known,
+                **{name: known[name] for name in ("labels", "n_features") if name in known},
             )
         return _read_table(path, kind, reading, progress)
 
@@ -248,9 +276,75 @@ def _read_table(path: Path, kind: str, reading: ReadOptions, progress: Any) -> D
 
 
 def delimiter_of(path: Path, reading: ReadOptions) -> str:
+    """The delimiter told, or the one that the first line of the file has most of."""
+    from maxmargin.io.files import text_lines
+
     if reading.delimiter is not None:
         return {"tab": "\t", "\\t": "\t"}.get(reading.delimiter, reading.delimiter)
-    return "\t" if ".tsv" in path.suffixes else ","
+    if ".tsv" in path.suffixes or not path.is_file():
+        return "\t" if ".tsv" in path.suffixes else ","
+    _, first = next(text_lines(path, reading.encoding), (1, ""))
+    return max(DELIMITERS, key=first.count)
+
+
+def source_of(path: Path, kind: str, reading: ReadOptions, progress: Any = None) -> Source:
+    """A table and how to read it."""
+    from maxmargin.io.mixed import Source
+
+    delimiter = delimiter_of(path, reading) if kind == "csv" else ","
+    return Source(path, kind, reading.header, delimiter, reading.encoding, progress)
+
+
+def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any]) -> Dataset | None:
+    """A table of numbers, categories and text; None if it holds numbers and 0/1 labels alone."""
+    from maxmargin.io.mixed import holds_more_than_numbers, read_mixed
+    from maxmargin.io.table import LabelColumns
+    from maxmargin.tables import kind_of_values, told_kinds
+
+    columns = reading.columns()
+    where = LabelColumns(columns["target"], columns["labels"], columns["label_prefix"])
+    told = told_kinds(*(names_of(getattr(reading, name)) for name in ("numbers", "categories", "text")))
+    drop, kinds = names_of(reading.drop), known.get("columns")
+    if not (kinds or told or reading.separator or holds_more_than_numbers(source, where, drop)):
+        return None
+    if kinds is not None:
+        told = dict(kinds)
+    data = read_mixed(
+        source,
+        where,
+        kind_of_values,
+        told=told,
+        complete=kinds is not None,
+        drop=drop,
+        separator=reading.separator,
+        labels=known.get("label_names"),
+        dtype=reading.dtype,
+    )
+    if kinds is None:
+        _tell_kinds(data, told)
+    return data
+
+
+def _tell_kinds(data: Dataset, told: Mapping[str, str]) -> None:
+    """Say what the columns were taken for, and which look like the number of a row."""
+    kinds = data.extras["columns"]
+    groups = [
+        (kind, [name for name, own in kinds.items() if own == kind])
+        for kind in ("number", "category", "text")
+    ]
+    words = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in groups if names)
+    say(f"Columns by kind: {words}. (--numbers, --categories, --text and --drop say otherwise.)")
+    for j, (name, kind) in enumerate(kinds.items()):
+        values = data.X[:, j]
+        if kind == "number" and name not in told and len(values) > 2 and _counts_rows(values):
+            say(f"Warning: column {name!r} counts the rows; --drop {name} leaves it out.")
+
+
+def _counts_rows(values: Any) -> bool:
+    import numpy as np
+
+    steps = np.diff(values.astype(float))
+    return bool((steps == 1).all())
 
 
 @contextmanager
@@ -281,7 +375,10 @@ def names_of(words: str | None) -> list[str]:
 
 @dataclass(frozen=True)
 class Samples:
-    """Rows and labels; `lengths` cut stacked rows into sequences, `texts` say what each row is."""
+    """Rows and labels; `lengths` cut stacked rows into sequences, `texts` say what each row is.
+
+    `columns` has the kinds of the columns of a table that was read for them.
+    """
 
     X: Any
     y: Any
@@ -289,6 +386,7 @@ class Samples:
     feature_names: tuple[str, ...]
     lengths: Any = None
     texts: Any = None
+    columns: Mapping[str, str] | None = None
 
     def take(self, rows: Any) -> Samples:
         """Some samples (whole sequences, where there are any)."""
@@ -296,12 +394,10 @@ class Samples:
 
         if self.lengths is None:
             texts = None if self.texts is None else self.texts[rows]
-            return Samples(self.X[rows], self.y[rows], self.label_names, self.feature_names, texts=texts)
+            return replace(self, X=self.X[rows], y=self.y[rows], texts=texts)
         starts = np.cumsum(self.lengths) - self.lengths
         inside = np.concatenate([np.arange(starts[k], starts[k] + self.lengths[k]) for k in rows])
-        return Samples(
-            self.X[inside], self.y[inside], self.label_names, self.feature_names, self.lengths[rows]
-        )
+        return replace(self, X=self.X[inside], y=self.y[inside], lengths=self.lengths[rows])
 
     def __len__(self) -> int:
         return self.X.shape[0] if self.lengths is None else len(self.lengths)
@@ -331,10 +427,9 @@ def samples(data: Dataset, family: Family) -> Samples:
         and family.name != "multilabel"
     ):
         raise ValueError("Some label entries are missing; only --model multilabel takes that.")
-    if hasattr(data.X, "data") and np.isnan(getattr(data.X, "data", data.X)).any():
+    if hasattr(data.X, "toarray") and np.isnan(data.X.data).any():
         raise ValueError(
-            f"{data.name or data.source} has missing feature values; fill them in or leave their columns out "
-            "with --drop."
+            f"{data.name or data.source} has missing values among sparse features; mend the file."
         )
     lengths = None
     if family.task == "chain":
@@ -342,7 +437,8 @@ def samples(data: Dataset, family: Family) -> Samples:
             raise ValueError("--model chain needs sequences: a letter.data file or the data set ocr-letters.")
         lengths = sequence_lengths(data)
     texts = data.per_row.get("text", data.per_row.get("file"))
-    return Samples(data.X, data.Y, data.label_names, data.feature_names, lengths, texts)
+    columns = data.extras.get("columns")
+    return Samples(data.X, data.Y, data.label_names, data.feature_names, lengths, texts, columns)
 
 
 def sequence_lengths(data: Dataset) -> Any:

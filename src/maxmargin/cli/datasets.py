@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from maxmargin.cli.completion import complete_data, complete_known
 from maxmargin.cli.console import print_table, progress_bar, say
 from maxmargin.cli.data import ReadOptions, read, read_options
 from maxmargin.io.words import visible
@@ -25,19 +26,22 @@ def datasets_command(context: click.Context) -> None:
 @click.option("--task", help="Only data for this task, such as multilabel or multiclass.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON array instead of a table.")
 def list_command(task: str | None, as_json: bool) -> None:
-    """Show the data sets that can be named instead of a file."""
+    """Show the data sets that can be named instead of a file: those here, and those that `fetch` brings.
+
+    Files that were fetched are checked against known hashes.
+    """
     from maxmargin import datasets
 
     entries = [_entry(datasets.info(name)) for name in datasets.list_datasets(task)]
     if as_json:
         print(json.dumps(entries, indent=1))
         return
-    rows = [[entry["name"], entry["task"], entry["where"]] for entry in entries]
-    print_table("Known data sets", ["name", "task", "where"], rows, left=(0, 1, 2))
+    rows = [[entry["name"], entry["task"], entry["where"], entry["licence"]] for entry in entries]
+    print_table("Data sets", ["name", "task", "where", "licence"], rows, left=(0, 1, 2, 3))
 
 
 @datasets_command.command("info", short_help="Tell size, source and licence of a data set or a file.")
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_data)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @read_options
 def info_command(name: str, as_json: bool, reading: ReadOptions) -> None:
@@ -48,8 +52,9 @@ def info_command(name: str, as_json: bool, reading: ReadOptions) -> None:
     maxmargin datasets info large.svm
     """
     from maxmargin import datasets
+    from maxmargin.io.registry import registry
 
-    if name == "-" or (name not in datasets.list_datasets() and Path(name).exists()):
+    if name == "-" or (name not in registry() and Path(name).exists()):
         entry = {"name": name} | _sizes(read(name, reading))
     else:
         entry = _known(datasets.info(name))
@@ -62,7 +67,7 @@ def info_command(name: str, as_json: bool, reading: ReadOptions) -> None:
 
 
 @datasets_command.command("fetch")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_known)
 @click.option("--directory", type=click.Path(path_type=Path), help="Where to put it; default: the cache.")
 @click.option("--mirror", help="Address of a directory laid out like MAXMARGIN_DATA to download from.")
 @click.option("--timeout", default=30.0, show_default=True, help="Seconds to wait for the server.")
@@ -84,7 +89,7 @@ def fetch_command(names: tuple[str, ...], directory: Path | None, mirror: str | 
 
 
 @datasets_command.command("convert", short_help="Convert a data set to another format.")
-@click.argument("source")
+@click.argument("source", shell_complete=complete_data)
 @click.argument("target_file", type=click.Path(path_type=Path), metavar="TARGET")
 @click.option("--one-label", is_flag=True, help="SVMlight: each line has exactly one label, the class.")
 @read_options
@@ -107,6 +112,12 @@ def convert_command(source: str, target_file: Path, one_label: bool, reading: Re
             f"{target_file}: the name must end in .csv, .parquet, .arff or .svm (.xz, .gz packed)."
         )
     data = read(source, reading, single=one_label)
+    if data.X.dtype == object:
+        words = [name for name, own in data.extras["columns"].items() if own != "number"]
+        raise ValueError(
+            f"{source}: column {words[0]!r} holds words, and convert is for numbers; leave them out by "
+            f"--drop {','.join(words)}."
+        )
     if kind == ".csv":
         datasets.write_csv(data, target_file)
     elif kind == ".parquet":
@@ -125,27 +136,16 @@ def _known(about: Any) -> dict[str, Any]:
     """What is told of a known data set; sizes where its files are here."""
     from maxmargin import datasets
 
-    entry = _entry(about) | {"source": about.source, "licence": about.licence}
+    entry = _entry(about) | {"source": about.source}
     if entry["where"] not in ("not here", "can be fetched") and about.task != "ranking":
         entry |= _sizes(datasets.load(about.name))
     return entry | {"files": [file.path for file in about.files]}
 
 
 def _entry(about: Any) -> dict[str, Any]:
-    return {"name": about.name, "task": about.task, "where": _where(about)}
+    from maxmargin.io.registry import where
 
-
-def _where(about: Any) -> str:
-    """Whether the data can be loaded now, or how it is got."""
-    from maxmargin.io.registry import folder
-
-    if about.shipped or about.name in ("iris", "wine"):
-        return "comes with the package"
-    places = folder(about.name).places
-    for place in places:
-        if place.is_dir() and any(place.iterdir()):
-            return str(place)
-    return "can be fetched" if about.downloadable else "not here"
+    return {"name": about.name, "task": about.task, "where": where(about.name), "licence": about.licence}
 
 
 def _sizes(data: Any) -> dict[str, Any]:

@@ -178,8 +178,9 @@ def estimator(family: Family, given: Mapping[str, str]) -> Any:
     known = family.build().get_params()
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean --{near[0].replace('_', '-')}?" if near else ""
+            folded = {word.lower(): word for word in known}
+            near = difflib.get_close_matches(name.lower(), folded, n=1)
+            hint = f" Did you mean --{folded[near[0]].replace('_', '-')}?" if near else ""
             raise click.UsageError(
                 f"--{name.replace('_', '-')} is no option and no parameter of {family.estimator}.{hint} "
                 f"`maxmargin fit -m {family.name} --parameters` lists them."

@@ -6,9 +6,6 @@ A fit shows its gap and time, stops in good order at Ctrl-C, and says each warni
 from __future__ import annotations
 
 import inspect
-import math
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from maxmargin.cli.console import progress_bar, say
 from maxmargin.cli.data import LABEL_COLUMNS, REMEMBERED, ReadOptions, Samples, read, samples
 from maxmargin.cli.families import FAMILIES, Family
@@ -24,7 +23,25 @@ from maxmargin.cli.families import FAMILIES, Family
 if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
 
-SCALERS = ("none", "standard", "maxabs")
+SCALERS = ("auto", "none", "standard", "maxabs")
+# Columns whose sizes differ by more are scaled by `--scale auto`.
+UNEVEN = 10.0
+
+
+scale_option = click.option(
+    "--scale",
+    type=click.Choice(SCALERS),
+    default="auto",
+    show_default=True,
+    help="Scale the columns first; auto: dense ones whose sizes differ tenfold, and numbers beside words.",
+)
+text_option = click.option(
+    "--text-as",
+    type=click.Choice(["word", "character"]),
+    default="word",
+    show_default=True,
+    help="Tables: what texts are cut into; characters suit short texts and misspellings.",
+)
 
 
 @dataclass(frozen=True)
@@ -53,16 +70,68 @@ def cut_of(model: Any, data: Samples) -> dict[str, Any]:
     return {"lengths": data.lengths} if takes and data.lengths is not None else {}
 
 
-def scaled(estimator: Any, scale: str, X: Any) -> Any:
-    """The estimator behind a scaler; sparse columns are not centred."""
-    if scale == "none":
+def prepared(estimator: Any, scale: str, data: Samples, text_as: str = "word") -> Any:
+    """The estimator behind what its data needs: kinds of columns, missing values, scale.
+
+    Parameters
+    ----------
+    estimator : estimator
+    scale : {"auto", "none", "standard", "maxabs"}
+        "auto" standardises dense columns of different size; sparse ones are left as they are.
+    data : Samples
+    text_as : {"word", "character"}
+        What texts are cut into.
+    """
+    steps = _column_steps(scale, data, text_as) if data.X.dtype == object else _number_steps(scale, data.X)
+    if not steps:
         return estimator
-    from scipy.sparse import issparse
     from sklearn.pipeline import Pipeline
+
+    return Pipeline([*steps, ("model", estimator)])
+
+
+def _column_steps(scale: str, data: Samples, text_as: str) -> list[tuple[str, Any]]:
+    from maxmargin.tables import assemble
+
+    assert data.columns is not None
+    if scale == "maxabs":
+        raise click.UsageError("--scale maxabs is for numbers alone; take auto, standard or none.")
+    places = {data.feature_names.index(name): kind for name, kind in data.columns.items()}
+    return [("prepare", assemble(places, scale=scale != "none", analyzer=text_as))]
+
+
+def _number_steps(scale: str, X: Any) -> list[tuple[str, Any]]:
+    import numpy as np
+    from scipy.sparse import issparse
+    from sklearn.impute import SimpleImputer
     from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-    scaler = MaxAbsScaler() if scale == "maxabs" else StandardScaler(with_mean=not issparse(X))
-    return Pipeline([("scale", scaler), ("model", estimator)])
+    from maxmargin.edge.estimator import unevenness
+
+    steps: list[tuple[str, Any]] = []
+    if not issparse(X) and np.isnan(X).any():
+        steps.append(("fill", SimpleImputer(strategy="median", keep_empty_features=True)))
+    if scale == "maxabs":
+        steps.append(("scale", MaxAbsScaler()))
+    elif scale == "standard" or (
+        scale == "auto" and not issparse(X) and unevenness(np.nan_to_num(X)) > UNEVEN
+    ):
+        steps.append(("scale", StandardScaler(with_mean=not issparse(X))))
+    return steps
+
+
+def check_missing(model: Any, X: Any, source: str) -> None:
+    """Refuse missing numbers where the model has not learnt what to put in their place."""
+    import numpy as np
+
+    if X.dtype == object or hasattr(X, "toarray") or "fill" in dict(getattr(model, "steps", ())):
+        return
+    rows = np.flatnonzero(np.isnan(X).any(axis=1))
+    if len(rows):
+        raise ValueError(
+            f"{source}: row {rows[0] + 1} has missing values, and the training data had none to learn from; "
+            "fill them in."
+        )
 
 
 def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
@@ -72,11 +141,28 @@ def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
     arguments = {prefix + key: value for key, value in cut_of(model, data).items()}
     from maxmargin.core.compiling import compile_time
 
-    start = time.perf_counter()
-    with compile_time() as spent, _said_warnings(), _interrupts() as interrupted, _watched(inner, name):
-        model.fit(data.X, data.y, **arguments)
+    start, interrupted = time.perf_counter(), False
+    with compile_time() as spent, _said_warnings(), _watched(inner, name):
+        try:
+            model.fit(data.X, data.y, **arguments)
+        except KeyboardInterrupt:
+            # The estimators keep the model reached; without one there is nothing to go on with.
+            if not _has_model(model):
+                raise
+            interrupted = True
     compiling = spent.duration if spent.done else 0.0
-    return Fitted(model, time.perf_counter() - start - compiling, compiling, bool(interrupted))
+    return Fitted(model, time.perf_counter() - start - compiling, compiling, interrupted)
+
+
+def _has_model(model: Any) -> bool:
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(last_step(model), "duality_gap_")
+    except NotFittedError:
+        return False
+    return True
 
 
 @contextmanager
@@ -91,55 +177,11 @@ def _said_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def _interrupts() -> Iterator[list[bool]]:
-    """A list that is filled by the first Ctrl-C, which the estimator answers by stopping in good order."""
-    seen: list[bool] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield seen
-        return
-
-    def note(number: int, frame: Any) -> None:
-        seen.append(True)
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield seen
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-class _Bar:
-    """A callback of scikit-learn that moves a progress bar towards the gap asked for."""
-
-    def __init__(self, bar: Any, task: Any, tol: float) -> None:
-        self.bar, self.task, self.tol = bar, task, tol
-        self.first: float | None = None
-
-    def setup(self, estimator: Any, context: Any) -> None:
-        pass
-
-    def teardown(self, estimator: Any, context: Any) -> None:
-        pass
-
-    def on_fit_task_begin(self, estimator: Any, context: Any, **told: Any) -> None:
-        pass
-
-    def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
-        record = getattr(context, "record", None)
-        if record is not None:
-            gap, tol = record.gap, max(self.tol, 1e-14)
-            if 0 < gap < math.inf:
-                self.first = max(self.first or gap, gap, 2 * tol)
-                done = math.log(self.first / max(gap, tol)) / math.log(self.first / tol)
-                self.bar.update(self.task, completed=done, gap=f"epoch {record.epoch}  gap {gap:.1e}")
-        return False
-
-
-@contextmanager
 def _watched(estimator: Any, name: str) -> Iterator[None]:
     """Show progress where a person watches and the estimator can tell it."""
     from rich.progress import TextColumn
+
+    from maxmargin.progress import ProgressBar
 
     with progress_bar(TextColumn("{task.fields[gap]}")) as bar:
         if bar.disable:
@@ -149,8 +191,7 @@ def _watched(estimator: Any, name: str) -> Iterator[None]:
             bar.add_task(name, total=None, gap="")
             yield
             return
-        task = bar.add_task(name, total=1.0, gap="")
-        estimator.set_callbacks(_Bar(bar, task, estimator.tol))
+        estimator.set_callbacks(ProgressBar(name, bar))
         try:
             yield
         finally:
@@ -306,19 +347,40 @@ class Stored:
     def read(self, source: str, asked: ReadOptions, split: str) -> Samples:
         """Read labelled data in the columns and labels of the model."""
         reading = self.reading(asked)
-        known = {"labels": self.label_ids, "n_features": self.n_features}
         single = self.family.task == "multiclass"
-        data = self.aligned(read(source, reading, single=single, split=split, known=known), source)
+        data = self.aligned(read(source, reading, single=single, split=split, known=self.known), source)
         if data.multilabel:
             data = self._label_columns(data, source)
         found = samples(data, self.family)
+        check_missing(self.model, found.X, source)
         return replace(found, X=self.like_training(found.X))
+
+    @property
+    def columns(self) -> dict[str, str] | None:
+        """The kinds of the columns, where the training data was a table that was read for them."""
+        return self.about.get("columns")
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """What the model knows of files with further data."""
+        table = {} if self.columns is None else {"columns": self.columns, "label_names": self.label_names}
+        return {"labels": self.label_ids, "n_features": self.n_features, **table}
+
+    @property
+    def has_words(self) -> bool:
+        """Whether some of the columns are no numbers."""
+        return any(kind != "number" for kind in (self.columns or {}).values())
 
     def aligned(self, data: Dataset, source: str) -> Dataset:
         """The data with the columns of the model, found by name where both sides have names."""
         names, found = self.feature_names, data.feature_names
         if list(found) == names:
             return data
+        if self.has_words:
+            raise ValueError(
+                f"{source} holds numbers alone, and the model was fitted on a table with words; give CSV, "
+                "JSON lines or Parquet."
+            )
         if not names or not found or _numbered(names) or _numbered(found):
             if data.X.shape[1] != self.n_features:
                 raise ValueError(
@@ -382,6 +444,11 @@ def _is_noted(about: dict[str, Any]) -> bool:
     if not all(isinstance(about.get(name), kind) for name, kind in NOTES.items()):
         return False
     words = [*about["label_names"], *about["feature_names"]]
+    kinds = about.get("columns")
+    if kinds is not None and (
+        not isinstance(kinds, dict) or not set(kinds.values()) <= {"number", "category", "text"}
+    ):
+        return False
     told = about["reading"].values()
     return all(isinstance(word, str) for word in words) and all(
         value is None or isinstance(value, (str, bool)) for value in told

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from maxmargin.cli.completion import complete_data
 from maxmargin.cli.data import (
     ReadOptions,
     delimiter_of,
@@ -24,8 +25,9 @@ from maxmargin.cli.data import (
     read_options,
     reading_bar,
     sequence_lengths,
+    source_of,
 )
-from maxmargin.cli.models import Stored, label_scores, open_model
+from maxmargin.cli.models import Stored, check_missing, label_scores, open_model
 from maxmargin.io.words import visible
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ KINDS = ("csv", "jsonl", "same", "svmlight", "arff", "parquet")
 
 @click.command("predict", short_help="Predict the labels of new data with a model.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
-@click.argument("source", metavar="DATA")
+@click.argument("source", metavar="DATA", shell_complete=complete_data)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: stdout.")
 @click.option(
     "--to",
@@ -73,8 +75,12 @@ def predict_command(
     if kind == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("--to parquet is not for a terminal: give -o FILE.")
     known = stored.reading(reading)
+    if kind not in ("csv", "jsonl") and stored.has_words:
+        raise click.UsageError(
+            f"--to {kind} is for numbers alone; a table with words needs --to csv or jsonl."
+        )
     with opened(stored, source, known) as (own, pieces), target(output) as out:
-        writer = Writer(out, _kind(kind, own, source), _how(stored, source, output, known))
+        writer = Writer(out, _kind(kind, own, source), _how(stored, own, source, output, known))
         for data in pieces:
             if data.X.shape[0]:
                 writer.write(answer(stored, data, scores))
@@ -95,10 +101,12 @@ def _kind(asked: str, own: str | None, source: str) -> str:
     return "table" if own == "csv" else own
 
 
-def _how(stored: Stored, source: str, output: Path | None, reading: ReadOptions) -> dict[str, Any]:
+def _how(
+    stored: Stored, own: str | None, source: str, output: Path | None, reading: ReadOptions
+) -> dict[str, Any]:
     return {
         "header": reading.header,
-        "delimiter": delimiter_of(Path(source), reading),
+        "delimiter": delimiter_of(Path(source), reading) if own == "csv" else ",",
         "zero_based": reading.zero_based,
         "label_ids": stored.label_ids,
         "xml": None if output is None else output.with_name(output.name.partition(".arff")[0] + ".xml"),
@@ -131,6 +139,16 @@ def _streamed(
     if kind == "letters":
         for data in _stream.stream_letters(path, progress=progress):
             yield part(data, reading.split, "test")
+        return
+    if kind == "jsonl" or stored.has_words:
+        from maxmargin.io.mixed import FORMATS, read_pieces
+
+        if kind not in FORMATS:
+            raise click.UsageError(
+                f"{path}: the model was fitted on a table with words; give CSV, JSON lines or Parquet."
+            )
+        kinds = stored.columns or dict.fromkeys(stored.feature_names, "number")
+        yield from read_pieces(source_of(path, kind, reading, progress), kinds, reading.dtype)
         return
     how: dict[str, Any] = {"dtype": reading.dtype, "progress": progress}
     pieces: Iterator[Any]
@@ -192,8 +210,9 @@ def answer(stored: Stored, data: Dataset, scores: bool) -> Answer:
     import numpy as np
 
     model, X = stored.model, stored.like_training(data.X)
-    if np.isnan(X.data if hasattr(X, "toarray") else X).any():
-        raise ValueError("Some feature values are missing; fill them in before predicting.")
+    if hasattr(X, "toarray") and np.isnan(X.data).any():
+        raise ValueError("Some sparse feature values are missing; mend the file before predicting.")
+    check_missing(model, X, "DATA")
     chain = stored.family.task == "chain"
     predicted = model.predict(X, **({"lengths": sequence_lengths(data)} if chain else {}))
     classes = tuple(str(name) for name in model.classes_)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -146,12 +145,16 @@ class Stopping:
 
 @dataclass
 class Outcome:
-    """How a run ended: the final certificate, why it stopped, and one record per epoch."""
+    """How a run ended: the final certificate, why it stopped, and one record per epoch.
+
+    `interrupted` says that Ctrl-C was pressed, even where the model reached turned out to be converged.
+    """
 
     certificate: Certificate
     reason: str
     history: list[dict[str, Any]] = field(default_factory=list)
     cure: str = ""
+    interrupted: bool = False
 
     @property
     def converged(self) -> bool:
@@ -168,7 +171,7 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
     history: list[dict[str, Any]] = []
     certificate: Certificate | None = None
     reason, cure = "max_iter", ""
-    gap_decides = True
+    gap_decides, interrupted = True, False
     try:
         for epoch in range(1, stopping.max_iter + 1):
             if observer is not None:
@@ -198,32 +201,29 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
                 reason = "time_limit"
                 break
     except KeyboardInterrupt:
-        reason, certificate = "interrupted", None
+        reason, certificate, interrupted = "interrupted", None, True
     if certificate is None:
         certificate = solver.certify()
     if gap_decides and certificate.gap <= stopping.target:
         reason = "converged"
-    return Outcome(certificate, reason, history, cure)
+    return Outcome(certificate, reason, history, cure, interrupted)
 
 
 KNOBS: dict[str, str] = {
     "max_iter": "increase max_iter",
     "time_limit": "increase time_limit",
-    "interrupted": "fit again without interrupting it",
+    "interrupted": "let it run to its end",
     "callback": "let the callback go on",
 }
 
 
-def shortfall(outcome: Outcome, tol: float, knobs: Mapping[str, str] = KNOBS) -> str | None:
-    """One sentence for the user when a run stopped early, None when it converged.
-
-    `knobs` names, for every reason to stop, the parameter that this estimator has for it.
-    """
+def shortfall(outcome: Outcome, tol: float) -> str | None:
+    """One sentence for the user when a run stopped early, None when it converged."""
     if outcome.converged:
         return None
     gap = outcome.certificate.gap
     verdict = "the model is usable" if gap <= USABLE else "the model may be far from the best one"
     return (
         f"Stopped after {outcome.n_iter} epochs at a relative duality gap of {gap:.3g} (tol={tol:g}); "
-        f"{verdict}. To get closer, {outcome.cure or knobs[outcome.reason]} or loosen tol."
+        f"{verdict}. To get closer, {outcome.cure or KNOBS[outcome.reason]} or loosen tol."
     )

@@ -18,7 +18,6 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.base import BaseEstimator
-from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -26,7 +25,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
 from maxmargin.core.kernels import NAMES
-from maxmargin.core.loop import KNOBS, Outcome, Record, Solver, Stopping, shortfall
+from maxmargin.core.loop import Outcome, Record, Solver, Stopping, shortfall
+from maxmargin.edge.callbacks import CallbackSupportMixin
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
 # is too narrow for sums of squares, and X is taken as float64.
@@ -119,6 +119,11 @@ def to_numpy(X: Any) -> np.ndarray:
 def class_vector(y: np.ndarray) -> np.ndarray:
     """A complete vector of classes, checked."""
     y = column_or_1d(y)
+    if y.dtype == object and any(isinstance(label, (set, frozenset, list, tuple)) for label in y[:1]):
+        raise ValueError(
+            f"y holds sets or lists of labels (y[0] is {y[0]!r}), and this estimator takes one class per "
+            "sample; MultiLabelSVC and its like take several."
+        )
     check_classification_targets(y)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
@@ -281,18 +286,30 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         self.duality_gap_ = outcome.certificate.gap
         self.n_iter_ = max(outcome.n_iter, 1)
         self.history_ = outcome.history
-        knobs = dict(KNOBS)
-        if hasattr(self, "warm_start"):
-            knobs["interrupted"] = "fit again with warm_start=True to go on"
-        if warn_user and not outcome.converged:
+        if warn_user and not outcome.converged and not outcome.interrupted:
             factor = 1.0 if X is None else unevenness(X)
             if factor > UNEVEN and outcome.reason in ("max_iter", "time_limit"):
                 outcome.cure = (
                     f"scale the features (StandardScaler), as columns of X differ in size by a factor of "
                     f"{factor:.2g},"
                 )
-            warn(f"{type(self).__name__}: {shortfall(outcome, self.tol, knobs)}", ConvergenceWarning)
+            warn(f"{type(self).__name__}: {shortfall(outcome, self.tol)}", ConvergenceWarning)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
+        warm = "with warm_start=True the next fit goes on from there"
+        self._go_on_with_interrupt(outcome, warm if hasattr(self, "warm_start") else outcome.cure)
+
+    def _go_on_with_interrupt(self, outcome: Outcome, cure: str) -> None:
+        """Raise the Ctrl-C that ended a run; call it when everything reached is stored.
+
+        Whoever called the fit stops, too (a search does not take half a fit for a whole one), and the
+        estimator can be used and saved as it is.
+        """
+        if outcome.interrupted:
+            reached = f"{outcome.n_iter} epochs at a relative duality gap of {outcome.certificate.gap:.3g}"
+            then = f"; {cure}" if cure else ""
+            raise KeyboardInterrupt(
+                f"{type(self).__name__}: stopped after {reached}. This estimator holds the model{then}."
+            )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

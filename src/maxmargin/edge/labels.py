@@ -2,7 +2,8 @@
 
 `LabelSpace.read` takes the labels in whatever kind the user has them, and answers with a
 matrix of signs (int8, N x L): +1 the label is on, -1 it is off, 0 it is not known. The
-space remembers the kind and gives predictions back in it; each kind is one class below.
+space remembers the kind and gives predictions back in it; each kind is one class below. A row of
+sets that is None (or NaN, as frames have it) is a sample whose labels are not known.
 
 | given to fit                                   | kind         | predict answers                 |
 |------------------------------------------------|--------------|---------------------------------|
@@ -10,7 +11,7 @@ space remembers the kind and gives predictions back in it; each kind is one clas
 | array of -1/+1, NaN for unknown                | "sign"       | array of -1/+1                  |
 | scipy sparse matrix or array of 0/1            | "sparse"     | the same kind of CSR            |
 | pandas or polars frame of such columns         | "frame"      | the same kind of frame          |
-| list (tuple, array) of sets, lists or tuples   | "sets"       | list of the same containers     |
+| list, array or Series of sets, lists or tuples  | "sets"       | list of the same containers     |
 | vector of two classes                          | "binary"     | vector of classes               |
 | vector of more classes (or of one)             | "multiclass" | vector of classes (best score)  |
 """
@@ -103,9 +104,13 @@ class Sets:
 
     @staticmethod
     def signs(space: LabelSpace, y: Any) -> np.ndarray:
+        rows = label_rows(y)
         column = {name: k for k, name in enumerate(space.classes)}
-        signs = np.full((len(y), len(space.classes)), -1, np.int8)
-        for i, labels in enumerate(y):
+        signs = np.full((len(rows), len(space.classes)), -1, np.int8)
+        for i, labels in enumerate(rows):
+            if labels is None:
+                signs[i] = 0
+                continue
             for name in labels:
                 if name not in column:
                     raise ValueError(f"y[{i}] holds the label {name!r}, which was not seen in fit.")
@@ -238,7 +243,8 @@ class LabelSpace:
             kind = "sign" if _has_minus_one(frame_values(frame)) else "indicator"
             return cls("frame", np.array(frame.columns, dtype=object), frame.head(0), kind)
         if is_sets(y):
-            return cls("sets", sorted_names(y), container_of(y))
+            rows = label_rows(y)
+            return cls("sets", sorted_names(rows), container_of(rows))
         values = np.asarray(y)
         if values.ndim == 2 and values.shape[1] == 1 and not _is_indicator(values):
             values = column_or_1d(values, warn=True)
@@ -312,7 +318,7 @@ class LabelClassifier(ClassifierMixin):
         float
         """
         answer = self.predict(X)
-        if np.ndim(answer) == 1 and not is_sets(answer):
+        if not is_sets(answer) and np.ndim(answer) == 1:
             return float(accuracy_score(y, answer, sample_weight=sample_weight))
         truth, chosen = signs_alike(y, answer)
         check_consistent_length(truth, chosen, sample_weight)
@@ -336,38 +342,74 @@ def warn_of_constants(names: np.ndarray, constant: np.ndarray) -> None:
 
 def is_sets(y: Any) -> bool:
     """Whether y is a sequence of label collections (as opposed to a matrix of numbers)."""
-    if isinstance(y, np.ndarray):
-        return y.ndim == 1 and y.dtype == object and len(y) > 0 and isinstance(y[0], CONTAINERS)
-    if not isinstance(y, Sequence) or isinstance(y, str) or not len(y):
+    rows = _entries(y)
+    if not isinstance(rows, Sequence) or isinstance(rows, str):
         return False
-    if any(isinstance(row, (set, frozenset)) for row in y):
+    first = next((row for row in rows if not _is_missing(row)), None)
+    if rows is not y and not isinstance(first, CONTAINERS):
+        return False
+    told = [row for row in rows if not _is_missing(row)]
+    if not all(isinstance(row, CONTAINERS) for row in told):
+        return any(isinstance(row, (set, frozenset)) for row in told)
+    if not told or rows is not y:  # a vector of objects holds collections, never rows of a matrix
+        return bool(told)
+    if len(told) < len(rows) or any(isinstance(row, (set, frozenset)) for row in told):
         return True
-    if not all(isinstance(row, CONTAINERS) for row in y):
-        return False
     # Rows of equal length holding only 0, 1, -1 or NaN are an indicator written as lists.
-    entries = [entry for row in y for entry in row]
+    entries = [entry for row in told for entry in row]
     numeric = all(isinstance(entry, (int, float, np.number, np.bool_)) for entry in entries)
-    return not (numeric and len({len(row) for row in y}) == 1 and len(entries) > 0)
+    return not (numeric and len({len(row) for row in told}) == 1 and len(entries) > 0)
+
+
+def label_rows(y: Any) -> list[Any]:
+    """The collections of a y that `is_sets`, None for a row whose labels are not known."""
+    rows = [None if _is_missing(row) else row for row in _entries(y)]
+    for i, row in enumerate(rows):
+        if row is not None and not isinstance(row, CONTAINERS):
+            raise ValueError(
+                f"y[{i}] is {row!r}, and other rows are collections of labels; write [{row!r}], or None "
+                "where the labels are not known."
+            )
+    return rows
+
+
+def _entries(y: Any) -> Any:
+    """The entries of a vector of objects or of a column of a frame; anything else as it is."""
+    if isinstance(y, np.ndarray):
+        return y.tolist() if y.ndim == 1 and y.dtype == object else None
+    if isinstance(y, Sequence):
+        return y
+    series = nw.from_native(y, series_only=True, pass_through=True)
+    if isinstance(series, nw.Series) and series.dtype in (nw.List, nw.Array, nw.Object, nw.Unknown):
+        # Lists of pyarrow and polars come as arrays from some versions.
+        return [row.tolist() if isinstance(row, np.ndarray) else row for row in series.to_list()]
+    return None
+
+
+def _is_missing(row: Any) -> bool:
+    """None, NaN, or the NA of pandas."""
+    return row is None or (isinstance(row, float) and row != row) or type(row).__name__ == "NAType"
 
 
 def signs_alike(*answers: Any) -> list[np.ndarray]:
     """Label sets of the same samples, of any kind, as signs over the same labels."""
     if not any(is_sets(answer) for answer in answers):
         return [LabelSpace.recognise(answer).signs(answer) for answer in answers]
-    names = {name for answer in answers for labels in answer for name in labels}
+    rows = [label_rows(answer) for answer in answers]
+    names = {name for answer in rows for labels in answer if labels is not None for name in labels}
     space = LabelSpace("sets", np.array(list(names), dtype=object), set)
-    return [space.signs(answer) for answer in answers]
+    return [space.signs(answer) for answer in rows]
 
 
-def container_of(y: Sequence[Any]) -> type:
-    """The kind of collection that predictions come in."""
-    kind = type(y[0])
+def container_of(rows: Sequence[Any]) -> type:
+    """The kind of collection that predictions come in: that of the first one."""
+    kind = next(type(row) for row in rows if row is not None)
     return kind if kind in CONTAINERS else set
 
 
-def sorted_names(y: Sequence[Any]) -> np.ndarray:
+def sorted_names(rows: Sequence[Any]) -> np.ndarray:
     """All names of a sequence of label collections, in order."""
-    names = {name for labels in y for name in labels}
+    names = {name for labels in rows if labels is not None for name in labels}
     if not names:
         raise ValueError("y holds no label at all; every set is empty.")
     try:

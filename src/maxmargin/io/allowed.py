@@ -26,8 +26,9 @@ _PARTS = {
     "SquaredState": "maxmargin.ranking.problem",
 }
 _WRAPPERS = {"ThresholdTuner": "maxmargin.baselines.thresholds"}
+_STEPS = {"TextColumn": "maxmargin.tables"}
 _SCIKIT_LEARN = {name: module for name, (module, _) in STEPS.items()}
-_TABLES = {"": ESTIMATORS, "part": _PARTS, "baselines": _WRAPPERS, "sklearn": _SCIKIT_LEARN}
+_TABLES = {"": ESTIMATORS, "part": _PARTS, "baselines": _WRAPPERS, "sklearn": _SCIKIT_LEARN, "tables": _STEPS}
 _FUNCTIONS = {"from_labels": "maxmargin.priors", "identity": "maxmargin.priors"}
 _TYPES: dict[str, type] = {
     kind.__name__: kind

@@ -20,7 +20,7 @@ from maxmargin.core import state as declared
 from maxmargin.core.state import MOST, Field, Sizes, State
 from maxmargin.io import allowed
 from maxmargin.io.allowed import ModelFileError
-from maxmargin.io.steps import STEPS, Steps
+from maxmargin.io.steps import STEPS, ColumnParts, Steps, essential
 
 # Bounds on parameters beyond what is meaningful: on time and memory that a file could ask for.
 LIMITS: dict[str, tuple[int, int]] = {
@@ -50,7 +50,7 @@ LEFT_OUT = frozenset(
 def state_of(value: Any) -> dict[str, Any]:
     """The attributes of an object that belong into a file."""
     state = value.__getstate__() if hasattr(value, "get_params") else vars(value)
-    return {name: item for name, item in state.items() if name not in LEFT_OUT}
+    return essential(value, {name: item for name, item in state.items() if name not in LEFT_OUT})
 
 
 def check_model(model: Any, where: str) -> None:
@@ -332,3 +332,24 @@ def _(field: Steps, value: Any, where: str, sizes: Sizes, state: Mapping[str, An
             continue
         kinds = field.last if last else field.inner
         _check(declared.Part(kinds), step, f"{where}[{_shown(name)}]", Sizes(), state)
+
+
+@_check.register
+def _(field: ColumnParts, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
+    whole = type(value) is list and all(type(entry) is tuple and len(entry) == 3 for entry in value)
+    if not whole or not value:
+        raise ValueError("a list of parts was expected, each with its name, its step and its columns")
+    names = [name for name, _, _ in value]
+    if not all(isinstance(name, str) and name and "__" not in name for name in names):
+        raise ValueError("a name of a part was expected")
+    if len(set(names)) < len(names) or "remainder" in names:
+        raise ValueError("two of its parts have one name")
+    for name, step, columns in value:
+        place = f"{where}[{_shown(name)}]"
+        own = columns if type(columns) is list else [columns]
+        if not own or not all(type(column) in (str, int) for column in own) or len(set(map(type, own))) > 1:
+            raise ValueError(
+                f"the columns of its part {_shown(name)} are {_shown(columns)}: a model file holds names or "
+                "places of columns, no slices, masks or functions"
+            )
+        _check(declared.Part(field.kinds), step, place, Sizes(), state)

@@ -20,6 +20,7 @@ from maxmargin._names import VERSION
 from maxmargin.io.allowed import ModelFileError, class_name
 from maxmargin.io.atomic import PathLike, atomic_write
 from maxmargin.io.checked import check_model, parameters_of
+from maxmargin.io.steps import rebuild
 from maxmargin.io.values import DTYPES, Decoder, Encoder
 
 FORMAT = 1
@@ -40,7 +41,9 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
     Parameters
     ----------
     model : estimator
-        An estimator of this package, alone or behind scalers and vectorisers of scikit-learn.
+        An estimator of this package, alone, in a `ThresholdTuner`, or behind what `maxmargin.prepare` makes
+        and the scalers, imputers, encoders and vectorisers of scikit-learn. Of a search, its
+        `best_estimator_`.
     path : path-like
     metadata : mapping, default=None
         Anything that JSON can hold, kept beside the model; see `describe`.
@@ -67,8 +70,9 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
 
     name = type(model).__name__
     if class_name(type(model)) is None:
+        cure = "; save its best_estimator_" if hasattr(model, "best_estimator_") else ""
         raise ModelFileError(
-            f"Only an estimator of maxmargin can be saved, alone or in a Pipeline; not a {name}."
+            f"Only an estimator of maxmargin can be saved, alone or in a Pipeline; not a {name}{cure}."
         )
     try:
         check_model(model, name)
@@ -225,11 +229,14 @@ def _check_document(document: Any, name: str) -> None:
 
 
 def _decoded(document: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
-    model = Decoder(tensors).decode(document["model"])
+    decoder = Decoder(tensors)
+    model = decoder.decode(document["model"])
     missing = [name for name in parameters_of(type(model)) if name not in vars(model)]
     if missing:
         raise ModelFileError(f"its parameters {missing} are missing")
     check_model(model, type(model).__name__)
+    for step in decoder.incomplete:
+        rebuild(step)
     return model
 
 

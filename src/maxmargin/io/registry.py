@@ -84,7 +84,10 @@ def registry() -> dict[str, DatasetInfo]:
 
 
 def list_datasets(task: str | None = None) -> list[str]:
-    """Names that `load` knows, sorted.
+    """Names of the data sets that can be had, sorted: here, or to be brought by `fetch`.
+
+    `load` knows a few more by name, whose files nobody offers for download; it takes them from the
+    directory that MAXMARGIN_DATA names, and they are listed once they lie there.
 
     Parameters
     ----------
@@ -101,7 +104,36 @@ def list_datasets(task: str | None = None) -> list[str]:
     known = {entry.task for entry in registry().values()}
     if task is not None and task not in known:
         raise ValueError(f"task must be one of {sorted(known)}. Got {task!r} instead.")
-    return sorted(name for name, entry in registry().items() if task in (None, entry.task))
+    return sorted(
+        name for name, entry in registry().items() if task in (None, entry.task) and where(name) != "not here"
+    )
+
+
+def where(name: str) -> str:
+    """Where a data set is: "comes with the package", a directory, "can be fetched" or "not here".
+
+    What the package could not read if it were here is not here.
+
+    Examples
+    --------
+    >>> from maxmargin.io.registry import where
+    >>> where("yeast")
+    'comes with the package'
+    """
+    if name in SHIPPED:
+        return "comes with the package"
+    about = info(name)
+    mulan = any(Path(file.path).name == f"{name}.xml" for file in about.files)
+    if not mulan and name not in research_builders():
+        return "not here"
+    for place in folder(name).places:
+        if all((place.parent / file.path).is_file() or _unpacked(place.parent, file) for file in about.files):
+            return str(place)
+    return "can be fetched" if about.downloadable else "not here"
+
+
+def _unpacked(root: Path, file: FileInfo) -> bool:
+    return (root / file.path.removesuffix(".xz")).is_file()
 
 
 def info(name: str) -> DatasetInfo:

@@ -24,8 +24,10 @@ from maxmargin.core.state import (
     Flag,
     Meeting,
     Numbered,
+    Several,
     Sizes,
     State,
+    Whole,
     chosen,
     floats,
     part,
@@ -87,6 +89,11 @@ def _counts(value: Any) -> str | None:
     return "numbers were expected"
 
 
+def _plain_dtype(value: Any) -> str | None:
+    known = isinstance(value, np.dtype) and value.kind in "biufOU"
+    return None if known else "a type of numbers or words was expected"
+
+
 SEEN = Meeting(_counts)
 OUTPUT: dict[str, Field] = {
     "_sklearn_output_config": chosen(
@@ -138,7 +145,7 @@ def _tokens(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("its analyzer is 'word', but token_pattern is missing")
 
 
-VECTORISERS = ("CountVectorizer", "TfidfVectorizer")
+VECTORISERS = ("CountVectorizer", "TfidfVectorizer", "TextColumn")
 DENSE_ONLY = ("MinMaxScaler",)
 
 
@@ -150,22 +157,33 @@ class Steps(Field):
     last: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class ColumnParts(Field):
+    """A list of (name, step, columns), the columns as one or several names or places."""
+
+    kinds: tuple[str, ...]
+
+
 def _chain(state: Mapping[str, Any], sizes: Sizes) -> None:
     """The steps of a pipeline take what the step before gives."""
     steps = [step for _, step in state["steps"] if step not in (None, "passthrough")]
     if len({_is_fitted(step) for step in steps}) > 1:
         raise ValueError("some of its steps are fitted and some are not")
-    # A vectoriser gives columns and takes texts; any other step gives as many columns as it takes.
-    if len({width for step in steps for width in _widths(step)}) > 1:
-        raise ValueError("a step gives another number of columns than the next one takes")
     flat = _flat(steps)
     for before, after in pairwise(flat):
-        if "feature_names_in_" in vars(after) and _names(before) != list(after.feature_names_in_):
+        given, taken = _gives(before), _takes(after)
+        if given is not None and taken is not None and given != taken:
+            raise ValueError("a step gives another number of columns than the next one takes")
+        names = _names(before)
+        if "feature_names_in_" in vars(after) and names not in (None, list(after.feature_names_in_)):
             raise ValueError("a step gives other names of columns than the next one takes")
     if any(type(step).__name__ in VECTORISERS for step in flat[1:]):
         raise ValueError("only its first step can read texts")
-    if flat and type(flat[0]).__name__ in VECTORISERS and not all(map(_takes_sparse, flat[1:])):
-        raise ValueError("a step cannot take the sparse rows of a vectoriser")
+    sparse = False
+    for step in flat:
+        if sparse and not _takes_sparse(step):
+            raise ValueError("a step cannot take the sparse rows of the step before")
+        sparse = sparse or _gives_sparse(step)
 
 
 def _flat(steps: list[Any]) -> list[Any]:
@@ -181,18 +199,37 @@ def _is_fitted(step: Any) -> bool:
     return any(name in vars(one) for one in _flat([step]) for name in ("n_features_in_", "vocabulary_"))
 
 
-def _widths(step: Any) -> list[int]:
-    found = [
-        len(vars(one)["vocabulary_"]) if "vocabulary_" in vars(one) else vars(one).get("n_features_in_")
-        for one in _flat([step])
-    ]
-    return [int(width) for width in found if width is not None]
+def _takes(step: Any) -> int | None:
+    """The number of columns that a fitted step takes; None of one that is not, or that reads texts."""
+    width = vars(step).get("n_features_in_")
+    return None if width is None else int(width)
 
 
-def _names(step: Any) -> list[str]:
-    """Names of the columns that a step gives in a frame."""
+def _gives(step: Any) -> int | None:
+    """The number of columns that a fitted step gives; None of one that is not."""
+    state = vars(step)
+    if type(step).__name__ in VECTORISERS:
+        return len(state["vocabulary_"]) if "vocabulary_" in state else None
+    if type(step).__name__ == "OneHotEncoder":
+        return sum(map(len, state["categories_"])) if "categories_" in state else None
+    if type(step).__name__ == "ColumnTransformer":
+        fitted = [one for _, one, _ in state.get("transformers_", ()) if one != "drop"]
+        return sum(_gives(_flat([one])[-1]) or 0 for one in fitted) if fitted else None
+    return _takes(step)
+
+
+def _names(step: Any) -> list[str] | None:
+    """Names of the columns that a step gives in a frame; None where it makes them up from values."""
+    if type(step).__name__ in ("OneHotEncoder", "ColumnTransformer"):
+        return None
     named = vars(step).get("feature_names_in_")
-    return [f"x{j}" for j in range(sum(_widths(step)))] if named is None else list(named)
+    return [f"x{j}" for j in range(_gives(step) or 0)] if named is None else list(named)
+
+
+def _gives_sparse(step: Any) -> bool:
+    state = vars(step)
+    encodes = type(step).__name__ == "OneHotEncoder" and state["sparse_output"]
+    return type(step).__name__ in VECTORISERS or bool(encodes) or bool(state.get("sparse_output_"))
 
 
 def _takes_sparse(step: Any) -> bool:
@@ -200,6 +237,116 @@ def _takes_sparse(step: Any) -> bool:
     centred = options.get("with_mean") or options.get("with_centering")
     precomputed = isinstance(options.get("kernel"), str) and options["kernel"] == "precomputed"
     return not centred and not precomputed and type(step).__name__ not in DENSE_ONLY
+
+
+def _columns(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """The parts of a ColumnTransformer are those it was told, fitted on columns that there are."""
+    if "transformers_" not in state:
+        return
+    told, fitted = state["transformers"], state["transformers_"]
+    if [(name, columns) for name, _, columns in told] != [(name, columns) for name, _, columns in fitted]:
+        raise ValueError("its fitted parts are others than those it was told")
+    names = set(state["feature_names_in_"].tolist()) if "feature_names_in_" in state else set()
+    for name, step, columns in fitted:
+        flat, own = _flat([step]), columns if isinstance(columns, list) else [columns]
+        for column in own:
+            if column not in names if isinstance(column, str) else not 0 <= column < state["n_features_in_"]:
+                raise ValueError(f"its part {name!r} takes a column that there is not")
+        reads = type(flat[0]).__name__ in VECTORISERS
+        if not _is_fitted(step) or reads == isinstance(columns, list) or not hasattr(flat[-1], "transform"):
+            raise ValueError(f"its part {name!r} is not fitted, or takes another kind of columns")
+        if not reads and _takes(flat[0]) != len(own):
+            raise ValueError(f"its part {name!r} takes another number of columns")
+        given = [column if isinstance(column, str) else _name_at(state, column) for column in own]
+        named = vars(flat[0]).get("feature_names_in_")
+        if not reads and named is not None and list(named) != given:
+            raise ValueError(f"its part {name!r} knows its columns by other names")
+
+
+def _name_at(state: Mapping[str, Any], place: int) -> str | None:
+    names = state.get("feature_names_in_")
+    return None if names is None else names[place]
+
+
+def _filled(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A SimpleImputer has one filling for every column."""
+    if "statistics_" in state and len(state["statistics_"]) != sizes["n_features"]:
+        raise ValueError("its fillings are not one for every column")
+
+
+def _encoded(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """The widths of a OneHotEncoder are those of its categories."""
+    if "categories_" in state and state["_n_features_outs"] != list(map(len, state["categories_"])):
+        raise ValueError("its widths are not those of its categories")
+
+
+def _values(value: Any) -> str | None:
+    """Categories of a column: different words or numbers, and at most one that stands for missing."""
+    if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "biufUO":
+        return "a vector of categories was expected"
+    words = value.tolist()
+    known = [word for word in words if word is not None and word == word]
+    if not all(isinstance(word, (str, int, float)) for word in known) or len(words) - len(known) > 1:
+        return "it holds something that is no category"
+    if len(set(known)) < len(known):
+        return "it holds a category twice"
+    return None
+
+
+def _fillings(value: Any) -> str | None:
+    """What stands in for missing values: numbers, or words."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        if value.dtype.kind in "iuf" and np.isfinite(value).all():
+            return None
+        if value.dtype.kind in "UO" and all(isinstance(word, (str, int)) for word in value.tolist()):
+            return None
+    return (
+        "finite numbers or words were expected; for a column without any value set keep_empty_features=True"
+    )
+
+
+# Attributes that follow from others; files do without them, and `rebuild` puts them back.
+DERIVED: dict[str, tuple[str, ...]] = {
+    "ColumnTransformer": (
+        "_columns",
+        "_name_to_fitted_passthrough",
+        "_n_features",
+        "_remainder",
+        "_transformer_to_input_indices",
+        "output_indices_",
+    ),
+    "SimpleImputer": ("_fill_dtype",),
+}
+
+
+def essential(step: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a step that do not follow from others; what a table drops is no part of it."""
+    derived = DERIVED.get(type(step).__name__, ())
+    kept = {name: value for name, value in state.items() if name not in derived}
+    if "transformers_" in kept:
+        kept["transformers_"] = [one for one in kept["transformers_"] if one[:2] != ("remainder", "drop")]
+    return kept
+
+
+def rebuild(step: Any) -> None:
+    """Put back the derived attributes of a step that was read from a file and checked."""
+    if "_fit_dtype" in vars(step):
+        step._fill_dtype = step._fit_dtype
+    if "transformers_" not in vars(step):
+        return
+    names = vars(step).get("feature_names_in_")
+    place = {} if names is None else {name: j for j, name in enumerate(names.tolist())}
+    step._columns = [columns for _, _, columns in step.transformers_]
+    step._transformer_to_input_indices, step.output_indices_, start = {}, {}, 0
+    for name, one, columns in step.transformers_:
+        own = columns if isinstance(columns, list) else [columns]
+        step._transformer_to_input_indices[name] = [place.get(column, column) for column in own]
+        width = _gives(_flat([one])[-1]) or 0
+        step.output_indices_[name] = slice(start, start + width)
+        start += width
+    step._transformer_to_input_indices["remainder"] = []  # what is dropped is not looked for
+    step._remainder = ("remainder", "drop", [])
+    step.output_indices_["remainder"] = slice(0, 0)
 
 
 SCALE, TEXTS = "sklearn.preprocessing", "sklearn.feature_extraction.text"
@@ -240,7 +387,57 @@ STEPS: dict[str, tuple[str, State]] = {
     ),
     "TfidfVectorizer": (TEXTS, State({**VOCABULARY, "_tfidf": part("TfidfTransformer")}, _tokens, TEXT)),
 }
-TRANSFORMERS = (*STEPS, "Pipeline")
+STEPS["SimpleImputer"] = (
+    "sklearn.impute",
+    State(
+        {
+            **INPUT,
+            **OUTPUT,
+            "statistics_": Meeting(_fillings),
+            "indicator_": chosen(None),
+            "_fit_dtype": Meeting(_plain_dtype),
+        },
+        _filled,
+        {"add_indicator": chosen(False)},
+    ),
+)
+STEPS["OneHotEncoder"] = (
+    SCALE,
+    State(
+        {
+            **INPUT,
+            **OUTPUT,
+            "categories_": Several(Meeting(_values), size="n_features"),
+            "_n_features_outs": Several(Whole()),
+            "_infrequent_enabled": chosen(False),
+            "_drop_idx_after_grouping": chosen(None),
+            "drop_idx_": chosen(None),
+        },
+        _encoded,
+        {
+            "categories": chosen("auto"),
+            "drop": chosen(None),
+            "min_frequency": chosen(None),
+            "max_categories": chosen(None),
+            "feature_name_combiner": chosen("concat"),
+            "dtype": chosen(np.float64, np.float32),
+        },
+    ),
+)
+COLUMN_PARTS = (*STEPS, "TextColumn", "Pipeline")
+TRANSFORMERS = (*COLUMN_PARTS, "ColumnTransformer")
+STEPS["ColumnTransformer"] = (
+    "sklearn.compose",
+    State(
+        {**INPUT, **OUTPUT, "sparse_output_": Flag(), "transformers_": ColumnParts(COLUMN_PARTS)},
+        _columns,
+        {
+            "transformers": ColumnParts(COLUMN_PARTS),
+            "remainder": chosen("drop"),
+            "transformer_weights": chosen(None),
+        },
+    ),
+)
 STEPS["Pipeline"] = (
     "sklearn.pipeline",
     State(

@@ -76,7 +76,7 @@ def read_csv(
     """
     where = LabelColumns(target, labels, label_prefix)
     names, rows = open_csv(path, header, delimiter, encoding, progress)
-    _check_names(names, drop, path)
+    check_names(names, drop, path)
     table = _Table(path, names, where, drop)
     for line, fields in rows:
         table.add(line, fields)
@@ -97,7 +97,7 @@ def read_parquet(
     with open_parquet(path) as file:
         table = file.read(use_threads=False)
     names = [str(name) for name in table.column_names]
-    _check_names(names, drop, path)
+    check_names(names, drop, path)
     label_columns = where.find(names, path)
     features = [j for j in range(len(names)) if j not in label_columns and names[j] not in drop]
     X = np.empty((table.num_rows, len(features)), dtype=dtype)
@@ -145,7 +145,8 @@ def column_numbers(column: Any, name: str, j: int, path: PathLike) -> np.ndarray
     return values
 
 
-def _check_names(names: list[str], drop: Sequence[str], path: PathLike) -> None:
+def check_names(names: list[str], drop: Sequence[str], path: PathLike) -> None:
+    """Refuse two columns of one name, and columns to drop that are not there."""
     seen: set[str] = set()
     for j, name in enumerate(names):
         if name in seen:

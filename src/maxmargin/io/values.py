@@ -33,6 +33,7 @@ import scipy.sparse as sp
 from maxmargin.io import allowed
 from maxmargin.io.allowed import ModelFileError
 from maxmargin.io.checked import LEFT_OUT, MOST_TUPLES, parameters_of, state_of
+from maxmargin.io.steps import DERIVED
 
 DEEPEST = 40
 # The dtypes that numpy and safetensors have in common, by the kind and size numpy gives them.
@@ -155,6 +156,8 @@ class Decoder:
 
     def __init__(self, tensors: dict[str, np.ndarray]) -> None:
         self.tensors = tensors
+        # Objects whose derived attributes are missing until they are checked and rebuilt.
+        self.incomplete: list[Any] = []
 
     def decode(self, value: Any, depth: int = 0) -> Any:
         """Decode a value."""
@@ -257,12 +260,14 @@ class Decoder:
         state = {
             str(key): self.decode(item, depth + 1)
             for key, item in dict(value["state"]).items()
-            if key not in LEFT_OUT
+            if key not in LEFT_OUT and key not in DERIVED.get(cls.__name__, ())
         }
         restored = cls.__new__(cls)
         restored.__dict__.update(state)
         for name, default in _defaults(cls).items():
             restored.__dict__.setdefault(name, default)
+        if cls.__name__ in DERIVED:
+            self.incomplete.append(restored)
         return restored
 
 

@@ -108,7 +108,15 @@ class GrowingLabels:
         return Relevant(np.arange(len(values) + 1), numbers[codes.ravel()])
 
     def _read_sets(self, y: Any) -> Relevant:
-        rows = [self._indices(_sorted(labels)) for labels in y]
+        if not edge.is_sets(y):
+            raise ValueError("y was a sequence of label sets before and is not one now; keep to one kind.")
+        told = edge.label_rows(y)
+        if None in told:
+            raise ValueError(
+                f"y[{told.index(None)}] is None; a ranker needs the complete set of relevant labels of every "
+                "row: drop the row, or write an empty set for no label."
+            )
+        rows = [self._indices(_sorted(labels)) for labels in told]
         start = np.cumsum([0] + [len(row) for row in rows])
         return Relevant(start, np.concatenate(rows) if rows else np.empty(0, np.int64))
 
@@ -152,8 +160,10 @@ class GrowingLabels:
 
 def _recognise(y: Any) -> LabelSpace:
     """Kind of y; unlike `LabelSpace` it lets every set be empty."""
-    if edge.is_sets(y) and not any(len(labels) for labels in y):
-        return LabelSpace("sets", np.empty(0, object), edge.container_of(y))
+    if edge.is_sets(y):
+        rows = edge.label_rows(y)
+        if not any(rows):
+            return LabelSpace("sets", np.empty(0, object), edge.container_of(rows))
     return LabelSpace.recognise(y)
 
 

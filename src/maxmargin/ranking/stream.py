@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import zlib
 from collections.abc import Hashable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
 
 from maxmargin.core.state import Numbered, Sizes, State, part
 from maxmargin.ranking.estimator import LabelRanker, choose_labels, descending, learn_rows, score_rows
+
+if TYPE_CHECKING:
+    Classifier: Any = object
+else:
+    try:  # with River installed it is one of River's classifiers, for its pipelines, metrics and checks
+        from river.base import Classifier
+    except ImportError:
+        Classifier = object
 
 
 def _check_width(state: Mapping[str, Any], sizes: Sizes) -> None:
@@ -23,10 +33,14 @@ def _check_width(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("its ranker has met columns without a name")
 
 
-class StreamRanker:
+class StreamRanker(Classifier):
     """A `LabelRanker` with the `learn_one` and `predict_one` of River.
 
-    Features are named, and their names may be new at any time. With ``n_features="grow"`` every
+    Where River is installed it is a `river.base.Classifier` and goes into River's pipelines, metrics and
+    `progressive_val_score`; without River it works alone.
+
+    Features are named, and their names may be new at any time. A value that is a text stands for
+    the feature "name=text" with the value 1. With ``n_features="grow"`` every
     new name gets a new column; with an integer, names are hashed to that many columns (a
     collision keeps the larger value, so that presence stays presence). Rows go to the ranker
     singly; whole chunks are far faster through `LabelRanker.partial_fit`.
@@ -58,11 +72,35 @@ class StreamRanker:
             )
         self.columns: dict[Hashable, int] = {}
 
-    def _row(self, x: Mapping[Hashable, float], learn: bool) -> Any:
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def clone(
+        self, new_params: Mapping[str, Any] | None = None, include_attributes: bool = False
+    ) -> StreamRanker:
+        """A ranker with the same parameters that has learnt nothing, as River clones.
+
+        Parameters
+        ----------
+        new_params : mapping, default=None
+            ``{"ranker": LabelRanker(...)}`` to clone with another ranker.
+        include_attributes : bool, default=False
+            Whether to copy what was learnt, too.
+        """
+        if include_attributes:
+            return copy.deepcopy(self)
+        return type(self)(clone((new_params or {}).get("ranker", self.ranker)))
+
+    def _row(self, x: Mapping[Hashable, float | str], learn: bool) -> Any:
         """x as one CSR row; names that were never learnt are left out of a prediction."""
         width: Any = self.ranker.n_features
         values: dict[int, float] = {}
-        for name, value in x.items():
+        numbers = {f"{name}={v}" if isinstance(v, str) else name: 1.0 if isinstance(v, str) else v
+                   for name, v in x.items()}  # fmt: skip
+        # In one order whatever that of the dictionary is, so that the sums of products are the same.
+        for name in sorted(numbers, key=str):
+            value = numbers[name]
             if width == "grow":
                 column = self.columns.setdefault(name, len(self.columns)) if learn else self.columns.get(name)
             else:
@@ -76,7 +114,7 @@ class StreamRanker:
         n_columns = max(len(self.columns), 1) if width == "grow" else width
         return sp.csr_array((data, indices, np.array([0, len(indices)], np.int32)), shape=(1, n_columns))
 
-    def learn_one(self, x: Mapping[Hashable, float], y: Any) -> StreamRanker:
+    def learn_one(self, x: Mapping[Hashable, float | str], y: Any) -> StreamRanker:
         """Predict and update; y is a label, or a set of labels if it was one from the start."""
         row = self._row(x, learn=True)
         if hasattr(self.ranker, "classes_"):
@@ -85,18 +123,18 @@ class StreamRanker:
             self.ranker.partial_fit(row, [y])
         return self
 
-    def predict_one(self, x: Mapping[Hashable, float]) -> Any:
+    def predict_one(self, x: Mapping[Hashable, float | str], **more: Any) -> Any:
         """The most relevant label (or the set of relevant ones); None before the first example."""
         if not hasattr(self.ranker, "classes_"):
             return None
         answer = choose_labels(self.ranker, self._scores(x))[0]
         return answer.item() if isinstance(answer, np.generic) else answer
 
-    def rank_one(self, x: Mapping[Hashable, float]) -> list[Any]:
+    def rank_one(self, x: Mapping[Hashable, float | str]) -> list[Any]:
         """All labels known so far, from the most to the least relevant."""
         if not hasattr(self.ranker, "classes_"):
             return []
         return self.ranker.classes_[descending(self._scores(x))[0]].tolist()
 
-    def _scores(self, x: Mapping[Hashable, float]) -> np.ndarray:
+    def _scores(self, x: Mapping[Hashable, float | str]) -> np.ndarray:
         return score_rows(self.ranker, self._row(x, learn=False))

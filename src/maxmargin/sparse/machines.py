@@ -265,6 +265,7 @@ class BasisMachine(LabelClassifier, Kernelised, Iterative):
         self._store_machine(problem, solution)
         if self.full_bound:
             self._store_full_bound(problem.full_model_bound(solution.loss))
+        self._go_on_with_interrupt(outcome, "its basis is the one found so far")
 
     def _forget(self) -> None:
         """Drop what an earlier fit with other options has left."""
@@ -280,6 +281,8 @@ class BasisMachine(LabelClassifier, Kernelised, Iterative):
     def _complain(self, runs: list[tuple[Outcome, Solution]]) -> None:
         """Warn when growth was cut short or the coefficients are not at their optimum."""
         cut = next(((outcome, solution) for outcome, solution in runs if not outcome.converged), None)
+        if any(outcome.interrupted for outcome, _ in runs):
+            return
         if cut is not None:
             outcome, solution = cut
             knob = "raise time_limit to go on" if outcome.reason == "time_limit" else outcome.reason
@@ -717,6 +720,8 @@ class SparseOneVsRest(LabelMachine):
         self._complain(runs)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
         self._store_union(problems[0], [solution for _, solution in runs])
+        for outcome, _ in runs:
+            self._go_on_with_interrupt(outcome, "its bases are those found so far")
         return self
 
     def _grow_all(
@@ -725,10 +730,12 @@ class SparseOneVsRest(LabelMachine):
         """One run per column; they share the time limit."""
         rng, clock = check_random_state(self.random_state), Clock(self.time_limit)
         observer = self._observer(problems[0].X, y, max_epochs=self.max_basis * len(problems))
-        runs = []
+        runs: list[tuple[Outcome, Solution]] = []
         for problem in problems:
             solver = self._solver(problem, costs, rng)
-            outcome = run(solver, Stopping(self.tol, self.max_basis, clock.left()), observer)
+            # After Ctrl-C the columns that are left take one step each, so that there is a whole machine.
+            limit = 0.0 if any(outcome.interrupted for outcome, _ in runs) else clock.left()
+            outcome = run(solver, Stopping(self.tol, self.max_basis, limit), observer)
             runs.append((outcome, solver.solution()))
         return runs
 

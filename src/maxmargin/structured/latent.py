@@ -215,14 +215,15 @@ class LatentSVC(ClassifierMixin, Iterative):
             runs.append((solver.solution(), outcome))
             if outcome.reason in ("interrupted", "callback") or clock.expired():
                 break
-        return min(runs, key=lambda each: each[1].certificate.primal)
+        solution, best = min(runs, key=lambda each: each[1].certificate.primal)
+        return solution, replace(best, interrupted=runs[-1][1].interrupted)
 
     def _store(self, solution: LatentSolution, outcome: Outcome, X: Any) -> None:
         self.__dict__.update(self._named(solution))
         self.latent_ = solution.chosen
         self.objectives_ = solution.objectives
-        if outcome.reason == "interrupted":
-            outcome.cure = "fit again with init=latent_ to go on"
+        if outcome.interrupted:
+            outcome.cure = "a fit with init=latent_ goes on from there"
         self._store_outcome(outcome, X)
 
     def _named(self, solution: LatentSolution) -> dict[str, np.ndarray]:
@@ -254,7 +255,8 @@ class LatentSVC(ClassifierMixin, Iterative):
         if self.init == "first" or problem.largest == 1:
             return first
         solver = pairwise(problem.means(), rng, ROUGHLY.tol, first)
-        run(solver, replace(ROUGHLY, time_limit=clock.left()))
+        if run(solver, replace(ROUGHLY, time_limit=clock.left())).interrupted:
+            raise KeyboardInterrupt
         return problem.values(solver.solution().vector, first).best
 
     def decision_function(self, X: Any, lengths: Any = None) -> np.ndarray:

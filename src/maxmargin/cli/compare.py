@@ -1,0 +1,203 @@
+"""`maxmargin compare`: models beside scikit-learn's, C chosen for each of them alike."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from maxmargin.cli.completion import ParameterCommand, complete_words
+from maxmargin.cli.console import print_table, say
+from maxmargin.cli.data import ReadOptions, Samples, read, read_options, samples
+from maxmargin.cli.families import FAMILIES, Family, estimator, split_words
+from maxmargin.cli.models import MEASURES, evaluate, fit, prepared, scale_option, text_option
+
+# Values of C to choose from, and folds of the training part to choose by.
+CS = (0.01, 0.1, 1.0, 10.0)
+INNER = 2
+# Seconds of a fit that is not made twice to foretell how long all will take.
+LONG = 2.0
+
+
+@click.command(
+    "compare",
+    cls=ParameterCommand,
+    context_settings={"ignore_unknown_options": True},
+    short_help="Cross-validate models beside scikit-learn's.",
+    options_metavar="[OPTIONS] [--PARAMETER VALUE]...",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="DATA", shell_complete=complete_words)
+@click.option(
+    "-m",
+    "--model",
+    "families",
+    multiple=True,
+    required=True,
+    type=click.Choice(list(FAMILIES)),
+    help="Model family; give it several times for several.",
+)
+@click.option(
+    "--folds", default=3, show_default=True, type=click.IntRange(2), help="Folds of cross-validation."
+)
+@click.option(
+    "--tune/--no-tune",
+    default=None,
+    help="Whether C is chosen within the training part of every fold; default: unless --C is given.",
+)
+@scale_option
+@text_option
+@click.option("--baseline/--no-baseline", default=True, help="Whether scikit-learn's models stand beside.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per model instead of a table.")
+@read_options
+def compare_command(
+    words: tuple[str, ...],
+    families: tuple[str, ...],
+    folds: int,
+    tune: bool | None,
+    scale: str,
+    text_as: str,
+    baseline: bool,
+    as_json: bool,
+    reading: ReadOptions,
+) -> None:
+    """Cross-validate models and their scikit-learn baselines on DATA, with times.
+
+    C of every model is chosen alike, among 0.01, 0.1, 1 and 10, by cross-validation within the training
+    part of each fold; one fit of every model is timed first, and what all will take is said. Parameters
+    of the estimators are options, as in `maxmargin fit`; they go to every model of this package. Folds
+    keep the shares of all labels. Times are without compiling.
+
+    \b
+    maxmargin compare iris -m multiclass -m sparse-multiclass --folds 5
+    maxmargin compare iris -m multiclass --C 10
+    """
+    positional, given = split_words(words)
+    if len(positional) != 1:
+        raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
+    Cs = CS if tune or (tune is None and "C" not in given) else ()
+    entries: list[tuple[str, Any, Family, Samples]] = []
+    for name in families:
+        family = FAMILIES[name]
+        data = samples(read(positional[0], reading, single=family.task == "multiclass"), family)
+        entries.append((name, prepared(estimator(family, given), scale, data, text_as), family, data))
+        label = f"scikit-learn {family.baseline_name}"
+        if baseline and label not in [entry[0] for entry in entries]:
+            entries.append((label, prepared(family.baseline(), scale, data, text_as), family, data))
+    _foretell(entries, folds, Cs)
+    rows = [_cross_validated(*entry, folds, Cs) for entry in entries]
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = [[_shown(row.get(column)) for column in columns] for row in rows]
+    print_table(f"{positional[0]}, {folds}-fold cross-validation: mean ± standard deviation", columns, table)
+
+
+def _foretell(entries: Sequence[tuple[str, Any, Family, Samples]], folds: int, Cs: Sequence[float]) -> None:
+    """Fit every model once and say how long all fits will take."""
+    from sklearn.base import clone
+
+    total = 0.0
+    for name, model, family, data in entries:
+        train, _ = next(_splits(family, data, folds))
+        for _ in range(2):  # the first one also reads the compiled loops from disk
+            start = time.perf_counter()
+            fitted = fit(clone(model), data.take(train), name)
+            if fitted.interrupted:
+                raise KeyboardInterrupt
+            seconds = time.perf_counter() - start - fitted.compile_seconds
+            if seconds > LONG:
+                break
+        count = folds * (1 + (INNER * len(Cs) if _names_of_c(model) else 0))
+        total += count * seconds
+    say(f"{len(entries)} models, {folds} folds: about {_duration(total)}.")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return "a second"
+    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
+def _names_of_c(model: Any) -> list[str]:
+    """The parameter C of a model, behind whatever steps."""
+    return [name for name in model.get_params() if name == "C" or name.endswith("__C")]
+
+
+def _cross_validated(
+    name: str, model: Any, family: Family, data: Samples, folds: int, Cs: Sequence[float]
+) -> dict[str, Any]:
+    import numpy as np
+    from sklearn.base import clone
+
+    found, chosen = [], []
+    for train, test in _splits(family, data, folds):
+        known = data.take(train)
+        tuned = _tuned(name, clone(model), family, known, Cs)
+        chosen += [tuned.get_params()[key] for key in _names_of_c(tuned)[:1]]
+        found.append(_measured(name, tuned, family, known, data.take(test)))
+    row: dict[str, Any] = {"model": name}
+    for key in found[0]:
+        values = [each[key] for each in found]
+        row[key] = [float(np.mean(values)), float(np.std(values))]
+    if Cs and chosen:
+        row["C"] = ", ".join(f"{C:g}" for C in chosen)
+    return row
+
+
+def _tuned(name: str, model: Any, family: Family, data: Samples, Cs: Sequence[float]) -> Any:
+    """The model with the C that is best in cross-validation; the smaller one among equals."""
+    from sklearn.base import clone
+
+    names = _names_of_c(model)
+    if not names or not Cs:
+        return model
+    measure = next(iter(MEASURES[family.task]))
+    best, best_score = Cs[0], float("-inf")
+    for C in Cs:
+        model.set_params(**{names[0]: C})
+        scores = [
+            _measured(name, clone(model), family, data.take(train), data.take(test))[measure]
+            for train, test in _splits(family, data, INNER)
+        ]
+        if sum(scores) > best_score:
+            best, best_score = C, sum(scores)
+    return model.set_params(**{names[0]: best})
+
+
+def _measured(name: str, model: Any, family: Family, train: Samples, test: Samples) -> dict[str, float]:
+    fitted = fit(model, train, name)
+    if fitted.interrupted:
+        raise KeyboardInterrupt
+    return evaluate(fitted.model, family, test) | {"fit s": fitted.seconds}
+
+
+def _splits(family: Family, data: Samples, folds: int) -> Iterator[Any]:
+    """Rows of training and test parts; sequences are kept whole, labels in their shares."""
+    import numpy as np
+    from sklearn.model_selection import KFold, StratifiedKFold
+
+    from maxmargin.model_selection import IterativeStratifiedKFold
+
+    blank = np.zeros(len(data))
+    if family.task == "chain":
+        return iter(KFold(folds, shuffle=True, random_state=0).split(blank))
+    if data.y.ndim == 2:
+        return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
+    counts = np.unique(data.y, return_counts=True)[1]
+    if counts.min() < folds:
+        say(f"Warning: a class has only {counts.min()} samples; folds are not stratified.")
+        return iter(KFold(folds, shuffle=True, random_state=0).split(blank))
+    return iter(StratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y))
+
+
+def _shown(value: Any) -> str:
+    from maxmargin.report.page import number
+
+    if isinstance(value, list):
+        return f"{number(value[0])} ± {number(value[1])}"
+    return number(value)

@@ -1,0 +1,382 @@
+"""Tables of several kinds of columns: CSV, JSON lines and Parquet as rows of named values.
+
+Features are numbers, categories or texts (`maxmargin.tables` says which is which, and prepares them).
+Labels are a class, 0/1 columns, or one column of tags: "red;sweet", a list, or a list in JSON. An
+empty cell of tags is a sample without any.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from maxmargin.io.atomic import PathLike
+from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.files import Progress, text_lines
+from maxmargin.io.table import (
+    LabelColumns,
+    check_names,
+    classes,
+    indicator,
+    label_array,
+    number,
+    open_csv,
+    open_parquet,
+)
+
+FORMATS = ("csv", "jsonl", "parquet")
+# Separators of tags, in the order in which they are looked for.
+SEPARATORS = (";", "|", ",")
+# Rows that tell whether a CSV file holds numbers alone; rows of a piece of a large file.
+LOOKED_AT, ROWS = 1000, 4096
+# Words among so many numbers are mistakes, not categories.
+MOSTLY = 0.5
+Row = tuple[int, dict[str, Any]]
+KindOf = Callable[[Sequence[Any], str], str]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table in a file and how to read it; `kind` is one of `FORMATS`."""
+
+    path: PathLike
+    kind: str
+    header: bool = True
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    progress: Progress | None = field(default=None, compare=False)
+
+    def fault(self, message: str, line: int | None = None, column: int | None = None) -> DataFormatError:
+        return DataFormatError(message, self.path, line, column)
+
+    def rows(self) -> Iterator[Row]:
+        """Numbered rows as dictionaries of named values."""
+        readers = {"csv": self._csv, "jsonl": self._jsonl, "parquet": self._parquet}
+        return readers[self.kind]()
+
+    def _csv(self) -> Iterator[Row]:
+        names, rows = open_csv(self.path, self.header, self.delimiter, self.encoding, self.progress)
+        check_names(names, (), self.path)
+        for line, fields in rows:
+            if len(fields) != len(names):
+                words = f"{len(fields)} fields, but the first line has {len(names)}"
+                raise self.fault(words, line, len(fields))
+            yield line, dict(zip(names, fields, strict=True))
+
+    def _jsonl(self) -> Iterator[Row]:
+        for line, text in text_lines(self.path, self.encoding, self.progress):
+            if not text.strip():
+                continue
+            try:
+                row = json.loads(text, parse_constant=lambda word: None)
+            except (ValueError, RecursionError) as error:
+                raise self.fault(f"not a JSON object ({error})", line) from error
+            if not isinstance(row, dict):
+                raise self.fault(f"an object in braces was expected, not a {type(row).__name__}", line)
+            yield line, row
+
+    def _parquet(self) -> Iterator[Row]:
+        line = 0
+        with open_parquet(self.path) as file:
+            for batch in file.iter_batches(batch_size=ROWS, use_threads=False):
+                for row in batch.to_pylist():
+                    line += 1
+                    yield line, row
+
+
+def holds_more_than_numbers(source: Source, where: LabelColumns, drop: Sequence[str]) -> bool:
+    """Whether a table needs this reader: it has words among its features, or a column of tags.
+
+    A file is judged by its first thousand rows.
+    """
+    if source.kind == "jsonl":
+        return True
+    rows = list(islice(source.rows(), LOOKED_AT))
+    if not rows:
+        return False
+    names = list(rows[0][1])
+    labels = {names[j] for j in where.find(names, source.path, 1)}
+    columns = {name: [row[name] for _, row in rows] for name in names}
+    if where.labels is not None and len(labels) == 1 and not _is_indicator(columns[next(iter(labels))]):
+        return True
+    return not all(
+        _is_number(value)
+        for name in names
+        if name not in labels and name not in drop
+        for value in columns[name]
+    )
+
+
+def _is_number(value: Any) -> bool:
+    if value is None or isinstance(value, (int, float)):
+        return True
+    if not isinstance(value, str):
+        return False
+    try:
+        number(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_indicator(values: Sequence[Any]) -> bool:
+    try:
+        for value in values:
+            _indicator(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _indicator(value: Any) -> float:
+    if isinstance(value, (list, tuple, dict)):
+        raise ValueError(f"{value!r} is not a label entry (0 or 1)")
+    return math.nan if value is None else indicator(str(value))
+
+
+def read_mixed(
+    source: Source,
+    where: LabelColumns,
+    kind_of: KindOf,
+    *,
+    told: Mapping[str, str],
+    complete: bool = False,
+    drop: Sequence[str] = (),
+    separator: str | None = None,
+    labels: Sequence[str] | None = None,
+    dtype: Any = np.float64,
+) -> Dataset:
+    """Read a whole table.
+
+    Parameters
+    ----------
+    source : Source
+    where : LabelColumns
+        One named column that is not 0/1 is a column of tags.
+    kind_of : callable
+        Tells the kind of a column by its values and its name.
+    told : mapping of str to str
+        Kinds of columns that are known.
+    complete : bool
+        Whether no other column counts.
+    drop : sequence of str
+        Columns to leave out.
+    separator : str or None
+        What stands between tags; None looks for ``;``, ``|`` and ``,``.
+    labels : sequence of str or None
+        The tags of a model; others are left out.
+    dtype : dtype
+        Of the features, where all are numbers.
+
+    Returns
+    -------
+    Dataset
+        X is an array of numbers, or of objects where there are words; `extras["columns"]` has the
+        kind of every feature.
+    """
+    lines, columns = _collected(source)
+    names = list(columns)
+    places = where.find(names, source.path)
+    label_names = {names[j] for j in places}
+    check_names(names, drop, source.path)
+    absent = [name for name in told if name not in columns]
+    if absent:
+        raise source.fault(f"no column is called {absent[0]!r}; there are {', '.join(map(repr, names))}")
+    taken = [name for name in told if name in label_names]
+    if taken:
+        raise source.fault(f"column {taken[0]!r} holds the labels and cannot be a feature, too")
+    wanted = list(told) if complete else [n for n in names if n not in label_names and n not in drop]
+    kinds = {}
+    for name in wanted:
+        kinds[name] = told.get(name) or _seen_kind(
+            source, columns[name], name, names.index(name), lines, kind_of
+        )
+    X = _features(source, {name: columns[name] for name in wanted}, kinds, lines, dtype)
+    texts = [name for name, kind in kinds.items() if kind == "text"]
+    per_row = {"text": X[:, wanted.index(texts[0])]} if texts else {}
+    y, found = _labels(source, where, places, columns, lines, separator, labels)
+    return Dataset(
+        X, y, tuple(wanted), found, source=str(source.path), per_row=per_row, extras={"columns": kinds}
+    )
+
+
+def read_pieces(source: Source, kinds: Mapping[str, str], dtype: Any = np.float64) -> Iterator[Dataset]:
+    """The features of a table in pieces of up to 4096 rows, for prediction; labels are not looked at."""
+    rows = source.rows()
+    while piece := list(islice(rows, ROWS)):
+        lines = [line for line, _ in piece]
+        there = {name for _, row in piece for name in row}
+        absent = [name for name in kinds if name not in there]
+        if absent:
+            raise source.fault(f"no column is called {absent[0]!r} ({len(absent)} absent)", lines[0])
+        columns = {name: [row.get(name) for _, row in piece] for name in kinds}
+        X = _features(source, columns, kinds, lines, dtype)
+        yield Dataset(X, X, tuple(kinds))
+
+
+def _collected(source: Source) -> tuple[list[int], dict[str, list[Any]]]:
+    """Line numbers and columns; a name that a row lacks is missing there."""
+    lines: list[int] = []
+    columns: dict[str, list[Any]] = {}
+    for line, row in source.rows():
+        for name, value in row.items():
+            if name not in columns:
+                columns[name] = [None] * len(lines)
+            columns[name].append(value)
+        lines.append(line)
+        for values in columns.values():
+            if len(values) < len(lines):
+                values.append(None)
+    if not lines:
+        raise source.fault("the file has no rows")
+    return lines, columns
+
+
+def _seen_kind(
+    source: Source, values: list[Any], name: str, place: int, lines: list[int], kind_of: KindOf
+) -> str:
+    """The kind of a column: numbers also where they are written as words, but for a few that are none."""
+    known = [i for i, value in enumerate(values) if value not in (None, "")]
+    words = [i for i in known if not _is_number(values[i])]
+    if not words:
+        return "number"
+    if len(words) <= (1 - MOSTLY) * len(known) and isinstance(values[words[0]], str):
+        raise source.fault(
+            f"column {name!r}: {values[words[0]]!r} is not a number, but {len(known) - len(words)} of "
+            f"{len(known)} values are; mend it, or name the column's kind (categories or text)",
+            lines[words[0]],
+            place + 1,
+        )
+    try:
+        return kind_of([value if value != "" else None for value in values], name)
+    except ValueError as error:
+        raise source.fault(str(error)) from error
+
+
+def _features(
+    source: Source, columns: Mapping[str, list[Any]], kinds: Mapping[str, str], lines: list[int], dtype: Any
+) -> np.ndarray:
+    numbers = all(kind == "number" for kind in kinds.values())
+    X = np.empty((len(lines), len(kinds)), dtype if numbers else object)
+    for j, (name, kind) in enumerate(kinds.items()):
+        for i, value in enumerate(columns[name]):
+            try:
+                X[i, j] = _VALUES[kind](value)
+            except ValueError as error:
+                raise source.fault(f"column {name!r}: {error}", lines[i]) from None
+    return X
+
+
+def _number(value: Any) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, str):
+        return number(value)
+    if not isinstance(value, (int, float)):
+        raise ValueError(f"{value!r} is not a number")
+    if math.isinf(value):
+        raise ValueError(f"{value!r} is not a finite number")
+    return float(value)
+
+
+def _category(value: Any) -> str | None:
+    if isinstance(value, (list, tuple, dict)):
+        raise ValueError(f"{value!r} is not a category")
+    word = "" if value is None or value != value else str(value).strip()
+    return word or None
+
+
+def _text(value: Any) -> str:
+    if value is not None and not isinstance(value, (str, int, float)):
+        raise ValueError(f"{value!r} is not a text")
+    return "" if value is None or value != value else str(value)
+
+
+_VALUES: dict[str, Callable[[Any], Any]] = {"number": _number, "category": _category, "text": _text}
+
+
+def _labels(
+    source: Source,
+    where: LabelColumns,
+    places: list[int],
+    columns: Mapping[str, list[Any]],
+    lines: list[int],
+    separator: str | None,
+    known: Sequence[str] | None,
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    names = [list(columns)[j] for j in places]
+    values = columns[names[0]]
+    if where.target is not None:
+        words = ["" if value is None else str(value).strip() for value in values]
+        if "" in words:
+            raise source.fault(f"the class is missing (column {names[0]!r})", lines[words.index("")])
+        return classes(words)
+    if where.labels is not None and len(names) == 1 and (separator or not _is_indicator(values)):
+        return _tagged(source, names[0], values, lines, separator, known)
+    Y = np.empty((len(lines), len(names)))
+    for k, name in enumerate(names):
+        for i, value in enumerate(columns[name]):
+            try:
+                Y[i, k] = _indicator(value)
+            except ValueError as error:
+                raise source.fault(f"column {name!r}: {error}", lines[i]) from None
+    return label_array(Y), tuple(names)
+
+
+def _tagged(
+    source: Source,
+    name: str,
+    values: Sequence[Any],
+    lines: list[int],
+    separator: str | None,
+    known: Sequence[str] | None,
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Indicator and names of the tags of a column."""
+    texts = [value for value in values if isinstance(value, str) and not value.lstrip().startswith("[")]
+    separator = separator or next((one for one in SEPARATORS if any(one in text for text in texts)), None)
+    rows = []
+    for value, line in zip(values, lines, strict=True):
+        try:
+            rows.append(tags_of(value, separator))
+        except ValueError as error:
+            raise source.fault(f"column {name!r}: {error}", line) from None
+    found = sorted({tag for row in rows for tag in row}) if known is None else list(known)
+    if not found:
+        raise source.fault(f"column {name!r} holds no tag at all")
+    place = {tag: k for k, tag in enumerate(found)}
+    Y = np.zeros((len(rows), len(found)), np.int32)
+    for i, row in enumerate(rows):
+        Y[i, [place[tag] for tag in row if tag in place]] = 1
+    return Y, tuple(found)
+
+
+def tags_of(value: Any, separator: str | None = None) -> list[str]:
+    """The tags of a cell: a list, a list in JSON, or words with a separator between.
+
+    Examples
+    --------
+    >>> tags_of("red; sweet", ";"), tags_of('["red"]'), tags_of(None)
+    (['red', 'sweet'], ['red'], [])
+    """
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{value!r} is not a list in JSON ({error})") from None
+    if value is None or value == "":
+        return []
+    if isinstance(value, (list, tuple)):
+        if not all(isinstance(tag, (str, int)) for tag in value):
+            raise ValueError(f"{value!r} is not a list of words")
+        words = [str(tag).strip() for tag in value]
+    elif isinstance(value, (str, int)):
+        words = [word.strip() for word in (str(value).split(separator) if separator else [str(value)])]
+    else:
+        raise ValueError(f"{value!r} is no tag: words, a list or a list in JSON were expected")
+    return [word for word in dict.fromkeys(words) if word]

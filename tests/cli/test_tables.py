@@ -1,0 +1,222 @@
+"""Tables as people have them: words, categories, tags, missing values, CSV, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+
+import pytest
+
+import maxmargin
+from maxmargin.cli import main
+from maxmargin.io.mixed import tags_of
+from maxmargin.persistence import describe
+
+TITLES = ["silk scarf", "wool socks", "silk hat", "wool gloves", "old boots"]
+TAGS = [["bright", "soft"], ["warm"], ["bright", "soft"], ["warm"], []]
+ROWS = [
+    {
+        "title": f"{TITLES[i % 5]} lot{chr(97 + i)}",
+        "colour": ["red", "blue", None][i % 3],
+        "price": None if i == 4 else 5.0 * (i % 7) + 1,
+        "tags": TAGS[i % 5],
+    }
+    for i in range(25)
+]
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    """Run a command line in an empty directory; answers with its code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def words(*line):
+        code = main([str(word) for word in line])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return words
+
+
+def csv_text(rows, separator=";", delimiter=","):
+    out = io.StringIO()
+    table = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+    table.writerow(rows[0])
+    for row in rows:
+        table.writerow([separator.join(v) if isinstance(v, list) else v for v in row.values()])
+    return out.getvalue()
+
+
+def write(path, rows=ROWS):
+    name = path.name
+    if ".jsonl" in name:
+        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    elif ".parquet" in name:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        return path
+    elif name.startswith("semicolons"):
+        data = csv_text(rows, "|", ";").encode()
+    elif name.startswith("json"):
+        data = csv_text([{**row, "tags": json.dumps(row["tags"])} for row in rows]).encode()
+    else:
+        data = csv_text(rows, delimiter="\t" if ".tsv" in name else ",").encode()
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+FILES = ["shop.csv", "shop.tsv", "shop.csv.gz", "shop.jsonl", "shop.jsonl.gz", "shop.parquet",
+         "semicolons.csv", "json.csv"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_leads_to_the_same_model(run, tmp_path, name):
+    write(tmp_path / name), write(tmp_path / "other.jsonl")
+    code, _, err = run("fit", name, "--labels", "tags", "--random-state", 0, "-o", "m.mm")
+    assert code == 0, err
+    assert "number: price; category: colour; text: title" in err
+    about = describe("m.mm")["metadata"]
+    assert about["family"] == "multilabel" and about["label_names"] == ["bright", "soft", "warm"]
+    assert about["columns"] == {"title": "text", "colour": "category", "price": "number"}
+    code, out, err = run("predict", "m.mm", name, "--to", "jsonl")
+    assert code == 0, err
+    assert [json.loads(line)["labels"] for line in out.splitlines()] == [row["tags"] for row in ROWS]
+    assert json.loads(run("evaluate", "m.mm", "other.jsonl", "--json")[1])["exact match"] == 1.0
+
+
+def test_a_table_without_labels_is_predicted(run, tmp_path):
+    write(tmp_path / "shop.csv")
+    assert run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")[0] == 0
+    (tmp_path / "new.jsonl").write_text('{"title": "silk ribbon", "colour": "pink", "price": null}\n')
+    code, out, err = run("predict", "m.mm", "new.jsonl")
+    assert code == 0 and out == "bright,soft,warm\n1,1,0\n", err
+    (tmp_path / "new.csv").write_text("title,price\nsilk,3\n")
+    code, _, err = run("predict", "m.mm", "new.csv")
+    assert code == 1 and "no column is called 'colour' (1 absent)" in err
+
+
+def test_standard_input_and_one_class_per_row(run, tmp_path, monkeypatch):
+    rows = [{"title": row["title"], "kind": (row["tags"] or ["other"])[0]} for row in ROWS]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(csv_text(rows).encode())))
+    code, _, err = run("fit", "-", "--format", "csv", "--target", "kind", "-o", "m.mm")
+    assert code == 0, err
+    assert describe("m.mm")["metadata"]["family"] == "multiclass"
+    write(tmp_path / "new.csv", rows)
+    assert run("predict", "m.mm", "new.csv")[1].split() == ["class", *(row["kind"] for row in rows)]
+
+
+def test_kinds_can_be_told_and_characters_asked_for(run, tmp_path):
+    write(tmp_path / "shop.jsonl")
+    code, _, err = run("fit", "shop.jsonl", "--labels", "tags", "--text", "title,colour", "--drop", "price",
+                       "--text-as", "character", "-o", "m.mm")  # fmt: skip
+    assert code == 0, err
+    assert describe("m.mm")["metadata"]["columns"] == {"title": "text", "colour": "text"}
+    assert maxmargin.load("m.mm").steps[0][1].transformers_[0][1].analyzer == "char_wb"
+
+
+@pytest.mark.parametrize("scale", ["auto", "none"])
+def test_numbers_beside_words_are_scaled_unless_told_otherwise(run, tmp_path, scale):
+    write(tmp_path / "shop.csv")
+    assert run("fit", "shop.csv", "--labels", "tags", "--scale", scale, "-o", "m.mm")[0] == 0
+    numbers = maxmargin.load("m.mm").steps[0][1].transformers_[0][1]
+    assert [name for name, _ in numbers.steps] == (["fill", "scale"] if scale == "auto" else ["fill"])
+
+
+def test_missing_numbers_are_filled_where_training_had_some(run, tmp_path):
+    text = "a,b,y\n" + "".join(f"{i},{'' if i == 3 else 1000 * i},{i > 5:d}\n" for i in range(12))
+    (tmp_path / "t.csv").write_text(text)
+    assert run("fit", "t.csv", "--target", "y", "-o", "m.mm")[0] == 0
+    model = maxmargin.load("m.mm")
+    assert [name for name, _ in model.steps] == ["fill", "scale", "model"]
+    assert run("predict", "m.mm", "t.csv")[1].split()[1:] == [str(int(i > 5)) for i in range(12)]
+    (tmp_path / "full.csv").write_text(text.replace("3,,", "3,3000,"))
+    assert run("fit", "full.csv", "--target", "y", "-o", "full.mm")[0] == 0
+    code, _, err = run("predict", "full.mm", "t.csv")
+    assert code == 1 and "row 4 has missing values, and the training data had none" in err
+    code, _, err = run("evaluate", "full.mm", "t.csv")
+    assert code == 1 and "row 4 has missing values" in err
+
+
+def test_scale_auto_looks_at_the_sizes_of_columns(run):
+    run("fit", "iris", "-m", "multiclass", "-o", "even.mm")
+    run("fit", "wine", "-m", "multiclass", "-o", "uneven.mm")
+    assert not hasattr(maxmargin.load("even.mm"), "steps")
+    assert hasattr(maxmargin.load("uneven.mm"), "steps")
+
+
+def test_new_tags_are_left_out_of_measures(run, tmp_path):
+    write(tmp_path / "shop.jsonl")
+    run("fit", "shop.jsonl", "--labels", "tags", "-o", "m.mm")
+    write(tmp_path / "new.jsonl", [{**ROWS[0], "tags": ["soft", "bright", "brand-new"]}])
+    assert json.loads(run("evaluate", "m.mm", "new.jsonl", "--json")[1])["exact match"] == 1.0
+
+
+def test_the_report_speaks_of_the_columns_of_the_table(run, tmp_path):
+    write(tmp_path / "shop.csv")
+    run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")
+    code, _, err = run("report", "m.mm", "shop.csv", "--train", "shop.csv", "-o", "r.html")
+    assert code == 0, err
+    page = (tmp_path / "r.html").read_text()
+    numbers = "numbers (price): missing numbers are the median of their column"
+    for words in ("title: silk", "categories (colour)", "text (title) as tf-idf of words", numbers):
+        assert words in page, words
+
+
+FAULTS = {
+    "a date": ("day,y\n2024-01-02,a\n2024-02-03,b\n", "column 'day' holds dates ('2024-01-02')"),
+    "a typing mistake": (
+        "n,y\n1,a\n2,b\n3x,a\n4,b\n",
+        "line 4, column 1: column 'n': '3x' is not a number",
+    ),
+    "a missing class": ("t,y\nred hat,a\nblue,\n", "line 3: the class is missing (column 'y')"),
+    "too many fields": ("t,y\nred hat,a\nblue,b,c\n", "line 3"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_names_its_place_and_a_cure(run, tmp_path, fault):
+    text, said = FAULTS[fault]
+    (tmp_path / "t.csv").write_text(text)
+    code, _, err = run("fit", "t.csv", "--target", "y", "-o", "m.mm")
+    assert code == 1 and said.lower() in err.lower(), err
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ("[1, 2]", "an object in braces was expected, not a list"),
+    ("{oops", "line 2: not a JSON object"),
+    ('{"t": "b", "tags": {"a": 1}}', "is no tag: words, a list or a list in JSON were expected"),
+    ('{"t": "b", "tags": [["a"]]}', "is not a list of words"),
+    ('{"t": ["b"], "tags": ["a"]}', "holds ['b'], a list"),
+    ("[" * 100_000, "line 2: not a JSON object"),
+])  # fmt: skip
+def test_a_fault_in_json_lines_names_its_line(run, tmp_path, line, said):
+    (tmp_path / "t.jsonl").write_text('{"t": "red hat", "tags": ["a"]}\n' + line + "\n")
+    code, _, err = run("fit", "t.jsonl", "--labels", "tags", "-o", "m.mm")
+    assert code == 1 and said in err, err
+
+
+def test_a_column_that_counts_rows_is_pointed_out(run, tmp_path):
+    write(tmp_path / "t.jsonl", [{"id": i, **row} for i, row in enumerate(ROWS)])
+    _, _, err = run("fit", "t.jsonl", "--labels", "tags", "-o", "m.mm")
+    assert "column 'id' counts the rows; --drop id leaves it out" in err
+
+
+def test_words_are_not_converted(run, tmp_path):
+    write(tmp_path / "shop.csv")
+    code, _, err = run("datasets", "convert", "shop.csv", "shop.svm", "--labels", "tags")
+    assert code == 1 and "--drop title,colour" in err
+    run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")
+    code, _, err = run("predict", "m.mm", "shop.csv", "--to", "same")
+    assert code == 2 and "needs --to csv or jsonl" in err
+
+
+@pytest.mark.parametrize(("cell", "tags"), [
+    (None, []), ("", []), ("a;b;a", ["a", "b"]), ('["a", 2]', ["a", "2"]), (["a", ""], ["a"]), (3, ["3"]),
+])  # fmt: skip
+def test_tags_of_a_cell(cell, tags):
+    assert tags_of(cell, ";") == tags

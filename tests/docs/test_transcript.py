@@ -1,0 +1,78 @@
+"""The transcript of a person with files and no Python: every command runs and says what the page says."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+from maxmargin.cli import main
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "howto" / "from_files.rst"
+BLOCK = re.compile(r"^\.\. code-block:: (console|python)\n\n((?:   .*\n|\n)+)", re.MULTILINE)
+
+
+def commands(body):
+    """Pairs of a command line and what the page says that it says."""
+    found = []
+    for line in textwrap.dedent(body).strip().splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def plain(text):
+    """Words in a row, without the numbers of a fit, which differ a little from machine to machine."""
+    text = re.sub(r"(seconds compiling [\d.e-]+, )", "", text)
+    return " ".join(re.sub(r"\b(seconds|epochs|objective|gap) [\d.e-]+", r"\1 #", text).split())
+
+
+def test_the_transcript_is_what_happens(tmp_path, monkeypatch, capsys):
+    shutil.copytree(ROOT / "docs" / "sample", tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    ran = 0
+    for kind, body in BLOCK.findall(PAGE.read_text() + "\n"):
+        if kind == "python":
+            exec(compile(textwrap.dedent(body), str(PAGE), "exec"), {})
+            continue
+        for line, expected in commands(body):
+            piped = re.fullmatch(r"cat (\S+) \| (.*)", line)
+            if piped:
+                stdin = io.TextIOWrapper(io.BytesIO(Path(piped[1]).read_bytes()))
+                monkeypatch.setattr(sys, "stdin", stdin)
+            words = shlex.split(piped[2] if piped else line)
+            assert words[0] == "maxmargin"
+            code = main(words[1:])
+            said = capsys.readouterr()
+            assert code == 0, (line, said.err)
+            if expected:
+                assert plain(said.err + said.out) == plain("\n".join(expected)), line
+            ran += 1
+    assert ran >= 11
+    for name in ("shop.html", "mails.html", "questions.html"):
+        assert (tmp_path / name).read_text().startswith("<!doctype html>")
+    assert len((tmp_path / "later.csv").read_text().splitlines()) == 31
+
+
+def test_the_sample_files_are_those_of_the_script(tmp_path, monkeypatch):
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import sample_files
+    finally:
+        sys.path.pop(0)
+    monkeypatch.setattr(sample_files, "FOLDER", tmp_path / "sample")
+    sample_files.main()
+    made = {
+        p.relative_to(tmp_path / "sample"): p.read_bytes()
+        for p in (tmp_path / "sample").rglob("*")
+        if p.is_file()
+    }
+    kept = ROOT / "docs" / "sample"
+    assert made == {p.relative_to(kept): p.read_bytes() for p in kept.rglob("*") if p.is_file()}

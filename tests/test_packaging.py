@@ -1,0 +1,80 @@
+"""What is packed and declared: oldest versions, conda recipe, container, citation, distribution files."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from maxmargin._names import VERSION
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def floors(requirements):
+    """The least versions of requirements, as numbers without trailing zeros."""
+    pairs = (re.fullmatch(r"([\w.-]+) *[>=]=([\d.]+)", line) for line in requirements)
+    return {
+        name: tuple(map(int, re.sub(r"(\.0)+$", "", version).split(".")))
+        for name, version in (p.groups() for p in pairs if p)
+    }
+
+
+def test_the_oldest_versions_are_those_allowed():
+    lines = (ROOT / "tools" / "oldest.txt").read_text().splitlines()
+    told = floors(line for line in lines if not line.startswith("#"))
+    allowed = floors([*PROJECT["dependencies"], *EXTRAS["plots"], *EXTRAS["parquet"], *EXTRAS["data"]])
+    assert told == allowed
+
+
+def test_the_conda_recipe_asks_for_the_same():
+    recipe = (ROOT / "tools" / "conda" / "meta.yaml").read_text()
+    needs = re.findall(r"^    - ([\w-]+) (>=[\d.]+)$", recipe.partition("  run:")[2], re.MULTILINE)
+    asked = floors(f"{name} {version}".replace(" ", "") for name, version in needs if name != "python")
+    assert asked == floors(PROJECT["dependencies"])
+    assert f'version: "{VERSION}"' in recipe and "python >=3.11" in recipe
+
+
+def test_the_citation_has_the_version():
+    assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    assert PROJECT["version"] == VERSION
+
+
+def test_every_import_is_declared():
+    """Packages that the code imports at the top of a file are dependencies."""
+    known = {"sklearn": "scikit-learn", "llvmlite": "numba"}
+    declared = set(floors(PROJECT["dependencies"]))
+    found = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            found |= {name.partition(".")[0] for name in names}
+    foreign = {known.get(name, name) for name in found - set(sys.stdlib_module_names) - {"maxmargin"}}
+    assert foreign <= declared
+
+
+def test_a_fit_makes_the_container_useful():
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    assert 'ENTRYPOINT ["maxmargin"]' in lines and "USER person" in lines
+
+
+@pytest.mark.slow
+def test_distribution_files_pass_the_check_of_the_index(tmp_path):
+    pytest.importorskip("build"), pytest.importorskip("twine")
+    made = [sys.executable, "-m", "build", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(made, check=True, capture_output=True)
+    files = sorted(map(str, tmp_path.iterdir()))
+    assert len(files) == 2
+    done = subprocess.run(
+        [sys.executable, "-m", "twine", "check", "--strict", *files],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,54 @@
+"""The progress bar of a fit, and estimators where scikit-learn has no callbacks yet."""
+
+import io
+import pickle
+
+import pytest
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV
+
+from maxmargin import MultiClassSVC
+from maxmargin.edge.callbacks import Unwatched
+from maxmargin.progress import ProgressBar
+
+X, y = load_iris(return_X_y=True)
+
+
+def test_a_bar_goes_to_its_end_as_the_gap_falls():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100)
+    display = Progress("{task.description}", BarColumn(), TextColumn("{task.fields[gap]}"), console=console)
+    model = MultiClassSVC(solver="bcfw", tol=0.2, random_state=0)
+    with display:
+        model.set_callbacks(ProgressBar(bar=display)).fit(X, y)
+    assert [task.completed for task in display.tasks] == [pytest.approx(1.0)]
+    said = screen.getvalue()
+    assert "MultiClassSVC" in said and "gap " in said and "epoch " in said
+
+
+def test_a_bar_of_its_own_is_stopped_even_when_the_fit_fails(capsys):
+    bar = ProgressBar("mine")
+    MultiClassSVC().set_callbacks(bar).fit(X, y)
+    assert bar._own is None and "mine" in capsys.readouterr().out
+    bar = ProgressBar()
+    with pytest.raises(ValueError, match="inconsistent"):
+        MultiClassSVC().set_callbacks(bar).fit(X, y[:-1])
+    assert bar._own is None
+
+
+def test_a_search_with_a_bar_runs_and_travels():
+    model = MultiClassSVC().set_callbacks(ProgressBar("search"))
+    search = GridSearchCV(model, {"C": [0.1, 1.0]}, cv=2, n_jobs=1).fit(X, y)
+    assert search.best_score_ > 0.9
+    assert pickle.loads(pickle.dumps(ProgressBar("x"))).description == "x"
+
+
+def test_estimators_do_without_callbacks():
+    class Older(Unwatched):
+        """As with scikit-learn before 1.9."""
+
+    context = Older()._init_callback_context(max_subtasks=3)
+    assert context.subcontext(task_name="epoch").call_on_fit_task_end(estimator=None) is False
+    assert context.call_on_fit_task_begin(estimator=None) is None

@@ -1,0 +1,238 @@
+"""A table of wrong calls: every message names what was given, where, and what cures it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import maxmargin
+from maxmargin import datasets, metrics, model_selection
+from maxmargin.baselines import ThresholdTuner
+from maxmargin.cli import main
+
+X = np.random.RandomState(0).randn(24, 3)
+Y = (X > 0).astype(int)
+C = np.array(["a", "b", "c"])[np.arange(24) % 3]
+BAD = X.copy()
+BAD[4, 1] = np.nan
+SETS = [{"a"}, {"b"}] * 12
+CUT = {"lengths": np.full(8, 3)}
+ml, mc, rank = maxmargin.MultiLabelSVC, maxmargin.MultiClassSVC, maxmargin.LabelRanker
+sparse, sub, chain = maxmargin.SparseMultiClassSVC, maxmargin.SubmodularSVC, maxmargin.ChainSVC
+latent, sparse_ml, stream = maxmargin.LatentSVC, maxmargin.SparseMultiLabelSVC, maxmargin.StreamRanker
+
+# What is called -> what must be said.
+PYTHON = {
+    "ml: C of zero": (lambda: ml(C=0).fit(X, Y), r"'C' parameter of MultiLabelSVC .* Got 0"),
+    "mc: C of a word": (lambda: mc(C="1").fit(X, C), r"'C' parameter of MultiClassSVC .* Got '1'"),
+    "sub: C below zero": (lambda: sub(C=-1).fit(X, Y), r"'C' parameter of SubmodularSVC .* Got -1"),
+    "ml: unknown kernel": (lambda: ml(kernel="rbff").fit(X, Y), r"'kernel' parameter .*'rbf'.* Got 'rbff'"),
+    "mc: unknown solver": (lambda: mc(solver="fast").fit(X, C), r"'solver' parameter .* Got 'fast'"),
+    "rank: unknown update": (lambda: rank("best").fit(X, Y), r"'update' parameter .* Got 'best'"),
+    "sparse: no basis": (lambda: sparse(max_basis=0).fit(X, C), r"'max_basis' parameter .* Got 0"),
+    "mc: another solver's parameter": (
+        lambda: mc(solver="bcfw", sampling="uniform", shrinking=False).fit(X, C),
+        r"(sampling|shrinking)=.* is read by solver .* only",
+    ),
+    "mc: newton with a kernel": (
+        lambda: mc(solver="newton", kernel="rbf").fit(X, C),
+        r"needs kernel='linear'; leave solver at 'auto'",
+    ),
+    "mc: unknown parameter": (lambda: mc(c=1), r"unexpected keyword argument 'c'"),
+    "ml: unknown parameter set": (lambda: ml().set_params(c=1), r"Invalid parameter 'c' for estimator MultiL"),
+    "ml: no y": (lambda: ml().fit(X, None), r"target y is None; pass the labels"),
+    "mc: no y": (lambda: mc().fit(X, None), r"target y is None; pass one class per sample"),
+    "chain: no y": (lambda: chain().fit(X, None, **CUT), r"target y is None; pass the labels"),
+    "ml: NaN in X": (lambda: ml().fit(BAD, Y), r"(?s)Input X contains NaN.*MultiLabelSVC"),
+    "rank: NaN in X": (lambda: rank().fit(BAD, Y), r"Input X contains NaN"),
+    "latent: NaN in X": (lambda: latent().fit(BAD, C[:8], **CUT), r"Input X contains NaN"),
+    "mc: a flat X": (lambda: mc().fit(X[:, 0], C), r"Expected 2D array, got 1D array"),
+    "ml: words in X": (lambda: ml().fit([["red"], ["blue"]], [0, 1]), r"could not convert string to float: 'red'"),
+    "ml: no rows": (lambda: ml().fit(X[:0], Y[:0]), r"Found array with 0 sample"),
+    "ml: no columns": (lambda: ml().fit(X[:, :0], Y), r"0 feature\(s\)"),
+    "ml: too few labels": (lambda: ml().fit(X, Y[:-1]), r"inconsistent numbers of samples: \[24, 23\]"),
+    "mc: too few classes": (lambda: mc().fit(X, C[:-1]), r"X has 24 samples, but y has 23 classes"),
+    "chain: too few labels": (lambda: chain().fit(X, C[:-1], **CUT), r"X has 24 rows, but y has 23 labels"),
+    "latent: too few classes": (lambda: latent().fit(X, C[:7], **CUT), r"X has 8 bags, but y has 7"),
+    "mc: fractions for classes": (lambda: mc().fit(X, X[:, 0]), r"Unknown label type: continuous"),
+    "mc: an indicator": (lambda: mc().fit(X, Y), r"y should be a 1d array, got .*\(24, 3\)"),
+    "mc: sets": (lambda: mc().fit(X, SETS), r"y holds sets or lists .* takes one class per sample; MultiLabelSVC"),
+    "sparse: sets": (lambda: sparse().fit(X, SETS), r"y holds sets or lists .* MultiLabelSVC"),
+    "ml: numbers that are no labels": (lambda: ml().fit(X, Y + 1), r"binary indicator of 0/1 or of -1/\+1 .* holds 2"),
+    "ml: mixed signs": (lambda: ml().fit(X, np.where(X > 1, 0, 2 * Y - 1)), r"mixes -1, 0 and 1"),
+    "ml: a matrix of words": (lambda: ml().fit(X, np.array([["a"] * 3] * 24)), r"y is a matrix of <U1; pass 0/1"),
+    "ml: a cube": (lambda: ml().fit(X, np.zeros((24, 2, 2))), r"got an array of shape \(24, 2, 2\)"),
+    "ml: a word among sets": (lambda: ml().fit(X, [*SETS[:-1], "b"]), r"y\[23\] is 'b', .* write \['b'\]"),
+    "ml: only empty sets": (lambda: ml().fit(X, [set()] * 24), r"y holds no label at all; every set is empty"),
+    "rank: unknown labels": (lambda: rank().fit(X, [*SETS[:-1], None]), r"y\[23\] is None; a ranker needs"),
+    "sub: unknown labels": (lambda: sub().fit(X, [*SETS[:-1], None]), r"unknown .* use MultiLabelSVC"),
+    "tuner: unknown labels": (lambda: ThresholdTuner(ml()).fit(X, [*SETS[:-1], None]), r"needs every label"),
+    "ml: negative weights": (lambda: ml().fit(X, Y, -np.ones(24)), r"[Nn]egative values in data passed to `sample_weight`"),
+    "ml: too few weights": (lambda: ml().fit(X, Y, np.ones(3)), r"sample_weight"),
+    "mc: no weight at all": (lambda: mc().fit(X, C, np.zeros(24)), r"(sample_weight is zero everywhere|at least one non-zero)"),
+    "ml: not fitted": (lambda: ml().predict(X), r"This MultiLabelSVC instance is not fitted yet"),
+    "chain: not fitted": (lambda: chain().predict(X), r"This ChainSVC instance is not fitted yet"),
+    "ml: other columns": (lambda: ml().fit(X, Y).predict(X[:, :2]), r"X has 2 features, but MultiLabelSVC is expecting 3"),
+    "ml: other names": (
+        lambda: ml().fit(pd.DataFrame(X, columns=list("pqr")), Y).predict(pd.DataFrame(X, columns=list("pqs"))),
+        r"(?s)feature names.*s.*r",
+    ),
+    "ml: labels never seen": (lambda: ml().fit(X, SETS)._space.signs([{"z"}]), r"y\[0\] holds the label 'z'"),
+    "ml: a prior of another size": (lambda: ml(prior=np.eye(2)).fit(X, Y), r"prior"),
+    "ml: a prior that is none": (lambda: ml(prior="label").fit(X, Y), r"'prior' parameter .* Got 'label'"),
+    "ml: chi2 of negative features": (lambda: ml(kernel="chi2").fit(X, Y), r"Negative values"),
+    "ml: a kernel that is not square": (lambda: ml(kernel="precomputed").fit(X, Y), r"kernel='precomputed', X must be the square matrix .* Got shape \(24, 3\)"),
+    "ml: an entry that overflows": (lambda: ml().fit(X * 1e80, Y), r"X\[0, 0\] is .* scale the features"),
+    "chain: lengths of another sum": (lambda: chain().fit(X, C, lengths=[3, 3]), r"lengths sum to 6, but X has 24 rows"),
+    "chain: offsets for lengths": (lambda: chain().fit(X, C, lengths=[0, 12, 24]), r"offsets; pass np.diff"),
+    "chain: an empty sequence": (lambda: chain().fit([X[:0], X], [C[:0], C]), r"X\[0\] is empty; .* Remove it"),
+    "chain: columns that differ": (lambda: chain().fit([X, X[:, :2]], [C, C]), r"X\[1\] has 2 features, but X\[0\] has 3"),
+    "latent: a start that is none": (lambda: latent(init=[0]).fit(X, C[:8], **CUT), r"init must be a word or 8"),
+    "rank: another kind of y": (
+        lambda: rank().partial_fit(X, SETS).partial_fit(X, C), r"y was a sequence of label sets before"
+    ),
+    "rank: another width": (lambda: rank().partial_fit(X, Y).partial_fit(X[:, :2], Y), r"X has 2 features"),
+    "rank: entropy that grows": (
+        lambda: rank(regulariser="entropy", n_features="grow").fit(X, Y), r'n_features="grow" needs regulariser="squared"'
+    ),
+    "stream: NaN": (lambda: stream().learn_one({"x": float("nan")}, "a"), r"x\['x'\] is nan; .* finite number"),
+    "stream: a fixed width": (lambda: stream(rank()), r'n_features="grow"'),
+    "metrics: unknown scorer": (lambda: metrics.scorer("f2"), r"no scorer 'f2'; there are example_f1"),
+    "metrics: shapes": (lambda: metrics.example_f1(Y, Y[:, :2]), r"y_true has shape \(24, 3\) but y_pred"),
+    "split: classes": (lambda: next(model_selection.IterativeStratifiedKFold(2).split(X, C)), r"several labels per sample"),
+    "split: one fold": (lambda: model_selection.IterativeStratifiedKFold(1), r"at least 2. Got 1"),
+    "datasets: unknown name": (lambda: datasets.load("yeats"), r"No data set is called 'yeats'. Did you mean 'yeast'"),
+    "datasets: unknown task": (lambda: datasets.list_datasets("regression"), r"task must be one of .* Got 'regression'"),
+    "datasets: no such file": (lambda: datasets.read_csv("nowhere.csv", target="y"), r"nowhere.csv"),
+    "save: a search": (lambda: maxmargin.save(object(), "x.mm"), r"Only an estimator of maxmargin can be saved"),
+    "load: no such file": (lambda: maxmargin.load("nowhere.mm"), r"nowhere.mm"),
+    "prepare: an array": (lambda: maxmargin.prepare(X), r"table must be a data frame .* Got a ndarray"),
+    "prepare: a date": (
+        lambda: maxmargin.prepare(pd.DataFrame({"day": ["2024-01-02", "2024-01-03"]})), r"'day' holds dates .*drop"
+    ),
+    "prior: not symmetric": (lambda: ml(prior=np.triu(np.ones((3, 3)))).fit(X, Y), r"symmetric"),
+    "ml: sparse y of twos": (lambda: ml().fit(X, sp.csr_array(2 * Y)), r"y is sparse and holds values other than 0 and 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PYTHON)
+def test_a_wrong_call_says_what_is_wrong(case, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call, said = PYTHON[case]
+    with pytest.raises((ValueError, TypeError, OSError, AttributeError), match=said) as error:
+        call()
+    if isinstance(error.value, AttributeError):
+        assert "not fitted" in str(error.value)
+
+
+TABLE = "size,colour,kind,tags,red\n" + "1,red,a,x;y,1\n2,blue,b,,0\n" * 6
+# Command line -> exit code, what must be said.
+COMMANDS = {
+    "fot t.csv": (2, "No such command 'fot'"),
+    "fit": (2, "Name exactly one DATA"),
+    "fit -o m.mm": (2, "Name exactly one DATA"),
+    "fit t.csv -m multiclass": (2, "-o FILE"),
+    "fit t.csv u.csv -o m.mm --target kind": (2, "Name exactly one DATA"),
+    "fit t.csv -o m.mm": (2, "t.csv: say which columns are labels: --target, --labels or --label-prefix"),
+    "fit t.csv -o m.mm --target kinds": (1, "no column is called 'kinds'"),
+    "fit t.csv -o m.mm --target 9": (1, "there is no column 9 among 5"),
+    "fit t.csv -o m.mm --labels tag": (1, "no column is called 'tag' (1 absent)"),
+    "fit t.csv -o m.mm --label-prefix zz": (1, "no column starts with 'zz'"),
+    "fit t.csv -o m.mm --target kind --labels tags": (1, "exactly one of target, labels and label_prefix"),
+    "fit t.csv -o m.mm --target kind -m multilabel": (1, "has one class per sample, and --model multilabel takes several"),
+    "fit t.csv -o m.mm --labels tags -m multiclass": (1, "has several labels per sample, and --model multiclass takes one"),
+    "fit t.csv -o m.mm --target kind -m forest": (2, "'forest' is not one of 'multilabel'"),
+    "fit t.csv -o m.mm --target kind -m chain": (1, "--model chain needs sequences"),
+    "fit t.csv -o m.mm --target kind --c 1": (2, "--c is no option and no parameter of MultiClassSVC. Did you mean --C?"),
+    "fit t.csv -o m.mm --target kind --C": (2, "--C needs a value"),
+    "fit t.csv -o m.mm --target kind --C x": (1, "'C' parameter of MultiClassSVC"),
+    "fit t.csv -o m.mm --target kind --kernel rbff": (1, "'kernel' parameter of MultiClassSVC"),
+    "fit t.csv -o m.mm --target kind --drop colours": (1, "no column is called 'colours' (to drop)"),
+    "fit t.csv -o m.mm --target kind --text titel": (1, "no column is called 'titel'; there are 'size'"),
+    "fit t.csv -o m.mm --target kind --text kind": (1, "column 'kind' holds the labels"),
+    "fit t.csv -o m.mm --target kind --numbers colour": (1, "column 'colour': 'red' is not a number"),
+    "fit t.csv -o m.mm --target kind --text size --numbers size": (1, "'size' is told to be a number and a text"),
+    "fit t.csv -o m.mm --target kind --scale maxabs": (2, "--scale maxabs is for numbers alone"),
+    "fit t.csv -o m.mm --target kind --scale big": (2, "'big' is not one of 'auto'"),
+    "fit t.csv -o m.mm --labels colour,kind": (1, "is not a label entry (0 or 1)"),
+    "fit t.csv -o nowhere/m.mm --target kind": (2, "There is no directory"),
+    "fit t.csv -o . --target kind": (2, "is a directory"),
+    "fit u.csv -o m.mm --target kind": (2, "no file and no known data set 'u.csv'"),
+    "fit yeats -o m.mm": (2, "Did you mean the data set yeast?"),
+    "fit mnist -o m.mm": (1, "MAXMARGIN_DATA"),
+    "fit t.dat -o m.mm": (2, "the name does not tell the format; give --format"),
+    "fit - -o m.mm": (2, "Data on stdin needs --format"),
+    "fit empty.csv -o m.mm --target kind": (1, "the file is empty"),
+    "fit ragged.csv -o m.mm --target kind": (1, "ragged.csv, line 3, column 3: 3 fields, but the first line has 2"),
+    "fit twice.csv -o m.mm --target kind": (1, "column name 'a' occurs twice"),
+    "fit latin.csv -o m.mm --target kind": (1, "not utf-8 text"),
+    "fit date.csv -o m.mm --target kind": (1, "holds dates ('2024-01-02')"),
+    "fit t.csv -o m.mm --target kind --encoding utf-9": (1, "'utf-9' is not an encoding"),
+    "fit bad.jsonl -o m.mm --labels tags": (1, "bad.jsonl, line 1: not a JSON object"),
+    "fit t.csv.parquet -o m.mm --target kind": (1, "not a readable Parquet file"),
+    "fit --parameters": (2, "say which by -m"),
+    "fit iris -o m.mm --split holdout": (2, "'holdout' is not one of 'train'"),
+    "fit iris -o m.mm --split test": (2, "iris does not come with a test part"),
+    "predict": (2, "Missing argument 'MODEL'"),
+    "predict m.mm": (2, "Missing argument 'DATA'"),
+    "predict m.mm t.csv": (1, "There is no model file m.mm; `maxmargin fit DATA -m ... -o m.mm` makes one"),
+    "predict t.csv t.csv": (1, "t.csv is not a whole model file"),
+    "predict k.mm u.csv": (2, "no file and no known data set 'u.csv'"),
+    "predict k.mm iris": (1, "iris holds numbers alone, and the model was fitted on a table with words"),
+    "predict k.mm t.csv --to xml": (2, "'xml' is not one of"),
+    "predict k.mm t.csv --to same": (2, "needs --to csv or jsonl"),
+    "predict k.mm narrow.csv": (1, "no column is called 'size'"),
+    "evaluate k.mm narrow.csv": (1, "no column is called 'kind'"),
+    "evaluate k.mm": (2, "Missing argument 'DATA'"),
+    "report k.mm": (2, "Missing argument 'DATA'"),
+    "report k.mm t.csv -o nowhere/r.html": (1, "nowhere"),
+    "compare t.csv --target kind": (2, "Missing option '-m'"),
+    "compare -m multiclass": (2, "Name exactly one DATA"),
+    "compare t.csv -m multiclass --target kind --folds 1": (2, "1 is not in the range x>=2"),
+    "datasets info yeats": (1, "Did you mean 'yeast'?"),
+    "datasets fetch mnist": (1, "mnist cannot be downloaded"),
+    "datasets fetch": (2, "Missing argument 'NAME...'"),
+    "datasets convert iris iris.txt": (2, "the name must end in .csv, .parquet, .arff or .svm"),
+    "datasets convert t.csv o.csv --target kind": (1, "--drop colour"),
+    "datasets list --task regression": (1, "task must be one of"),
+    "reproduce": (2, "--repository"),
+    "warmup forest": (2, "'forest' is not one of"),
+}  # fmt: skip
+FILES = {
+    "t.csv": TABLE.encode(), "t.dat": b"1", "empty.csv": b"", "ragged.csv": b"a,kind\n1,x\n1,2,x\n",
+    "twice.csv": b"a,a,kind\n1,2,x\n", "latin.csv": b"a,kind\n1,\xe9\n", "bad.jsonl": b"{\n",
+    "date.csv": b"day,kind\n2024-01-02,x\n2024-01-03,y\n", "t.csv.parquet": b"PAR1", "narrow.csv": b"colour\nred\n",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("wrong")
+    for name, content in FILES.items():
+        (place / name).write_bytes(content)
+    assert (
+        main(
+            ["fit", str(place / "t.csv"), "--target", "kind", "--drop", "tags,red", "-o", str(place / "k.mm")]
+        )
+        == 0
+    )
+    return place
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_wrong_command_says_what_is_wrong(line, folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MAXMARGIN_DATA", raising=False)
+    monkeypatch.setenv("MAXMARGIN_CACHE", str(folder / "cache"))
+    code, said = COMMANDS[line]
+    assert main(line.split()) == code, capsys.readouterr().err
+    told = capsys.readouterr()
+    error = told.err.strip().splitlines()[-1]
+    assert error.startswith("Error: ") and said in error, error
+    assert not told.out and not (folder / "m.mm").exists()
+
+
+def test_there_are_more_than_a_hundred():
+    assert len(PYTHON) + len(COMMANDS) > 130
