@@ -19,5 +19,10 @@ ESTIMATORS = {
     "StreamRanker": "maxmargin.ranking.stream",
     "SubmodularSVC": "maxmargin.submodular.estimator",
 }
+# Meta-estimators: what makes decisions of the scores of an estimator.
+WRAPPERS = {
+    "Calibrated": "maxmargin.decisions.calibrated",
+    "LabelSets": "maxmargin.decisions.sets",
+}
 FUNCTIONS = {"load": "maxmargin.io.model_file", "save": "maxmargin.io.model_file"}
 ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors")

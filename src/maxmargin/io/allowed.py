@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin._names import ESTIMATORS
+from maxmargin._names import ESTIMATORS, WRAPPERS
 from maxmargin.io.steps import STEPS
 
 
@@ -20,14 +20,23 @@ class ModelFileError(ValueError):
 _PARTS = {
     "EntropyState": "maxmargin.ranking.entropy",
     "GrowingLabels": "maxmargin.ranking.labels",
+    "IsotonicCurves": "maxmargin.decisions.curves",
     "Kernel": "maxmargin.core.kernels",
     "LabelSpace": "maxmargin.edge.labels",
     "SequenceLabels": "maxmargin.edge.groups",
+    "Sigmoids": "maxmargin.decisions.curves",
     "SquaredState": "maxmargin.ranking.problem",
+    "Temperature": "maxmargin.decisions.curves",
 }
 _WRAPPERS = {"ThresholdTuner": "maxmargin.baselines.thresholds"}
 _SCIKIT_LEARN = {name: module for name, (module, _) in STEPS.items()}
-_TABLES = {"": ESTIMATORS, "part": _PARTS, "baselines": _WRAPPERS, "sklearn": _SCIKIT_LEARN}
+_TABLES = {
+    "": ESTIMATORS,
+    "part": _PARTS,
+    "decisions": WRAPPERS,
+    "baselines": _WRAPPERS,
+    "sklearn": _SCIKIT_LEARN,
+}
 _FUNCTIONS = {"from_labels": "maxmargin.priors", "identity": "maxmargin.priors"}
 _TYPES: dict[str, type] = {
     kind.__name__: kind
