@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors
     from maxmargin.decisions.calibrated import Calibrated
     from maxmargin.decisions.sets import LabelSets
+    from maxmargin.export.onnx_file import to_onnx
     from maxmargin.io.model_file import load, save
     from maxmargin.multilabel.estimator import MultiLabelSVC
     from maxmargin.ranking.estimator import LabelRanker

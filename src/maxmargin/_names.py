@@ -24,5 +24,9 @@ WRAPPERS = {
     "Calibrated": "maxmargin.decisions.calibrated",
     "LabelSets": "maxmargin.decisions.sets",
 }
-FUNCTIONS = {"load": "maxmargin.io.model_file", "save": "maxmargin.io.model_file"}
+FUNCTIONS = {
+    "load": "maxmargin.io.model_file",
+    "save": "maxmargin.io.model_file",
+    "to_onnx": "maxmargin.export.onnx_file",
+}
 ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors")

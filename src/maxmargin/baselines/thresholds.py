@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
@@ -49,13 +49,13 @@ def tune_thresholds(y_true: np.ndarray, scores: np.ndarray, average: str = "samp
         column.move(column.rights if average == "subset" else _f1(column.hits, column.sizes))
     if average == "macro":
         return np.array([column.threshold for column in columns])
-    objective = {
+    objectives: dict[str, Callable[[list[_Column], _Column], np.ndarray]] = {
         "micro": _micro,
         "samples": partial(_samples, y_true),
         "subset": partial(_subset, y_true),
-    }[average]
+    }
     for _ in range(MAX_SWEEPS):
-        moves = [column.move(objective(columns, column)) for column in columns]
+        moves = [column.move(objectives[average](columns, column)) for column in columns]
         if not any(moves):
             break
     return np.array([column.threshold for column in columns])

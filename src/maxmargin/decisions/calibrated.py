@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,6 @@ from maxmargin.decisions.curves import Temperature, coolest, fit_isotonic, fit_s
 from maxmargin.decisions.held_out import (
     fit_remembering,
     held_out_scores,
-    last_step,
     quiet,
     score_columns,
     take,
@@ -28,7 +27,11 @@ from maxmargin.decisions.held_out import (
 )
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
 
-METHODS = {"sigmoid": fit_sigmoids, "isotonic": fit_isotonic, "temperature": fit_temperature}
+METHODS: dict[str, Callable[..., Any]] = {
+    "sigmoid": fit_sigmoids,
+    "isotonic": fit_isotonic,
+    "temperature": fit_temperature,
+}
 # What a model file can hold behind a wrapper; the width is there if the estimator tells it.
 INNER = (*(name for name in ESTIMATORS if name != "StreamRanker"), "Pipeline")
 WIDTH: dict[str, Field] = {**INPUT, "n_features_in_": Whole(size="n_features", group="width")}
@@ -137,14 +140,14 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         sample_weight : array-like of shape (n_samples,), default=None
             Goes to the estimator, and counts in the curves.
         """
-        vars(self).pop("_labels", None)
+        self.__dict__.pop("_labels", None)
         if hasattr(self.estimator, "predict_marginals"):
             self._fit_sequences(X, y, sample_weight)
         else:
             self._fit_labels(X, y, sample_weight)
         self.classes_ = self.estimator_.classes_
         for name in ("n_features_in_", "feature_names_in_"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
         return self
@@ -167,7 +170,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         met = weight * (signs != 0)
         rate = ((met * on).sum(axis=0) + 1) / (met.sum(axis=0) + 2)
         scores = np.where(held_out.known, held_out.scores, 0.0)
-        self.curves_ = METHODS[self.method](scores, on, weight * held_out.known, rate)
+        self.curves_: Any = METHODS[self.method](scores, on, weight * held_out.known, rate)
 
     def _fit_sequences(self, X: Any, y: Any, sample_weight: Any) -> None:
         """The temperature of the marginals, from held-out sequences."""

@@ -161,7 +161,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         else:
             self.thresholds_ = np.full(len(self.classes_), self._of_all(scores, truth, told))
         for name in ("n_features_in_", "feature_names_in_"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
         return self
@@ -200,19 +200,18 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         return signs > 0, signs != 0
 
     def _of_all(self, scores: np.ndarray, truth: np.ndarray, told: np.ndarray) -> float:
+        name, share = ("recall", self.recall) if self.recall is not None else ("precision", self.precision)
+        assert share is not None
         n = len(scores)
-        if self.recall is not None:
-            room = (1 - self.recall) * (n + 1) - 1
+        room = (1 - share) * (n + 1) - 1
+        if name == "recall":
             threshold = recall_threshold(scores, truth, room)
         else:
-            room = (1 - self.precision) * (n + 1) - 1
             threshold = precision_threshold(scores, truth, told, room)
         if room < 0:
-            name, share = (
-                ("recall", self.recall) if self.recall is not None else ("precision", self.precision)
-            )
+            needed = int(np.ceil(1 / (1 - share) - 1e-9)) - 1
             warn(
-                f"{name}={share:g} cannot be promised from {n} samples, {int(np.ceil(1 / (1 - share))) - 1} "
+                f"{name}={share:g} cannot be promised from {n} samples, {needed} "
                 f"are needed: every set {'holds all labels' if name == 'recall' else 'is empty'}."
             )
         return threshold
@@ -242,7 +241,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         return (self._columns(X) > self.thresholds_) | np.isneginf(self.thresholds_)
 
     def score(self, X: Any, y: Any) -> float:
-        """What is promised, as it came out: the mean share of true labels found, or of labels that are true."""
+        """The promised share as it came out: of true labels found, or of given labels that are true."""
         on = self._sets(X)
         truth, told = self._truth(self._labels.signs(y))
         hits = (on & truth).sum(axis=1)
@@ -287,6 +286,6 @@ def precision_threshold(scores: np.ndarray, truth: np.ndarray, told: np.ndarray,
 
 
 def label_threshold(values: np.ndarray, miss: float) -> float:
-    """Threshold below which a new one of so many exchangeable scores falls with probability `miss` at most."""
+    """Threshold below which a new score, exchangeable with these, falls with probability `miss` at most."""
     rank = int(np.floor(miss * (len(values) + 1) * (1 + 1e-12)))
     return -np.inf if rank < 1 else float(np.nextafter(np.sort(values)[rank - 1], -np.inf))

@@ -100,6 +100,15 @@ class Subject:
             coef = np.vstack([-coef, coef])
         return np.asarray(coef) if coef.shape == (len(self.names), self.X.shape[1]) else None
 
+    def terms(self, i: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """Terms of the scores of one test sample, their weights for every name, and what they are called."""
+        terms = self.model._terms(self.X[[i]])
+        values = terms.values.toarray() if sp.issparse(terms.values) else np.asarray(terms.values)
+        weights = terms.weights
+        if len(weights) == 1 and len(self.names) == 2:
+            weights = np.vstack([-weights, weights])
+        return values[0], weights, list(terms.names)
+
     def row(self, i: int) -> np.ndarray:
         """One test sample, dense."""
         return self.X[[i]].toarray()[0] if sp.issparse(self.X) else np.asarray(self.X[i])
