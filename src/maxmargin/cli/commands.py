@@ -22,12 +22,15 @@ from maxmargin.cli.models import (
     SCALERS,
     Fitted,
     Stored,
+    bare,
     cut_of,
+    decided,
     evaluate,
     fit,
     label_scores,
     last_step,
     open_model,
+    preprocessing,
     scaled,
 )
 
@@ -65,6 +68,16 @@ NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Model file to write.  [required]")
 @click.option("--parameters", is_flag=True, help="List the parameters of the model family and stop.")
 @click.option("--scale", type=click.Choice(SCALERS), default="none", help="Scale the columns of X first.")
+@click.option(
+    "--probabilities",
+    type=click.Choice(["sigmoid", "isotonic", "temperature"]),
+    help="Calibrate scores in this way, so that the model gives probabilities.",
+)
+@click.option(
+    "--recall",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Answer sets in which this share of the true labels is expected; several labels per sample only.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say the result as one JSON object.")
 @read_options
 def fit_command(
@@ -73,6 +86,8 @@ def fit_command(
     output: Path | None,
     parameters: bool,
     scale: str,
+    probabilities: str | None,
+    recall: float | None,
     as_json: bool,
     reading: ReadOptions,
 ) -> int:
@@ -88,9 +103,16 @@ def fit_command(
     if len(positional) != 1:
         raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
     output = _checked(output)
+    if chosen.task == "chain" and probabilities is not None:
+        raise click.UsageError(
+            "--probabilities: sequences are calibrated in Python, by maxmargin.Calibrated."
+        )
+    if chosen.task != "multilabel" and recall is not None:
+        raise click.UsageError("--recall is for models of several labels per sample.")
     model = estimator(chosen, given)
     data = samples(read(positional[0], reading, single=chosen.task == "multiclass", split="train"), chosen)
-    fitted = fit(scaled(model, scale, data.X), data, f"fitting {family}")
+    model = decided(scaled(model, scale, data.X), probabilities, recall)
+    fitted = fit(model, data, f"fitting {family}")
     maxmargin.save(fitted.model, output, metadata=_about(chosen, data, fitted, positional[0], reading))
     result = {"model": str(output), "family": family, "samples": len(data), **outcome(fitted)}
     if as_json:
@@ -336,7 +358,7 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
     return Subject(
         name=family.name,
         data=source,
-        model=last_step(model),
+        model=last_step(bare(model)),
         X=data.X if before is None else before.transform(data.X),
         truth=data.y,
         predicted=predicted,
@@ -345,6 +367,7 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         seconds=seconds,
         predict_seconds=took,
         scores=None if family.task == "chain" else label_scores(model, data.X),
+        probabilities=model.predict_proba(data.X) if hasattr(model, "predict_proba") else None,
         lengths=data.lengths,
         label_names=data.label_names if data.y.ndim == 2 else (),
         feature_names=data.feature_names,
@@ -352,11 +375,6 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         **{"preprocessing": "" if before is None else ", ".join(map(repr, dict(before.steps).values()))}
         | beside,
     )
-
-
-def preprocessing(model: Any) -> Any:
-    """The steps before the estimator, None without any."""
-    return model[:-1] if hasattr(model, "steps") else None
 
 
 def baseline(stored: Stored, known: Samples, data: Samples) -> dict[str, Any]:
@@ -388,7 +406,7 @@ def thresholds(stored: Stored, known: Samples) -> Any:
 
     from maxmargin.baselines.thresholds import tune_thresholds
 
-    model = stored.model
+    model = bare(stored.model)
     if stored.family.task != "multilabel" or hasattr(last_step(model), "interaction_"):
         return None
     known_labels = known.y.toarray() if hasattr(known.y, "toarray") else np.asarray(known.y)

@@ -32,6 +32,8 @@ class Subject:
         The time its predictions took.
     scores : array or None
         Score of every label, where the model gives one.
+    probabilities : array or None
+        Probability of every label, where the model gives one.
     lengths : array of int or None
         Positions of each sequence.
     baseline, baseline_measures, baseline_seconds, baseline_scores : str, mapping, float, array or None
@@ -60,6 +62,7 @@ class Subject:
     better: Mapping[str, bool] = field(default_factory=dict)
     predict_seconds: float | None = None
     scores: Any = None
+    probabilities: Any = None
     lengths: Any = None
     baseline: str = ""
     baseline_measures: Mapping[str, float] = field(default_factory=dict)
