@@ -16,7 +16,7 @@ __version__ = VERSION
 __all__ = sorted(["__version__", *ESTIMATORS, *WRAPPERS, *FUNCTIONS, *ROOMS])
 
 if TYPE_CHECKING:
-    from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors
+    from maxmargin import baselines, datasets, decisions, metrics, model_selection, persistence, priors
     from maxmargin.decisions.calibrated import Calibrated
     from maxmargin.decisions.sets import LabelSets
     from maxmargin.export.onnx_file import to_onnx

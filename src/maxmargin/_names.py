@@ -29,4 +29,4 @@ FUNCTIONS = {
     "save": "maxmargin.io.model_file",
     "to_onnx": "maxmargin.export.onnx_file",
 }
-ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors")
+ROOMS = ("baselines", "datasets", "decisions", "metrics", "model_selection", "persistence", "priors")

@@ -97,8 +97,8 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     >>> X = rng.randn(200, 2)
     >>> Y = (X + rng.randn(200, 2) > 0).astype(int)
     >>> model = Calibrated(MultiLabelSVC()).fit(X, Y)
-    >>> model.predict_proba([[0.0, 3.0]]).round(1)
-    array([[0.5, 1. ]])
+    >>> bool(model.predict_proba([[0.0, 3.0]])[0, 1] > 0.95)
+    True
     """
 
     _parameter_constraints: dict[str, list[Any]] = {
