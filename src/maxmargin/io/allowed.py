@@ -38,6 +38,15 @@ _TABLES = {
     "sklearn": _SCIKIT_LEARN,
 }
 _FUNCTIONS = {"from_labels": "maxmargin.priors", "identity": "maxmargin.priors"}
+# What skops has to be told to trust, for models of this package.
+SKOPS_TRUSTED = sorted(
+    [
+        f"{module}.{name}"
+        for table in (ESTIMATORS, WRAPPERS, _PARTS, _WRAPPERS, _FUNCTIONS)
+        for name, module in table.items()
+    ]
+    + ["numpy.dtype", "numpy.ndarray", "scipy.sparse._csr.csr_array"]
+)
 _TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (set, frozenset, list, tuple, str, int, float, bool, np.ndarray, sp.csr_array, sp.csr_matrix)
