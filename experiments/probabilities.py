@@ -5,8 +5,8 @@
 Labels with fewer than five positive or negative training samples are left out, since scikit-learn's
 CalibratedClassifierCV refuses them. C is 1 for everybody. LinearSVC has the squared hinge loss, so that the
 rows around it tell ways of calibrating apart; those of MultiLabelSVC (hinge loss) stand for themselves.
-Columns are taken as they are ("raw") and scaled (standardised, or where X is sparse divided by their largest entry).
-Seconds are CPU seconds of the fit.
+Columns are taken as they are ("raw") and scaled: standardised, or where X is sparse divided by their largest
+entry. Seconds are CPU seconds of the fit.
 """
 
 from __future__ import annotations

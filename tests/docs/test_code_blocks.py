@@ -122,7 +122,7 @@ def test_the_reference_lists_every_public_name():
     import maxmargin
 
     listed = set(re.findall(r"^   ([\w.]+)$", (ROOT / "docs" / "api.rst").read_text(), re.MULTILINE))
-    rooms = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors")
+    rooms = ("baselines", "datasets", "decisions", "metrics", "model_selection", "persistence", "priors")
     public = set(maxmargin.__all__) - {"__version__", *rooms}
     for room in ("baselines", "metrics"):
         public |= {f"{room}.{name}" for name in getattr(maxmargin, room).__all__}
