@@ -89,7 +89,7 @@ def test_fits_keep_the_promise_too(calibration):
     W = rng.normal(size=(3, 4))
     base = RidgeClassifier()
     found = []
-    for k in range(100):
+    for k in range(50):
         A = rng.normal(size=(160, 3))
         B = (A @ W + rng.normal(size=(160, 4)) > 0.3).astype(int)
         sets = LabelSets(base, recall=0.9, calibration=calibration, random_state=k).fit(A[:80], B[:80])

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
 from sklearn.model_selection import KFold, check_cv
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils._param_validation import HasMethods, StrOptions
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from maxmargin._names import ESTIMATORS
 from maxmargin.core.kernels import chunks
@@ -141,6 +141,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             Goes to the estimator, and counts in the curves.
         """
         self.__dict__.pop("_labels", None)
+        X, y, sample_weight = indexable(X, y, sample_weight)
         if hasattr(self.estimator, "predict_marginals"):
             self._fit_sequences(X, y, sample_weight)
         else:
@@ -160,7 +161,6 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
                 "several labels per sample; use method='sigmoid'."
             )
         weight = np.ones(len(signs)) if sample_weight is None else np.asarray(sample_weight, float)
-        check_consistent_length(signs, weight)
         weight = np.broadcast_to(weight if weight.ndim == 2 else weight[:, None], signs.shape)
         self.estimator_, dual = fit_remembering(self.estimator, X, y, sample_weight)
         held_out = held_out_scores(

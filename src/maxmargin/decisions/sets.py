@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
 from sklearn.model_selection import KFold, ShuffleSplit
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_random_state, get_tags, indexable
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
@@ -151,6 +151,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
             )
         if self.per_label and self.recall is None:
             raise ValueError("per_label=True promises the recall of every label; precision is overall only.")
+        X, y = indexable(X, y)
         self._labels, signs = LabelSpace.read(y)
         self.classes_ = self._labels.classes
         scores, signs = self._unseen(X, y, signs)
@@ -250,7 +251,6 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.estimator_type = "classifier"
         tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
         return tags
 

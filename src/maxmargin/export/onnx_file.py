@@ -78,7 +78,7 @@ def to_onnx(model: Any, outputs: Sequence[str] | None = None, dtype: Any = np.fl
         graph.name(getattr(found, name), name)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     n = None if isinstance(_last(model), (ChainSVC, LatentSVC)) else "n_samples"
-    given = helper.make_tensor_value_info("X", kind, [n, int(_n_features(model))])
+    given = helper.make_tensor_value_info("X", kind, [n, int(model.n_features_in_)])
     results = [_result(model, name, kind) for name in names]
     proto = helper.make_model(
         helper.make_graph(graph.nodes, type(_last(model)).__name__, [given], results, graph.tensors),
@@ -135,10 +135,6 @@ def _note(proto: Any, model: Any) -> None:
 
 def _last(model: Any) -> Any:
     return model.steps[-1][1] if isinstance(model, Pipeline) else model
-
-
-def _n_features(model: Any) -> int:
-    return model.n_features_in_
 
 
 def _is_ours(model: Pipeline) -> bool:
