@@ -82,14 +82,15 @@ def test_the_recall_of_one_label_is_kept_on_a_thousand_resamples():
     assert np.mean(found) < 0.97
 
 
+@pytest.mark.parametrize("resamples", [50, pytest.param(RESAMPLES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("calibration", [0.25, 5])
-def test_fits_keep_the_promise_too(calibration):
+def test_fits_keep_the_promise_too(calibration, resamples):
     """Whole fits on resamples of a population; with folds it is no theorem, and holds here."""
     rng = np.random.default_rng(4)
     W = rng.normal(size=(3, 4))
     base = RidgeClassifier()
     found = []
-    for k in range(50):
+    for k in range(resamples):
         A = rng.normal(size=(160, 3))
         B = (A @ W + rng.normal(size=(160, 4)) > 0.3).astype(int)
         sets = LabelSets(base, recall=0.9, calibration=calibration, random_state=k).fit(A[:80], B[:80])
