@@ -10,13 +10,26 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from maxmargin._names import ESTIMATORS, FUNCTIONS, ROOMS, VERSION
+from maxmargin._names import ESTIMATORS, FUNCTIONS, ROOMS, VERSION, WRAPPERS
 
 __version__ = VERSION
-__all__ = sorted(["__version__", *ESTIMATORS, *FUNCTIONS, *ROOMS])
+__all__ = sorted(["__version__", *ESTIMATORS, *WRAPPERS, *FUNCTIONS, *ROOMS])
 
 if TYPE_CHECKING:
-    from maxmargin import baselines, datasets, metrics, model_selection, persistence, priors, progress, tables
+    from maxmargin import (
+        baselines,
+        datasets,
+        decisions,
+        metrics,
+        model_selection,
+        persistence,
+        priors,
+        progress,
+        tables,
+    )
+    from maxmargin.decisions.calibrated import Calibrated
+    from maxmargin.decisions.sets import LabelSets
+    from maxmargin.export.onnx_file import to_onnx
     from maxmargin.io.model_file import load, save
     from maxmargin.multilabel.estimator import MultiLabelSVC
     from maxmargin.ranking.estimator import LabelRanker
@@ -32,7 +45,7 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in ROOMS:
         return importlib.import_module(f"maxmargin.{name}")
-    module = ESTIMATORS.get(name) or FUNCTIONS.get(name)
+    module = ESTIMATORS.get(name) or WRAPPERS.get(name) or FUNCTIONS.get(name)
     if module is None:
         raise AttributeError(f"module 'maxmargin' has no attribute {name!r}")
     return getattr(importlib.import_module(module), name)

@@ -19,9 +19,25 @@ ESTIMATORS = {
     "StreamRanker": "maxmargin.ranking.stream",
     "SubmodularSVC": "maxmargin.submodular.estimator",
 }
+# Meta-estimators: what makes decisions of the scores of an estimator.
+WRAPPERS = {
+    "Calibrated": "maxmargin.decisions.calibrated",
+    "LabelSets": "maxmargin.decisions.sets",
+}
 FUNCTIONS = {
     "load": "maxmargin.io.model_file",
     "prepare": "maxmargin.tables",
     "save": "maxmargin.io.model_file",
+    "to_onnx": "maxmargin.export.onnx_file",
 }
-ROOMS = ("baselines", "datasets", "metrics", "model_selection", "persistence", "priors", "progress", "tables")
+ROOMS = (
+    "baselines",
+    "datasets",
+    "decisions",
+    "metrics",
+    "model_selection",
+    "persistence",
+    "priors",
+    "progress",
+    "tables",
+)

@@ -28,12 +28,15 @@ from maxmargin.edge.labels import is_sets, signs_alike
 __all__ = [
     "example_f1",
     "hamming_accuracy",
+    "label_brier",
     "label_cardinality",
+    "label_log_loss",
     "letter_accuracy",
     "macro_f1",
     "micro_f1",
     "one_error",
     "precision_at_k",
+    "reliability",
     "scorer",
     "subset_accuracy",
     "word_accuracy",
@@ -295,6 +298,86 @@ def label_cardinality(Y: Any) -> float:
     1.5
     """
     return float(_indicator(Y, "Y").sum(axis=1).mean())
+
+
+def _told(y_true: Any, y_proba: Any) -> tuple[np.ndarray, np.ndarray]:
+    """True labels and a probability for each of them."""
+    truth, found = _scored(y_true, y_proba)
+    if (found < 0).any() or (found > 1).any():
+        raise ValueError(
+            "y_proba must hold probabilities, from 0 to 1; wrap the model in maxmargin.Calibrated."
+        )
+    return truth, found
+
+
+def label_log_loss(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> float:
+    """Mean over all entries of minus the logarithm of the probability given to what is true.
+
+    Probabilities of 0 and 1 count as the next numbers between them.
+
+    Parameters
+    ----------
+    y_true : array-like, sparse matrix or frame of shape (n_samples, n_labels)
+    y_proba : array-like of shape (n_samples, n_labels)
+    sample_weight : array-like of shape (n_samples,), default=None
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import label_log_loss
+    >>> round(label_log_loss([[1, 0]], [[0.5, 0.5]]), 4)
+    0.6931
+    """
+    truth, found = _told(y_true, y_proba)
+    right = np.clip(np.where(truth, found, 1 - found), np.finfo(float).tiny, 1.0)
+    return _mean(-np.log(right).mean(axis=1), sample_weight)
+
+
+def label_brier(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> float:
+    """Mean over all entries of the squared distance between probability and truth.
+
+    Parameters
+    ----------
+    y_true, y_proba, sample_weight : as for `label_log_loss`
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import label_brier
+    >>> label_brier([[1, 0]], [[0.5, 0.5]])
+    0.25
+    """
+    truth, found = _told(y_true, y_proba)
+    return _mean(((found - truth) ** 2).mean(axis=1), sample_weight)
+
+
+def reliability(y_true: Any, y_proba: Any, n_bins: int = 10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What a reliability diagram shows, over all samples and labels: bins of equal width.
+
+    Parameters
+    ----------
+    y_true, y_proba : as for `label_log_loss`
+    n_bins : int, default=10
+
+    Returns
+    -------
+    told, seen : arrays of shape (n_bins_used,)
+        Mean probability and share of true entries in every bin that has any.
+    counts : array of int
+        Entries in them.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import reliability
+    >>> told, seen, counts = reliability([[1, 0], [1, 1]], [[0.9, 0.1], [0.9, 0.1]])
+    >>> seen.tolist(), counts.tolist()
+    ([0.5, 1.0], [2, 2])
+    """
+    truth, found = _told(y_true, y_proba)
+    place = np.minimum((found * n_bins).astype(int), n_bins - 1).ravel()
+    counts = np.bincount(place, minlength=n_bins)
+    used = counts > 0
+    told = np.bincount(place, weights=found.ravel(), minlength=n_bins)[used] / counts[used]
+    seen = np.bincount(place, weights=truth.ravel(), minlength=n_bins)[used] / counts[used]
+    return told, seen, counts[used]
 
 
 def letter_accuracy(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:

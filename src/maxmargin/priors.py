@@ -100,6 +100,183 @@ def from_labels(Y: Any, method: str = "correlation", shrinkage: float | None = N
     return shrink(R, 0.1 if shrinkage is None else shrinkage)
 
 
+def from_graph(graph: Any, labels: Any = None, strength: float = 10.0) -> np.ndarray:
+    """R = (I + strength L)^-1 with a unit diagonal, L the Laplacian of a graph of related labels.
+
+    Parameters
+    ----------
+    graph : matrix of shape (n_labels, n_labels), or sequence of (label, label) or (label, label, weight)
+        Weights of the edges, symmetric and nonnegative; or the edges themselves.
+    labels : sequence, default=None
+        The labels in the order of the columns of y, for edges that call them by name; without it edges
+        are pairs of column numbers, and there are as many labels as the largest of them says.
+    strength : float, default=10.0
+        How much neighbours have in common; at 0 nothing.
+
+    Examples
+    --------
+    >>> from maxmargin import priors
+    >>> priors.from_graph([("cat", "dog")], labels=["cat", "dog", "car"]).round(2)
+    array([[1.  , 0.91, 0.  ],
+           [0.91, 1.  , 0.  ],
+           [0.  , 0.  , 1.  ]])
+    """
+    if not strength >= 0 or not np.isfinite(strength):
+        raise ValueError(f"strength must be a nonnegative number. Got {strength!r} instead.")
+    if sp.issparse(graph) or isinstance(graph, np.ndarray):
+        A = _matrix(graph.toarray() if sp.issparse(graph) else graph, "graph")
+        if A.shape[0] != A.shape[1] or (A < 0).any() or not np.allclose(A, A.T):
+            raise ValueError("graph must be a square, symmetric matrix of nonnegative weights, or edges.")
+    else:
+        edges = [(*edge, 1.0) if len(edge) == 2 else tuple(edge) for edge in graph]
+        place = _places([edge[:2] for edge in edges], labels, strict=True)
+        A = np.zeros((len(place), len(place)))
+        for a, b, weight in edges:
+            if not weight >= 0:
+                raise ValueError(f"graph has an edge of weight {weight!r}; weights are nonnegative numbers.")
+            A[place[a], place[b]] = A[place[b], place[a]] = weight
+    np.fill_diagonal(A, 0.0)
+    return normalise(np.linalg.inv(np.eye(len(A)) + strength * (np.diag(A.sum(axis=1)) - A)))
+
+
+def from_tree(edges: Any, labels: Any = None, strength: float = 1.0) -> np.ndarray:
+    """What labels inherit from common ancestors, with a unit diagonal.
+
+    The weights of a label are a sum: a part of its own, and what every ancestor hands down. All are
+    independent; a part that is handed down has the variance `strength`, one that is not has 1.
+
+    Parameters
+    ----------
+    edges : sequence of (parent, child)
+        A label may have several parents.
+    labels : sequence, default=None
+        The labels in the order of the columns of y; edges may have further nodes above them. Without
+        it nodes are column numbers, and all are labels.
+    strength : float, default=1.0
+
+    Examples
+    --------
+    >>> from maxmargin import priors
+    >>> edges = [("animal", "cat"), ("animal", "dog"), ("thing", "car")]
+    >>> priors.from_tree(edges, labels=["cat", "dog", "car"])
+    array([[1. , 0.5, 0. ],
+           [0.5, 1. , 0. ],
+           [0. , 0. , 1. ]])
+    """
+    if not 0 < strength < np.inf:
+        raise ValueError(f"strength must be a positive number. Got {strength!r} instead.")
+    place = _places(edges, labels)
+    lineage = np.eye(len(place))
+    for node, above in ancestors(edges, place).items():
+        lineage[place[node], [place[name] for name in above]] = 1.0
+    variance = np.ones(len(place))
+    variance[[place[parent] for parent, _ in edges]] = strength
+    n = len(place) if labels is None else len(list(labels))
+    return normalise((lineage * variance)[:n] @ lineage[:n].T)
+
+
+def ancestors(edges: Any, nodes: Any) -> dict[Any, set[Any]]:
+    """All nodes above each node of a tree (or of a graph without cycles)."""
+    parents: dict[Any, list[Any]] = {}
+    for parent, child in edges:
+        parents.setdefault(child, []).append(parent)
+    found: dict[Any, set[Any]] = {}
+
+    def climb(node: Any, path: tuple[Any, ...]) -> set[Any]:
+        if node in path:
+            raise ValueError(f"edges go round in a circle at {node!r}; a child cannot be its own ancestor.")
+        if node not in found:
+            above = set(parents.get(node, ()))
+            for parent in parents.get(node, ()):
+                above |= climb(parent, (*path, node))
+            found[node] = above
+        return found[node]
+
+    for node in nodes:
+        climb(node, ())
+    return found
+
+
+def _places(edges: Any, labels: Any, strict: bool = False) -> dict[Any, int]:
+    """The number of every node: labels first, in their order, then others."""
+    pairs = [tuple(edge) for edge in edges]
+    if not pairs or any(len(pair) != 2 for pair in pairs):
+        raise ValueError("edges must be a non-empty sequence of pairs.")
+    named = dict.fromkeys(name for pair in pairs for name in pair)
+    if labels is None:
+        if not all(isinstance(name, (int, np.integer)) and name >= 0 for name in named):
+            raise ValueError("edges call labels by name; pass labels, in the order of the columns of y.")
+        return {k: k for k in range(int(max(named)) + 1)}
+    place = {name: k for k, name in enumerate(list(labels))}
+    unknown = [name for name in named if name not in place]
+    if strict and unknown:
+        raise ValueError(f"an edge names {unknown[0]!r}, which is not among the labels.")
+    return place | {name: len(place) + k for k, name in enumerate(unknown)}
+
+
+def learned(estimator: Any, X: Any, y: Any, n_rounds: int = 5, shrinkage: float = 0.1) -> np.ndarray:
+    """R learnt together with the weights W: the trace of R is n_labels, and (W, R) minimise the objective.
+
+    Fits of `estimator` for a fixed R alternate with the best R for fixed weights, which is proportional to
+    the square root of W W' (Zhang, Yeung, "A convex formulation for learning task relationships in
+    multi-task learning", UAI 2010). Fit an estimator with the result as its `prior`: its certificate is that
+    of the final R. Its diagonal is not one: R also says how large the weights of a label may be.
+
+    Parameters
+    ----------
+    estimator : MultiLabelSVC
+        With the C to use; its own `prior` is where the rounds start.
+    X, y : as for its `fit`
+    n_rounds : int, default=5
+    shrinkage : float in (0, 1], default=0.1
+        Size of what is added to the square root of W W', relative to its mean eigenvalue, to keep R regular.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from maxmargin import MultiLabelSVC, priors
+    >>> X = np.random.RandomState(0).randn(80, 5)
+    >>> Y = (X @ np.ones((5, 2)) + [0.5, -0.5] > 0).astype(int)
+    >>> R = priors.learned(MultiLabelSVC(C=0.1), X, Y)
+    >>> bool(R[0, 1] > 0.5)
+    True
+    """
+    from sklearn.base import clone
+
+    if not 0 < shrinkage <= 1:
+        raise ValueError(f"shrinkage must lie in (0, 1]. Got {shrinkage!r} instead.")
+    if isinstance(n_rounds, bool) or not isinstance(n_rounds, (int, np.integer)) or n_rounds < 1:
+        raise ValueError(f"n_rounds must be a whole number, at least 1. Got {n_rounds!r} instead.")
+    model = clone(estimator)
+    for _ in range(n_rounds):
+        model.fit(X, y)
+        model.set_params(prior=best_for(_products_of(model), shrinkage))
+    return model.prior
+
+
+def best_for(products: np.ndarray, shrinkage: float) -> np.ndarray:
+    """The R of trace n_labels that is best for weights with the inner products W W'."""
+    eigenvalues, vectors = np.linalg.eigh((products + products.T) / 2)
+    roots = np.sqrt(np.maximum(eigenvalues, 0.0))
+    mean = roots.mean()
+    roots = roots + shrinkage * mean if mean > 0 else np.ones_like(roots)
+    R = (vectors * (roots * len(roots) / roots.sum())) @ vectors.T
+    return (R + R.T) / 2
+
+
+def _products_of(model: Any) -> np.ndarray:
+    """Inner products of the weight vectors of a fitted model, in the feature space of its kernel."""
+    if hasattr(model, "coef_"):
+        scaling = model.intercept_scaling if model.fit_intercept else np.inf
+        W = np.column_stack([model.coef_, model.intercept_ / scaling])
+        W[model.constant_labels_] = 0.0
+        return W @ W.T
+    if model._kernel.name == "precomputed":
+        raise ValueError("learned needs the rows of X; with kernel='precomputed' it has none.")
+    K = model._kernel.block(model.support_vectors_, model.support_vectors_, np.float64)
+    return model.dual_coef_ @ K @ model.dual_coef_.T
+
+
 def shrink(R: Any, amount: float) -> np.ndarray:
     """(1 - s) R + s I: s = 0 keeps R, s = 1 forgets it; smallest eigenvalue at least s."""
     if not 0 <= amount <= 1:

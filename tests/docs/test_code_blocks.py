@@ -129,6 +129,7 @@ def test_the_reference_lists_every_public_name():
     rooms = (
         "baselines",
         "datasets",
+        "decisions",
         "metrics",
         "model_selection",
         "persistence",

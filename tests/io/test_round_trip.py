@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import maxmargin
 from maxmargin import priors
 from maxmargin._names import ESTIMATORS
-from maxmargin.persistence import ModelFileError, describe
+from maxmargin.persistence import SKOPS_TRUSTED, ModelFileError, describe
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(36, 5))
@@ -202,10 +202,19 @@ def test_what_would_need_code_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_skops_works_too(tmp_path):
+@pytest.mark.parametrize("case", CASES)
+def test_skops_works_with_the_documented_types(tmp_path, case):
     skops = pytest.importorskip("skops.io", reason="skops is not installed")
-    model, X = fitted("multilabel")
+    model, X = fitted(case)
     skops.dump(model, tmp_path / "m.skops")
-    unknown = skops.get_untrusted_types(file=tmp_path / "m.skops")
-    assert {name.partition(".")[0] for name in unknown} <= {"maxmargin", "numpy"}
-    assert_same(skops.load(tmp_path / "m.skops", trusted=unknown).predict(X), model.predict(X))
+    assert set(skops.get_untrusted_types(file=tmp_path / "m.skops")) <= set(SKOPS_TRUSTED)
+    assert_same(skops.load(tmp_path / "m.skops", trusted=SKOPS_TRUSTED).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+def test_skops_works_with_what_decides(tmp_path, method):
+    skops = pytest.importorskip("skops.io", reason="skops is not installed")
+    base = maxmargin.Calibrated(maxmargin.MultiLabelSVC(random_state=0), method=method, cv=2)
+    model = maxmargin.LabelSets(base, recall=0.5, random_state=0).fit(X, Y)
+    skops.dump(model, tmp_path / "m.skops")
+    assert_same(skops.load(tmp_path / "m.skops", trusted=SKOPS_TRUSTED).predict(X), model.predict(X))

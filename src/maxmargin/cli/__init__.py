@@ -24,6 +24,7 @@ from maxmargin.cli.compare import compare_command
 from maxmargin.cli.console import say
 from maxmargin.cli.datasets import datasets_command
 from maxmargin.cli.demo import demo_command
+from maxmargin.cli.explain import explain_command, export_command
 from maxmargin.cli.predict import predict_command
 from maxmargin.cli.warmup import warmup_command
 
@@ -56,6 +57,8 @@ for _command in (
     evaluate_command,
     compare_command,
     report_command,
+    explain_command,
+    export_command,
     datasets_command,
     reproduce_command,
     warmup_command,

@@ -22,13 +22,16 @@ from maxmargin.cli.models import (
     MEASURES,
     Fitted,
     Stored,
+    bare,
     cut_of,
+    decided,
     evaluate,
     fit,
     label_scores,
     last_step,
     open_model,
     prepared,
+    preprocessing,
     scale_option,
     text_option,
 )
@@ -75,6 +78,16 @@ NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
 @click.option("--parameters", is_flag=True, help="List the parameters of the model family and stop.")
 @scale_option
 @text_option
+@click.option(
+    "--probabilities",
+    type=click.Choice(["sigmoid", "isotonic", "temperature"]),
+    help="Calibrate scores in this way, so that the model gives probabilities.",
+)
+@click.option(
+    "--recall",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Answer sets in which this share of the true labels is expected; several labels per sample only.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say the result as one JSON object.")
 @read_options
 def fit_command(
@@ -84,6 +97,8 @@ def fit_command(
     parameters: bool,
     scale: str,
     text_as: str,
+    probabilities: str | None,
+    recall: float | None,
     as_json: bool,
     reading: ReadOptions,
 ) -> int:
@@ -108,8 +123,14 @@ def fit_command(
         positional[0], reading, single=chosen is not None and chosen.task == "multiclass", split="train"
     )
     chosen = chosen or family_of(known)
+    if chosen.task == "chain" and probabilities is not None:
+        raise click.UsageError(
+            "--probabilities: sequences are calibrated in Python, by maxmargin.Calibrated."
+        )
+    if chosen.task != "multilabel" and recall is not None:
+        raise click.UsageError("--recall is for models of several labels per sample.")
     data = samples(known, chosen)
-    model = prepared(estimator(chosen, given), scale, data, text_as)
+    model = decided(prepared(estimator(chosen, given), scale, data, text_as), probabilities, recall)
     try:
         fitted = fit(model, data, f"fitting {chosen.name}")
     except KeyboardInterrupt:
@@ -270,7 +291,7 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
     return Subject(
         name=family.name,
         data=source,
-        model=last_step(model),
+        model=last_step(bare(model)),
         X=data.X if before is None else before.transform(data.X),
         truth=data.y,
         predicted=predicted,
@@ -279,6 +300,7 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         seconds=seconds,
         predict_seconds=took,
         scores=None if family.task == "chain" else label_scores(model, data.X),
+        probabilities=model.predict_proba(data.X) if hasattr(model, "predict_proba") else None,
         lengths=data.lengths,
         label_names=data.label_names if data.y.ndim == 2 else (),
         feature_names=tuple(
@@ -287,11 +309,6 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         texts=data.texts,
         **{"preprocessing": "" if before is None else words_for(before, data.feature_names)} | beside,
     )
-
-
-def preprocessing(model: Any) -> Any:
-    """The steps before the estimator, None without any."""
-    return model[:-1] if hasattr(model, "steps") else None
 
 
 def baseline(stored: Stored, known: Samples, data: Samples) -> dict[str, Any]:
@@ -323,7 +340,7 @@ def thresholds(stored: Stored, known: Samples) -> Any:
 
     from maxmargin.baselines.thresholds import tune_thresholds
 
-    model = stored.model
+    model = bare(stored.model)
     if stored.family.task != "multilabel" or hasattr(last_step(model), "interaction_"):
         return None
     known_labels = known.y.toarray() if hasattr(known.y, "toarray") else np.asarray(known.y)

@@ -56,7 +56,30 @@ class Fitted:
     @property
     def last(self) -> Any:
         """The estimator itself, without the scaling before it."""
-        return last_step(self.model)
+        return last_step(bare(self.model))
+
+
+def bare(model: Any) -> Any:
+    """The estimator or pipeline inside what makes probabilities and sets of its scores."""
+    while hasattr(model, "estimator_"):
+        model = model.estimator_
+    return model
+
+
+def decided(model: Any, probabilities: str | None, recall: float | None) -> Any:
+    """The model inside what makes probabilities, and sets with the recall asked for, of its scores."""
+    from maxmargin.decisions.calibrated import Calibrated
+    from maxmargin.decisions.sets import LabelSets
+
+    if probabilities is not None:
+        model = Calibrated(model, method=probabilities)
+    return model if recall is None else LabelSets(model, recall=recall, random_state=0)
+
+
+def preprocessing(model: Any) -> Any:
+    """The steps before the estimator, None without any."""
+    model = bare(model)
+    return model[:-1] if hasattr(model, "steps") else None
 
 
 def last_step(model: Any) -> Any:
@@ -249,6 +272,8 @@ def label_scores(model: Any, X: Any) -> Any:
     """One score per label, also for two classes, where scikit-learn gives one per sample."""
     import numpy as np
 
+    while not hasattr(model, "label_scores") and not hasattr(model, "decision_function"):
+        model = model.estimator_
     scores = model.label_scores(X) if hasattr(model, "label_scores") else model.decision_function(X)
     return np.column_stack([-scores, scores]) if scores.ndim == 1 else scores
 

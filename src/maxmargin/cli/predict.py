@@ -52,9 +52,20 @@ KINDS = ("csv", "jsonl", "same", "svmlight", "arff", "parquet")
     "features and predicted labels; svmlight, arff, parquet: likewise, in that kind.",
 )
 @click.option("--scores", is_flag=True, help="Give the score of every label as well (csv: instead).")
+@click.option(
+    "--probabilities",
+    is_flag=True,
+    help="Likewise the probability of every label, by a model that was fitted with --probabilities.",
+)
 @read_options
 def predict_command(
-    model_file: Path, source: str, output: Path | None, kind: str, scores: bool, reading: ReadOptions
+    model_file: Path,
+    source: str,
+    output: Path | None,
+    kind: str,
+    scores: bool,
+    probabilities: bool,
+    reading: ReadOptions,
 ) -> None:
     """Predict the labels of DATA (a file, a known name, or - for stdin) with MODEL.
 
@@ -70,8 +81,12 @@ def predict_command(
     stored = open_model(model_file)
     if scores and stored.family.task == "chain":
         raise click.UsageError("--scores: a chain scores whole sequences, not single labels.")
-    if scores and kind not in ("csv", "jsonl"):
-        raise click.UsageError("--scores needs --to csv or --to jsonl.")
+    if scores and probabilities:
+        raise click.UsageError("Give one of --scores and --probabilities.")
+    if (scores or probabilities) and kind not in ("csv", "jsonl"):
+        raise click.UsageError(f"--{'scores' if scores else 'probabilities'} needs --to csv or --to jsonl.")
+    if probabilities and not hasattr(stored.model, "predict_proba"):
+        raise click.UsageError("The model has no probabilities; fit it with --probabilities sigmoid.")
     if kind == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("--to parquet is not for a terminal: give -o FILE.")
     known = stored.reading(reading)
@@ -83,7 +98,8 @@ def predict_command(
         writer = Writer(out, _kind(kind, own, source), _how(stored, own, source, output, known))
         for data in pieces:
             if data.X.shape[0]:
-                writer.write(answer(stored, data, scores))
+                measure = "scores" if scores else "probabilities" if probabilities else None
+                writer.write(answer(stored, data, measure))
         if not writer.n_written:
             raise ValueError(f"{source} has no samples.")
         writer.close()
@@ -189,11 +205,12 @@ def _whole(stored: Stored, source: str, reading: ReadOptions) -> Iterator[Datase
 
 @dataclass(frozen=True)
 class Answer:
-    """A piece of the data, the labels predicted for it, and the scores if they are wanted."""
+    """A piece of the data, the labels predicted for it, and if they are wanted scores or probabilities."""
 
     data: Dataset
     predicted: Any
     scores: Any
+    measure: str | None
 
     @property
     def several(self) -> bool:
@@ -205,7 +222,7 @@ class Answer:
         return replace(self.data, Y=self.predicted)
 
 
-def answer(stored: Stored, data: Dataset, scores: bool) -> Answer:
+def answer(stored: Stored, data: Dataset, measure: str | None) -> Answer:
     """Predict one piece."""
     import numpy as np
 
@@ -222,7 +239,10 @@ def answer(stored: Stored, data: Dataset, scores: bool) -> Answer:
         feature_names=tuple(stored.feature_names),
         label_names=tuple(stored.label_names) if np.ndim(predicted) == 2 else classes,
     )
-    return Answer(named, predicted, label_scores(model, X) if scores else None)
+    found = None
+    if measure is not None:
+        found = label_scores(model, X) if measure == "scores" else model.predict_proba(X)
+    return Answer(named, predicted, found, measure)
 
 
 class Writer:
@@ -292,7 +312,7 @@ class Writer:
             else:
                 said["class"] = row.item() if hasattr(row, "item") else row
             if answer.scores is not None:
-                said["scores"] = dict(zip(names, answer.scores[i].tolist(), strict=True))
+                said[answer.measure or "scores"] = dict(zip(names, answer.scores[i].tolist(), strict=True))
             self.out.write(json.dumps(said, ensure_ascii=False).encode() + b"\n")
 
     def _svmlight(self, answer: Answer) -> None:

@@ -165,9 +165,13 @@ class History(Field):
 
 @dataclass(frozen=True)
 class Part(Field):
-    """An object of one of the named classes, which has a table of its own."""
+    """An object of one of the named classes, which has a table of its own.
+
+    One that stands `apart` has sizes of its own too.
+    """
 
     classes: tuple[str, ...]
+    apart: bool = False
 
 
 def part(*classes: str, **more: Any) -> Part:

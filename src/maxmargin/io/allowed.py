@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin._names import ESTIMATORS
+from maxmargin._names import ESTIMATORS, WRAPPERS
 from maxmargin.io.steps import STEPS
 
 
@@ -20,16 +20,35 @@ class ModelFileError(ValueError):
 _PARTS = {
     "EntropyState": "maxmargin.ranking.entropy",
     "GrowingLabels": "maxmargin.ranking.labels",
+    "IsotonicCurves": "maxmargin.decisions.curves",
     "Kernel": "maxmargin.core.kernels",
     "LabelSpace": "maxmargin.edge.labels",
     "SequenceLabels": "maxmargin.edge.groups",
+    "Sigmoids": "maxmargin.decisions.curves",
     "SquaredState": "maxmargin.ranking.problem",
+    "Temperature": "maxmargin.decisions.curves",
 }
 _WRAPPERS = {"ThresholdTuner": "maxmargin.baselines.thresholds"}
 _STEPS = {"TextColumn": "maxmargin.tables"}
 _SCIKIT_LEARN = {name: module for name, (module, _) in STEPS.items()}
-_TABLES = {"": ESTIMATORS, "part": _PARTS, "baselines": _WRAPPERS, "sklearn": _SCIKIT_LEARN, "tables": _STEPS}
+_TABLES = {
+    "": ESTIMATORS,
+    "part": _PARTS,
+    "decisions": WRAPPERS,
+    "baselines": _WRAPPERS,
+    "sklearn": _SCIKIT_LEARN,
+    "tables": _STEPS,
+}
 _FUNCTIONS = {"from_labels": "maxmargin.priors", "identity": "maxmargin.priors"}
+# What skops has to be told to trust, for models of this package.
+SKOPS_TRUSTED = sorted(
+    [
+        f"{module}.{name}"
+        for table in (ESTIMATORS, WRAPPERS, _PARTS, _WRAPPERS, _FUNCTIONS)
+        for name, module in table.items()
+    ]
+    + ["numpy.dtype", "numpy.ndarray", "scipy.sparse._csr.csr_array"]
+)
 _TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (set, frozenset, list, tuple, str, int, float, bool, np.ndarray, sp.csr_array, sp.csr_matrix)

@@ -313,7 +313,7 @@ def _(field: declared.History, value: Any, where: str, sizes: Sizes, state: Mapp
 def _(field: declared.Part, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if type(value).__name__ not in field.classes or allowed.class_name(type(value)) is None:
         raise ValueError(f"a {' or '.join(field.classes)} was expected, not a {type(value).__name__[:80]}")
-    check_object(value, where, sizes)
+    check_object(value, where, Sizes() if field.apart else sizes)
 
 
 @_check.register

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin._names import ESTIMATORS
+from maxmargin._names import ESTIMATORS, WRAPPERS
 from maxmargin.core.state import (
     INPUT,
     LARGEST,
@@ -33,7 +33,7 @@ from maxmargin.core.state import (
     part,
 )
 
-MODELS = (*(name for name in ESTIMATORS if name != "StreamRanker"), "ThresholdTuner")
+MODELS = (*(name for name in ESTIMATORS if name != "StreamRanker"), "ThresholdTuner", *WRAPPERS)
 LONGEST_NGRAM = 10
 # One repeated piece after a few fixed ones: nothing to go back to, so matching is linear.
 _PIECE = r"(?:\\[wdsS]|\[(?:[^\\\[\]]|\\[wds\-\]])+\]|[A-Za-z0-9_#@' -])"

@@ -51,6 +51,7 @@ from maxmargin.edge.estimator import (
     to_numpy,
     warn,
 )
+from maxmargin.edge.explain import Explained, Terms, kernel_terms, linear_terms
 from maxmargin.edge.labels import (
     LabelClassifier,
     LabelSpace,
@@ -138,7 +139,7 @@ LINEAR_ONLY, KERNEL_ONLY = ("dca", "newton", "interior"), ("smo",)
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
+class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     """Max-margin classifier for many labels, with a prior on how they correlate (M3L).
 
     Without a prior it minimises exactly the objective of one
@@ -539,6 +540,14 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
         if foreign:
             return linear_in_kind(X, self.coef_, self.intercept_)
         return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+
+    def _terms(self, X: Any) -> Terms:
+        check_is_fitted(self, "intercept_")
+        X = self._read_rows(X, reset=False)
+        if hasattr(self, "coef_"):
+            return linear_terms(self, X, self.coef_, self.intercept_)
+        basis = self.support_ if self._kernel.name == "precomputed" else self.support_vectors_
+        return kernel_terms(self._kernel, X, basis, self.support_, self.dual_coef_, self.intercept_)
 
     def decision_function(self, X):
         """Score of every label; a label is predicted when its score is positive.

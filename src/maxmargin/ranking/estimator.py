@@ -38,6 +38,7 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, warn
+from maxmargin.edge.explain import Explained, Terms, linear_terms
 from maxmargin.edge.labels import LabelClassifier, check_same
 from maxmargin.ranking.entropy import EntropyState
 from maxmargin.ranking.labels import GrowingLabels
@@ -92,7 +93,7 @@ def _check_learner(state: Mapping[str, Any], sizes: Sizes) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class LabelRanker(LabelClassifier, Iterative):
+class LabelRanker(Explained, LabelClassifier, Iterative):
     """Rank labels by relevance, learning from one example at a time.
 
     Each round scores all labels, learns which of them are relevant, and moves the weights so
@@ -446,6 +447,14 @@ class LabelRanker(LabelClassifier, Iterative):
         """
         check_is_fitted(self, "classes_")
         return score_rows(self, self._read_stream(X, reset=False))
+
+    def _terms(self, X: Any) -> Terms:
+        check_is_fitted(self, "classes_")
+        rows = self._state.weigh(Rows.of(self._read_stream(X, reset=False))).matrix
+        weights = self.coef_[:, : rows.shape[1]]
+        terms = linear_terms(self, rows, weights, np.zeros(len(weights)))
+        two = self._labels.single_label and len(self.classes_) == 2
+        return terms.contrasted() if two else terms
 
     def decision_function(self, X):
         """Scores of the labels; for a class vector of two classes, the second's lead over the first.

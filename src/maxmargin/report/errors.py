@@ -113,6 +113,8 @@ def _about(subject: Subject, i: int, for_it: int | None, against: int | None) ->
 def _reasons(subject: Subject, i: int, for_it: int | None, against: int | None) -> Html:
     """Contributions to the wrong answer; the largest values where weights do not tell."""
     x, weights, features = subject.row(i), subject.weights, subject.features
+    if weights is None and hasattr(subject.model, "explain") and (for_it is not None or against is not None):
+        x, weights, features = subject.terms(i)
     if weights is None or (for_it is None and against is None):
         largest = np.argsort(-np.abs(x), kind="stable")[:REASONS]
         return chips((f"{features[j]} = {number(float(x[j]))}", "") for j in largest if x[j])
@@ -126,6 +128,8 @@ def _reasons(subject: Subject, i: int, for_it: int | None, against: int | None) 
 
 def _examples(subject: Subject, columns: list[str], rows: list[list[Any]]) -> str:
     reason = "features that spoke for the error" if subject.weights is not None else "largest features"
+    if subject.weights is None and hasattr(subject.model, "explain"):
+        reason = "training rows that spoke for the error"
     more = (["what it is"] if subject.texts is not None else []) + [reason]
     every = [*columns, *more]
     return table(every, rows, wrapped=range(len(columns) - (columns[-1] == "labels"), len(every)))

@@ -53,6 +53,17 @@ def _legend(axis: Any, outside: bool = False) -> None:
         words.set_color(_INK)
 
 
+def reliability(told: np.ndarray, seen: np.ndarray, counts: np.ndarray) -> list[bytes]:
+    """How many of the labels told with a probability are true."""
+    figure, axis = _figure(*HALF)
+    axis.plot([0, 1], [0, 1], color=_INK, linewidth=0.6, linestyle=":", label="as many as told")
+    axis.plot(told, seen, color=_COLOURS[0], linewidth=1)
+    axis.scatter(told, seen, s=8 + 60 * np.sqrt(counts / counts.max()), color=_COLOURS[0])
+    axis.set(xlabel="probability told", ylabel="share that is true", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    _legend(axis)
+    return [_svg(figure)]
+
+
 def training(history: Sequence[Mapping[str, float]], tol: float | None) -> list[bytes]:
     """How far the primal and the dual objective can still be from the optimum, against time.
 

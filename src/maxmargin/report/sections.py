@@ -18,6 +18,7 @@ from maxmargin.report.errors import mistakes
 from maxmargin.report.inside import inside_sections
 from maxmargin.report.labels import label_sections
 from maxmargin.report.page import Figure, Section, folded, number, picture, shown, table, text, verdict
+from maxmargin.report.probabilities import probabilities
 from maxmargin.report.subject import Subject
 from maxmargin.report.verdict import judgement
 
@@ -29,6 +30,8 @@ def sections(subject: Subject) -> Iterator[Section]:
     """All sections that apply to a model; the first is of level 2."""
     yield Section(f"{subject.name} on {subject.data}", _summary(subject))
     yield from label_sections(subject)
+    if subject.probabilities is not None:
+        yield Section("Probabilities", probabilities(subject), 3)
     history = getattr(subject.model, "history_", None)
     # The gaps of a growing basis are those of different problems; its section shows the growth. A stream
     # has no optimum.

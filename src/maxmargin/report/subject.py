@@ -32,6 +32,8 @@ class Subject:
         The time its predictions took.
     scores : array or None
         Score of every label, where the model gives one.
+    probabilities : array or None
+        Probability of every label, where the model gives one.
     lengths : array of int or None
         Positions of each sequence.
     baseline, baseline_measures, baseline_seconds, baseline_scores : str, mapping, float, array or None
@@ -60,6 +62,7 @@ class Subject:
     better: Mapping[str, bool] = field(default_factory=dict)
     predict_seconds: float | None = None
     scores: Any = None
+    probabilities: Any = None
     lengths: Any = None
     baseline: str = ""
     baseline_measures: Mapping[str, float] = field(default_factory=dict)
@@ -99,6 +102,15 @@ class Subject:
         if len(coef) == 1 and len(self.names) == 2:
             coef = np.vstack([-coef, coef])
         return np.asarray(coef) if coef.shape == (len(self.names), self.X.shape[1]) else None
+
+    def terms(self, i: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """Terms of the scores of one test sample, their weights for every name, and what they are called."""
+        terms = self.model._terms(self.X[[i]])
+        values = terms.values.toarray() if sp.issparse(terms.values) else np.asarray(terms.values)
+        weights = terms.weights
+        if len(weights) == 1 and len(self.names) == 2:
+            weights = np.vstack([-weights, weights])
+        return values[0], weights, list(terms.names)
 
     def row(self, i: int) -> np.ndarray:
         """One test sample, dense."""

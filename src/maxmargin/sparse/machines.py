@@ -44,6 +44,7 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
+from maxmargin.edge.explain import Explained, Terms, kernel_terms
 from maxmargin.edge.labels import (
     LabelClassifier,
     LabelSpace,
@@ -110,7 +111,7 @@ SOLVERS: dict[str, Choice] = {
 
 
 @dataclass(eq=False, repr=False)
-class BasisMachine(LabelClassifier, Kernelised, Iterative):
+class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
     """Scores from few kernel functions that all classes or labels share.
 
     Parameters
@@ -357,6 +358,12 @@ class BasisMachine(LabelClassifier, Kernelised, Iterative):
         scores += self.intercept_.astype(X.dtype)
         return scores
 
+    def _terms(self, X: Any) -> Terms:
+        check_is_fitted(self)
+        X = self._read_rows(X, reset=False)
+        basis = self._basis(self.n_basis_)
+        return kernel_terms(self._kernel, X, basis, self.basis_indices_, self.coef_, self.intercept_)
+
     def _staged_scores(self, X: Any) -> Iterator[np.ndarray]:
         """Scores with the first 1, 2, ... basis vectors; kernel values are computed once."""
         check_is_fitted(self)
@@ -454,6 +461,10 @@ class ClassMachine(BasisMachine, ABC):
         problem = BasisProblem(self._settle_kernel(X, weights), X, self._loss(codes, costs))
         self._grow(problem, costs, y, np.zeros(len(self.classes_)), **self._growth())
         return self
+
+    def _terms(self, X: Any) -> Terms:
+        terms = super()._terms(X)
+        return terms.contrasted() if len(self.classes_) == 2 else terms
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of the classes; for two classes the difference of the second and the first."""

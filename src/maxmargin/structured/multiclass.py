@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
@@ -34,6 +34,7 @@ from maxmargin.edge.estimator import (
     to_numpy,
     warn,
 )
+from maxmargin.edge.explain import Explained, Terms, kernel_terms, linear_terms
 from maxmargin.structured.automatic import SweepsThenNewton, suits_late
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
@@ -122,7 +123,7 @@ def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
+class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     """Multi-class SVM with one joint objective, solved to a certified duality gap.
 
     The objective is that of ``LinearSVC(C=C, multi_class="crammer_singer")``, with any cost
@@ -483,6 +484,16 @@ class MultiClassSVC(ClassifierMixin, Kernelised, Iterative):
             "_kernel": self._kernel,
             **shared,
         }
+
+    def _terms(self, X: Any) -> Terms:
+        check_is_fitted(self, "classes_")
+        X = self._read_rows(X, reset=False)
+        if hasattr(self, "coef_"):
+            return linear_terms(self, X, self.coef_, self.intercept_)
+        # The constant in the kernel is a bias: it multiplies the sum of the coefficients.
+        kernel, bias = replace(self._kernel, offset=0.0), self._kernel.offset * self.dual_coef_.sum(axis=1)
+        basis = self.support_ if kernel.name == "precomputed" else self.support_vectors_
+        return kernel_terms(kernel, X, basis, self.support_, self.dual_coef_, bias)
 
     def decision_function(self, X):
         """Score of every class; the largest one is predicted.

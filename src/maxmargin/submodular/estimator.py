@@ -28,6 +28,7 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, choose, warn
+from maxmargin.edge.explain import Explained, Terms, linear_terms
 from maxmargin.edge.labels import (
     LabelClassifier,
     LabelSpace,
@@ -89,7 +90,7 @@ def _check_labels(state: Mapping[str, Any], sizes: Sizes) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class SubmodularSVC(LabelClassifier, Iterative):
+class SubmodularSVC(Explained, LabelClassifier, Iterative):
     """Multi-label classifier with attractive pairs of labels, trained for the example F1.
 
     A set y of labels scores ``sum_i y_i (coef_[i] . x + intercept_[i]) + sum_{i<j} y_i y_j
@@ -347,6 +348,13 @@ class SubmodularSVC(LabelClassifier, Iterative):
         constant = self.constant_labels_
         scores[:, constant] = np.where(self._always, 1.0, off)[constant]
         return scores, graph
+
+    def _terms(self, X: Any) -> Terms:
+        """Of the unary scores; what a label gains by its neighbours is in `interaction_`."""
+        check_is_fitted(self)
+        W, b, fixed = self.coef_.copy(), self.intercept_.copy(), self.constant_labels_
+        W[fixed], b[fixed] = 0.0, np.where(self._always, 1.0, -1.0 - self.interaction_.sum(axis=1))[fixed]
+        return linear_terms(self, self._read_rows(X, reset=False), W, b)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margin of every label: best score of a set with it minus best score of a set without.

@@ -1,0 +1,135 @@
+"""`maxmargin explain` and `maxmargin export`."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from maxmargin.cli.console import say
+from maxmargin.cli.data import ReadOptions, read_options
+from maxmargin.cli.models import Stored, bare, last_step, open_model, preprocessing
+from maxmargin.cli.predict import opened
+from maxmargin.io.words import visible
+
+
+@click.command("explain", short_help="Say what carried the scores of a model.")
+@click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
+@click.argument("source", metavar="DATA")
+@click.option("--label", help="Label or class to explain; default: the one with the highest score.")
+@click.option("--top", default=10, show_default=True, type=click.IntRange(1), help="Parts to name.")
+@click.option("--rows", default=5, show_default=True, type=click.IntRange(1), help="Samples to explain.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per sample.")
+@read_options
+def explain_command(
+    model_file: Path, source: str, label: str | None, top: int, rows: int, as_json: bool, reading: ReadOptions
+) -> None:
+    """Say which features of DATA carried the scores of MODEL; with a kernel, which training rows.
+
+    The parts, what is left over and the bias add up to the score.
+
+    \b
+    maxmargin explain iris.mm iris --rows 3
+    maxmargin explain yeast.mm yeast --label Class1 --top 5 --json
+    """
+    stored = open_model(model_file)
+    inner = last_step(bare(stored.model))
+    if not hasattr(inner, "explain"):
+        raise click.UsageError(f"A {type(inner).__name__} scores whole sequences; it cannot be explained.")
+    before = preprocessing(stored.model)
+    names = stored.feature_names if hasattr(inner, "coef_") and not hasattr(inner, "basis_vectors_") else None
+    done = 0
+    with opened(stored, source, stored.reading(reading)) as (_, pieces):
+        for data in islice(pieces, rows):
+            X = stored.like_training(data.X[: rows - done])
+            X = X if before is None else before.transform(X)
+            for told in inner.explain(X, label=_code(stored, inner, label), top=top, names=names or None):
+                _say(stored, inner, done, told, as_json)
+                done += 1
+            if done >= rows:
+                break
+    if not done:
+        raise ValueError(f"{source} has no samples.")
+
+
+def _shown_names(stored: Stored, inner: Any) -> list[str]:
+    """Names of the labels as a person knows them, in the order of `classes_`."""
+    classes = [str(name) for name in inner.classes_.tolist()]
+    several = inner.classes_.dtype.kind in "iu" and len(stored.label_names) == len(classes)
+    return list(stored.label_names) if several and stored.family.task != "multiclass" else classes
+
+
+def _code(stored: Stored, inner: Any, label: str | None) -> Any:
+    if label is None:
+        return None
+    names = _shown_names(stored, inner)
+    if label not in names:
+        raise click.UsageError(
+            f"--label {label}: the model has no such label; it has {', '.join(names[:10])}"
+            f"{' and others' if len(names) > 10 else ''}."
+        )
+    return inner.classes_.tolist()[names.index(label)]
+
+
+def _say(stored: Stored, inner: Any, place: int, told: Any, as_json: bool) -> None:
+    name = _shown_names(stored, inner)[inner.classes_.tolist().index(told.label)]
+    if as_json:
+        parts = dict(told.parts)
+        print(
+            json.dumps(
+                {
+                    "sample": place,
+                    "label": name,
+                    "score": told.score,
+                    "parts": parts,
+                    "rest": told.rest,
+                    "bias": told.bias,
+                },
+                ensure_ascii=False,
+            )
+        )
+        return
+    lines = str(told).split("\n")[1:]
+    print(visible(f"sample {place}, {name}: {told.score:+.4g}"))
+    print("\n".join(visible(line) for line in lines))
+
+
+@click.command("export", short_help="Write a model as ONNX.")
+@click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
+@click.argument("output", type=click.Path(path_type=Path), metavar="FILE.onnx")
+@click.option(
+    "--outputs",
+    help="What the ONNX model gives, as names among labels, scores, probabilities: a,b; default: all it has.",
+)
+@click.option("--float32", is_flag=True, help="Input and arithmetic in single precision.")
+def export_command(model_file: Path, output: Path, outputs: str | None, float32: bool) -> None:
+    """Write MODEL, which `maxmargin fit` made, as an ONNX model for other runtimes.
+
+    Needs `pip install "maxmargin[onnx]"`. Answers are those of `maxmargin predict`.
+
+    \b
+    maxmargin export iris.mm iris.onnx
+    maxmargin export yeast.mm yeast.onnx --outputs labels --float32
+    """
+    import numpy as np
+
+    import maxmargin
+    from maxmargin.io.atomic import atomic_write
+
+    if output.is_dir() or not output.resolve().parent.is_dir():
+        raise click.UsageError(f"{output} cannot be written: name a file in a directory that exists.")
+    stored = open_model(model_file)
+    wanted = None if outputs is None else [word.strip() for word in outputs.split(",")]
+    proto = maxmargin.to_onnx(stored.model, wanted, np.float32 if float32 else np.float64)
+    del proto.metadata_props[:]
+    for key, names in (("labels", stored.label_names), ("features", stored.feature_names)):
+        if names:
+            entry = proto.metadata_props.add()
+            entry.key, entry.value = key, json.dumps(names, ensure_ascii=False)
+    with atomic_write(output) as out:
+        out.write(proto.SerializeToString())
+    given = ", ".join(result.name for result in proto.graph.output)
+    say(f"{output}: takes X, gives {given}; {output.stat().st_size} bytes.")

@@ -1,0 +1,285 @@
+"""`Calibrated`: probabilities for estimators that have scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
+from sklearn.model_selection import KFold, check_cv
+from sklearn.utils import _safe_indexing, get_tags, indexable
+from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin._names import ESTIMATORS
+from maxmargin.core.kernels import chunks
+from maxmargin.core.state import INPUT, Field, LabelNames, Sizes, State, Whole, part
+from maxmargin.decisions.curves import Temperature, coolest, fit_isotonic, fit_sigmoids, fit_temperature
+from maxmargin.decisions.held_out import (
+    fit_remembering,
+    held_out_scores,
+    quiet,
+    score_columns,
+    take,
+    weighted,
+)
+from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "sigmoid": fit_sigmoids,
+    "isotonic": fit_isotonic,
+    "temperature": fit_temperature,
+}
+# What a model file can hold behind a wrapper; the width is there if the estimator tells it.
+INNER = (*(name for name in ESTIMATORS if name != "StreamRanker"), "Pipeline")
+WIDTH: dict[str, Field] = {**INPUT, "n_features_in_": Whole(size="n_features", group="width")}
+
+
+def check_wrapped(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: the names of the labels are those of the estimator inside, one curve for each score."""
+    if "estimator_" not in state:
+        return
+    check_same(state["classes_"], state["estimator_"].classes_)
+    if "_labels" in state:
+        check_answers(state["_labels"], state["classes_"])
+        if "n_curves" in sizes:
+            sizes.fix("n_curves", state["_labels"].n_columns)
+    elif not isinstance(state.get("curves_"), Temperature):
+        raise ValueError("sequences have a temperature")
+
+
+class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
+    """Probabilities for an estimator with scores, for all of its labels at once.
+
+    Every sample is scored by a model that has not seen it; one pass over the folds serves all labels
+    (`cv` fits, each started from the solution on all samples where the estimator can), and from these
+    scores come the curves that turn a score into a probability. The estimator itself is fitted on all
+    samples.
+
+    Parameters
+    ----------
+    estimator : classifier with `decision_function` (or `predict_proba`), or `ChainSVC`
+        It may stand at the end of a Pipeline.
+    method : {"sigmoid", "isotonic", "temperature"}, default="sigmoid"
+        "sigmoid": one for each label, its slope shrunk towards that of all labels as far as the label
+        has few positives. "isotonic": a nondecreasing curve for each label; it needs hundreds of
+        positives. "temperature": softmax(scores / T), for one class per sample, and the only one for
+        sequences. For one class per sample the first two are normalised to sum one.
+    cv : int, cross-validation generator or iterable, default=5
+        A number of folds keeps the share of every label in each.
+
+    Attributes
+    ----------
+    estimator_ : the estimator, fitted on all samples
+    curves_ : the fitted curves
+    classes_ : array of shape (n_labels,)
+    n_features_in_, feature_names_in_ : those of the estimator, if it has them
+
+    Notes
+    -----
+    `predict` answers the labels with a probability above one half, or the most probable class; the
+    answers of the estimator are those of `estimator_.predict`. A label that is constant in y has the
+    probability (n_on + 1) / (n + 2) everywhere. A label with one positive sample, which no model can
+    see and score, has the slope of the others. Unknown entries of y (NaN) are left out, if the
+    estimator takes them. Probabilities are between 0 and 1 and never NaN. Held-out scores take
+    n_samples x n_labels numbers.
+
+    Where a fold starts from the solution on all samples it has seen a trace of the samples it scores,
+    no larger than `tol` of the estimator lets it be.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from maxmargin import Calibrated, MultiLabelSVC
+    >>> rng = np.random.RandomState(0)
+    >>> X = rng.randn(200, 2)
+    >>> Y = (X + rng.randn(200, 2) > 0).astype(int)
+    >>> model = Calibrated(MultiLabelSVC()).fit(X, Y)
+    >>> bool(model.predict_proba([[0.0, 3.0]])[0, 1] > 0.95)
+    True
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {
+        "estimator": [
+            HasMethods(["fit", "decision_function"]),
+            HasMethods(["fit", "predict_proba"]),
+            HasMethods(["fit", "predict_marginals"]),
+        ],
+        "method": [StrOptions(set(METHODS))],
+        "cv": ["cv_object"],
+    }
+
+    STATE: ClassVar[State] = State(
+        {
+            **WIDTH,
+            "classes_": LabelNames("n_names"),
+            "_labels": part("LabelSpace", group="labels"),
+            "curves_": part("Sigmoids", "IsotonicCurves", "Temperature"),
+            "estimator_": part(*INNER, apart=True),
+        },
+        check_wrapped,
+        {"estimator": part(*INNER), "cv": Whole(2, 10**6, none=True)},
+    )
+
+    def __init__(self, estimator: Any, *, method: str = "sigmoid", cv: Any = 5) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Calibrated:
+        """Fit the estimator and the curves.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or frame, or what the estimator takes else
+            Sequences and bags come as a list of matrices.
+        y : labels of any kind that the estimator takes
+        sample_weight : array-like of shape (n_samples,), default=None
+            Goes to the estimator, and counts in the curves.
+        """
+        self.__dict__.pop("_labels", None)
+        X, y, sample_weight = indexable(X, y, sample_weight)
+        if hasattr(self.estimator, "predict_marginals"):
+            self._fit_sequences(X, y, sample_weight)
+        else:
+            self._fit_labels(X, y, sample_weight)
+        self.classes_ = self.estimator_.classes_
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        return self
+
+    def _fit_labels(self, X: Any, y: Any, sample_weight: Any) -> None:
+        self._labels, signs = LabelSpace.read(y)
+        if self.method == "temperature" and not self._labels.single_label:
+            raise ValueError(
+                "method='temperature' shares probability one among the classes of a sample, but y has "
+                "several labels per sample; use method='sigmoid'."
+            )
+        weight = np.ones(len(signs)) if sample_weight is None else np.asarray(sample_weight, float)
+        weight = np.broadcast_to(weight if weight.ndim == 2 else weight[:, None], signs.shape)
+        self.estimator_, dual = fit_remembering(self.estimator, X, y, sample_weight)
+        held_out = held_out_scores(
+            self.estimator, (X, y, sample_weight), (self._labels, signs), self.cv, dual
+        )
+        on = signs > 0
+        met = weight * (signs != 0)
+        rate = ((met * on).sum(axis=0) + 1) / (met.sum(axis=0) + 2)
+        scores = np.where(held_out.known, held_out.scores, 0.0)
+        self.curves_: Any = METHODS[self.method](scores, on, weight * held_out.known, rate)
+
+    def _fit_sequences(self, X: Any, y: Any, sample_weight: Any) -> None:
+        """The temperature of the marginals, from held-out sequences."""
+        if self.method != "temperature":
+            raise ValueError(
+                f"method={self.method!r} needs one score per label, and sequences are scored as a whole; "
+                "use method='temperature'."
+            )
+        if not isinstance(X, (list, tuple)) and np.ndim(X) != 3:
+            raise ValueError("X must be a list of matrices, one for each sequence.")
+        self.estimator_ = clone(self.estimator).fit(X, y, **weighted(sample_weight))
+        folds = []
+        cv = check_cv(self.cv) if not isinstance(self.cv, int) else KFold(self.cv)
+        for train, test in cv.split(np.zeros(len(X))):
+            with quiet():
+                model = clone(self.estimator).fit(
+                    take(X, train), take(y, train), **weighted(take(sample_weight, train))
+                )
+            folds.append((model, list(take(X, test)), _codes(model.classes_, take(y, test))))
+
+        def loss(temperature: float) -> float:
+            return sum(_marginal_loss(*fold, temperature) for fold in folds)
+
+        self.curves_ = coolest(loss, float(np.abs(self.estimator_.coef_).sum(axis=1).mean()))
+
+    def predict_proba(self, X: Any, top: int | None = None) -> Any:
+        """Probability of every label, or of every class.
+
+        Parameters
+        ----------
+        X : as for `fit`
+        top : int, default=None
+            Keep so many labels of every sample, the most probable ones, in a sparse matrix. Rows are
+            then scored a few at a time, so that memory does not grow with n_samples x n_labels.
+
+        Returns
+        -------
+        array of shape (n_samples, n_labels), or a CSR array with `top` entries a row
+            Columns as in `classes_`. For sequences, a list of arrays of shape (length, n_labels).
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "_labels"):
+            if top is not None:
+                raise ValueError("top is for one set of labels per sample, not for sequences.")
+            return self.estimator_.predict_marginals(X, temperature=self.curves_.value)
+        if top is None:
+            return self._probabilities(X)
+        if isinstance(top, bool) or not 1 <= top <= len(self.classes_):
+            raise ValueError(
+                f"top must be a whole number from 1 to the number of labels, {len(self.classes_)}. "
+                f"Got {top!r} instead."
+            )
+        n = X.shape[0] if hasattr(X, "shape") else len(X)
+        pieces = [
+            largest(self._probabilities(_safe_indexing(X, np.arange(n)[rows])), top)
+            for rows in chunks(n, 8 * len(self.classes_))
+        ]
+        return sp.vstack(pieces, format="csr")
+
+    def _probabilities(self, X: Any) -> np.ndarray:
+        scores = score_columns(self.estimator_, X, self._labels)
+        found = np.asarray(self.curves_.probabilities(np.asarray(scores, np.float64)))
+        if self._labels.kind == "binary":
+            return np.hstack([1 - found, found])
+        return found / found.sum(axis=1, keepdims=True) if self._labels.kind == "multiclass" else found
+
+    def predict(self, X: Any) -> Any:
+        """Labels more probable than not, or the most probable class, in the kind that `fit` was given.
+
+        For sequences, the answers of the estimator.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "_labels"):
+            return self.estimator_.predict(X)
+        found = self._probabilities(X)
+        if self._labels.kind == "binary":
+            found = found[:, 1:]
+        return self._labels.answer(self._labels.choose(found - 0.5), like=X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.classifier_tags.multi_label = inner.classifier_tags.multi_label
+        tags.input_tags.sparse = inner.input_tags.sparse
+        tags.input_tags.pairwise = inner.input_tags.pairwise
+        return tags
+
+
+def largest(values: np.ndarray, top: int) -> sp.csr_array:
+    """The largest entries of every row, in the order of the columns."""
+    n, width = values.shape
+    columns = np.sort(np.argpartition(-values, top - 1, axis=1)[:, :top], axis=1)
+    data = np.take_along_axis(values, columns, axis=1).ravel()
+    return sp.csr_array((data, columns.ravel(), np.arange(0, n * top + 1, top)), shape=(n, width))
+
+
+def _codes(classes: np.ndarray, y: Any) -> list[np.ndarray]:
+    """Number of every position's label; -1 for one that the fold has not met."""
+    number = {name: k for k, name in enumerate(classes.tolist())}
+    return [
+        np.array([number.get(name.item() if isinstance(name, np.generic) else name, -1) for name in labels])
+        for labels in y
+    ]
+
+
+def _marginal_loss(model: Any, X: Any, codes: list[np.ndarray], temperature: float) -> float:
+    """Minus the logarithms of the marginals of the true labels, summed; unmet labels are left out."""
+    total = 0.0
+    for marginal, code in zip(model.predict_marginals(X, temperature=temperature), codes, strict=True):
+        told = code >= 0
+        total -= float(np.log(np.maximum(marginal[told, code[told]], 1e-300)).sum())
+    return total

@@ -1,0 +1,157 @@
+"""Scores of every sample by a model that has not seen it: k fits for all labels together."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
+
+from maxmargin.edge.labels import LabelSpace
+from maxmargin.model_selection import IterativeStratifiedKFold
+
+# What a fold may say of its labels; the fit on all samples says it of all labels.
+OF_A_FOLD = r"(Label .* constant in y|y holds one class only|The label .* not present|Label .* is present)"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Scores (n_samples x n_columns), -inf for a label that the model has not met.
+
+    An entry is `known` when its label is, and when the model that scored it has met both sides of
+    the label; a model that has not gives a constant.
+    """
+
+    scores: np.ndarray
+    known: np.ndarray
+
+
+def last_step(model: Any) -> Any:
+    """The estimator at the end of a pipeline, or the model itself."""
+    return model.steps[-1][1] if hasattr(model, "steps") else model
+
+
+def method_of(estimator: Any) -> str:
+    """Where an estimator has its scores."""
+    return "decision_function" if hasattr(estimator, "decision_function") else "predict_proba"
+
+
+def score_columns(model: Any, X: Any, space: LabelSpace) -> np.ndarray:
+    """Scores with one column per label (for two classes, of the second)."""
+    scores = getattr(model, method_of(model))(X)
+    if isinstance(scores, list):
+        return np.column_stack([np.asarray(part)[:, -1] for part in scores])
+    scores = np.asarray(scores)
+    if space.kind == "binary" and scores.ndim == 2:
+        return scores[:, -1:]
+    return scores[:, None] if scores.ndim == 1 else scores
+
+
+def aligned(model: Any, X: Any, space: LabelSpace) -> np.ndarray:
+    """Scores in the columns of a space; a label or class that the model has not met has -inf."""
+    found = score_columns(model, X, space)
+    names = space.names.tolist()
+    met = names if space.kind == "binary" and len(model.classes_) == 2 else model.classes_.tolist()
+    if met == names and found.shape[1] == len(names):
+        return found
+    scores = np.full((len(found), len(names)), -np.inf)
+    if len(met) == 1:  # a constant model
+        found = np.ones((len(found), 1))
+    elif space.kind == "multiclass" and len(met) == 2 and found.shape[1] == 1:
+        found = np.hstack([-found, found])
+    if found.shape[1] != len(met):
+        raise ValueError(
+            f"{type(last_step(model)).__name__} gave {found.shape[1]} columns of scores for {len(met)} "
+            "labels; it must score every label."
+        )
+    place = {name: k for k, name in enumerate(names)}
+    kept = [k for k, name in enumerate(met) if name in place]
+    scores[:, [place[met[k]] for k in kept]] = found[:, kept]
+    return scores
+
+
+def splits(cv: Any, X: Any, y: Any, signs: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Training and held-out rows; a number of folds keeps the share of every label in each."""
+    if not isinstance(cv, Integral):
+        return check_cv(cv).split(X, y)
+    on = signs > 0
+    sides = np.hstack([on, ~on]) if signs.shape[1] == 1 else on
+    return IterativeStratifiedKFold(int(cv)).split(np.zeros(len(signs)), sides.astype(np.int8))
+
+
+def take(values: Any, rows: np.ndarray) -> Any:
+    """Some of the rows of X, y or weights of any kind."""
+    return None if values is None else _safe_indexing(values, rows)
+
+
+def weighted(sample_weight: Any) -> dict[str, Any]:
+    """The argument of `fit`, where there is one to pass."""
+    return {} if sample_weight is None else {"sample_weight": sample_weight}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Leave it to the fit on all samples to say which labels are constant."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=OF_A_FOLD, category=UserWarning)
+        yield
+
+
+def fit_remembering(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+    """A fitted copy, and the dual solution from which fits on some of its rows can start, if it has one."""
+    model = clone(estimator)
+    inner = last_step(model)
+    asked = getattr(inner, "warm_start", None)
+    if asked is False and hasattr(inner, "_remember"):
+        inner.set_params(warm_start=True)
+    model.fit(X, y, **weighted(sample_weight))
+    warm = getattr(inner, "_warm", None)
+    if asked is False:
+        inner.set_params(warm_start=False)
+        vars(inner).pop("_warm", None)
+    dual = None if warm is None else warm[0]
+    return model, dual if isinstance(dual, np.ndarray) and len(dual) == _num_samples(y) else None
+
+
+def held_out_scores(
+    estimator: Any,
+    data: tuple[Any, Any, Any],
+    labels: tuple[LabelSpace, np.ndarray],
+    cv: Any,
+    dual: Any = None,
+) -> HeldOut:
+    """Scores of all samples by models that have not seen them.
+
+    Parameters
+    ----------
+    estimator : estimator with `decision_function` or `predict_proba`
+    data : X, y, sample_weight
+    labels : the space of y and its signs
+    cv : int, cross-validation generator or iterable
+    dual : array of n_samples rows, default=None
+        Dual solution of a fit on all samples: each fold starts from its rows of it.
+    """
+    X, y, sample_weight = data
+    space, signs = labels
+    scores = np.full(signs.shape, -np.inf)
+    known = np.zeros(signs.shape, bool)
+    for train, test in splits(cv, X, y, signs):
+        model = clone(estimator)
+        two_sided = (signs[train] > 0).any(axis=0) & (signs[train] < 0).any(axis=0)
+        # A fold without a class or name has fewer columns than the solution on all samples.
+        if dual is not None and (two_sided.all() or not (space.single_label or space.kind == "sets")):
+            inner = last_step(model).set_params(warm_start=True)
+            inner._warm = dual[train], inner.C, (len(train), *dual.shape[1:])
+        with quiet():
+            model.fit(take(X, train), take(y, train), **weighted(take(sample_weight, train)))
+        scores[test] = aligned(model, take(X, test), space)
+        known[test] = two_sided & (signs[test] != 0)
+    return HeldOut(scores, known)

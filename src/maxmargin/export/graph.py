@@ -1,0 +1,153 @@
+"""A graph of ONNX operators under construction: constants, nodes, and the arithmetic of the kernels.
+
+Only primitive operators are used (MatMul, Exp, ArgMax, ...): the operators for SVMs of the ONNX-ML
+domain work in single precision and choose among labels in another way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.core.kernels import Kernel
+
+# Understood by every runtime since 2022.
+OPSET, IR_VERSION = 17, 8
+NEEDS_ONNX = 'Models are exported with the package onnx; pip install "maxmargin[onnx]".'
+
+
+def onnx() -> Any:
+    """The package, which is needed for exports only."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError(NEEDS_ONNX) from error
+    return onnx
+
+
+class Graph:
+    """Nodes and constants; every method that computes returns the name of its result."""
+
+    def __init__(self, dtype: Any, prefix: str = "", tensors: list[Any] | None = None) -> None:
+        self.dtype = np.dtype(dtype)
+        self.prefix = prefix
+        self.nodes: list[Any] = []
+        self.tensors: list[Any] = [] if tensors is None else tensors
+
+    @property
+    def element(self) -> int:
+        """The type of its numbers, as ONNX numbers types."""
+        return onnx().helper.np_dtype_to_tensor_dtype(self.dtype)
+
+    def constant(self, values: Any) -> str:
+        """An array as it is: whole numbers, texts, booleans."""
+        name = f"{self.prefix}c{len(self.tensors)}"
+        self.tensors.append(onnx().numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def numbers(self, values: Any) -> str:
+        """Numbers in the precision of the graph."""
+        return self.constant(np.ascontiguousarray(values, dtype=self.dtype))
+
+    def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
+        """A node; several results come as a list."""
+        place = f"{self.prefix}n{len(self.nodes)}"
+        names = [place if k == 0 else f"{place}_{k}" for k in range(outputs)]
+        self.nodes.append(onnx().helper.make_node(op, list(inputs), names, name=place, **attributes))
+        return names[0] if outputs == 1 else names
+
+    def name(self, result: str, name: str) -> None:
+        """Give a result the name of an output."""
+        self.nodes.append(onnx().helper.make_node("Identity", [result], [name], name=f"{self.prefix}{name}"))
+
+    def sums(self, x: str) -> str:
+        """Sum of every row, as a column."""
+        return self.add("ReduceSum", x, self.constant(np.array([1])), keepdims=1)
+
+    def cast(self, x: str, dtype: Any) -> str:
+        return self.add("Cast", x, to=onnx().helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+
+    def affine(self, x: str, weights: Any, bias: Any) -> str:
+        """x weights' + bias."""
+        return self.add("Add", self.add("MatMul", x, self.numbers(_dense(weights).T)), self.numbers(bias))
+
+    def inner(self, name: str) -> Graph:
+        """The body of a loop; its constants stand outside."""
+        return Graph(self.dtype, f"{self.prefix}{name}_", self.tensors)
+
+    def scan(self, body: Graph, inputs: list[Any], results: list[Any], given: list[str], **how: Any) -> Any:
+        """A Scan with a body over `inputs` (pairs of name and element type, states first)."""
+        make = onnx().helper.make_tensor_value_info
+        graph = onnx().helper.make_graph(
+            body.nodes,
+            f"{body.prefix}body",
+            [make(name, kind, None) for name, kind in inputs],
+            [make(name, kind, None) for name, kind in results],
+        )
+        return self.add("Scan", *given, outputs=len(results), body=graph, **how)
+
+    def kernel_scores(self, kernel: Kernel, x: str, basis: Any, coefficients: np.ndarray) -> str:
+        """k(x, basis) @ coefficients; with a precomputed kernel `basis` are columns of x."""
+        return self.add("MatMul", self.kernel(kernel, x, basis), self.numbers(coefficients))
+
+    def kernel(self, kernel: Kernel, x: str, basis: Any) -> str:
+        """Values of a kernel between the rows of x and those of a basis."""
+        if kernel.function is not None:
+            raise ValueError(
+                "A kernel that is a function of your own cannot be exported; use one that has a name, or "
+                "kernel='precomputed'."
+            )
+        if kernel.name == "precomputed":
+            values = self.add("Gather", x, self.constant(np.asarray(basis, np.int64)), axis=1)
+        elif kernel.name == "chi2":
+            values = self._chi2(kernel, x, _dense(basis))
+        elif kernel.name == "rbf":
+            values = self._rbf(kernel, x, _dense(basis))
+        else:
+            values = self.add("MatMul", x, self.numbers(_dense(basis).T))
+            if kernel.name in ("poly", "sigmoid"):
+                values = self.add("Mul", values, self.numbers(kernel.gamma))
+                values = self.add("Add", values, self.numbers(kernel.coef0))
+            if kernel.name == "poly":
+                values = self.add("Pow", values, self.numbers(kernel.degree))
+            elif kernel.name == "sigmoid":
+                values = self.add("Tanh", values)
+        return self.add("Add", values, self.numbers(kernel.offset)) if kernel.offset else values
+
+    def _rbf(self, kernel: Kernel, x: str, basis: np.ndarray) -> str:
+        """exp(-gamma (|x|^2 + |z|^2 - 2 x.z)), the distance cut off at zero."""
+        products = self.add("MatMul", x, self.numbers(2 * basis.T))
+        norms = self.numbers((basis.astype(np.float64) ** 2).sum(axis=1))
+        squares = self.add("Sub", self.add("Add", self.sums(self.add("Mul", x, x)), norms), products)
+        distances = self.add("Max", squares, self.numbers(0.0))
+        return self.add("Exp", self.add("Mul", distances, self.numbers(-kernel.gamma)))
+
+    def _chi2(self, kernel: Kernel, x: str, basis: np.ndarray) -> str:
+        """exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d)), a basis vector at a time."""
+        each = self.inner("each")
+        z = f"{each.prefix}z"
+        difference, total = each.add("Sub", x, z), each.add("Add", x, z)
+        nothing = each.add("Equal", total, each.numbers(0.0))
+        whole = each.add("Where", nothing, each.numbers(1.0), total)
+        terms = each.add("Div", each.add("Mul", difference, difference), whole)
+        distance = each.add("ReduceSum", terms, each.constant(np.array([1])), keepdims=0)
+        kinds = [(z, self.element)], [(distance, self.element)]
+        distances = self.scan(each, *kinds, [self.numbers(basis)], num_scan_inputs=1)
+        scaled = self.add("Mul", self.add("Transpose", distances, perm=[1, 0]), self.numbers(-kernel.gamma))
+        return self.add("Exp", scaled)
+
+    def interpolated(self, column: str, x: np.ndarray, y: np.ndarray) -> str:
+        """The piecewise linear curve through the knots (x, y), flat beyond them, at a column of numbers."""
+        if len(x) == 1:
+            flat = self.add("Mul", column, self.numbers(0.0))
+            return self.add("Add", flat, self.numbers(y[0]))
+        past = self.add("Div", self.add("Sub", column, self.numbers(x[:-1])), self.numbers(np.diff(x)))
+        part = self.add("Clip", past, self.numbers(0.0), self.numbers(1.0))
+        rises = self.add("MatMul", part, self.numbers(np.diff(y)[:, None]))
+        return self.add("Add", rises, self.numbers(y[0]))
+
+
+def _dense(values: Any) -> np.ndarray:
+    return values.toarray() if sp.issparse(values) else np.asarray(values)

@@ -1,0 +1,342 @@
+"""Probabilities: what they are judged by, what they do where there is little to learn from."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import maxmargin
+from maxmargin import Calibrated, MultiClassSVC, MultiLabelSVC
+from maxmargin.datasets import load
+from maxmargin.decisions.curves import fit_isotonic, fit_sigmoids, fit_temperature, spread_of
+from maxmargin.decisions.held_out import fit_remembering, held_out_scores
+from maxmargin.edge.labels import LabelSpace
+from maxmargin.persistence import ModelFileError
+
+RNG = np.random.default_rng(0)
+N = 120
+X = RNG.normal(size=(N, 4))
+Y = (X[:, :3] + 0.7 * RNG.normal(size=(N, 3)) > [0.0, 0.5, 1.0]).astype(int)
+WORDS = np.array(["ant", "bee", "cat"])[np.argmax(X[:, :3] + 0.5 * RNG.normal(size=(N, 3)), axis=1)]
+METHODS = ["sigmoid", "isotonic"]
+
+
+def is_probability(P):
+    return np.isfinite(P).all() and (P >= 0).all() and (P <= 1).all()
+
+
+def platt(scores, on, weight):
+    """One sigmoid by a general optimiser: the slow twin of the curves without shrinkage."""
+    positive, negative = (weight * on).sum(), (weight * ~on).sum()
+    target = np.where(on, (positive + 1) / (positive + 2), 1 / (negative + 2))
+
+    def loss(ab):
+        f = ab[0] * scores + ab[1]
+        return float(weight @ (np.logaddexp(0, f) - target * f))
+
+    return minimize(loss, [0.0, 0.0], method="BFGS", options={"gtol": 1e-9}).x
+
+
+def test_a_lone_sigmoid_is_that_of_platt():
+    s = RNG.normal(size=(80, 2)) * [3.0, 0.01] + [5.0, 0.0]
+    on = RNG.random((80, 2)) < expit((s - [5.0, 0.0]) * [0.5, 200.0])
+    w = RNG.integers(0, 3, size=(80, 2)).astype(float)
+    curves = fit_sigmoids(s, on, w, np.full(2, 0.5))
+    for l in range(2):
+        a, b = platt(s[:, l] * [1.0, 100.0][l], on[:, l], w[:, l])
+        assert curves.slope[l] == pytest.approx(a * [1.0, 100.0][l], rel=1e-4)
+        assert curves.intercept[l] == pytest.approx(b, rel=1e-4, abs=1e-4)
+
+
+def test_slopes_of_rare_labels_are_drawn_to_the_others():
+    n, L = 400, 30
+    s = RNG.normal(size=(n, L)) - 2
+    on = RNG.random((n, L)) < expit(2 * s)
+    on[:, 0] = False
+    on[np.argsort(s[:, 0])[:2], 0] = True  # two positives, with the lowest scores
+    curves = fit_sigmoids(s, on, np.ones((n, L)), np.full(L, 0.1))
+    alone, _ = platt(s[:, 0], on[:, 0], np.ones(n))
+    assert alone < 0 <= curves.slope[0]
+    assert 1.5 < np.median(curves.slope) < 2.5
+    spread = np.std([platt(s[:, l], on[:, l], np.ones(n))[0] for l in range(1, L)])
+    assert np.std(curves.slope[1:]) < 0.5 * spread
+
+
+def test_true_differences_between_slopes_stay():
+    n, L = 4000, 12
+    s = RNG.normal(size=(n, L))
+    slope = np.where(np.arange(L) % 2, 0.5, 4.0)
+    on = RNG.random((n, L)) < expit(slope * s)
+    curves = fit_sigmoids(s, on, np.ones((n, L)), np.full(L, 0.5))
+    np.testing.assert_allclose(curves.slope, slope, rtol=0.15)
+
+
+def test_spread_is_what_estimates_differ_by_beyond_their_variance():
+    true = RNG.normal(3.0, 0.5, size=4000)
+    variances = RNG.uniform(0.1, 1.0, size=4000)
+    mean, spread = spread_of(true + RNG.normal(size=4000) * np.sqrt(variances), variances)
+    assert mean == pytest.approx(3.0, abs=0.05) and spread == pytest.approx(0.25, abs=0.05)
+    assert spread_of(np.array([1.0, 1.0, 1.0]), np.ones(3))[1] == 0
+
+
+def test_the_temperature_is_the_best_one():
+    scores = 5 * RNG.normal(size=(500, 4))
+    P = np.exp(scores / 2)
+    codes = np.array([RNG.choice(4, p=p / p.sum()) for p in P])
+    on = np.eye(4, dtype=bool)[codes]
+    found = fit_temperature(scores, on, np.ones((500, 4)), np.full(4, 0.25))
+    losses = [
+        log_loss(codes, type(found)(found.value * factor).probabilities(scores), labels=range(4))
+        for factor in (0.95, 1, 1.05)
+    ]
+    assert found.value == pytest.approx(2.0, rel=0.2) and losses[1] == min(losses)
+
+
+def test_isotonic_curves_are_nondecreasing_and_leave_room():
+    s = RNG.normal(size=(60, 2))
+    on = s > 0
+    curves = fit_isotonic(s, on, np.ones((60, 2)), np.full(2, 0.5))
+    grid = np.linspace(-5, 5, 101)[:, None] * np.ones(2)
+    P = curves.probabilities(grid)
+    assert (np.diff(P, axis=0) >= 0).all()
+    assert P.min() == pytest.approx(1 / 62) and P.max() == pytest.approx(61 / 62)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_probabilities_are_not_worse_than_platt_inside_one_vs_rest(method):
+    train, test = load("emotions", "train"), load("emotions", "test")
+    ours = Calibrated(make_pipeline(StandardScaler(), MultiLabelSVC(C=0.1, random_state=0)), method=method)
+    theirs = make_pipeline(
+        StandardScaler(),
+        OneVsRestClassifier(CalibratedClassifierCV(LinearSVC(C=0.1), method=method, ensemble=False)),
+    )
+    losses = []
+    for model in (ours, theirs):
+        P = np.clip(model.fit(train.X, train.Y).predict_proba(test.X), 1e-15, 1 - 1e-15)
+        losses.append(-np.mean(np.where(test.Y > 0, np.log(P), np.log(1 - P))))
+    assert losses[0] <= losses[1] * 1.01
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_kind_of_labels(method):
+    names = np.array(["p", "q", "r"])
+    kinds = {
+        "indicator": Y,
+        "sign": 2 * Y - 1,
+        "sparse": sp.csr_array(Y),
+        "frame": pd.DataFrame(Y, columns=names),
+        "sets": [set(names[row > 0]) for row in Y],
+    }
+    reference = None
+    for kind, y in kinds.items():
+        model = Calibrated(MultiLabelSVC(random_state=0), method=method).fit(X, y)
+        P = model.predict_proba(X)
+        assert P.shape == Y.shape and is_probability(P)
+        assert LabelSpace.recognise(model.predict(X)).kind == kind
+        reference = P if reference is None else reference
+        np.testing.assert_allclose(P, reference, atol=1e-9)
+    np.testing.assert_array_equal(
+        Calibrated(MultiLabelSVC(random_state=0), method=method).fit(X, Y).predict(X), reference > 0.5
+    )
+
+
+@pytest.mark.parametrize("method", [*METHODS, "temperature"])
+@pytest.mark.parametrize("name", ["MultiClassSVC", "SparseMultiClassSVC", "LabelRanker", "MultiLabelSVC"])
+def test_classes_sum_to_one(name, method):
+    for y in (WORDS, np.where(WORDS == "ant", "ant", "bee")):
+        few = {"max_basis": 3, "n_candidates": 5} if name.startswith("Sparse") else {}
+        base = getattr(maxmargin, name)(random_state=0, **few)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = Calibrated(base, method=method, cv=3).fit(X, y)
+        P = model.predict_proba(X)
+        assert P.shape == (N, len(np.unique(y))) and is_probability(P)
+        np.testing.assert_allclose(P.sum(axis=1), 1)
+        np.testing.assert_array_equal(model.predict(X), model.classes_[P.argmax(axis=1)])
+        assert log_loss(y, P) < 0.9 * np.log(len(model.classes_))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labels_with_little_to_learn_from(method):
+    Z = np.zeros((N, 6), int)
+    Z[:, 0] = 1  # always on
+    Z[7, 2] = 1  # one positive (column 1 has none)
+    Z[[3, 30], 3] = 1  # two positives
+    Z[:, 4:] = Y[:, :2]
+    with pytest.warns(UserWarning, match="constant in y"):
+        model = Calibrated(MultiLabelSVC(random_state=0), method=method).fit(X, Z)
+    P = model.predict_proba(np.vstack([X, 1e6 * X[:3]]))
+    assert is_probability(P)
+    np.testing.assert_allclose(P[:, 0], (N + 1) / (N + 2))
+    np.testing.assert_allclose(P[:, 1], 1 / (N + 2))
+    assert P[:N, 2].mean() < 0.1 and P[:N, 3].mean() < 0.1
+
+
+def test_a_label_with_one_positive_has_the_slope_of_the_others():
+    Z = np.column_stack([Y, Y[:, ::-1], np.zeros(N, int)])
+    Z[7, -1] = 1
+    model = Calibrated(MultiLabelSVC(random_state=0)).fit(X, Z)
+    assert model.curves_.slope[:-1].min() / 2 < model.curves_.slope[-1] < 2 * model.curves_.slope[:-1].max()
+
+
+@pytest.mark.parametrize("method", [*METHODS, "temperature"])
+def test_one_class_only(method):
+    with pytest.warns(UserWarning, match="one class only"):
+        model = Calibrated(MultiClassSVC(), method=method).fit(X, np.full(N, "ant"))
+    np.testing.assert_array_equal(model.predict_proba(X), np.ones((N, 1)))
+    assert set(model.predict(X)) == {"ant"}
+
+
+def test_a_class_of_one_sample():
+    y = WORDS.astype("U4").copy()
+    y[0] = "rare"
+    for method in (*METHODS, "temperature"):
+        P = Calibrated(MultiClassSVC(random_state=0), method=method).fit(X, y).predict_proba(X)
+        assert P.shape == (N, 4) and is_probability(P)
+        np.testing.assert_allclose(P.sum(axis=1), 1)
+
+
+def test_missing_entries_are_left_out():
+    Z = Y.astype(float)
+    hidden = RNG.random(Y.shape) < 0.3
+    Z[hidden] = np.nan
+    P = Calibrated(MultiLabelSVC(random_state=0)).fit(X, Z).predict_proba(X)
+    assert is_probability(P)
+    Q = Calibrated(MultiLabelSVC(random_state=0)).fit(X, Y).predict_proba(X)
+    assert np.abs(P - Q).mean() < 0.1
+    Z[:, 0] = np.nan  # nothing is known of this label
+    with pytest.warns(UserWarning, match="constant"):
+        P = Calibrated(MultiLabelSVC(random_state=0)).fit(X, Z).predict_proba(X)
+    np.testing.assert_allclose(P[:, 0], 0.5)
+
+
+def test_weights_repeat_samples():
+    """Where folds are the same, a weight of two is the sample twice."""
+    w = np.where(np.arange(N) % 2, 1.0, 2.0)
+    twice = np.concatenate([np.arange(N), np.flatnonzero(w == 2)])
+    fold = np.arange(N) % 3
+    cv = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
+    cv2 = [(np.flatnonzero(fold[twice] != k), np.flatnonzero(fold[twice] == k)) for k in range(3)]
+    base = MultiLabelSVC(random_state=0, tol=1e-8)
+    weighted = Calibrated(base, cv=cv).fit(X, Y, sample_weight=w).predict_proba(X)
+    repeated = Calibrated(base, cv=cv2).fit(X[twice], Y[twice]).predict_proba(X)
+    np.testing.assert_allclose(weighted, repeated, atol=1e-3)
+
+
+def test_the_most_probable_labels_alone():
+    model = Calibrated(MultiLabelSVC(random_state=0)).fit(X, Y)
+    P, top = model.predict_proba(X), model.predict_proba(X, top=2)
+    assert sp.issparse(top) and top.shape == P.shape and (np.diff(top.indptr) == 2).all()
+    kept = top.toarray()
+    np.testing.assert_allclose(kept.max(axis=1), P.max(axis=1))
+    np.testing.assert_allclose(kept[kept > 0], P[kept > 0])
+    for wrong in (0, 4, True):
+        with pytest.raises(ValueError, match="top must be a whole number from 1 to"):
+            model.predict_proba(X, top=wrong)
+
+
+def test_chains_have_a_temperature():
+    rng = np.random.default_rng(1)
+    words = [rng.normal(size=(4, 3)) for _ in range(40)]
+    y = [np.argmax(word + rng.normal(size=word.shape), axis=1) for word in words]
+    model = Calibrated(maxmargin.ChainSVC(random_state=0), method="temperature", cv=3).fit(words, y)
+    P = model.predict_proba(words)
+    assert len(P) == 40 and is_probability(np.vstack(P))
+    np.testing.assert_allclose(np.vstack(P).sum(axis=1), 1)
+    plain = model.estimator_.predict_marginals(words)
+    truth = np.concatenate(y)
+    assert log_loss(truth, np.vstack(P)) < log_loss(truth, np.vstack(plain))
+    with pytest.raises(ValueError, match="use method='temperature'"):
+        Calibrated(maxmargin.ChainSVC()).fit(words, y)
+
+
+def test_what_does_not_go_together_is_said():
+    with pytest.raises(ValueError, match="use method='sigmoid'"):
+        Calibrated(MultiLabelSVC(), method="temperature").fit(X, Y)
+    with pytest.raises(ValueError, match="'method' parameter of Calibrated"):
+        Calibrated(MultiLabelSVC(), method="platt").fit(X, Y)
+
+
+def test_one_pass_over_the_folds_serves_all_labels(monkeypatch):
+    fits = []
+    plain = MultiLabelSVC.fit
+    monkeypatch.setattr(
+        MultiLabelSVC, "fit", lambda self, *a, **k: fits.append(len(a[0])) or plain(self, *a, **k)
+    )
+    Calibrated(MultiLabelSVC(random_state=0), cv=4).fit(X, Y)
+    assert len(fits) == 5
+
+
+def test_folds_start_from_the_solution_on_all_samples():
+    base = MultiLabelSVC(kernel="rbf", random_state=0, tol=1e-6)
+    model, dual = fit_remembering(base, X, Y, None)
+    assert not model.warm_start and not hasattr(model, "_warm") and dual.shape == Y.shape
+    labels = LabelSpace.read(Y)
+    cold = held_out_scores(base, (X, Y, None), labels, 3).scores
+    warm = held_out_scores(base, (X, Y, None), labels, 3, dual).scores
+    np.testing.assert_allclose(warm, cold, atol=5e-3)
+
+
+def test_in_a_search_and_cloned():
+    search = GridSearchCV(Calibrated(MultiLabelSVC(random_state=0)), {"estimator__C": [0.1, 1.0]}, cv=2)
+    search.fit(X, Y)
+    model = clone(search.best_estimator_).fit(X, Y)
+    np.testing.assert_allclose(model.predict_proba(X), search.predict_proba(X))
+
+
+@parametrize_with_checks([Calibrated(MultiLabelSVC(random_state=0), cv=2)])
+def test_checks_of_scikit_learn(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check(estimator)
+
+
+CASES = {
+    "sigmoid": (Calibrated(MultiLabelSVC(random_state=0)), Y),
+    "isotonic": (Calibrated(make_pipeline(StandardScaler(), MultiLabelSVC()), method="isotonic"), Y),
+    "temperature": (Calibrated(MultiClassSVC(), method="temperature"), WORDS),
+    "two classes": (Calibrated(maxmargin.SparseMultiClassSVC(max_basis=4, random_state=0)), WORDS == "ant"),
+    "ranker": (Calibrated(maxmargin.LabelRanker(random_state=0)), Y),
+    "in a pipeline": (make_pipeline(StandardScaler(), Calibrated(MultiLabelSVC())), Y),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_saved_and_loaded(tmp_path, name):
+    model, y = CASES[name]
+    model = clone(model).fit(X, y)
+    maxmargin.save(model, tmp_path / "m.mm")
+    again = maxmargin.load(tmp_path / "m.mm")
+    np.testing.assert_array_equal(model.predict_proba(X), again.predict_proba(X))
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+
+
+def test_a_chain_is_saved_and_loaded(tmp_path):
+    words, y = list(X.reshape(30, 4, 4)), list(WORDS.reshape(30, 4))
+    model = Calibrated(maxmargin.ChainSVC(random_state=0), method="temperature", cv=2).fit(words, y)
+    maxmargin.save(model, tmp_path / "m.mm")
+    again = maxmargin.load(tmp_path / "m.mm")
+    np.testing.assert_array_equal(
+        np.vstack(model.predict_proba(words)), np.vstack(again.predict_proba(words))
+    )
+
+
+def test_a_file_whose_curves_do_not_fit_is_refused(tmp_path):
+    model = Calibrated(MultiLabelSVC(random_state=0)).fit(X, Y)
+    curves = type(model.curves_)(model.curves_.slope[:2], model.curves_.intercept[:2])
+    model.curves_ = curves
+    with pytest.raises(ModelFileError, match="n_curves"):
+        maxmargin.save(model, tmp_path / "m.mm")

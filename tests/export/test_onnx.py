@@ -1,0 +1,248 @@
+"""ONNX models answer as numpy does, label for label."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    MaxAbsScaler,
+    MinMaxScaler,
+    Normalizer,
+    RobustScaler,
+    StandardScaler,
+)
+
+import maxmargin
+from maxmargin import (
+    Calibrated,
+    ChainSVC,
+    LabelRanker,
+    LabelSets,
+    LatentSVC,
+    MultiClassSVC,
+    MultiLabelSVC,
+    SparseMultiClassSVC,
+    SparseMultiLabelSVC,
+    SubmodularSVC,
+    to_onnx,
+)
+from maxmargin.baselines import ThresholdTuner
+
+pytest.importorskip("onnx", reason='needs "maxmargin[onnx]"')
+runtime = pytest.importorskip("onnxruntime", reason='needs "maxmargin[onnx]"')
+
+RNG = np.random.default_rng(0)
+N, D = 90, 4
+X = np.abs(RNG.normal(size=(N, D)))
+Y = (X @ RNG.normal(size=(D, 3)) + 0.5 * RNG.normal(size=(N, 3)) > 0).astype(int)
+WORDS = np.array(["ant", "bee", "cat"])[np.argmax(X[:, :3] + 0.3 * RNG.normal(size=(N, 3)), axis=1)]
+TWO = WORDS == "ant"
+SMALL = {"max_basis": 5, "n_candidates": 5, "random_state": 0}
+CASES = {
+    "linear": (MultiLabelSVC(), Y),
+    "sets": (MultiLabelSVC(), [set(np.array(list("pqr"))[row > 0]) for row in Y]),
+    "signs": (MultiLabelSVC(), 2 * Y - 1),
+    "frame": (MultiLabelSVC(), pd.DataFrame(Y, columns=["p", "q", "r"])),
+    "one against the rest": (MultiLabelSVC(), WORDS),
+    "two classes": (MultiLabelSVC(), TWO),
+    **{f"multi-label {name}": (MultiLabelSVC(kernel=name), Y) for name in ("rbf", "poly", "sigmoid", "chi2")},
+    "constant": (MultiLabelSVC(), np.column_stack([Y, np.ones(N, int), np.zeros(N, int)])),
+    "classes": (MultiClassSVC(), WORDS),
+    "numbers": (MultiClassSVC(), np.searchsorted(["ant", "bee", "cat"], WORDS) * 10),
+    "two": (MultiClassSVC(), np.where(TWO, "yes", "no")),
+    "one class": (MultiClassSVC(), np.full(N, "ant")),
+    **{f"multi-class {name}": (MultiClassSVC(kernel=name), WORDS) for name in ("rbf", "poly", "chi2")},
+    "sparse classes": (SparseMultiClassSVC(**SMALL), WORDS),
+    "sparse two": (SparseMultiClassSVC(**SMALL), TWO),
+    "sparse labels": (SparseMultiLabelSVC(**SMALL, fit_intercept=True), Y),
+    "ranker": (LabelRanker(), Y),
+    "ranker top": (LabelRanker(n_predicted=2), Y),
+    "ranker classes": (LabelRanker(average=True), WORDS),
+    "ranker two": (LabelRanker(), TWO),
+    "ranker entropy": (LabelRanker(regulariser="entropy"), Y),
+    "ranker idf": (LabelRanker(weighting="idf"), WORDS),
+    "submodular": (SubmodularSVC(pair_fraction=0.0, C=0.1), Y),
+    "tuned": (ThresholdTuner(MultiLabelSVC(), cv=3), Y),
+    "tuned classes": (ThresholdTuner(MultiClassSVC(), cv=3), WORDS),
+    "sigmoids": (Calibrated(MultiLabelSVC(), cv=3), Y),
+    "isotonic": (Calibrated(MultiLabelSVC(), cv=3, method="isotonic"), Y),
+    "temperature": (Calibrated(MultiClassSVC(), cv=3, method="temperature"), WORDS),
+    "temperature of two": (Calibrated(MultiClassSVC(), cv=3, method="temperature"), TWO),
+    "sigmoids of classes": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2), WORDS),
+    "sigmoids of two": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2), TWO),
+    "promised": (LabelSets(MultiLabelSVC(), random_state=0), Y),
+    "promised classes": (LabelSets(Calibrated(MultiClassSVC(), cv=2), recall=0.8, random_state=0), WORDS),
+    "promised two": (LabelSets(MultiClassSVC(), recall=0.8, random_state=0), TWO),
+    **{
+        f"{type(scaler).__name__} {k}": (make_pipeline(scaler, MultiLabelSVC()), Y)
+        for k, scaler in enumerate(
+            (
+                StandardScaler(),
+                StandardScaler(with_mean=False),
+                StandardScaler(with_std=False),
+                MaxAbsScaler(),
+                MinMaxScaler((-1, 2), clip=True),
+                RobustScaler(),
+                Normalizer(),
+                Normalizer("l1"),
+                Normalizer("max"),
+            )
+        )
+    },
+    "calibrated pipeline": (Calibrated(make_pipeline(StandardScaler(), MultiLabelSVC()), cv=2), Y),
+}
+
+
+def fit(name):
+    model, y = CASES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clone(model).fit(X, y), y
+
+
+def run(proto, rows):
+    session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"X": rows}), strict=True))
+
+
+def as_columns(answer, classes):
+    """Sets and frames as 0/1 columns."""
+    if isinstance(answer, list):
+        return np.array([[name in row for name in classes] for row in answer]).astype(int)
+    return np.asarray(answer)
+
+
+def agrees(model, rows, tolerance=1e-5, near=0.0):
+    found = run(to_onnx(model, dtype=rows.dtype), rows)
+    told = as_columns(model.predict(rows), model.classes_)
+    labels = found["labels"].astype(told.dtype)
+    if near == 0.0:
+        np.testing.assert_array_equal(labels, told)
+    else:
+        assert np.mean(labels != told) < near
+    if "scores" in found and hasattr(model, "decision_function"):
+        np.testing.assert_allclose(
+            found["scores"], model.decision_function(rows), rtol=tolerance, atol=tolerance
+        )
+    assert ("probabilities" in found) == hasattr(model, "predict_proba")
+    if "probabilities" in found:
+        np.testing.assert_allclose(found["probabilities"], model.predict_proba(rows), atol=tolerance)
+
+
+def rows_of(n, dtype=np.float64):
+    return np.abs(np.random.default_rng(1).normal(size=(n, D))).astype(dtype)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_answers_of_numpy(name):
+    agrees(fit(name)[0], rows_of(300))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_answers_of_numpy_on_many_rows(name):
+    agrees(fit(name)[0], rows_of(10**5))
+
+
+@pytest.mark.parametrize("name", ["linear", "classes", "multi-label rbf", "sigmoids"])
+def test_single_precision_is_near(name):
+    agrees(fit(name)[0], rows_of(2000, np.float32), 1e-4, near=2e-3)
+
+
+def test_precomputed_kernels():
+    K = X @ X.T
+    for model, y in ((MultiLabelSVC(kernel="precomputed"), Y), (MultiClassSVC(kernel="precomputed"), WORDS)):
+        agrees(model.fit(K, y), rows_of(50) @ X.T)
+
+
+def test_sequences_by_scan():
+    words = list(X.reshape(30, 3, D))
+    model = ChainSVC(random_state=0).fit(words, list(WORDS.reshape(30, 3)))
+    proto = to_onnx(model)
+    rng = np.random.default_rng(2)
+    for length in (1, 2, 5, 40):
+        word = rng.normal(size=(length, D))
+        assert run(proto, word)["labels"].tolist() == list(model.predict([word])[0])
+
+
+def test_bags():
+    bags = list(X.reshape(30, 3, D))
+    model = LatentSVC(random_state=0).fit(bags, WORDS[::3])
+    proto = to_onnx(model)
+    for bag in bags[:10]:
+        found = run(proto, bag)
+        assert found["labels"].tolist() == model.predict([bag]).tolist()
+        np.testing.assert_allclose(found["scores"], model.decision_function([bag]))
+
+
+def test_outputs_are_chosen_and_names_are_kept():
+    model, _ = fit("frame")
+    proto = to_onnx(model, outputs=["scores"])
+    assert [output.name for output in proto.graph.output] == ["scores"]
+    props = {prop.key: prop.value for prop in proto.metadata_props}
+    assert json.loads(props["labels"]) == ["p", "q", "r"]
+    with pytest.raises(ValueError, match="has no probabilities; wrap it in"):
+        to_onnx(model, outputs=["probabilities"])
+    with pytest.raises(ValueError, match="outputs must be names among"):
+        to_onnx(model, outputs=["margins"])
+    with pytest.raises(ValueError, match="dtype must be"):
+        to_onnx(model, dtype=np.int64)
+
+
+def test_what_cannot_be_exported_is_said():
+    with pytest.raises(ValueError, match="pair_fraction=0"):
+        to_onnx(SubmodularSVC(C=10.0, pair_fraction=1.0).fit(X, np.repeat(Y[:, :1], 3, axis=1) | Y))
+    with pytest.raises(ValueError, match="function of your own"):
+        to_onnx(MultiLabelSVC(kernel=lambda A, B: A @ B.T).fit(X, Y))
+    with pytest.raises(TypeError, match="LogisticRegression cannot be exported"):
+        to_onnx(LogisticRegression().fit(X, Y[:, 0]))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_texts_through_skl2onnx(wrapped):
+    pytest.importorskip("skl2onnx", reason='needs "maxmargin[onnx]"')
+    texts = ["red ball", "blue ball", "red cube", "blue cube", "green cube", "green ball"] * 5
+    y = np.array(["ball" if "ball" in text else "cube" for text in texts])
+    model = MultiClassSVC(random_state=0)
+    pipe = make_pipeline(TfidfVectorizer(lowercase=False), Calibrated(model, cv=2) if wrapped else model).fit(
+        texts, y
+    )
+    found = run(to_onnx(pipe), np.array(texts, dtype=object)[:, None])
+    np.testing.assert_array_equal(found["labels"], pipe.predict(texts))
+    if wrapped:
+        np.testing.assert_allclose(found["probabilities"], pipe.predict_proba(texts), atol=1e-5)
+    else:
+        np.testing.assert_allclose(found["scores"], pipe.decision_function(texts), atol=1e-5)
+
+
+def test_steps_that_skl2onnx_knows():
+    skl2onnx = pytest.importorskip("skl2onnx", reason='needs "maxmargin[onnx]"')
+    pipe = make_pipeline(StandardScaler(), PCA(3), MultiLabelSVC(random_state=0)).fit(X, Y)
+    agrees(pipe, rows_of(100))
+    proto = to_onnx(pipe, outputs=["labels"])
+    assert [output.name for output in proto.graph.output] == ["labels"]
+    # And the other way round, once the converters are registered.
+    theirs = skl2onnx.to_onnx(pipe, X, target_opset=17)
+    np.testing.assert_array_equal(run(theirs, rows_of(100))["labels"], pipe.predict(rows_of(100)))
+
+
+def test_without_the_package_one_error_names_it():
+    code = (
+        "import sys; sys.modules['onnx'] = None; import numpy as np, maxmargin\n"
+        "model = maxmargin.MultiLabelSVC().fit(np.eye(4), [[0, 1], [1, 0], [1, 1], [0, 0]])\n"
+        "try: maxmargin.to_onnx(model)\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 'pip install "maxmargin[onnx]"' in done.stdout
+    assert maxmargin.to_onnx is to_onnx

@@ -1,0 +1,106 @@
+"""Parts of a score add up to it, in every estimator that has them."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+
+from maxmargin import (
+    LabelRanker,
+    MultiClassSVC,
+    MultiLabelSVC,
+    SparseMultiClassSVC,
+    SparseMultiLabelSVC,
+    SubmodularSVC,
+)
+
+RNG = np.random.default_rng(0)
+N, D = 60, 5
+X = np.abs(RNG.normal(size=(N, D)))
+Y = (X[:, :3] + 0.3 * RNG.normal(size=(N, 3)) > 0.7).astype(int)
+WORDS = np.array(["ant", "bee", "cat"])[np.argmax(X[:, :3], axis=1)]
+SMALL = {"max_basis": 5, "random_state": 0}
+CASES = {
+    "linear": (MultiLabelSVC(random_state=0), Y),
+    "rbf": (MultiLabelSVC(kernel="rbf"), Y),
+    "two labels": (MultiLabelSVC(), WORDS == "ant"),
+    "classes": (MultiClassSVC(), WORDS),
+    "two": (MultiClassSVC(), np.where(WORDS == "ant", "yes", "no")),
+    "rbf classes": (MultiClassSVC(kernel="rbf"), WORDS),
+    "rbf two": (MultiClassSVC(kernel="rbf"), WORDS == "ant"),
+    "basis": (SparseMultiClassSVC(**SMALL), WORDS),
+    "basis two": (SparseMultiClassSVC(**SMALL), WORDS == "ant"),
+    "basis labels": (SparseMultiLabelSVC(**SMALL, fit_intercept=True), Y),
+    "ranker": (LabelRanker(random_state=0), Y),
+    "ranker two": (LabelRanker(random_state=0, weighting="idf"), WORDS == "ant"),
+    "submodular": (SubmodularSVC(pair_fraction=0.0, C=0.1), Y),
+    "one class": (MultiClassSVC(), np.full(N, "ant")),
+}
+
+
+def fit(name, rows=X):
+    model, y = CASES[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return clone(model).fit(rows, y)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("name", CASES)
+def test_parts_add_up_to_the_score(name, form):
+    rows = form(X)
+    model = fit(name, rows)
+    scores = model.decision_function(rows)
+    for k, label in enumerate(model.classes_.tolist()):
+        own = scores[:, k] if scores.ndim == 2 else (2 * k - 1) * scores
+        for top in (2, 100):
+            for told, score in zip(model.explain(rows, label=label, top=top), own, strict=True):
+                assert told.label == label and len(told.parts) <= top
+                assert told.score == pytest.approx(score, rel=1e-7, abs=1e-7)
+                total = sum(value for _, value in told.parts) + told.rest + told.bias
+                assert total == pytest.approx(told.score, rel=1e-9, abs=1e-9)
+                sizes = [abs(value) for _, value in told.parts]
+                assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["classes", "two", "rbf classes", "basis two", "ranker two", "one class"])
+def test_without_a_label_the_answer_is_explained(name):
+    model = fit(name)
+    assert [told.label for told in model.explain(X)] == model.predict(X).tolist()
+
+
+def test_parts_are_weights_times_features_and_kernel_values_of_training_rows():
+    model = fit("linear")
+    told = model.explain(X[:1], label=1)[0]
+    by_hand = dict(told.parts)
+    for j in range(D):
+        assert by_hand[f"x{j}"] == pytest.approx(model.coef_[1, j] * X[0, j])
+    model = fit("rbf")
+    told = model.explain(X[:1], label=2, top=3)[0]
+    for name, value in told.parts:
+        i = int(name.removeprefix("row "))
+        place = np.flatnonzero(model.support_ == i)[0]
+        kernel = np.exp(-model._kernel.gamma * np.sum((X[0] - X[i]) ** 2))
+        assert value == pytest.approx(model.dual_coef_[2, place] * kernel)
+
+
+def test_names():
+    frame = pd.DataFrame(X, columns=list("vwxyz"))
+    model = MultiLabelSVC().fit(frame, pd.DataFrame(Y, columns=["p", "q", "r"]))
+    told = model.explain(frame, label="q", top=5)[0]
+    assert {name for name, _ in told.parts} == set("vwxyz") and "q: " in str(told) and "bias" in str(told)
+    told = fit("linear").explain(X, label=0, names=[f"word {j}" for j in range(D)])[0]
+    assert told.parts[0][0].startswith("word ")
+
+
+def test_bad_questions():
+    model = fit("linear")
+    with pytest.raises(ValueError, match="label='cat' is not among the labels"):
+        model.explain(X, label="cat")
+    with pytest.raises(ValueError, match="top must be a whole number"):
+        model.explain(X, top=0)
+    with pytest.raises(ValueError, match="names has 2 entries"):
+        model.explain(X, names=["a", "b"])
