@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import maximum_flow
 
 from maxmargin.core.rows import readonly
-from maxmargin.submodular.cut_loops import maximise_batch
-from maxmargin.submodular.inference_loops import Answer, infer_batch
+from maxmargin.submodular.cut_loops import BatchRoom, Graph, maximise_batch
+from maxmargin.submodular.inference_loops import Answer, SearchRoom, infer_batch
 from maxmargin.submodular.problem import best_sets, fixed_points, label_margins, weighted_graph
 from tests.naive import submodular as naive
 
@@ -38,7 +38,7 @@ def both_maximisers(U, W):
     U, answers = readonly(U), []
     for largest in (False, True):
         Y = np.empty(U.shape, np.uint8)
-        maximise_batch(U, graph_of(W), largest, 0, len(U), Y)
+        maximise_batch(U, Graph.of(graph_of(W)), largest, 0, len(U), Y, BatchRoom.empty(len(W)))
         answers.append(Y)
     return answers
 
@@ -47,7 +47,8 @@ def infer(U, W, truth, exact=True, max_nodes=1000, hints=None):
     n, V = U.shape
     answer = Answer(np.empty((n, V), np.uint8), np.empty(n), np.empty(n), np.empty(n, np.int64))
     hints = np.zeros(n, np.int64) if hints is None else hints
-    infer_batch(readonly(U), readonly(truth), graph_of(W), exact, max_nodes, 0, n, hints, answer)
+    graph, room = Graph.of(graph_of(W)), SearchRoom.empty(V)
+    infer_batch(readonly(U), readonly(truth), graph, exact, max_nodes, 0, n, hints, answer, room)
     return answer
 
 
