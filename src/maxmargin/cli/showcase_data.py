@@ -29,7 +29,7 @@ def standardised(name: str) -> Split:
 
 
 def titles(n_train: int = 2000) -> Split:
-    """Titles of books and articles with their subjects: the first ones to train, and the subjects they have."""
+    """Titles of books and articles with their subjects: those that the first ones, to train on, have."""
     import numpy as np
     import scipy.sparse as sp
 

@@ -238,9 +238,9 @@ def score_rows(rows, slots, W, unseen, out):
 def rounds(batch, squared, entropy, interior, rule, known, memory, log, work):
     """Run the rounds of a batch under `squared` or `entropy`, the other being None.
 
-    `interior` is None where no step of update III may need the interior point method, whose loops are then not
-    compiled; else whether all of them shall, or only those of tilted rows. Returns the number of labels
-    known afterwards.
+    `interior` is None where no step of update III may need the interior point method, whose loops are
+    then not compiled; else whether all of them shall, or only those of tilted rows. Returns the number of
+    labels known afterwards.
     """
     for t in range(batch.order.size):
         i, before = batch.order[t], known

@@ -110,7 +110,7 @@ class CutRoom(NamedTuple):
 
 
 class BatchRoom(NamedTuple):
-    """Workspace of a cut for each of many rows: the scores and two sets of one, states, P (empty), the cut's."""
+    """Workspace of a cut for each of many rows: scores and two sets of one, states, P (empty), the cut's."""
 
     u: np.ndarray
     best: np.ndarray
