@@ -355,7 +355,7 @@ class ChainSVC(ClassifierMixin, Iterative):
 
     def _weights(self) -> ChainWeights:
         """The weights as the compiled loops take them: writable, as they are while fitting."""
-        U, R = (np.require(part, requirements="CW") for part in (self.coef_.T, self.transitions_))
+        U, R = (np.require(part, requirements=("C", "W")) for part in (self.coef_.T, self.transitions_))
         return ChainWeights(U, R, np.stack([self.intercept_, self.first_, self.last_]))
 
     def _in_threads(self, part: Any, groups: Groups) -> None:
