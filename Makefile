@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-browser test-slow test-gpu test-oldest dist fuzz boundscheck lint bench speed-table docs wheel clean
+.PHONY: run test test-browser test-slow test-gpu test-oldest dist fuzz boundscheck lint bench speed-table docs links wheel clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -96,6 +96,10 @@ speed-table: $(VENV)/.run
 docs: $(VENV)/.docs
 	rm -rf docs/generated
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+# Every address that the pages and files of the project name; needs the network.
+links: $(VENV)/.run
+	$(BIN)/python tools/links.py
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,6 +9,7 @@ memory is its own, and takes only what can be pickled.
 from __future__ import annotations
 
 import csv
+import fcntl
 import importlib.util
 import multiprocessing as mp
 import os
@@ -285,14 +286,17 @@ def save(
         return
     setting.out.mkdir(parents=True, exist_ok=True)
     path = setting.out / f"{name}.csv"
-    table: dict[tuple[str, ...], Mapping[str, Any]] = {}
-    if key and path.exists():
-        with path.open(newline="") as file:
+    # Two races may run at once, each on a core of its own, and write to one file.
+    with path.open("a+", newline="") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        table: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        if key:
             table = {tuple(row[k] for k in key): row for row in csv.DictReader(file)}
-    for i, row in enumerate(rows):
-        table[tuple(str(row[k]) for k in key) or (str(i),)] = row
-    columns = list(dict.fromkeys(column for row in table.values() for column in row))
-    with path.open("w", newline="") as file:
+        for i, row in enumerate(rows):
+            table[tuple(str(row[k]) for k in key) or (str(i),)] = row
+        columns = list(dict.fromkeys(column for row in table.values() for column in row))
+        file.truncate(0)
         if note:
             file.write(f"# {note}\n")
         writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")

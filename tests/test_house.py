@@ -71,6 +71,23 @@ def test_compiled_loops_take_few_arguments():
     assert not {name: size for name, size in sizes.items() if size > MOST_ARGUMENTS}
 
 
+def slow_to_compile(function):
+    """What a loop says in a word of NumPy that takes numba longer to compile than a loop of its own."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
+            # The error of two slices that do not match takes seconds.
+            places = (place for place in node.targets if isinstance(place, ast.Subscript))
+            if any(isinstance(part, ast.Slice) for place in places for part in ast.walk(place.slice)):
+                yield ast.unparse(node)
+        elif isinstance(node, ast.Attribute) and node.attr in ("sort", "argsort"):
+            yield ast.unparse(node)
+
+
+def test_loops_compile_fast():
+    slow = {f"{path}:{node.name}": list(slow_to_compile(node)) for path, node in compiled_functions()}
+    assert not {name: words for name, words in slow.items() if words}
+
+
 def test_loops_live_in_core_and_in_files_called_loops():
     elsewhere = {
         str(path) for path, _ in compiled_functions() if path.parts[0] != "core" and "loops" not in path.stem

@@ -6,6 +6,7 @@ import ast
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.__main__ import MODELS, main, races
@@ -103,3 +104,26 @@ def test_a_fit_beyond_the_limit_is_told_and_not_waited_for():
 
     found = measured(toy(False), "Endless", Endless, 3, 1.0)
     assert found["cpu_seconds"] == ">1" and found["score"] == ""
+
+
+def test_defaults_go_on_where_they_were_left(tmp_path):
+    from benchmarks.problems.defaults import run, toy, written
+
+    class Constant:
+        def fit(self, X, y):
+            return self
+
+        def predict(self, X):
+            return np.zeros(len(X), int)
+
+    setting, models = Setting(small=True, out=tmp_path), {"first": Constant, "second": Constant}
+    run(setting, lambda name: toy(False), {"first": Constant}, ["toy"])
+    text = (tmp_path / "defaults.csv").read_text().replace(",yes", ",marked")
+    (tmp_path / "defaults.csv").write_text(text)
+    run(setting, lambda name: toy(False), models, ["toy"], resume=True)
+    assert [(row["model"], row["converged"]) for row in written(setting)] == [
+        ("first", "marked"),
+        ("second", "yes"),
+    ]
+    run(setting, lambda name: toy(False), models, ["toy"])
+    assert [row["converged"] for row in written(setting)] == ["yes", "yes"]

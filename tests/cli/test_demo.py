@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from maxmargin.cli import main
-from maxmargin.cli.showcase import TASKS, Entrant, Outcome, Task, lesson, new_categories, size
+from maxmargin.cli.showcase import TASKS, Entrant, Outcome, Task, lesson, new_categories, size, timed
 from maxmargin.cli.showcase_data import digits, numbers, titles
+from maxmargin.core.jit import compiled
 
 # All but the text, whose baseline alone takes seconds.
 QUICK = [task for task in TASKS if task.load is not titles]
@@ -69,6 +71,16 @@ def test_the_lesson_says_what_was_measured(scores, seconds, said):
     task = Task("title", "data", "measure", "{fit}", digits, entrants)
     outcomes = [Outcome(None, score, time, time) for score, time in zip(scores, seconds, strict=True)]
     assert lesson(task, outcomes) == said
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_a_call_that_compiles_is_not_counted(monkeypatch):
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
+    made, calls = compiled(lambda x: x + 1.0), []
+    timed(lambda: calls.append(made(1.0)))
+    assert calls == [2.0] * 4
+    timed(lambda: calls.append(made(1.0)))
+    assert len(calls) == 7
 
 
 def test_size_counts_what_predicts():

@@ -1,15 +1,18 @@
 """The cache of compiled loops."""
 
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numba
 import numpy as np
 import pytest
+from numba.core import event
 
-from maxmargin.core import cache
+from maxmargin.core import cache, dispatch
 from maxmargin.core.jit import compiled, generic
 
 CALLER = "from maxmargin.core.jit import compiled\nfrom _callee import inner\n\n"
@@ -200,8 +203,59 @@ def test_a_generic_function_serves_every_kind_and_its_loops_are_cached(tmp_path,
     assert run(2) == ["12.0", "36.0", "0" if jit else "plain"]
 
 
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_garbage_is_not_searched_for_while_compiling(monkeypatch):
+    """And is again afterwards, unless it was not before."""
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
+
+    class Listener(event.Listener):
+        seen = []
+
+        def on_start(self, event):
+            self.seen.append(gc.isenabled())
+
+        def on_end(self, event):
+            pass
+
+    with event.install_listener("numba:compile", Listener()) as listener:
+        assert compiled(lambda x: x + 1)(1) == 2 and gc.isenabled()
+        gc.disable()
+        try:
+            assert compiled(lambda x: x + 2)(1) == 3 and not gc.isenabled()
+        finally:
+            gc.enable()
+    assert listener.seen == [False, False]
+
+
+class Body(NamedTuple):
+    size: float
+
+
 @generic
 def volume(body): ...
+
+
+@volume.of(Body)
+def volume_of_body(body):
+    return body.size
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_the_body_of_a_generic_function_is_a_part(monkeypatch):
+    """It has no machine code of its own."""
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
+    kinds = []
+    monkeypatch.setattr(dispatch.Part, "__init__", _noting(dispatch.Part.__init__, kinds))
+    assert compiled(lambda body: 2 * volume(body))(Body(3.0)) == 6.0
+    assert "volume_of_body" in kinds
+
+
+def _noting(method, names):
+    def noted(self, function, options):
+        names.append(function.__name__)
+        method(self, function, options)
+
+    return noted
 
 
 @compiled

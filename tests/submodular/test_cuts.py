@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import maximum_flow
 
 from maxmargin.core.rows import readonly
-from maxmargin.submodular.cut_loops import maximise_batch
-from maxmargin.submodular.inference_loops import Answer, infer_batch
+from maxmargin.submodular.cut_loops import BatchRoom, Graph, maximise_batch
+from maxmargin.submodular.inference_loops import Answer, SearchRoom, infer_batch, sort_falling
 from maxmargin.submodular.problem import best_sets, fixed_points, label_margins, weighted_graph
 from tests.naive import submodular as naive
 
@@ -38,7 +38,7 @@ def both_maximisers(U, W):
     U, answers = readonly(U), []
     for largest in (False, True):
         Y = np.empty(U.shape, np.uint8)
-        maximise_batch(U, graph_of(W), largest, 0, len(U), Y)
+        maximise_batch(U, Graph.of(graph_of(W)), largest, 0, len(U), Y, BatchRoom.empty(len(W)))
         answers.append(Y)
     return answers
 
@@ -47,7 +47,8 @@ def infer(U, W, truth, exact=True, max_nodes=1000, hints=None):
     n, V = U.shape
     answer = Answer(np.empty((n, V), np.uint8), np.empty(n), np.empty(n), np.empty(n, np.int64))
     hints = np.zeros(n, np.int64) if hints is None else hints
-    infer_batch(readonly(U), readonly(truth), graph_of(W), exact, max_nodes, 0, n, hints, answer)
+    graph, room = Graph.of(graph_of(W)), SearchRoom.empty(V)
+    infer_batch(readonly(U), readonly(truth), graph, exact, max_nodes, 0, n, hints, answer, room)
     return answer
 
 
@@ -236,3 +237,21 @@ def test_many_labels_and_threads():
     one, two = best_sets(U, graph_of(W), 1), best_sets(U, graph_of(W), 2)
     assert np.array_equal(one, two)
     assert np.array_equal(label_margins(U[:2], graph_of(W)) > 1e-9, one[:2] > 0)
+
+
+@pytest.mark.parametrize("V", [1, 2, 3, 7, 40])
+def test_scores_are_sorted_falling(V):
+    for seed in range(5):
+        a, order = np.round(np.random.default_rng(seed).normal(size=V), 1), np.empty(V, np.int64)
+        sort_falling(a, order)
+        assert sorted(order.tolist()) == list(range(V)) and (np.diff(a[order]) <= 0).all()
+
+
+def test_the_graph_of_pairs_holds_them_as_matrix_and_bits():
+    W = np.triu(np.random.default_rng(0).random((70, 70)), 1)
+    W[0, 69], W[1, 2] = 1e-13, 0.0
+    graph = Graph.of(graph_of(W))
+    np.testing.assert_array_equal(graph.matrix, W + W.T)
+    bits = (graph.near[:, :, None] >> np.arange(64, dtype=np.uint64)) & np.uint64(1)
+    # A pair whose capacity is within rounding of zero is none.
+    np.testing.assert_array_equal(bits.reshape(70, -1)[:, :70] == 1, 0.5 * (W + W.T) > 1e-11)

@@ -127,12 +127,20 @@ class Task:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call answers and its seconds; where these are few, the least of three."""
+    """What a call answers and its seconds; where these are few, the least of three.
+
+    A call that had something to compile does not count.
+    """
+    from maxmargin.core.compiling import compile_time
+
     seconds: list[float] = []
     while not seconds or (len(seconds) < 3 and seconds[0] < SHORT):
-        start = time.perf_counter()
-        answer = call()
-        seconds.append(time.perf_counter() - start)
+        with compile_time() as compiling:
+            start = time.perf_counter()
+            answer = call()
+            took = time.perf_counter() - start
+        if not compiling.done:
+            seconds.append(took)
     return answer, min(seconds)
 
 
@@ -316,7 +324,7 @@ TASKS = (
     ),
     Task(
         "Text with a thousand labels",
-        "yso-sample: 4500 titles to train, 1498 to test, 1019 subjects; tf-idf of words",
+        "yso-sample: 2000 titles to train, 1498 to test, 1006 subjects; tf-idf of words",
         "first subject right",
         "All labels read a row once: {fit} to fit than one LinearSVC per label, with the same objective.",
         titles,

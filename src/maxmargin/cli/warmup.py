@@ -39,7 +39,9 @@ FEW = ((24, 3), (24, 6))
 
 @click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
 @click.argument("families", nargs=-1, type=click.Choice(list(WARMED)), metavar="[FAMILY]...")
-@click.option("--defaults", is_flag=True, help="Only the loops of default parameters on float64.")
+@click.option(
+    "--defaults", is_flag=True, help="Only the loops of default parameters, and of kernels, on float64."
+)
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -78,7 +80,10 @@ def warm(name: str, defaults: bool = False) -> None:
     if defaults:
         # The precision depends on `tol`, which keeps its default here.
         short = {"max_iter": 15, "max_basis": 5}
-        fit_a_little(estimator, task, {}, widths=WIDTHS[:1], settings=short)
+        known = build(estimator).get_params()
+        for kernel in FURTHER["kernel"] if known.get("kernel") == "linear" else (None,):
+            params = {} if kernel is None else {"kernel": kernel}
+            fit_a_little(estimator, task, params, widths=WIDTHS[:1], settings=short)
         return
     for params in variants(estimator):
         fit_a_little(estimator, task, params)

@@ -3,29 +3,37 @@
 Numba compiles whatever a function calls as if Python were to call it too: with wrappers that
 unpack Python objects, optimised and turned into machine code by itself, and then once more within
 the caller. Here a loop that another loop calls is a part: it is typed and lowered once, linked into its
-callers and optimised there only, which halves the time to compile. What Python calls is a function of
+callers and optimised there, which halves the time to compile. What Python calls is a function of
 its own, and the only thing kept on disk.
 
-Of numba this file needs `CPUDispatcher`, `_FunctionCompiler`, `JITCodeLibrary.finalize` and
-`Flags`; `tests/core/test_jit.py` fails when one of them changes.
+Of numba this file needs `CPUDispatcher`, `_FunctionCompiler`, `JITCodeLibrary.finalize`, `Flags` and
+`make_overload_template`; `tests/core/test_jit.py` fails when one of them changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from maxmargin.core.interrupt import uninterrupted
 
 with uninterrupted():
-    from numba.core import compiler
+    from numba.core import compiler, types
     from numba.core.codegen import JITCodeLibrary
     from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
     from numba.core.registry import CPUDispatcher
+    from numba.core.typing.templates import infer, infer_global, make_overload_template
 
 
 class PartLibrary(JITCodeLibrary):
-    """Code to be linked into its callers, neither optimised nor run by itself."""
+    """Code to be linked into its callers, never run by itself.
+
+    A part that calls no other is optimised at once, as short loops come out better by themselves than
+    within a long function; what calls parts only when it is whole, or the innermost ones would be
+    optimised again at every level.
+    """
 
     def finalize(self) -> None:
         self._raise_if_finalized()
@@ -33,7 +41,8 @@ class PartLibrary(JITCodeLibrary):
             if hasattr(library, "_reload_init"):  # older versions of numba have none
                 self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        self._optimize_final_module()
+        if not any(isinstance(library, PartLibrary) for library in self._linking_libraries):
+            self._optimize_final_module()
         self._finalize_dynamic_globals()
         self._finalized = True
 
@@ -92,6 +101,19 @@ class LoopCompiler(_FunctionCompiler):
         return result
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """No search for garbage: compiling makes millions of objects that live until its end."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class Part(CPUDispatcher):
     """A loop as other loops call it."""
 
@@ -102,6 +124,19 @@ class Part(CPUDispatcher):
     def add_overload(self, result: Any) -> None:
         """Make it known to other loops only: there is nothing that Python could call."""
         self.overloads[tuple(result.signature.args)] = result
+
+
+def overload_by_part(
+    function: Callable[..., Any], choose: Callable[..., Any], options: dict[str, Any]
+) -> None:
+    """Let compiled loops call `function`, each time as a part of the body that `choose` takes by the types.
+
+    What `numba.extending.overload` does, whose bodies would be functions of their own.
+    """
+    template = make_overload_template(function, choose, options, strict=False, inline="never")
+    template._get_jit_decorator = lambda self: lambda **given: lambda body: Part(body, given)
+    infer(template)
+    infer_global(function, types.Function(template))
 
 
 class Loop(CPUDispatcher):
@@ -123,5 +158,5 @@ class Loop(CPUDispatcher):
         return self.part.get_overload(sig)
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
-        with uninterrupted():
+        with uninterrupted(), uncollected():
             return super()._compile_for_args(*args, **kws)  # type: ignore[misc]

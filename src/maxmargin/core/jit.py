@@ -19,10 +19,9 @@ from maxmargin.core.interrupt import uninterrupted
 
 with uninterrupted():
     import numba
-    from numba.extending import overload
 
 from maxmargin.core.cache import LoopCache
-from maxmargin.core.dispatch import Loop
+from maxmargin.core.dispatch import Loop, overload_by_part
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,10 +80,7 @@ def generic(function: F) -> Any:
     kinds: dict[Any, Callable[..., Any]] = {}
     if not getattr(numba.config, "DISABLE_JIT"):  # noqa: B009 - set at run time, unknown to mypy
         options: Any = COMMON | {"forceinline": True, "_nrt": False}
-
-        @overload(chosen, jit_options=options, strict=False)
-        def choose(first, *rest):
-            return kinds.get(getattr(first, "instance_class", None))
+        overload_by_part(chosen, lambda first, *_: kinds.get(getattr(first, "instance_class", None)), options)
 
     def of(kind: type) -> Callable[[F], F]:
         def declare(body: F) -> F:

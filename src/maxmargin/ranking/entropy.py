@@ -16,7 +16,7 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, State, floats
 from maxmargin.ranking import loops
 from maxmargin.ranking.entropy_loops import EntropyWeights, refresh, survey_rows
-from maxmargin.ranking.loops import Batch, Log, Memory, Rule
+from maxmargin.ranking.loops import Batch, Log, Memory, Rule, Work
 from maxmargin.ranking.problem import TALLY, RankingState, check_room, grown
 from maxmargin.ranking.step_loops import Shapes, blank_shapes
 
@@ -72,10 +72,13 @@ class EntropyState(RankingState):
     def _arrays(self) -> EntropyWeights:
         return EntropyWeights(self.theta, self.v, self.c, self.z, self.slack, self.used, self.n_features)
 
-    def rounds(self, batch: Batch, rule: Rule, known: int, memory: Memory, record: np.ndarray) -> int:
+    def rounds(
+        self, batch: Batch, rule: Rule, interior: bool, known: int, memory: Memory, record: np.ndarray
+    ) -> int:
         """Run the rounds of a batch; returns the number of labels known afterwards."""
         log = Log(self.threshold, record)
-        return loops.rounds(batch, None, self._arrays, rule, known, memory, log)
+        work = Work.of(batch, *self._arrays.v.shape)
+        return loops.rounds(batch, None, self._arrays, interior, rule, known, memory, log, work)
 
     def latest_scores(self, rows: Rows) -> np.ndarray:
         """Scores of every row for every known label: the mean of x under the label's weights."""

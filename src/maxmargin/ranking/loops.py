@@ -72,12 +72,11 @@ class Batch(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The margin, the largest step, which update (I, II, III), and whether III is by interior point."""
+    """The margin, the largest step, and which update (I, II, III)."""
 
     gamma: float
     C: float
     update: int
-    interior_point: bool
 
 
 class SquaredWeights(NamedTuple):
@@ -116,6 +115,20 @@ class Work(NamedTuple):
     log_rest: np.ndarray
     mark: np.ndarray
     ones: np.ndarray
+
+    @classmethod
+    def of(cls, batch: Batch, n_slots: int, n_labels: int) -> Work:
+        """Arrays of a size that the rows of a batch need."""
+        sizes, kinds = np.diff(batch.start), batch.shapes.kind
+        tilted = int(sizes[kinds[batch.order] == TILTED].max(initial=0)) if kinds.size else 0
+        key, mass, logit, log_rest = np.empty((4, n_labels))
+        alpha, old = np.zeros((2, n_labels))
+        inside, outside = np.empty((2, n_labels), np.int64)
+        return cls(
+            np.zeros(n_labels, np.uint8), key, alpha, old, inside, outside, mass, logit,
+            np.empty((n_labels if tilted else 0, tilted)), log_rest,
+            np.zeros(n_slots, np.uint8), np.ones(sizes.max(initial=0)),
+        )  # fmt: skip
 
 
 @compiled
@@ -222,31 +235,13 @@ def score_rows(rows, slots, W, unseen, out):
 
 
 @compiled
-def workspace(batch, n_slots, n_labels):
-    """Arrays for the rounds of a batch, of a size that its rows need."""
-    longest = tilted = 0
-    for t in range(batch.order.size):
-        longest = max(longest, batch.start[t + 1] - batch.start[t])
-        if batch.shapes.kind.size and batch.shapes.kind[batch.order[t]] == TILTED:
-            tilted = max(tilted, batch.start[t + 1] - batch.start[t])
-    return Work(
-        np.zeros(n_labels, np.uint8), np.empty(n_labels), np.zeros(n_labels), np.zeros(n_labels),
-        np.empty(n_labels, np.int64), np.empty(n_labels, np.int64), np.empty(n_labels), np.empty(n_labels),
-        np.empty((n_labels if tilted else 0, tilted)), np.empty(n_labels),
-        np.zeros(n_slots, np.uint8), np.ones(longest),
-    )  # fmt: skip
-
-
-@compiled
-def rounds(batch, squared, entropy, rule, known, memory, log):
+def rounds(batch, squared, entropy, interior, rule, known, memory, log, work):
     """Run the rounds of a batch under `squared` or `entropy`, the other being None.
 
-    Returns the number of labels known afterwards.
+    `interior` is None where no step of update III may need the interior point method, whose loops are
+    then not compiled; else whether all of them shall, or only those of tilted rows. Returns the number of
+    labels known afterwards.
     """
-    if squared is not None:
-        work = workspace(batch, 0, squared.W.shape[1])
-    if entropy is not None:
-        work = workspace(batch, entropy.v.shape[0], entropy.v.shape[1])
     for t in range(batch.order.size):
         i, before = batch.order[t], known
         known, n_relevant = enter_round(batch.relevant, i, known, work.relevant)
@@ -270,9 +265,12 @@ def rounds(batch, squared, entropy, rule, known, memory, log):
                 null_step(rule, i, r, s, memory, log.record[t])
             else:
                 all_pairs = rule.update == ALL_PAIRS and loss > 0.0
-                if all_pairs and (kind == TILTED or rule.interior_point):
-                    mass = interior_point(form, loss, work.alpha)
-                else:
+                by_path = False
+                if interior is not None:
+                    by_path = all_pairs and (interior or kind == TILTED)
+                    if by_path:
+                        mass = interior_point(form, loss, work.alpha)
+                if not by_path:
                     mass = find_step(form, rule, r, s, mistake, loss, work.inside, work.outside, work.alpha)
                 if all_pairs:
                     log.record[t, GAP] = round_gap(form, work.alpha) / (form.C * (loss + size))

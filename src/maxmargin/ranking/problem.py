@@ -53,7 +53,7 @@ from maxmargin.core.state import (
     floats,
 )
 from maxmargin.ranking import loops
-from maxmargin.ranking.loops import Batch, Log, Memory, Relevant, Rule, SquaredWeights
+from maxmargin.ranking.loops import Batch, Log, Memory, Relevant, Rule, SquaredWeights, Work
 from maxmargin.ranking.step_loops import ALL_PAIRS, FIXED, WORST_PAIR, Shapes, blank_shapes
 
 UPDATES = {"fixed": FIXED, "worst_pair": WORST_PAIR, "all_pairs": ALL_PAIRS}
@@ -225,8 +225,13 @@ class RankingState(ABC):
         self.worst_gap = max(self.worst_gap, float(record[:, loops.GAP].max(initial=0.0)))
 
     @abstractmethod
-    def rounds(self, batch: Batch, rule: Rule, known: int, memory: Memory, record: np.ndarray) -> int:
-        """Run the rounds of a batch; returns the number of labels known afterwards."""
+    def rounds(
+        self, batch: Batch, rule: Rule, interior: bool, known: int, memory: Memory, record: np.ndarray
+    ) -> int:
+        """Run the rounds of a batch, update III by interior points if asked to.
+
+        Returns the number of labels known afterwards.
+        """
 
     @abstractmethod
     def latest_scores(self, rows: Rows) -> np.ndarray:
@@ -358,10 +363,13 @@ class SquaredState(RankingState):
     def _enter_columns(self, before: int) -> None:
         """Nothing to do: fresh slots hold the zero weights of fresh columns."""
 
-    def rounds(self, batch: Batch, rule: Rule, known: int, memory: Memory, record: np.ndarray) -> int:
+    def rounds(
+        self, batch: Batch, rule: Rule, interior: bool, known: int, memory: Memory, record: np.ndarray
+    ) -> int:
         """Run the rounds of a batch; returns the number of labels known afterwards."""
-        weights = SquaredWeights(self.W, self.weighted)
-        return loops.rounds(batch, weights, None, rule, known, memory, Log(self.threshold, record))
+        weights, work = SquaredWeights(self.W, self.weighted), Work.of(batch, 0, self.W.shape[1])
+        log, asked = Log(self.threshold, record), True if interior else None
+        return loops.rounds(batch, weights, None, asked, rule, known, memory, log, work)
 
     def latest_scores(self, rows: Rows) -> np.ndarray:
         """Scores of every row for every known label, by the weights as they are."""
@@ -442,7 +450,7 @@ class OnlineRanking:
     ) -> None:
         self.problem, self.state, self.rows, self.shapes = problem, state, rows, shapes
         self.relevant = Relevant(readonly(relevant.start), readonly(relevant.labels))
-        self.rule = Rule(problem.gamma, problem.C, UPDATES[update], interior_point)
+        self.rule, self.interior = Rule(problem.gamma, problem.C, UPDATES[update]), interior_point
         self.random_state = random_state
         self.most_rounds, self.renewal = most_rounds, renewal
         self.records: list[np.ndarray] = []
@@ -543,7 +551,7 @@ class OnlineRanking:
             piece = order[start : max(start + 1, stop)]
             record = np.zeros((len(piece), loops.N_RECORD))
             batch = state.lay_out(self.rows, self.relevant, self.shapes, piece)
-            known = state.rounds(batch, self.rule, state.n_labels, memory, record)
+            known = state.rounds(batch, self.rule, self.interior, state.n_labels, memory, record)
             state.n_steps += len(piece)
             start += len(piece)
             yield record, known

@@ -354,9 +354,9 @@ class ChainSVC(ClassifierMixin, Iterative):
         return read_groups(self, X, lengths, reset=False)
 
     def _weights(self) -> ChainWeights:
-        """The weights as the compiled loops take them."""
-        B = np.stack([self.intercept_, self.first_, self.last_])
-        return ChainWeights(readonly(self.coef_.T), readonly(self.transitions_), readonly(B))
+        """The weights as the compiled loops take them: writable, as they are while fitting."""
+        U, R = (np.require(part, requirements=("C", "W")) for part in (self.coef_.T, self.transitions_))
+        return ChainWeights(U, R, np.stack([self.intercept_, self.first_, self.last_]))
 
     def _in_threads(self, part: Any, groups: Groups) -> None:
         """Call `part` with the bounds of runs of sequences."""

@@ -93,7 +93,8 @@ class ChainProblem:
     def hinges(self, vector: np.ndarray) -> np.ndarray:
         """max_z H_i(z) of every sequence."""
         out = np.empty(self.lengths.size)
-        weights = ChainWeights(*(readonly(part) for part in self.shaped(vector)))
+        # Of the same kind as in the epochs, so that the parts of both loops are compiled once.
+        weights = self.shaped(vector)
 
         def part(bounds: tuple[int, int]) -> None:
             un, forward = np.empty((2, self.longest, self.n_labels))

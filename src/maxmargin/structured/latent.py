@@ -318,7 +318,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         check_is_fitted(self)
         groups = read_groups(self, X, lengths, reset=False)
         rows, offsets = Rows.of(groups.X).flat, readonly(groups.offsets)
-        W = readonly(np.vstack([self.coef_.T, self.intercept_]))
+        W = np.vstack([self.coef_.T, self.intercept_])
         shape = len(groups), self.classes_.size
         scores, candidates = np.empty(shape), np.empty(shape, np.int64)
 

@@ -149,7 +149,7 @@ class LatentProblem:
 
     def values(self, vector: np.ndarray, chosen: np.ndarray) -> BagValues:
         """Evaluate J and the majoriser with the candidates `chosen` at W."""
-        n, bags, W = self.y.size, self.bags(chosen), readonly(self.shaped(vector))
+        n, bags, W = self.y.size, self.bags(chosen), self.shaped(vector)
         found, best = np.empty((3, n)), np.empty(n, np.int64)
 
         def part(bounds: tuple[int, int]) -> None:

@@ -77,7 +77,10 @@ class Atoms(NamedTuple):
 
     def of(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Answers, weights and Gram matrix of block i, as views."""
-        return atoms_of(self, i)
+        room = self.capacity[i]
+        answers = self.answers[self.answer_at[i] : self.answer_at[i + 1]].reshape(room, self.widths[i])
+        gram = self.grams[self.gram_at[i] : self.gram_at[i + 1]].reshape(room, room)
+        return answers, self.alpha[self.atom_at[i] : self.atom_at[i + 1]], gram
 
     def in_use(self) -> np.ndarray:
         """How many atoms of every block carry weight."""
@@ -96,8 +99,24 @@ class Atoms(NamedTuple):
         if not full.any():
             return self
         new = Atoms.empty(self.widths, np.where(full, 2 * self.capacity, self.capacity))
-        move_atoms(self, new)
+        m = self.filled
+        new.filled[:] = m
+        copy_runs(self.answers, self.answer_at[:-1], new.answers, new.answer_at[:-1], m * self.widths)
+        copy_runs(self.alpha, self.atom_at[:-1], new.alpha, new.atom_at[:-1], m)
+        copy_runs(self.losses, self.atom_at[:-1], new.losses, new.atom_at[:-1], m)
+        # Row r of the Gram matrix of a block begins r times its capacity behind the first.
+        block, row = np.repeat(np.arange(m.size), m), np.arange(m.sum()) - np.repeat(np.cumsum(m) - m, m)
+        old_at, new_at = (atoms.gram_at[block] + row * atoms.capacity[block] for atoms in (self, new))
+        copy_runs(self.grams, old_at, new.grams, new_at, m[block])
         return new
+
+
+def copy_runs(
+    source: np.ndarray, begins: np.ndarray, target: np.ndarray, places: np.ndarray, lengths: np.ndarray
+) -> None:
+    """Copy the runs of `source` that begin at `begins` to where they begin in `target`."""
+    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    target[np.repeat(places, lengths) + within] = source[np.repeat(begins, lengths) + within]
 
 
 class AtomRule(NamedTuple):
@@ -241,12 +260,19 @@ def frank_wolfe_on_atoms(m, alpha, H, gram, u, cost):
 
 
 @compiled
-def atoms_of(atoms, i):
-    """Answers (capacity x width), weights and Gram matrix of block i, as views."""
-    room = atoms.capacity[i]
-    answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]].reshape((room, atoms.widths[i]))
-    gram = atoms.grams[atoms.gram_at[i] : atoms.gram_at[i + 1]].reshape((room, room))
-    return answers, atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]], gram
+def largest(sizes):
+    """The largest of some sizes (a loop compiles many times faster than ``max``)."""
+    most = 0
+    for size in sizes:
+        most = max(most, size)
+    return most
+
+
+@compiled
+def answers_of(atoms, i):
+    """Answers (capacity x width) of block i, as a view."""
+    answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]]
+    return answers.reshape((atoms.capacity[i], atoms.widths[i]))
 
 
 @compiled
@@ -274,20 +300,6 @@ def find_answer(answer, answers, m):
     return -1
 
 
-@compiled
-def move_atoms(old, new):
-    """Copy the atoms in use to where there is more room."""
-    for i in range(old.filled.size):
-        m = old.filled[i]
-        new.filled[i] = m
-        answers, alpha, gram = atoms_of(old, i)
-        new_answers, new_alpha, new_gram = atoms_of(new, i)
-        new_answers[:m] = answers[:m]
-        new_alpha[:m] = alpha[:m]
-        new_gram[:m, :m] = gram[:m, :m]
-        new.losses[new.atom_at[i] : new.atom_at[i] + m] = old.losses[old.atom_at[i] : old.atom_at[i] + m]
-
-
 @compiled(inline=True)
 def add_changes(blocks, w, i, answers, alpha, old, m):
     """Move w by the change of the weights of m atoms."""
@@ -303,7 +315,7 @@ def atom_epoch(blocks, w, atoms, rule, order, gaps, work):
     gaps[i] receives the gap of block i before its visit. A block whose atoms all carry weight
     goes without the new answer.
     """
-    most = atoms.capacity.max()
+    most = largest(atoms.capacity)
     H, old = np.empty(most), np.empty(most)
     for index in range(order.size):
         i = order[index]
@@ -342,7 +354,7 @@ def atom_epoch(blocks, w, atoms, rule, order, gaps, work):
 @compiled
 def cached_epoch(blocks, w, atoms, rule, order):
     """Visit the blocks in `order` without the oracle: pairwise steps on the atoms in use, move w."""
-    most = atoms.capacity.max()
+    most = largest(atoms.capacity)
     H, old = np.empty(most), np.empty(most)
     for index in range(order.size):
         i = order[index]
@@ -363,7 +375,7 @@ def cached_epoch(blocks, w, atoms, rule, order):
 def weights_of_atoms(blocks, atoms, w):
     """Add sum_i C_i E_{alpha_i} Psi_i to w, which enters as zero."""
     for i in range(atoms.filled.size):
-        answers, alpha, _ = atoms_of(atoms, i)
+        answers, alpha = answers_of(atoms, i), atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]]
         add_shared(blocks, w, i, blocks.costs[i])
         for j in range(atoms.filled[i]):
             scale = blocks.costs[i] * alpha[j]
@@ -377,12 +389,14 @@ def lay_out(blocks, atoms, order, w, vector, rows):
     at = 0
     for index in range(order.size):
         i = order[index]
-        answers, _, _ = atoms_of(atoms, i)
+        answers = answers_of(atoms, i)
         for j in range(atoms.filled[i]):
             add_shared(blocks, w, i, 1.0)
             add(blocks, w, i, answers[j], 1.0)
-            rows[at] = vector
-            vector[:] = 0.0
+            # One by one: compiling the assignment of a slice takes seconds, for the words of its error.
+            for c in range(vector.size):
+                rows[at, c] = vector[c]
+                vector[c] = 0.0
             at += 1
 
 

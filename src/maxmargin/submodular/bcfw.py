@@ -27,6 +27,8 @@ import numpy as np
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.submodular.block_loops import Blocks, Met, Pairs, Samples, Visit, Weights, block_pass
+from maxmargin.submodular.cut_loops import Graph
+from maxmargin.submodular.inference_loops import SearchRoom
 from maxmargin.submodular.problem import SubmodularF1
 
 
@@ -176,7 +178,16 @@ class ClippedBCFW:
         visit = Visit(ask, problem.exact, problem.max_nodes, rounds, self.enough)
         weights = Weights(*problem.split(self.vector))
         block_pass(
-            problem.rows.flat, self._samples, self._pairs, readonly(order), visit, weights, self.blocks, met
+            problem.rows.flat,
+            self._samples,
+            self._pairs,
+            readonly(order),
+            visit,
+            weights,
+            self.blocks,
+            met,
+            Graph.of(self._pairs.arcs),
+            SearchRoom.empty(problem.truth.shape[1]),
         )
         theta = problem.cut(self.vector)
         self.mean = self.mean + self.recency / (self.recency + self.passes) * (theta - self.mean)

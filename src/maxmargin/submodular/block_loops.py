@@ -28,13 +28,12 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_outer_few, row_scores
-from maxmargin.submodular.cut_loops import Arcs, copy, own_graph, set_arc, set_score
+from maxmargin.submodular.cut_loops import Arcs, copy, set_arc, set_score
 from maxmargin.submodular.inference_loops import (
     Example,
     f1_loss,
     infer,
     load,
-    search_room,
     size_and_hits,
 )
 
@@ -414,17 +413,16 @@ def move(example, pairs, c, square, blocks, n, u, way, room):
 
 
 @compiled
-def block_pass(rows, samples, pairs, order, visit, weights, blocks, met):
+def block_pass(rows, samples, pairs, order, visit, weights, blocks, met, graph, search):
     """Improve the blocks in `order`, one after the other.
 
     With `visit.ask` each sample is first asked for its most violating set, and slack and bound are
     recorded as they were met; otherwise the block works on its remembered sets and their flips.
-    A memory of one set is the plain method, without flips.
+    A memory of one set is the plain method, without flips. The pairs of `graph` follow the weights.
     """
     Z, u = weights
     V, E, M = Z.shape[1], u.shape[0], blocks.memory.shape[1]
-    graph, search = own_graph(pairs.arcs), search_room(V)
-    scores, before, y, true = np.empty(V), np.empty(V), np.empty(V, np.uint8), np.empty(V, np.uint8)
+    scores, before, y = np.empty(V), np.empty(V), np.empty(V, np.uint8)
     few = np.empty(V, np.int64)
     step = np.empty(V)
     room = StepRoom(np.empty(M), np.empty(M), step, np.empty(E), np.empty(V), np.empty(V, np.uint8))
@@ -432,7 +430,7 @@ def block_pass(rows, samples, pairs, order, visit, weights, blocks, met):
         set_pair(e, pairs.strength[e] * max(u[e], 0.0), pairs, graph)
     for n in order:
         row_scores(rows, n, samples.bias, Z, 0, V, scores)
-        example = Example(scores, true, load(true, samples.truth[n]), graph)
+        example = Example(scores, search.truth, load(search.truth, samples.truth[n]), graph)
         if visit.ask:
             met.slack[n], met.bound[n], _, met.hints[n] = infer(
                 example, visit.exact, visit.max_nodes, met.hints[n], search, y

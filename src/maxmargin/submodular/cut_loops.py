@@ -65,6 +65,19 @@ class Graph(NamedTuple):
     matrix: np.ndarray
     near: np.ndarray
 
+    @classmethod
+    def of(cls, arcs: Arcs) -> Graph:
+        """The graph of W, in arrays of its own."""
+        start, head, weight, total = arcs
+        V = total.size
+        matrix, near = np.zeros((V, V)), np.zeros((V, (V + 63) // 64), np.uint64)
+        tail, head = np.repeat(np.arange(V), np.diff(start)), head.astype(np.int64)
+        matrix[tail, head] = weight
+        there = 0.5 * weight > ROUNDING
+        tail, head = tail[there], head[there]
+        np.bitwise_or.at(near, (tail, head >> 6), ONE << (head & 63).astype(np.uint64))
+        return cls(start.copy(), arcs.head.copy(), weight.copy(), total.copy(), matrix, near)
+
 
 class CutRoom(NamedTuple):
     """Workspace of a cut.
@@ -81,6 +94,36 @@ class CutRoom(NamedTuple):
     arcs: np.ndarray
     levels: np.ndarray
     masks: np.ndarray
+
+    @classmethod
+    def empty(cls, V: int) -> CutRoom:
+        """Workspace for `maximise` on V labels."""
+        words = (V + 63) // 64
+        return cls(
+            np.empty((3, V)),
+            np.empty(V, np.int64),
+            np.empty((V, V)),
+            np.empty((3, V, words), np.uint64),
+            np.empty((V + 1, words), np.uint64),
+            np.empty((5, words), np.uint64),
+        )
+
+
+class BatchRoom(NamedTuple):
+    """Workspace of a cut for each of many rows: scores and two sets of one, states, P (empty), the cut's."""
+
+    u: np.ndarray
+    best: np.ndarray
+    other: np.ndarray
+    state: np.ndarray
+    positive: np.ndarray
+    cuts: CutRoom
+
+    @classmethod
+    def empty(cls, V: int) -> BatchRoom:
+        """Workspace for V labels."""
+        best, other, state, positive = np.zeros((4, V), np.uint8)
+        return cls(np.empty(V), best, other, state, positive, CutRoom.empty(V))
 
 
 @compiled(inline=True)
@@ -113,33 +156,6 @@ def fill(target, value):
     """Write one state over all labels."""
     for i in range(target.shape[0]):
         target[i] = value
-
-
-@compiled
-def cut_room(V):
-    """Workspace for `maximise` on V labels."""
-    words = (V + 63) // 64
-    return CutRoom(
-        np.empty((3, V)),
-        np.empty(V, np.int64),
-        np.empty((V, V)),
-        np.empty((3, V, words), np.uint64),
-        np.empty((V + 1, words), np.uint64),
-        np.empty((5, words), np.uint64),
-    )
-
-
-@compiled
-def own_graph(arcs):
-    """The graph of W, in arrays of its own."""
-    start, head, weight, total = arcs
-    V = total.shape[0]
-    matrix = np.zeros((V, V))
-    near = np.zeros((V, (V + 63) // 64), np.uint64)
-    for i in range(V):
-        for k in range(start[i], start[i + 1]):
-            set_arc(i, np.int64(head[k]), weight[k], matrix, near)
-    return Graph(start.copy(), head.copy(), weight.copy(), total.copy(), matrix, near)
 
 
 @compiled(inline=True)
@@ -439,34 +455,28 @@ def set_score(u, graph, y):
 
 
 @compiled
-def maximise_batch(U, arcs, largest, begin, end, Y):
+def maximise_batch(U, graph, largest, begin, end, Y, room):
     """One cut for each row of U from `begin` to `end`, all over the same pairs."""
-    V = U.shape[1]
-    graph, room = own_graph(arcs), cut_room(V)
-    u, state, positive = np.empty(V), np.zeros(V, np.uint8), np.zeros(V, np.uint8)
     for n in range(begin, end):
-        copy(u, U[n])
-        maximise(u, 0.0, positive, state, graph, largest, room, Y[n])
+        copy(room.u, U[n])
+        maximise(room.u, 0.0, room.positive, room.state, graph, largest, room.cuts, Y[n])
 
 
 @compiled
-def margins_batch(U, arcs, begin, end, margins):
+def margins_batch(U, graph, begin, end, margins, room):
     """Best score with label i on minus best score with it off, for every row and label."""
-    V = U.shape[1]
-    graph, room = own_graph(arcs), cut_room(V)
-    u, state, positive = np.empty(V), np.zeros(V, np.uint8), np.zeros(V, np.uint8)
-    best, other = np.empty(V, np.uint8), np.empty(V, np.uint8)
+    u, best, other, state, positive, cuts = room
     for n in range(begin, end):
         copy(u, U[n])
-        maximise(u, 0.0, positive, state, graph, SMALLEST, room, best)
+        maximise(u, 0.0, positive, state, graph, SMALLEST, cuts, best)
         value = set_score(u, graph, best)
-        for i in range(V):
+        for i in range(U.shape[1]):
             margins[n, i] = u[i]
             # Without pairs the margin of a label is its own score.
             if graph.start[i + 1] == graph.start[i]:
                 continue
             state[i] = OFF if best[i] else ON
-            maximise(u, 0.0, positive, state, graph, SMALLEST, room, other)
+            maximise(u, 0.0, positive, state, graph, SMALLEST, cuts, other)
             loss = value - set_score(u, graph, other)
             margins[n, i] = loss if best[i] else -loss
             state[i] = FREE

@@ -39,10 +39,8 @@ from maxmargin.submodular.cut_loops import (
     CutRoom,
     Graph,
     copy,
-    cut_room,
     fill,
     maximise,
-    own_graph,
     set_score,
 )
 
@@ -63,8 +61,10 @@ class Example(NamedTuple):
 
 
 class SearchRoom(NamedTuple):
-    """Workspace of inference: states and sets of labels, nodes to visit and their bounds, scores, cuts."""
+    """Workspace of inference: one sample, states and sets of labels, nodes and their bounds, scores, cuts."""
 
+    a: np.ndarray
+    truth: np.ndarray
     state: np.ndarray
     wake: np.ndarray
     trial: np.ndarray
@@ -75,6 +75,15 @@ class SearchRoom(NamedTuple):
     u: np.ndarray
     order: np.ndarray
     cuts: CutRoom
+
+    @classmethod
+    def empty(cls, V: int) -> SearchRoom:
+        """Workspace for inference with V labels."""
+        truth, state, wake, trial, small, large = np.zeros((6, V), np.uint8)
+        stack, bounds = np.empty((V + 2, V), np.uint8), np.empty(V + 2)
+        a, u = np.empty((2, V))
+        order, cuts = np.empty(V, np.int64), CutRoom.empty(V)
+        return cls(a, truth, state, wake, trial, small, large, stack, bounds, u, order, cuts)
 
 
 class Answer(NamedTuple):
@@ -104,23 +113,6 @@ class PairWeights(NamedTuple):
     first: np.ndarray
     second: np.ndarray
     weight: np.ndarray
-
-
-@compiled
-def search_room(V):
-    """Workspace for inference with V labels."""
-    return SearchRoom(
-        np.zeros(V, np.uint8),
-        np.zeros(V, np.uint8),
-        np.zeros(V, np.uint8),
-        np.zeros(V, np.uint8),
-        np.zeros(V, np.uint8),
-        np.empty((V + 2, V), np.uint8),
-        np.empty(V + 2),
-        np.empty(V),
-        np.empty(V, np.int64),
-        cut_room(V),
-    )
 
 
 @compiled(inline=True)
@@ -417,12 +409,37 @@ def empty_truth(example, room, y):
 
 
 @compiled
+def sort_falling(a, order):
+    """Write the places of a into `order`, the largest entry first, by a heap with the smallest on top.
+
+    ``np.argsort`` takes longer to compile than all of the search.
+    """
+    n = a.shape[0]
+    for i in range(n):
+        order[i] = i
+    first, last = n // 2, n - 1
+    while last > 0:
+        if first > 0:
+            first -= 1
+        else:
+            order[0], order[last] = order[last], order[0]
+            last -= 1
+        parent = first
+        while 2 * parent + 1 <= last:
+            child = 2 * parent + 1
+            if child < last and a[order[child + 1]] < a[order[child]]:
+                child += 1
+            if a[order[parent]] <= a[order[child]]:
+                break
+            order[parent], order[child] = order[child], order[parent]
+            parent = child
+
+
+@compiled
 def independent_search(a, truth, n1, order, y):
     """Exact inference without pairs, by sorting; answers h of the set written into y."""
     V = a.shape[0]
-    ranked = np.argsort(-a)
-    for c in range(V):
-        order[c] = ranked[c]
+    sort_falling(a, order)
     for i in range(V):
         y[i] = 0
     if n1 == 0:
@@ -511,37 +528,32 @@ def load(target, source):
 
 
 @compiled
-def infer_batch(scores, truth, arcs, exact, max_nodes, begin, end, hints, answer):
+def infer_batch(scores, truth, graph, exact, max_nodes, begin, end, hints, answer, room):
     """Inference for the samples from `begin` to `end`, all over the same pairs.
 
     `hints[n]` is the cardinality at which the search of sample n starts, and is replaced by the
     one at which it ended: a guess that saves cuts and settles nothing.
     """
-    V = scores.shape[1]
-    graph, room = own_graph(arcs), search_room(V)
-    a, true = np.empty(V), np.empty(V, np.uint8)
     for n in range(begin, end):
-        copy(a, scores[n])
-        example = Example(a, true, load(true, truth[n]), graph)
+        copy(room.a, scores[n])
+        example = Example(room.a, room.truth, load(room.truth, truth[n]), graph)
         answer.slack[n], answer.bound[n], answer.nodes[n], hints[n] = infer(
             example, exact, max_nodes, hints[n], room, answer.sets[n]
         )
 
 
 @compiled
-def fixed_point_batch(scores, truth, arcs, begin, end, proof):
+def fixed_point_batch(scores, truth, graph, begin, end, proof, room):
     """Algorithm 2 for each sample, and whether it is proven optimal (Theorem 2 with (15)).
 
     Nothing repairs the answer here: h may be below that of the true set. An empty true set is
     handled exactly, since Theorem 2 does not hold for it.
     """
     V = scores.shape[1]
-    graph, room = own_graph(arcs), search_room(V)
-    a, true = np.empty(V), np.empty(V, np.uint8)
     for n in range(begin, end):
-        copy(a, scores[n])
-        n1 = load(true, truth[n])
-        example, y = Example(a, true, n1, graph), proof.sets[n]
+        copy(room.a, scores[n])
+        n1 = load(room.truth, truth[n])
+        example, y = Example(room.a, room.truth, n1, graph), proof.sets[n]
         if n1 == 0:
             proof.values[n] = empty_truth(example, room, y)
             proof.proven[n] = 1

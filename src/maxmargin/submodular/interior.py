@@ -148,8 +148,9 @@ class System:
         apart = planes.change - (planes.mean(self.d) / self.total[:, None])[:, None]
         apart *= np.sqrt(self.d)[:, :, None]
         counted = np.einsum("nkf,nkf->n", apart, apart) * planes.problem.squares > negligible
-        X, apart = planes.X[counted], apart[counted]
-        spread = np.matmul(apart.transpose(0, 2, 1), apart)
+        X, labels, pairs = planes.X[counted], apart[counted, :, :V], apart[counted, :, V:]
+        spread = np.matmul(labels.transpose(0, 2, 1), labels)
+        crossed = np.matmul(labels.transpose(0, 2, 1), pairs)
         width = X.shape[1]
         end = width * V
         H = np.zeros((end + len(self.point.t),) * 2)
@@ -157,8 +158,9 @@ class System:
             rows = slice(a * width, (a + 1) * width)
             for b in range(a + 1):
                 H[rows, b * width : (b + 1) * width] = X.T @ (X * spread[:, a, b, None])
-            H[end:, rows] = spread[:, V:, a].T @ X
-        H[end:, end:] = spread[:, V:, V:].sum(axis=0)
+            H[end:, rows] = crossed[:, a].T @ X
+        flat = pairs.reshape(-1, len(self.point.t))
+        H[end:, end:] = flat.T @ flat
         diagonal = np.einsum("ii->i", H)
         diagonal += 1.0
         diagonal[end:] += self.point.r / self.point.t

@@ -33,11 +33,12 @@ import numpy as np
 from maxmargin.core.loop import Certificate
 from maxmargin.core.rows import Rows, add_outer, readonly, score_rows
 from maxmargin.core.threads import count_threads, run_threads
-from maxmargin.submodular.cut_loops import Arcs, margins_batch, maximise_batch
+from maxmargin.submodular.cut_loops import Arcs, BatchRoom, Graph, margins_batch, maximise_batch
 from maxmargin.submodular.inference_loops import (
     Answer,
     PairWeights,
     Proof,
+    SearchRoom,
     fixed_point_batch,
     infer_batch,
     slacks_batch,
@@ -133,26 +134,38 @@ def over_ranges(
 
 def best_sets(scores: np.ndarray, graph: Arcs, n_jobs: int | None = None) -> np.ndarray:
     """The smallest best set of labels (2) for every row of unary scores: one cut each."""
-    scores = readonly(scores)
+    scores, own = readonly(scores), Graph.of(graph)
     Y = np.empty(scores.shape, np.uint8)
-    over_ranges(lambda lo, hi: maximise_batch(scores, graph, False, lo, hi, Y), len(scores), n_jobs)
+
+    def part(lo: int, hi: int) -> None:
+        maximise_batch(scores, own, False, lo, hi, Y, BatchRoom.empty(scores.shape[1]))
+
+    over_ranges(part, len(scores), n_jobs)
     return Y
 
 
 def label_margins(scores: np.ndarray, graph: Arcs, n_jobs: int | None = None) -> np.ndarray:
     """Best score with a label on minus best score with it off, for every row and label."""
-    scores = readonly(scores)
+    scores, own = readonly(scores), Graph.of(graph)
     margins = np.empty(scores.shape)
-    over_ranges(lambda lo, hi: margins_batch(scores, graph, lo, hi, margins), len(scores), n_jobs)
+
+    def part(lo: int, hi: int) -> None:
+        margins_batch(scores, own, lo, hi, margins, BatchRoom.empty(scores.shape[1]))
+
+    over_ranges(part, len(scores), n_jobs)
     return margins
 
 
 def fixed_points(scores: np.ndarray, truth: np.ndarray, graph: Arcs, n_jobs: int | None = None) -> Proof:
     """Algorithm 2 for every row of unary scores, and whether Algorithm 3 proves its answer optimal."""
-    scores, truth = readonly(scores), readonly(truth)
-    N = len(scores)
+    scores, truth, own = readonly(scores), readonly(truth), Graph.of(graph)
+    N, V = scores.shape
     proof = Proof(np.empty(scores.shape, np.uint8), np.empty(N), np.empty(N, np.uint8))
-    over_ranges(lambda lo, hi: fixed_point_batch(scores, truth, graph, lo, hi, proof), N, n_jobs)
+
+    def part(lo: int, hi: int) -> None:
+        fixed_point_batch(scores, truth, own, lo, hi, proof, SearchRoom.empty(V))
+
+    over_ranges(part, N, n_jobs)
     return proof
 
 
@@ -223,15 +236,18 @@ class SubmodularF1:
         """
         Z, t = self.split(theta)
         N, V = self.truth.shape
-        graph = weighted_graph(V, self.pairs.index, self.pairs.strength * t)
+        graph = Graph.of(weighted_graph(V, self.pairs.index, self.pairs.strength * t))
         scores, truth = readonly(self.scores(Z)), readonly(self.truth)
         hints = self.guesses() if hints is None else hints
         exact = self.exact if exact is None else exact
         max_nodes = self.max_nodes if max_nodes is None else max_nodes
         answer = Answer(np.empty((N, V), np.uint8), np.empty(N), np.empty(N), np.empty(N, np.int64))
-        self._over_samples(
-            lambda lo, hi: infer_batch(scores, truth, graph, exact, max_nodes, lo, hi, hints, answer)
-        )
+
+        def part(lo: int, hi: int) -> None:
+            room = SearchRoom.empty(V)
+            infer_batch(scores, truth, graph, exact, max_nodes, lo, hi, hints, answer, room)
+
+        self._over_samples(part)
         return answer
 
     def risk(self, theta: np.ndarray, hints: np.ndarray | None = None) -> tuple[np.ndarray, float]:
