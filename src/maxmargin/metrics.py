@@ -107,9 +107,16 @@ def example_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     >>> example_f1([[1, 0], [0, 0]], [[1, 1], [0, 1]], sample_weight=[3, 1])
     0.5
     """
-    truth, answer = _pair(y_true, y_pred)
-    hits = np.sum(truth & answer, axis=1)
-    sizes = truth.sum(axis=1) + answer.sum(axis=1)
+    if sp.issparse(y_true) and sp.issparse(y_pred):
+        on, chosen = _sparse_truth(y_true), _sparse_truth(y_pred, "y_pred")
+        if on.shape != chosen.shape:
+            raise ValueError(f"y_true has shape {on.shape} but y_pred has shape {chosen.shape}.")
+        hits = on.multiply(chosen).sum(axis=1)
+        sizes = np.diff(on.indptr) + np.diff(chosen.indptr)
+    else:
+        truth, answer = _pair(y_true, y_pred)
+        hits = np.sum(truth & answer, axis=1)
+        sizes = truth.sum(axis=1) + answer.sum(axis=1)
     return _mean(np.where(sizes > 0, 2.0 * hits / np.maximum(sizes, 1), 1.0), sample_weight)
 
 
@@ -268,14 +275,14 @@ def _check_k(k: int, n_labels: int) -> None:
         raise ValueError(f"k must be between 1 and the number of labels, {n_labels}. Got {k} instead.")
 
 
-def _sparse_truth(Y: Any) -> sp.csr_array:
+def _sparse_truth(Y: Any, name: str = "y_true") -> sp.csr_array:
     """The labels that are on as sparse rows of ones."""
     if not sp.issparse(Y):
-        return sp.csr_array(_indicator(Y, "y_true").astype(float))
+        return sp.csr_array(_indicator(Y, name).astype(float))
     on = sp.csr_array(Y, dtype=float, copy=True)
     on.sum_duplicates()
     if not np.isin(on.data, (0, 1)).all():
-        raise ValueError("y_true must hold only 0/1 where it is sparse.")
+        raise ValueError(f"{name} must hold only 0/1 where it is sparse.")
     on.eliminate_zeros()
     return on
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from maxmargin.cli.families import Family
     from maxmargin.datasets import Dataset
 
-FORMATS = ("arff", "csv", "letters", "mail", "parquet", "svmlight")
+FORMATS = ("arff", "csv", "letters", "mail", "parquet", "svmlight", "xc")
 _BY_SUFFIX = {
     ".arff": "arff",
     ".csv": "csv",
@@ -32,6 +32,7 @@ _BY_SUFFIX = {
     ".svm": "svmlight",
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
+    ".xc": "xc",
 }
 TABLES = ("arff", "csv", "parquet")
 LABEL_COLUMNS = frozenset({"target", "labels", "label_prefix"})
@@ -228,6 +229,8 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
                 progress=progress,
                 **known,
             )
+        if kind == "xc":
+            return datasets.read_xc(path, dtype=reading.dtype, progress=progress)
         return _read_table(path, kind, reading, progress)
 
 

@@ -18,7 +18,9 @@ size of a block changes any of them.
 sum_i alpha_i to be about the same on both sides, spread over samples so that X'alpha is small. All
 labels want the same, so it is found once: lambda >= 0 with sum 1 and a short m = X'lambda. The samples that
 are no members have alpha_i = u lambda_i, one number u for each label; a sample that becomes a member
-takes its part of u along (q collects these parts, so that the background of a label is m - q).
+takes its part of u along (q collects these parts, so that the background of a label is m - q). Where a
+scan finds next to no violators and the gap is still there, the background of the label dissolves into
+members, its largest parts first.
 
 **Culling.** Weights up to `cull` are dropped, and the primal objective is that of the weights that are
 left; where the gap is not small enough then, a label halves its `cull` until it is.
@@ -61,6 +63,9 @@ class BlockRule:
     aim, patience : float
         The ascent aims at this part of the gap that tol allows; where the scan finds nothing that
         explains the gap, at this part of what it aimed at before.
+    few, scouting : int
+        Fewer new violators do not explain the gap; nor do any after so many scans explain all of
+        it, and a label drops smaller weights only.
     spread_passes, n_draws : int
         Passes that find the background; random numbers for the orders.
     """
@@ -72,6 +77,8 @@ class BlockRule:
     passes: int = 30
     aim: float = 0.5
     patience: float = 0.25
+    few: int = 8
+    scouting: int = 2
     spread_passes: int = 10
     n_draws: int = 1 << 13
 
@@ -206,6 +213,8 @@ class LabelBlocks:
         L = problem.shape[1]
         self.draws = readonly(rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
         self.back = problem.background(self.rule.spread_passes)
+        carrying = np.flatnonzero(self.back.share)
+        self.carriers = carrying[np.argsort(-self.back.share[carrying], kind="stable")]
         self.rare = problem.rare_columns(self.rule.rare)
         self.live = problem.upper.any(axis=0)
         self.constant, self.primal = problem.at_rest()
@@ -346,17 +355,20 @@ class BlockWork:
             self.answers[int(labels[k])] = weights.features[part].copy(), weights.values[part].copy()
         solver.primal[labels], solver.dual[labels] = primal, dual
         kept = np.flatnonzero(~over)
-        starts, members_, alpha, taken = loops.grow(solver.back.share, members, found, kept, limit, self.marks)
+        starts, members_, alpha, taken = loops.grow(
+            solver.back.share, solver.carriers, members, found, kept, limit, rule.few, self.marks
+        )
         self.members = loops.Members(starts, members_, alpha, members.n_on[kept], members.u[kept])
         self.open, self.rounds = labels[kept], self.rounds[kept]
-        self._aim(primal[kept], gap[kept], taken, kept)
+        self._aim(primal[kept], taken, kept)
 
-    def _aim(self, primal, gap, taken, kept):
-        rule, tol = self.solver.rule, self.solver.tol
-        target = self.target[kept]
-        few = taken < 8
-        self.target = np.where(few, rule.patience * target, np.minimum(target, rule.aim * tol * primal))
-        self.cull = np.where(self.rounds >= 2, 0.25, 1.0) * self.cull[kept]
+    def _aim(self, primal: np.ndarray, taken: np.ndarray, kept: np.ndarray) -> None:
+        """How well the labels that stay are to be solved next, and what they may drop."""
+        rule = self.solver.rule
+        explained = taken >= rule.few
+        target = np.minimum(self.target[kept], rule.aim * self.solver.tol * primal)
+        self.target = np.where(explained, 1.0, rule.patience) * target
+        self.cull = np.where(explained & (self.rounds < rule.scouting), 1.0, 0.5) * self.cull[kept]
 
     def _scan(self, weights: loops.Weights, found: loops.Found) -> np.ndarray:
         """Loss of every label in work."""

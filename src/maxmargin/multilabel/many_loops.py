@@ -453,16 +453,17 @@ def _note(found, k, i, h):
 
 
 @compiled
-def grow(share, members, found, kept, limit, marks):
+def grow(share, carriers, members, found, kept, limit, few, marks):
     """The members of the labels that stay in work (`kept`) and the worst of what was found for them.
 
     A new member begins with its share of the background. `limit` is how many each label may take;
-    `marks` (one per sample) is all false, before and after. Returns starts, rows, alpha and how many
-    each label took.
+    where violators are `few`, what is left of the gap is in the background, and its `carriers` become
+    members, the largest first. `marks` (one per sample) is all false, before and after. Returns starts,
+    rows, alpha and how many violators each label took.
     """
     room = 0
     for k in kept:
-        room += members.starts[k + 1] - members.starts[k] + min(limit[k], found.counts[k])
+        room += members.starts[k + 1] - members.starts[k] + limit[k]
     starts = np.zeros(kept.shape[0] + 1, np.int64)
     rows, alpha, taken = np.empty(room, np.int64), np.empty(room), np.zeros(kept.shape[0], np.int64)
     size = 0
@@ -481,13 +482,22 @@ def grow(share, members, found, kept, limit, marks):
         least = 0.0
         if fresh > limit[k]:
             least = np.partition(found.excess[begin : begin + fresh], fresh - limit[k])[fresh - limit[k]]
-        for t in range(members.starts[k], members.starts[k + 1]):
-            marks[members.rows[t]] = False
         for t in range(begin, begin + fresh):
             if found.excess[t] >= least and taken[place] < limit[k]:
                 rows[size], alpha[size] = found.rows[t], members.u[k] * share[found.rows[t]]
+                marks[rows[size]] = True
                 size += 1
                 taken[place] += 1
+        added = taken[place]
+        if added < few and members.u[k] > 0.0:
+            for i in carriers:
+                if added < limit[k] and not marks[i]:
+                    rows[size], alpha[size] = i, members.u[k] * share[i]
+                    marks[i] = True
+                    size += 1
+                    added += 1
+        for t in range(starts[place], size):
+            marks[rows[t]] = False
         starts[place + 1] = size
     return starts, rows[:size], alpha[:size], taken
 
