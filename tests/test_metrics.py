@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.metrics import accuracy_score, f1_score, hamming_loss
+from sklearn.metrics import accuracy_score, f1_score, hamming_loss, ndcg_score
 from sklearn.model_selection import cross_val_score
 
 from maxmargin import MultiLabelSVC, metrics
@@ -120,3 +120,67 @@ def test_one_error_counts_shared_first_places_and_samples_without_labels():
     assert metrics.one_error(truth, scores, sample_weight=[1, 0, 0, 1]) == 0
     with pytest.raises(ValueError, match="NaN"):
         metrics.one_error([[0, 1]], [[0.0, np.nan]])
+
+
+@given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 6))
+def test_measures_at_k_of_sparse_labels(seed, V, k):
+    k = min(k, V)
+    rng = np.random.default_rng(seed)
+    truth = (rng.random((7, V)) < 0.4).astype(int)
+    scores = rng.integers(0, 4, (7, V)).astype(float)
+    whole = sp.csr_array((scores.ravel(), np.tile(np.arange(V), 7), np.arange(8) * V), shape=scores.shape)
+    weights = rng.random(7) + 0.1
+    # Expected values over all orders of equal scores, by drawing none: means within groups.
+    gains = np.zeros((7, V))
+    for i, row in enumerate(scores):
+        for value in np.unique(row):
+            place = np.sort(-row)
+            gains[i, place == -value] = truth[i, row == value].mean()
+    expected = np.average(gains[:, :k].mean(axis=1), weights=weights)
+    for y in (sp.csr_array(truth), sp.csc_matrix(truth), truth):
+        for given_scores in (scores, whole):
+            found = metrics.precision_at_k(y, given_scores, k, sample_weight=weights)
+            assert found == pytest.approx(expected)
+    some = truth.any(axis=1)
+    if not some.any():
+        assert np.isnan(metrics.recall_at_k(truth, scores, k)) and np.isnan(
+            metrics.ndcg_at_k(truth, scores, k)
+        )
+        return
+    recall = (gains[:, :k].sum(axis=1)[some] / truth[some].sum(axis=1)).mean()
+    assert metrics.recall_at_k(sp.csr_array(truth), whole, k) == pytest.approx(recall)
+    if V > 1:
+        theirs = np.mean([ndcg_score([t], [f], k=k) for t, f in zip(truth[some], scores[some], strict=True)])
+        assert metrics.ndcg_at_k(truth, whole, k) == pytest.approx(theirs)
+    chance = rng.random(V) + 0.1
+    one = metrics.propensity_precision_at_k(truth, scores, k, propensity=np.ones(V))
+    best = np.minimum(truth.sum(axis=1), k).mean() / k
+    assert one == pytest.approx(metrics.precision_at_k(truth, scores, k) / best)
+    assert metrics.propensity_precision_at_k(truth, truth / chance, k, propensity=chance) == pytest.approx(1)
+
+
+def test_labels_without_a_score_come_last_and_top_lists_become_scores():
+    truth = sp.csr_array(np.array([[1, 0, 1], [0, 1, 0]]))
+    ranked = metrics.from_top([["c"], ["a"]], [[-2.0], [0.0]], ["a", "b", "c"])
+    assert metrics.precision_at_k(truth, ranked, 1) == 0.5
+    assert metrics.precision_at_k(truth, ranked, 2) == 0.25
+    assert metrics.recall_at_k(truth, ranked, 3) == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda: metrics.ndcg_at_k([[1, 0]], [[0.1, 0.2]], k=3),
+            "k must be between 1 and the number of labels, 2",
+        ),
+        (lambda: metrics.recall_at_k([[1, 0]], [[0.1, 0.2, 0.3]]), "y_score has shape"),
+        (lambda: metrics.recall_at_k([[1, 0]], [[0.1, np.nan]]), "y_score holds NaN"),
+        (lambda: metrics.precision_at_k(sp.csr_array([[2, 0]]), [[1.0, 2.0]]), "only 0/1"),
+        (lambda: metrics.propensity_precision_at_k([[1, 0]], [[1, 2]], propensity=[1]), "2 positive numbers"),
+        (lambda: metrics.from_top([["a"]], [[1.0, 2.0]], ["a"]), "one shape"),
+    ],
+)
+def test_measures_at_k_name_what_is_wrong(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

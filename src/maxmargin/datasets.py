@@ -16,6 +16,7 @@ from maxmargin.io.registry import DatasetInfo, FileInfo, cache_dir, info, list_d
 from maxmargin.io.svmlight import read_svmlight
 from maxmargin.io.table import read_csv, read_parquet
 from maxmargin.io.write import write_arff, write_csv, write_parquet, write_svmlight
+from maxmargin.io.xc import read_xc
 
 __all__ = [
     "DataFormatError",
@@ -37,6 +38,7 @@ __all__ = [
     "read_mulan",
     "read_parquet",
     "read_svmlight",
+    "read_xc",
     "write_arff",
     "write_csv",
     "write_parquet",

@@ -2,7 +2,8 @@
 
 Label indicators are arrays, sparse matrices or data frames of 0/1 (or -1/+1), one column per
 label; a vector stands for one label. Sequences of sets (lists, tuples) of names are taken wherever
-two answers are compared. `scorer` makes a measure the `scoring` of a search.
+two answers are compared. Measures at k take sparse labels and sparse scores without making them
+dense: a label without a stored score stands behind all that have one. `scorer` makes a measure the `scoring` of a search.
 
 Examples
 --------
@@ -27,6 +28,7 @@ from maxmargin.edge.labels import is_sets, signs_alike
 
 __all__ = [
     "example_f1",
+    "from_top",
     "hamming_accuracy",
     "label_brier",
     "label_cardinality",
@@ -34,8 +36,12 @@ __all__ = [
     "letter_accuracy",
     "macro_f1",
     "micro_f1",
+    "ndcg_at_k",
     "one_error",
     "precision_at_k",
+    "propensities",
+    "propensity_precision_at_k",
+    "recall_at_k",
     "reliability",
     "scorer",
     "subset_accuracy",
@@ -112,9 +118,16 @@ def example_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     >>> example_f1([[1, 0], [0, 0]], [[1, 1], [0, 1]], sample_weight=[3, 1])
     0.5
     """
-    truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
-    hits = np.sum(truth & answer, axis=1)
-    sizes = truth.sum(axis=1) + answer.sum(axis=1)
+    if sp.issparse(y_true) and sp.issparse(y_pred):
+        on, chosen = _sparse_truth(y_true), _sparse_truth(y_pred, "y_pred")
+        if on.shape != chosen.shape:
+            raise ValueError(f"y_true has shape {on.shape} but y_pred has shape {chosen.shape}.")
+        hits = on.multiply(chosen).sum(axis=1)
+        sizes = np.diff(on.indptr) + np.diff(chosen.indptr)
+    else:
+        truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
+        hits = np.sum(truth & answer, axis=1)
+        sizes = truth.sum(axis=1) + answer.sum(axis=1)
     return _mean(np.where(sizes > 0, 2.0 * hits / np.maximum(sizes, 1), 1.0), sample_weight)
 
 
@@ -128,8 +141,8 @@ def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any 
     Parameters
     ----------
     y_true : array-like, sparse matrix or frame of shape (n_samples, n_labels)
-    y_score : array-like of shape (n_samples, n_labels)
-        Real scores, such as those of a `decision_function`.
+    y_score : array-like or sparse matrix of shape (n_samples, n_labels)
+        Real scores, such as those of a `decision_function`, or some of them (`from_top`).
     k : int, default=1
         At most the number of labels.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -140,14 +153,189 @@ def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any 
     >>> precision_at_k([[1, 0, 0]], [[0.5, 0.5, 0.1]], k=1)     # two labels share one place
     0.5
     """
+    if sp.issparse(y_true) or sp.issparse(y_score):
+        return _mean(_gains(_sparse_truth(y_true), y_score, k).mean(axis=1), sample_weight)
     truth, scores = _scored(y_true, y_score)
-    if not 1 <= k <= truth.shape[1]:
-        raise ValueError(f"k must be between 1 and the number of labels, {truth.shape[1]}. Got {k} instead.")
+    _check_k(k, truth.shape[1])
     last = np.partition(scores, truth.shape[1] - k, axis=1)[:, truth.shape[1] - k, None]
     above, level = scores > last, scores == last
     share = (k - above.sum(axis=1)) / level.sum(axis=1)
     hits = np.sum(truth & above, axis=1) + share * np.sum(truth & level, axis=1)
     return _mean(hits / k, sample_weight)
+
+
+def recall_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = None) -> float:
+    """Mean fraction of the true labels that are among the k with the highest scores.
+
+    Ties are counted in expectation, as in `precision_at_k`. Samples without true labels are left out.
+
+    Parameters
+    ----------
+    y_true, y_score, k, sample_weight : as for `precision_at_k`
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import recall_at_k
+    >>> recall_at_k([[1, 1, 0]], [[0.9, 0.1, 0.5]], k=2)
+    0.5
+    """
+    truth = _sparse_truth(y_true)
+    sizes = np.diff(truth.indptr)
+    found = _gains(truth, y_score, k).sum(axis=1)
+    return _mean_of(sizes > 0, found, sizes, sample_weight)
+
+
+def ndcg_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = None) -> float:
+    """Mean of the gains of the k labels with the highest scores, 1 / log2(1 + place) for a true one,
+    relative to the best order.
+
+    Ties are counted in expectation, as in `precision_at_k`. Samples without true labels are left out.
+
+    Parameters
+    ----------
+    y_true, y_score, k, sample_weight : as for `precision_at_k`
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import ndcg_at_k
+    >>> round(ndcg_at_k([[1, 1, 0]], [[0.9, 0.1, 0.5]], k=2), 3)     # 1 / (1 + 1 / log2(3))
+    0.613
+    """
+    truth = _sparse_truth(y_true)
+    sizes = np.diff(truth.indptr)
+    discount = 1 / np.log2(np.arange(2, k + 2))
+    found = _gains(truth, y_score, k) @ discount
+    best = np.concatenate([[0.0], np.cumsum(discount)])[np.minimum(sizes, k)]
+    return _mean_of(sizes > 0, found, best, sample_weight)
+
+
+def propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
+    """How likely a true label is to be in the data at all, by how often it is: Jain et al., KDD 2016.
+
+    p_l = 1 / (1 + c (n_l + b)^-a) with c = (log n - 1) (b + 1)^a, for n training samples of which n_l
+    have label l.
+
+    Parameters
+    ----------
+    Y : array-like, sparse matrix or frame of shape (n_samples, n_labels)
+        The labels of the training data.
+    a, b : float
+        0.55 and 1.5 unless known for the data.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import propensities
+    >>> propensities([[1, 0], [1, 0], [1, 1], [1, 0]]).round(2).tolist()
+    [0.8, 0.72]
+    """
+    on = _sparse_truth(Y)
+    n, counts = on.shape[0], np.bincount(on.indices, minlength=on.shape[1])
+    c = max(np.log(n) - 1, 0.0) * (b + 1) ** a
+    return 1 / (1 + c * (counts + b) ** -a)
+
+
+def propensity_precision_at_k(
+    y_true: Any, y_score: Any, k: int = 1, *, propensity: Any, sample_weight: Any = None
+) -> float:
+    """Precision at k in which a true label counts 1 / propensity, relative to the best order (PSP@k).
+
+    Ties are counted in expectation, as in `precision_at_k`.
+
+    Parameters
+    ----------
+    y_true, y_score, k, sample_weight : as for `precision_at_k`
+    propensity : array-like of shape (n_labels,)
+        Positive, such as `propensities` of the training labels.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import propensity_precision_at_k
+    >>> propensity_precision_at_k([[1, 1, 0]], [[0.9, 0.1, 0.5]], k=1, propensity=[0.8, 0.4, 0.5])
+    0.5
+    """
+    truth = _sparse_truth(y_true)
+    chance = np.asarray(propensity, dtype=float)
+    if chance.shape != (truth.shape[1],) or not (chance > 0).all():
+        raise ValueError(f"propensity must hold {truth.shape[1]} positive numbers, one per label.")
+    worth = sp.csr_array((1 / chance[truth.indices], truth.indices, truth.indptr), shape=truth.shape)
+    found, best = (_gains(worth, ranked, k).sum(axis=1) for ranked in (y_score, worth))
+    total = _mean(best, sample_weight)
+    return _mean(found, sample_weight) / total if total else float("nan")
+
+
+def from_top(labels: Any, scores: Any, classes: Any) -> sp.csr_array:
+    """The answer of `predict_top` as sparse scores, one column per class, for the measures at k.
+
+    Examples
+    --------
+    >>> from maxmargin.metrics import from_top
+    >>> from_top([["b", "a"]], [[0.5, -0.1]], ["a", "b", "c"]).toarray().tolist()
+    [[-0.1, 0.5, 0.0]]
+    """
+    labels, scores = np.asarray(labels), np.asarray(scores, dtype=float)
+    if labels.shape != scores.shape or labels.ndim != 2:
+        raise ValueError(f"labels and scores must have one shape; got {labels.shape} and {scores.shape}.")
+    column = {name: k for k, name in enumerate(np.asarray(classes).tolist())}
+    columns = np.array([column[name] for name in labels.ravel().tolist()], dtype=np.int64)
+    n, k = labels.shape
+    return sp.csr_array((scores.ravel(), columns, np.arange(n + 1) * k), shape=(n, len(column)))
+
+
+def _check_k(k: int, n_labels: int) -> None:
+    if not 1 <= k <= n_labels:
+        raise ValueError(f"k must be between 1 and the number of labels, {n_labels}. Got {k} instead.")
+
+
+def _sparse_truth(Y: Any, name: str = "y_true") -> sp.csr_array:
+    """The labels that are on as sparse rows of ones."""
+    if not sp.issparse(Y):
+        return sp.csr_array(_indicator(Y, name).astype(float))
+    on = sp.csr_array(Y, dtype=float, copy=True)
+    on.sum_duplicates()
+    if not np.isin(on.data, (0, 1)).all():
+        raise ValueError(f"{name} must hold only 0/1 where it is sparse.")
+    on.eliminate_zeros()
+    return on
+
+
+def _gains(worth: sp.csr_array, y_score: Any, k: int) -> np.ndarray:
+    """What the labels in the first k places are worth (n_samples x k); equal scores share their places."""
+    n, L = worth.shape
+    _check_k(k, L)
+    scores = sp.csr_array(y_score, dtype=float) if sp.issparse(y_score) else np.asarray(y_score, dtype=float)
+    if scores.shape != worth.shape:
+        raise ValueError(f"y_score has shape {scores.shape}; expected {worth.shape}.")
+    if np.isnan(scores.data if sp.issparse(scores) else scores).any():
+        raise ValueError("y_score holds NaN; every label needs a score.")
+    gains, own = np.zeros((n, k)), np.zeros(L)
+    for i in range(n):
+        columns, row = np.arange(L), scores[i] if not sp.issparse(scores) else None
+        if row is None:
+            part = slice(scores.indptr[i], scores.indptr[i + 1])
+            columns, row = scores.indices[part], scores.data[part]
+        if len(row) > k:
+            near = row >= np.partition(row, len(row) - k)[len(row) - k]
+            columns, row = columns[near], row[near]
+        order = np.argsort(-row, kind="stable")
+        columns, row = columns[order], row[order]
+        true = slice(worth.indptr[i], worth.indptr[i + 1])
+        own[worth.indices[true]] = worth.data[true]
+        _, first, sizes = np.unique(-row, return_index=True, return_counts=True)
+        means = np.add.reduceat(own[columns], first) / sizes if len(row) else np.empty(0)
+        shared = np.repeat(means, sizes)[:k]
+        gains[i, : len(shared)] = shared
+        own[worth.indices[true]] = 0.0
+    return gains
+
+
+def _mean_of(counted: np.ndarray, found: np.ndarray, best: np.ndarray, sample_weight: Any) -> float:
+    """Mean of found / best over the samples that count; NaN without any."""
+    weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    if weights is not None and weights.shape != found.shape:
+        raise ValueError(f"sample_weight has shape {weights.shape}; expected {found.shape}.")
+    if not counted.any():
+        return float("nan")
+    return _mean(found[counted] / best[counted], None if weights is None else weights[counted])
 
 
 def one_error(y_true: Any, y_score: Any, *, sample_weight: Any = None) -> float:

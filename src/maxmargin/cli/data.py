@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
     from maxmargin.io.mixed import Source
 
-FORMATS = ("arff", "csv", "jsonl", "letters", "mail", "parquet", "svmlight")
+FORMATS = ("arff", "csv", "jsonl", "letters", "mail", "parquet", "svmlight", "xc")
 MIXED = ("csv", "jsonl", "parquet")
 DELIMITERS = (",", ";", "\t", "|")
 _BY_SUFFIX = {
@@ -37,6 +37,7 @@ _BY_SUFFIX = {
     ".svm": "svmlight",
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
+    ".xc": "xc",
 }
 TABLES = ("arff", "csv", "jsonl", "parquet")
 COLUMN_KINDS = frozenset({"numbers", "categories", "text"})
@@ -256,6 +257,8 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
                 progress=progress,
                 **{name: known[name] for name in ("labels", "n_features") if name in known},
             )
+        if kind == "xc":
+            return datasets.read_xc(path, dtype=reading.dtype, progress=progress)
         return _read_table(path, kind, reading, progress)
 
 

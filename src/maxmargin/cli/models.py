@@ -265,6 +265,8 @@ def evaluate(model: Any, family: Family, data: Samples, predicted: Any = None) -
         return measure(
             family.task, data.y, predicted, scores=label_scores(model, data.X), classes=model.classes_
         )
+    if hasattr(getattr(last_step(model), "coef_", None), "tocsc"):
+        return measure(family.task, data.y, predicted) | _at_k(model, data)
     return measure(family.task, data.y, predicted, lengths=data.lengths)
 
 
@@ -290,6 +292,20 @@ def _multilabel(truth: Any, predicted: Any) -> dict[str, float]:
         "Hamming loss": float(hamming_loss(truth, predicted)),
         "exact match": float(accuracy_score(truth, predicted)),
     }
+
+
+def _at_k(model: Any, data: Samples) -> dict[str, float]:
+    """What counts where labels are many: the labels with the highest scores."""
+    from maxmargin.metrics import from_top, ndcg_at_k, precision_at_k
+
+    X, last = data.X, last_step(model)
+    for step in getattr(model, "steps", [])[:-1]:
+        X = step[1].transform(X)
+    most = min(5, len(last.classes_))
+    ranked = from_top(*last.predict_top(X, most), last.classes_)
+    places = [k for k in (1, 3, 5) if k <= most]
+    found = {f"P@{k}": precision_at_k(data.y, ranked, k) for k in places}
+    return found | {f"nDCG@{most}": ndcg_at_k(data.y, ranked, most)}
 
 
 def _multiclass(truth: Any, predicted: Any) -> dict[str, float]:

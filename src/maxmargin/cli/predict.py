@@ -27,7 +27,7 @@ from maxmargin.cli.data import (
     sequence_lengths,
     source_of,
 )
-from maxmargin.cli.models import Stored, check_missing, label_scores, open_model
+from maxmargin.cli.models import Stored, check_missing, label_scores, last_step, open_model
 from maxmargin.io.words import visible
 
 if TYPE_CHECKING:
@@ -57,6 +57,11 @@ KINDS = ("csv", "jsonl", "same", "svmlight", "arff", "parquet")
     is_flag=True,
     help="Likewise the probability of every label, by a model that was fitted with --probabilities.",
 )
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    help="The so many labels with the highest scores, best first (csv, jsonl).",
+)
 @read_options
 def predict_command(
     model_file: Path,
@@ -65,6 +70,7 @@ def predict_command(
     kind: str,
     scores: bool,
     probabilities: bool,
+    top: int | None,
     reading: ReadOptions,
 ) -> None:
     """Predict the labels of DATA (a file, a known name, or - for stdin) with MODEL.
@@ -76,6 +82,7 @@ def predict_command(
     \b
     maxmargin predict model.mm new.csv
     maxmargin predict model.mm new.svm --to same -o labelled.svm
+    maxmargin predict subjects.mm new.svm --top 5 --scores --to jsonl
     cat new.csv | maxmargin predict model.mm - --format csv --to jsonl
     """
     stored = open_model(model_file)
@@ -87,6 +94,10 @@ def predict_command(
         raise click.UsageError(f"--{'scores' if scores else 'probabilities'} needs --to csv or --to jsonl.")
     if probabilities and not hasattr(stored.model, "predict_proba"):
         raise click.UsageError("The model has no probabilities; fit it with --probabilities sigmoid.")
+    if top is not None and (
+        kind not in ("csv", "jsonl") or not hasattr(last_step(stored.model), "predict_top")
+    ):
+        raise click.UsageError("--top is for models of --model multilabel, with --to csv or --to jsonl.")
     if kind == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("--to parquet is not for a terminal: give -o FILE.")
     known = stored.reading(reading)
@@ -99,7 +110,7 @@ def predict_command(
         for data in pieces:
             if data.X.shape[0]:
                 measure = "scores" if scores else "probabilities" if probabilities else None
-                writer.write(answer(stored, data, measure))
+                writer.write(best(stored, data, top, scores) if top else answer(stored, data, measure))
         if not writer.n_written:
             raise ValueError(f"{source} has no samples.")
         writer.close()
@@ -114,7 +125,7 @@ def _kind(asked: str, own: str | None, source: str) -> str:
             f"--to same: {source} cannot be written again in its own kind; use --to csv, jsonl, svmlight, "
             "arff or parquet."
         )
-    return "table" if own == "csv" else own
+    return {"csv": "table", "xc": "svmlight"}.get(own, own)
 
 
 def _how(
@@ -170,6 +181,8 @@ def _streamed(
     pieces: Iterator[Any]
     if kind == "svmlight":
         pieces = _stream.stream_svmlight(path, stored.n_features, zero_based=reading.zero_based, **how)
+    elif kind == "xc":
+        pieces = _stream.stream_svmlight(path, stored.n_features, zero_based=True, header_lines=1, **how)
     else:
         names = stored.feature_names
         if not names:
@@ -210,7 +223,8 @@ class Answer:
     data: Dataset
     predicted: Any
     scores: Any
-    measure: str | None
+    measure: str | None = None
+    top: int = 0
 
     @property
     def several(self) -> bool:
@@ -226,10 +240,7 @@ def answer(stored: Stored, data: Dataset, measure: str | None) -> Answer:
     """Predict one piece."""
     import numpy as np
 
-    model, X = stored.model, stored.like_training(data.X)
-    if hasattr(X, "toarray") and np.isnan(X.data).any():
-        raise ValueError("Some sparse feature values are missing; mend the file before predicting.")
-    check_missing(model, X, "DATA")
+    model, X = stored.model, _complete(stored, data)
     chain = stored.family.task == "chain"
     predicted = model.predict(X, **({"lengths": sequence_lengths(data)} if chain else {}))
     classes = tuple(str(name) for name in model.classes_)
@@ -243,6 +254,32 @@ def answer(stored: Stored, data: Dataset, measure: str | None) -> Answer:
     if measure is not None:
         found = label_scores(model, X) if measure == "scores" else model.predict_proba(X)
     return Answer(named, predicted, found, measure)
+
+
+def best(stored: Stored, data: Dataset, top: int, scores: bool) -> Answer:
+    """The names of the labels with the highest scores of one piece, and these scores if they are wanted."""
+    import numpy as np
+
+    X = _complete(stored, data)
+    for step in getattr(stored.model, "steps", [])[:-1]:
+        X = step[1].transform(X)
+    model = last_step(stored.model)
+    labels, found = model.predict_top(X, min(top, len(stored.label_names)))
+    place = {name: k for k, name in enumerate(model.classes_.tolist())}
+    names = np.array(stored.label_names, dtype=object)
+    named = names[[[place[name] for name in row] for row in labels.tolist()]]
+    return Answer(data, named, found if scores else None, top=labels.shape[1])
+
+
+def _complete(stored: Stored, data: Dataset) -> Any:
+    """The rows of a piece as the model takes them, without missing values."""
+    import numpy as np
+
+    X = stored.like_training(data.X)
+    if hasattr(X, "toarray") and np.isnan(X.data).any():
+        raise ValueError("Some sparse feature values are missing; mend the file before predicting.")
+    check_missing(stored.model, X, "DATA")
+    return X
 
 
 class Writer:
@@ -288,7 +325,9 @@ class Writer:
         names = list(answer.data.label_names)
         columns = names if answer.several or answer.scores is not None else ["class"]
         files = answer.data.per_row.get("file")
-        if answer.scores is not None:
+        if answer.top:
+            columns, rows = _top_table(answer)
+        elif answer.scores is not None:
             rows = answer.scores.tolist()
         elif answer.several:
             rows = _dense(answer.predicted).tolist()
@@ -307,11 +346,15 @@ class Writer:
         rows = _dense(answer.predicted) if answer.several else answer.predicted
         for i, row in enumerate(rows):
             said: dict[str, Any] = {} if files is None else {"file": str(files[i])}
-            if answer.several:
+            if answer.top:
+                said["labels"] = row.tolist()
+            elif answer.several:
                 said["labels"] = [names[k] for k in row.nonzero()[0]]
             else:
                 said["class"] = row.item() if hasattr(row, "item") else row
-            if answer.scores is not None:
+            if answer.top and answer.scores is not None:
+                said["scores"] = answer.scores[i].tolist()
+            elif answer.scores is not None:
                 said[answer.measure or "scores"] = dict(zip(names, answer.scores[i].tolist(), strict=True))
             self.out.write(json.dumps(said, ensure_ascii=False).encode() + b"\n")
 
@@ -350,6 +393,16 @@ class Writer:
 
         self.out.writelines(letter_lines(answer.labelled, self.n_written + 1, self.n_words + 1))
         self.n_words += int(answer.data.per_row["word"][-1]) + 1
+
+
+def _top_table(answer: Answer) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows of the best labels, each followed by its score if that is wanted."""
+    places = range(1, answer.top + 1)
+    if answer.scores is None:
+        return [f"label {place}" for place in places], answer.predicted.tolist()
+    columns = [f"{word} {place}" for place in places for word in ("label", "score")]
+    pairs = zip(answer.predicted.tolist(), answer.scores.tolist(), strict=True)
+    return columns, [[each for pair in zip(*row, strict=True) for each in pair] for row in pairs]
 
 
 def _dense(predicted: Any) -> Any:

@@ -73,6 +73,13 @@ def flags(*shape: str | int, **more: Any) -> Array:
 
 
 @dataclass(frozen=True)
+class Weights(Field):
+    """A matrix of finite floats of a shape in named sizes, dense or CSC."""
+
+    shape: tuple[str, str]
+
+
+@dataclass(frozen=True)
 class Samples(Field):
     """Rows of numbers, dense or CSR, whose shape a rule looks at."""
 

@@ -99,6 +99,13 @@ class Frame:
         return native
 
 
+def _column(column: Mapping[Any, int], name: Any, i: int) -> int:
+    """The column of a label of sample i."""
+    if name not in column:
+        raise ValueError(f"y[{i}] holds the label {name!r}, which was not seen in fit.")
+    return column[name]
+
+
 class Sets:
     """Sequences of sets, lists or tuples of names."""
 
@@ -112,9 +119,7 @@ class Sets:
                 signs[i] = 0
                 continue
             for name in labels:
-                if name not in column:
-                    raise ValueError(f"y[{i}] holds the label {name!r}, which was not seen in fit.")
-                signs[i, column[name]] = 1
+                signs[i, _column(column, name, i)] = 1
         return signs
 
     @staticmethod
@@ -279,12 +284,47 @@ class LabelSpace:
         """Encode labels of the kind seen by `fit` as an int8 matrix of +1, -1 and 0 (unknown)."""
         return KINDS[self.kind].signs(self, y)
 
-    def answer(self, on: np.ndarray, like: Any = None) -> Any:
+    def positives(self, y: Any) -> sp.csr_array:
+        """Which labels are on, as sparse rows of booleans; of sparse y and of sets nothing else is made."""
+        if self.kind == "sparse":
+            on = sp.csr_array(y, copy=True)
+            on.sum_duplicates()
+            if not np.isin(on.data, (0, 1)).all():
+                raise ValueError(
+                    "y is sparse and holds values other than 0 and 1 (a pair given twice counts twice); pass "
+                    "a binary indicator without unknown entries."
+                )
+            on.eliminate_zeros()
+            return sp.csr_array((np.ones(on.nnz, bool), on.indices, on.indptr), shape=on.shape)
+        if self.kind == "sets":
+            column = {name: k for k, name in enumerate(self.classes.tolist())}
+            rows = [sorted({_column(column, name, i) for name in labels}) for i, labels in enumerate(y)]
+            indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+            indices = np.fromiter((k for row in rows for k in row), np.int64, int(indptr[-1]))
+            return sp.csr_array(
+                (np.ones(len(indices), bool), indices, indptr), shape=(len(rows), len(column))
+            )
+        signs = self.signs(y)
+        if not signs.all():
+            raise ValueError(
+                "y has unknown entries, which need the dense dual variables; raise memory_limit, or give the "
+                "entries a value."
+            )
+        return sp.csr_array(signs > 0)
+
+    def answer(self, on: Any, like: Any = None) -> Any:
         """Give a boolean N x L matrix of predictions back in the kind given to fit.
+
+        The matrix may be sparse rows, which stay sparse for the kinds "sparse" and "sets".
 
         `like` is the X of the prediction; a pandas frame lends its index to the answer.
         """
-        return KINDS[self.kind].answer(self, on, like)
+        if sp.issparse(on) and self.kind == "sparse":
+            return self.container(on.astype(self.dtype))
+        if sp.issparse(on) and self.kind == "sets":
+            rows = np.split(on.indices, on.indptr[1:-1])
+            return [self.container(self.classes[row].tolist()) for row in rows]
+        return KINDS[self.kind].answer(self, on.toarray() if sp.issparse(on) else on, like)
 
     def scores(self, decision: np.ndarray) -> np.ndarray:
         """Shape a decision matrix as scikit-learn expects: a vector for two classes."""

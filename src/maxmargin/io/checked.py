@@ -191,6 +191,18 @@ def _(field: declared.Array, value: Any, where: str, sizes: Sizes, state: Mappin
 
 
 @_check.register
+def _(field: declared.Weights, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
+    if not sp.issparse(value):
+        _check(declared.floats(*field.shape), value, where, sizes, state)
+        return
+    if value.format != "csc" or value.ndim != 2:
+        raise ValueError("sparse weights were expected in the format CSC")
+    _check(declared.floats(None), value.data, where, sizes, state)
+    for name, size in zip(field.shape, value.shape, strict=True):
+        sizes.fix(name, size)
+
+
+@_check.register
 def _(field: declared.Ruled, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     """Nothing; the rule of the class comes after all its attributes."""
 

@@ -27,6 +27,7 @@ def stream_svmlight(
     zero_based: bool = False,
     dtype: Any = np.float64,
     progress: Progress | None = None,
+    header_lines: int = 0,
 ) -> Iterator[sp.csr_array]:
     """CSR matrices of about a MiB of text each.
 
@@ -36,10 +37,11 @@ def stream_svmlight(
         The file, plain or packed as .xz or .gz; its lines may have labels or none.
     n_features : int
         Number of columns; a larger index is an error.
-    zero_based, dtype, progress
+    zero_based, dtype, progress, header_lines
         As in `read_svmlight`.
     """
-    rules = Rules(path, True, None, n_features, 0 if zero_based else 1, float(np.finfo(dtype).max))
+    largest = float(np.finfo(dtype).max)
+    rules = Rules(path, True, None, n_features, 0 if zero_based else 1, largest, header_lines)
     for part in parsed_blocks(rules, progress):
         rows = Rows.of(dtype)
         rows.extend(part)

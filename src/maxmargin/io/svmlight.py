@@ -48,6 +48,7 @@ def read_svmlight(
     zero_based: bool = False,
     dtype: Any = np.float64,
     progress: Progress | None = None,
+    header_lines: int = 0,
 ) -> Dataset:
     """Read multi-label SVMlight (LIBSVM) text, plain or packed as .xz or .gz.
 
@@ -69,6 +70,8 @@ def read_svmlight(
         Type of the values.
     progress : callable, default=None
         Called with (bytes read, bytes in all) of the stored file after each block.
+    header_lines : int, default=0
+        Lines to leave out at the beginning of the file.
 
     Returns
     -------
@@ -98,7 +101,8 @@ def read_svmlight(
     if labels is not None and len(set(labels)) < len(labels):
         raise ValueError("labels must differ from each other.")
     allowed = None if labels is None else frozenset(labels)
-    rules = Rules(path, multilabel, allowed, n_features, 0 if zero_based else 1, float(np.finfo(dtype).max))
+    largest = float(np.finfo(dtype).max)
+    rules = Rules(path, multilabel, allowed, n_features, 0 if zero_based else 1, largest, header_lines)
     rows = Rows.of(dtype)
     for part in parsed_blocks(rules, progress):
         rows.extend(part)
@@ -123,6 +127,7 @@ class Rules:
     n_features: int | None
     first_index: int
     largest_value: float
+    header_lines: int = 0
 
     @property
     def last_index(self) -> int:
@@ -206,10 +211,12 @@ class Rows:
 
 def parsed_blocks(rules: Rules, progress: Progress | None) -> Iterator[Samples]:
     """The samples of a file, about a MiB of text at a time."""
-    line = 1
+    line = 1 + rules.header_lines
     with open_bytes(rules.path) as (plain, stored):
         total = stored.seek(0, 2)
         stored.seek(0)
+        for _ in range(rules.header_lines):
+            plain.readline()
         while block := plain.read(BLOCK):
             block += plain.readline()
             try:

@@ -11,7 +11,7 @@ table of tensors. Anything else is an object with the key "$":
 | "array"                | tensor: name in the table; order: "C" or "F"                   |
 | "words"                | dtype, shape and items of an array of texts or objects         |
 | "scalar"               | tensor: a numpy scalar, as an array without dimensions         |
-| "csr"                  | data, indices, indptr, shape, and whether it is a matrix       |
+| "csr", "csc"           | data, indices, indptr, shape, and whether it is a matrix       |
 | "dtype", "type", "function", "random_state", "frame" | small words                      |
 | "object"               | class and state of an allowed class                            |
 
@@ -43,6 +43,7 @@ DTYPES = {
 }  # fmt: skip
 _CONTAINERS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 _CSR = ("data", "indices", "indptr")
+_COMPRESSED = {"csr": (sp.csr_array, sp.csr_matrix), "csc": (sp.csc_array, sp.csc_matrix)}
 _BACKENDS = ("pandas", "polars", "pyarrow")
 _DTYPE = re.compile(r"[<>|=]?(?:[biuf][1248]|b|\?|O|U\d{1,9})")
 # Texts of fixed width take the room of the widest: so many bytes, and so many for each letter.
@@ -97,9 +98,14 @@ class Encoder:
             return self._array(value, where, depth)
         if isinstance(value, np.generic):
             return {"$": "scalar", "value": self._array(np.asarray(value), where, depth)}
-        if sp.issparse(value) and value.format == "csr":
+        if sp.issparse(value) and value.format in _COMPRESSED:
             parts = {name: self._array(getattr(value, name), where, depth) for name in _CSR}
-            return {"$": "csr", **parts, "shape": list(value.shape), "matrix": isinstance(value, sp.spmatrix)}
+            return {
+                "$": value.format,
+                **parts,
+                "shape": list(value.shape),
+                "matrix": isinstance(value, sp.spmatrix),
+            }
         if isinstance(value, np.dtype):
             return {"$": "dtype", "value": value.str}
         if isinstance(value, np.random.RandomState):
@@ -211,9 +217,9 @@ class Decoder:
             raise ModelFileError("a scalar has dimensions")
         return array[()]
 
-    def _csr(self, value: Any, depth: int) -> Any:
+    def _compressed(self, value: Any, depth: int) -> Any:
         data, indices, indptr = (self.decode(value[name], depth + 1) for name in _CSR)
-        kind = sp.csr_matrix if value["matrix"] is True else sp.csr_array
+        kind = _COMPRESSED[value["$"]][value["matrix"] is True]
         matrix = kind((data, indices, indptr), shape=tuple(_list(value["shape"])))
         # Of rows that end before they begin, scipy's own check sees no entry to look at.
         if (matrix.indptr[1:] < matrix.indptr[:-1]).any():
@@ -288,7 +294,8 @@ _READERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
     "array": Decoder._array,
     "words": Decoder._words,
     "scalar": Decoder._scalar,
-    "csr": Decoder._csr,
+    "csr": Decoder._compressed,
+    "csc": Decoder._compressed,
     "dtype": Decoder._dtype,
     "type": Decoder._type,
     "function": Decoder._function,

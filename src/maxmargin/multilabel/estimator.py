@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import _fit_context, clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -33,6 +34,7 @@ from maxmargin.core.state import (
     Samples,
     Sizes,
     State,
+    Weights,
     flags,
     floats,
     indices,
@@ -59,8 +61,10 @@ from maxmargin.edge.labels import (
     constant_labels,
     warn_of_constants,
 )
+from maxmargin.multilabel import by_blocks
 from maxmargin.multilabel.dca import DualCoordinateAscent
 from maxmargin.multilabel.interior import InteriorPoint
+from maxmargin.multilabel.many import LabelBlocks, ManyM3L
 from maxmargin.multilabel.newton import Newton, few_features
 from maxmargin.multilabel.problem import (
     EntryCosts,
@@ -70,6 +74,7 @@ from maxmargin.multilabel.problem import (
     entry_weights,
     hamming_costs,
     label_numbers,
+    side_totals,
     side_weights,
     tied_costs,
     used_columns,
@@ -82,6 +87,8 @@ from maxmargin.multilabel.sweeps import wide_default
 # products a pass.
 SINGLE_TOL = 1e-4
 LARGE = 10**8
+# Bytes of a dual variable with its marks, and of a weight with its copy, as dense matrices.
+PER_ENTRY, PER_WEIGHT = 10, 16
 # Samples on which a kernel of unknown definiteness is looked at.
 PROBED_SAMPLES = 300
 # What a fit stores; one with other parameters may store less, and must leave none of it behind.
@@ -114,7 +121,7 @@ SOLVERS = {
         _default,
         "Newton's method (few features), dual coordinate ascent (wide or sparse ones), or block sweeps and "
         "pair steps on a shared kernel matrix; Newton's method takes over where these get stuck.",
-        reads=("n_jobs", "precision"),
+        reads=("n_jobs", "precision", "memory_limit", "cull"),
     ),
     "dca": Choice(
         lambda problem, alpha, tol, rng, n_threads: DualCoordinateAscent(problem, alpha, tol=tol, rng=rng),
@@ -174,9 +181,10 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         For "poly" and "sigmoid".
     cache_size : float, default=200
         Memory for kernel values in MiB. A kernel matrix that fits is computed once.
-    loss : {"hamming", "tied"}, default="hamming"
+    loss : {"hamming", "tied", "squared_hinge"}, default="hamming"
         "hamming" counts wrong labels; "tied" measures the error through the prior,
-        y'R(y - z), and needs a diagonally dominant R.
+        y'R(y - z), and needs a diagonally dominant R. "squared_hinge" squares every max(0, ...) of
+        the objective (linear, without a prior; labels are then solved block by block).
     class_weight : "balanced", dict or array-like, default=None
         Weights of the two sides of a label. "balanced" gives both the same total; a dict maps
         a label (or class) to the weight of its positive entries; an array of shape
@@ -208,6 +216,15 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         Working precision of solver "auto", and of the kernel values of "smo"; the model and its
         certificate are always in double precision. "auto" takes single precision when tol is at
         least 1e-4, X is float32 or large, and features are not few.
+    memory_limit : float, default=2048
+        Memory in MiB for dual variables (n_samples x n_labels) and dense weights. Where they would
+        take more, a linear fit without a prior works label block by label block: y stays
+        sparse, only the samples near a label's margin get dual variables, and `coef_` is
+        sparse. 0 always does. `predict` keeps to the limit then.
+    cull : float, default=0.01
+        Of labels that are solved block by block: weights up to this size are dropped, or fewer
+        where `tol` would be missed otherwise; the certificate is that of the weights that are kept.
+        0 keeps all.
     n_jobs : int, default=None
         Number of threads of solvers "auto" and "newton"; None means one, -1 all cores. It does not
         change the answer.
@@ -222,8 +239,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (n_labels, n_features)
-        Only for the linear kernel.
+    coef_ : ndarray or CSC array of shape (n_labels, n_features)
+        Only for the linear kernel. Sparse where labels were solved block by block.
     intercept_ : ndarray of shape (n_labels,)
     support_ : ndarray of shape (n_support,)
         Training samples that any label needs. This and the next two: only for a kernel, or
@@ -254,9 +271,12 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
 
     Labels may be 0/1 or -1/+1 indicators (arrays, sparse matrices, pandas or polars frames;
     NaN marks an unknown entry, which has no loss), lists of sets of names, or a vector of
-    classes; `predict` answers in the same kind. A pass costs O(n_labels nnz(X)) and memory is
+    classes; `predict` answers in the same kind. A label without positives, or with nothing else, is
+    predicted by its constant. A pass costs O(n_labels nnz(X)) and memory is
     n_samples x n_labels dual variables (4 or 8 bytes each, plus 2) and
-    (n_features + 1) x n_labels weights, besides X. With a kernel, memory is `cache_size` and
+    (n_features + 1) x n_labels weights, besides X; beyond `memory_limit` labels are solved some at a
+    time, on the samples near their margins, and each until its own gap is at most `tol` (an epoch is
+    then `n_jobs` blocks of labels, and `max_iter` bounds the passes over all samples for a label). With a kernel, memory is `cache_size` and
     about six arrays of n_samples x n_labels, and `predict` works in blocks of bounded memory;
     the bias is a constant added to the kernel.
 
@@ -290,6 +310,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     solver: str = "auto"
     warm_start: bool = False
     precision: str = "auto"
+    memory_limit: float = 2048
+    cull: float = 0.01
     n_jobs: int | None = None
     device: str = "cpu"
 
@@ -298,7 +320,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         **Kernelised.kernel_constraints,
         "prior": ["array-like", "sparse matrix", callable, None],
         "cache_size": [Interval(Real, 0, None, closed="left")],
-        "loss": [StrOptions({"hamming", "tied"})],
+        "loss": [StrOptions({"hamming", "tied", "squared_hinge"})],
         "class_weight": [StrOptions({"balanced"}), dict, "array-like", None],
         "label_weight": [dict, "array-like", None],
         "label_margin": [Interval(Real, 0, None, closed="left"), dict, "array-like"],
@@ -307,6 +329,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         "solver": [StrOptions(set(SOLVERS))],
         "warm_start": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
+        "memory_limit": [Interval(Real, 0, None, closed="left")],
+        "cull": [Interval(Real, 0, None, closed="left")],
         "device": [StrOptions(set(DEVICES))],
     }
 
@@ -319,7 +343,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             "prior_": floats("n_columns", "n_columns", none=True),
             "constant_labels_": flags("n_columns"),
             "_constant_scores": floats("n_columns"),
-            "coef_": floats("n_columns", "n_features", group="linear"),
+            "coef_": Weights(("n_columns", "n_features"), group="linear"),
             "intercept_": floats("n_columns"),
             "support_": indices("n_support", group="kernel"),
             "support_vectors_": Samples(group="kernel"),
@@ -356,7 +380,10 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         """
         chosen = choose(self, SOLVERS)
         X = self._read_rows(X, reset=True)
-        self._space, signs = LabelSpace.read(y)
+        self._space = LabelSpace.recognise(y)
+        if self._by_blocks(X.shape, sample_weight):
+            return self._fit_blocks(X, y, sample_weight)
+        signs = self._space.signs(y)
         check_consistent_length(X, signs)
         problem = self._problem(X, signs, sample_weight)
         problem.check_sizes()
@@ -380,6 +407,61 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         self._remember(solution.alpha, signs.shape)
         self._store_outcome(outcome, X)
         return self
+
+    def _by_blocks(self, shape: tuple[int, int], sample_weight: Any) -> bool:
+        """Whether labels are solved block by block: where asked for, or where memory is short."""
+        plain = isinstance(self.kernel, str) and self.kernel == "linear" and self.prior is None
+        plain = plain and not self.warm_start and getattr(sample_weight, "ndim", 1) == 1
+        if self.loss == "squared_hinge":
+            if not plain or self.solver != "auto":
+                raise ValueError(
+                    "loss='squared_hinge' needs solver='auto', kernel='linear', prior=None, warm_start=False "
+                    "and one weight per sample; use loss='hamming' otherwise."
+                )
+            return True
+        n, d = shape
+        dense = self._space.n_columns * (PER_ENTRY * n + PER_WEIGHT * d)
+        plain = plain and self.solver == "auto" and self.loss == "hamming"
+        return plain and dense > self.memory_limit * 2**20
+
+    def _fit_blocks(self, X: Any, y: Any, sample_weight: Any) -> MultiLabelSVC:
+        """Fit labels that are not coupled, some at a time."""
+        problem = self._sparse_problem(X, self._space.positives(y), sample_weight)
+        stopping = self._stopping()
+        solver = LabelBlocks(
+            problem,
+            tol=stopping.target,
+            rng=check_random_state(self.random_state),
+            n_threads=count_threads(self.n_jobs),
+            cull=self.cull,
+            max_rounds=self.max_iter,
+        )
+        stopping = replace(stopping, max_iter=solver.n_epochs)
+        observer = self._observer(
+            X, y, lambda: self._attributes(problem, solver.solution()), max_epochs=solver.n_epochs
+        )
+        outcome = run(solver, stopping, observer)
+        for name in MODEL:
+            self.__dict__.pop(name, None)
+        self.__dict__.update(self._attributes(problem, solver.solution()))
+        self._remember(None, problem.shape)
+        self._store_outcome(outcome, X)
+        return self
+
+    def _sparse_problem(self, X: Any, on: Any, sample_weight: Any) -> ManyM3L:
+        """The problem that the parameters and sparse labels pose."""
+        check_consistent_length(X, on)
+        space = self._space
+        self.classes_, self.prior_ = space.classes, None
+        weight = self._read_weights(sample_weight, X)
+        weight = np.ones(X.shape[0]) if weight is None else weight
+        upper = self.C * side_weights(self.class_weight, space, lambda: by_blocks.side_totals(on, weight))
+        upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
+        self._set_constants_aside(*by_blocks.constant_labels(on, weight), upper)
+        margin = label_numbers(self.label_margin, space, "label_margin", default=1.0)
+        bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        squared = self.loss == "squared_hinge"
+        return by_blocks.pose(X, on, weight=weight, upper=upper, margin=margin, bias=bias, squared=squared)
 
     def smallest_C(self, X, y, sample_weight=None):
         """The C up to which every dual variable sits at its bound and the solution is closed-form.
@@ -406,9 +488,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         self.classes_ = space.classes
         self.prior_ = None if self.prior is None else priors.read_prior(self.prior, signs)
         weight = entry_weights(sample_weight, signs)
-        upper = self.C * side_weights(self.class_weight, space, signs, weight)
+        upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
-        self._set_constants_aside(signs, weight, upper)
+        self._set_constants_aside(*constant_labels(signs, weight), upper)
         if self.loss == "tied":
             R = priors.identity(space.n_columns) if self.prior_ is None else self.prior_
             costs = tied_costs(signs, upper, weight, R)
@@ -472,9 +554,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             single = self.precision == "single"
         return np.float32 if single else np.float64
 
-    def _set_constants_aside(self, signs: np.ndarray, weight: np.ndarray, upper: np.ndarray) -> None:
+    def _set_constants_aside(self, one_sided: np.ndarray, on: np.ndarray, upper: np.ndarray) -> None:
         """Take labels without two sides out of the loss (unless a prior informs them) and say so."""
-        one_sided, on = constant_labels(signs, weight)
         if self.prior_ is not None:
             one_sided &= np.count_nonzero(self.prior_, axis=1) == 1
         self.constant_labels_ = one_sided
@@ -499,13 +580,15 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
                 np.minimum(alpha, problem.costs.boxes(np.float32), out=alpha)
         return alpha
 
-    def _attributes(self, problem: LinearM3L | KernelM3L, solution: Solution) -> dict[str, Any]:
+    def _attributes(self, problem: LinearM3L | KernelM3L | ManyM3L, solution: Any) -> dict[str, Any]:
         """What prediction needs."""
-        scores: dict[str, Any] = (
-            self._linear_attributes(problem, solution)
-            if isinstance(problem, LinearM3L)
-            else _kernel_attributes(problem, solution)
-        )
+        scores: dict[str, Any]
+        if isinstance(problem, ManyM3L):
+            scores = by_blocks.attributes(problem, solution, self.n_features_in_)
+        elif isinstance(problem, LinearM3L):
+            scores = self._linear_attributes(problem, solution)
+        else:
+            scores = _kernel_attributes(problem, solution)
         bias = scores["intercept_"]
         scores["intercept_"] = np.where(self.constant_labels_, self._constant_scores, bias).astype(bias.dtype)
         return scores | {
@@ -539,6 +622,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             return kernel_scores(self.device, self._kernel, X, basis, self.dual_coef_.T) + self.intercept_
         if foreign:
             return linear_in_kind(X, self.coef_, self.intercept_)
+        if sp.issparse(self.coef_):
+            return by_blocks.scores(X, self.coef_, self.intercept_)
         return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
 
     def _terms(self, X: Any) -> Terms:
@@ -560,10 +645,55 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
 
     def predict(self, X):
         """Predict labels, in the kind of labels given to `fit`."""
-        scores = self._scores(X)
+        check_is_fitted(self, "intercept_")
         if is_foreign(X):
-            return like(self._space.answer(self._space.choose(to_numpy(scores)), like=None), X)
-        return self._space.answer(self._space.choose(scores), like=X)
+            return like(self._space.answer(self._space.choose(to_numpy(self._scores(X))), like=None), X)
+        if not sp.issparse(getattr(self, "coef_", None)):
+            return self._space.answer(self._space.choose(self._scores(X)), like=X)
+        rows = self._read_rows(X, reset=False)
+        on = [
+            sp.csr_array(self._space.choose(by_blocks.scores(rows[part], self.coef_, self.intercept_)))
+            for part in by_blocks.pieces(rows.shape[0], len(self.intercept_), self.memory_limit)
+        ]
+        return self._space.answer(sp.vstack(on, format="csr"), like=X)
+
+    def predict_top(self, X, k=5):
+        """The k labels with the highest scores, best first, whether these are positive or not.
+
+        Labels of equal scores come in the order of `classes_`. Memory is one score per label for
+        each thread (`n_jobs`) where labels were solved block by block.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_samples, n_features)
+        k : int, default=5
+            At most the number of labels.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples, k)
+            Entries of `classes_`.
+        scores : ndarray of shape (n_samples, k)
+
+        Examples
+        --------
+        >>> from maxmargin import MultiLabelSVC
+        >>> X = [[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.2]]
+        >>> y = [{"round"}, {"red"}, {"red", "round"}, set()]
+        >>> labels, scores = MultiLabelSVC(C=10, random_state=0).fit(X, y).predict_top([[0.1, 0.9]], k=1)
+        >>> labels.tolist(), scores.shape
+        ([['round']], (1, 1))
+        """
+        check_is_fitted(self, "intercept_")
+        names = self._space.names
+        if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= len(names):
+            raise ValueError(f"k must be from 1 to the number of labels, {len(names)}. Got {k!r} instead.")
+        if sp.issparse(getattr(self, "coef_", None)):
+            rows = self._read_rows(X, reset=False)
+            places, best = by_blocks.top(rows, self.coef_, self.intercept_, k, count_threads(self.n_jobs))
+        else:
+            places, best = by_blocks.top_dense(self._scores(X), k)
+        return names[places], best
 
     def predict_category(self, X, signatures):
         """Find the category whose label signature fits the scores of each sample best.

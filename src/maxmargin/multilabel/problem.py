@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -142,16 +143,17 @@ def entry_weights(sample_weight: Any, signs: np.ndarray) -> np.ndarray:
     return weight
 
 
-def side_weights(class_weight: Any, space: LabelSpace, signs: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Weights of negative (row 0) and positive (row 1) entries of every label."""
-    L = signs.shape[1]
+def side_weights(class_weight: Any, space: LabelSpace, totals: Callable[[], np.ndarray]) -> np.ndarray:
+    """Weights of negative (row 0) and positive (row 1) entries of every label.
+
+    `totals` gives the sums of sample weights on both sides, for "balanced" alone.
+    """
+    L = space.n_columns
     if class_weight is None:
         return np.ones((2, L))
     if isinstance(class_weight, str):
-        on, off = ((signs > 0) * weight).sum(axis=0), ((signs < 0) * weight).sum(axis=0)
-        total = on + off
-        sides = np.vstack([off, on])
-        return np.divide(total, 2 * sides, out=np.ones((2, L)), where=sides > 0)
+        sides = totals()
+        return np.divide(sides.sum(axis=0), 2 * sides, out=np.ones((2, L)), where=sides > 0)
     if isinstance(class_weight, dict):
         if space.kind == "binary":
             _check_names(class_weight, space, "class_weight")
@@ -163,6 +165,11 @@ def side_weights(class_weight: Any, space: LabelSpace, signs: np.ndarray, weight
     if sides.shape != (2, L):
         raise ValueError(f"class_weight must have shape ({L}, 2): the weights of 'off' and 'on' per label.")
     return _nonnegative(sides, "class_weight")
+
+
+def side_totals(signs: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Sums of weights of the negative and positive entries of every label."""
+    return np.vstack([((signs < 0) * weight).sum(axis=0), ((signs > 0) * weight).sum(axis=0)])
 
 
 def label_numbers(values: Any, space: LabelSpace, name: str, default: float) -> np.ndarray:
@@ -211,6 +218,15 @@ def used_columns(X: Any) -> tuple[Any, np.ndarray | None]:
     columns, places = np.unique(X.indices, return_inverse=True)
     places = places.astype(np.int32)
     return sp.csr_array((X.data, places, X.indptr), shape=(X.shape[0], len(columns))), columns
+
+
+def check_digits(reach: float, *factors: float) -> None:
+    """Refuse a largest score and its factors whose squared product leaves floating point."""
+    if not sum(math.log10(max(x, 1.0)) for x in (reach, *factors)) <= LARGEST_DIGITS:
+        raise ValueError(
+            f"X (or intercept_scaling, or its kernel) holds a value of size {reach:.3g}; with this C its "
+            "square is beyond floating point. Scale the features."
+        )
 
 
 class Solution(NamedTuple):
@@ -287,14 +303,8 @@ class M3L(ABC):
 
     def check_sizes(self) -> None:
         """Refuse numbers of which |X'A|^2 could leave floating point."""
-        reach, costs = self.reach(), self.costs
-        pull = float(costs.weight.sum(axis=0).max()) * float(costs.upper.max())
-        size = sum(math.log10(max(x, 1.0)) for x in (reach, pull, math.sqrt(self.r.max())))
-        if not size <= LARGEST_DIGITS:
-            raise ValueError(
-                f"X (or intercept_scaling, or its kernel) holds a value of size {reach:.3g}; with this C its "
-                "square is beyond floating point. Scale the features."
-            )
+        pull = float(self.costs.weight.sum(axis=0).max()) * float(self.costs.upper.max())
+        check_digits(self.reach(), pull, math.sqrt(self.r.max()))
 
     @abstractmethod
     def training_scores(self, alpha: np.ndarray) -> np.ndarray:

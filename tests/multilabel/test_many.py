@@ -1,0 +1,224 @@
+"""Many labels, solved block by block: the optimum of the dense path, the certificate, the sparse model."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+import maxmargin
+from maxmargin import MultiLabelSVC
+from maxmargin.core.loop import Clock, Stopping, run
+from maxmargin.core.rows import Rows
+from maxmargin.multilabel.many import BlockRule, LabelBlocks, ManyM3L
+from tests.naive import many as naive
+
+RNG = np.random.default_rng(7)
+N, D, L = 70, 24, 21
+X = sp.random_array((N, D), density=0.2, format="csr", rng=RNG)
+Y = (RNG.random((N, L)) < 0.15).astype(int)
+Y[0], Y[1] = 1, 0
+TOL = 1e-8
+
+
+def problem(rows=X, Y=Y, C=1.0, bias=1.0, squared=False, weight=None):
+    n, n_labels = Y.shape
+    weight = np.ones(n) if weight is None else weight
+    return ManyM3L(
+        Rows.of(rows), sp.csr_array(Y), weight, np.full((2, n_labels), C), np.ones(n_labels), bias, squared
+    )
+
+
+def solve(posed, tol=TOL, **options):
+    solver = LabelBlocks(posed, tol=tol, rng=np.random.RandomState(0), **options)
+    return solver, run(solver, Stopping(tol, solver.n_epochs))
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("C, bias", [(0.1, 1.0), (1.0, 1.0), (1.0, 0.0), (3.0, 2.0)])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_labels_reach_the_optimum_of_a_generic_method(C, bias, squared, sparse):
+    rows = X if sparse else np.ascontiguousarray(X.toarray())
+    solver, outcome = solve(problem(rows, Y[:, :2], C, bias, squared), cull=0.0)
+    assert outcome.converged
+    W = solver.solution().weights.toarray()
+    for l in range(2):
+        best, w = naive.dual_optimum(X.toarray(), Y[:, l], bias, C, squared)
+        assert solver.primal[l] == pytest.approx(best, rel=1e-7)
+        np.testing.assert_allclose(W[:, l], w, atol=2e-3)
+    assert naive.primal(X, Y[:, :2], W, bias, C, squared=squared) == pytest.approx(
+        outcome.certificate.primal, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("block", [1, 4, 16, 17, 100])
+def test_every_block_size_gives_the_model_of_the_dense_path(block):
+    dense = MultiLabelSVC(tol=1e-8, random_state=0).fit(X, Y)
+    solver, outcome = solve(problem(), cull=0.0, rule=BlockRule(block=block))
+    assert outcome.converged
+    W = solver.solution().weights.toarray()
+    np.testing.assert_allclose(W[:-1].T, dense.coef_, atol=1e-6 * np.abs(dense.coef_).max() + 2e-5)
+    assert outcome.certificate.primal == pytest.approx(dense.primal_objective_, rel=1e-6)
+    first, _ = solve(problem(), cull=0.0, rule=BlockRule(block=1))
+    np.testing.assert_array_equal(W, first.solution().weights.toarray())
+
+
+def test_threads_do_not_change_the_answer():
+    one, _ = solve(problem(), rule=BlockRule(block=3))
+    two, _ = solve(problem(), rule=BlockRule(block=3), n_threads=2)
+    np.testing.assert_array_equal(one.solution().weights.toarray(), two.solution().weights.toarray())
+
+
+def test_culled_weights_are_those_that_are_certified():
+    whole, _ = solve(problem(), 1e-2, cull=0.0)
+    solver, outcome = solve(problem(), 1e-2, cull=0.05)
+    W = solver.solution().weights
+    assert outcome.converged and W.nnz < whole.solution().weights.nnz
+    assert naive.primal(X, Y, W.toarray(), 1.0) == pytest.approx(outcome.certificate.primal, rel=1e-12)
+    assert np.all(solver.primal - solver.dual <= 1e-2 * solver.primal)
+
+
+def test_a_background_carries_the_bias_of_labels_far_from_all_negatives():
+    # Every sample has a word of its own, so no negative comes near the positive of a label.
+    n = 400
+    rows, labels = sp.eye_array(n, format="csr"), np.eye(n, dtype=int)[:, :2]
+    solver, outcome = solve(problem(rows, labels), 1e-6)
+    # By symmetry one number for all negatives, 2 / n, and one for the positive, its box.
+    best = 1 + 2 * (n - 1) / n - 0.5 * (1 + 4 * (n - 1) / n**2) - 0.5 * (1 - 2 * (n - 1) / n) ** 2
+    assert outcome.converged
+    np.testing.assert_allclose(solver.primal, best, rtol=2e-6)
+
+
+def test_weights_count_as_repeated_samples():
+    weight = RNG.integers(0, 3, N).astype(float)
+    repeated = np.repeat(np.arange(N), weight.astype(int))
+    one = MultiLabelSVC(memory_limit=0, cull=0, tol=1e-8).fit(X, Y, sample_weight=weight)
+    two = MultiLabelSVC(memory_limit=0, cull=0, tol=1e-8).fit(X[repeated], Y[repeated])
+    assert one.primal_objective_ == pytest.approx(two.primal_objective_, rel=1e-7)
+    np.testing.assert_allclose(one.coef_.toarray(), two.coef_.toarray(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"class_weight": "balanced"},
+        {"class_weight": {3: 4.0}},
+        {"label_weight": np.linspace(0.5, 2, L)},
+        {"label_margin": np.linspace(0.5, 2, L)},
+        {"fit_intercept": False},
+        {"intercept_scaling": 3.0},
+    ],
+)
+def test_parameters_mean_what_they_mean_on_the_dense_path(more):
+    dense = MultiLabelSVC(tol=1e-7, max_iter=5000, **more).fit(X, Y)
+    sparse = MultiLabelSVC(tol=1e-7, max_iter=5000, memory_limit=0, cull=0, **more).fit(X, Y)
+    assert sp.issparse(sparse.coef_) and not sp.issparse(dense.coef_)
+    assert sparse.primal_objective_ == pytest.approx(dense.primal_objective_, rel=1e-6)
+    np.testing.assert_array_equal(sparse.predict(X), dense.predict(X))
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "sets", "lists", "dense"])
+def test_labels_of_every_kind(kind):
+    y = {
+        "csr": sp.csr_array(Y),
+        "csc": sp.csc_matrix(Y),
+        "sets": [set(np.flatnonzero(row).tolist()) for row in Y],
+        "lists": [np.flatnonzero(row).tolist() * 2 for row in Y],
+        "dense": Y,
+    }[kind]
+    model = MultiLabelSVC(memory_limit=0, random_state=0).fit(X, y)
+    answer = model.predict(X)
+    scores = model.decision_function(X)
+    on = scores > 0
+    if kind in ("sets", "lists"):
+        assert [set(row) for row in answer] == [set(np.flatnonzero(row).tolist()) for row in on]
+        assert type(answer[0]) is (set if kind == "sets" else list)
+    else:
+        found = answer.toarray() if sp.issparse(answer) else answer
+        np.testing.assert_array_equal(found, on)
+        assert sp.issparse(answer) == (kind != "dense")
+        assert isinstance(answer, sp.csr_matrix) == (kind == "csc")
+
+
+def test_constant_labels_empty_rows_and_one_sample():
+    rows, labels = X.toarray(), Y.copy()
+    rows[5:9] = 0
+    labels[:, 2], labels[:, 4] = 0, 1
+    with pytest.warns(UserWarning, match="Label 2, 4 is constant"):
+        model = MultiLabelSVC(memory_limit=0, cull=0).fit(sp.csr_array(rows), sp.csr_array(labels))
+    answer = model.predict(rows).toarray()
+    assert not answer[:, 2].any() and answer[:, 4].all()
+    assert list(np.flatnonzero(model.constant_labels_)) == [2, 4]
+    np.testing.assert_allclose(model.decision_function(rows)[5], model.intercept_)
+
+
+@pytest.mark.parametrize(
+    "y, message",
+    [
+        (sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(N, 3)), "given twice"),
+        (sp.csr_array(2 * Y), "other than 0 and 1"),
+        (np.where(Y == 1, np.nan, 0.0), "unknown entries"),
+        (sp.csr_array(Y[:-1]), "inconsistent numbers of samples"),
+    ],
+)
+def test_labels_that_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        MultiLabelSVC(memory_limit=0).fit(X, y)
+
+
+def test_squared_hinge_says_what_it_needs_and_certifies_itself():
+    with pytest.raises(ValueError, match="needs solver='auto'"):
+        MultiLabelSVC(loss="squared_hinge", kernel="rbf").fit(X, Y)
+    model = MultiLabelSVC(loss="squared_hinge", tol=1e-4, cull=0.02).fit(X, Y)
+    W = np.vstack([model.coef_.toarray().T, model.intercept_])
+    assert model.duality_gap_ <= 1e-4
+    assert model.primal_objective_ == pytest.approx(naive.primal(X, Y, W, 1.0, squared=True), rel=1e-12)
+
+
+def test_a_fit_that_runs_out_of_time_keeps_the_labels_it_did_not_reach_off():
+    posed = problem()
+    solver = LabelBlocks(posed, tol=1e-3, rng=np.random.RandomState(0), rule=BlockRule(block=7))
+    solver.epoch(Clock(0.0))
+    rest = solver.solution().weights.toarray()
+    np.testing.assert_array_equal(rest[-1], -1.0)
+    assert not rest[:-1].any()
+    assert naive.primal(X, Y, rest, 1.0) == pytest.approx(solver.certify().primal, rel=1e-12)
+    with pytest.warns(ConvergenceWarning, match="increase max_iter"):
+        MultiLabelSVC(memory_limit=0, max_iter=1, tol=1e-9).fit(X, Y)
+
+
+@pytest.mark.parametrize("memory_limit", [2048, 0])
+def test_top_labels_are_those_of_the_sorted_scores(memory_limit):
+    model = MultiLabelSVC(memory_limit=memory_limit, n_jobs=2).fit(X, Y)
+    scores = model.decision_function(X)
+    for k in (1, 5, L):
+        labels, best = model.predict_top(X, k)
+        expected, values = naive.top(scores, k)
+        np.testing.assert_array_equal(labels, expected)
+        np.testing.assert_allclose(best, values, rtol=1e-12)
+    for k in (0, L + 1, 1.5, True):
+        with pytest.raises(ValueError, match="k must be from 1"):
+            model.predict_top(X, k)
+
+
+def test_float32_empty_columns_and_model_file(tmp_path):
+    wide = sp.csr_array((X.data, 50 * X.indices, X.indptr), shape=(N, 50 * D)).astype(np.float32)
+    model = MultiLabelSVC(memory_limit=0, cull=0, tol=1e-6).fit(wide, sp.csr_array(Y))
+    narrow = MultiLabelSVC(memory_limit=0, cull=0, tol=1e-6).fit(X, sp.csr_array(Y))
+    assert model.primal_objective_ == pytest.approx(narrow.primal_objective_, rel=3e-6)
+    np.testing.assert_allclose(model.coef_.toarray()[:, ::50], narrow.coef_.toarray(), atol=5e-3)
+    assert model.coef_.nnz == model.coef_[:, ::50].nnz
+    maxmargin.save(model, tmp_path / "many.mm")
+    again = maxmargin.load(tmp_path / "many.mm")
+    assert again.coef_.format == "csc"
+    np.testing.assert_array_equal(model.decision_function(wide), again.decision_function(wide))
+
+
+def test_memory_decides_and_the_answer_fits_a_limit():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not sp.issparse(MultiLabelSVC().fit(X, Y).coef_)
+    small = MultiLabelSVC(memory_limit=0.01).fit(X, sp.csr_array(Y))
+    assert sp.issparse(small.coef_)
+    np.testing.assert_array_equal(small.predict(X).toarray(), small.decision_function(X) > 0)
