@@ -1,6 +1,7 @@
-"""Models on a real cluster of two processes: the optimum of one machine, whatever the partitions."""
+"""Models on a cluster: the optimum of one machine, whatever the partitions."""
 
 import warnings
+from itertools import pairwise
 
 import dask
 import dask.array as da
@@ -16,8 +17,35 @@ from maxmargin.dask import MultiLabelSVC
 TIGHT = {"tol": 1e-8, "random_state": 0}
 
 
-@pytest.fixture(scope="module")
+class Inline:
+    """What a fit asks of a client, done at once in this process by two workers that are not there."""
+
+    def nthreads(self):
+        return {"first": 1, "second": 1}
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {"first": {"memory_limit": 2**30}, "second": {"memory_limit": 0}}}
+
+    def scatter(self, values, hash):
+        return values
+
+    def compute(self, value):
+        return value.compute(scheduler="sync")
+
+    def submit(self, task, *arguments, pure):
+        return task(*arguments)
+
+    def gather(self, answers):
+        return answers
+
+
+@pytest.fixture
 def client():
+    return Inline()
+
+
+@pytest.fixture(scope="module")
+def processes():
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
@@ -35,7 +63,7 @@ def data():
 
 def delayed_parts(X, Y, cuts):
     ends = [0, *cuts, len(Y)]
-    parts = [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    parts = [slice(a, b) for a, b in pairwise(ends)]
     return [dask.delayed(X[rows]) for rows in parts], [dask.delayed(Y[rows]) for rows in parts]
 
 
@@ -120,6 +148,16 @@ def test_labels_of_every_kind(client, data, kind):
     assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("partition", ["labels", "rows"])
+def test_two_processes_reach_the_optimum(processes, data, partition):
+    X, Y = data
+    best = maxmargin.MultiLabelSVC(tol=1e-6, random_state=0).fit(X, Y)
+    model = MultiLabelSVC(partition=partition, working_rows=40, tol=1e-6, random_state=0)
+    model.fit(da.from_array(sp.csr_array(X).toarray(), (30, 6)), da.from_array(Y, (30, 4)), client=processes)
+    assert model.duality_gap_ <= 1e-6
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
 def test_prediction_is_lazy_and_the_local_model_is_ordinary(client, data, tmp_path):
     X, Y = data
     rows = da.from_array(X, (30, 6))
@@ -149,22 +187,26 @@ def unreadable():
     raise OSError("part-3.svm: no such file")
 
 
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ([dask.delayed(unreadable)()], "part-3.svm"),
-        ([dask.delayed((np.ones((3, 2)), np.eye(2)))], "Partition 0: X has 3 rows, but y has 2"),
-        ([dask.delayed((np.ones((2, 2)), np.eye(2))), dask.delayed((np.ones((2, 3)), np.eye(2)))], "features in partition"),
-        ([dask.delayed((np.full((2, 2), np.nan), np.eye(2)))], "Partition 0: Input X contains NaN"),
-        ([dask.delayed((np.ones((2, 2)), np.eye(2))), dask.delayed((np.ones((2, 2)), 2 * np.eye(2) - 1))], "-1/\\+1 in others"),
-        ([dask.delayed((np.ones((0, 2)), np.ones((0, 2))))], "no rows"),
-    ],
-)  # fmt: skip
-def test_bad_partitions_say_what_is_wrong(client, parts, message):
+def pair(X, y):
+    return dask.delayed((X, y))
+
+
+BAD = {
+    "part-3.svm": [dask.delayed(unreadable)()],
+    "Partition 0: X has 3 rows, but y has 2": [pair(np.ones((3, 2)), np.eye(2))],
+    "features in partition": [pair(np.ones((2, 2)), np.eye(2)), pair(np.ones((2, 3)), np.eye(2))],
+    "Partition 0: Input X contains NaN": [pair(np.full((2, 2), np.nan), np.eye(2))],
+    "-1/\\+1 in others": [pair(np.ones((2, 2)), np.eye(2)), pair(np.ones((2, 2)), 2 * np.eye(2) - 1)],
+    "no rows": [pair(np.ones((0, 2)), np.ones((0, 2)))],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_partitions_say_what_is_wrong(client, message):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises((ValueError, OSError), match=message):
-            MultiLabelSVC().fit(parts, client=client)
+            MultiLabelSVC().fit(BAD[message], client=client)
 
 
 def test_a_fit_that_stops_early_says_so(client, data):

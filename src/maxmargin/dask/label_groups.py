@@ -6,6 +6,7 @@ of labels, and so are dual and gap. X travels once to each worker and there are 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ def groups_of(n_labels: int, R: np.ndarray | None, n_groups: int) -> list[slice]
     if R is not None:
         cuts = {cut for cut in cuts if not R[:cut, cut:].any()}
     ends = sorted(cuts)
-    return [slice(a, b) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [slice(a, b) for a, b in pairwise(ends)]
 
 
 def whole(*parts: Part) -> Part:

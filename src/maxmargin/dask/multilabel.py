@@ -22,7 +22,6 @@ from maxmargin.dask.cluster import Cluster, connected
 from maxmargin.dask.label_groups import WholeRows, groups_of
 from maxmargin.dask.working_sets import Rounds, Scattered
 from maxmargin.edge.estimator import choose
-from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.estimator import MultiLabelSVC as Local
 from maxmargin.multilabel.problem import label_numbers, side_weights
@@ -151,15 +150,16 @@ n_iter_, history_, n_features_in_, feature_names_in_
         if not is_dask_collection(X):
             return super().decision_function(X)
         check_is_fitted(self, "coef_")
-        return self._lazy(X, "decision_function", np.empty((0,) * (1 if self._space.kind == "binary" else 2)))
+        nothing = self._space.scores(np.empty((0, self._space.n_columns)))
+        return self._lazy(X, "decision_function", nothing)
 
     def predict(self, X):
         """Predict labels, in the kind of labels given to `fit`; lazy on Dask collections.
 
         Returns
         -------
-        labels : as `maxmargin.MultiLabelSVC.predict`, a dask array, or, where labels are no array, a list of \
-delayed partitions
+        labels : as `maxmargin.MultiLabelSVC.predict`
+            On a Dask collection a dask array, or a list of delayed partitions where labels are no array.
         """
         if not is_dask_collection(X):
             return super().predict(X)
@@ -217,7 +217,7 @@ delayed partitions
         if names is not None:
             self.feature_names_in_ = names
 
-    def _read_prior(self, cluster: Cluster, blocks: list[Any]) -> np.ndarray:
+    def _read_prior(self, cluster: Cluster, blocks: list[Any]) -> np.ndarray | None:
         """The prior; a callable is given the labels of all partitions."""
         signs = np.zeros((0, self._space.n_columns), np.int8)
         if callable(self.prior):

@@ -6,6 +6,7 @@ A block is read, checked and kept by a worker; the client learns sizes, label na
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +15,12 @@ from dask import is_dask_collection
 from dask.delayed import Delayed
 from distributed import Future
 
+from maxmargin.core.rows import Rows
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.working_sets import Part
-from maxmargin.edge.labels import LabelSpace, container_of, is_sets
+from maxmargin.edge.labels import LabelSpace, container_of, is_sets, sorted_names
 from maxmargin.multilabel.estimator import MultiLabelSVC
 from maxmargin.multilabel.problem import LinearM3L, entry_weights, hamming_costs, tied_costs
-from maxmargin.core.rows import Rows
 
 
 class Block(NamedTuple):
@@ -82,7 +83,7 @@ def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, An
     X = sp.csr_array(X) if sp.issparse(X) else X
     n = X.shape[0]
     cuts = np.linspace(0, n, min(n_parts, max(n, 1)) + 1).astype(int)
-    ranges = [slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    ranges = [slice(a, b) for a, b in pairwise(cuts)]
     return [
         (_cut(X, rows), _cut(y, rows), None if weight is None else np.asarray(weight)[rows])
         for rows in ranges
@@ -101,7 +102,9 @@ def _listed(values: Any, name: str) -> list[Any]:
 
 def _zip(X: list[Any], y: list[Any], weight: list[Any] | None) -> list[tuple[Any, Any, Any]]:
     if not len(X) == len(y) == len(X if weight is None else weight):
-        raise ValueError(f"X has {len(X)} partitions and y (or sample_weight) {len(y)}; they must belong together.")
+        raise ValueError(
+            f"X has {len(X)} partitions and y (or sample_weight) {len(y)}; they must belong together."
+        )
     return list(zip(X, y, [None] * len(X) if weight is None else weight, strict=True))
 
 
@@ -140,7 +143,7 @@ def _alike(values: Any, lengths: tuple[int, ...] | None, n_parts: int, name: str
         raise ValueError(f"{name} must come in the partitions of X, as the lengths of these are not known.")
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(int)
     values = values if hasattr(values, "__len__") or sp.issparse(values) else np.asarray(values)
-    return [_cut(values, slice(a, b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [_cut(values, slice(a, b)) for a, b in pairwise(ends)]
 
 
 def _cut(values: Any, rows: slice) -> Any:
@@ -179,22 +182,13 @@ def facts(block: Block) -> Facts:
     if not X.shape[0]:
         return Facts(0, X.shape[1], n_bytes, None, None, False)
     if is_sets(block.y):
-        names = {name for labels in block.y for name in labels}
-        space = LabelSpace("sets", _objects(names), container_of(block.y))
-        return Facts(*X.shape, n_bytes, block.names, space, False)
+        named = [labels for labels in block.y if len(labels)]
+        names = sorted_names(named) if named else np.empty(0, dtype=object)
+        space = LabelSpace("sets", names, container_of(block.y))
+        return Facts(X.shape[0], X.shape[1], n_bytes, block.names, space, False)
     space = LabelSpace.recognise(block.y)
     zeros = space.kind in ("indicator", "frame") and bool(np.any(np.asarray(block.y) == 0))
-    return Facts(*X.shape, n_bytes, block.names, space, zeros)
-
-
-def _objects(names: Any) -> np.ndarray:
-    try:
-        ordered = sorted(names)
-    except TypeError:
-        ordered = sorted(names, key=lambda name: (type(name).__name__, str(name)))
-    array = np.empty(len(ordered), dtype=object)
-    array[:] = ordered
-    return array
+    return Facts(X.shape[0], X.shape[1], n_bytes, block.names, space, zeros)
 
 
 def common_space(seen: list[Facts]) -> LabelSpace:
@@ -205,10 +199,7 @@ def common_space(seen: list[Facts]) -> LabelSpace:
     kinds = {space.kind for space in spaces}
     first = spaces[0]
     if kinds == {"sets"}:
-        names = _objects({name for space in spaces for name in space.classes})
-        if not names.size:
-            raise ValueError("y holds no label at all; every set is empty.")
-        return LabelSpace("sets", names, first.container)
+        return LabelSpace("sets", sorted_names([space.classes for space in spaces]), first.container)
     if kinds <= {"binary", "multiclass"}:
         classes = np.unique(np.concatenate([space.classes for space in spaces]))
         return LabelSpace("binary" if classes.size == 2 else "multiclass", classes, None, classes.dtype)

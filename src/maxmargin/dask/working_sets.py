@@ -167,7 +167,7 @@ def choose(share: np.ndarray, near: np.ndarray, quota: int, rng: np.random.Gener
     Both belong together: what moves pushes others, and they must be able to answer.
     """
     noise = 1.0 + SHUFFLE * rng.random(len(share))
-    first = _largest(share * noise, max(quota // 2, quota - np.count_nonzero(near)))
+    first = _largest(share * noise, max(quota // 2, quota - int(np.count_nonzero(near))))
     left = near * noise
     left[first] = 0.0
     return np.sort(np.concatenate([first, _largest(left, quota - len(first))]))
