@@ -53,7 +53,7 @@ def test_killed_workers_do_not_lose_a_fit(partition):
         killer.start()
         began, fits = time.monotonic(), 0
         while killer.kills < 3 and time.monotonic() - began < 300:
-            model = MultiLabelSVC(partition=partition, working_rows=60, tol=1e-7, random_state=0)
+            model = MultiLabelSVC(partition=partition, working_rows=300, tol=1e-7, random_state=0)
             model.fit([dask.delayed(rows)(k) for k in range(PARTS)], client=client)
             fits += 1
             assert model.duality_gap_ <= 1e-7

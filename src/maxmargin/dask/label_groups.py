@@ -14,7 +14,7 @@ import numpy as np
 from maxmargin.core.loop import Certificate, Clock, Progress, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.threads import count_threads
-from maxmargin.dask.working_sets import Part, Scattered, Workers, stacked
+from maxmargin.dask.working_sets import Part, Scattered, Workers, stacked, stacked_weights
 from maxmargin.multilabel.estimator import SOLVERS, MultiLabelSVC
 from maxmargin.multilabel.problem import EntryCosts, LinearM3L
 
@@ -48,13 +48,15 @@ def whole(*parts: Part) -> Part:
     """All parts as one."""
     costs = [part.costs for part in parts]
     filled = next((one for one in costs if len(one.signs)), costs[0])
-    wide = max(one.weight.shape[1] for one in costs)
-    weight = [np.broadcast_to(one.weight, (len(one.signs), wide)) for one in costs]
     margin = np.vstack([one.margins() for one in costs]) if filled.tied else filled.margin
     return Part(
         stacked([part.X for part in parts]),
         EntryCosts(
-            np.vstack([one.signs for one in costs]), np.vstack(weight), filled.upper, margin, filled.tied
+            np.vstack([one.signs for one in costs]),
+            stacked_weights(costs),
+            filled.upper,
+            margin,
+            filled.tied,
         ),
         parts[0].bias,
     )

@@ -39,6 +39,8 @@ PIECE = 4096
 # A solve goes to this part of the gap asked for, or of the gap there is if that is more, in at most so many
 # epochs.
 INNER, INNER_SHARE, INNER_EPOCHS = 0.05, 0.005, 50
+# Where a round gains less than that, solves go further by this factor from then on.
+CARE = 0.1
 # Rows with gradients closer to zero than this may have to answer when others move; ties are broken at random.
 NEAR, SHUFFLE = 0.3, 1e-3
 
@@ -193,11 +195,11 @@ def sums(seen: Look) -> Look:
 
 @dataclass(frozen=True)
 class Task:
-    """What a solve needs besides the rows; the gap it goes to, `tol`, is relative to `scale` and more."""
+    """What a solve needs besides the rows: prior, bias, the dual of the group so far, gap and solver."""
 
     R: np.ndarray | None
     bias: float
-    scale: float
+    dual: float
     tol: float
     seed: int
     solver: str
@@ -207,36 +209,54 @@ class Task:
 def solve(task: Task, *looks: Look) -> tuple[Move, list[np.ndarray]]:
     """Maximise the dual over the rows sent, all other dual variables held fixed; also says which rows."""
     calls = [seen.call for seen in looks if seen.call is not None]
-    X = stacked([call.X for call in calls])
+    ids = [call.ids for call in calls]
     alpha = np.vstack([call.alpha for call in calls])
     if not alpha.size:  # every entry is at rest
-        L = alpha.shape[1]
-        nothing = Move(np.zeros((X.shape[1] + 1, L)), np.zeros(L), [call.alpha for call in calls])
-        return nothing, [call.ids for call in calls]
-    first = calls[0].costs
-    costs = EntryCosts(
-        np.vstack([call.costs.signs for call in calls]),
-        np.vstack([call.costs.weight for call in calls]),
-        first.upper,
-        np.vstack([call.costs.margins() for call in calls]),
-        tied=True,
-        # The relative gap is that of the whole objective.
-        constant=task.scale,
-    )
-    problem = LinearM3L(Rows.of(X), costs, task.R, task.bias)
-    before = problem.accumulate(alpha)
-    elsewhere = np.vstack([call.scores for call in calls]) - scores(X, problem.couple(before), task.bias)
-    moved = replace(costs, margin=costs.margin - costs.signs * elsewhere)
-    problem = LinearM3L(problem.rows, moved, task.R, task.bias)
+        n_features, L = calls[0].X.shape[1], alpha.shape[1]
+        return Move(np.zeros((n_features + 1, L)), np.zeros(L), [call.alpha for call in calls]), ids
+    problem, V = _restricted(task, calls, alpha)
     rng = np.random.RandomState(task.seed)
-    solver = SOLVERS[task.solver].build(problem, alpha, tol=task.tol, rng=rng, n_threads=task.n_threads)
+    solver = SOLVERS[task.solver].build(
+        problem, alpha.copy(), tol=task.tol, rng=rng, n_threads=task.n_threads
+    )
     run(solver, Stopping(task.tol, INNER_EPOCHS))
     solution = solver.solution()
-    new = np.asarray(solution.alpha, np.float64)
-    ends = np.cumsum([len(call.ids) for call in calls])[:-1]
-    bias_row = solution.weights[-1] - problem.couple(before[-1:])[0]
-    move = Move(problem.accumulate(new) - before, bias_row, np.split(new, ends))
-    return move, [call.ids for call in calls]
+    step = np.asarray(solution.alpha, np.float64) - alpha
+    dV = problem.accumulate(step)
+    bias_row = solution.weights[-1] - problem.couple(V[-1:])[0]
+    # A solve that was stopped may have gone too far: the best point of the way is never worse than its start.
+    slope = float(np.vdot(problem.costs.margin, step) - np.vdot(problem.couple(V), dV))
+    curvature = float(np.vdot(problem.couple(dV), dV))
+    if slope < curvature:
+        share = max(slope, 0.0) / curvature
+        step, dV, bias_row = share * step, share * dV, share * problem.couple(dV[-1:])[0]
+    ends = np.cumsum([len(some) for some in ids])[:-1]
+    return Move(dV, bias_row, np.split(alpha + step, ends)), ids
+
+
+def _restricted(task: Task, calls: list[Call], alpha: np.ndarray) -> tuple[LinearM3L, np.ndarray]:
+    """The problem over the rows sent, whose objective is that of the whole group, and V of these rows."""
+    costs = EntryCosts(
+        np.vstack([call.costs.signs for call in calls]),
+        stacked_weights([call.costs for call in calls]),
+        calls[0].costs.upper,
+        np.vstack([call.costs.margins() for call in calls]),
+        tied=True,
+    )
+    X = stacked([call.X for call in calls])
+    problem = LinearM3L(Rows.of(X), costs, task.R, task.bias)
+    V = problem.accumulate(alpha)
+    Z = problem.couple(V)
+    elsewhere = np.vstack([call.scores for call in calls]) - scores(X, Z, task.bias)
+    margin = costs.margin - costs.signs * elsewhere
+    constant = task.dual - float(np.vdot(margin, alpha) - 0.5 * np.vdot(V, Z))
+    return replace(problem, costs=replace(costs, margin=margin, constant=constant)), V
+
+
+def stacked_weights(costs: list[EntryCosts]) -> np.ndarray:
+    """Weights of samples, or of entries where any part has them."""
+    wide = max(one.weight.shape[1] for one in costs)
+    return np.vstack([np.broadcast_to(one.weight, (len(one.signs), wide)) for one in costs])
 
 
 def stacked(blocks: list[Any]) -> Any:
@@ -275,8 +295,20 @@ class Scattered:
     constant: float
 
 
+class Best(NamedTuple):
+    """The weights with the smallest primal so far, and tr(R^-1 Z'Z) of theirs."""
+
+    Z: np.ndarray
+    norm: float
+    primal: float
+
+
 class Group:
-    """The state of a group of labels: V, the bias row of Z, and the dual variables of every part."""
+    """The state of a group of labels: V, the bias row of Z, and the dual variables of every part.
+
+    Any weights have a primal. What the dual variables make at the moment may be far from optimal while the
+    dual is not, so the best ones are kept.
+    """
 
     def __init__(self, labels: slice, problem: Scattered) -> None:
         L = labels.stop - labels.start
@@ -285,13 +317,14 @@ class Group:
         self.V = np.zeros((problem.n_features + 1, L))
         self.bias_row = np.zeros(L)
         self.alphas = [sp.csr_array((n, L)) for n in problem.sizes]
+        self.best = Best(self.V, 0.0, np.inf)
 
     def couple(self, V: np.ndarray) -> np.ndarray:
         return V if self.R is None else V @ self.R
 
-    def weights(self, V: np.ndarray) -> Weights:
+    def weights(self) -> Weights:
         """Z = V R, with the bias as the solves left it."""
-        Z = self.couple(V)
+        Z = self.couple(self.V)
         lag = Z[-1] - self.bias_row
         return Weights(np.vstack([Z[:-1], self.bias_row]), lag)
 
@@ -346,18 +379,29 @@ class Rounds:
         n = sum(problem.sizes)
         self.quotas = [-(-budget * size // n) for size in problem.sizes]
         self.groups = [Group(labels, problem) for labels in problem.groups]
+        self.care = 1.0
         self.looks: list[list[Any]] | None = None
         self.certificates = workers.steadily(self._look)
         self._answer: tuple[np.ndarray, Certificate] | None = None
 
+    @property
+    def inner_tol(self) -> float:
+        """The relative gap that solves go to."""
+        return self.care * max(INNER * self.tol, INNER_SHARE * self._total(self.certificates).gap)
+
     def epoch(self, clock: Clock) -> Progress:
         self._answer = None
+        before, tol = self._total(self.certificates), self.inner_tol
         moves = self.workers.steadily(self._solve)
         for group, (move, ids) in zip(self.groups, moves, strict=True):
             group.move(move, ids)
         sent = max(sum(len(some) for some in ids) for _, ids in moves)
         self.certificates = self.workers.steadily(self._look)
-        return Progress(self._total(self.certificates), sent)
+        after = self._total(self.certificates)
+        if after.dual - before.dual < tol * abs(after.primal):
+            # What was gained could not be told from what solves leave undone.
+            self.care *= CARE
+        return Progress(after, sent)
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -373,7 +417,7 @@ class Rounds:
         return self._answer
 
     def _anew(self) -> tuple[np.ndarray, Certificate]:
-        submit = self.workers.submit
+        submit, gather = self.workers.submit, self.workers.gather
         sums_of_parts = [
             [
                 submit(accumulated, part, group.labels, alpha)
@@ -381,28 +425,39 @@ class Rounds:
             ]
             for group in self.groups
         ]
-        V = self.workers.gather([submit(added, *shares) for shares in sums_of_parts])
-        looks = self._looks(V, [0] * len(self.quotas))
-        total = self._total(self._certificates(V, looks))
-        Z = [group.weights(v).Z for group, v in zip(self.groups, V, strict=True)]
-        return np.hstack(Z), total
+        V = gather([submit(added, *shares) for shares in sums_of_parts])
+        looks = self._looks(
+            [Weights(group.best.Z, np.zeros(1)) for group in self.groups], [0] * len(self.quotas)
+        )
+        certificates = [
+            Certificate(0.5 * group.best.norm + loss, value - 0.5 * group.norms(v)[1])
+            for group, v, (loss, value) in zip(self.groups, V, self._sums(looks), strict=True)
+        ]
+        return np.hstack([group.best.Z for group in self.groups]), self._total(certificates)
 
     def _look(self) -> list[Certificate]:
-        V = [group.V for group in self.groups]
-        looks = self._looks(V, self.quotas)
-        certificates = self._certificates(V, looks)
+        """Look at the weights as they are; keep them where they are the best."""
+        weights = [group.weights() for group in self.groups]
+        looks = self._looks(weights, self.quotas)
+        certificates = []
+        for group, (Z, _), (loss, value) in zip(self.groups, weights, self._sums(looks), strict=True):
+            primal_norm, dual_norm = group.norms(group.V)
+            primal = 0.5 * primal_norm + loss
+            if primal < group.best.primal:
+                group.best = Best(Z, primal_norm, primal)
+            certificates.append(Certificate(group.best.primal, value - 0.5 * dual_norm))
         self.looks = looks
         return certificates
 
-    def _looks(self, V: list[np.ndarray], quotas: list[int]) -> list[list[Any]]:
-        """Every part's look at every group; `V` are the groups' sums."""
+    def _looks(self, weights: list[Weights], quotas: list[int]) -> list[list[Any]]:
+        """Every part's look at the weights of every group."""
         answers = []
-        for group, v in zip(self.groups, V, strict=True):
-            weights = self.workers.share(group.weights(v))
+        for group, theirs in zip(self.groups, weights, strict=True):
+            shared = self.workers.share(theirs)
             seed = int(self.rng.randint(2**31)) if any(quotas) else 0
             answers.append(
                 [
-                    self.workers.submit(look, part, group.labels, weights, alpha, quota, seed + k)
+                    self.workers.submit(look, part, group.labels, shared, alpha, quota, seed + k)
                     for k, (part, alpha, quota) in enumerate(
                         zip(self.problem.parts, group.alphas, quotas, strict=True)
                     )
@@ -410,29 +465,28 @@ class Rounds:
             )
         return answers
 
-    def _certificates(self, V: list[np.ndarray], looks: list[list[Any]]) -> list[Certificate]:
+    def _sums(self, looks: list[list[Any]]) -> list[tuple[float, float]]:
+        """Losses and <m, alpha> of every group, over all parts."""
         submit = self.workers.submit
         seen = self.workers.gather([submit(sums, one) for answers in looks for one in answers])
-        certificates, n = [], len(self.problem.parts)
-        for k, (group, v) in enumerate(zip(self.groups, V, strict=True)):
-            ours = seen[k * n : (k + 1) * n]
-            primal_norm, dual_norm = group.norms(v)
-            loss, value = (float(sum(s[field].sum() for s in ours)) for field in (0, 1))
-            certificates.append(Certificate(0.5 * primal_norm + loss, value - 0.5 * dual_norm))
-        return certificates
+        n = len(self.problem.parts)
+        ours = [seen[k * n : (k + 1) * n] for k in range(len(self.groups))]
+        return [
+            (float(sum(one.loss.sum() for one in some)), float(sum(one.value.sum() for one in some)))
+            for some in ours
+        ]
 
     def _solve(self) -> list[tuple[Move, list[np.ndarray]]]:
         if self.looks is None:
             self._look()
         looks, self.looks = self.looks, None  # looked for anew, should a worker be lost now
         assert looks is not None
-        tol = max(INNER * self.tol, INNER_SHARE * self._total(self.certificates).gap)
+        tol = self.inner_tol
         submit = self.workers.submit
         answers = []
         for group, certificate, ours in zip(self.groups, self.certificates, looks, strict=True):
-            scale = max(certificate.primal, 0.0)
             seed = int(self.rng.randint(2**31))
-            task = Task(group.R, self.problem.bias, scale, tol, seed, self.solver, self.n_threads)
+            task = Task(group.R, self.problem.bias, certificate.dual, tol, seed, self.solver, self.n_threads)
             answers.append(submit(solve, task, *ours))
         return self.workers.gather(answers)
 
