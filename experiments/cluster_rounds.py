@@ -1,0 +1,95 @@
+"""Rounds and bytes of `maxmargin.dask.MultiLabelSVC` with rows over workers, played in one process.
+
+For 2 to 256 parts of RCV1: a solve may hold as many rows as a part has (or so many times as many). Writes
+``experiments/results/cluster_rounds.csv``: rounds to a certified relative gap of 1e-3, bytes of weights to and
+from a part and of rows to the solves, per round, and CPU seconds of all tasks of
+a kind in a round.
+
+    MAXMARGIN_DATA=... python -m experiments.cluster_rounds [--labels 17] [--parts 2 8 32]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from benchmarks.problems.multilabel import real
+from experiments._results import write
+from maxmargin.core.loop import Stopping, run
+from maxmargin.dask.label_groups import groups_of
+from maxmargin.dask.working_sets import Here, Look, Part, Rounds, Scattered
+from maxmargin.multilabel.problem import hamming_costs
+
+TOL = 1e-3
+
+
+class Counting(Here):
+    """Counts the bytes of the rows that travel and the seconds of the two kinds of tasks."""
+
+    def __init__(self) -> None:
+        self.row_bytes = 0
+        self.seconds: dict[str, float] = {}
+
+    def submit(self, task: Any, *arguments: Any) -> Any:
+        began = time.process_time()
+        answer = task(*arguments)
+        self.seconds[task.__name__] = self.seconds.get(task.__name__, 0.0) + time.process_time() - began
+        if isinstance(answer, Look) and answer.call is not None:
+            X = answer.call.X
+            self.row_bytes += X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+            self.row_bytes += 2 * answer.call.scores.nbytes + answer.call.costs.signs.nbytes
+        return answer
+
+
+def play(X: Any, signs: np.ndarray, n_parts: int, share: float, seed: int = 0) -> dict[str, Any]:
+    """One fit over parts of equal size; `share` is what a solve may hold, in parts."""
+    n, L = signs.shape
+    places = np.array_split(np.random.default_rng(seed).permutation(n), n_parts)
+    upper = np.ones((2, L))
+    parts = [Part(X[rows], hamming_costs(signs[rows], upper, np.ones((len(rows), 1))), 1.0) for rows in places]
+    problem = Scattered(
+        parts, [len(rows) for rows in places], X.shape[1], groups_of(L, None, n_parts), None, 1.0, 0.0
+    )
+    workers = Counting()
+    budget = int(share * n / n_parts)
+    solver = Rounds(problem, workers, tol=TOL, budget=budget, rng=np.random.RandomState(seed))
+    outcome = run(solver, Stopping(TOL, 100))
+    rounds = outcome.n_iter
+    return {
+        "rows": n,
+        "labels": L,
+        "parts": n_parts,
+        "rows_of_a_solve": budget,
+        "rounds": rounds,
+        "gap": f"{outcome.certificate.gap:.3g}",
+        "weight_bytes_per_part_and_round": 8 * (X.shape[1] + 1) * L,
+        "row_bytes_per_round": workers.row_bytes // (rounds + 1),
+        "look_seconds_per_round": round(workers.seconds["look"] / (rounds + 1), 4),
+        "solve_seconds_per_round": round(workers.seconds["solve"] / rounds, 4),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--labels", type=int, default=0, help="so many of the labels, 0 for all")
+    parser.add_argument("--parts", type=int, nargs="+", default=[2, 8, 32, 256])
+    parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 2.0])
+    chosen = parser.parse_args()
+    problem = real("rcv1-subsets")
+    X = sp.csr_array(problem.X)
+    step = max(1, problem.Y.shape[1] // chosen.labels) if chosen.labels else 1
+    signs = np.where(problem.Y[:, ::step] > 0, 1, -1).astype(np.int8)
+    table = []
+    for n_parts in chosen.parts:
+        for share in chosen.shares:
+            table.append(play(X, signs, n_parts, share))
+            print(table[-1], flush=True)
+        write("cluster_rounds", table, ("rows", "labels", "parts", "rows_of_a_solve"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Where tasks run: any Dask client, or a local cluster that lives as long as the fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from maxmargin.core.threads import count_threads
+
+try:
+    import distributed
+    from dask.delayed import Delayed
+    from distributed.client import FutureCancelledError, FuturesCancelledError
+except ImportError as missing:
+    raise ImportError('maxmargin.dask needs Dask; pip install "maxmargin[dask]"') from missing
+
+# What a client hears when workers were lost with what only they had.
+LOST = (distributed.KilledWorker, FutureCancelledError, FuturesCancelledError)
+# How often a piece of work is begun again, and the seconds that new workers are waited for.
+ATTEMPTS, PATIENCE = 5, 60
+
+
+class Cluster:
+    """Tasks run by the workers of a client; see `working_sets.Workers`."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    def __len__(self) -> int:
+        """Number of workers, at least one."""
+        return max(len(self.client.nthreads()), 1)
+
+    def share(self, value: Any) -> Any:
+        (shared,) = self.client.scatter([value], hash=False)
+        return shared
+
+    def compute(self, value: Any) -> Any:
+        """Begin to compute a delayed value; any other is an argument of tasks as it is."""
+        return self.client.compute(value) if isinstance(value, Delayed) else value
+
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        return self.client.submit(task, *arguments, pure=False)
+
+    def gather(self, answers: list[Any]) -> list[Any]:
+        return self.client.gather(answers)
+
+    def steadily(self, work: Callable[[], Any]) -> Any:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return work()
+            except LOST:
+                self.client.wait_for_workers(1, timeout=PATIENCE)
+        return work()
+
+    def room(self) -> float:
+        """Bytes that the smallest worker may hold; infinite where none has a limit."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return float(min((w["memory_limit"] for w in workers if w["memory_limit"]), default=float("inf")))
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[Cluster]:
+    """The cluster of a client, of the current one, or one of this machine's cores until the end."""
+    if client is None:
+        client = _current()
+    if client is not None:
+        yield Cluster(client)
+        return
+    with (
+        distributed.LocalCluster(
+            n_workers=count_threads(-1), threads_per_worker=1, dashboard_address=None
+        ) as local,
+        distributed.Client(local) as new,
+    ):
+        yield Cluster(new)
+
+
+def _current() -> Any:
+    try:
+        return distributed.get_client()
+    except ValueError:  # there is none
+        return None

@@ -1,0 +1,127 @@
+"""Labels over workers: every one has all rows and learns some of the labels.
+
+Without a prior that couples them, the labels of M3L share nothing but X: the objective is a sum over groups
+of labels, and so are dual and gap. X travels once to each worker and there are no rounds.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from maxmargin.core.loop import Certificate, Clock, Progress, run
+from maxmargin.core.rows import Rows
+from maxmargin.core.threads import count_threads
+from maxmargin.dask.working_sets import Part, Scattered, Workers, stacked, stacked_weights
+from maxmargin.multilabel.estimator import SOLVERS, MultiLabelSVC
+from maxmargin.multilabel.problem import EntryCosts, LinearM3L
+
+
+class Learnt(NamedTuple):
+    """The weights of a group of labels and their certificate."""
+
+    Z: np.ndarray
+    certificate: Certificate
+
+
+class Assignment(NamedTuple):
+    """What one worker is asked to do."""
+
+    labels: slice
+    R: np.ndarray | None
+    model: MultiLabelSVC
+    seed: int
+
+
+def groups_of(n_labels: int, R: np.ndarray | None, n_groups: int) -> list[slice]:
+    """Ranges of labels that the prior does not couple, not more than `n_groups` of them."""
+    cuts = set(np.linspace(0, n_labels, min(n_groups, n_labels) + 1).astype(int).tolist())
+    if R is not None:
+        cuts = {cut for cut in cuts if not R[:cut, cut:].any()}
+    ends = sorted(cuts)
+    return [slice(a, b) for a, b in pairwise(ends)]
+
+
+def whole(*parts: Part) -> Part:
+    """All parts as one."""
+    costs = [part.costs for part in parts]
+    filled = next((one for one in costs if len(one.signs)), costs[0])
+    margin = np.vstack([one.margins() for one in costs]) if filled.tied else filled.margin
+    return Part(
+        stacked([part.X for part in parts]),
+        EntryCosts(
+            np.vstack([one.signs for one in costs]),
+            stacked_weights(costs),
+            filled.upper,
+            margin,
+            filled.tied,
+        ),
+        parts[0].bias,
+    )
+
+
+def learn(rows: Part, wanted: Assignment) -> Learnt:
+    """Solve for the labels of one group on all rows."""
+    costs = rows.of(wanted.labels)
+    problem = LinearM3L(Rows.of(rows.X), costs, wanted.R, rows.bias)
+    model, stopping = wanted.model, wanted.model._stopping()
+    solver = SOLVERS[model.solver].build(
+        problem,
+        model._start(problem, stopping),
+        tol=stopping.target,
+        rng=np.random.RandomState(wanted.seed),
+        n_threads=count_threads(model.n_jobs),
+    )
+    outcome = run(solver, stopping)
+    return Learnt(solver.solution().weights, outcome.certificate)
+
+
+class WholeRows:
+    """The solver: one epoch, in which every group of labels is learnt to the gap asked for.
+
+    Parameters
+    ----------
+    problem : Scattered
+    workers : Workers
+    model : MultiLabelSVC
+        Says which solver, its precision, limits and threads.
+    rng : numpy.random.RandomState
+    """
+
+    def __init__(
+        self, problem: Scattered, workers: Workers, *, model: MultiLabelSVC, rng: np.random.RandomState
+    ) -> None:
+        self.problem, self.workers, self.model = problem, workers, model
+        self.seed = int(rng.randint(2**31))
+        self.learnt: list[Learnt] = []
+
+    def epoch(self, clock: Clock) -> Progress:
+        self.learnt = self.workers.steadily(self._learn)
+        return Progress(
+            self.certify(), sum(self.problem.sizes), exact=True, stuck="increase max_iter or time_limit"
+        )
+
+    def certify(self) -> Certificate:
+        if not self.learnt:
+            raise KeyboardInterrupt("Interrupted before any label was learnt; there is no model.")
+        constant = self.problem.constant
+        return Certificate(
+            sum(one.certificate.primal for one in self.learnt) + constant,
+            sum(one.certificate.dual for one in self.learnt) + constant,
+        )
+
+    def solution(self) -> np.ndarray:
+        """Z, feature-major with the bias last."""
+        return np.hstack([one.Z for one in self.learnt])
+
+    def _learn(self) -> list[Learnt]:
+        problem, submit = self.problem, self.workers.submit
+        rows = submit(whole, *problem.parts)
+        answers: list[Any] = []
+        for labels in problem.groups:
+            R = None if problem.R is None else problem.R[labels, labels]
+            wanted = Assignment(labels, R, self.model, self.seed)
+            answers.append(submit(learn, rows, wanted))
+        return self.workers.gather(answers)

@@ -1,0 +1,261 @@
+"""`maxmargin.dask.MultiLabelSVC`: the linear model of `maxmargin.MultiLabelSVC` on a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
+from typing import Any, ClassVar
+
+import dask.array as da
+import numpy as np
+from dask import delayed, is_dask_collection
+from sklearn.base import _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin import priors
+from maxmargin.core.loop import Outcome, Solver, run
+from maxmargin.core.threads import count_threads
+from maxmargin.dask import partitions
+from maxmargin.dask.cluster import Cluster, connected
+from maxmargin.dask.label_groups import WholeRows, groups_of
+from maxmargin.dask.working_sets import Rounds, Scattered
+from maxmargin.edge.estimator import choose
+from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
+from maxmargin.multilabel.estimator import MultiLabelSVC as Local
+from maxmargin.multilabel.problem import label_numbers, side_weights
+
+# X travels whole where a worker has room for so many times its bytes.
+ROOM = 4
+# Rows of a working set that cost little anywhere.
+FEW_ROWS = 10_000
+
+
+@dataclass(eq=False, repr=False)
+class MultiLabelSVC(Local):
+    """Max-margin classifier for many labels on a Dask cluster; linear.
+
+    The model of `maxmargin.MultiLabelSVC` with kernel="linear": the same objective, the same parameters and
+    attributes, the same certified duality gap. `to_local` gives the ordinary estimator.
+
+    Parameters
+    ----------
+    C, prior, loss, class_weight, label_weight, label_margin, fit_intercept, intercept_scaling, solver, tol, \
+max_iter, time_limit, n_jobs, random_state, verbose
+        As in `maxmargin.MultiLabelSVC`; `n_jobs` is the number of threads of one task. A prior that is a
+        callable is given the labels of all partitions at once.
+    partition : {"auto", "labels", "rows"}, default="auto"
+        "labels": every worker has all rows and learns some of the labels; there are no rounds. "rows": rows
+        stay where they are, and each round the ones that matter most go to whoever solves for a group of
+        labels. "auto" is "labels" where no prior couples the labels and X fits the workers four times over.
+    working_rows : int, default=None
+        With rows that stay: how many of them a solve may hold; None is the size of the largest partition, at
+        least 10,000. The more, the fewer rounds.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_, prior_, constant_labels_, primal_objective_, dual_objective_, duality_gap_, \
+n_iter_, history_, n_features_in_, feature_names_in_
+        As in `maxmargin.MultiLabelSVC`; `n_iter_` is the number of rounds, 1 with "labels".
+    partition_ : str
+        The partition that was taken.
+
+    Notes
+    -----
+    X and y are dask arrays (dense or CSR blocks), dask dataframes, or lists of delayed partitions; with `y`
+    None each of these is a pair (X, y). Partitions may be empty, of different sizes, and lack labels.
+    Workers keep nothing but the rows they read: one that is lost costs the reading of its partitions and
+    the round. The dual variables, of which most are zero, are kept sparse by the client.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from distributed import Client
+    >>> from maxmargin.dask import MultiLabelSVC
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 4))
+    >>> y = (X[:, :3] > 0).astype(int)
+    >>> with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    ...     model = MultiLabelSVC(random_state=0).fit(da.from_array(X, (20, 4)), y, client=client)
+    >>> model.duality_gap_ <= 1e-3
+    True
+    >>> model.to_local().predict(X[:1]).shape
+    (1, 3)
+    """
+
+    _: KW_ONLY
+    partition: str = "auto"
+    working_rows: int | None = None
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **Local._parameter_constraints,
+        "kernel": [StrOptions({"linear"})],
+        "solver": [StrOptions({"auto", *LINEAR_ONLY})],
+        "partition": [StrOptions({"auto", "labels", "rows"})],
+        "working_rows": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, sample_weight=None, *, client=None):
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
+            Arrays and matrices in memory work too and are cut into one partition per worker.
+        y : labels in the partitions of X
+            Of any kind that `maxmargin.MultiLabelSVC` takes.
+        sample_weight : in the partitions of X, default=None
+        client : distributed.Client, default=None
+            None is the current client, or a cluster of this machine's cores for the time of the fit.
+
+        Returns
+        -------
+        self : MultiLabelSVC
+        """
+        choose(self, SOLVERS)
+        if self.warm_start:
+            raise ValueError("warm_start=True is not for clusters; use to_local() and fit that.")
+        with connected(client) as cluster:
+            blocks, seen = partitions.begin(cluster, X, y, sample_weight)
+            problem = self._scattered(cluster, blocks, seen)
+            solver = self._solver(cluster, problem, sum(one.n_bytes for one in seen))
+            observer = self._observer(X, y, lambda: self._weights(problem, solver.solution()))
+            outcome: Outcome = run(solver, self._stopping(), observer)
+            self.__dict__.update(self._weights(problem, solver.solution()))
+        self._store_outcome(outcome)
+        return self
+
+    def to_local(self) -> Local:
+        """The ordinary estimator: to save, to report on, to predict with anywhere.
+
+        Returns
+        -------
+        model : maxmargin.MultiLabelSVC
+        """
+        check_is_fitted(self, "coef_")
+        local = self._unfitted()
+        local.__dict__.update({name: vars(self)[name] for name in Local.STATE.fields if name in vars(self)})
+        return local
+
+    def decision_function(self, X):
+        """Score of every label; lazy on Dask collections.
+
+        Returns
+        -------
+        scores : ndarray or dask array of shape (n_samples, n_labels), or (n_samples,) for two classes
+        """
+        if not is_dask_collection(X):
+            return super().decision_function(X)
+        check_is_fitted(self, "coef_")
+        nothing = self._space.scores(np.empty((0, self._space.n_columns)))
+        return self._lazy(X, "decision_function", nothing)
+
+    def predict(self, X):
+        """Predict labels, in the kind of labels given to `fit`; lazy on Dask collections.
+
+        Returns
+        -------
+        labels : as `maxmargin.MultiLabelSVC.predict`
+            On a Dask collection a dask array, or a list of delayed partitions where labels are no array.
+        """
+        if not is_dask_collection(X):
+            return super().predict(X)
+        check_is_fitted(self, "coef_")
+        if self._space.kind in ("sets", "frame"):
+            local = delayed(self.to_local())
+            return [local.predict(block) for block in partitions.blocks_of(X)]
+        nothing = self._space.answer(np.zeros((0, self._space.n_columns), bool))
+        return self._lazy(X, "predict", nothing)
+
+    def _lazy(self, X: Any, method: str, nothing: Any) -> Any:
+        """A method of the local model, block by block; `nothing` is its answer for no rows."""
+        local = delayed(self.to_local())
+        answers = []
+        for block, n in zip(partitions.blocks_of(X), partitions.lengths_of(X), strict=True):
+            shape = (n,) if nothing.ndim == 1 else (n, nothing.shape[1])
+            answer = delayed(_by_block)(local, method, block, nothing)
+            answers.append(da.from_delayed(answer, shape, meta=nothing))
+        return da.concatenate(answers, axis=0, allow_unknown_chunksizes=True)
+
+    def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
+        """The problem that the parameters and the partitions pose; learns labels, features and constants."""
+        self._learn_features(seen)
+        self._space = space = partitions.common_space(seen)
+        self.classes_ = space.classes
+        self.prior_ = None if self.prior is None else self._read_prior(cluster, blocks)
+        totals = cluster.gather([cluster.submit(partitions.sides, block, space) for block in blocks])
+        # One sample with all labels on and one with all off, weighed as all entries of the parts are.
+        weight = np.vstack([sum(one.on for one in totals), sum(one.off for one in totals)])
+        signs = np.ones(weight.shape, np.int8)
+        signs[1] = -1
+        upper = self.C * side_weights(self.class_weight, space, signs, weight)
+        upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
+        self._set_constants_aside(signs, weight, upper)
+        margin = np.tile(label_numbers(self.label_margin, space, "label_margin", default=1.0), (2, 1))
+        tied = self.loss == "tied"
+        R = priors.identity(space.n_columns) if tied and self.prior_ is None else self.prior_
+        bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
+        terms = partitions.Terms(space, upper, margin, R, tied, bias)
+        parts = [cluster.submit(partitions.part_of, block, terms) for block in blocks]
+        constants = cluster.gather([cluster.submit(partitions.constant_of, part) for part in parts])
+        groups = groups_of(space.n_columns, self.prior_, len(cluster))
+        sizes = [one.n for one in seen]
+        return Scattered(parts, sizes, self.n_features_in_, groups, self.prior_, bias, sum(constants))
+
+    def _learn_features(self, seen: list[partitions.Facts]) -> None:
+        numbers = [one.n_features for one in seen]
+        odd = [k for k, number in enumerate(numbers) if number != numbers[0]]
+        if odd:
+            raise ValueError(
+                f"X has {numbers[0]} features in partition 0, but {numbers[odd[0]]} in partition {odd[0]}."
+            )
+        self.n_features_in_ = numbers[0]
+        names = next((one.names for one in seen if one.names is not None), None)
+        if names is not None:
+            self.feature_names_in_ = names
+
+    def _read_prior(self, cluster: Cluster, blocks: list[Any]) -> np.ndarray | None:
+        """The prior; a callable is given the labels of all partitions."""
+        signs = np.zeros((0, self._space.n_columns), np.int8)
+        if callable(self.prior):
+            space = self._space
+            signs = np.vstack(
+                cluster.gather([cluster.submit(partitions.signs_of, block, space) for block in blocks])
+            )
+        return priors.read_prior(self.prior, signs)
+
+    def _solver(self, cluster: Cluster, problem: Scattered, n_bytes: int) -> Solver:
+        """Rows that travel whole, or rounds over rows that stay."""
+        self.partition_ = self.partition
+        if self.partition == "auto":
+            fits = n_bytes * ROOM <= cluster.room()
+            self.partition_ = "labels" if fits and len(problem.groups) >= min(len(cluster), 2) else "rows"
+        rng = check_random_state(self.random_state)
+        if self.partition_ == "labels":
+            return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
+        return Rounds(
+            problem,
+            cluster,
+            tol=self._stopping().target,
+            budget=self.working_rows or max(FEW_ROWS, *problem.sizes),
+            rng=rng,
+            solver=self.solver,
+            n_threads=count_threads(self.n_jobs),
+        )
+
+    def _unfitted(self) -> Local:
+        """The ordinary estimator with the same parameters."""
+        return Local(**{name: getattr(self, name) for name in Local().get_params(deep=False)})
+
+    def _weights(self, problem: Scattered, Z: np.ndarray) -> dict[str, Any]:
+        """What prediction needs."""
+        bias = np.where(self.constant_labels_, self._constant_scores, problem.bias * Z[-1])
+        return {"coef_": np.ascontiguousarray(Z[:-1].T), "intercept_": bias}
+
+
+def _by_block(model: Local, method: str, X: Any, nothing: Any) -> Any:
+    """A method of a model on a block of rows, which may be empty."""
+    return getattr(model, method)(X) if X.shape[0] else nothing

@@ -1,0 +1,225 @@
+"""Models on a cluster: the optimum of one machine, whatever the partitions."""
+
+import warnings
+from itertools import pairwise
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from distributed import Client, LocalCluster
+
+import maxmargin
+from maxmargin import priors
+from maxmargin.dask import MultiLabelSVC
+
+TIGHT = {"tol": 1e-8, "random_state": 0}
+
+
+class Inline:
+    """What a fit asks of a client, done at once in this process by two workers that are not there."""
+
+    def nthreads(self):
+        return {"first": 1, "second": 1}
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {"first": {"memory_limit": 2**30}, "second": {"memory_limit": 0}}}
+
+    def scatter(self, values, hash):
+        return values
+
+    def compute(self, value):
+        return value.compute(scheduler="sync")
+
+    def submit(self, task, *arguments, pure):
+        return task(*arguments)
+
+    def gather(self, answers):
+        return answers
+
+
+@pytest.fixture
+def client():
+    return Inline()
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(70, 6)) * (rng.random((70, 6)) < 0.7)
+    Y = (X @ rng.normal(size=(6, 4)) + rng.normal(size=(70, 4)) > 0.5).astype(int)
+    return X, Y
+
+
+def delayed_parts(X, Y, cuts):
+    ends = [0, *cuts, len(Y)]
+    parts = [slice(a, b) for a, b in pairwise(ends)]
+    return [dask.delayed(X[rows]) for rows in parts], [dask.delayed(Y[rows]) for rows in parts]
+
+
+# 1, 2, 3 and 7 partitions, one of them empty, one of a single row.
+CUTS = {1: [], 2: [30], 3: [20, 20], 7: [1, 10, 20, 40, 40, 60]}
+
+
+@pytest.mark.parametrize("partition", ["labels", "rows"])
+@pytest.mark.parametrize("n_parts", CUTS)
+def test_reaches_the_optimum_of_one_machine(client, data, n_parts, partition):
+    X, Y = data
+    X = sp.csr_array(X) if n_parts == 3 else X
+    best = maxmargin.MultiLabelSVC(**TIGHT).fit(X, Y)
+    model = MultiLabelSVC(partition=partition, working_rows=25, **TIGHT)
+    model.fit(*delayed_parts(X, Y, CUTS[n_parts]), client=client)
+    assert model.partition_ == partition
+    assert model.duality_gap_ <= 1e-8
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+    assert model.dual_objective_ == pytest.approx(best.dual_objective_, rel=1e-6)
+    np.testing.assert_allclose(model.coef_, best.coef_, atol=1e-3)
+    assert np.array_equal(model.predict(X), best.predict(X))
+
+
+VARIANTS = {
+    "prior": {"prior": priors.from_labels},
+    "rank one": {"prior": np.ones((4, 4))},
+    "diagonal": {"prior": np.diag([1.0, 2.0, 0.5, 1.0])},
+    "tied": {"prior": np.eye(4) + 0.1, "loss": "tied"},
+    "balanced": {"class_weight": "balanced"},
+    "weights": {"label_weight": [1, 2, 3, 4], "label_margin": 2.0, "class_weight": {0: 3.0}},
+    "no intercept": {"fit_intercept": False, "C": 10.0},
+    "scaled intercept": {"intercept_scaling": 5.0},
+    "newton": {"solver": "newton"},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_parameters_mean_what_they_mean_on_one_machine(client, data, name):
+    X, Y = data
+    best = maxmargin.MultiLabelSVC(**TIGHT, **VARIANTS[name]).fit(X, Y)
+    for partition in ("labels", "rows"):
+        model = MultiLabelSVC(partition=partition, working_rows=30, **TIGHT, **VARIANTS[name])
+        model.fit(da.from_array(X, (30, 6)), da.from_array(Y, (40, 4)), client=client)
+        assert model.duality_gap_ <= 1e-8
+        assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
+def test_sample_weights_and_unknown_entries(client, data):
+    X, Y = data
+    Y = Y.astype(float)
+    Y[::7, 1] = np.nan
+    weight = np.arange(len(Y)) % 3.0
+    best = maxmargin.MultiLabelSVC(**TIGHT).fit(X, Y, sample_weight=weight)
+    model = MultiLabelSVC(partition="rows", **TIGHT)
+    model.fit(da.from_array(X, (30, 6)), Y, sample_weight=weight, client=client)
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
+KINDS = {
+    "sets": lambda Y: [{f"l{k}" for k in np.flatnonzero(row)} for row in Y],
+    "signs": lambda Y: 2 * Y - 1,
+    "sparse": sp.csr_array,
+    "classes": lambda Y: np.array(["a", "b", "c"])[np.minimum(Y.sum(axis=1), 2)],
+    "binary": lambda Y: np.array(["no", "yes"])[Y[:, 0]],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_of_every_kind(client, data, kind):
+    X, Y = data
+    order = np.argsort(Y.sum(axis=1), kind="stable")  # so that partitions lack labels and classes
+    X, y = X[order], KINDS[kind](Y[order])
+    cuts = [slice(0, 10), slice(10, 40), slice(40, 70)]
+    best = maxmargin.MultiLabelSVC(**TIGHT).fit(X, y)
+    model = MultiLabelSVC(**TIGHT).fit([dask.delayed((X[rows], y[rows])) for rows in cuts], client=client)
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+    assert np.array_equal(model.classes_, best.classes_)
+    ours, theirs = model.predict(X), best.predict(X)
+    assert type(ours) is type(theirs)
+    if sp.issparse(ours):
+        ours, theirs = ours.toarray(), theirs.toarray()
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("partition", ["labels", "rows"])
+def test_two_processes_reach_the_optimum(processes, data, partition):
+    X, Y = data
+    best = maxmargin.MultiLabelSVC(tol=1e-6, random_state=0).fit(X, Y)
+    model = MultiLabelSVC(partition=partition, working_rows=40, tol=1e-6, random_state=0)
+    model.fit(da.from_array(sp.csr_array(X).toarray(), (30, 6)), da.from_array(Y, (30, 4)), client=processes)
+    assert model.duality_gap_ <= 1e-6
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
+def test_prediction_is_lazy_and_the_local_model_is_ordinary(client, data, tmp_path):
+    X, Y = data
+    rows = da.from_array(X, (30, 6))
+    model = MultiLabelSVC(random_state=0).fit(rows, Y, client=client)
+    scores, labels = model.decision_function(rows), model.predict(rows)
+    assert isinstance(scores, da.Array)
+    assert isinstance(labels, da.Array)
+    assert scores.chunks == ((30, 30, 10), (4,))
+    local = model.to_local()
+    assert type(local) is maxmargin.MultiLabelSVC
+    np.testing.assert_allclose(scores.compute(), local.decision_function(X))
+    assert np.array_equal(labels.compute(), local.predict(X))
+    maxmargin.save(local, tmp_path / "model.mm")
+    assert np.array_equal(maxmargin.load(tmp_path / "model.mm").predict(X), local.predict(X))
+
+
+def test_small_working_sets_still_converge(client, data):
+    X, Y = data
+    best = maxmargin.MultiLabelSVC(**TIGHT).fit(X, Y)
+    model = MultiLabelSVC(partition="rows", working_rows=12, tol=1e-4, random_state=0)
+    model.fit(da.from_array(X, (30, 6)), Y, client=client)
+    assert model.duality_gap_ <= 1e-4
+    assert model.dual_objective_ <= best.primal_objective_ * (1 + 1e-9)
+
+
+def unreadable():
+    raise OSError("part-3.svm: no such file")
+
+
+def pair(X, y):
+    return dask.delayed((X, y))
+
+
+BAD = {
+    "part-3.svm": [dask.delayed(unreadable)()],
+    "Partition 0: X has 3 rows, but y has 2": [pair(np.ones((3, 2)), np.eye(2))],
+    "features in partition": [pair(np.ones((2, 2)), np.eye(2)), pair(np.ones((2, 3)), np.eye(2))],
+    "Partition 0: Input X contains NaN": [pair(np.full((2, 2), np.nan), np.eye(2))],
+    "-1/\\+1 in others": [pair(np.ones((2, 2)), np.eye(2)), pair(np.ones((2, 2)), 2 * np.eye(2) - 1)],
+    "no rows": [pair(np.ones((0, 2)), np.ones((0, 2)))],
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_partitions_say_what_is_wrong(client, message):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises((ValueError, OSError), match=message):
+            MultiLabelSVC().fit(BAD[message], client=client)
+
+
+def test_a_fit_that_stops_early_says_so(client, data):
+    X, Y = data
+    model = MultiLabelSVC(partition="rows", working_rows=12, max_iter=1, tol=1e-6)
+    with pytest.warns(UserWarning, match="increase max_iter"):
+        model.fit(da.from_array(X, (30, 6)), Y, client=client)
+    assert 1e-6 < model.duality_gap_ < np.inf
+
+
+def test_what_a_cluster_cannot_do_is_refused(client, data):
+    X, Y = data
+    with pytest.raises(ValueError, match="kernel"):
+        MultiLabelSVC(kernel="rbf").fit(X, Y, client=client)
+    with pytest.raises(ValueError, match="to_local"):
+        MultiLabelSVC(warm_start=True).fit(X, Y, client=client)
