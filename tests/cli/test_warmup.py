@@ -38,6 +38,16 @@ def test_warmup_fits_every_solver(name):
     assert solvers == set(solver_names(estimator)) != set()
 
 
+@pytest.mark.nojit
+def test_the_warmup_of_bags_changes_their_candidates(monkeypatch):
+    from maxmargin.structured import latent_rounds
+
+    seen, products = [], latent_rounds.pair_products
+    monkeypatch.setattr(latent_rounds, "pair_products", lambda *given: (seen.append(1), products(*given)))
+    fit_a_little("LatentSVC", "bags", {}, FEW[:1], ["float64"], {"max_iter": 15})
+    assert seen
+
+
 def test_a_fault_is_not_taken_for_a_refusal(monkeypatch):
     import maxmargin
 
