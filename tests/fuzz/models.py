@@ -55,9 +55,7 @@ def made() -> dict[str, Any]:
         "frames": make_pipeline(StandardScaler().set_output(transform="pandas"), Multi()).fit(named, frame),
         "tuner": ThresholdTuner(Multi(), cv=2).fit(X, Y),
         "probable": maxmargin.Calibrated(Multi(), cv=2).fit(X, Y),
-        "isotonic": maxmargin.Calibrated(make_pipeline(StandardScaler(), Multi()), method="isotonic").fit(
-            X, Y
-        ),
+        "isotonic": maxmargin.Calibrated(Multi(), method="isotonic", cv=2).fit(X, Y),
         "cooled": maxmargin.Calibrated(maxmargin.MultiClassSVC(), method="temperature", cv=2).fit(X, words),
         "promised": maxmargin.LabelSets(Multi(), recall=0.5, random_state=0).fit(X, Y),
         "precomputed": Multi(kernel="precomputed").fit(X @ X.T, Y),
