@@ -164,9 +164,9 @@ def _deal_out(Y: sp.csr_array, shares: np.ndarray, rng: np.random.RandomState | 
     part = np.full(n, -1)
 
     def place(sample: int, most: np.ndarray) -> None:
-        best = np.flatnonzero(np.isclose(most, most.max(), rtol=0, atol=1e-9))
+        best = np.flatnonzero(most >= most.max() - 1e-9)
         room = lacking_any[best]
-        best = best[np.isclose(room, room.max(), rtol=0, atol=1e-9)]
+        best = best[room >= room.max() - 1e-9]
         chosen = best[0] if rng is None else best[rng.randint(len(best))]
         labels = Y.indices[Y.indptr[sample] : Y.indptr[sample + 1]]
         part[sample] = chosen

@@ -58,6 +58,10 @@ def made() -> dict[str, Any]:
         "frames": make_pipeline(StandardScaler().set_output(transform="pandas"), Multi()).fit(named, frame),
         "table": make_pipeline(maxmargin.prepare(SHOP), Multi()).fit(SHOP, kinds),
         "tuner": ThresholdTuner(Multi(), cv=2).fit(X, Y),
+        "probable": maxmargin.Calibrated(Multi(), cv=2).fit(X, Y),
+        "isotonic": maxmargin.Calibrated(Multi(), method="isotonic", cv=2).fit(X, Y),
+        "cooled": maxmargin.Calibrated(maxmargin.MultiClassSVC(), method="temperature", cv=2).fit(X, words),
+        "promised": maxmargin.LabelSets(Multi(), recall=0.5, random_state=0).fit(X, Y),
         "precomputed": Multi(kernel="precomputed").fit(X @ X.T, Y),
         "basis of columns": maxmargin.SparseMultiLabelSVC(kernel="precomputed", max_basis=3).fit(X @ X.T, Y),
         "random": Multi(prior=priors.from_labels, random_state=np.random.RandomState(0)).fit(X, Y),
@@ -224,7 +228,14 @@ def use(model: Any) -> None:
     model.predict(X)
     if hasattr(model, "decision_function"):
         model.decision_function(X)
-    for method in ("label_scores", "rank", "predict_marginals", "predict_kbest", "predict_latent"):
+    for method in (
+        "predict_proba",
+        "label_scores",
+        "rank",
+        "predict_marginals",
+        "predict_kbest",
+        "predict_latent",
+    ):
         if hasattr(model, method):
             getattr(model, method)(X)
     if hasattr(model, "path_"):

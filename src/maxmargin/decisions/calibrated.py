@@ -38,16 +38,28 @@ WIDTH: dict[str, Field] = {**INPUT, "n_features_in_": Whole(size="n_features", g
 
 
 def check_wrapped(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: the names of the labels are those of the estimator inside, one curve for each score."""
+    """A rule: labels and width are those of the estimator inside, and there is one curve for each score."""
     if "estimator_" not in state:
         return
+    check_width(state)
     check_same(state["classes_"], state["estimator_"].classes_)
     if "_labels" in state:
         check_answers(state["_labels"], state["classes_"])
         if "n_curves" in sizes:
             sizes.fix("n_curves", state["_labels"].n_columns)
-    elif not isinstance(state.get("curves_"), Temperature):
-        raise ValueError("sequences have a temperature")
+    elif not isinstance(state["curves_"], Temperature) or not hasattr(
+        state["estimator_"], "predict_marginals"
+    ):
+        raise ValueError("only sequences have no labels of their own, and they have a temperature")
+
+
+def check_width(state: Mapping[str, Any]) -> None:
+    """A rule: the estimator inside is fitted, on rows as wide as those that the wrapper takes."""
+    inner = state["estimator_"]
+    if not hasattr(inner, "classes_"):
+        raise ValueError("its estimator is not fitted")
+    if getattr(inner, "n_features_in_", None) != state.get("n_features_in_"):
+        raise ValueError("its estimator takes rows of another width")
 
 
 class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):

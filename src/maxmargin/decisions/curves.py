@@ -21,17 +21,21 @@ calibration of modern neural networks", ICML 2017.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, log_expit, log_softmax, logit, softmax
+from scipy.special import expit, log_softmax, logit, softmax
 from sklearn.isotonic import IsotonicRegression
 
 from maxmargin.core.state import Array, Number, Sizes, State, floats, indices
 
 NEWTON_STEPS = 100
+HALVINGS = 30
+# Labels whose losses are minimised side by side.
+TOGETHER = 16
 # A Newton step that lowers no label's loss by more than this (per unit of weight) is the last.
 PRECISION = 1e-10
 # Fewer labels with two sides say nothing about how slopes spread.
@@ -154,68 +158,74 @@ class _Logistic:
     """sum_i w_i (log(1 + exp(a z_i + b)) - t_i (a z_i + b)) of every label, minimised together."""
 
     def __init__(self, z: np.ndarray, target: np.ndarray, weight: np.ndarray) -> None:
-        self.z, self.target, self.weight = z, target, weight
+        # Labels are rows here, so that a few of them fit into the cache.
+        self.z, self.target, self.weight = (np.ascontiguousarray(part.T) for part in (z, target, weight))
 
-    def value(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        f = a * self.z + b
-        return (self.weight * (-log_expit(-f) - self.target * f)).sum(axis=0)
+    def some(self, labels: Any) -> _Logistic:
+        """The losses of some of the labels."""
+        few = copy(self)
+        few.z, few.target, few.weight = self.z[labels], self.target[labels], self.weight[labels]
+        return few
 
-    def _hessian(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def at(self, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Value of every loss, and the probabilities."""
+        f = a[:, None] * self.z + b[:, None]
+        e = np.exp(-np.abs(f))
+        value = np.einsum("li,li->l", self.weight, np.maximum(f, 0.0) + np.log1p(e) - self.target * f)
+        return value, np.where(f >= 0, 1.0, e) / (1.0 + e)
+
+    def hessian(self, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         h = self.weight * p * (1 - p)
-        hz = h * self.z
-        return (hz * self.z).sum(axis=0), hz.sum(axis=0), h.sum(axis=0)
+        return np.einsum("li,li,li->l", h, self.z, self.z), np.einsum("li,li->l", h, self.z), h.sum(axis=1)
 
     def slope_variance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Variance of every slope at the minimum: an entry of the inverse Hessian."""
-        aa, ab, bb = self._hessian(expit(a * self.z + b))
+        aa, ab, bb = self.hessian(self.at(a, b)[1])
         return 1 / np.maximum(aa - ab**2 / np.maximum(bb, 1e-300), 1e-12)
 
     def minimise(
         self, a: np.ndarray, b: np.ndarray, centre: np.ndarray, pull: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Newton's method with (a - centre)^2 pull / 2 added; an infinite pull keeps a as it is."""
+        a, b = a.copy(), b.copy()
+        for first in range(0, len(a), TOGETHER):
+            left = np.arange(first, min(first + TOGETHER, len(a)))
+            for _ in range(NEWTON_STEPS):
+                step = self.some(left)
+                a[left], b[left], gain = step.newton(a[left], b[left], centre[left], pull[left])
+                left = left[gain > PRECISION * np.maximum(step.weight.sum(axis=1), 1.0)]
+                if not left.size:
+                    break
+        return a, b
+
+    def newton(
+        self, a: np.ndarray, b: np.ndarray, centre: np.ndarray, pull: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """One step of every label, halved until it does not raise its loss, and what was gained."""
         held = np.isinf(pull)
         ridge = np.where(held, 0.0, pull)
 
-        def whole(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            return self.value(a, b) + 0.5 * ridge * (a - centre) ** 2
+        def whole(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            value, p = self.at(a, b)
+            return value + 0.5 * ridge * (a - centre) ** 2, p
 
-        best = whole(a, b)
-        size = np.maximum(self.weight.sum(axis=0), 1.0)
-        for _ in range(NEWTON_STEPS):
-            p = expit(a * self.z + b)
-            slack = self.weight * (p - self.target)
-            ga = np.where(held, 0.0, (slack * self.z).sum(axis=0) + ridge * (a - centre))
-            gb = slack.sum(axis=0)
-            aa, ab, bb = self._hessian(p)
-            aa, ab, bb = aa + ridge + 1e-9, np.where(held, 0.0, ab), bb + 1e-9
-            det = aa * bb - ab**2
-            da, db = (bb * ga - ab * gb) / det, (aa * gb - ab * ga) / det
-            a, b, after = _halved(whole, a, b, da, db, best)
-            gain, best = best - after, after
-            if (gain <= PRECISION * size).all():
+        before, p = whole(a, b)
+        slack = self.weight * (p - self.target)
+        ga = np.where(held, 0.0, np.einsum("li,li->l", slack, self.z) + ridge * (a - centre))
+        gb = slack.sum(axis=1)
+        aa, ab, bb = self.hessian(p)
+        aa, ab, bb = aa + ridge + 1e-9, np.where(held, 0.0, ab), bb + 1e-9
+        det = aa * bb - ab**2
+        da, db = (bb * ga - ab * gb) / det, (aa * gb - ab * ga) / det
+        length = np.ones(len(a))
+        for _ in range(HALVINGS):
+            after, _ = whole(a - length * da, b - length * db)
+            worse = ~(after <= before)
+            if not worse.any():
                 break
-        return a, b
-
-
-def _halved(
-    value: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    a: np.ndarray,
-    b: np.ndarray,
-    da: np.ndarray,
-    db: np.ndarray,
-    best: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of every label the longest of the steps 1, 1/2, 1/4, ... that does not raise its loss."""
-    length = np.ones(len(a))
-    for _ in range(30):
-        tried = value(a - length * da, b - length * db)
-        worse = ~(tried <= best)
-        if not worse.any():
-            break
-        length = np.where(worse, length / 2, length)
-    length = np.where(worse, 0.0, length)
-    return a - length * da, b - length * db, np.where(worse, best, tried)
+            length[worse] /= 2
+        length[worse] = 0.0
+        return a - length * da, b - length * db, np.where(worse, 0.0, before - after)
 
 
 def fit_isotonic(scores: np.ndarray, on: np.ndarray, weight: np.ndarray, rate: np.ndarray) -> IsotonicCurves:

@@ -28,7 +28,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin._names import WRAPPERS
 from maxmargin.core.state import LabelNames, Sizes, State, Whole, floats, part
-from maxmargin.decisions.calibrated import INNER, WIDTH
+from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
 from maxmargin.decisions.held_out import aligned, held_out_scores, method_of, quiet, take
 from maxmargin.edge.estimator import warn
 from maxmargin.edge.labels import SHOWN, LabelSpace, check_same
@@ -40,6 +40,7 @@ def _check_sets(state: Mapping[str, Any], sizes: Sizes) -> None:
     """A rule: the estimator knows no other labels, and all thresholds are numbers."""
     if "estimator_" not in state:
         return
+    check_width(state)
     check_same(state["classes_"], state["_labels"].classes)
     if not set(state["estimator_"].classes_.tolist()) <= set(state["classes_"].tolist()):
         raise ValueError("its estimator has labels of its own")
