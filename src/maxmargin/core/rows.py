@@ -263,7 +263,7 @@ def add_outer(rows, bias, steps, lo, hi, W):
 def row_product(rows, i, j, bias):
     """(x_i, bias) . (x_j, bias)."""
     data, indices, indptr, dense = rows
-    total = bias * bias
+    total = np.float64(bias * bias)
     k, end = indptr[i], indptr[i + 1]
     l, stop = indptr[j], indptr[j + 1]
     if dense:

@@ -239,8 +239,9 @@ def _add_product(typing: Any, a: Any, x: Any, b: Any) -> Any:
 
 @lowered(_add_product)
 def add_product(a, x, b):
-    """a + x b for a number x."""
-    return (a + x * b).astype(a.dtype)
+    """a + x b for a number x; infinite, without a word, where registers overflow."""
+    with np.errstate(over="ignore"):
+        return (a + x * b).astype(a.dtype)
 
 
 def _maximum(builder: Any, a: Any, b: Any) -> Any:

@@ -236,7 +236,8 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     -----
     A pass costs O(n_classes nnz(X)) at most. Besides X, memory holds n_samples x n_classes dual
     variables and (n_features + 1) x n_classes weights (classes rounded up to a multiple of 8),
-    and for a dense X with many zeros the nonzeros of all or the busiest rows, up to 1/6 of X.
+    and for a dense X with many zeros the nonzeros of all or the busiest rows, up to 1/6 of X. Newton
+    steps with more than 600 weights hold a copy of the rows that are near the margin.
 
     Up to 5000 dual variables "newton" goes on from `tol` to the last digits, which are a few steps
     away then. With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the

@@ -354,13 +354,9 @@ class Curvature:
             squares = self.X.multiply(self.X) if sp.issparse(self.X) else self.X**2
             diagonal = 1 + np.vstack([squares.T @ shares, bias**2 * shares.sum(axis=0)])
             return lambda V: V / diagonal
-        X = np.hstack([self.X, np.full((len(self.X), 1), bias)])
         factors, scales = [], []
         for share in shares.T:
-            used = np.flatnonzero(share)
-            part = X[used] * np.sqrt(share[used, None])
-            matrix = part.T @ part
-            matrix[np.diag_indices_from(matrix)] += 1.0
+            matrix = self._block(share)
             scale = 1 / np.sqrt(np.diagonal(matrix))
             factors.append(ridged_cholesky(matrix * scale * scale[:, None]))
             scales.append(scale)
@@ -373,6 +369,21 @@ class Curvature:
             )
 
         return solve
+
+    def _block(self, share: np.ndarray) -> np.ndarray:
+        """I + sum_i share_i x_i x_i', the bias last; rows are taken a few at a time."""
+        D = self.X.shape[1] + 1
+        matrix = np.eye(D)
+        used = np.flatnonzero(share)
+        for first in range(0, len(used), PIECE):
+            rows = used[first : first + PIECE]
+            root = np.sqrt(share[rows])
+            part = self.X[rows] * root[:, None]
+            matrix[:-1, :-1] += part.T @ part
+            matrix[-1, :-1] += self.problem.bias * (root @ part)
+        matrix[:-1, -1] = matrix[-1, :-1]
+        matrix[-1, -1] += self.problem.bias**2 * share.sum()
+        return matrix
 
 
 def half_square(W: np.ndarray) -> float:
