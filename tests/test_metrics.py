@@ -143,7 +143,9 @@ def test_measures_at_k_of_sparse_labels(seed, V, k):
             assert found == pytest.approx(expected)
     some = truth.any(axis=1)
     if not some.any():
-        assert np.isnan(metrics.recall_at_k(truth, scores, k)) and np.isnan(metrics.ndcg_at_k(truth, scores, k))
+        assert np.isnan(metrics.recall_at_k(truth, scores, k)) and np.isnan(
+            metrics.ndcg_at_k(truth, scores, k)
+        )
         return
     recall = (gains[:, :k].sum(axis=1)[some] / truth[some].sum(axis=1)).mean()
     assert metrics.recall_at_k(sp.csr_array(truth), whole, k) == pytest.approx(recall)
@@ -168,7 +170,10 @@ def test_labels_without_a_score_come_last_and_top_lists_become_scores():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: metrics.ndcg_at_k([[1, 0]], [[0.1, 0.2]], k=3), "k must be between 1 and the number of labels, 2"),
+        (
+            lambda: metrics.ndcg_at_k([[1, 0]], [[0.1, 0.2]], k=3),
+            "k must be between 1 and the number of labels, 2",
+        ),
         (lambda: metrics.recall_at_k([[1, 0]], [[0.1, 0.2, 0.3]]), "y_score has shape"),
         (lambda: metrics.recall_at_k([[1, 0]], [[0.1, np.nan]]), "y_score holds NaN"),
         (lambda: metrics.precision_at_k(sp.csr_array([[2, 0]]), [[1.0, 2.0]]), "only 0/1"),

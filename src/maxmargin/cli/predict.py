@@ -51,7 +51,9 @@ KINDS = ("csv", "jsonl", "same", "svmlight", "arff", "parquet")
 )
 @click.option("--scores", is_flag=True, help="Give the score of every label as well (csv: instead).")
 @click.option(
-    "--top", type=click.IntRange(1), help="The so many labels with the highest scores, best first (csv, jsonl)."
+    "--top",
+    type=click.IntRange(1),
+    help="The so many labels with the highest scores, best first (csv, jsonl).",
 )
 @read_options
 def predict_command(
@@ -80,7 +82,9 @@ def predict_command(
         raise click.UsageError("--scores: a chain scores whole sequences, not single labels.")
     if scores and kind not in ("csv", "jsonl"):
         raise click.UsageError("--scores needs --to csv or --to jsonl.")
-    if top is not None and (kind not in ("csv", "jsonl") or not hasattr(last_step(stored.model), "predict_top")):
+    if top is not None and (
+        kind not in ("csv", "jsonl") or not hasattr(last_step(stored.model), "predict_top")
+    ):
         raise click.UsageError("--top is for models of --model multilabel, with --to csv or --to jsonl.")
     if kind == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("--to parquet is not for a terminal: give -o FILE.")

@@ -295,7 +295,9 @@ class LabelSpace:
             rows = [sorted({_column(column, name, i) for name in labels}) for i, labels in enumerate(y)]
             indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
             indices = np.fromiter((k for row in rows for k in row), np.int64, int(indptr[-1]))
-            return sp.csr_array((np.ones(len(indices), bool), indices, indptr), shape=(len(rows), len(column)))
+            return sp.csr_array(
+                (np.ones(len(indices), bool), indices, indptr), shape=(len(rows), len(column))
+            )
         signs = self.signs(y)
         if not signs.all():
             raise ValueError(

@@ -99,7 +99,12 @@ class Encoder:
             return {"$": "scalar", "value": self._array(np.asarray(value), where, depth)}
         if sp.issparse(value) and value.format in _COMPRESSED:
             parts = {name: self._array(getattr(value, name), where, depth) for name in _CSR}
-            return {"$": value.format, **parts, "shape": list(value.shape), "matrix": isinstance(value, sp.spmatrix)}
+            return {
+                "$": value.format,
+                **parts,
+                "shape": list(value.shape),
+                "matrix": isinstance(value, sp.spmatrix),
+            }
         if isinstance(value, np.dtype):
             return {"$": "dtype", "value": value.str}
         if isinstance(value, np.random.RandomState):
