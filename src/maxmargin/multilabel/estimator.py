@@ -261,8 +261,8 @@ class MultiLabelSVC(LabelClassifier, Kernelised, Iterative):
     (n_features + 1) x n_labels weights, besides X; beyond `memory_limit` labels are solved some at a
     time, on the samples near their margins, and each until its own gap is at most `tol` (an epoch is
     then `n_jobs` blocks of labels, and `max_iter` bounds the passes over all samples for a label).
-    With a kernel, memory is `cache_size` and about six arrays of n_samples x n_labels, and `predict` works in blocks of bounded memory;
-    the bias is a constant added to the kernel.
+    With a kernel, memory is `cache_size` and about six arrays of n_samples x n_labels, and `predict`
+    works in blocks of bounded memory; the bias is a constant added to the kernel.
 
     References
     ----------
