@@ -3,7 +3,8 @@
 Label indicators are arrays, sparse matrices or data frames of 0/1 (or -1/+1), one column per
 label; a vector stands for one label. Sequences of sets (lists, tuples) of names are taken wherever
 two answers are compared. Measures at k take sparse labels and sparse scores without making them
-dense: a label without a stored score stands behind all that have one. `scorer` makes a measure the `scoring` of a search.
+dense: a label without a stored score stands behind all that have one. `scorer` makes a measure the
+`scoring` of a search.
 
 Examples
 --------
@@ -309,10 +310,7 @@ def _gains(worth: sp.csr_array, y_score: Any, k: int) -> np.ndarray:
         raise ValueError("y_score holds NaN; every label needs a score.")
     gains, own = np.zeros((n, k)), np.zeros(L)
     for i in range(n):
-        columns, row = np.arange(L), scores[i] if not sp.issparse(scores) else None
-        if row is None:
-            part = slice(scores.indptr[i], scores.indptr[i + 1])
-            columns, row = scores.indices[part], scores.data[part]
+        columns, row = _row(scores, i)
         if len(row) > k:
             near = row >= np.partition(row, len(row) - k)[len(row) - k]
             columns, row = columns[near], row[near]
@@ -326,6 +324,14 @@ def _gains(worth: sp.csr_array, y_score: Any, k: int) -> np.ndarray:
         gains[i, : len(shared)] = shared
         own[worth.indices[true]] = 0.0
     return gains
+
+
+def _row(scores: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns and values of a row of scores, dense or sparse."""
+    if not sp.issparse(scores):
+        return np.arange(scores.shape[1]), scores[i]
+    part = slice(scores.indptr[i], scores.indptr[i + 1])
+    return scores.indices[part], scores.data[part]
 
 
 def _mean_of(counted: np.ndarray, found: np.ndarray, best: np.ndarray, sample_weight: Any) -> float:

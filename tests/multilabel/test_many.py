@@ -222,3 +222,15 @@ def test_memory_decides_and_the_answer_fits_a_limit():
     small = MultiLabelSVC(memory_limit=0.01).fit(X, sp.csr_array(Y))
     assert sp.issparse(small.coef_)
     np.testing.assert_array_equal(small.predict(X).toarray(), small.decision_function(X) > 0)
+
+
+def test_violations_that_are_all_alike_are_found():
+    # Negatives far from a label all miss its margin by the same; more than a list of them holds.
+    n = 600
+    rows = sp.csr_array((np.ones(n), (np.arange(n), np.arange(n) % 3)), shape=(n, 3))
+    labels = np.zeros((n, 1), int)
+    labels[:3] = 1
+    solver, outcome = solve(problem(rows, labels), 1e-6, max_rounds=100)
+    assert outcome.converged
+    best, _ = naive.dual_optimum(rows.toarray(), labels[:, 0], 1.0)
+    assert solver.primal[0] == pytest.approx(best, rel=2e-6)

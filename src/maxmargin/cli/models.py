@@ -302,7 +302,8 @@ def _at_k(model: Any, data: Samples) -> dict[str, float]:
     for step in getattr(model, "steps", [])[:-1]:
         X = step[1].transform(X)
     most = min(5, len(last.classes_))
-    ranked = from_top(*last.predict_top(X, most), last.classes_)
+    labels, scores = last.predict_top(X, most)
+    ranked = from_top(labels, scores, last.classes_)
     places = [k for k in (1, 3, 5) if k <= most]
     found = {f"P@{k}": precision_at_k(data.y, ranked, k) for k in places}
     return found | {f"nDCG@{most}": ndcg_at_k(data.y, ranked, most)}

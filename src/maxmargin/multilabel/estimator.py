@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -276,9 +276,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     n_samples x n_labels dual variables (4 or 8 bytes each, plus 2) and
     (n_features + 1) x n_labels weights, besides X; beyond `memory_limit` labels are solved some at a
     time, on the samples near their margins, and each until its own gap is at most `tol` (an epoch is
-    then `n_jobs` blocks of labels, and `max_iter` bounds the passes over all samples for a label). With a kernel, memory is `cache_size` and
-    about six arrays of n_samples x n_labels, and `predict` works in blocks of bounded memory;
-    the bias is a constant added to the kernel.
+    then `n_jobs` blocks of labels, and `max_iter` bounds the passes over all samples for a label).
+    With a kernel, memory is `cache_size` and about six arrays of n_samples x n_labels, and `predict`
+    works in blocks of bounded memory; the bias is a constant added to the kernel.
 
     References
     ----------
@@ -452,9 +452,10 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         """The problem that the parameters and sparse labels pose."""
         check_consistent_length(X, on)
         space = self._space
-        self.classes_, self.prior_ = space.classes, None
-        weight = self._read_weights(sample_weight, X)
-        weight = np.ones(X.shape[0]) if weight is None else weight
+        self.classes_ = space.classes
+        self.prior_: np.ndarray | None = None
+        given = self._read_weights(sample_weight, X)
+        weight = np.ones(X.shape[0]) if given is None else given
         upper = self.C * side_weights(self.class_weight, space, lambda: by_blocks.side_totals(on, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
         self._set_constants_aside(*by_blocks.constant_labels(on, weight), upper)
@@ -686,13 +687,15 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         """
         check_is_fitted(self, "intercept_")
         names = self._space.names
-        if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= len(names):
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= len(names):
             raise ValueError(f"k must be from 1 to the number of labels, {len(names)}. Got {k!r} instead.")
         if sp.issparse(getattr(self, "coef_", None)):
             rows = self._read_rows(X, reset=False)
-            places, best = by_blocks.top(rows, self.coef_, self.intercept_, k, count_threads(self.n_jobs))
+            places, best = by_blocks.top(
+                rows, self.coef_, self.intercept_, int(k), count_threads(self.n_jobs)
+            )
         else:
-            places, best = by_blocks.top_dense(self._scores(X), k)
+            places, best = by_blocks.top_dense(self._scores(X), int(k))
         return names[places], best
 
     def predict_category(self, X, signatures):

@@ -1,4 +1,4 @@
-"""Many labels that are not coupled: each is solved on the few samples that matter to it, and certified on all.
+"""Many labels that are not coupled: each is solved on the few samples near it, and certified on all.
 
 Problem, dual and gap as in `problem`, without a prior: labels share nothing but X. With the squared hinge
 loss, c_il max(0, m_il - y_il f_il)^2, the dual variables have no upper bound and
@@ -130,8 +130,8 @@ class ManyM3L:
 
     @cached_property
     def costs(self) -> loops.LabelCosts:
-        arrays = (readonly(a) for a in (self.weight, self.upper, self.margin))
-        return loops.LabelCosts(*arrays, self.bias, self.squared)
+        weight, upper, margin = (readonly(a) for a in (self.weight, self.upper, self.margin))
+        return loops.LabelCosts(weight, upper, margin, self.bias, self.squared)
 
     def at_rest(self) -> tuple[np.ndarray, np.ndarray]:
         """A bias for every label that keeps all samples off, and the primal objective that has alone."""
@@ -216,7 +216,7 @@ class LabelBlocks:
         carrying = np.flatnonzero(self.back.share)
         self.carriers = carrying[np.argsort(-self.back.share[carrying], kind="stable")]
         self.rare = problem.rare_columns(self.rule.rare)
-        self.live = problem.upper.any(axis=0)
+        self.live = np.asarray(problem.upper.any(axis=0))
         self.constant, self.primal = problem.at_rest()
         self.dual = np.zeros(L)
         self.blocks = [np.arange(a, min(a + self.rule.block, L)) for a in range(0, L, self.rule.block)]
@@ -286,7 +286,7 @@ class BlockWork:
     """The labels of a block that are in work, up to `width` at a time, and the memory they share."""
 
     def __init__(self, solver: LabelBlocks, labels: np.ndarray) -> None:
-        problem, rule = solver.problem, solver.rule
+        problem = solver.problem
         D = problem.n_features
         self.solver, self.waiting = solver, labels
         self.W = aligned_zeros(D + 1, len(LANES), np.float64)
@@ -303,7 +303,7 @@ class BlockWork:
 
     def fill(self) -> bool:
         """Let waiting labels take free places; false when there is nothing left to do."""
-        solver, problem = self.solver, self.solver.problem
+        solver = self.solver
         free = len(LANES) - len(self.open)
         new, self.waiting = self.waiting[:free], self.waiting[free:]
         if len(new):

@@ -266,7 +266,7 @@ def polish(rows, squares, costs, background, aims, members, draws, n_passes, scr
     Returns the culled weights (feature D is the bias) and one row per label: dual objective, half the
     squared norm of the culled weights.
     """
-    w, q, marked, touched = scratch
+    w, q, _, touched = scratch
     D = background.m.shape[0]
     starts = np.zeros(aims.labels.shape[0] + 1, np.int64)
     features, values = np.empty(D + 1, np.int32), np.empty(D + 1)
@@ -430,19 +430,23 @@ def _loss(costs, i, l, side, h):
 
 @compiled
 def _note(found, k, i, h):
-    """Append a violation; a full list is halved first."""
+    """Append a violation; of a full list the larger half stays first, of equal ones the earlier."""
     begin = found.starts[k]
     room = found.starts[k + 1] - begin
     if found.counts[k] == room:
         excess = found.excess[begin : begin + room]
         middle = np.partition(excess, room // 2)[room // 2]
-        kept = 0
+        ties = room // 2
         for t in range(begin, begin + room):
-            if found.excess[t] > middle:
-                found.rows[begin + kept], found.excess[begin + kept] = found.rows[t], found.excess[t]
+            ties -= found.excess[t] > middle
+        kept = begin
+        for t in range(begin, begin + room):
+            level = found.excess[t] == middle
+            if found.excess[t] > middle or (level and ties > 0):
+                ties -= level
+                found.rows[kept], found.excess[kept] = found.rows[t], found.excess[t]
                 kept += 1
-        # All alike: the first half stays, whatever comes later with the same violation is left out.
-        found.counts[k] = kept if kept else room // 2
+        found.counts[k] = kept - begin
         found.least[k] = np.nextafter(middle, np.inf)
         if h < found.least[k]:
             return

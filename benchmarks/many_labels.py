@@ -1,0 +1,226 @@
+"""Tens of thousands of labels: `MultiLabelSVC` block by block beside the tools of extreme classification.
+
+    MAXMARGIN_DATA=... python -m benchmarks.many_labels cut                # 40,000 titles, 13,000 subjects
+    MAXMARGIN_DATA=... python -m benchmarks.many_labels full --jobs 2      # 653,485 titles, 25,147 subjects
+    python -m benchmarks.many_labels generated --labels 1000000            # memory flat, time linear
+    python -m benchmarks.many_labels cut --peer omikuji --python /venv-omikuji/bin/python
+
+A peer runs in the environment of its own interpreter, on the same features, by this file as a script; what
+comes back are five labels for every test text. One row of results/many_labels.csv for each run: P@1/3/5,
+nDCG@5, PSP@5, CPU seconds of training, CPU milliseconds of prediction for 1,000 texts, size of the model and
+peak memory (above that of the data, both in MB), and the certified gap, which only we have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+RESULTS = Path(__file__).parent / "results" / "many_labels.csv"
+TEST = 10_000
+
+
+def titles(folder: Path) -> tuple[list[str], sp.csr_array]:
+    """The texts of yso-titles and their subjects."""
+    import lzma
+
+    texts, labels = [], []
+    with lzma.open(folder / "yso-titles" / "texts.tsv.xz", "rt", encoding="utf-8") as lines:
+        for line in lines:
+            ids, text = line.rstrip("\n").split("\t", 1)
+            texts.append(text)
+            labels.append(np.array(ids.split(","), dtype=np.int64))
+    indptr = np.concatenate([[0], np.cumsum([len(ids) for ids in labels])])
+    indices = np.concatenate(labels)
+    return texts, sp.csr_array((np.ones(len(indices), np.int8), indices, indptr))
+
+
+def text_problem(folder: Path, small: bool) -> tuple[sp.csr_array, ...]:
+    """Training and test features and labels: the cut of 40,000 texts with three labels, or all texts."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts, Y = titles(folder)
+    rng = np.random.RandomState(0)
+    if small:
+        order = rng.permutation(np.flatnonzero(np.diff(Y.indptr) >= 3))[: 40_000 + TEST]
+        train, test = order[:40_000], order[40_000:]
+        Y = Y[:, np.bincount(Y[train].indices, minlength=Y.shape[1]) >= 5]
+    else:
+        train = np.arange(len(texts))
+        test = rng.permutation(len(texts))[:TEST]
+    words = TfidfVectorizer(sublinear_tf=True, min_df=1 if small else 2, dtype=np.float32)
+    X = words.fit_transform([texts[i] for i in train])
+    return X, Y[train], words.transform([texts[i] for i in test]), Y[test]
+
+
+def made_problem(n_labels: int) -> tuple[sp.csr_array, ...]:
+    """Two texts for every label, of five words that it shares with some others and five that anyone has."""
+    rng = np.random.RandomState(0)
+    n_words, n = max(n_labels // 2, 100), 2 * n_labels
+    owner = np.arange(n) // 2
+    own = (owner[:, None] * 7919 + np.arange(5) * 104_729) % n_words
+    words = np.hstack([own, (n_words * rng.rand(n, 5) ** 3).astype(np.int64)])
+    X = sp.csr_array(
+        (rng.rand(words.size).astype(np.float32) + 0.5, (np.repeat(np.arange(n), 10), words.ravel()))
+    )
+    X = sp.csr_array(X.multiply(1 / np.sqrt(X.multiply(X).sum(axis=1))[:, None]).astype(np.float32))
+    Y = sp.csr_array((np.ones(n, np.int8), owner, np.arange(n + 1)), shape=(n, n_labels))
+    test = rng.permutation(n)[: min(TEST, n)]
+    return X, Y, X[test], Y[test]
+
+
+def ours(X, Y, E, options) -> tuple[np.ndarray, dict]:
+    """`MultiLabelSVC`; the loops are compiled by a small fit before."""
+    from maxmargin import MultiLabelSVC
+
+    given = {"C": options.C, "tol": options.tol, "loss": options.loss, "n_jobs": options.jobs}
+    model = MultiLabelSVC(memory_limit=64, random_state=0, **given)
+    small = MultiLabelSVC(memory_limit=0, random_state=0, **given).fit(X[:500], _frequent(Y[:500]))
+    small.predict_top(E[:2], 5)
+    start = time.process_time()
+    model.fit(X, Y)
+    trained = time.process_time()
+    top, _ = model.predict_top(E, 5)
+    told = {"gap": model.duality_gap_, "model MB": (model.coef_.nnz * 12) / 1e6}
+    return top, told | _times(start, trained, E)
+
+
+def _frequent(Y):
+    """The labels of a few samples that are on most often."""
+    return Y[:, np.argsort(-np.bincount(Y.indices, minlength=Y.shape[1]), kind="stable")[:20]]
+
+
+def omikuji(X, Y, E, options) -> tuple[np.ndarray, dict]:
+    import omikuji as peer
+
+    with tempfile.TemporaryDirectory() as folder:
+        _write_xc(Path(folder) / "train.txt", X, Y)
+        hyper = peer.Model.default_hyper_param()
+        start = time.process_time()
+        model = peer.Model.train_on_data(str(Path(folder) / "train.txt"), hyper, n_threads=options.jobs)
+        trained = time.process_time()
+        top = [[label for label, _ in model.predict(_pairs(E, i), top_k=5)] for i in range(E.shape[0])]
+        told = _times(start, trained, E)
+        model.save(folder + "/model")
+        told["model MB"] = sum(file.stat().st_size for file in Path(folder, "model").rglob("*")) / 1e6
+    return np.array([row + [-1] * (5 - len(row)) for row in top]), told
+
+
+def napkinxc(X, Y, E, options) -> tuple[np.ndarray, dict]:
+    from napkinxc.models import PLT
+
+    with tempfile.TemporaryDirectory() as folder:
+        model = PLT(folder + "/model", threads=options.jobs)
+        labels = [Y.indices[a:b].tolist() for a, b in zip(Y.indptr, Y.indptr[1:], strict=False)]
+        start = time.process_time()
+        model.fit(sp.csr_matrix(X), labels)
+        trained = time.process_time()
+        top = model.predict(sp.csr_matrix(E), top_k=5)
+        told = _times(start, trained, E)
+        told["model MB"] = sum(file.stat().st_size for file in Path(folder, "model").rglob("*")) / 1e6
+    return np.array([list(row) + [-1] * (5 - len(row)) for row in top]), told
+
+
+PEERS = {"ours": ours, "omikuji": omikuji, "napkinxc": napkinxc}
+
+
+def _times(start: float, trained: float, E) -> dict:
+    spent = time.process_time() - trained
+    return {"train s": trained - start, "predict ms/1000": 1e6 * spent / E.shape[0]}
+
+
+def _pairs(X, i: int) -> list[tuple[int, float]]:
+    part = slice(X.indptr[i], X.indptr[i + 1])
+    return list(zip(X.indices[part].tolist(), X.data[part].tolist(), strict=True))
+
+
+def _write_xc(path: Path, X, Y) -> None:
+    with open(path, "w") as out:
+        out.write(f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n")
+        for i in range(X.shape[0]):
+            labels = ",".join(map(str, Y.indices[Y.indptr[i] : Y.indptr[i + 1]].tolist()))
+            out.write(labels + " " + " ".join(f"{j}:{v:.6g}" for j, v in _pairs(X, i)) + "\n")
+
+
+def inside(folder: Path, options) -> None:
+    """Train and predict in this interpreter, on the arrays of a folder."""
+    X, Y, E = (sp.csr_array(sp.load_npz(folder / f"{name}.npz")) for name in ("X", "Y", "E"))
+    X.sort_indices()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    top, told = PEERS[options.peer](X, Y, E, options)
+    told["peak MB"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3
+    np.savez(folder / "answer.npz", top=top, names=list(told), values=list(told.values()))
+
+
+def measured(top: np.ndarray, Y: sp.csr_array, truth: sp.csr_array) -> dict:
+    """The measures of five labels for every text; -1 stands for none."""
+    from maxmargin import metrics
+
+    given = top >= 0
+    scores = sp.csr_array(
+        (-np.nonzero(given)[1].astype(float), top[given], np.concatenate([[0], given.sum(axis=1).cumsum()])),
+        shape=truth.shape,
+    )
+    found = {f"P@{k}": 100 * metrics.precision_at_k(truth, scores, k) for k in (1, 3, 5)}
+    chance = metrics.propensities(Y)
+    found["nDCG@5"] = 100 * metrics.ndcg_at_k(truth, scores, 5)
+    found["PSP@5"] = 100 * metrics.propensity_precision_at_k(truth, scores, 5, propensity=chance)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("problem", choices=["cut", "full", "generated"])
+    parser.add_argument("--peer", choices=PEERS, default="ours")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the peer's environment")
+    parser.add_argument("--C", type=float, default=1.0)
+    parser.add_argument("--tol", type=float, default=1e-3)
+    parser.add_argument("--loss", choices=["hamming", "squared_hinge"], default="hamming")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--labels", type=int, default=100_000, help="labels of the generated problem")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.folder is not None:
+        inside(options.folder, options)
+        return
+    if options.problem == "generated":
+        X, Y, E, truth = made_problem(options.labels)
+    else:
+        X, Y, E, truth = text_problem(Path(os.environ["MAXMARGIN_DATA"]), options.problem == "cut")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, matrix in (("X", X), ("Y", Y), ("E", E)):
+            sp.save_npz(Path(folder) / f"{name}.npz", matrix, compressed=False)
+        words = [options.python, __file__, *sys.argv[1:], "--folder", folder]
+        subprocess.run(words, check=True)
+        answer = np.load(Path(folder) / "answer.npz")
+        told = dict(zip(answer["names"].tolist(), answer["values"].tolist(), strict=True))
+        row = {"problem": options.problem, "samples": X.shape[0], "labels": Y.shape[1], "peer": options.peer}
+        row |= {"loss": options.loss, "C": options.C, "tol": options.tol, "jobs": options.jobs}
+        row |= measured(answer["top"], Y, truth)
+        row |= {
+            key: told.get(key, "") for key in ("train s", "predict ms/1000", "model MB", "peak MB", "gap")
+        }
+    shown = {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in row.items()}
+    print("  ".join(f"{key} {value}" for key, value in shown.items()))
+    new = not RESULTS.exists()
+    with open(RESULTS, "a", newline="") as out:
+        table = csv.DictWriter(out, shown)
+        if new:
+            table.writeheader()
+        table.writerow(shown)
+
+
+if __name__ == "__main__":
+    main()
