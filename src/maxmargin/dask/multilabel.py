@@ -191,7 +191,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         weight = np.vstack([sum(one.on for one in totals), sum(one.off for one in totals)])
         signs = np.ones(weight.shape, np.int8)
         signs[1] = -1
-        upper = self.C * side_weights(self.class_weight, space, signs, weight)
+        upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
         self._set_constants_aside(signs, weight, upper)
         margin = np.tile(label_numbers(self.label_margin, space, "label_margin", default=1.0), (2, 1))
