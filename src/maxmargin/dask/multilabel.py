@@ -22,9 +22,10 @@ from maxmargin.dask.cluster import Cluster, connected
 from maxmargin.dask.label_groups import WholeRows, groups_of
 from maxmargin.dask.working_sets import Rounds, Scattered
 from maxmargin.edge.estimator import choose
+from maxmargin.edge.labels import constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.estimator import MultiLabelSVC as Local
-from maxmargin.multilabel.problem import label_numbers, side_weights
+from maxmargin.multilabel.problem import label_numbers, side_totals, side_weights
 
 # X travels whole where a worker has room for so many times its bytes.
 ROOM = 4
@@ -193,7 +194,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         signs[1] = -1
         upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
-        self._set_constants_aside(signs, weight, upper)
+        self._set_constants_aside(*constant_labels(signs, weight), upper)
         margin = np.tile(label_numbers(self.label_margin, space, "label_margin", default=1.0), (2, 1))
         tied = self.loss == "tied"
         R = priors.identity(space.n_columns) if tied and self.prior_ is None else self.prior_
