@@ -20,7 +20,8 @@ from benchmarks.problems.multilabel import real
 from experiments._results import write
 from maxmargin.core.loop import Stopping, run
 from maxmargin.dask.label_groups import groups_of
-from maxmargin.dask.working_sets import Here, Look, Part, Rounds, Scattered
+from maxmargin.dask.rounds import Here, Rounds, Scattered
+from maxmargin.dask.working_sets import Look, Part
 from maxmargin.multilabel.problem import hamming_costs
 
 TOL = 1e-3

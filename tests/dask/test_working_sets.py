@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.core.loop import Clock
-from maxmargin.dask.working_sets import Here, Part, Rounds, Scattered, choose, replaced
+from maxmargin.dask.rounds import Here, Rounds, Scattered
+from maxmargin.dask.working_sets import Part, choose, replaced
 from maxmargin.multilabel.problem import LinearM3L, Rows, hamming_costs
 
 pytestmark = pytest.mark.nojit
