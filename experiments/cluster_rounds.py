@@ -1,9 +1,8 @@
 """Rounds and bytes of `maxmargin.dask.MultiLabelSVC` with rows over workers, played in one process.
 
 For 2 to 256 parts of RCV1: a solve may hold as many rows as a part has (or so many times as many). Writes
-``experiments/results/cluster_rounds.csv``: rounds to a certified relative gap of 1e-3, bytes of weights to and
-from a part and of rows to the solves, per round, and CPU seconds of all tasks of
-a kind in a round.
+``experiments/results/cluster_rounds.csv``: rounds to a certified relative gap of 1e-3, bytes of weights to a
+part and of rows to all solves in a round, and CPU seconds of all tasks of a kind in a round.
 
     MAXMARGIN_DATA=... python -m experiments.cluster_rounds [--labels 17] [--parts 2 8 32]
 """
@@ -21,7 +20,8 @@ from benchmarks.problems.multilabel import real
 from experiments._results import write
 from maxmargin.core.loop import Stopping, run
 from maxmargin.dask.label_groups import groups_of
-from maxmargin.dask.working_sets import Here, Look, Part, Rounds, Scattered
+from maxmargin.dask.rounds import Here, Rounds, Scattered
+from maxmargin.dask.working_sets import Look, Part
 from maxmargin.multilabel.problem import hamming_costs
 
 TOL = 1e-3
@@ -50,7 +50,9 @@ def play(X: Any, signs: np.ndarray, n_parts: int, share: float, seed: int = 0) -
     n, L = signs.shape
     places = np.array_split(np.random.default_rng(seed).permutation(n), n_parts)
     upper = np.ones((2, L))
-    parts = [Part(X[rows], hamming_costs(signs[rows], upper, np.ones((len(rows), 1))), 1.0) for rows in places]
+    parts = [
+        Part(X[rows], hamming_costs(signs[rows], upper, np.ones((len(rows), 1))), 1.0) for rows in places
+    ]
     problem = Scattered(
         parts, [len(rows) for rows in places], X.shape[1], groups_of(L, None, n_parts), None, 1.0, 0.0
     )

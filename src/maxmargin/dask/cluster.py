@@ -22,7 +22,7 @@ ATTEMPTS, PATIENCE = 5, 60
 
 
 class Cluster:
-    """Tasks run by the workers of a client; see `working_sets.Workers`."""
+    """Tasks run by the workers of a client; see `rounds.Workers`."""
 
     def __init__(self, client: Any) -> None:
         self.client = client

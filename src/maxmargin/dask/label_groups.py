@@ -14,7 +14,8 @@ import numpy as np
 from maxmargin.core.loop import Certificate, Clock, Progress, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.threads import count_threads
-from maxmargin.dask.working_sets import Part, Scattered, Workers, stacked, stacked_weights
+from maxmargin.dask.rounds import Scattered, Workers
+from maxmargin.dask.working_sets import Part, stacked, stacked_weights
 from maxmargin.multilabel.estimator import SOLVERS, MultiLabelSVC
 from maxmargin.multilabel.problem import EntryCosts, LinearM3L
 

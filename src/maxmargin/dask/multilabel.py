@@ -20,7 +20,7 @@ from maxmargin.core.threads import count_threads
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster, connected
 from maxmargin.dask.label_groups import WholeRows, groups_of
-from maxmargin.dask.working_sets import Rounds, Scattered
+from maxmargin.dask.rounds import Rounds, Scattered
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS

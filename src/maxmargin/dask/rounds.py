@@ -1,0 +1,272 @@
+"""The solver of M3L whose rows lie in several parts: rounds of the tasks of `working_sets`.
+
+The parts keep no state: V = X'A and the dual variables (sparse, as most are zero) are here. A part that is
+lost is read again and nothing else happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.dask.working_sets import Move, Task, Weights, accumulated, added, look, replaced, solve, sums
+
+# A solve goes to this part of the gap asked for, or of the gap there is if that is more.
+INNER, INNER_SHARE = 0.05, 0.005
+# Where a round gains less than that, solves go further by this factor from then on.
+CARE = 0.1
+
+
+class Workers(Protocol):
+    """Where tasks run: this process (`Here`) or a cluster."""
+
+    def share(self, value: Any) -> Any:
+        """Put a value where tasks can reach it; tasks take the answer as an argument."""
+
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        """Begin a task; its answer may be an argument of other tasks."""
+
+    def gather(self, answers: list[Any]) -> list[Any]:
+        """Wait for the answers of tasks."""
+
+    def steadily(self, work: Callable[[], Any]) -> Any:
+        """Do a piece of work that submits and gathers, again where a worker was lost meanwhile."""
+
+
+class Here:
+    """Tasks run at once in this process."""
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> Any:
+        return task(*arguments)
+
+    def gather(self, answers: list[Any]) -> list[Any]:
+        return answers
+
+    def steadily(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """A problem in parts: the parts as tasks take them, their sizes, and what they share.
+
+    `groups` are ranges of labels that no prior couples.
+    """
+
+    parts: list[Any]
+    sizes: list[int]
+    n_features: int
+    groups: list[slice]
+    R: np.ndarray | None
+    bias: float
+    constant: float
+
+
+class Best(NamedTuple):
+    """The weights with the smallest primal so far, and tr(R^-1 Z'Z) of theirs."""
+
+    Z: np.ndarray
+    norm: float
+    primal: float
+
+
+class Group:
+    """The state of a group of labels: V, the bias row of Z, and the dual variables of every part.
+
+    Any weights have a primal. What the dual variables make at the moment may be far from optimal while the
+    dual is not, so the best ones are kept.
+    """
+
+    def __init__(self, labels: slice, problem: Scattered) -> None:
+        L = labels.stop - labels.start
+        self.labels = labels
+        self.R = None if problem.R is None else problem.R[labels, labels]
+        self.V = np.zeros((problem.n_features + 1, L))
+        self.bias_row = np.zeros(L)
+        self.alphas = [sp.csr_array((n, L)) for n in problem.sizes]
+        self.best = Best(self.V, 0.0, np.inf)
+
+    def couple(self, V: np.ndarray) -> np.ndarray:
+        return V if self.R is None else V @ self.R
+
+    def weights(self) -> Weights:
+        """Z = V R, with the bias as the solves left it."""
+        Z = self.couple(self.V)
+        lag = Z[-1] - self.bias_row
+        return Weights(np.vstack([Z[:-1], self.bias_row]), lag)
+
+    def norms(self, V: np.ndarray) -> tuple[float, float]:
+        """tr(R^-1 Z'Z) with the bias of the weights, and with that of V."""
+        shares = np.einsum("dl,dl->d", V, self.couple(V))
+        b = self.bias_row
+        bias = float(b @ b) if self.R is None else float(b @ np.linalg.pinv(self.R, hermitian=True) @ b)
+        return float(shares[:-1].sum()) + bias, float(shares.sum())
+
+    def move(self, move: Move, calls: list[np.ndarray]) -> None:
+        """Take over what a solve found."""
+        self.bias_row = self.couple(self.V[-1:])[0] + move.bias_row
+        self.V = self.V + move.dV
+        self.alphas = [
+            replaced(alpha, ids, new) for alpha, ids, new in zip(self.alphas, calls, move.alphas, strict=True)
+        ]
+
+
+class Rounds:
+    """The solver: every epoch is one round of solves and looks.
+
+    Parameters
+    ----------
+    problem : Scattered
+    workers : Workers
+    tol : float
+        The relative gap to reach.
+    budget : int
+        Rows that a solve may hold.
+    rng : numpy.random.RandomState
+        Draws the seeds of tasks.
+    solver : str, default="auto"
+        The solver of the solves, by its name in `multilabel.estimator.SOLVERS`.
+    n_threads : int, default=1
+        Threads of a solve.
+    """
+
+    def __init__(
+        self,
+        problem: Scattered,
+        workers: Workers,
+        *,
+        tol: float,
+        budget: int,
+        rng: np.random.RandomState,
+        solver: str = "auto",
+        n_threads: int = 1,
+    ) -> None:
+        self.problem, self.workers, self.tol, self.rng = problem, workers, tol, rng
+        self.solver, self.n_threads = solver, n_threads
+        n = sum(problem.sizes)
+        self.quotas = [-(-budget * size // n) for size in problem.sizes]
+        self.groups = [Group(labels, problem) for labels in problem.groups]
+        self.care = 1.0
+        self.looks: list[list[Any]] | None = None
+        self.certificates = workers.steadily(self._look)
+        self._answer: tuple[np.ndarray, Certificate] | None = None
+
+    @property
+    def inner_tol(self) -> float:
+        """The relative gap that solves go to."""
+        return self.care * max(INNER * self.tol, INNER_SHARE * self._total(self.certificates).gap)
+
+    def epoch(self, clock: Clock) -> Progress:
+        self._answer = None
+        before, tol = self._total(self.certificates), self.inner_tol
+        moves = self.workers.steadily(self._solve)
+        for group, (move, ids) in zip(self.groups, moves, strict=True):
+            group.move(move, ids)
+        sent = max(sum(len(some) for some in ids) for _, ids in moves)
+        self.certificates = self.workers.steadily(self._look)
+        after = self._total(self.certificates)
+        if after.dual - before.dual < tol * abs(after.primal):
+            # What was gained could not be told from what solves leave undone.
+            self.care *= CARE
+        return Progress(after, sent)
+
+    def certify(self) -> Certificate:
+        return self._evaluated()[1]
+
+    def solution(self) -> np.ndarray:
+        """Z, feature-major with the bias last."""
+        return self._evaluated()[0]
+
+    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
+        """Weights and certificate from the stored dual variables, kept until the next round."""
+        if self._answer is None:
+            self._answer = self.workers.steadily(self._anew)
+        return self._answer
+
+    def _anew(self) -> tuple[np.ndarray, Certificate]:
+        submit, gather = self.workers.submit, self.workers.gather
+        sums_of_parts = [
+            [
+                submit(accumulated, part, group.labels, alpha)
+                for part, alpha in zip(self.problem.parts, group.alphas, strict=True)
+            ]
+            for group in self.groups
+        ]
+        V = gather([submit(added, *shares) for shares in sums_of_parts])
+        looks = self._looks(
+            [Weights(group.best.Z, np.zeros(1)) for group in self.groups], [0] * len(self.quotas)
+        )
+        certificates = [
+            Certificate(0.5 * group.best.norm + loss, value - 0.5 * group.norms(v)[1])
+            for group, v, (loss, value) in zip(self.groups, V, self._sums(looks), strict=True)
+        ]
+        return np.hstack([group.best.Z for group in self.groups]), self._total(certificates)
+
+    def _look(self) -> list[Certificate]:
+        """Look at the weights as they are; keep them where they are the best."""
+        weights = [group.weights() for group in self.groups]
+        looks = self._looks(weights, self.quotas)
+        certificates = []
+        for group, (Z, _), (loss, value) in zip(self.groups, weights, self._sums(looks), strict=True):
+            primal_norm, dual_norm = group.norms(group.V)
+            primal = 0.5 * primal_norm + loss
+            if primal < group.best.primal:
+                group.best = Best(Z, primal_norm, primal)
+            certificates.append(Certificate(group.best.primal, value - 0.5 * dual_norm))
+        self.looks = looks
+        return certificates
+
+    def _looks(self, weights: list[Weights], quotas: list[int]) -> list[list[Any]]:
+        """Every part's look at the weights of every group."""
+        answers = []
+        for group, theirs in zip(self.groups, weights, strict=True):
+            shared = self.workers.share(theirs)
+            seed = int(self.rng.randint(2**31)) if any(quotas) else 0
+            answers.append(
+                [
+                    self.workers.submit(look, part, group.labels, shared, alpha, quota, seed + k)
+                    for k, (part, alpha, quota) in enumerate(
+                        zip(self.problem.parts, group.alphas, quotas, strict=True)
+                    )
+                ]
+            )
+        return answers
+
+    def _sums(self, looks: list[list[Any]]) -> list[tuple[float, float]]:
+        """Losses and <m, alpha> of every group, over all parts."""
+        submit = self.workers.submit
+        seen = self.workers.gather([submit(sums, one) for answers in looks for one in answers])
+        n = len(self.problem.parts)
+        ours = [seen[k * n : (k + 1) * n] for k in range(len(self.groups))]
+        return [
+            (float(sum(one.loss.sum() for one in some)), float(sum(one.value.sum() for one in some)))
+            for some in ours
+        ]
+
+    def _solve(self) -> list[tuple[Move, list[np.ndarray]]]:
+        if self.looks is None:
+            self._look()
+        looks, self.looks = self.looks, None  # looked for anew, should a worker be lost now
+        assert looks is not None
+        tol = self.inner_tol
+        submit = self.workers.submit
+        answers = []
+        for group, certificate, ours in zip(self.groups, self.certificates, looks, strict=True):
+            seed = int(self.rng.randint(2**31))
+            task = Task(group.R, self.problem.bias, certificate.dual, tol, seed, self.solver, self.n_threads)
+            answers.append(submit(solve, task, *ours))
+        return self.workers.gather(answers)
+
+    def _total(self, certificates: list[Certificate]) -> Certificate:
+        constant = self.problem.constant
+        return Certificate(
+            sum(c.primal for c in certificates) + constant, sum(c.dual for c in certificates) + constant
+        )

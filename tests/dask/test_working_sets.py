@@ -1,0 +1,65 @@
+"""Rounds over parts in this process: every one an ascent, and the pieces that they are made of."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from maxmargin.core.loop import Clock
+from maxmargin.dask.rounds import Here, Rounds, Scattered
+from maxmargin.dask.working_sets import Part, choose, replaced
+from maxmargin.multilabel.problem import LinearM3L, Rows, hamming_costs
+
+pytestmark = pytest.mark.nojit
+
+
+def scattered(n_parts, R=None, size=1.0):
+    """Noisy rows of uneven columns, in parts."""
+    rng = np.random.default_rng(3)
+    X = size * rng.normal(size=(60, 4)) * [1.0, 10.0, 1.0, 0.1]
+    signs = np.where(X @ rng.normal(size=(4, 3)) + 9 * rng.normal(size=(60, 3)) > 0, 1, -1).astype(np.int8)
+    rows = np.array_split(np.arange(60), n_parts)
+    parts = [Part(X[k], hamming_costs(signs[k], np.ones((2, 3)), np.ones((len(k), 1))), 1.0) for k in rows]
+    groups = [slice(0, 3)] if R is not None else [slice(0, 1), slice(1, 3)]
+    whole = LinearM3L(Rows.of(X), hamming_costs(signs, np.ones((2, 3)), np.ones((60, 1))), R, 1.0)
+    return Scattered(parts, [len(k) for k in rows], 4, groups, R, 1.0, 0.0), whole
+
+
+@pytest.mark.parametrize("size", [1.0, 10.0])
+@pytest.mark.parametrize("R", [None, np.eye(3) + 0.5])
+def test_every_round_is_an_ascent_with_true_certificates(R, size):
+    problem, whole = scattered(4, R, size)
+    solver = Rounds(problem, Here(), tol=1e-6, budget=20, rng=np.random.RandomState(0))
+    last = -np.inf
+    for _ in range(10):
+        shown = solver.epoch(Clock()).certificate
+        assert shown.dual >= last - 1e-9 * abs(shown.primal)
+        last = shown.dual
+        exact, Z = solver.certify(), solver.solution()
+        alpha = np.hstack([sp.vstack(group.alphas).toarray() for group in solver.groups])
+        assert (alpha >= 0).all()
+        assert (alpha <= 1).all()
+        # Both objectives over all rows at once, from the weights and the dual variables that are stored.
+        _, at_alpha = whole.evaluate(alpha)
+        assert exact.dual == pytest.approx(at_alpha.dual, rel=1e-9, abs=1e-9)
+        assert shown.dual == pytest.approx(exact.dual, rel=1e-9, abs=1e-9)
+        F = whole.rows.matrix @ Z[:-1] + Z[-1]
+        loss = np.maximum(0, 1 - whole.costs.signs * F).sum()
+        norm = np.trace(np.linalg.inv(whole.prior) @ Z.T @ Z)
+        assert exact.primal == pytest.approx(0.5 * norm + loss, rel=1e-9)
+        assert exact.dual <= exact.primal
+
+
+def test_half_of_the_rows_are_chosen_by_gap_and_half_by_nearness():
+    share, near = np.arange(10.0), np.arange(10.0)[::-1].copy()
+    chosen = choose(share, near, 4, np.random.default_rng(0))
+    assert chosen.tolist() == [0, 1, 8, 9]
+    assert choose(share, np.zeros(10), 4, np.random.default_rng(0)).tolist() == [6, 7, 8, 9]
+    assert choose(share, near, 99, np.random.default_rng(0)).tolist() == list(range(10))
+    assert choose(share, near, 0, np.random.default_rng(0)).size == 0
+
+
+def test_replaced_rows_are_the_only_ones_that_change():
+    old = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
+    new = replaced(sp.csr_array(old), np.array([0, 2]), np.array([[0.0, 5.0], [0.0, 0.0]]))
+    assert new.toarray().tolist() == [[0.0, 5.0], [0.0, 2.0], [0.0, 0.0]]
+    assert new.nnz == 2
