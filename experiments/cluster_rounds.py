@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.preprocessing import normalize
 
-from benchmarks.problems.multilabel import real
 from experiments._results import write
+from maxmargin import datasets
 from maxmargin.core.loop import Stopping, run
 from maxmargin.dask.label_groups import groups_of
 from maxmargin.dask.rounds import Here, Rounds, Scattered
@@ -81,10 +82,12 @@ def main() -> None:
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 8, 32, 256])
     parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 2.0])
     chosen = parser.parse_args()
-    problem = real("rcv1-subsets")
-    X = sp.csr_array(problem.X)
-    step = max(1, problem.Y.shape[1] // chosen.labels) if chosen.labels else 1
-    signs = np.where(problem.Y[:, ::step] > 0, 1, -1).astype(np.int8)
+    data = datasets.load("rcv1-subsets", split="all")
+    X = sp.csr_array(normalize(data.X.astype(np.float64)))
+    Y = data.Y.toarray() if sp.issparse(data.Y) else np.asarray(data.Y)
+    Y = Y[:, (Y.sum(axis=0) > 0) & (Y.sum(axis=0) < len(Y))]
+    step = max(1, Y.shape[1] // chosen.labels) if chosen.labels else 1
+    signs = np.where(Y[:, ::step] > 0, 1, -1).astype(np.int8)
     table = []
     for n_parts in chosen.parts:
         for share in chosen.shares:

@@ -47,10 +47,15 @@ def test_the_citation_has_the_version():
 
 def test_every_import_is_declared():
     """Packages that the code imports at the top of a file are dependencies."""
-    known = {"sklearn": "scikit-learn", "llvmlite": "numba"}
+    known = {"sklearn": "scikit-learn", "llvmlite": "numba", "triton": "torch"}
     declared = set(floors(PROJECT["dependencies"]))
+    # Files that are imported only when their extra is asked for.
+    extras = {"device": "gpu", "dask": "dask"}
     found = set()
     for path in (ROOT / "src").rglob("*.py"):
+        extra = next((extras[part] for part in (path.stem, *path.parts) if part in extras), None)
+        if extra is not None:
+            declared |= {re.match(r"[\w-]+", line)[0] for line in EXTRAS[extra]}
         for node in ast.parse(path.read_text()).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []

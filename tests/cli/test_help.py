@@ -111,7 +111,7 @@ def test_the_examples_of_help_texts_run(tmp_path, monkeypatch, capsys):
     for line in found:
         before, _, after = line.partition("maxmargin ")
         words = shlex.split(after.replace("model.mm", "kind.mm" if "csv" in after else "large.mm"))
-        words = [{"new.svm": "large.svm"}.get(word, word) for word in words]
+        words = [{"new.svm": "large.svm", "subjects.mm": "large.mm"}.get(word, word) for word in words]
         if before:
             assert before == "cat new.csv | "
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"b,a\n1,0\n")))

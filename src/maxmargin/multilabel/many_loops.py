@@ -320,7 +320,8 @@ def polish(rows, squares, costs, background, aims, members, draws, n_passes, scr
 def _doubled(array):
     """The same numbers with room for as many more."""
     larger = np.empty(2 * array.shape[0], array.dtype)
-    larger[: array.shape[0]] = array
+    for i in range(array.shape[0]):
+        larger[i] = array[i]
     return larger
 
 

@@ -159,7 +159,7 @@ class System:
             for b in range(a + 1):
                 H[rows, b * width : (b + 1) * width] = X.T @ (X * spread[:, a, b, None])
             H[end:, rows] = crossed[:, a].T @ X
-        flat = pairs.reshape(-1, len(self.point.t))
+        flat = pairs.reshape(pairs.shape[0] * pairs.shape[1], len(self.point.t))
         H[end:, end:] = flat.T @ flat
         diagonal = np.einsum("ii->i", H)
         diagonal += 1.0

@@ -1,0 +1,10 @@
+"""Examples in docstrings are collected from all files but those whose extra is not installed."""
+
+import importlib.util
+
+collect_ignore: list[str] = []
+if importlib.util.find_spec("torch") is None:
+    files = ("device/kernels", "device/moves", "device/sweeper", "multilabel/device", "structured/device")
+    collect_ignore += [f"src/maxmargin/{name}.py" for name in files]
+if importlib.util.find_spec("triton") is None:
+    collect_ignore.append("src/maxmargin/device/triton_moves.py")
