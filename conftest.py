@@ -4,7 +4,14 @@ import importlib.util
 
 collect_ignore: list[str] = []
 if importlib.util.find_spec("torch") is None:
-    files = ("device/kernels", "device/moves", "device/sweeper", "multilabel/device", "structured/device")
+    files = (
+        "device/kernels",
+        "device/moves",
+        "device/solver",
+        "device/sweeper",
+        "multilabel/device",
+        "structured/device",
+    )
     collect_ignore += [f"src/maxmargin/{name}.py" for name in files]
 if importlib.util.find_spec("triton") is None:
     collect_ignore.append("src/maxmargin/device/triton_moves.py")

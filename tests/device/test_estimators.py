@@ -119,7 +119,7 @@ def test_multiclass_reaches_the_optimum(there):
 def test_strips_reach_what_the_whole_matrix_does(there, monkeypatch):
     X, Y = data()
     whole = MultiLabelSVC(kernel="rbf", device="cuda", random_state=0).fit(X, Y)
-    monkeypatch.setattr("maxmargin.multilabel.device.keeps_whole", lambda device, demand: False)
+    monkeypatch.setattr("maxmargin.device.solver.keeps_whole", lambda device, demand: False)
     strips = MultiLabelSVC(kernel="rbf", device="cuda", random_state=0).fit(X, Y)
     agree(strips, whole)
     assert np.abs(strips.decision_function(X) - whole.decision_function(X)).max() < 0.1

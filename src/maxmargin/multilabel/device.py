@@ -18,10 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import Certificate
 from maxmargin.device import moves
-from maxmargin.device.backend import Demand, dtype_of, keeps_whole
-from maxmargin.device.kernels import DeviceKernel, padded
+from maxmargin.device.solver import DeviceSolver
 from maxmargin.device.sweeper import Board, Sweeper
 from maxmargin.multilabel.problem import KernelM3L, Solution
 
@@ -50,7 +49,7 @@ class DeviceRule:
     patience: int = 40
 
 
-class DeviceSweeps:
+class DeviceSweeps(DeviceSolver):
     """Block sweeps on a device of PyTorch.
 
     Parameters
@@ -75,14 +74,14 @@ class DeviceSweeps:
         itemsize: int = 4,
         rule: DeviceRule | None = None,
     ) -> None:
-        self.problem, self.rng, self.device = problem, rng, device
-        self.rule = DeviceRule() if rule is None else rule
-        self.block = self.rule.tied_block if problem.coupled else self.rule.block
-        n = problem.shape[0]
-        self.padding = -n % self.block
+        self.problem = problem
+        self.rule = rule = DeviceRule() if rule is None else rule
+        block = rule.tied_block if problem.coupled else rule.block
+        super().__init__(
+            problem.K, problem.shape[1], block,
+            rng=rng, device=device, refresh=rule.refresh, patience=rule.patience,
+        )  # fmt: skip
         self.R = torch.from_numpy(problem.prior).to(device)
-        self.epochs, self.patience = 0, Patience(self.rule.patience)
-        self._exact: tuple[torch.Tensor, Certificate] | None = None
         costs = problem.costs
         signs = self._sent(costs.signs)
         upper = torch.from_numpy(costs.upper).to(device)
@@ -94,58 +93,34 @@ class DeviceSweeps:
             margins = torch.where(signs > 0, margin[1][:, None], margin[0][:, None])
         self.lo64, self.hi64 = box.clamp(max=0), box.clamp(min=0)
         self.T64 = signs * margins
-        self._load(signs * self._sent(alpha), itemsize)
+        self.load(signs * self._sent(alpha), itemsize)
 
     def _sent(self, numbers: np.ndarray) -> torch.Tensor:
         """Numbers per sample and label on the device, label-major and padded by zeros."""
         there = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device).T.double()
         return torch.nn.functional.pad(there, (0, self.padding)).contiguous()
 
-    def _load(self, B: torch.Tensor, itemsize: int) -> None:
-        """Take up work in a precision."""
-        self.itemsize, dtype = itemsize, dtype_of(itemsize)
-        n, L = self.problem.shape
-        demand = Demand(n, self.problem.K.X.shape[1], L, itemsize, self.block)
-        self.sweeper: Sweeper | None = None  # gives its kernel matrix back before the next one is made
-        kernel = self.problem.K.kernel
-        rows = padded(kernel, self.problem.K.X, self.padding)
-        K = DeviceKernel(kernel, rows, self.device, dtype, keeps_whole(self.device, demand))
-        self.B, self.T = B.to(dtype), self.T64.to(dtype)
+    def _sweeper(self, stored: torch.Tensor, moved: torch.Tensor) -> Sweeper:
+        dtype, L = moved.dtype, self.n_columns
+        self.B, self.T = stored.to(dtype), self.T64.to(dtype)
         self.lo, self.hi = self.lo64.to(dtype), self.hi64.to(dtype)
         self.E = torch.empty_like(self.T)
-        moved = torch.zeros(L, self.block, dtype=dtype, device=self.device)
         if self.problem.coupled:
             width = max(16, 1 << (L - 1).bit_length())
             R = torch.nn.functional.pad(self.R.to(dtype), (0, width - L, 0, width - L)).contiguous()
             compact = torch.zeros(4 * width, dtype=dtype, device=self.device)
-            board = Board(K, self.E, moved, (self.B, self.lo, self.hi, R, compact, self.rule.tied_rounds))
-            self.sweeper = Sweeper(board, _walk, _walk_program)
-        else:
-            r = self.R.diagonal().to(dtype).contiguous()
-            compact = torch.zeros(4 * L * self.block, dtype=dtype, device=self.device)
-            board = Board(K, self.E, moved, (self.B, self.lo, self.hi, r, compact, self.rule.rounds))
-            self.sweeper = Sweeper(board, _sweep, _sweep_program)
-        self.K = K
-        self._refresh()
+            others = (self.B, self.lo, self.hi, R, compact, self.rule.tied_rounds)
+            return Sweeper(Board(self.K, self.E, moved, others), _walk, _walk_program)
+        r = self.R.diagonal().to(dtype).contiguous()
+        compact = torch.zeros(4 * L * self.block, dtype=dtype, device=self.device)
+        others = (self.B, self.lo, self.hi, r, compact, self.rule.rounds)
+        return Sweeper(Board(self.K, self.E, moved, others), _sweep, _sweep_program)
 
     def _refresh(self) -> None:
-        """Residuals computed anew."""
         self.E.copy_(self.T - self.R.to(self.T.dtype) @ self.K.times(self.B))
 
-    def epoch(self, clock: Clock) -> Progress:
-        assert self.sweeper is not None
-        # Asked for already, and not good enough: the running residuals had told otherwise.
-        if self._exact is not None:
-            self._refresh()
-        self._exact = None
-        self.sweeper.epoch(self.rng, clock)
-        self.epochs += 1
-        if self.epochs % self.rule.refresh == 0:
-            self._refresh()
-        certificate = self._measure(self.B, self.T, self.E, self.lo, self.hi)
-        if self.itemsize == 4 and self.patience.exhausted(certificate.gap):
-            self._load(self._feasible(), 8)
-        return Progress(certificate, self.problem.shape[0])
+    def _running(self) -> Certificate:
+        return self._measure(self.B, self.T, self.E, self.lo, self.hi)
 
     def _measure(
         self, B: torch.Tensor, T: torch.Tensor, E: torch.Tensor, lo: torch.Tensor, hi: torch.Tensor
@@ -158,23 +133,17 @@ class DeviceSweeps:
         constant = self.problem.costs.constant
         return Certificate(norm + loss + constant, value - norm + constant)
 
-    def _feasible(self) -> torch.Tensor:
-        """B in float64, with what stands at a rounded bound put exactly on it."""
+    def _stored(self) -> torch.Tensor:
+        """B, with what stands at a rounded bound put exactly on it."""
         B = torch.clamp(self.B.double(), self.lo64, self.hi64)
         return torch.where(self.hi == self.B, self.hi64, torch.where(self.lo == self.B, self.lo64, B))
 
-    def _evaluated(self) -> tuple[torch.Tensor, Certificate]:
-        if self._exact is None:
-            B = self._feasible()
-            E = self.T64 - self.R @ self.K.times_exactly(B)
-            self._exact = B, self._measure(B, self.T64, E, self.lo64, self.hi64)
-        return self._exact
-
-    def certify(self) -> Certificate:
-        return self._evaluated()[1]
+    def _certificate(self, stored: torch.Tensor) -> Certificate:
+        E = self.T64 - self.R @ self.K.times_exactly(stored)
+        return self._measure(stored, self.T64, E, self.lo64, self.hi64)
 
     def solution(self) -> Solution:
-        return self.problem.solution(self._evaluated()[0][:, : self.problem.shape[0]].cpu().numpy())
+        return self.problem.solution(self.evaluated()[0][:, : self.matrix.n].cpu().numpy())
 
 
 def _sweep(board: Board, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import Certificate
 from maxmargin.device import moves
-from maxmargin.device.backend import Demand, dtype_of, keeps_whole
-from maxmargin.device.kernels import DeviceKernel, padded
+from maxmargin.device.solver import DeviceSolver
 from maxmargin.device.sweeper import Board, Sweeper
 from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_problem import KernelSolution, Setup
@@ -47,7 +46,7 @@ class DeviceRule:
     patience: int = 40
 
 
-class DeviceBlocks:
+class DeviceBlocks(DeviceSolver):
     """Projections of blocks on a device of PyTorch.
 
     Parameters
@@ -70,58 +69,35 @@ class DeviceBlocks:
         itemsize: int = 4,
         rule: DeviceRule | None = None,
     ) -> None:
-        self.problem, self.rng, self.device = problem, setup.rng, device
-        self.rule = DeviceRule() if rule is None else rule
-        n, c = problem.n, problem.c
-        self.padding = -n % self.rule.block
+        self.problem = problem
+        self.rule = rule = DeviceRule() if rule is None else rule
+        super().__init__(
+            problem.K, problem.c, rule.block,
+            rng=setup.rng, device=device, refresh=rule.refresh, patience=rule.patience,
+        )  # fmt: skip
         self.y = torch.from_numpy(np.pad(problem.y, (0, self.padding))).to(device)
         self.costs64 = torch.from_numpy(np.pad(problem.costs, (0, self.padding))).to(device)
         self.Delta64 = torch.from_numpy(problem.labels.Delta).to(device)[self.y].T.contiguous()
-        self.truth = torch.nn.functional.one_hot(self.y, c).T.double()
-        self.epochs, self.patience = 0, Patience(self.rule.patience)
-        self._exact: tuple[torch.Tensor, Certificate] | None = None
+        self.truth = torch.nn.functional.one_hot(self.y, problem.c).T.double()
         alpha = self.truth.clone()
         if setup.blocks is not None:
-            alpha[:, :n] = torch.from_numpy(np.ascontiguousarray(setup.blocks.T, np.float64))
-        self._load(alpha, itemsize)
+            alpha[:, : problem.n] = torch.from_numpy(np.ascontiguousarray(setup.blocks.T, np.float64))
+        self.load(alpha, itemsize)
 
-    def _load(self, alpha: torch.Tensor, itemsize: int) -> None:
-        """Take up work in a precision."""
-        self.itemsize, dtype = itemsize, dtype_of(itemsize)
-        n, c = self.problem.n, self.problem.c
-        demand = Demand(n, self.problem.K.X.shape[1], c, itemsize, self.rule.block)
-        self.sweeper: Sweeper | None = None  # gives its kernel matrix back before the next one is made
-        kernel = self.problem.K.kernel
-        rows = padded(kernel, self.problem.K.X, self.padding)
-        self.K = DeviceKernel(kernel, rows, self.device, dtype, keeps_whole(self.device, demand))
-        self.alpha, self.Delta = alpha.to(dtype).contiguous(), self.Delta64.to(dtype)
+    def _sweeper(self, stored: torch.Tensor, moved: torch.Tensor) -> Sweeper:
+        dtype, rule = moved.dtype, self.rule
+        self.alpha, self.Delta = stored.to(dtype).contiguous(), self.Delta64.to(dtype)
         self.costs = self.costs64.to(dtype)
         self.scores = torch.empty_like(self.Delta)
-        moved = torch.zeros(c, self.rule.block, dtype=dtype, device=self.device)
-        rule = self.rule
-        numbers = (self.alpha, self.Delta, self.costs, rule.rounds, rule.relaxation)
-        self.sweeper = Sweeper(Board(self.K, self.scores, moved, numbers), _project, _project_program)
-        self._refresh()
+        others = (self.alpha, self.Delta, self.costs, rule.rounds, rule.relaxation)
+        return Sweeper(Board(self.K, self.scores, moved, others), _project, _project_program)
 
     def _refresh(self) -> None:
-        """Scores computed anew."""
         B = self.costs * (self.truth.to(self.costs.dtype) - self.alpha)
         self.scores.copy_(self.K.times(B))
 
-    def epoch(self, clock: Clock) -> Progress:
-        assert self.sweeper is not None
-        # Asked for already, and not good enough: the running scores had told otherwise.
-        if self._exact is not None:
-            self._refresh()
-        self._exact = None
-        self.sweeper.epoch(self.rng, clock)
-        self.epochs += 1
-        if self.epochs % self.rule.refresh == 0:
-            self._refresh()
-        certificate = self._measure(self.alpha, self.scores, self.Delta, self.costs)
-        if self.itemsize == 4 and self.patience.exhausted(certificate.gap):
-            self._load(self._blocks(), 8)
-        return Progress(certificate, self.problem.n)
+    def _running(self) -> Certificate:
+        return self._measure(self.alpha, self.scores, self.Delta, self.costs)
 
     def _measure(
         self, alpha: torch.Tensor, scores: torch.Tensor, Delta: torch.Tensor, costs: torch.Tensor
@@ -135,24 +111,18 @@ class DeviceBlocks:
         losses, linear, half = torch.stack([losses, linear, half]).tolist()
         return Certificate(half + losses, linear - half)
 
-    def _blocks(self) -> torch.Tensor:
-        """alpha in float64, exactly on the simplex."""
+    def _stored(self) -> torch.Tensor:
+        """alpha, exactly on the simplex."""
         alpha = self.alpha.double()
         return alpha / alpha.sum(dim=0)
 
-    def _evaluated(self) -> tuple[torch.Tensor, Certificate]:
-        if self._exact is None:
-            alpha = self._blocks()
-            scores = self.K.times_exactly(self.costs64 * (self.truth - alpha))
-            self._exact = alpha, self._measure(alpha, scores, self.Delta64, self.costs64)
-        return self._exact
-
-    def certify(self) -> Certificate:
-        return self._evaluated()[1]
+    def _certificate(self, stored: torch.Tensor) -> Certificate:
+        scores = self.K.times_exactly(self.costs64 * (self.truth - stored))
+        return self._measure(stored, scores, self.Delta64, self.costs64)
 
     def solution(self) -> KernelSolution:
         problem = self.problem
-        alpha = self._evaluated()[0][:, : problem.n].T.cpu().numpy()
+        alpha = self.evaluated()[0][:, : problem.n].T.cpu().numpy()
         B = -alpha
         B[np.arange(problem.n), problem.y] += 1.0
         return KernelSolution(problem.costs[:, None] * B, alpha)
