@@ -10,20 +10,6 @@ import pytest
 
 import maxmargin
 from maxmargin import datasets
-from maxmargin.cli import main
-
-
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Run a command line in an empty directory; answers with its code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def words(*line):
-        code = main([str(word) for word in line])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return words
 
 
 def test_probabilities_from_fit_to_report(run):
@@ -78,7 +64,8 @@ def test_explain_adds_up(run):
     for i, each in enumerate(told):
         assert each["label"] == label and each["score"] == pytest.approx(scores[i, 2])
         assert sum(each["parts"].values()) + each["rest"] + each["bias"] == pytest.approx(each["score"])
-        assert set(each["parts"]) <= set(data.feature_names)
+        # Standardised columns are told with their unit, as in the report.
+        assert {name.partition(" (per ")[0] for name in each["parts"]} <= set(data.feature_names)
     code, out, _ = run("explain", "m.mm", "flags", "--rows", 1)
     assert code == 0 and "bias" in out
     code, _, said = run("explain", "m.mm", "flags", "--label", "nothing")

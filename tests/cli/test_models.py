@@ -17,21 +17,7 @@ import pytest
 
 import maxmargin
 from maxmargin import datasets
-from maxmargin.cli import main
 from maxmargin.persistence import describe
-
-
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Run a command line in an empty directory; answers with its code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def words(*line):
-        code = main([str(word) for word in line])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return words
 
 
 def test_fit_saves_the_model_that_python_would_fit(run):

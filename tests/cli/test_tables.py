@@ -6,12 +6,12 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
 
 import pytest
 
 import maxmargin
-from maxmargin.cli import main
 from maxmargin.io.mixed import tags_of
 from maxmargin.persistence import describe
 
@@ -26,19 +26,6 @@ ROWS = [
     }
     for i in range(25)
 ]
-
-
-@pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """Run a command line in an empty directory; answers with its code, stdout and stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def words(*line):
-        code = main([str(word) for word in line])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return words
 
 
 def csv_text(rows, separator=";", delimiter=","):
@@ -220,3 +207,12 @@ def test_words_are_not_converted(run, tmp_path):
 ])  # fmt: skip
 def test_tags_of_a_cell(cell, tags):
     assert tags_of(cell, ";") == tags
+
+
+def test_explain_names_the_columns_behind_the_preparation(run, tmp_path):
+    write(tmp_path / "shop.csv")
+    assert run("fit", "shop.csv", "--labels", "tags", "--random-state", 0, "-o", "m.mm")[0] == 0
+    code, out, err = run("explain", "m.mm", "shop.csv", "--rows", 1, "--top", 3)
+    assert code == 0, err
+    columns = [line.split(maxsplit=1)[1] for line in out.splitlines()[1:4]]
+    assert all(re.match(r"\w+( \(per |: |=|$)", name) for name in columns), columns

@@ -40,7 +40,13 @@ def explain_command(
     if not hasattr(inner, "explain"):
         raise click.UsageError(f"A {type(inner).__name__} scores whole sequences; it cannot be explained.")
     before = preprocessing(stored.model)
-    names = stored.feature_names if hasattr(inner, "coef_") and not hasattr(inner, "basis_vectors_") else None
+    names = list(stored.feature_names)
+    if names and before is not None:
+        from maxmargin.tables import names_behind
+
+        names = names_behind(before, names)
+    if not hasattr(inner, "coef_") or hasattr(inner, "basis_vectors_"):
+        names = []
     done = 0
     with opened(stored, source, stored.reading(reading)) as (_, pieces):
         for data in islice(pieces, rows):

@@ -6,6 +6,7 @@ one with a kernel, where every term belongs to a training row, plus a bias.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -61,13 +62,14 @@ class Explanation:
         return "\n".join([*lines, *(f"  {value:+.4g}  {name}" for name, value in told)])
 
 
-class Explained:
+class Explained(ABC):
     """A classifier that can say what its scores are made of."""
 
     classes_: np.ndarray
 
+    @abstractmethod
     def _terms(self, X: Any) -> Terms:
-        raise NotImplementedError
+        """What every score of X is the sum of."""
 
     def explain(
         self, X: Any, label: Any = None, top: int = 10, names: Sequence[str] | None = None
