@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from maxmargin import MultiClassSVC, MultiLabelSVC
 from maxmargin.device import backend
-from maxmargin.device.backend import Demand, find
+from maxmargin.device.backend import KernelDemand, RowsDemand, find
 
 torch = pytest.importorskip("torch")
 CPU = torch.device("cpu")
@@ -100,6 +100,48 @@ def test_tied_loss(there):
     agree(MultiLabelSVC(kernel="rbf", prior=R, loss="tied", device="cuda").fit(X, Y), here)
 
 
+def sparse_data(n=80, d=30, L=4, dtype="f8"):
+    """Rows of very different length, some without an entry, and more numbers than are fetched ahead."""
+    rng = np.random.default_rng(4)
+    X = sp.random(n, d, 0.2, "csr", rng=rng, dtype=dtype)
+    X = sp.vstack([X, sp.csr_array((2, d)), np.tile(rng.normal(size=(1, d)), (2, 1))], format="csr")
+    Y = (X @ rng.normal(size=(d, L)) + 0.3 * rng.normal(size=(n + 4, L)) > 0.2).astype(float)
+    return X.astype(dtype), Y
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("prior", [None, np.diag([1.0, 0.5, 2.0, 1.0])])
+def test_linear_reaches_the_optimum_on_sparse_rows(there, dtype, prior):
+    X, Y = sparse_data(dtype=dtype)
+    Y[3, 1] = np.nan
+    weights = np.random.default_rng(2).random(len(Y)) * 2
+    weights[5] = 0
+    given = {"C": 2.0, "prior": prior, "class_weight": "balanced", "intercept_scaling": 2.0}
+    here = MultiLabelSVC(tol=1e-6, **given).fit(X, Y, sample_weight=weights)
+    model = MultiLabelSVC(device="cuda", random_state=0, **given).fit(X, Y, sample_weight=weights)
+    agree(model, here)
+    assert model.coef_.shape == here.coef_.shape
+    assert np.abs(model.decision_function(X) - here.decision_function(X)).max() < 0.2
+
+
+def test_certificate_of_a_linear_model_is_that_of_what_is_stored(there):
+    X, Y = sparse_data()
+    model = MultiLabelSVC(C=3.0, device="cuda", random_state=0).fit(X, Y)
+    F = X @ model.coef_.T + model.intercept_
+    norm = np.sum(model.coef_**2) + np.sum(model.intercept_**2)
+    primal = 0.5 * norm + 3.0 * np.maximum(0, 1 - (2 * Y - 1) * F).sum()
+    assert primal == pytest.approx(model.primal_objective_, rel=1e-12)
+    assert model.dual_objective_ <= primal
+
+
+def test_linear_goes_on_in_float64_and_warm_starts(there):
+    X, Y = sparse_data()
+    given = {"C": 0.5, "device": "cuda", "random_state": 0, "precision": "single"}
+    model = MultiLabelSVC(tol=1e-9, warm_start=True, **given).fit(X, Y)
+    assert model.duality_gap_ <= 1e-9
+    assert model.set_params(tol=1e-4).fit(X, Y).n_iter_ == 1
+
+
 def test_multiclass_reaches_the_optimum(there):
     X, _ = data()
     y = np.array(["a", "b", "c", "d"])[(X @ np.random.default_rng(1).normal(size=(3, 4))).argmax(1)]
@@ -129,6 +171,9 @@ def test_same_seed_same_answer(there):
     X, Y = data()
     a, b = (MultiLabelSVC(kernel="rbf", device="cuda", random_state=7).fit(X, Y) for _ in range(2))
     np.testing.assert_array_equal(a.dual_coef_, b.dual_coef_)
+    X, Y = sparse_data()
+    a, b = (MultiLabelSVC(device="cuda", random_state=7).fit(X, Y) for _ in range(2))
+    np.testing.assert_array_equal(a.coef_, b.coef_)
 
 
 def test_goes_on_in_float64_where_float32_ends(there):
@@ -159,10 +204,18 @@ def test_without_a_gpu(caplog):
 def test_without_torch(monkeypatch):
     monkeypatch.setattr(backend, "installed", lambda: False)
     with pytest.raises(ValueError, match=r"pip install \"maxmargin\[gpu\]\""):
-        find("cuda", Demand(10, 2, 3))
+        find("cuda", KernelDemand(10, 2, 3))
 
 
-@pytest.mark.parametrize("given", [{}, {"kernel": "rbf", "solver": "smo"}, {"kernel": lambda X, Z: X @ Z.T}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"kernel": "rbf", "solver": "smo"},
+        {"kernel": lambda X, Z: X @ Z.T},
+        {"memory_limit": 0},
+    ],
+)
 def test_what_stays_on_the_cpu_is_refused(given):
     X, Y = data()
     with pytest.raises(ValueError, match=r"device='cuda' cannot be used: .* Use device='cpu'"):
@@ -170,13 +223,14 @@ def test_what_stays_on_the_cpu_is_refused(given):
 
 
 def test_memory_is_known_beforehand(monkeypatch):
-    demand = Demand(200_000, 252, 100)
-    assert demand.whole > 160e9 > 100e9 > demand.strips
+    demand = KernelDemand(200_000, 252, 100)
+    assert demand.wish > 160e9 > 100e9 > demand.least
     monkeypatch.setattr(backend, "_missing", lambda: "")
     monkeypatch.setattr(backend, "free_bytes", lambda device: 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "made up")
+    assert RowsDemand(59 * 10**6, 781_000, 47_000, 103).least < 12e9
     with pytest.raises(ValueError, match=r"200,000 samples .* need .* GiB on the GPU, of which 1.0 GiB"):
-        find("cuda", Demand(200_000, 252, 1000))
+        find("cuda", KernelDemand(200_000, 252, 1000))
 
 
 @GPU

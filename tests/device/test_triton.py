@@ -4,12 +4,14 @@ import os
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 torch = pytest.importorskip("torch")
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 pytest.importorskip("triton")
 
 from maxmargin.device import moves, triton_moves  # noqa: E402
+from maxmargin.device.rows import DeviceRows  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 M, N, L = 32, 96, 5
@@ -139,3 +141,55 @@ def test_simplex_is_the_nearest_point():
         assert float(point.min()) >= 0
         others = torch.tensor(rng.dirichlet(np.ones(size), size=500))
         assert float((v - point).square().sum()) <= float((v - others).square().sum(1).min()) + 1e-12
+
+
+def test_descend():
+    """One pass over lists of different length; rows with more numbers than are fetched ahead, and without."""
+    rng = np.random.default_rng(2)
+    n, d = 40, 400
+    X = sp.random(n, d, 0.05, "csr", rng=rng, dtype="f4")
+    X = sp.vstack([X, sp.csr_array((1, d), dtype="f4"), rng.normal(size=(2, d)).astype("f4")], format="csr")
+    n = X.shape[0]
+    rows = DeviceRows(X, torch.device(DEVICE), torch.float32).rows
+    listed = rng.random((L, n)) < [[1], [0.7], [0.3], [0.0], [0.5]]
+    members = np.concatenate([rng.permutation(np.flatnonzero(of_label)) for of_label in listed])
+    counts = listed.sum(axis=1)
+    sign = np.where(rng.random((L, n)) < 0.5, -1, 1)
+    lo, hi = np.minimum(sign, 0) * 0.7, np.maximum(sign, 0) * 0.7
+    B = np.clip(rng.normal(size=(L, n)), lo, hi)
+
+    def there(numbers, dtype=torch.float32):
+        return torch.tensor(numbers, dtype=dtype, device=DEVICE)
+
+    def run(descend):
+        flags = torch.ones(L, n, dtype=torch.bool, device=DEVICE)
+        entries = moves.Entries(there(B), there(lo), there(hi), there(sign), flags)
+        w = there(np.random.default_rng(0).normal(size=(L, d)))
+        bias = moves.Bias(2.0, there(np.linspace(-1, 1, L)), there(np.linspace(0.1, 1, L)))
+        lists = moves.Lists(
+            there(members, torch.int32), there(np.cumsum(counts) - counts, torch.int64), there(counts, torch.int64)
+        )
+        q, r = there(X.power(2).sum(axis=1)), there(np.linspace(0.5, 2, L))
+        seen, violations = descend(lists, rows, w, entries, q, r, bias, there(np.full((2, L), 1.5)))
+        return seen, violations, w, entries.B, flags, bias.at
+
+    fast, plain = run(triton_moves.descend), run(moves.descend)
+    assert not fast[4].all()
+    for a, b in zip(fast, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_of_sparse_rows(dtype):
+    rng = np.random.default_rng(0)
+    X = sp.random(30, 50, 0.3, "csr", rng=rng)
+    X = sp.vstack([X, sp.csr_array((1, 50)), rng.normal(size=(2, 50))], format="csr")
+    rows = DeviceRows(X, torch.device(DEVICE), dtype)
+    W = torch.tensor(rng.normal(size=(L, 50)), dtype=dtype, device=DEVICE)
+    B = torch.tensor(rng.normal(size=(L, X.shape[0])), dtype=dtype, device=DEVICE)
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-12
+    np.testing.assert_allclose(rows.scores(W).cpu().numpy(), W.cpu().numpy() @ X.T, atol=tolerance)
+    np.testing.assert_allclose(rows.weighted_sums(B).cpu().numpy(), B.cpu().numpy() @ X, atol=tolerance)
+    some = rows.rows
+    fast = triton_moves.sum_rows(some.starts, some.columns, some.values, W.T.contiguous())
+    np.testing.assert_allclose(fast.cpu().numpy(), X @ W.cpu().numpy().T, atol=tolerance)

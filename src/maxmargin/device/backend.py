@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -20,15 +20,70 @@ DEVICES = ("cpu", "cuda", "auto")
 FOREIGN = ("callable",)
 # Samples from which "auto" takes a GPU: below, its start costs more than the fit on a CPU.
 MANY_SAMPLES = 3000
+# The same for linear models of sparse rows: stored numbers times labels.
+MANY_STORED = 10**8
 # Part of the free memory that a fit may take.
 SHARE = 0.9
 
 log = logging.getLogger("maxmargin.device")
 
 
+class Demand(Protocol):
+    """What a problem asks of a device: bytes at least, bytes with all that is worth keeping, and a reason not
+    to begin where a CPU is as good."""
+
+    @property
+    def least(self) -> int: ...
+
+    @property
+    def wish(self) -> int: ...
+
+    @property
+    def too_small(self) -> str: ...
+
+    @property
+    def size(self) -> str: ...
+
+
 @dataclass(frozen=True)
-class Demand:
-    """What a problem asks of a device.
+class RowsDemand:
+    """What sparse rows ask for.
+
+    Parameters
+    ----------
+    nnz, n_samples, n_features, n_columns : int
+        Stored numbers and shape of X, and how many scores a sample has.
+    """
+
+    nnz: int
+    n_samples: int
+    n_features: int
+    n_columns: int
+
+    @property
+    def least(self) -> int:
+        """Rows in two precisions with their transpose; a dozen numbers per entry; weights."""
+        entries = self.n_samples * self.n_columns * (6 * 4 + 6 * 8)
+        return self.nnz * 48 + entries + self.n_features * self.n_columns * 28
+
+    @property
+    def wish(self) -> int:
+        return self.least
+
+    @property
+    def too_small(self) -> str:
+        if self.nnz * self.n_columns >= MANY_STORED:
+            return ""
+        return f"{self.nnz * self.n_columns:,} numbers x labels are fewer than {MANY_STORED:,}, from which a GPU pays"
+
+    @property
+    def size(self) -> str:
+        return f"{self.n_samples:,} samples and {self.n_columns:,} labels"
+
+
+@dataclass(frozen=True)
+class KernelDemand:
+    """What a kernel matrix asks for.
 
     Parameters
     ----------
@@ -53,14 +108,24 @@ class Demand:
         return rows + self.n_samples * self.n_columns * (6 * self.itemsize + 6 * 8)
 
     @property
-    def whole(self) -> int:
+    def wish(self) -> int:
         """Bytes with the kernel matrix kept."""
         return self.state + self.n_samples**2 * self.itemsize
 
     @property
-    def strips(self) -> int:
+    def least(self) -> int:
         """Bytes with only some rows of the kernel matrix at a time."""
         return self.state + 2 * self.block * self.n_samples * self.itemsize
+
+    @property
+    def too_small(self) -> str:
+        if self.n_samples >= MANY_SAMPLES:
+            return ""
+        return f"{self.n_samples:,} samples are fewer than {MANY_SAMPLES:,}, from which a GPU pays"
+
+    @property
+    def size(self) -> str:
+        return f"{self.n_samples:,} samples and {self.n_columns:,} columns of scores"
 
 
 def installed() -> bool:
@@ -86,7 +151,7 @@ def find(wanted: str, demand: Demand, unable: str = "") -> torch.device | None:
     """
     if wanted == "cpu":
         return None
-    reason = unable or _missing() or (_too_small(demand) if wanted == "auto" else "") or _too_large(demand)
+    reason = unable or _missing() or (demand.too_small if wanted == "auto" else "") or _too_large(demand)
     if not reason:
         import torch
 
@@ -105,32 +170,24 @@ def _missing() -> str:
     return "" if torch.cuda.is_available() else "PyTorch sees no NVIDIA GPU with a working driver"
 
 
-def _too_small(demand: Demand) -> str:
-    if demand.n_samples >= MANY_SAMPLES:
-        return ""
-    return f"{demand.n_samples:,} samples are fewer than {MANY_SAMPLES:,}, from which a GPU pays"
-
-
 def _too_large(demand: Demand) -> str:
     import torch
 
     device = torch.device("cuda")
     free = free_bytes(device)
     log.info(
-        "%s: %.1f GiB free, %.1f GiB needed with the kernel matrix kept, %.1f GiB without.",
-        torch.cuda.get_device_name(device), free / 2**30, demand.whole / 2**30, demand.strips / 2**30,
+        "%s: %.1f GiB free, %.1f GiB needed to keep everything, %.1f GiB at least.",
+        torch.cuda.get_device_name(device), free / 2**30, demand.wish / 2**30, demand.least / 2**30,
     )  # fmt: skip
-    if demand.strips <= SHARE * free:
+    if demand.least <= SHARE * free:
         return ""
-    return (
-        f"{demand.n_samples:,} samples and {demand.n_columns:,} columns of scores need "
-        f"{demand.strips / 2**30:,.1f} GiB on the GPU, of which {free / 2**30:,.1f} GiB are free"
-    )
+    needed, left = demand.least / 2**30, free / 2**30
+    return f"{demand.size} need {needed:,.1f} GiB on the GPU, of which {left:,.1f} GiB are free"
 
 
 def keeps_whole(device: torch.device, demand: Demand) -> bool:
     """Whether the kernel matrix has room beside everything else."""
-    return demand.whole <= SHARE * free_bytes(device)
+    return demand.wish <= SHARE * free_bytes(device)
 
 
 def dtype_of(itemsize: int) -> Any:

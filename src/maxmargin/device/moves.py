@@ -8,7 +8,12 @@ those of all samples, R being the prior of the labels (the identity where there 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import torch
+
+if TYPE_CHECKING:
+    from maxmargin.device.rows import SparseRows
 
 # Stands for 1 / 0 where a sample has no kernel value with itself: its coefficients go to a bound.
 HUGE = 1e30
@@ -93,3 +98,63 @@ def simplex(v: torch.Tensor) -> torch.Tensor:
             break
         tau = higher
     return torch.clamp(v - tau, min=0)
+
+
+class Lists(NamedTuple):
+    """The samples that each label visits: ``members[starts[l] : starts[l] + counts[l]]``, in that order."""
+
+    members: torch.Tensor
+    starts: torch.Tensor
+    counts: torch.Tensor
+
+
+class Entries(NamedTuple):
+    """Coefficients, their bounds, targets of the scores, and which are still visited, all L x n."""
+
+    B: torch.Tensor
+    lo: torch.Tensor
+    hi: torch.Tensor
+    T: torch.Tensor
+    flags: torch.Tensor
+
+
+class Bias(NamedTuple):
+    """The constant feature, its weight per label, and rho / s^2: how strongly that answers a step."""
+
+    feature: float
+    at: torch.Tensor
+    pull: torch.Tensor
+
+
+def descend(
+    lists: Lists, X: SparseRows, w: torch.Tensor, entries: Entries, q: torch.Tensor, r: torch.Tensor,
+    bias: Bias, reach: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Linear labels: coefficients of listed samples go to their best place, one after the other.
+
+    An entry at a bound whose residual points out of the box by more than `reach` (below and above, 2 x L)
+    is visited no more. Changes w, B, flags and the weight of the bias; returns the gaps that were seen, and
+    the largest violations below and above.
+    """
+    seen = torch.zeros(len(w), dtype=torch.float64, device=w.device)
+    violations = torch.zeros_like(reach)
+    for label, (start, count) in enumerate(zip(lists.starts.tolist(), lists.counts.tolist(), strict=True)):
+        for i in lists.members[start : start + count].tolist():
+            row = slice(X.starts[i], X.starts[i + 1])
+            columns, values = X.columns[row].long(), X.values[row]
+            b, lo, hi = entries.B[label, i], entries.lo[label, i], entries.hi[label, i]
+            e = entries.T[label, i] - w[label, columns] @ values - bias.feature * bias.at[label]
+            seen[label] += (hi - b) * e.clamp(min=0) + (b - lo) * (-e).clamp(min=0)
+            if (b == lo and -e > reach[0, label]) or (b == hi and e > reach[1, label]):
+                entries.flags[label, i] = False
+                continue
+            if b > lo:
+                violations[0, label] = torch.maximum(violations[0, label], -e)
+            if b < hi:
+                violations[1, label] = torch.maximum(violations[1, label], e)
+            own = (q[i] + bias.pull[label] * bias.feature**2) * r[label]
+            change = torch.clamp(b + e * inverse(own), lo, hi) - b
+            entries.B[label, i] += change
+            w[label, columns] += change * r[label] * values
+            bias.at[label] += bias.pull[label] * bias.feature * change * r[label]
+    return seen, violations

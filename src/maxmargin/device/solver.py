@@ -10,7 +10,7 @@ import torch
 
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
-from maxmargin.device.backend import Demand, dtype_of, keeps_whole
+from maxmargin.device.backend import KernelDemand, dtype_of, keeps_whole
 from maxmargin.device.kernels import DeviceKernel, padded
 from maxmargin.device.sweeper import Sweeper
 
@@ -53,7 +53,7 @@ class DeviceSolver(ABC):
         """Take up work on what is stored in a precision of so many bytes."""
         self.itemsize, dtype = itemsize, dtype_of(itemsize)
         n, d = self.matrix.X.shape
-        demand = Demand(n, d, self.n_columns, itemsize, self.block)
+        demand = KernelDemand(n, d, self.n_columns, itemsize, self.block)
         self.sweeper = None  # gives its kernel matrix back before the next one is made
         rows = padded(self.matrix.kernel, self.matrix.X, self.padding)
         whole = keeps_whole(self.device, demand)

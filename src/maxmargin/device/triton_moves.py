@@ -11,8 +11,17 @@ fetched at a time, and corrected by what the ones before them did.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
+
+from maxmargin.device import moves
+from maxmargin.device.rows import SparseRows
+
+# Stored numbers, and columns of the dense factor, that a product of sparse rows takes at a time.
+DEPTH, BREADTH = 16, 128
+# Numbers of a sparse row that are fetched ahead; the rest of a longer one is fetched when needed.
+AHEAD = 128
 
 
 @triton.jit
@@ -213,3 +222,124 @@ def carry(
         values = tl.load(strip + samples[:, None] * n + cols[None, :], mask=inside[None, :], other=0.0)
         total -= tl.dot(change, values, input_precision=PRECISION)
     tl.store(e + here, total, mask=mask)
+
+
+def descend(
+    lists: moves.Lists, X: SparseRows, w: torch.Tensor, entries: moves.Entries, q: torch.Tensor,
+    r: torch.Tensor, bias: moves.Bias, reach: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """`moves.descend` with one warp per label."""
+    L, d = w.shape
+    seen, violations = torch.zeros_like(bias.at), torch.zeros_like(reach)
+    descend_label[(L,)](
+        lists.members, lists.starts, lists.counts, X.starts, X.columns, X.values, w,
+        entries.B, entries.lo, entries.hi, entries.T, entries.flags, q, r,
+        bias.feature, bias.at, bias.pull, reach, seen, violations, L, d, entries.B.shape[1],
+        AHEAD=AHEAD, num_warps=1,
+    )  # fmt: skip
+    return seen.double(), violations
+
+
+@triton.jit
+def descend_label(
+    members, starts, counts, indptr, indices, data, w, B, lo, hi, T, flags, q, r,
+    feature, at, pull, reach, seen, violations, L, d, n, AHEAD: tl.constexpr,
+):  # fmt: skip
+    """The list of one label. What the next sample needs is fetched while this one is worked on."""
+    label = tl.program_id(0).to(tl.int64)
+    lanes = tl.arange(0, AHEAD)
+    members += tl.load(starts + label)
+    count = tl.load(counts + label)
+    w += label * d
+    B, lo, hi, T, flags = B + label * n, lo + label * n, hi + label * n, T + label * n, flags + label * n
+    weight, bias, follow = tl.load(r + label), tl.load(at + label), tl.load(pull + label)
+    below, above = tl.load(reach + label), tl.load(reach + L + label)
+    gap, lowest, highest = bias * 0, bias * 0, bias * 0
+    square = feature * feature * follow
+
+    # Of two samples ahead where they lie, of one ahead what they hold.
+    sample = tl.load(members, mask=count > 0, other=0).to(tl.int64)
+    first, last = tl.load(indptr + sample), tl.load(indptr + sample + 1)
+    columns = tl.load(indices + first + lanes, mask=first + lanes < last, other=0)
+    values = tl.load(data + first + lanes, mask=first + lanes < last, other=0.0)
+    b, low, high = tl.load(B + sample), tl.load(lo + sample), tl.load(hi + sample)
+    target, own = tl.load(T + sample), tl.load(q + sample)
+    following = tl.load(members + 1, mask=count > 1, other=0).to(tl.int64)
+    next_first, next_last = tl.load(indptr + following), tl.load(indptr + following + 1)
+    turn = 0
+    while turn < count:
+        next_columns = tl.load(indices + next_first + lanes, mask=next_first + lanes < next_last, other=0)
+        next_values = tl.load(data + next_first + lanes, mask=next_first + lanes < next_last, other=0.0)
+        next_b, next_low, next_high = tl.load(B + following), tl.load(lo + following), tl.load(hi + following)
+        next_target, next_own = tl.load(T + following), tl.load(q + following)
+        after = tl.load(members + turn + 2, mask=turn + 2 < count, other=0).to(tl.int64)
+        after_first, after_last = tl.load(indptr + after), tl.load(indptr + after + 1)
+
+        held = tl.load(w + columns, mask=first + lanes < last, other=0.0)
+        score = tl.sum(held * values)
+        place = first + AHEAD
+        while place < last:
+            more = tl.load(indices + place + lanes, mask=place + lanes < last, other=0)
+            much = tl.load(data + place + lanes, mask=place + lanes < last, other=0.0)
+            score += tl.sum(tl.load(w + more, mask=place + lanes < last, other=0.0) * much)
+            place += AHEAD
+        e = target - score - feature * bias
+        gap += (high - b) * tl.maximum(e, 0.0) + (b - low) * tl.maximum(-e, 0.0)
+        if ((b == low) & (-e > below)) | ((b == high) & (e > above)):
+            tl.store(flags + sample, False)
+        else:
+            lowest = tl.where(b > low, tl.maximum(lowest, -e), lowest)
+            highest = tl.where(b < high, tl.maximum(highest, e), highest)
+            change = best(b, e, inverse((own + square) * weight), low, high)
+            if change != 0:
+                tl.store(B + sample, b + change)
+                step = change * weight
+                bias += follow * feature * step
+                tl.store(w + columns, held + step * values, mask=first + lanes < last)
+                place = first + AHEAD
+                while place < last:
+                    more = tl.load(indices + place + lanes, mask=place + lanes < last, other=0)
+                    much = tl.load(data + place + lanes, mask=place + lanes < last, other=0.0)
+                    old = tl.load(w + more, mask=place + lanes < last, other=0.0)
+                    tl.store(w + more, old + step * much, mask=place + lanes < last)
+                    place += AHEAD
+        tl.debug_barrier()
+        sample, first, last, columns, values = following, next_first, next_last, next_columns, next_values
+        b, low, high, target, own = next_b, next_low, next_high, next_target, next_own
+        following, next_first, next_last = after, after_first, after_last
+        turn += 1
+    tl.store(at + label, bias)
+    tl.store(seen + label, gap)
+    tl.store(violations + label, lowest)
+    tl.store(violations + L + label, highest)
+
+
+def sum_rows(
+    starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, dense: torch.Tensor
+) -> torch.Tensor:
+    """Sparse rows times a dense matrix."""
+    n, L = len(starts) - 1, dense.shape[1]
+    answer = torch.empty(n, L, dtype=dense.dtype, device=dense.device)
+    grid = (n, -(-L // BREADTH))
+    sum_row[grid](starts, columns, values, dense, answer, L, DEPTH=DEPTH, BREADTH=BREADTH, num_warps=4)
+    return answer
+
+
+@triton.jit
+def sum_row(starts, columns, values, dense, answer, L, DEPTH: tl.constexpr, BREADTH: tl.constexpr):
+    """One row of the product."""
+    row = tl.program_id(0).to(tl.int64)
+    across = tl.program_id(1) * BREADTH + tl.arange(0, BREADTH)
+    inside = across < L
+    place, last = tl.load(starts + row), tl.load(starts + row + 1)
+    total = tl.zeros((BREADTH,), dtype=dense.dtype.element_ty)
+    while place < last:
+        some = place + tl.arange(0, DEPTH)
+        known = some < last
+        lines = tl.load(columns + some, mask=known, other=0).to(tl.int64)
+        factors = tl.load(values + some, mask=known, other=0.0)
+        mask = known[:, None] & inside[None, :]
+        block = tl.load(dense + lines[:, None] * L + across[None, :], mask=mask, other=0.0)
+        total += tl.sum(factors[:, None] * block, axis=0)
+        place += DEPTH
+    tl.store(answer + row * L + across, total, mask=inside)

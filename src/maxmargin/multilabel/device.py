@@ -22,7 +22,7 @@ from maxmargin.core.loop import Certificate
 from maxmargin.device import moves
 from maxmargin.device.solver import DeviceSolver
 from maxmargin.device.sweeper import Board, Sweeper
-from maxmargin.multilabel.problem import KernelM3L, Solution
+from maxmargin.multilabel.problem import EntryCosts, KernelM3L, Solution
 
 
 @dataclass(frozen=True)
@@ -82,23 +82,13 @@ class DeviceSweeps(DeviceSolver):
             rng=rng, device=device, refresh=rule.refresh, patience=rule.patience,
         )  # fmt: skip
         self.R = torch.from_numpy(problem.prior).to(device)
-        costs = problem.costs
-        signs = self._sent(costs.signs)
-        upper = torch.from_numpy(costs.upper).to(device)
-        box = signs * torch.where(signs > 0, upper[1][:, None], upper[0][:, None]) * self._sent(costs.weight)
-        if costs.tied:
-            margins = self._sent(costs.margin)
-        else:
-            margin = torch.from_numpy(costs.margin).to(device)
-            margins = torch.where(signs > 0, margin[1][:, None], margin[0][:, None])
-        self.lo64, self.hi64 = box.clamp(max=0), box.clamp(min=0)
-        self.T64 = signs * margins
-        self.load(signs * self._sent(alpha), itemsize)
+        numbers = entry_bounds(problem.costs, device, torch.float64)
+        self.lo64, self.hi64, self.T64 = (self._padded(part) for part in numbers)
+        signs, start = (torch.from_numpy(part).to(device).T for part in (problem.costs.signs, alpha))
+        self.load(self._padded(signs * start.double()), itemsize)
 
-    def _sent(self, numbers: np.ndarray) -> torch.Tensor:
-        """Numbers per sample and label on the device, label-major and padded by zeros."""
-        there = torch.from_numpy(np.ascontiguousarray(numbers)).to(self.device).T.double()
-        return torch.nn.functional.pad(there, (0, self.padding)).contiguous()
+    def _padded(self, numbers: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(numbers, (0, self.padding)).contiguous()
 
     def _sweeper(self, stored: torch.Tensor, moved: torch.Tensor) -> Sweeper:
         dtype, L = moved.dtype, self.n_columns
@@ -144,6 +134,18 @@ class DeviceSweeps(DeviceSolver):
 
     def solution(self) -> Solution:
         return self.problem.solution(self.evaluated()[0][:, : self.matrix.n].cpu().numpy())
+
+
+def entry_bounds(
+    costs: EntryCosts, device: torch.device, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """lo, hi and T = Y * margins on a device, label-major; in single precision boxes are a bit smaller."""
+    signs, weight, upper, margin, tied = costs.flat(np.float32 if dtype == torch.float32 else np.float64)
+    signs, weight, upper, margin = (torch.tensor(part, device=device) for part in (signs, weight, upper, margin))
+    signs = signs.T
+    box = signs * torch.where(signs > 0, upper[1][:, None], upper[0][:, None]) * weight.T
+    margins = margin.T if tied else torch.where(signs > 0, margin[1][:, None], margin[0][:, None])
+    return box.clamp(max=0).contiguous(), box.clamp(min=0).contiguous(), (signs * margins).contiguous()
 
 
 def _sweep(board: Board, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:

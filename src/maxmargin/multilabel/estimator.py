@@ -25,7 +25,7 @@ from maxmargin.core.kernel_matrix import (
     smallest_eigenvalue,
 )
 from maxmargin.core.kernels import Kernel, check_basis
-from maxmargin.core.loop import Solver, Stopping, run
+from maxmargin.core.loop import Solver, Solver, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.state import (
     INPUT,
@@ -41,7 +41,7 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.core.threads import count_threads
-from maxmargin.device.backend import DEVICES, FOREIGN, Demand, find
+from maxmargin.device.backend import DEVICES, FOREIGN, KernelDemand, RowsDemand, find
 from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
 from maxmargin.edge.estimator import (
     COMMON_CONSTRAINTS,
@@ -229,8 +229,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         Number of threads of solvers "auto" and "newton"; None means one, -1 all cores. It does not
         change the answer.
     device : {"cpu", "cuda", "auto"}, default="cpu"
-        With a kernel, "cuda" trains on an NVIDIA GPU through PyTorch (``pip install "maxmargin[gpu]"``):
-        the same objective, certificate and attributes. "auto" takes a GPU where there is one and the
+        With a kernel, or on sparse rows without labels that a prior ties, "cuda" trains on an NVIDIA
+        GPU through PyTorch (``pip install "maxmargin[gpu]"``): the same objective, certificate and
+        attributes. "auto" takes a GPU where there is one and the
         problem is large enough, and says in the log why not.
     random_state : int, RandomState instance or None, default=None
         Order in which samples are visited.
@@ -390,14 +391,11 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         stopping = self._stopping()
         alpha, rng = self._start(problem, stopping), check_random_state(self.random_state)
         device = self._device(problem)
-        if device is None or isinstance(problem, LinearM3L):
+        if device is None:
             n_threads = count_threads(self.n_jobs)
             solver = chosen.build(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
         else:
-            from maxmargin.multilabel.device import DeviceSweeps
-
-            itemsize = np.dtype(self._working_dtype(stopping, pays=True)).itemsize
-            solver = DeviceSweeps(problem, alpha, rng=rng, device=device, itemsize=itemsize)
+            solver = self._device_solver(problem, alpha, stopping, rng, device)
         observer = self._observer(X, y, lambda: self._attributes(problem, solver.solution()))
         outcome = run(solver, stopping, observer)
         solution = solver.solution()
@@ -427,6 +425,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     def _fit_blocks(self, X: Any, y: Any, sample_weight: Any) -> MultiLabelSVC:
         """Fit labels that are not coupled, some at a time."""
         problem = self._sparse_problem(X, self._space.positives(y), sample_weight)
+        self._device(problem)  # says why not
         stopping = self._stopping()
         solver = LabelBlocks(
             problem,
@@ -504,18 +503,35 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         X, columns = used_columns(X)
         return LinearM3L(Rows.of(X), costs, self.prior_, bias, columns)
 
-    def _device(self, problem: LinearM3L | KernelM3L) -> Any:
+    def _device(self, problem: LinearM3L | KernelM3L | ManyM3L) -> Any:
         """The GPU to work on, or None."""
         if self.device == "cpu":
             return None
-        unable = ""
-        if isinstance(problem, LinearM3L):
-            unable = "linear models are trained on the CPU"
-        elif self.solver != "auto":
-            unable = f"solver={self.solver!r} runs on the CPU only"
-        elif problem.K.kernel.name in FOREIGN:
-            unable = "a kernel that is a Python function runs on the CPU only"
-        return find(self.device, Demand(problem.shape[0], self.n_features_in_, problem.shape[1]), unable)
+        n, L = problem.shape
+        unable = "" if self.solver == "auto" else f"solver={self.solver!r} runs on the CPU only"
+        if isinstance(problem, KernelM3L):
+            if problem.K.kernel.name in FOREIGN:
+                unable = "a kernel that is a Python function runs on the CPU only"
+            return find(self.device, KernelDemand(n, self.n_features_in_, L), unable)
+        if isinstance(problem, ManyM3L):
+            unable = "labels that are solved block by block, for loss or memory_limit, stay on the CPU"
+        elif problem.coupled or problem.rows.dense:
+            unable = "of linear models only those of sparse rows, without labels that a prior ties, run on a GPU"
+        return find(self.device, RowsDemand(problem.rows.data.size, n, self.n_features_in_, L), unable)
+
+    def _device_solver(
+        self, problem: Any, alpha: np.ndarray, stopping: Stopping, rng: np.random.RandomState, device: Any
+    ) -> Solver:
+        """What trains on a GPU."""
+        itemsize = np.dtype(self._working_dtype(stopping, pays=True)).itemsize
+        if isinstance(problem, KernelM3L):
+            from maxmargin.multilabel.device import DeviceSweeps
+
+            return DeviceSweeps(problem, alpha, rng=rng, device=device, itemsize=itemsize)
+        from maxmargin.multilabel.device_linear import DeviceLabels
+
+        tol = stopping.target
+        return DeviceLabels(problem, alpha, tol=tol, rng=rng, device=device, itemsize=itemsize)
 
     def _needs_kernel(self) -> bool:
         """Whether the parameters ask for the kernelised solvers."""

@@ -21,7 +21,7 @@ from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.state import INPUT, OUTCOME, LabelNames, Samples, Sizes, State, floats, indices, part
 from maxmargin.core.threads import count_threads
-from maxmargin.device.backend import DEVICES, FOREIGN, Demand, find
+from maxmargin.device.backend import DEVICES, FOREIGN, KernelDemand, find
 from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
 from maxmargin.edge.estimator import (
     COMMON_CONSTRAINTS,
@@ -464,7 +464,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
             unable = f"solver={self.solver!r} with loss={self.loss!r} runs on the CPU only"
         elif self._kernel.name in FOREIGN:
             unable = "a kernel that is a Python function runs on the CPU only"
-        return find(self.device, Demand(problem.n, self.n_features_in_, problem.c), unable)
+        return find(self.device, KernelDemand(problem.n, self.n_features_in_, problem.c), unable)
 
     def _attributes(self, X: Any, solution: LinearSolution | KernelSolution) -> dict[str, Any]:
         """What prediction needs, from the solution of the solver; of two classes, their difference."""
