@@ -149,7 +149,7 @@ def test_multiclass_reaches_the_optimum(there):
     costs[0, 1] = 5
     weights = np.ones(len(y))
     weights[3] = 0
-    for given in ({}, {"cost_matrix": costs}):
+    for given in ({}, {"cost_matrix": costs}, {"loss": "weston_watkins"}):
         here = MultiClassSVC(kernel="rbf", tol=1e-5, **given).fit(X, y, sample_weight=weights)
         model = MultiClassSVC(kernel="rbf", device="cuda", random_state=0, **given).fit(
             X, y, sample_weight=weights

@@ -100,19 +100,24 @@ def test_walk(numbers, samples, rounds):
     torch.testing.assert_close(B[:, block], some, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("boxed", [False, True])
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_project(numbers, samples, rounds):
+def test_project(numbers, samples, rounds, boxed):
+    y = numbers["Delta"].argmin(dim=0)
+    if boxed:
+        numbers["alpha"] = torch.where(numbers["Delta"] == 0, 0.0, numbers["lo"] + numbers["hi"]).abs()
+        numbers["alpha"][y, torch.arange(N)] = 1 - numbers["alpha"].sum(dim=0)
     K, F, Delta, costs = (numbers[name] for name in ("K", "E", "Delta", "costs"))
     alpha, block = numbers["alpha"].clone(), samples[2 * M :]
     costs[block[3]] = 0
     moved = torch.zeros(L, M, device=DEVICE)
     triton_moves.project[(1,)](
-        samples.to(torch.int32), 2, tile_of(K, samples), F, alpha, Delta, costs, moved, N, 1.4,
-        L=L, ROUNDS=rounds, BLOCK=M, WIDTH=16, num_warps=1,
+        samples.to(torch.int32), 2, tile_of(K, samples), F, alpha, Delta, costs, y, moved, N, 1.4,
+        L=L, BOXED=boxed, ROUNDS=rounds, BLOCK=M, WIDTH=16, STEPS=moves.ROOT_STEPS, num_warps=1,
     )  # fmt: skip
     some = numbers["alpha"][:, block]
     expected = moves.project(
-        K[block][:, block], F[:, block], some, Delta[:, block], costs[block], rounds, 1.4
+        K[block][:, block], F[:, block], some, Delta[:, block], costs[block], y[block], boxed, rounds, 1.4
     )
     torch.testing.assert_close(moved, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(alpha[:, block], some, atol=1e-5, rtol=1e-5)
@@ -193,3 +198,24 @@ def test_products_of_sparse_rows(dtype):
     some = rows.rows
     fast = triton_moves.sum_rows(some.starts, some.columns, some.values, W.T.contiguous())
     np.testing.assert_allclose(fast.cpu().numpy(), X @ W.cpu().numpy().T, atol=tolerance)
+
+
+def test_box_is_the_best_place():
+    """No other block in reach has a better value of the quadratic that it solves."""
+    rng = np.random.default_rng(0)
+    for size in (2, 3, 9):
+        at = torch.tensor(rng.random(size) * (rng.random(size) < 0.7))
+        slope, truth = torch.tensor(2 * rng.normal(size=size)), int(rng.integers(size))
+        wrong = torch.arange(size) != truth
+        at[truth] = 1 - at[wrong].sum()
+
+        def value(new, at=at, slope=slope):
+            return float(((new - at) * slope).sum() - 0.5 * ((new - at) ** 2).sum())
+
+        best = moves.box(at, slope, truth)
+        assert float(best.sum()) == pytest.approx(1)
+        assert 0 <= float(best[wrong].min()) <= float(best[wrong].max()) <= 1
+        for _ in range(200):
+            other = torch.where(wrong, torch.clamp(best + 0.2 * torch.tensor(rng.normal(size=size)), 0, 1), best)
+            other[truth] = 1 - other[wrong].sum()
+            assert value(other) <= value(best) + 1e-12

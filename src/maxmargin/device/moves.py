@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Stands for 1 / 0 where a sample has no kernel value with itself: its coefficients go to a bound.
 HUGE = 1e30
+# Steps towards the root of a function of straight pieces; a few are enough unless there are many kinks.
+ROOT_STEPS = 40
 
 
 def inverse(curvature: torch.Tensor) -> torch.Tensor:
@@ -67,12 +69,13 @@ def walk(
 
 def project(
     tile: torch.Tensor, f: torch.Tensor, alpha: torch.Tensor, Delta: torch.Tensor, costs: torch.Tensor,
-    rounds: int, relaxation: float,
+    y: torch.Tensor, boxed: bool, rounds: int, relaxation: float,
 ) -> torch.Tensor:  # fmt: skip
-    """Crammer-Singer: sample by sample, the block alpha_i goes to its projection on the simplex.
+    """Classes: sample by sample, the block alpha_i goes to its best place.
 
-    `f` are scores (c x m), `Delta` the costs of every answer for every sample. Changes alpha and f;
-    returns C_i times the change of alpha, which is taken from the scores.
+    That is a projection on the simplex with the loss of Crammer and Singer; `boxed` is the loss of Weston and
+    Watkins. `f` are scores (c x m), `Delta` the costs of every answer for every sample, `y` the right ones.
+    Changes alpha and f; returns C_i times the change of alpha, which is taken from the scores.
     """
     before = alpha.clone()
     for _ in range(rounds):
@@ -80,11 +83,34 @@ def project(
             if costs[i] == 0:
                 continue
             step = inverse(costs[i] * tile[i, i]) * relaxation
-            v = alpha[:, i] + (f[:, i] + Delta[:, i]) * step
-            new = simplex(v)
+            slope = (f[:, i] + Delta[:, i]) * step
+            new = box(alpha[:, i], slope, int(y[i])) if boxed else simplex(alpha[:, i] + slope)
             f -= (costs[i] * (new - alpha[:, i]))[:, None] * tile[i]
             alpha[:, i] = new
     return costs * (alpha - before)
+
+
+def box(at: torch.Tensor, slope: torch.Tensor, truth: int) -> torch.Tensor:
+    """The best block of Weston and Watkins: between 0 and 1 but for the right class, which balances the rest.
+
+    A class goes from `at` to max(0, min(1, at + slope - slope of the right one - D)), where D is the sum of
+    all changes; so D is the root of a rising function made of straight pieces.
+    """
+    wrong = torch.arange(len(at), device=at.device) != truth
+    aim = at + slope - slope[truth]
+    low, high = -float(at[wrong].sum()), float((1 - at[wrong]).sum())
+    root = min(max(0.0, low), high)
+    for _ in range(ROOT_STEPS):
+        new = torch.where(wrong, torch.clamp(aim - root, 0, 1), at)
+        excess = root - float((new - at).sum())
+        if excess == 0:
+            break
+        low, high = (root, high) if excess < 0 else (low, root)
+        straight = root - excess / (1 + int((wrong & (new > 0) & (new < 1)).sum()))
+        root = straight if low < straight < high else (low + high) / 2
+    new = torch.where(wrong, torch.clamp(aim - root, 0, 1), at)
+    new[truth] = at[truth] - (new - at).sum()
+    return new
 
 
 def simplex(v: torch.Tensor) -> torch.Tensor:

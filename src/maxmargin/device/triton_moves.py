@@ -157,45 +157,79 @@ def walk(
 
 
 @triton.jit
+def simplex(v, real, L: tl.constexpr):
+    """The point of the simplex nearest to v."""
+    v = tl.where(real, v, float("-inf"))
+    v = v - tl.max(v)
+    # The largest entry alone bounds tau from below, and so does every set of entries.
+    tau = tl.maximum((tl.sum(tl.where(real, v, 0.0)) - 1) / L, -1.0)
+    rising = 1
+    while rising == 1:
+        kept = v > tau
+        higher = (tl.sum(tl.where(kept, v, 0.0)) - 1) / tl.sum(kept.to(v.dtype))
+        rising = (higher > tau).to(tl.int32)
+        tau = tl.maximum(tau, higher)
+    return tl.maximum(v - tau, 0.0)
+
+
+@triton.jit
+def box(at, slope, real, right, STEPS: tl.constexpr):
+    """The best block of Weston and Watkins, as in the plain moves."""
+    wrong = real & (right == 0)
+    aim = at + slope - tl.sum(tl.where(right, slope, 0.0))
+    low, high = -tl.sum(tl.where(wrong, at, 0.0)), tl.sum(tl.where(wrong, 1 - at, 0.0))
+    root = tl.minimum(tl.maximum(low * 0, low), high)
+    new = at
+    turn = 0
+    while turn < STEPS:
+        new = tl.where(wrong, tl.minimum(tl.maximum(aim - root, 0.0), 1.0), at)
+        excess = root - tl.sum(tl.where(wrong, new - at, 0.0))
+        low, high = tl.where(excess < 0, root, low), tl.where(excess > 0, root, high)
+        free = tl.sum((wrong & (new > 0) & (new < 1)).to(at.dtype))
+        straight = root - excess / (1 + free)
+        inside = (straight > low) & (straight < high)
+        ahead = tl.where(inside, straight, (low + high) / 2)
+        turn = tl.where((excess == 0) | (ahead == root), STEPS, turn + 1)
+        root = tl.where(excess == 0, root, ahead)
+    new = tl.where(wrong, tl.minimum(tl.maximum(aim - root, 0.0), 1.0), at)
+    return tl.where(right, at - tl.sum(tl.where(wrong, new - at, 0.0)), new)
+
+
+@triton.jit
 def project(
-    order, k, tile, f, alpha, Delta, costs, moved, n, relaxation,
-    L: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    order, k, tile, f, alpha, Delta, costs, y, moved, n, relaxation,
+    L: tl.constexpr, BOXED: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Crammer-Singer; one program walks the samples, and fetches the next while it works on one."""
+    """Classes; one program walks the samples, and fetches the next while it works on one."""
     classes, places = tl.arange(0, WIDTH), tl.arange(0, BLOCK)
     real = classes < L
     images = tl.zeros((BLOCK, WIDTH), dtype=tile.dtype.element_ty)
     order += k * BLOCK
     sample = tl.load(order)
     here = classes.to(tl.int64) * n + sample
-    cost = tl.load(costs + sample)
+    cost, truth = tl.load(costs + sample), tl.load(y + sample)
     at = tl.load(alpha + here, mask=real, other=0.0)
     score = tl.load(f + here, mask=real, other=0.0) + tl.load(Delta + here, mask=real, other=0.0)
     for turn in range(ROUNDS * BLOCK):
         i = turn % BLOCK
         sample = tl.load(order + (turn + 1) % BLOCK)
         following = classes.to(tl.int64) * n + sample
-        next_cost = tl.load(costs + sample)
+        next_cost, next_truth = tl.load(costs + sample), tl.load(y + sample)
         next_at = tl.load(alpha + following, mask=real, other=0.0)
         next_score = tl.load(f + following, mask=real, other=0.0)
         next_score += tl.load(Delta + following, mask=real, other=0.0)
         row = tl.load(tile + i * BLOCK + places)
         step = relaxation * inverse(cost * tl.load(tile + i * (BLOCK + 1)))
-        v = at + (score - tl.sum(row[:, None] * images, axis=0)) * step
-        v = tl.where(real, v, float("-inf"))
-        v = v - tl.max(v)
-        # The largest entry alone bounds tau from below, and so does every set of entries.
-        tau = tl.maximum((tl.sum(tl.where(real, v, 0.0)) - 1) / L, -1.0)
-        rising = 1
-        while rising == 1:
-            kept = v > tau
-            higher = (tl.sum(tl.where(kept, v, 0.0)) - 1) / tl.sum(kept.to(v.dtype))
-            rising = (higher > tau).to(tl.int32)
-            tau = tl.maximum(tau, higher)
-        new = tl.where(real, tl.where(cost > 0, tl.maximum(v - tau, 0.0), at), 0.0)
+        slope = (score - tl.sum(row[:, None] * images, axis=0)) * step
+        if BOXED:
+            new = box(at, slope, real, classes == truth, STEPS)
+        else:
+            new = simplex(at + slope, real, L)
+        new = tl.where(real, tl.where(cost > 0, new, at), 0.0)
         tl.store(alpha + here, new, mask=real)
         images += tl.where((places == i)[:, None], (cost * (new - at))[None, :], 0.0)
-        here, cost, at, score = following, next_cost, next_at, next_score
+        here, cost, truth, at, score = following, next_cost, next_truth, next_at, next_score
     tl.store(moved + classes[None, :] * BLOCK + places[:, None], images, mask=real[None, :])
 
 

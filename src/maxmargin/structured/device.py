@@ -1,8 +1,9 @@
-"""Kernel multi-class machines on a GPU: Crammer-Singer blocks, walked over one kernel matrix.
+"""Kernel multi-class machines on a GPU: blocks of dual variables, walked over one kernel matrix.
 
 Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. In every epoch samples are
-put in random order and cut into sets. In a set every block alpha_i goes to its projection on the simplex,
-over-relaxed, given the others; one product carries the change to the scores of all samples.
+put in random order and cut into sets. In a set every block alpha_i goes to its best place, over-relaxed,
+given the others (with the loss of Crammer and Singer a projection on the simplex); one product carries the
+change to the scores of all samples.
 
 Work is in float32; training stops on the gap of the stored blocks, recomputed in float64 from kernel values
 in float64. When rounding keeps the gap from falling, work goes on in float64.
@@ -20,6 +21,7 @@ from maxmargin.device import moves
 from maxmargin.device.solver import DeviceSolver
 from maxmargin.device.sweeper import Board, Sweeper
 from maxmargin.structured.multiclass_kernel import KernelMultiClass
+from maxmargin.structured.multiclass_loops import WESTON_WATKINS
 from maxmargin.structured.multiclass_problem import KernelSolution, Setup
 
 
@@ -52,7 +54,6 @@ class DeviceBlocks(DeviceSolver):
     Parameters
     ----------
     problem : KernelMultiClass
-        With the Crammer-Singer loss.
     setup : Setup
     device : torch.device
     itemsize : int
@@ -75,6 +76,7 @@ class DeviceBlocks(DeviceSolver):
             problem.K, problem.c, rule.block,
             rng=setup.rng, device=device, refresh=rule.refresh, patience=rule.patience,
         )  # fmt: skip
+        self.boxed = problem.loss == WESTON_WATKINS
         self.y = torch.from_numpy(np.pad(problem.y, (0, self.padding))).to(device)
         self.costs64 = torch.from_numpy(np.pad(problem.costs, (0, self.padding))).to(device)
         self.Delta64 = torch.from_numpy(problem.labels.Delta).to(device)[self.y].T.contiguous()
@@ -89,7 +91,7 @@ class DeviceBlocks(DeviceSolver):
         self.alpha, self.Delta = stored.to(dtype).contiguous(), self.Delta64.to(dtype)
         self.costs = self.costs64.to(dtype)
         self.scores = torch.empty_like(self.Delta)
-        others = (self.alpha, self.Delta, self.costs, rule.rounds, rule.relaxation)
+        others = (self.alpha, self.Delta, self.costs, self.y, self.boxed, rule.rounds, rule.relaxation)
         return Sweeper(Board(self.K, self.scores, moved, others), _project, _project_program)
 
     def _refresh(self) -> None:
@@ -104,7 +106,8 @@ class DeviceBlocks(DeviceSolver):
     ) -> Certificate:
         """P of (2) and D of (4)."""
         H = Delta + scores - scores.gather(0, self.y[None])
-        losses = torch.sum(costs * H.amax(dim=0), dtype=torch.float64)
+        hinges = H.clamp(min=0).sum(dim=0) if self.boxed else H.amax(dim=0)
+        losses = torch.sum(costs * hinges, dtype=torch.float64)
         linear = torch.sum(costs * (alpha * Delta).sum(dim=0), dtype=torch.float64)
         B = costs * (self.truth.to(alpha.dtype) - alpha)
         half = 0.5 * torch.sum(B * scores, dtype=torch.float64)
@@ -112,9 +115,12 @@ class DeviceBlocks(DeviceSolver):
         return Certificate(half + losses, linear - half)
 
     def _stored(self) -> torch.Tensor:
-        """alpha, exactly on the simplex."""
+        """alpha, exactly balanced."""
         alpha = self.alpha.double()
-        return alpha / alpha.sum(dim=0)
+        if not self.boxed:
+            return alpha / alpha.sum(dim=0)
+        wrong = torch.where(self.truth > 0, 0.0, alpha)
+        return torch.where(self.truth > 0, 1 - wrong.sum(dim=0), wrong)
 
     def _certificate(self, stored: torch.Tensor) -> Certificate:
         scores = self.K.times_exactly(self.costs64 * (self.truth - stored))
@@ -129,9 +135,11 @@ class DeviceBlocks(DeviceSolver):
 
 
 def _project(board: Board, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
-    alpha, Delta, costs, rounds, relaxation = board.others
+    alpha, Delta, costs, y, boxed, rounds, relaxation = board.others
     some, scores = alpha[:, samples], board.scores[:, samples]
-    moved = moves.project(tile, scores, some, Delta[:, samples], costs[samples], rounds, relaxation)
+    moved = moves.project(
+        tile, scores, some, Delta[:, samples], costs[samples], y[samples], boxed, rounds, relaxation
+    )
     alpha[:, samples] = some
     return moved
 
@@ -139,9 +147,10 @@ def _project(board: Board, samples: torch.Tensor, tile: torch.Tensor) -> torch.T
 def _project_program(board: Board, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
     from maxmargin.device import triton_moves
 
-    alpha, Delta, costs, rounds, relaxation = board.others
+    alpha, Delta, costs, y, boxed, rounds, relaxation = board.others
     c, n = board.scores.shape
     triton_moves.project[(1,)](
-        order, k, tile, board.scores, alpha, Delta, costs, board.moved, n, relaxation,
-        L=c, ROUNDS=rounds, BLOCK=board.block, WIDTH=max(16, 1 << (c - 1).bit_length()), num_warps=1,
+        order, k, tile, board.scores, alpha, Delta, costs, y, board.moved, n, relaxation,
+        L=c, BOXED=boxed, ROUNDS=rounds, BLOCK=board.block, WIDTH=max(16, 1 << (c - 1).bit_length()),
+        STEPS=moves.ROOT_STEPS, num_warps=1,
     )  # fmt: skip

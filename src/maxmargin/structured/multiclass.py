@@ -460,8 +460,8 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         unable = ""
         if isinstance(problem, LinearMultiClass):
             unable = "linear models are trained on the CPU"
-        elif self.solver != "auto" or self.loss != "crammer_singer":
-            unable = f"solver={self.solver!r} with loss={self.loss!r} runs on the CPU only"
+        elif self.solver != "auto":
+            unable = f"solver={self.solver!r} runs on the CPU only"
         elif self._kernel.name in FOREIGN:
             unable = "a kernel that is a Python function runs on the CPU only"
         return find(self.device, KernelDemand(problem.n, self.n_features_in_, problem.c), unable)
