@@ -172,7 +172,9 @@ def test_descend():
         w = there(np.random.default_rng(0).normal(size=(L, d)))
         bias = moves.Bias(2.0, there(np.linspace(-1, 1, L)), there(np.linspace(0.1, 1, L)))
         lists = moves.Lists(
-            there(members, torch.int32), there(np.cumsum(counts) - counts, torch.int64), there(counts, torch.int64)
+            there(members, torch.int32),
+            there(np.cumsum(counts) - counts, torch.int64),
+            there(counts, torch.int64),
         )
         q, r = there(X.power(2).sum(axis=1)), there(np.linspace(0.5, 2, L))
         seen, violations = descend(lists, rows, w, entries, q, r, bias, there(np.full((2, L), 1.5)))
@@ -216,6 +218,8 @@ def test_box_is_the_best_place():
         assert float(best.sum()) == pytest.approx(1)
         assert 0 <= float(best[wrong].min()) <= float(best[wrong].max()) <= 1
         for _ in range(200):
-            other = torch.where(wrong, torch.clamp(best + 0.2 * torch.tensor(rng.normal(size=size)), 0, 1), best)
+            other = torch.where(
+                wrong, torch.clamp(best + 0.2 * torch.tensor(rng.normal(size=size)), 0, 1), best
+            )
             other[truth] = 1 - other[wrong].sum()
             assert value(other) <= value(best) + 1e-12

@@ -74,7 +74,8 @@ class RowsDemand:
     def too_small(self) -> str:
         if self.nnz * self.n_columns >= MANY_STORED:
             return ""
-        return f"{self.nnz * self.n_columns:,} numbers x labels are fewer than {MANY_STORED:,}, from which a GPU pays"
+        work = f"{self.nnz * self.n_columns:,} stored numbers times labels"
+        return f"{work} are fewer than {MANY_STORED:,}, from which a GPU pays"
 
     @property
     def size(self) -> str:

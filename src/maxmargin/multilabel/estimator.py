@@ -25,7 +25,7 @@ from maxmargin.core.kernel_matrix import (
     smallest_eigenvalue,
 )
 from maxmargin.core.kernels import Kernel, check_basis
-from maxmargin.core.loop import Solver, Solver, Stopping, run
+from maxmargin.core.loop import Solver, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.state import (
     INPUT,
@@ -516,7 +516,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         if isinstance(problem, ManyM3L):
             unable = "labels that are solved block by block, for loss or memory_limit, stay on the CPU"
         elif problem.coupled or problem.rows.dense:
-            unable = "of linear models only those of sparse rows, without labels that a prior ties, run on a GPU"
+            unable = (
+                "of linear models only those of sparse rows, without labels that a prior ties, run on a GPU"
+            )
         return find(self.device, RowsDemand(problem.rows.data.size, n, self.n_features_in_, L), unable)
 
     def _device_solver(
