@@ -275,11 +275,33 @@ def descend(
 
 
 @triton.jit
+def where(members, indptr, turn, count):
+    """The sample at a turn of a list, and where its row begins and ends; sample 0 past the end."""
+    sample = tl.load(members + turn, mask=turn < count, other=0).to(tl.int64)
+    return sample, tl.load(indptr + sample), tl.load(indptr + sample + 1)
+
+
+@triton.jit
+def held_by(indices, data, first, last, lanes):
+    """The numbers of a row that are fetched ahead."""
+    known = first + lanes < last
+    columns = tl.load(indices + first + lanes, mask=known, other=0)
+    return columns, tl.load(data + first + lanes, mask=known, other=0.0)
+
+
+@triton.jit
+def entry(B, lo, hi, T, q, sample):
+    """A coefficient, its bounds, its target and the squared length of its row."""
+    b, low, high = tl.load(B + sample), tl.load(lo + sample), tl.load(hi + sample)
+    return b, low, high, tl.load(T + sample), tl.load(q + sample)
+
+
+@triton.jit
 def descend_label(
     members, starts, counts, indptr, indices, data, w, B, lo, hi, T, flags, q, r,
     feature, at, pull, reach, seen, violations, L, d, n, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """The list of one label. What the next sample needs is fetched while this one is worked on."""
+    """The list of one label. What the next samples need is fetched while this one is worked on."""
     label = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, AHEAD)
     members += tl.load(starts + label)
@@ -291,23 +313,27 @@ def descend_label(
     gap, lowest, highest = bias * 0, bias * 0, bias * 0
     square = feature * feature * follow
 
-    # Of two samples ahead where they lie, of one ahead what they hold.
-    sample = tl.load(members, mask=count > 0, other=0).to(tl.int64)
-    first, last = tl.load(indptr + sample), tl.load(indptr + sample + 1)
-    columns = tl.load(indices + first + lanes, mask=first + lanes < last, other=0)
-    values = tl.load(data + first + lanes, mask=first + lanes < last, other=0.0)
-    b, low, high = tl.load(B + sample), tl.load(lo + sample), tl.load(hi + sample)
-    target, own = tl.load(T + sample), tl.load(q + sample)
-    following = tl.load(members + 1, mask=count > 1, other=0).to(tl.int64)
-    next_first, next_last = tl.load(indptr + following), tl.load(indptr + following + 1)
+    # Two samples ahead it is known what they hold, three ahead where they lie, four ahead which they are.
+    # Memory answers slowly, and a program waits where it uses what it has not got yet.
+    sample0, first0, last0 = where(members, indptr, 0, count)
+    columns0, values0 = held_by(indices, data, first0, last0, lanes)
+    b0, low0, high0, target0, own0 = entry(B, lo, hi, T, q, sample0)
+    sample1, first1, last1 = where(members, indptr, 1, count)
+    columns1, values1 = held_by(indices, data, first1, last1, lanes)
+    b1, low1, high1, target1, own1 = entry(B, lo, hi, T, q, sample1)
+    sample2, first2, last2 = where(members, indptr, 2, count)
+    sample3 = tl.load(members + 3, mask=count > 3, other=0).to(tl.int64)
     turn = 0
     while turn < count:
-        next_columns = tl.load(indices + next_first + lanes, mask=next_first + lanes < next_last, other=0)
-        next_values = tl.load(data + next_first + lanes, mask=next_first + lanes < next_last, other=0.0)
-        next_b, next_low, next_high = tl.load(B + following), tl.load(lo + following), tl.load(hi + following)
-        next_target, next_own = tl.load(T + following), tl.load(q + following)
-        after = tl.load(members + turn + 2, mask=turn + 2 < count, other=0).to(tl.int64)
-        after_first, after_last = tl.load(indptr + after), tl.load(indptr + after + 1)
+        sample, first, last, columns, values = sample0, first0, last0, columns0, values0
+        b, low, high, target, own = b0, low0, high0, target0, own0
+        sample0, first0, last0, columns0, values0 = sample1, first1, last1, columns1, values1
+        b0, low0, high0, target0, own0 = b1, low1, high1, target1, own1
+        sample1, first1, last1 = sample2, first2, last2
+        columns1, values1 = held_by(indices, data, first1, last1, lanes)
+        b1, low1, high1, target1, own1 = entry(B, lo, hi, T, q, sample1)
+        sample2, first2, last2 = sample3, tl.load(indptr + sample3), tl.load(indptr + sample3 + 1)
+        sample3 = tl.load(members + turn + 4, mask=turn + 4 < count, other=0).to(tl.int64)
 
         held = tl.load(w + columns, mask=first + lanes < last, other=0.0)
         score = tl.sum(held * values)
@@ -338,9 +364,6 @@ def descend_label(
                     tl.store(w + more, old + step * much, mask=place + lanes < last)
                     place += AHEAD
         tl.debug_barrier()
-        sample, first, last, columns, values = following, next_first, next_last, next_columns, next_values
-        b, low, high, target, own = next_b, next_low, next_high, next_target, next_own
-        following, next_first, next_last = after, after_first, after_last
         turn += 1
     tl.store(at + label, bias)
     tl.store(seen + label, gap)

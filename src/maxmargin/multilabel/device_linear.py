@@ -55,7 +55,8 @@ class DeviceLabels:
         itemsize: int = 4,
         rule: SweepRule | None = None,
     ) -> None:
-        self.problem, self.tol, self.rng, self.device = problem, tol, rng, device
+        self.problem, self.tol, self.device = problem, tol, device
+        self.generator = torch.Generator(device).manual_seed(int(rng.randint(2**31)))
         self.rule = SweepRule() if rule is None else rule
         self.n, self.L = problem.shape
         self.follow = BiasPull(problem.bias, problem.q, self.L, self.rule)
@@ -124,7 +125,7 @@ class DeviceLabels:
 
     def _lists(self, working: torch.Tensor, whole: bool) -> moves.Lists:
         """The samples to visit, in random order: of every label its flagged ones."""
-        order = torch.from_numpy(self.rng.permutation(self.n)).to(self.device)
+        order = torch.randperm(self.n, generator=self.generator, device=self.device)
         if whole:
             counts = torch.full((self.L,), self.n, dtype=torch.int64, device=self.device)
             return moves.Lists(order.int(), torch.zeros_like(counts), counts)
