@@ -5,10 +5,11 @@ import logging
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
-from maxmargin import MultiClassSVC, MultiLabelSVC
+from maxmargin import MultiClassSVC, MultiLabelSVC, SparseMultiClassSVC, SparseMultiLabelSVC
 from maxmargin.device import backend
-from maxmargin.device.backend import KernelDemand, RowsDemand, find
+from maxmargin.device.backend import BasisDemand, KernelDemand, RowsDemand, find
 
 torch = pytest.importorskip("torch")
 CPU = torch.device("cpu")
@@ -33,7 +34,7 @@ def there(monkeypatch):
     """Let `device="cuda"` mean PyTorch's CPU where there is no GPU."""
     if torch.cuda.is_available():
         return
-    for room in ("multilabel.estimator", "structured.multiclass"):
+    for room in ("multilabel.estimator", "structured.multiclass", "sparse.machines"):
         monkeypatch.setattr(
             f"maxmargin.{room}.find",
             lambda wanted, demand, unable="": None if wanted == "cpu" or unable else CPU,
@@ -158,6 +159,46 @@ def test_multiclass_reaches_the_optimum(there):
         assert np.mean(model.predict(X) == here.predict(X)) > 0.95
 
 
+def test_sparse_machines_grow_the_same_basis(there):
+    """The search draws the same candidates and scores them alike, so that the whole path agrees."""
+    X, Y = data(n=90)
+    y = np.array(["a", "b", "c"])[(X @ np.random.default_rng(1).normal(size=(3, 3))).argmax(1)]
+    weights = np.random.default_rng(2).random(len(X)) * 2
+    given = {"C": 2.0, "max_basis": 12, "rel_tol": 0, "random_state": 0, "fit_intercept": True}
+    machines = [
+        (SparseMultiClassSVC(**given), X, y),
+        (SparseMultiClassSVC(**given, selection="sequential"), sp.csr_array(X.astype("f4")), y),
+        (SparseMultiLabelSVC(**given), X, Y),
+        (SparseMultiLabelSVC(**given, prior=correlated()), X, Y),
+        (SparseMultiClassSVC(**given, kernel="precomputed"), np.exp(-((X[:, None] - X) ** 2).sum(2)), y),
+    ]
+    for machine, rows, answers in machines:
+        here = machine.fit(rows, answers, sample_weight=weights)
+        model = clone(machine).set_params(device="cuda").fit(rows, answers, sample_weight=weights)
+        assert model.duality_gap_ <= model.tol
+        np.testing.assert_array_equal(model.basis_indices_, here.basis_indices_)
+        assert model.primal_objective_ == pytest.approx(here.primal_objective_, rel=1e-5)
+        np.testing.assert_allclose(model.decision_function(rows), here.decision_function(rows), atol=0.01)
+        assert len(model.path_) == len(here.path_)
+
+
+def test_certificate_of_a_sparse_machine_is_that_of_what_is_stored(there):
+    X, Y = data()
+    model = SparseMultiLabelSVC(C=2.0, gamma=0.4, max_basis=8, device="cuda", random_state=0).fit(X, Y)
+    K = np.exp(-0.4 * ((X[:, None] - X) ** 2).sum(2))[:, model.basis_indices_]
+    al = model.coef_.T
+    excess = np.maximum(0, 1 - (2 * Y - 1) * (K @ al))
+    primal = 0.5 * np.sum(al * (K[model.basis_indices_] @ al)) + 2.0 * np.sum(excess**2)
+    assert primal == pytest.approx(model.primal_objective_, rel=1e-9)
+
+
+@pytest.mark.parametrize("given", [{"solver": "sweeps"}, {"kernel": lambda X, Z: X @ Z.T}])
+def test_sparse_machines_that_stay_on_the_cpu_are_refused(given):
+    X, Y = data()
+    with pytest.raises(ValueError, match=r"device='cuda' cannot be used: .* Use device='cpu'"):
+        SparseMultiLabelSVC(device="cuda", **given).fit(X, Y)
+
+
 def test_strips_reach_what_the_whole_matrix_does(there, monkeypatch):
     X, Y = data()
     whole = MultiLabelSVC(kernel="rbf", device="cuda", random_state=0).fit(X, Y)
@@ -229,6 +270,7 @@ def test_memory_is_known_beforehand(monkeypatch):
     monkeypatch.setattr(backend, "free_bytes", lambda device: 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "made up")
     assert RowsDemand(59 * 10**6, 781_000, 47_000, 103).least < 12e9
+    assert BasisDemand(10**6, 50, 10, 100).least < 10e9
     with pytest.raises(ValueError, match=r"200,000 samples .* need .* GiB on the GPU, of which 1.0 GiB"):
         find("cuda", KernelDemand(200_000, 252, 1000))
 

@@ -22,6 +22,8 @@ FOREIGN = ("callable",)
 MANY_SAMPLES = 3000
 # The same for linear models of sparse rows: stored numbers times labels.
 MANY_STORED = 10**8
+# Numbers per sample that scoring candidates of a basis takes.
+CANDIDATES = 400
 # Part of the free memory that a fit may take.
 SHARE = 0.9
 
@@ -83,6 +85,39 @@ class RowsDemand:
 
 
 @dataclass(frozen=True)
+class BasisDemand:
+    """What a machine with a shared basis asks for, in float64.
+
+    Parameters
+    ----------
+    n_samples, n_features, n_columns, max_basis : int
+    """
+
+    n_samples: int
+    n_features: int
+    n_columns: int
+    max_basis: int
+
+    @property
+    def least(self) -> int:
+        """Rows, basis functions, a dozen numbers per score, and candidates."""
+        numbers = 2 * self.n_features + 2 * self.max_basis + 12 * self.n_columns + CANDIDATES
+        return 8 * self.n_samples * numbers
+
+    @property
+    def wish(self) -> int:
+        return self.least
+
+    @property
+    def too_small(self) -> str:
+        return _few(self.n_samples)
+
+    @property
+    def size(self) -> str:
+        return f"{self.n_samples:,} samples and {self.max_basis:,} basis vectors"
+
+
+@dataclass(frozen=True)
 class KernelDemand:
     """What a kernel matrix asks for.
 
@@ -120,13 +155,17 @@ class KernelDemand:
 
     @property
     def too_small(self) -> str:
-        if self.n_samples >= MANY_SAMPLES:
-            return ""
-        return f"{self.n_samples:,} samples are fewer than {MANY_SAMPLES:,}, from which a GPU pays"
+        return _few(self.n_samples)
 
     @property
     def size(self) -> str:
         return f"{self.n_samples:,} samples and {self.n_columns:,} columns of scores"
+
+
+def _few(n_samples: int) -> str:
+    if n_samples >= MANY_SAMPLES:
+        return ""
+    return f"{n_samples:,} samples are fewer than {MANY_SAMPLES:,}, from which a GPU pays"
 
 
 def installed() -> bool:

@@ -424,9 +424,13 @@ class Greedy:
         """Basis and coefficients of the last stage and, if kept, of those before."""
         basis = self.basis
         coefficients = basis.coefficients(basis.here.W)
+        return Solution(self._indices(), coefficients, self._stages(coefficients), basis.here.loss)
+
+    def _stages(self, last: np.ndarray) -> list[np.ndarray]:
+        """The coefficients of every stage, if kept."""
+        basis = self.basis
         earlier = self._path[: max(len(basis.indices) - 1, 0)]
-        path = [*map(basis.coefficients, earlier), coefficients] if self.keep_path and basis.indices else []
-        return Solution(self._indices(), coefficients, path, basis.here.loss)
+        return [*map(basis.coefficients, earlier), last] if self.keep_path and basis.indices else []
 
     def _indices(self) -> np.ndarray:
         return np.array(self.basis.indices, dtype=np.intp)
@@ -462,7 +466,7 @@ class Greedy:
         """(3.13): score the drawn candidates, some at a time, and let the best join if it helps."""
         lowest, winner = self.basis.here.objective, None
         for start in range(0, drawn.size, self.at_once):
-            scored = self.problem.score(self.basis.here, drawn[start : start + self.at_once], self.selection)
+            scored = self._scored(drawn[start : start + self.at_once])
             objectives = after_newton(self.basis, scored) if self.full_steps else scored.objectives
             best = int(np.argmin(objectives))
             if objectives[best] < lowest:
@@ -472,6 +476,9 @@ class Greedy:
             return False
         self.basis.join(*winner)
         return True
+
+    def _scored(self, candidates: np.ndarray) -> Scored:
+        return self.problem.score(self.basis.here, candidates, self.selection)
 
     def _draw(self, left: np.ndarray) -> np.ndarray:
         if self.selection == "sequential" and not self.basis.indices:

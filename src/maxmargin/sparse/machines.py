@@ -43,6 +43,7 @@ from maxmargin.core.state import (
     indices,
     part,
 )
+from maxmargin.device.backend import DEVICES, FOREIGN, BasisDemand, find
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
 from maxmargin.edge.explain import Explained, Terms, kernel_terms
 from maxmargin.edge.labels import (
@@ -153,6 +154,10 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         d^2 k / 2 numbers.
     time_limit : float or None, default=None
         Seconds after which growth stops.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        "cuda" trains on an NVIDIA GPU through PyTorch (``pip install "maxmargin[gpu]"``), in
+        float64: the same objective, certificate and attributes. "auto" takes a GPU where there is
+        one and the problem is large enough, and says in the log why not.
     random_state : int, RandomState or None, default=None
     verbose : int, default=0
 
@@ -195,6 +200,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
     max_iter: int = 200
     full_bound: bool = False
     keep_path: bool = True
+    device: str = "cpu"
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Iterative._parameter_constraints,
@@ -210,6 +216,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
         "full_bound": ["boolean"],
         "keep_path": ["boolean"],
+        "device": [StrOptions(set(DEVICES))],
     }
 
     def _read_costs(self, sample_weight: Any, X: Any) -> tuple[np.ndarray | None, np.ndarray]:
@@ -232,7 +239,12 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
     def _solver(self, problem: BasisProblem, weights: np.ndarray, rng: Any, **options: Any) -> Solver:
         """The solver with this estimator's parameters."""
         pool = candidate_pool(problem.X, weights, by_content=problem.kernel.name != "precomputed")
-        return choose(self, SOLVERS).build(
+        build, device = choose(self, SOLVERS).build, self._device(problem, options)
+        if device is not None:
+            from maxmargin.sparse.device import DeviceGreedy
+
+            build = partial(DeviceGreedy, device=device)
+        return build(
             problem,
             pool,
             rng,
@@ -246,6 +258,19 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
             keep_path=self.keep_path,
             **options,
         )
+
+    def _device(self, problem: BasisProblem, options: dict[str, Any]) -> Any:
+        """The GPU to work on, or None."""
+        if self.device == "cpu":
+            return None
+        unable = "" if self.solver == "auto" else f"solver={self.solver!r} runs on the CPU only"
+        if isinstance(problem.loss, MultiLogit) or options:
+            unable = f"{type(self).__name__} runs on the CPU only"
+        elif problem.kernel.name in FOREIGN:
+            unable = "a kernel that is a Python function runs on the CPU only"
+        n, d = problem.X.shape
+        demand = BasisDemand(n, d, problem.loss.n_columns, min(self.max_basis, n))
+        return find(self.device, demand, unable)
 
     def _grow(
         self, problem: BasisProblem, weights: np.ndarray, y: Any, constant: np.ndarray, **options: Any
