@@ -3,6 +3,7 @@
 animals  all training images of Animals with Attributes, RBF: C = .01, .1, 1; with a prior of rank 10
 letter   MultiClassSVC with RBF, both losses
 linear   text-like sparse rows, 103 labels; the CPU with two threads
+sparse   SparseMultiClassSVC and SparseMultiLabelSVC, made data, 100 basis vectors
 growth   made data: samples, labels and C
 predict  scores of 10^6 rows against 10^4 support vectors, in floating point operations a second
 large    200,000 samples x 100 labels, kernel values made by rows
@@ -26,7 +27,7 @@ from sklearn.svm import SVC
 
 from benchmarks.problems.multilabel import generated
 from benchmarks.race import Panel, Row, Setting, lines, plot, save
-from maxmargin import MultiClassSVC, MultiLabelSVC, datasets
+from maxmargin import MultiClassSVC, MultiLabelSVC, SparseMultiClassSVC, SparseMultiLabelSVC, datasets
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Certificate
 from maxmargin.device.backend import installed
@@ -188,6 +189,18 @@ def linear(setting: Setting) -> None:
     save(setting, "gpu_linear", rows)
 
 
+def sparse(setting: Setting) -> None:
+    rows: list[Row] = []
+    for n in (300,) if setting.small else (20_000, 200_000, 1_000_000):
+        X, Y = made(n, 10)
+        for kind, answers in ((SparseMultiClassSVC, Y.argmax(axis=1)), (SparseMultiLabelSVC, Y)):
+            for device in places(setting):
+                grown = {"max_basis": 10 if setting.small else 100, "rel_tol": 0}
+                found = fitted(kind, X, answers, tol=1e-6, device=device, **grown)
+                rows.append({"solver": device, "machine": kind.__name__, "n": n} | found)
+    save(setting, "gpu_sparse", rows)
+
+
 def growth(setting: Setting) -> None:
     rows: list[Row] = []
     usual = (200, 5, 0.1) if setting.small else (16_000, 64, 0.1)
@@ -250,6 +263,7 @@ RACES = {
     "animals": animals,
     "letter": letter,
     "linear": linear,
+    "sparse": sparse,
     "growth": growth,
     "predict": predict,
     "large": large,

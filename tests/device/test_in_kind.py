@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sklearn
 
-from maxmargin import MultiClassSVC, MultiLabelSVC
+from maxmargin import MultiClassSVC, MultiLabelSVC, SparseMultiClassSVC, SparseMultiLabelSVC
 
 torch = pytest.importorskip("torch")
 TOLD = os.environ.get("SCIPY_ARRAY_API") == "1"
@@ -47,8 +47,10 @@ def test_tensors_are_answered_in_kind(kernel, dtype):
     model = MultiLabelSVC(kernel=kernel, random_state=0).fit(X, Y)
     classes = MultiClassSVC(kernel=kernel, random_state=0).fit(X, Y.argmax(1))
     T = torch.from_numpy(X).to(DEVICE, dtype)
+    few = SparseMultiClassSVC(kernel=kernel, random_state=0).fit(X, Y.argmax(1))
+    some = SparseMultiLabelSVC(kernel=kernel, random_state=0).fit(X, Y)
     with sklearn.config_context(array_api_dispatch=True):
-        for each in (model, classes):
+        for each in (model, classes, few, some):
             scores, answer = each.decision_function(T), each.predict(T)
             assert isinstance(scores, torch.Tensor)
             assert isinstance(answer, torch.Tensor)

@@ -44,7 +44,17 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.device.backend import DEVICES, FOREIGN, BasisDemand, find
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, Kernelised, choose, warn
+from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like
+from maxmargin.edge.estimator import (
+    COMMON_CONSTRAINTS,
+    Choice,
+    Iterative,
+    Kernelised,
+    choose,
+    is_foreign,
+    to_numpy,
+    warn,
+)
 from maxmargin.edge.explain import Explained, Terms, kernel_terms
 from maxmargin.edge.labels import (
     LabelClassifier,
@@ -378,8 +388,12 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
     def _scores(self, X: Any) -> np.ndarray:
         """Scores f_r(x) = sum_j coef_rj k(x_j, x), (3.7), in the dtype of X, some rows at a time."""
         check_is_fitted(self)
+        basis = self._basis(self.n_basis_)
+        if is_foreign(X):
+            check_width(X, self.n_features_in_)
+            return kernel_in_kind(X, self._kernel, basis, self.coef_.T) + like(self.intercept_, X)
         X = self._read_rows(X, reset=False)
-        scores = self._kernel.scores(X, self._basis(self.n_basis_), self.coef_.T)
+        scores = kernel_scores(self.device, self._kernel, X, basis, self.coef_.T).astype(X.dtype, copy=False)
         scores += self.intercept_.astype(X.dtype)
         return scores
 
@@ -497,8 +511,9 @@ class ClassMachine(BasisMachine, ABC):
 
     def predict(self, X: Any) -> np.ndarray:
         """The class with the highest score; among equals the first."""
-        scores = self._scores(X)
-        return self.classes_[np.argmax(scores, axis=1)]
+        if is_foreign(X):
+            return like(self.classes_[np.argmax(to_numpy(self._scores(X)), axis=1)], X)
+        return self.classes_[np.argmax(self._scores(X), axis=1)]
 
     def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
         """`decision_function` with the first 1, 2, ... basis vectors."""
@@ -531,8 +546,9 @@ class LabelMachine(BasisMachine):
 
     def predict(self, X: Any) -> Any:
         """Labels with a positive score, or the best class, in the kind that `fit` was given."""
-        scores = self._scores(X)
-        return self._labels.answer(self._labels.choose(scores), like=X)
+        if is_foreign(X):
+            return like(self._labels.answer(self._labels.choose(to_numpy(self._scores(X))), like=None), X)
+        return self._labels.answer(self._labels.choose(self._scores(X)), like=X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
