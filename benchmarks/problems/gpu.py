@@ -146,7 +146,7 @@ def animals(setting: Setting) -> None:
             {"solver": device, "C": 0.1, "prior": "rank 10"}
             | fitted(MultiLabelSVC, X, Y, C=0.1, prior=R, device=device, cache_size=4000, n_jobs=-1)
         )
-    rows.append({"solver": "SVC", "C": 0.1, "prior": "none"} | by_label(X, Y, 0.1, labels=2))
+    rows.append({"solver": "SVC", "C": 0.1, "prior": "none"} | by_label(X, Y, 0.1, labels=1))
     save(setting, "gpu_animals", rows)
 
 

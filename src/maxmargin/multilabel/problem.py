@@ -506,7 +506,7 @@ class KernelM3L(M3L):
 
     def solution(self, B: np.ndarray) -> Solution:
         """Dual variables and weights of the training samples of a feasible B."""
-        return Solution(np.abs(B).T, B.T @ self.prior)
+        return Solution(np.abs(B).T, B.T @ self.prior if self.coupled else B.T * self.r)
 
     def precise(self) -> KernelM3L:
         """The same problem with kernel values kept in float64."""

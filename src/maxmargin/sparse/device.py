@@ -122,8 +122,12 @@ class DeviceBasis:
 
     def __init__(self, problem: BasisProblem, device: torch.device) -> None:
         self.problem, self.device = problem, device
-        kind = Margins if isinstance(problem.loss, SquaredMargins) else Hinges
-        self.loss: Any = kind(problem.loss, device)
+        assert isinstance(problem.loss, SquaredMargins | SquaredHinges)
+        self.loss: Any = (
+            Margins(problem.loss, device)
+            if isinstance(problem.loss, SquaredMargins)
+            else Hinges(problem.loss, device)
+        )
         self.X = to_device(problem.X, device, torch.float64)
         self.P = None if problem.P is None else self._sent(problem.P)
         self.indices: list[int] = []

@@ -546,9 +546,10 @@ class LabelMachine(BasisMachine):
 
     def predict(self, X: Any) -> Any:
         """Labels with a positive score, or the best class, in the kind that `fit` was given."""
+        scores = self._scores(X)
         if is_foreign(X):
-            return like(self._labels.answer(self._labels.choose(to_numpy(self._scores(X))), like=None), X)
-        return self._labels.answer(self._labels.choose(self._scores(X)), like=X)
+            return like(self._labels.answer(self._labels.choose(to_numpy(scores)), like=None), X)
+        return self._labels.answer(self._labels.choose(scores), like=X)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
