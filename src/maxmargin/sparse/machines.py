@@ -511,9 +511,10 @@ class ClassMachine(BasisMachine, ABC):
 
     def predict(self, X: Any) -> np.ndarray:
         """The class with the highest score; among equals the first."""
+        scores = self._scores(X)
         if is_foreign(X):
-            return like(self.classes_[np.argmax(to_numpy(self._scores(X)), axis=1)], X)
-        return self.classes_[np.argmax(self._scores(X), axis=1)]
+            return like(self.classes_[np.argmax(to_numpy(scores), axis=1)], X)
+        return self.classes_[np.argmax(scores, axis=1)]
 
     def staged_decision_function(self, X: Any) -> Iterator[np.ndarray]:
         """`decision_function` with the first 1, 2, ... basis vectors."""
