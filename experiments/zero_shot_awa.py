@@ -12,9 +12,9 @@ Everything is chosen on the training classes of a draw: four folds of ten classe
 with their own prior. "paper" rows choose C by the Hamming loss, once without a prior and once with it; the
 other rows choose C, the shrinkage of the prior towards independent labels and balanced weights by the measure
 that they name, with and without a prior. With all images, C and the rest are those that 1,000 images chose
-most often. Beside the Hamming loss stand the share of images whose animal is recognised (as by `predict_category`;
-chance is 10 %), the area under the ROC curve averaged over attributes, and the number of distinct answers to
-6,180 images.
+most often. Beside the Hamming loss stand the share of images whose animal is recognised (as by
+`predict_category`; chance is 10 %), the area under the ROC curve averaged over attributes, and the number of
+distinct answers to 6,180 images.
 Results: results/zero_shot_awa.csv.
 """
 
