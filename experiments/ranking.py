@@ -3,8 +3,8 @@
     MAXMARGIN_DATA=... python -m experiments.ranking [--users beck-s ...] [--out DIR]
     MAXMARGIN_DATA=... python -m experiments.ranking --small
 
-Five of the paper's seven users: kaminski-v and sanders-r are in no copy of the corpus that could be had, and of
-kitchen-l there are 38 of 47 folders.
+Five of the paper's seven users: kaminski-v and sanders-r are in no copy of the corpus that could be had, and
+of kitchen-l there are 38 of 47 folders.
 
 Messages are binary word-presence vectors in the order of their dates, one relevant label (the
 folder) each; all folders are known from the start, as in the paper. The paper reports neither C

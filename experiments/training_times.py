@@ -7,8 +7,8 @@ Table 1: the paper's solvers (`dca` for linear models, `smo` for kernels), the d
 (hinge loss, tol=0.01) or one SVC (tol=1e-3, a cache of 1,000 MB) per label, on the first rows of a random
 order of the training part. RBF with gamma="scale", C = 1, dense features standardised. Ours stop at a
 certified relative gap of 1e-3; of LinearSVC, which has the same objective, `excess` says how far above our
-dual bound it stopped; SVC has another one (its intercept is free). The paper's seconds are those of its row of the same
-data and 2,000 samples, on its machine: compare ratios.
+dual bound it stopped; SVC has another one (its intercept is free). The paper's seconds are those of its row
+of the same data and 2,000 samples, on its machine: compare ratios.
 
 Table 2: RCV1, linear, 101 topics; seconds, dual objective, training and test Hamming loss at falling
 tolerances.
