@@ -62,7 +62,8 @@ def sweep(n_draws: int, n_images: int, steps: np.ndarray) -> list[dict]:
     constants = [100 * np.mean(np.array(c) != Y[data.test]) for c in ((0, 0), (0, 1), (1, 0), (1, 1))]
     return [
         {
-            "r": float(r), "hamming_percent": float(losses[k].mean()), "spread": float(losses[k].std()),
+            "r": float(r), "hamming_percent": float(losses[k].mean()),
+            "spread": round(float(losses[k].std()), 6),
             "draws": n_draws, "distinct_answers": float(distinct[k].mean()),
             "majority_percent": float(majority.mean()), "best_constant_percent": float(min(constants)),
             "mean_product_seen": seen, "mean_product_unseen": unseen,
