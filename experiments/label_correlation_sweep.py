@@ -1,12 +1,15 @@
-"""Two attributes of animals under a prior [1 r; r 1], r from -1 to 1.
+"""Two attributes of animals under a prior [1 r; r 1], r from -1 to 1, beside the best constant answer.
 
     python -m experiments.label_correlation_sweep
+    python -m experiments.label_correlation_sweep --small
 
-"black" and "weak" are weakly correlated in the 40 training classes of Animals with Attributes and
-strongly anti-correlated in the ten unseen ones. Test Hamming loss of the two labels on the unseen
-classes against r, mean and spread over draws of 200 training images; the paper's figure 5 shows
-about 25 % at r = 0 and less for negative r. RBF, gamma = 1 / median squared distance, no bias.
-Results: results/label_correlation_sweep.csv and .png.
+"black" and "weak" go together a little in the 40 training classes of Animals with Attributes and exclude each
+other in the ten unseen ones: the mean of y y' (labels in -1, +1), which is the paper's 0.2 and -0.76, changes
+from 0.22 to -0.77. Test Hamming loss of the two labels on the unseen classes against r, mean and spread over
+draws of 200 training images; the paper's figure 5 shows about 25 % at r = 0 and less for negative r. RBF,
+gamma = 1 / median squared distance, a bias; C by four folds of training classes at r = 0. Beside it stand the
+loss of the majority of the drawn labels, that of the best of the four constant answers (known in hindsight
+only), and how many distinct answers the model gives. Results: results/label_correlation_sweep.csv and .png.
 """
 
 from __future__ import annotations
@@ -15,13 +18,28 @@ import argparse
 
 import numpy as np
 from sklearn.metrics import hamming_loss
+from sklearn.model_selection import GroupKFold
 
-from experiments._results import RESULTS, write
+from experiments._results import RESULTS, SMALL, write
 from experiments.zero_shot_awa import machine
 from maxmargin import datasets
 
 NAMES = ("black", "weak")
-C = 0.2
+GRID = (0.02, 0.2, 2.0)
+
+
+def pair_prior(r: float) -> np.ndarray:
+    return np.array([[1.0, r], [r, 1.0]])
+
+
+def chosen_C(X: np.ndarray, Y: np.ndarray, classes: np.ndarray) -> float:
+    """The C with the least Hamming loss on classes left out, for independent labels."""
+    losses = dict.fromkeys(GRID, 0.0)
+    for train, test in GroupKFold(4).split(X, Y, classes):
+        for C in GRID:
+            model = machine("rbf", C, pair_prior(0.0), X[train]).fit(X[train], Y[train])
+            losses[C] += hamming_loss(Y[test], model.predict(X[test]))
+    return min(losses, key=lambda C: losses[C])
 
 
 def sweep(n_draws: int, n_images: int, steps: np.ndarray) -> list[dict]:
@@ -29,18 +47,26 @@ def sweep(n_draws: int, n_images: int, steps: np.ndarray) -> list[dict]:
     data = datasets.load("awa1")
     pair = [data.label_names.index(name) for name in NAMES]
     Y = data.Y[:, pair]
-    seen, unseen = (np.corrcoef(Y[rows].T)[0, 1] for rows in (data.train, data.test))
-    losses = np.empty((len(steps), n_draws))
+    seen, unseen = (float(np.mean(np.prod(2.0 * Y[rows] - 1, axis=1))) for rows in (data.train, data.test))
+    losses, distinct = np.empty((2, len(steps), n_draws))
+    majority = np.empty(n_draws)
     for draw in range(n_draws):
         rows = np.random.RandomState(draw).choice(data.train, n_images, replace=False)
+        C = chosen_C(data.X[rows], Y[rows], data.per_row["class_index"][rows])
+        majority[draw] = 100 * np.mean((Y[rows].mean(axis=0) > 0.5) != Y[data.test])
         for k, r in enumerate(steps):
-            prior = np.array([[1.0, r], [r, 1.0]])
-            model = machine("rbf", C, prior, data.X[rows]).fit(data.X[rows], Y[rows])
-            losses[k, draw] = 100 * hamming_loss(Y[data.test], model.predict(data.X[data.test]))
+            model = machine("rbf", C, pair_prior(r), data.X[rows]).fit(data.X[rows], Y[rows])
+            answers = model.predict(data.X[data.test])
+            losses[k, draw] = 100 * hamming_loss(Y[data.test], answers)
+            distinct[k, draw] = len(np.unique(answers, axis=0))
+    constants = [100 * np.mean(np.array(c) != Y[data.test]) for c in ((0, 0), (0, 1), (1, 0), (1, 1))]
     return [
         {
-            "r": float(r), "hamming_percent": float(losses[k].mean()), "spread": float(losses[k].std()),
-            "draws": n_draws, "C": C, "correlation_seen": float(seen), "correlation_unseen": float(unseen),
+            "r": float(r), "hamming_percent": float(losses[k].mean()),
+            "spread": round(float(losses[k].std()), 6),
+            "draws": n_draws, "distinct_answers": float(distinct[k].mean()),
+            "majority_percent": float(majority.mean()), "best_constant_percent": float(min(constants)),
+            "mean_product_seen": seen, "mean_product_unseen": unseen,
         }
         for k, r in enumerate(steps)
     ]  # fmt: skip
@@ -52,12 +78,15 @@ def plot(rows: list[dict]) -> None:
 
     r, loss, spread = (np.array([row[k] for row in rows]) for k in ("r", "hamming_percent", "spread"))
     figure, axes = plt.subplots(figsize=(6, 4))
-    axes.plot(r, loss)
+    axes.plot(r, loss, label="M3L")
     axes.fill_between(r, loss - spread, loss + spread, alpha=0.2)
-    for key, style in (("correlation_seen", ":"), ("correlation_unseen", "--")):
-        axes.axvline(rows[0][key], linestyle=style, color="grey", label=key.replace("_", ", "))
+    for key, style in (("mean_product_seen", ":"), ("mean_product_unseen", "--")):
+        axes.axvline(rows[0][key], linestyle=style, color="grey", label=key.replace("_", " "))
+    for name, colour in (("majority", "tab:orange"), ("best_constant", "tab:red")):
+        level = rows[0][f"{name}_percent"]
+        axes.axhline(level, color=colour, linewidth=1, label=name.replace("_", " "))
     axes.set(xlabel="r in the prior [1 r; r 1]", ylabel="test Hamming loss (%)", title="black and weak")
-    axes.legend()
+    axes.legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(RESULTS / "label_correlation_sweep.png", dpi=150)
 
@@ -65,10 +94,8 @@ def plot(rows: list[dict]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true")
-    if parser.parse_args().small:
-        print(*sweep(1, 60, np.linspace(-1, 1, 3)), sep="\n")
-        return
-    rows = sweep(20, 200, np.linspace(-1, 1, 21).round(2))
+    parser.parse_args()
+    rows = sweep(1, 80, np.linspace(-1, 1, 3)) if SMALL else sweep(10, 200, np.linspace(-1, 1, 21).round(2))
     write("label_correlation_sweep", rows, ("r",))
     plot(rows)
 

@@ -281,6 +281,17 @@ BAD = [
     ({}, {"sample_weight": np.zeros((120, 5))}, "sample_weight is zero everywhere"),
     ({}, {"sample_weight": np.ones((120, 3))}, "sample_weight has shape"),
     ({}, {"sample_weight": np.full(120, np.nan)}, "sample_weight"),
+    ({}, {"label_cost": np.ones((120, 3))}, "label_cost has shape"),
+    (
+        {},
+        {"label_cost": -np.ones((120, 5))},
+        r"a wrong answer cheaper than a right one \(sample 0, label 0\)",
+    ),
+    ({}, {"label_cost": np.full((120, 5), np.nan)}, "label_cost contains NaN"),
+    ({"label_margin": 2.0}, {"label_cost": np.ones((120, 5))}, "leave loss at 'hamming' and label_margin"),
+    ({"loss": "squared_hinge"}, {"label_cost": np.ones((120, 5))}, "and no label_cost"),
+    ({"stopping": "projected_gradient"}, {}, "read by solver 'dca', 'smo' only"),
+    ({"solver": "dca", "break_factor": 0.0}, {}, "read by solver 'smo' only"),
     ({"n_jobs": 0}, {}, "n_jobs == 0"),
     (
         {"solver": "dca", "n_jobs": 2},

@@ -60,14 +60,16 @@ def test_pair_step_is_the_best_of_all_faces(seed):
 def test_smo_rounds_follow_the_corrected_algorithm(rank, break_factor):
     K, R, Y, m, C = data(rank=rank)
     now = state(Y, m, C)
-    violations, u = np.zeros(len(R)), np.zeros(len(K))
+    chosen, u = loops.selection(len(R), len(K)), np.zeros(len(K))
     rule = loops.InnerRule(4, break_factor, 1e-12)
-    loops.all_violations(now, violations)
+    loops.renew_selection(now, u, chosen)
     start = np.abs(naive.projected(naive.gradient(K, R, Y, m, np.zeros(Y.shape)), np.zeros(Y.shape), C))
-    np.testing.assert_allclose(violations, start.max(axis=0))
+    np.testing.assert_allclose(chosen.largest, start.max(axis=0))
     for alpha in naive.smo_rounds(K, R, Y, m, C, 8, 4, break_factor):
-        loops.smo_rounds(K, np.diag(K).copy(), R, now, violations, u, 1, rule)
+        loops.smo_rounds(K, np.diag(K).copy(), R, now, chosen, u, 1, rule)
         np.testing.assert_allclose(now.B.T, Y * alpha, atol=1e-9)
+        left = np.abs(naive.projected(naive.gradient(K, R, Y, m, alpha), alpha, C)).max(axis=0)
+        np.testing.assert_allclose(chosen.largest, left, atol=1e-9)
         np.testing.assert_allclose(now.E.T, Y * naive.gradient(K, R, Y, m, alpha), atol=1e-9)
 
 

@@ -213,12 +213,13 @@ def test_sweep_samples(variant, low_rank):
         assert not marks.all()
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("delayed", [False, True])
-def test_dca_passes(delayed):
+def test_dca_passes(delayed, tied):
     """Also in phase B: only the chunk's own label is scored in a chunk, so the delay changes nothing."""
     rng, X, costs = make(5)
     P = rng.randn(L, L)
-    R = P.T @ P
+    R = P.T @ P if tied else np.diag(rng.rand(L) + 0.5)
     q = readonly((X**2).sum(1) + BIAS**2)
     for rows in kinds(X):
         problem = LinearM3L(rows, costs, R, BIAS)

@@ -155,6 +155,65 @@ def test_margin_scales_the_solution(data):
     assert wide.primal_objective_ == pytest.approx(4 * plain.primal_objective_, rel=1e-6)
 
 
+@pytest.mark.parametrize("given", [{}, {"solver": "dca"}, {"kernel": "rbf"}])
+def test_costs_of_entries_are_any_loss_over_labels(data, given):
+    """The objective sums C max(a, b - y f), a and b what a right and a wrong answer to the entry cost."""
+    X, Y = data
+    rng = np.random.RandomState(0)
+    cost = np.sort(rng.rand(*Y.shape, 2) * 2, axis=2)
+    R = random_prior("dense", Y.shape[1], rng)
+    model = MultiLabelSVC(C=0.7, prior=R, **given, **EXACT).fit(X, Y, label_cost=cost)
+    assert model.duality_gap_ <= 1e-9
+    F = model.decision_function(X)
+    losses = 0.7 * np.maximum(cost[..., 0], cost[..., 1] - (2.0 * Y - 1) * F).sum()
+    if "kernel" in given:
+        norm = np.vdot(np.linalg.solve(R, model.dual_coef_), F[model.support_].T)  # dual_coef_ is (A R)'
+    else:
+        Z = np.column_stack([model.coef_, model.intercept_])
+        norm = np.trace(np.linalg.solve(R, Z @ Z.T))
+    assert model.primal_objective_ == pytest.approx(0.5 * norm + losses, rel=1e-7)
+    of_wrong = MultiLabelSVC(C=0.7, prior=R, **given, **EXACT)
+    of_wrong.fit(X, Y, label_cost=cost[..., 1] - cost[..., 0])
+    np.testing.assert_allclose(of_wrong.decision_function(X), F, atol=1e-4)
+
+
+def test_costs_of_one_are_the_hamming_loss(data):
+    X, Y = data
+    plain = MultiLabelSVC(**EXACT).fit(X, Y)
+    ones = MultiLabelSVC(**EXACT).fit(X, Y, label_cost=[[1.0] * Y.shape[1]] * len(Y))
+    np.testing.assert_allclose(ones.coef_, plain.coef_, atol=1e-7)
+
+
+@pytest.mark.parametrize("prior", [None, "dense"])
+@pytest.mark.parametrize("solver", ["dca", "smo"])
+def test_the_stopping_rule_of_the_paper(data, solver, prior):
+    """No gradient that is free to move exceeds tol."""
+    X, Y = data
+    R = None if prior is None else random_prior("dense", Y.shape[1], np.random.RandomState(0))
+    given = {"prior": R, "solver": solver, "random_state": 0, "max_iter": 20000}
+    tol = 0.03
+    model = MultiLabelSVC(stopping="projected_gradient", tol=tol, warm_start=True, **given).fit(X, Y)
+    alpha, _ = model._recall(Y.shape)
+    g = 1 - (2 * Y - 1) * model.decision_function(X)
+    rise, fall = np.where(alpha < 1.0, g, 0), np.where(alpha > 0, -g, 0)
+    assert max(rise.max(), fall.max()) <= tol + 1e-9
+    by_gap = MultiLabelSVC(tol=1e-9, **given).fit(X, Y)
+    assert model.dual_objective_ <= by_gap.primal_objective_ * (1 + 1e-9)
+    assert by_gap.dual_objective_ <= model.primal_objective_ * (1 + 1e-9)
+    assert model.n_iter_ < by_gap.n_iter_
+
+
+def test_the_inner_loop_of_the_paper_reaches_the_same_optimum(data):
+    X, Y = data
+    R = random_prior("low rank", Y.shape[1], np.random.RandomState(0))
+    ours, paper = (
+        MultiLabelSVC(prior=R, solver="smo", break_factor=factor, tol=1e-6, max_iter=20000).fit(X, Y)
+        for factor in (0.5, 0.0)
+    )
+    assert paper.primal_objective_ == pytest.approx(ours.primal_objective_, rel=1e-5)
+    assert paper.n_iter_ > ours.n_iter_  # labels that are solved too well are moved again by others
+
+
 def test_tied_loss_with_identity_is_the_hamming_loss(data):
     X, Y = data
     tied = MultiLabelSVC(loss="tied", **EXACT).fit(X, Y)

@@ -22,7 +22,7 @@ EQUATIONS = {
     "(31)": "kernel_loops.worst",
     "(32)": "kernel_loops.worst",
     "(33)": "kernel_loops.update_label",
-    "(35)": "kernel_loops.update_tied",
+    "(35)": "kernel_loops.carry_and_measure",
     "(36)": "kernel_loops.update_label",
     "(37)": "sweep_loops.visit",
     "(39)": "sweep_loops.visit",

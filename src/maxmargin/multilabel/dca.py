@@ -5,10 +5,13 @@ Problem, dual and gap as in `problem`. One variable at a time,
     alpha_pl <- clip(alpha_pl + g_pl / (R_ll |x_p|^2), 0, c_pl),    z_k += R_kl d x_p for all k,
 
 in two phases: A visits pairs (p, l) in random order and updates all labels at once; B, entered
-when the largest projected gradient is below `switch` tol, makes L steps along one label before the
+when the largest projected gradient is below `switch`, makes L steps along one label before the
 others hear of them. Variables at a bound leave the active set when their gradient points out of
 the box beyond what the other labels can still move (bounds (44)-(45) with |R_kl| / R_kk, which
 does not depend on the scale of R). Once the active set holds but a part of the gap it is restored.
+
+Where R ties no labels, steps on different labels do not meet and may be taken in any order:
+`sweeps.paper_ascent` then goes through one label after the other.
 
 Hariharan, Vishwanathan, Varma 2012, section 6, with a permutation per pass instead of
 sampling with replacement.
@@ -50,9 +53,9 @@ class DualCoordinateAscent:
         The relative gap that training stops at.
     rng : numpy.random.RandomState
         Draws the order of the pairs.
-    switch : float, default=100
-        Phase B follows once the largest projected gradient is below `switch` tol. The paper speaks
-        of a threshold and gives no number.
+    switch : float, default=None
+        Phase B follows once the largest projected gradient is below it; None is 100 tol. The paper
+        speaks of a threshold and gives no number.
     restore : float, default=0.3
         The active set is restored once it holds no more than this part of the gap.
     """
@@ -64,11 +67,11 @@ class DualCoordinateAscent:
         *,
         tol: float,
         rng: np.random.RandomState,
-        switch: float = 100.0,
+        switch: float | None = None,
         restore: float = 0.3,
     ) -> None:
         self.problem, self.tol, self.rng = problem, tol, rng
-        self.switch, self.restore = switch, restore
+        self.switch, self.restore = 100 * tol if switch is None else switch, restore
         self.alpha = alpha.astype(np.float64)
         self.n, self.L = alpha.shape
         self.R = np.diag(problem.r) if problem.R is None else problem.R
@@ -117,7 +120,7 @@ class DualCoordinateAscent:
         state = loops.PaperState(readonly(self.R), self.q, self.alpha, self.Z)
         reach = loops.Reach(self.active, self.low, self.high)
         given = self.problem.rows.flat, self.costs, self.problem.bias
-        if self.largest < self.switch * self.tol:
+        if self.largest < self.switch:
             order, chunks = self._delayed_order(pairs)
             return loops.delayed_pass(*given, readonly(order), readonly(chunks), state, reach)
         return loops.random_pass(*given, readonly(self.rng.permutation(pairs)), state, reach)

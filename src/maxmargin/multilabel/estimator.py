@@ -25,7 +25,7 @@ from maxmargin.core.kernel_matrix import (
     smallest_eigenvalue,
 )
 from maxmargin.core.kernels import Kernel, check_basis
-from maxmargin.core.loop import Solver, Stopping, run
+from maxmargin.core.loop import ROUNDING, Solver, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.state import (
     INPUT,
@@ -62,7 +62,6 @@ from maxmargin.edge.labels import (
     warn_of_constants,
 )
 from maxmargin.multilabel import by_blocks
-from maxmargin.multilabel.dca import DualCoordinateAscent
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.many import LabelBlocks, ManyM3L
 from maxmargin.multilabel.newton import Newton, few_features
@@ -72,6 +71,7 @@ from maxmargin.multilabel.problem import (
     LinearM3L,
     Solution,
     entry_weights,
+    given_costs,
     hamming_costs,
     label_numbers,
     side_totals,
@@ -79,9 +79,10 @@ from maxmargin.multilabel.problem import (
     tied_costs,
     used_columns,
 )
+from maxmargin.multilabel.projected import UntilProjected
 from maxmargin.multilabel.rescue import kernel_default
 from maxmargin.multilabel.smo import SMO
-from maxmargin.multilabel.sweeps import wide_default
+from maxmargin.multilabel.sweeps import paper_ascent, wide_default
 
 # Single precision reaches this gap with room to spare; in a linear model it pays from this many
 # products a pass.
@@ -115,7 +116,8 @@ def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, *, rng: Any, **o
     return wide_default(problem, alpha, rng=rng, **options)
 
 
-# Every solver is built from the problem, the dual variables to start from, and tol, rng, n_threads.
+# Every solver is built from the problem, the dual variables to start from, and tol, rng, n_threads; those of
+# the paper also from what only they know.
 SOLVERS = {
     "auto": Choice(
         _default,
@@ -124,13 +126,16 @@ SOLVERS = {
         reads=("n_jobs", "precision", "memory_limit", "cull"),
     ),
     "dca": Choice(
-        lambda problem, alpha, tol, rng, n_threads: DualCoordinateAscent(problem, alpha, tol=tol, rng=rng),
+        lambda problem, alpha, tol, rng, n_threads, **known: paper_ascent(
+            problem, alpha, tol=tol, rng=rng, **known
+        ),
         "The paper's linear algorithm: dual coordinate ascent with label-coupled shrinking.",
+        reads=("stopping",),
     ),
     "smo": Choice(
-        lambda problem, alpha, tol, rng, n_threads: SMO(problem, alpha, tol=tol),
+        lambda problem, alpha, tol, rng, n_threads, **known: SMO(problem, alpha, tol=tol, **known),
         "The paper's Algorithm 1: pair steps with delayed gradients, for any kernel.",
-        reads=("precision",),
+        reads=("precision", "stopping", "break_factor"),
     ),
     "newton": Choice(
         lambda problem, alpha, tol, rng, n_threads: Newton(problem, alpha, tol=tol, n_threads=n_threads),
@@ -203,8 +208,14 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         two gets stuck and the problem is small enough, Newton's method takes over. "dca"
         (linear) and "smo" (any kernel) are the paper's algorithms; "newton" and "interior"
         (linear) suit few features, scaled or not. All reach the same optimum.
+    break_factor : float, default=0.5
+        Of solver "smo": steps on one label end once its largest projected gradient has fallen to this part
+        of what it was. 0 is the paper's rule, which takes as many steps as there are labels.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
+    stopping : {"gap", "projected_gradient"}, default="gap"
+        Of solvers "dca" and "smo": "projected_gradient" is the paper's rule, which stops once no gradient of
+        the dual that is free to move exceeds `tol`, in units of the margin (the paper's tau is 2 tol).
     max_iter : int, default=1000
         Largest number of epochs.
     time_limit : float, default=None
@@ -309,6 +320,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     fit_intercept: bool = True
     intercept_scaling: float = 1.0
     solver: str = "auto"
+    stopping: str = "gap"
+    break_factor: float = 0.5
     warm_start: bool = False
     precision: str = "auto"
     memory_limit: float = 2048
@@ -328,6 +341,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         "fit_intercept": ["boolean"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
         "solver": [StrOptions(set(SOLVERS))],
+        "stopping": [StrOptions({"gap", "projected_gradient"})],
+        "break_factor": [Interval(Real, 0, 1, closed="left")],
         "warm_start": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
         "memory_limit": [Interval(Real, 0, None, closed="left")],
@@ -364,7 +379,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X, y, sample_weight=None, label_cost=None):
         """Fit the model.
 
         Parameters
@@ -374,6 +389,10 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         sample_weight : array-like of shape (n_samples,) or (n_samples, n_labels), default=None
             Nonnegative weights; a weight of two is the same as the sample twice. With one
             weight per entry, zero takes the entry out of the loss.
+        label_cost : array-like of shape (n_samples, n_labels) or (n_samples, n_labels, 2), default=None
+            Any loss that is a sum over labels: what a wrong answer to this entry costs, or what a right
+            and a wrong one cost (the wrong one at least as much). It becomes the margin that is asked of the
+            entry; ones are the Hamming loss.
 
         Returns
         -------
@@ -382,18 +401,17 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         chosen = choose(self, SOLVERS)
         X = self._read_rows(X, reset=True)
         self._space = LabelSpace.recognise(y)
-        if self._by_blocks(X.shape, sample_weight):
+        if self._by_blocks(X.shape, sample_weight, label_cost):
             return self._fit_blocks(X, y, sample_weight)
         signs = self._space.signs(y)
         check_consistent_length(X, signs)
-        problem = self._problem(X, signs, sample_weight)
+        problem = self._problem(X, signs, sample_weight, label_cost)
         problem.check_sizes()
         stopping = self._stopping()
         alpha, rng = self._start(problem, stopping), check_random_state(self.random_state)
         device = self._device(problem)
         if device is None:
-            n_threads = count_threads(self.n_jobs)
-            solver = chosen.build(problem, alpha, tol=stopping.target, rng=rng, n_threads=n_threads)
+            solver = self._built(chosen, problem, alpha, stopping, rng)
         else:
             solver = self._device_solver(problem, alpha, stopping, rng, device)
         observer = self._observer(X, y, lambda: self._attributes(problem, solver.solution()))
@@ -406,15 +424,31 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         self._store_outcome(outcome, X)
         return self
 
-    def _by_blocks(self, shape: tuple[int, int], sample_weight: Any) -> bool:
+    def _built(
+        self, chosen: Choice, problem: LinearM3L | KernelM3L, alpha: np.ndarray, stopping: Stopping, rng: Any
+    ) -> Solver:
+        """The chosen solver, with the stopping rule that was asked for."""
+        known: dict[str, Any] = {"n_threads": count_threads(self.n_jobs)}
+        if "break_factor" in chosen.reads:
+            known["break_factor"] = self.break_factor
+        if self.stopping == "gap":
+            return chosen.build(problem, alpha, tol=stopping.target, rng=rng, **known)
+        if isinstance(problem, LinearM3L):
+            known["switch"] = 100 * stopping.target
+        # No gap is small enough; entries rest only where they have none.
+        solver = chosen.build(problem, alpha, tol=ROUNDING, rng=rng, **known)
+        return UntilProjected(solver, problem, stopping.target)
+
+    def _by_blocks(self, shape: tuple[int, int], sample_weight: Any, label_cost: Any) -> bool:
         """Whether labels are solved block by block: where asked for, or where memory is short."""
         plain = isinstance(self.kernel, str) and self.kernel == "linear" and self.prior is None
-        plain = plain and not self.warm_start and getattr(sample_weight, "ndim", 1) == 1
+        plain = plain and not self.warm_start and label_cost is None
+        plain = plain and getattr(sample_weight, "ndim", 1) == 1
         if self.loss == "squared_hinge":
             if not plain or self.solver != "auto":
                 raise ValueError(
-                    "loss='squared_hinge' needs solver='auto', kernel='linear', prior=None, warm_start=False "
-                    "and one weight per sample; use loss='hamming' otherwise."
+                    "loss='squared_hinge' needs solver='auto', kernel='linear', prior=None, "
+                    "warm_start=False, one weight per sample and no label_cost; use loss='hamming' otherwise."
                 )
             return True
         n, d = shape
@@ -482,7 +516,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             warnings.simplefilter("ignore", UserWarning)
             return probe._problem(X, signs, sample_weight).closed_form_scale()
 
-    def _problem(self, X: Any, signs: np.ndarray, sample_weight: Any) -> LinearM3L | KernelM3L:
+    def _problem(
+        self, X: Any, signs: np.ndarray, sample_weight: Any, label_cost: Any = None
+    ) -> LinearM3L | KernelM3L:
         """The problem that the parameters and the data pose."""
         space = self._space
         self.classes_ = space.classes
@@ -491,7 +527,13 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
         self._set_constants_aside(*constant_labels(signs, weight), upper)
-        if self.loss == "tied":
+        if label_cost is not None:
+            if self.loss != "hamming" or not np.all(np.equal(self.label_margin, 1.0)):
+                raise ValueError(
+                    "label_cost is the loss itself; leave loss at 'hamming' and label_margin at 1."
+                )
+            costs = given_costs(signs, upper, weight, label_cost)
+        elif self.loss == "tied":
             R = priors.identity(space.n_columns) if self.prior_ is None else self.prior_
             costs = tied_costs(signs, upper, weight, R)
         else:

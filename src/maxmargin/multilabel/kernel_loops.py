@@ -49,6 +49,27 @@ class InnerRule(NamedTuple):
     singular: float
 
 
+class Selection(NamedTuple):
+    """What the choice of the next label looks at.
+
+    The largest violation of every label; whether each coefficient can rise and fall (labels x samples); the
+    violations of one label, and these seen as integers.
+    """
+
+    largest: np.ndarray
+    up: np.ndarray
+    down: np.ndarray
+    violation: np.ndarray
+    bits: np.ndarray
+
+
+def selection(n_labels, n):
+    """Memory for the choice among so many labels."""
+    up, down = np.empty((2, n_labels, n), np.bool_)
+    violation = np.empty(n)
+    return Selection(np.zeros(n_labels), up, down, violation, violation.view(np.int64))
+
+
 class Scratch(NamedTuple):
     """Four vectors of `label_steps`, and the last two seen as integers."""
 
@@ -214,20 +235,51 @@ def update_tied(l, R, u, E):
 
 
 @compiled
-def all_violations(state, violations):
-    """Largest violation of every label."""
-    E, B, lo, hi = state
-    for l in range(len(E)):
-        violations[l] = worst(KernelState(E[l], B[l], lo[l], hi[l]))[1]
+def mark_movable(label, up, down):
+    """Which coefficients of one label can rise, and which can fall."""
+    _, b, lo, hi = label
+    for i in range(len(b)):
+        up[i] = b[i] < hi[i]
+        down[i] = b[i] > lo[i]
+
+
+@compiled(reorder=True)
+def carry_and_measure(weight, u, e, up, down, violation):
+    """Carry what another label collected to one residual, (35), and measure its violations in one pass."""
+    for i in range(len(e)):
+        x = e[i] - weight * u[i]
+        e[i] = x
+        rise = x if up[i] else 0.0
+        fall = -x if down[i] else 0.0
+        violation[i] = rise if rise > fall else fall
 
 
 @compiled
-def renew_violations(l, R, state, violations):
-    """Largest violation of label l and of every label tied to it."""
+def carry_to_all(l, R, state, u, chosen):
+    """Carry what label l collected in u to all labels tied to it, and renew their largest violations.
+
+    Label l itself has followed already.
+    """
+    largest, up, down, violation, bits = chosen
+    E, B, lo, hi = state
+    mark_movable(KernelState(E[l], B[l], lo[l], hi[l]), up[l], down[l])
+    for k in range(len(E)):
+        if k == l or R[k, l] != 0:
+            carry_and_measure(0.0 if k == l else R[k, l], u, E[k], up[k], down[k], violation)
+            i = argmax_bits(bits)
+            largest[k] = violation[i] if i >= 0 else 0.0
+
+
+@compiled
+def renew_selection(state, u, chosen):
+    """Look at all labels anew."""
+    largest, up, down, violation, bits = chosen
     E, B, lo, hi = state
     for k in range(len(E)):
-        if R[k, l] != 0:
-            violations[k] = worst(KernelState(E[k], B[k], lo[k], hi[k]))[1]
+        mark_movable(KernelState(E[k], B[k], lo[k], hi[k]), up[k], down[k])
+        carry_and_measure(0.0, u, E[k], up[k], down[k], violation)
+        i = argmax_bits(bits)
+        largest[k] = violation[i] if i >= 0 else 0.0
 
 
 @compiled
@@ -251,20 +303,19 @@ def smo_label(K, diagonal, r, label, u, rule):
 
 
 @compiled
-def smo_rounds(K, diagonal, R, state, violations, u, n_rounds, rule):
+def smo_rounds(K, diagonal, R, state, chosen, u, n_rounds, rule):
     """Outer loop of Algorithm 1 over the whole kernel matrix; returns the number of steps."""
     E, B, lo, hi = state
     steps = 0
     for _ in range(n_rounds):
-        l = np.argmax(violations)
-        if violations[l] <= 0:
+        l = np.argmax(chosen.largest)
+        if chosen.largest[l] <= 0:
             break
         u[:] = 0
         done = smo_label(K, diagonal, R[l, l], KernelState(E[l], B[l], lo[l], hi[l]), u, rule)
-        update_tied(l, R, u, E)
-        renew_violations(l, R, state, violations)
+        carry_to_all(l, R, state, u, chosen)
         if done == 0:
-            violations[l] = 0
+            chosen.largest[l] = 0
         steps += done
     return steps
 

@@ -122,6 +122,33 @@ def tied_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, R: np.n
     return replace(costs, constant=0.5 * float(np.sum(costs.boxes() * (q - s))))
 
 
+def given_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, label_cost: Any) -> EntryCosts:
+    """Costs of any loss that is a sum over labels, (5), from what an entry costs when wrong, and when right.
+
+    With costs a (right) and b (wrong) in units of the Hamming loss, the hinge of an entry is
+    max(a, b - y f) = a + max(0, b - a - y f), the constraints (13)-(14): b - a is the margin, a a constant.
+    """
+    name = "label_cost"
+    given = check_array(label_cost, dtype=np.float64, input_name=name, allow_nd=True)
+    if given.shape not in (signs.shape, (*signs.shape, 2)):
+        n, L = signs.shape
+        raise ValueError(
+            f"label_cost has shape {given.shape}; pass what a wrong answer to each entry of y costs "
+            f"({n}, {L}), or what a right and a wrong one cost ({n}, {L}, 2)."
+        )
+    right, wrong = (given[..., 0], given[..., 1]) if given.ndim == 3 else (np.zeros(signs.shape), given)
+    margin = np.ascontiguousarray(wrong - right)
+    known = signs != 0
+    if (margin[known] < 0).any():
+        i, l = np.argwhere(known & (margin < 0))[0]
+        raise ValueError(
+            f"label_cost makes a wrong answer cheaper than a right one (sample {i}, label {l}); a wrong one "
+            "must cost at least as much."
+        )
+    costs = EntryCosts(signs, weight, upper, margin, tied=True)
+    return replace(costs, constant=float(np.sum(costs.boxes() * right)))
+
+
 def entry_weights(sample_weight: Any, signs: np.ndarray) -> np.ndarray:
     """Sample weights as a column, or entry weights as a matrix; ones when None."""
     n, L = signs.shape

@@ -52,7 +52,7 @@ class SMO:
     singular : float, default=1e-12
         A pair is taken as singular when its determinant is below this fraction of K_pp K_qq.
     epoch_share : float, default=1/16
-        Share of all coefficients that one epoch may touch, so that records come often enough.
+        Steps of an epoch as a share of the number of coefficients, so that records come often enough.
     """
 
     def __init__(
@@ -70,15 +70,15 @@ class SMO:
         L, n = problem.target.shape
         n_inner = max(L, 10) if n_inner is None else n_inner
         self.rule = loops.InnerRule(n_inner, break_factor, singular)
-        self.n_rounds = max(L, int(epoch_share * n * L / n_inner))
+        self.n_steps = max(L, int(epoch_share * n * L))
         self.R, self.diagonal = readonly(problem.prior), readonly(problem.K.diagonal)
         self.B = problem.coefficients(alpha)
         self.E = problem.target - problem.scores(self.B) if self.B.any() else problem.target.copy()
         self.state = loops.KernelState(self.E, self.B, *(readonly(bound) for bound in problem.bounds))
-        self.violations, self.u = np.zeros(L), np.zeros(n)
+        self.chosen, self.u = loops.selection(L, n), np.zeros(n)
         self.steps, self.gap = 0, np.inf
         self._known: tuple[np.ndarray, Certificate] | None = None
-        loops.all_violations(self.state, self.violations)
+        loops.renew_selection(self.state, self.u, self.chosen)
 
     def epoch(self, clock: Clock) -> Progress:
         """Some rounds; the certificate is that of the running residuals."""
@@ -88,14 +88,15 @@ class SMO:
             if self.problem.K.dtype != np.float64:
                 self.problem, self._known = self.problem.precise(), None
             np.subtract(self.problem.target, self._evaluated()[0], out=self.E)
-            loops.all_violations(self.state, self.violations)
+            loops.renew_selection(self.state, self.u, self.chosen)
         self._known = None
-        slices = 8  # between which the clock is looked at
-        for _ in range(slices):
-            if not self.problem.K.build(clock.expired) or clock.expired():
+        enough = self.steps + self.n_steps
+        while self.steps < enough and self.problem.K.build(clock.expired) and not clock.expired():
+            done = self._rounds(len(self.R), clock)
+            self.steps += done
+            if not done:
                 break
-            self.steps += self._rounds(-(-self.n_rounds // slices), clock)
-        loops.all_violations(self.state, self.violations)
+        loops.renew_selection(self.state, self.u, self.chosen)
         certificate = self.problem.certificate(self.B, self.problem.target - self.E)
         self.gap = certificate.gap
         return Progress(certificate, int(loops.count_movable(self.state)))
@@ -118,26 +119,25 @@ class SMO:
         if whole is None:
             return sum(0 if clock.expired() else self._cached_round() for _ in range(n_rounds))
         return loops.smo_rounds(
-            readonly(whole), self.diagonal, self.R, self.state, self.violations, self.u, n_rounds, self.rule
+            readonly(whole), self.diagonal, self.R, self.state, self.chosen, self.u, n_rounds, self.rule
         )
 
     def _cached_round(self) -> int:
         """One round on rows from the cache; the same steps as `smo_rounds`."""
-        l = int(np.argmax(self.violations))
-        if self.violations[l] <= 0:
+        l = int(np.argmax(self.chosen.largest))
+        if self.chosen.largest[l] <= 0:
             return 0
         self.u[:] = 0
         done = self._cached_label(l)
-        loops.update_tied(l, self.R, self.u, self.E)
-        loops.renew_violations(l, self.R, self.state, self.violations)
+        loops.carry_to_all(l, self.R, self.state, self.u, self.chosen)
         if done == 0:
-            self.violations[l] = 0
+            self.chosen.largest[l] = 0
         return done
 
     def _cached_label(self, l: int) -> int:
         cache, diagonal, r = self.problem.K.cache, self.diagonal, self.R[l, l]
         label, (n_inner, break_factor, singular) = self.state.label(l), self.rule
-        entry = self.violations[l]
+        entry = self.chosen.largest[l]
         for step in range(n_inner):
             p, violation = loops.worst(label)
             if p < 0 or (step > 0 and violation < break_factor * entry):

@@ -377,15 +377,23 @@ def random_pass(rows, costs, bias, pairs, state, reach):
     R, _, alpha, Z = state
     L = alpha.shape[1]
     step = np.empty(L)
+    few = np.empty(L, np.int64)
     seen = 0.0
     for position in range(pairs.shape[0]):
         i, l = pairs[position] // L, pairs[position] % L
         d, gap = visit(rows, costs, bias, i, l, state, reach)
         seen += gap
         if d != 0.0:
+            n_few = 0
             for k in range(L):
                 step[k] = d * R[l, k]
-            row_outer(rows, i, bias, step, 0, L, Z)
+                if step[k] != 0.0:
+                    few[n_few] = k
+                    n_few += 1
+            if 2 * n_few > L:
+                row_outer(rows, i, bias, step, 0, L, Z)
+            else:
+                row_outer_few(rows, i, bias, step, few, n_few, Z)
     return seen
 
 

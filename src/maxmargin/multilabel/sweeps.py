@@ -43,7 +43,7 @@ from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import aligned_zeros, run_threads, transpose
 from maxmargin.multilabel import sweep_loops as loops
-from maxmargin.multilabel.dca import coupled_reach
+from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.newton import Newton, few_features
 from maxmargin.multilabel.problem import LinearM3L, Solution, Sums
@@ -386,6 +386,24 @@ class SampleSweeps(Sweeps):
         norm = cross + float(lag @ R @ self.bias_row)
         primal = 0.5 * norm + loss + problem.costs.constant
         return self._measured(primal, gap)
+
+
+def paper_ascent(
+    problem: LinearM3L,
+    alpha: np.ndarray,
+    *,
+    tol: float,
+    rng: np.random.RandomState,
+    switch: float | None = None,
+) -> Solver:
+    """The paper's linear solver; where R ties no labels, one label after the other.
+
+    The order of steps on labels that are not coupled does not matter, so the lists of `LabelSweeps` serve,
+    with the bias as the ordinary feature that it is in the paper. Their shrinking is (44)-(45) for such an R.
+    """
+    if problem.coupled:
+        return DualCoordinateAscent(problem, alpha, tol=tol, rng=rng, switch=switch)
+    return LabelSweeps(problem, alpha, tol=tol, rng=rng, rule=SweepRule(bias_rate=np.inf))
 
 
 def wide_default(
