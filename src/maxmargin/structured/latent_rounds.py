@@ -291,13 +291,18 @@ class SoftPairs(Blocks):
         bcpl_epoch(self.blocks, self.w, self.alpha, self.rule, order, self.gaps, self.work)
 
     def restart(self, chosen: np.ndarray) -> None:
-        """Start anew at other candidates."""
+        """Start anew at other candidates, with as much softness as raises D from that of W = 0."""
+        self.blocks = self.problem.bags(chosen)
+        self._soften(self.softness)
+        self._soften(self.softness * self.best_share())
+
+    def _soften(self, softness: float) -> None:
+        """1 - softness on the chosen candidates of the true classes, the rest in equal shares."""
         p = self.problem
-        self.blocks = p.bags(chosen)
         others = np.repeat(p.sizes * p.n_classes - 1, p.sizes)
-        truth = p.offsets[:-1] + chosen, p.y
-        self.alpha = np.repeat(self.softness / np.maximum(others, 1)[:, None], p.n_classes, axis=1)
-        self.alpha[truth] = np.where(others[p.offsets[:-1]] > 0, 1.0 - self.softness, 1.0)
+        truth = p.offsets[:-1] + self.blocks.chosen, p.y
+        self.alpha = np.repeat(softness / np.maximum(others, 1)[:, None], p.n_classes, axis=1)
+        self.alpha[truth] = np.where(others[p.offsets[:-1]] > 0, 1.0 - softness, 1.0)
         self.synchronise()
 
     def follow(self, chosen: np.ndarray) -> None:

@@ -518,6 +518,14 @@ class Blocks(ABC):
         """D at the present w."""
         return self.problem.dual(self.vector, self.expected_loss())
 
+    def best_share(self) -> float:
+        """Where D is highest on the way from the truth, where w = 0, to here: 1 is here.
+
+        D(t) = t E Delta - t^2 |w|^2 / 2 where the distributions mix linearly.
+        """
+        slope, curvature = float(self.problem.costs @ self.expected_loss()), float(self.vector @ self.vector)
+        return 1.0 if slope >= curvature else slope / curvature
+
     def sweep(self, rng: np.random.RandomState, clock: Clock) -> int:
         """Visit every block once in random order and keep the mean of w on the way; how many were visited."""
         mean, seen = self.walk(rng, clock)
