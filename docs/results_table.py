@@ -1,7 +1,7 @@
-"""The results page, made from the CSV and PNG files of experiments and benchmarks.
+"""The results page, made from the CSV and PNG files of experiments and benchmarks and from claims.
 
 Whatever lies in a results folder is shown under the script that names it, so a new file needs
-no change here.
+no change here. `claims` holds what each paper claims, beside what the result files say of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from claims import claim_tables
 
 MOST_ROWS = 40
 INTRODUCTION = """
@@ -36,6 +38,7 @@ def write_results(docs: Path) -> None:
     lines = ["Results", "=======", *INTRODUCTION.splitlines(), ""]
     pictures = docs / "_build" / "pictures"
     pictures.mkdir(parents=True, exist_ok=True)
+    lines += claim_tables(docs.parent / "experiments")
     for title, folder in (("Experiments", "experiments"), ("Benchmarks", "benchmarks")):
         lines += [title, "-" * len(title), ""]
         for script in scripts(docs.parent / folder):

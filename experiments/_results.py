@@ -1,15 +1,27 @@
-"""Result files: one CSV per experiment, whose rows are replaced when a part is run again."""
+"""Result files: one CSV per experiment, whose rows are replaced when a part is run again.
+
+Every script knows ``--small``: the same at toy size, in seconds, to see that it runs. Its files go to the
+folder `small` instead of `results`. How long a script takes otherwise is in `minutes.toml`.
+"""
 
 from __future__ import annotations
 
 import csv
 import os
 import platform
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+SMALL = "--small" in sys.argv[1:]
+RESULTS = Path(__file__).parent / ("small" if SMALL else "results")
+
+
+def chosen(default: Sequence[str], small: Sequence[str]) -> Sequence[str]:
+    """The data sets that the command line names; else all, or those of the toy size."""
+    named = [word for word in sys.argv[1:] if not word.startswith("-")]
+    return named or (small if SMALL else default)
 
 
 def machine() -> str:

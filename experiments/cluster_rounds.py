@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=0, help="so many of the labels, 0 for all")
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 8, 32, 256])
     parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 2.0])
+    parser.add_argument("--small", action="store_true", help="2,000 rows in two parts")
     chosen = parser.parse_args()
     data = datasets.load("rcv1-subsets", split="all")
     X = sp.csr_array(normalize(data.X.astype(np.float64)))
@@ -88,8 +89,10 @@ def main() -> None:
     Y = Y[:, (Y.sum(axis=0) > 0) & (Y.sum(axis=0) < len(Y))]
     step = max(1, Y.shape[1] // chosen.labels) if chosen.labels else 1
     signs = np.where(Y[:, ::step] > 0, 1, -1).astype(np.int8)
+    if chosen.small:
+        X, signs = X[:2000], signs[:2000, :5]
     table = []
-    for n_parts in chosen.parts:
+    for n_parts in [2] if chosen.small else chosen.parts:
         for share in chosen.shares:
             table.append(play(X, signs, n_parts, share))
             print(table[-1], flush=True)

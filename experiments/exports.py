@@ -1,6 +1,6 @@
 """Whether ONNX models answer as numpy does on real data, and how large and fast they are.
 
-    python -m experiments.exports [data set ...]
+    python -m experiments.exports [--small] [data set ...]
 
 Needs the extra `onnx`. MultiLabelSVC (scaled columns) with probabilities; test samples, repeated with a
 little noise to 10^5 rows or as many as fit into 240 MB; "other labels" counts entries of the answers that
@@ -9,7 +9,6 @@ differ.
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import write
+from experiments._results import chosen, write
 from experiments.probabilities import SETS, parts, scaled
 from maxmargin import Calibrated, MultiLabelSVC, to_onnx
 
@@ -58,7 +57,7 @@ def rows_of(name: str) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or SETS:
+    for name in chosen(SETS, ("emotions",)):
         rows = list(rows_of(name))
         print(*rows, flush=True)
         print(write("exports", rows, key=("data",)))

@@ -1,6 +1,6 @@
 """What sets of labels promise, and what they hold on test samples.
 
-    python -m experiments.label_sets [data set ...]
+    python -m experiments.label_sets [--small] [data set ...]
 
 Scores are those of MultiLabelSVC (C=1, scaled columns), turned into probabilities. The test part of some
 sets was drawn in another way than the training part; a promise is about samples drawn alike, so rows say
@@ -9,7 +9,6 @@ both: "published" split, and "mixed", the mean over random splits of all samples
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import write
+from experiments._results import chosen, write
 from experiments.probabilities import SETS, parts, scaled
 from maxmargin import Calibrated, LabelSets, MultiLabelSVC
 
@@ -79,7 +78,7 @@ def rows_of(name: str) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or SETS:
+    for name in chosen(SETS, ("emotions",)):
         rows = list(rows_of(name))
         for row in rows:
             print(row, flush=True)

@@ -1,6 +1,6 @@
 """Hamming loss of MultiLabelSVC beside one LinearSVC per label, on the published splits.
 
-    python -m experiments.multilabel_hamming [data set ...]
+    python -m experiments.multilabel_hamming [--small] [data set ...]
 
 The prior is the label correlation of the training part, shrunk by 0.1. C is 1 for everybody
 and rows have length one, so the first two columns solve the same problem.
@@ -8,7 +8,6 @@ and rows have length one, so the first two columns solve the same problem.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
-from experiments._results import write
+from experiments._results import chosen, write
 from maxmargin import MultiLabelSVC, datasets, priors
 
 SETS = ("yeast", "bibtex", "tmc2007-500")
@@ -46,7 +45,7 @@ def compare(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    rows = [compare(name) for name in sys.argv[1:] or SETS]
+    rows = [compare(name) for name in chosen(SETS, ("yeast",))]
     for row in rows:
         print(row)
     print(write("multilabel_hamming", rows, key=("data",)))

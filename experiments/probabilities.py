@@ -1,6 +1,6 @@
 """Log loss, Brier score and time of Calibrated beside Platt's sigmoids inside OneVsRestClassifier.
 
-    python -m experiments.probabilities [data set ...]
+    python -m experiments.probabilities [--small] [data set ...]
 
 Labels with fewer than five positive or negative training samples are left out, since scikit-learn's
 CalibratedClassifierCV refuses them. C is 1 for everybody. LinearSVC has the squared hinge loss, so that the
@@ -11,7 +11,6 @@ entry. Seconds are CPU seconds of the fit.
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 from sklearn.svm import LinearSVC
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import write
+from experiments._results import chosen, write
 from maxmargin import Calibrated, MultiLabelSVC, datasets
 from maxmargin.metrics import label_brier, label_log_loss
 
@@ -85,7 +84,7 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or SETS:
+    for name in chosen(SETS, ("emotions",)):
         rows = list(compare(name))
         for row in rows:
             print(row, flush=True)

@@ -171,9 +171,12 @@ def test_reproduce_lists_and_runs_experiments(run, tmp_path):
     (tmp_path / "experiments" / "tiny.py").write_text(
         '"""A tiny experiment."""\nimport sys\nsys.exit(len(sys.argv))\n'
     )
+    (tmp_path / "experiments" / "minutes.toml").write_text("tiny = 7\n")
     code, out, _ = run("reproduce")
-    assert code == 0 and "A tiny experiment." in out
-    assert run("reproduce", "tiny", "--some", "option")[0] == 3
+    assert code == 0 and "A tiny experiment." in out and " 7 " in out
+    code, _, err = run("reproduce", "tiny", "--some", "option")
+    assert code == 3 and "about 7 minutes of one core" in err
+    assert "takes seconds" in run("reproduce", "tiny", "--small")[2]
     assert run("reproduce", "huge")[0] == 2
 
 

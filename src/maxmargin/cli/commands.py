@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+import tomllib
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -376,7 +377,8 @@ def reproduce_command(name: str | None, options: tuple[str, ...], repository: Pa
     """Run the experiment NAME of the repository; without NAME, list them.
 
     Experiments read their data through MAXMARGIN_DATA or the cache, and write tables and
-    pictures to experiments/results. Further options go to the experiment itself.
+    pictures to experiments/results. Further options go to the experiment itself; --small runs it at
+    toy size.
     """
     folder = repository / "experiments"
     scripts = {path.stem: path for path in sorted(folder.glob("[!_]*.py"))}
@@ -386,14 +388,22 @@ def reproduce_command(name: str | None, options: tuple[str, ...], repository: Pa
             "it by --repository."
         )
     if name is None:
-        rows = [[key, _first_line(path)] for key, path in scripts.items()]
-        print_table("Experiments", ["name", "what"], rows, left=(0, 1))
+        rows = [[key, _minutes(folder, key), _first_line(path)] for key, path in scripts.items()]
+        print_table("Experiments", ["name", "minutes", "what"], rows, left=(0, 2))
         return 0
     if name not in scripts:
         raise click.UsageError(f"No experiment is called {name!r}; there are {', '.join(scripts)}.")
-    say(f"python -m experiments.{name} {' '.join(options)}")
+    takes = "seconds" if "--small" in options else f"about {_minutes(folder, name)} minutes of one core"
+    say(f"python -m experiments.{name} {' '.join(options)} (takes {takes})")
     words = [sys.executable, "-m", f"experiments.{name}", *options]
     return subprocess.run(words, cwd=repository, check=False).returncode
+
+
+def _minutes(folder: Path, name: str) -> str:
+    """How long an experiment takes, as its folder says."""
+    known = folder / "minutes.toml"
+    minutes = tomllib.loads(known.read_text("utf-8")).get(name) if known.exists() else None
+    return "?" if minutes is None else f"{minutes:g}"
 
 
 def _first_line(path: Path) -> str:
