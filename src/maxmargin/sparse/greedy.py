@@ -437,8 +437,8 @@ class Greedy:
 
     def _bound(self) -> Certificate:
         """Objective and its lower bound, from running values."""
-        g, primal = self.basis.gradient(), self.basis.here.objective
-        return Certificate(primal, primal - 0.5 * float(np.vdot(g, g)))
+        g, here = self.basis.gradient(), self.basis.here
+        return Certificate(here.objective + here.loss.excess, here.objective - 0.5 * float(np.vdot(g, g)))
 
     def _carriers(self) -> int:
         """How many samples carry loss."""

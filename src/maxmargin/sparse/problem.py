@@ -87,7 +87,7 @@ class BasisProblem:
     kernel : Kernel
     X : array or CSR matrix of shape (l, n_features)
         Training rows; the square kernel matrix with a precomputed kernel.
-    loss : SquaredMargins, SquaredHinges or MultiLogit
+    loss : Loss
     P : array of shape (r, k), default=None
         P with P'P = R; None for the identity.
     """
@@ -170,7 +170,7 @@ class BasisProblem:
         g = K_JJ @ al + sum(K.T @ pulled[rows] for rows, K in self.strips(J))
         primal = 0.5 * float(np.vdot(al, K_JJ @ al)) + expansion.value
         whitened = solve_triangular(L, g, lower=True)
-        return Certificate(primal, primal - 0.5 * float(np.vdot(whitened, whitened)))
+        return Certificate(primal + expansion.excess, primal - 0.5 * float(np.vdot(whitened, whitened)))
 
     def full_model_bound(self, at: Expansion) -> float:
         """A lower bound on the objective of the model with all samples as basis, from any scores."""
