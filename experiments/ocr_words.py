@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 
+from experiments._races import CpuClock
 from experiments._results import machine_state
 from experiments._words import Words, load_words
 from maxmargin import ChainSVC, MultiClassSVC
@@ -41,25 +42,6 @@ SOLVERS = {
 LETTER_LAMBDAS = (0.01, 0.001, 0.0001)
 # Strengths of the regulariser tried for the random field.
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0)
-
-
-class CpuClock:
-    """A callback that keeps the CPU seconds at the end of every epoch and stops a fit after `limit`."""
-
-    def __init__(self, limit: float) -> None:
-        self.limit, self.seconds = limit, []
-
-    def setup(self, estimator, context) -> None:
-        self.start = time.process_time()
-
-    def teardown(self, estimator, context) -> None: ...
-
-    def on_fit_task_begin(self, estimator, context) -> None: ...
-
-    def on_fit_task_end(self, estimator, context) -> bool:
-        if context.task_name == "epoch":
-            self.seconds.append(time.process_time() - self.start)
-        return bool(self.seconds) and self.seconds[-1] >= self.limit
 
 
 def curves(train: Words, seconds: float) -> pd.DataFrame:
