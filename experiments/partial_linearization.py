@@ -5,9 +5,9 @@
 Written to results/, row by row, with lambda = 1 / (C n), no intercept and dual objectives times lambda:
 
 - partial_linearization_sizes.csv: five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001;
-  every run ends at a gap of 1e-3, after `PASSES` passes or after `limit_s` CPU seconds, and `reached` says how
-  many of the runs came to the gap. `passes` and `cpu_s` are those of the whole run; `passes_to_common` and
-  `cpu_to_common` those until the highest dual objective that all runs of BCFW and of this method come to,
+  every run ends at a gap of 1e-3, after `PASSES` passes or after `limit_s` CPU seconds, and `reached` says
+  how many of the runs came to the gap. `passes` and `cpu_s` are those of the whole run, `passes_to_common`
+  and `cpu_to_common` those until the highest dual objective that all runs of BCFW and of this method come to,
   with the same of BCFW beside it;
 - partial_linearization_why.csv: one problem changed in one respect at a time, and how many blocks of the
   optimum are spread over several classes;

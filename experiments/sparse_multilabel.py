@@ -21,9 +21,9 @@ and standard deviations; "constant" answers the more frequent sign of every labe
 part, "prior alone" the sign of the mean signature of the test classes. `training_s` is CPU time of
 one thread; the machine may be shared with others.
 
-sparse_label_pairs.csv (table 6): labels 1 and 43 of the animals, R = [1 r; r 1] with r the mean of their products
-over the unseen classes, as in the paper; `DRAWS` draws of 200 images. The paper's pairs of scene and mediamill are
-left out: scene is not at hand, and labels are numbered otherwise in mediamill-reduced.
+sparse_label_pairs.csv (table 6): labels 1 and 43 of the animals, R = [1 r; r 1] with r the mean of their
+products over the unseen classes, as in the paper; `DRAWS` draws of 200 images. The paper's pairs of scene and
+mediamill are left out: scene is not at hand, and labels are numbered otherwise in mediamill-reduced.
 sparse_animal_labels.csv (figure 3): for every unseen animal the five labels with the highest mean score of
 SM3L-P over its images, how many of them the animal has, and how many it has of the five labels that are the
 most frequent among the ten unseen animals.
