@@ -8,7 +8,8 @@ Features are standardised on the training part (dna: left as 0/1). gamma and C a
 method from gamma = 1/8, 1/2, 2, 8 (times 1/n_features) and C = 1, 10, 100, 1000 by cross-validation on the
 training part: at most `TUNING` samples of it, drawn at random, 3 folds (2 from 500 samples on), and
 at most `TUNING_BASIS` basis vectors. CS and WW, whose loss is the hinge too, take the choice made
-for SVC, and the variants of SMSVM and ImVM theirs. Sets without a test part are cross-validated in 3 folds, with the choice made anew in each;
+for SVC, and the variants of SMSVM and ImVM theirs. Sets without a test part are cross-validated in
+3 folds, with the choice made anew in each;
 their rows hold means over the folds. In the result file gamma is given times n_features.
 
 The test speakers of vowel are not those of its training part, and no method comes near the
