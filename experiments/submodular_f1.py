@@ -56,15 +56,14 @@ def dense(Y: Any) -> np.ndarray:
 
 
 def validated(model: Any, grid: list[dict[str, float]], X: Any, Y: np.ndarray, folds: int) -> list[float]:
-    """Mean example F1 of every setting over the folds."""
-    means = []
-    for params in grid:
-        scores = []
-        for fit, check in KFold(folds, shuffle=True, random_state=0).split(Y):
-            candidate = clone(model).set_params(**params).fit(X[fit], Y[fit])
-            scores.append(example_f1(Y[check], dense(candidate.predict(X[check]))))
-        means.append(float(np.mean(scores)))
-    return means
+    """Mean example F1 of every setting over the folds; each fit starts from the one before."""
+    scores = np.empty((folds, len(grid)))
+    for fold, (fit, check) in enumerate(KFold(folds, shuffle=True, random_state=0).split(Y)):
+        candidate = clone(model).set_params(warm_start=True)
+        for k, params in enumerate(grid):
+            candidate.set_params(**params).fit(X[fit], Y[fit])
+            scores[fold, k] = example_f1(Y[check], dense(candidate.predict(X[check])))
+    return scores.mean(axis=0).tolist()
 
 
 def best_of(grid: list[dict[str, float]], means: list[float]) -> dict[str, float]:

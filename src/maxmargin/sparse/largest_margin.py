@@ -9,8 +9,10 @@ tie, and there they tie at the optimum. Newton's method works on the copy with e
 
     s_i = max over sets S of classes of  sum_S M_ir / (e + |S|),   b_ir = max(0, M_ir - s_i) / e.
 
-e = 0 is the loss itself. The best b at e = 0 costs e |b|^2 <= e (sum b)^2 more here, so the copy lies at most
-the share e below the loss; `Expansion.excess` tells by how much. It is piecewise quadratic with the Hessian
+e = 0 is the loss itself. A basis grows at a large e, and its last coefficients follow e down to the least:
+with a small e from the beginning the copy is as kinked as the loss, and steps are short. The best b at
+e = 0 costs e |b|^2 <= e (sum b)^2 more here, so the copy lies at most the share e below the loss;
+`Expansion.excess` tells by how much. It is piecewise quadratic with the Hessian
 
     2 c / e (I_S - 1_S 1_S' / n) + 2 c / (n (e + n)) 1_S 1_S',   S = {r: b_r > 0},  n = |S|
 
@@ -69,13 +71,22 @@ class SquaredLargestMargin:
         Weight of every sample, C included.
     k : int
         Number of classes.
-    smoothing : float
-        The e above.
+    least : float
+        The least e.
+    smoothing : float, default=0.1
+        The e of this copy.
     """
 
-    def __init__(self, y: np.ndarray, c: np.ndarray, k: int, smoothing: float) -> None:
-        self.y, self.c, self.n_columns, self.smoothing = y, c, k, smoothing
+    def __init__(self, y: np.ndarray, c: np.ndarray, k: int, least: float, smoothing: float = 0.1) -> None:
+        self.y, self.c, self.n_columns = y, c, k
+        self.least, self.smoothing = least, max(smoothing, least)
         self._own = np.arange(len(y)), y
+
+    def sharper(self) -> SquaredLargestMargin | None:
+        """A copy nearer to the loss; None from the nearest one."""
+        if self.smoothing <= self.least:
+            return None
+        return SquaredLargestMargin(self.y, self.c, self.n_columns, self.least, self.smoothing / 4)
 
     def at(self, F: np.ndarray) -> Expansion:
         M = self._margins(F)

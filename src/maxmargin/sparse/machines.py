@@ -539,8 +539,8 @@ class SparseMultiClassSVC(ClassMachine):
     {parameters}
     loss : {"weston_watkins", "crammer_singer"}, default="weston_watkins"
         Squared margins of all wrong classes, or of the worst one. The second has kinks: it is minimised
-        through a smooth copy at most a quarter of `tol` below it, needs l k^2 numbers and more time, and
-        the certificate is that of the loss itself.
+        through smooth copies, the last at most a quarter of `tol` below it, needs l k^2 numbers and more
+        time, and every certificate is that of the loss itself.
 
     Attributes
     ----------
