@@ -18,6 +18,11 @@ class Words:
     y: np.ndarray
     lengths: np.ndarray
 
+    def first(self, n: int) -> Words:
+        """The first n words."""
+        rows = int(self.lengths[:n].sum())
+        return Words(self.X[:rows], self.y[:rows], self.lengths[:n])
+
     def labels(self) -> list[str]:
         """The words as strings."""
         ends = np.cumsum(self.lengths)

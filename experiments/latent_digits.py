@@ -22,11 +22,11 @@ import pandas as pd
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from experiments._results import machine_state
+from experiments._results import RESULTS, SMALL, machine_state
 from maxmargin import LatentSVC
 
 WIDTH, SIDE = 40, 8
-STRENGTHS = (0.1, 1.0, 10.0)
+STRENGTHS = (0.1,) if SMALL else (0.1, 1.0, 10.0)
 
 
 def hide(digits: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -58,7 +58,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--small", action="store_true")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     state = machine_state()
@@ -67,6 +68,13 @@ def main() -> None:
     train_digits, test_digits, y_train, y_test = train_test_split(
         digits.images, digits.target, test_size=597, stratify=digits.target, random_state=0
     )
+    if SMALL:
+        train_digits, y_train, test_digits, y_test = (
+            train_digits[:60],
+            y_train[:60],
+            test_digits[:60],
+            y_test[:60],
+        )
     (train, train_places), (test, test_places) = hide(train_digits, rng), hide(test_digits, rng)
     X_train, X_test = windows(train), windows(test)
 

@@ -20,7 +20,6 @@ A solver that did not reach the gap is charged the limit, so its mean is a lower
 from __future__ import annotations
 
 import csv
-import sys
 import warnings
 from typing import Any
 
@@ -29,7 +28,7 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import MinMaxScaler
 
-from experiments._results import RESULTS, write
+from experiments._results import RESULTS, SMALL, chosen, write
 from maxmargin import MultiClassSVC, datasets
 
 DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
@@ -171,11 +170,9 @@ def sweeps(name: str, X: Any, y: np.ndarray, limit: float) -> tuple[list[dict], 
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    small = "--small" in sys.argv
-    limit, sweep = (0.5, 0.2) if small else (LIMIT, SWEEP)
-    names = [name for name in DATA if name in sys.argv] or (["letter"] if small else list(DATA))
-    for name in names:
-        X, y = problem(name, small)
+    limit, sweep = (0.1, 0.1) if SMALL else (LIMIT, SWEEP)
+    for name in chosen(DATA, ["letter"]):
+        X, y = problem(name, SMALL)
         for options in SOLVERS.values():  # compiles
             fit(X[:500], y[:500], 0.1, 1.0, **options)
         models: dict[float, dict[str, MultiClassSVC]] = {}
@@ -188,12 +185,11 @@ def main() -> None:
             table[-1]["temperature"] = tau
             print(name, lam, {label: model.n_iter_ for label, model in models[lam].items()}, flush=True)
         temperatures, ablation = sweeps(name, X, y, sweep)
-        if not small:
-            write("multiclass_solvers", table, ("data", "lambda", "solver"))
-            write("multiclass_temperature", temperatures, ("data", "lambda", "temperature"))
-            write("multiclass_ablation", ablation, ("data", "lambda", "solver"))
-            curves(name, models)
-            mean_times()
+        write("multiclass_solvers", table, ("data", "lambda", "solver"))
+        write("multiclass_temperature", temperatures, ("data", "lambda", "temperature"))
+        write("multiclass_ablation", ablation, ("data", "lambda", "solver"))
+        curves(name, models)
+        mean_times()
 
 
 if __name__ == "__main__":

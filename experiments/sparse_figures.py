@@ -21,10 +21,12 @@ import numpy as np
 from sklearn.preprocessing import StandardScaler
 
 from experiments import _results
+from experiments._results import SMALL
 from maxmargin import SparseMultiClassSVC, datasets
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 
 GAMMA, C = 0.5, 10.0
+MOST = 10 if SMALL else 100
 
 
 def three_classes(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -80,9 +82,9 @@ def spread(name: str) -> list[dict[str, Any]]:
         scaler = StandardScaler().fit(X)
         X, T = scaler.transform(X), scaler.transform(T)
     shared = {"C": 10.0, "gamma": 1.0 / X.shape[1], "random_state": 0}
-    joint = SparseMultiClassSVC(max_basis=100, n_iter_no_change=5, **shared).fit(X, train.y)
+    joint = SparseMultiClassSVC(max_basis=MOST, n_iter_no_change=5, **shared).fit(X, train.y)
     goal = joint.score(T, test.y)
-    apart = SparseOneVsRest(max_basis=100, rel_tol=0, **shared).fit(X, train.y)
+    apart = SparseOneVsRest(max_basis=MOST, rel_tol=0, **shared).fit(X, train.y)
     rows = []
     for method, machine in (("SMSVM", joint), ("Sparse-OVA", apart)):
         small = smallest(machine, T, test.y, goal)

@@ -17,7 +17,6 @@ same accuracy (interpolated between the sizes tried; blank beyond the largest) a
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from typing import Any
@@ -35,11 +34,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from experiments import _results
+from experiments._results import SMALL
 from maxmargin import SparseMultiClassSVC, datasets
 
-SIZES = (10, 20, 30, 45, 60, 90, 120, 180, 250, 350, 500, 700, 1000, 1400)
-TUNING = 1500
-GROWN = {"letter": 180, "satimage": 150}
+SIZES = (10, 20) if SMALL else (10, 20, 30, 45, 60, 90, 120, 180, 250, 350, 500, 700, 1000, 1400)
+TUNING = 100 if SMALL else 1500
+GROWN = {"letter": 20, "satimage": 20} if SMALL else {"letter": 180, "satimage": 150}
 ONE_SEED, LIMIT = 180, 60.0
 
 
@@ -122,5 +122,5 @@ def tradeoff(name: str) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)
-    for chosen in sys.argv[1:] or [*GROWN]:
-        tradeoff(chosen)
+    for name in _results.chosen([*GROWN], ["satimage"]):
+        tradeoff(name)

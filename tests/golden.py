@@ -89,7 +89,7 @@ def cases() -> Iterator[tuple[str, Any, tuple, dict[str, Any]]]:
     for solver, (form, dtype) in zip(("pairwise", "bcfw", "bcpl", "oeg"), FORMS, strict=True):
         model = maxmargin.ChainSVC(solver=solver, tol=1e-2, max_iter=40, random_state=0)
         yield f"chain {solver}", model, (features(form, dtype), classes()), {"lengths": np.full(30, 4)}
-    for solver, (form, dtype) in zip(("pairwise", "bcfw", "bcpl"), FORMS, strict=False):
+    for solver, (form, dtype) in zip(("pairwise", "bcfw", "bcpl", "oeg"), FORMS, strict=True):
         model = maxmargin.LatentSVC(solver=solver, tol=1e-2, random_state=0)
         yield f"latent {solver}", model, (features(form, dtype), classes(40)), {"lengths": np.full(40, 3)}
     for k, given in enumerate(

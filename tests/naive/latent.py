@@ -96,6 +96,13 @@ class Enumerated:
             mixed = (1 - floor) * mixed + floor / len(mixed)
             self.alpha[i] = mixed / mixed.sum()
 
+    def oeg_step(self, i, tau, floor):
+        b = self.bags[i]
+        e = np.log(self.alpha[i]) + b.H(self.w) / tau
+        s = np.exp(e - e.max())
+        mixed = (1 - floor) * s / s.sum() + floor / len(s)
+        self.alpha[i] = mixed / mixed.sum()
+
     def pairwise_step(self, i, relaxation, cache):
         """Add the best pair to the cache (a list of indices), then one step."""
         u = self.best(i)

@@ -32,7 +32,7 @@ CASES = {
     case["name"]: case
     for case in json.loads((Path(__file__).parents[1] / "fixtures" / "kat_sparse.json").read_text())["cases"]
 }
-# The squared Crammer-Singer loss is not differentiable and has no machine here.
+# The squared Crammer-Singer loss is not differentiable; tests of its own are in test_largest_margin.py.
 CASES.pop("cs2_Jall")
 METHODS = {
     "newton": partial(Newton, direct=True),

@@ -93,6 +93,20 @@ def furthest(blocks, twin, i):
     return max(np.abs(blocks.vector - twin.w).max(), np.abs(marginals - node).max())
 
 
+@pytest.mark.parametrize("solver", ["bcpl", "oeg"])
+@pytest.mark.parametrize("C", [0.1, 1e3, 1e6])
+def test_soft_steps_start_near_w_zero_whatever_lambda(solver, C):
+    """Near the highest dual on the way from the truth to the softened truth, which is above that of w = 0."""
+    problem, twin = random_problem(0, C=C)
+    blocks = solver_of(solver, problem).blocks
+    duals = []
+    for softness in np.geomspace(1e-11, 1e-2, 1000):
+        twin.soften(softness)
+        duals.append(twin.dual())
+    assert blocks.objective() > 0
+    assert blocks.objective() >= max(duals) * 0.999
+
+
 @pytest.mark.nojit
 @pytest.mark.parametrize("seed", range(3))
 def test_bcfw_equals_enumerated(seed):

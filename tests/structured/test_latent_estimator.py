@@ -24,7 +24,8 @@ from tests.checks import run_check
 
 def out_of_reach(estimator):
     """Seven equal digits of the decisions are beyond the methods of the paper within max_iter epochs."""
-    kinds = {"pairwise": (), "bcpl": (), "bcfw": ("dense", "sparse")}[estimator.solver]
+    slow = ("dense", "sparse")
+    kinds = {"pairwise": (), "bcpl": (), "bcfw": slow, "oeg": slow}[estimator.solver]
     names = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in kinds]
     return dict.fromkeys(names, "converges too slowly for seven equal digits")
 
@@ -109,6 +110,7 @@ def test_one_candidate_is_the_multiclass_svm(n_classes, fit_intercept):
         ("bcpl", {}, 1e-8, 1e-5),
         ("bcpl", {"safeguard": False}, 1e-6, 1e-3),
         ("bcfw", {}, 1e-3, 2e-2),
+        ("oeg", {}, 1e-3, 2e-2),
     ],
 )
 def test_one_candidate_equals_multiclass_whatever_the_solver(solver, options, tol, atol, sparse):
@@ -265,7 +267,7 @@ def test_one_class_only():
         (X, Y, {"init": np.full(len(X), 99)}, r"init\[0\] is 99"),
         (X, Y, {"init": "best"}, "init"),
         (X, Y, {"n_init": 0}, "n_init"),
-        (X, Y, {"temperature": 2.0}, "is read by solver 'bcpl' only"),
+        (X, Y, {"temperature": 2.0}, "is read by solver 'bcpl', 'oeg' only"),
     ],
 )
 def test_bad_input_is_named(rows, labels, options, message):

@@ -126,6 +126,41 @@ def test_bcpl_equals_enumerated(tau, safeguard):
 
 
 @pytest.mark.nojit
+@pytest.mark.parametrize("sparse", [False, True])
+def test_oeg_equals_enumerated(sparse):
+    problem, twin, chosen = both(3, sparse=sparse)
+    blocks = SoftPairs(problem, chosen, temperature=0.3, safeguard=False, search=False)
+    twin.soften(blocks.softness)
+    for i in np.random.default_rng(0).integers(0, 5, 20):
+        blocks.visit(np.array([i]))
+        twin.oeg_step(i, 0.3, blocks.rule.floor)
+        np.testing.assert_allclose(blocks.vector, twin.w, atol=1e-9)
+
+
+def test_oeg_never_lowers_the_dual_at_its_safe_temperature():
+    problem, _, chosen = both(2, C=3.0)
+    blocks = SoftPairs(problem, chosen, safeguard=False, search=False)
+    before = blocks.objective()
+    for i in np.random.default_rng(0).integers(0, 5, 300):
+        blocks.visit(np.array([i]))
+        after = blocks.objective()
+        assert after >= before - 1e-12 * abs(before)
+        before = after
+
+
+@pytest.mark.parametrize("C", [0.1, 1e3, 1e6])
+def test_soft_steps_start_where_the_dual_is_highest_before_the_softened_truth(C):
+    problem, twin, chosen = both(0, C=C)
+    blocks = SoftPairs(problem, chosen)
+    duals = []
+    for share in np.linspace(0, 1, 2001)[1:]:
+        twin.soften(share * blocks.softness)
+        duals.append(twin.dual())
+    assert blocks.objective() > 0
+    assert blocks.objective() >= max(duals) * (1 - 1e-9)
+
+
+@pytest.mark.nojit
 def test_values_equal_enumerated_and_the_majoriser_touches():
     problem, twin, chosen = both(1)
     W = np.random.default_rng(1).normal(size=problem.size)
@@ -173,6 +208,7 @@ REACH = [
     ("bcfw", {}, 1e-2),
     ("bcpl", {}, 1e-4),
     ("bcpl", {"safeguard": False}, 1e-3),
+    ("oeg", {}, 1e-2),
 ]
 
 

@@ -77,6 +77,17 @@ def rule_of(step, taus, safeguard=False, truncation=0.0, floor=0.0):
     return StepRule(STEPS[step], readonly(taus), safeguard, truncation, floor)
 
 
+@pytest.mark.parametrize("name", ["bcpl", "oeg", "pl", "eg"])
+@pytest.mark.parametrize("scale", [0.1, 1e3, 1e6])
+def test_entropic_steps_start_near_W_zero_whatever_lambda(name, scale):
+    """At the highest dual on the way from the truth to the softened truth, which is above that of W = 0."""
+    X, y, costs, Delta = small_data()
+    problem = LinearMultiClass(Rows.of(X), Labels(y, scale * costs, Delta), 1.0)
+    start = solver_for(name, problem).certify().dual
+    duals = [iterate_at(problem, True, softness).dual() for softness in np.geomspace(1e-11, 1e-3, 300)]
+    assert start > 0 and start >= max(duals) * (1 - 1e-9)
+
+
 @pytest.mark.parametrize("case", KAT["problems"], ids=lambda case: case["name"])
 def test_known_optimum(case):
     X, labels = kat_problem(case)

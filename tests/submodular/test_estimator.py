@@ -152,9 +152,10 @@ def test_certified_inference_is_optimal_by_enumeration():
     model = SubmodularSVC(C=3.0, interaction_scale=2.0, pair_fraction=1.0, tol=1e-2).fit(X, Y)
     truth = Y.copy()
     truth[:3] = 0
-    proven = model.certify_inference(X, truth)
+    sets, proven = model.certify_inference(X, truth, return_sets=True)
     scores, W = X @ model.coef_.T + model.intercept_, np.triu(model.interaction_, 1)
     found = fixed_points(scores, truth.astype(np.uint8), model._unary(X)[1])
+    assert sets.dtype == bool and np.array_equal(sets, found.sets)
     best = [naive.loss_augmented(a, W, t)[0] for a, t in zip(scores, truth, strict=True)]
     assert proven.dtype == bool and proven.shape == (60,) and proven[:3].all()
     assert 3 < proven.sum() < 60, "the example is meant to have both kinds of samples"

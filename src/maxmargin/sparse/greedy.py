@@ -137,6 +137,10 @@ class GrowingBasis:
         self._store = Psi
         self.here = self.problem.at(self.here.W, push(Psi, self.here.W))
 
+    def turn_to(self, problem: BasisProblem) -> None:
+        """Go on with another copy of the same loss."""
+        self.problem, self.here = problem, problem.at(self.here.W, self.here.Z)
+
     def coefficients(self, W: np.ndarray) -> np.ndarray:
         """Coefficients of the kernel functions in the scores, d x k, of this or an earlier W."""
         L = self.triangle[: len(W), : len(W)]
@@ -388,7 +392,7 @@ class Greedy:
         at_once: int = 128,
         precision: float = 1e-13,
     ) -> None:
-        self.problem, self.pool, self.rng = problem, pool, rng
+        self.pool, self.rng = pool, rng
         self.max_basis, self.n_candidates = max_basis, n_candidates
         self.rel_tol, self.patience, self.tol = rel_tol, patience, tol
         self.optimiser, self.selection, self.full_steps = optimiser, selection, full_steps
@@ -410,11 +414,27 @@ class Greedy:
         done = not grown or full or self._idle >= self.patience
         if done:
             basis.refine()
-            goal = max(0.5 * self.tol, self.precision)
-            self.optimiser.optimise(basis, lambda: goal * basis.here.objective, clock.expired)
+            self._finish(clock)
         if self.keep_path and basis.indices:
             self._path[len(basis.indices) - 1 :] = [basis.here.W]
         return Progress(self._bound(), self._carriers(), done=done)
+
+    def _finish(self, clock: Clock) -> None:
+        """The last coefficients to `tol`, through ever sharper copies of a loss that has kinks."""
+        basis, goal = self.basis, max(0.5 * self.tol, self.precision)
+
+        def slack() -> float:
+            return max(goal * basis.here.objective, 0.1 * basis.here.loss.excess)
+
+        self.optimiser.optimise(basis, slack, clock.expired)
+        while (sharper := basis.problem.sharper()) and not clock.expired():
+            basis.turn_to(sharper)
+            self.optimiser.optimise(basis, slack, clock.expired)
+
+    @property
+    def problem(self) -> BasisProblem:
+        """The problem as the basis has it now."""
+        return self.basis.problem
 
     def certify(self) -> Certificate:
         """Objective and bound of the coefficients as they are, from kernel values in float64."""
@@ -441,8 +461,8 @@ class Greedy:
 
     def _bound(self) -> Certificate:
         """Objective and its lower bound, from running values."""
-        g, primal = self.basis.gradient(), self.basis.here.objective
-        return Certificate(primal, primal - 0.5 * float(np.vdot(g, g)))
+        g, here = self.basis.gradient(), self.basis.here
+        return Certificate(here.objective + here.loss.excess, here.objective - 0.5 * float(np.vdot(g, g)))
 
     def _carriers(self) -> int:
         """How many samples carry loss."""

@@ -1,7 +1,7 @@
 """Losses of the machines with a shared basis, and their compiled passes over the scores.
 
 A loss is a convex function of the scores F (l samples x k columns), summed over samples with
-weights c_i = C * sample_weight_i. Three are known:
+weights c_i = C * sample_weight_i. Three are here, a fourth in `largest_margin`:
 
 - `SquaredMargins` (SMSVM):  sum_i c_i sum_{r != y_i} max(0, 1 + F_ir - F_{i,y_i})^2
 - `SquaredHinges` (SM3L, SpSVM):  sum_i c_i sum_r max(0, 1 - Y_ir F_ir)^2, entries with Y = 0 left out
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import Protocol, cast
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -182,16 +182,35 @@ def weighted_gram(Psi: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return scaled.T @ scaled
 
 
-Curvature: TypeAlias = StarCurvature | DiagonalCurvature | SoftmaxCurvature
+class Curvature(Protocol):
+    """What a fit asks of the second derivatives; see above."""
+
+    def rows(self) -> np.ndarray: ...
+
+    def restrict(self, rows: np.ndarray) -> Curvature: ...
+
+    def product(self, U: np.ndarray) -> np.ndarray: ...
+
+    def along(self, v: np.ndarray) -> np.ndarray: ...
+
+    def diagonal(self) -> np.ndarray: ...
+
+    def blocks(self, Psi: np.ndarray) -> Blocks: ...
+
+    def mixtures(self, S: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """A loss at one F: value, gradient in F, curvature in F."""
+    """A loss at one F: value, gradient in F, curvature in F.
+
+    `excess` is how far the loss lies above `value`, where that is a smooth copy's.
+    """
 
     value: float
     gradient: np.ndarray
     curvature: Curvature
+    excess: float = 0.0
 
 
 class SquaredMargins:
@@ -367,7 +386,18 @@ def exact_step(
     return t
 
 
-Loss: TypeAlias = SquaredMargins | SquaredHinges | MultiLogit
+class Loss(Protocol):
+    """What a fit asks of a loss; `SquaredMargins` says what each part does."""
+
+    n_columns: int
+
+    def at(self, F: np.ndarray) -> Expansion: ...
+
+    def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray: ...
+
+    def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float: ...
+
+    def full_bound(self, at: Expansion, quadratic: float) -> float: ...
 
 
 @compiled(reorder=True)

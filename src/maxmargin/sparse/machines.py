@@ -64,11 +64,14 @@ from maxmargin.edge.labels import (
     warn_of_constants,
 )
 from maxmargin.sparse.greedy import Greedy, Newton, Optimiser, Solution, Sweeps
+from maxmargin.sparse.largest_margin import SquaredLargestMargin
 from maxmargin.sparse.loss_loops import Loss, MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import SELECTIONS, BasisProblem, candidate_pool
 
 # A relative gap this small is rounding: objective and bound are recomputed from kernel values.
 ROUNDED = 1e-10
+# Least smoothing of kinks; with less, float64 loses the Newton equation.
+SMOOTHEST = 1e-9
 
 
 # What a machine holds, whatever its answers.
@@ -274,8 +277,8 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         if self.device == "cpu":
             return None
         unable = "" if self.solver == "auto" else f"solver={self.solver!r} runs on the CPU only"
-        if isinstance(problem.loss, MultiLogit) or options:
-            unable = f"{type(self).__name__} runs on the CPU only"
+        if not isinstance(problem.loss, SquaredMargins | SquaredHinges) or options:
+            unable = f"{type(self).__name__} with this loss runs on the CPU only"
         elif problem.kernel.name in FOREIGN:
             unable = "a kernel that is a Python function runs on the CPU only"
         n, d = problem.X.shape
@@ -560,12 +563,15 @@ class LabelMachine(BasisMachine):
 
 
 @documented
+@dataclass(eq=False, repr=False, kw_only=True)
 class SparseMultiClassSVC(ClassMachine):
     """Multi-class SVM whose kernel functions are few and shared by all classes (SMSVM).
 
     It minimises, over the coefficients of a basis of training samples that is grown greedily,
 
-        1/2 sum_r |w_r|^2 + C sum_i sum_{r != y_i} max(0, 1 + f_r(x_i) - f_{y_i}(x_i))^2 .
+        1/2 sum_r |w_r|^2 + C sum_i sum_{r != y_i} max(0, 1 + f_r(x_i) - f_{y_i}(x_i))^2 ,
+
+    or, with ``loss="crammer_singer"``, the largest of the margins of a sample in place of their sum.
 
     Prediction needs one kernel value per basis vector and sample, whatever the number of
     classes. The papers' parameter is lambda = 1/(2C). Training costs O(n_candidates l k) and
@@ -574,6 +580,10 @@ class SparseMultiClassSVC(ClassMachine):
     Parameters
     ----------
     {parameters}
+    loss : {"weston_watkins", "crammer_singer"}, default="weston_watkins"
+        Squared margins of all wrong classes, or of the worst one. The second has kinks: it is minimised
+        through smooth copies, the last at most a quarter of `tol` below it, needs l k^2 numbers and more
+        time, and every certificate is that of the loss itself.
 
     Attributes
     ----------
@@ -597,10 +607,20 @@ class SparseMultiClassSVC(ClassMachine):
     1.0
     """
 
+    loss: str = "weston_watkins"
+
+    _parameter_constraints = {
+        **BasisMachine._parameter_constraints,
+        "loss": [StrOptions({"weston_watkins", "crammer_singer"})],
+    }
+
     STATE: ClassVar[State] = State(MACHINE, _check_machine)
 
     def _loss(self, codes: np.ndarray, costs: np.ndarray) -> Loss:
-        return SquaredMargins(codes, costs, len(self.classes_))
+        k = len(self.classes_)
+        if self.loss == "crammer_singer" and k > 1:
+            return SquaredLargestMargin(codes, costs, k, max(0.25 * self.tol, SMOOTHEST))
+        return SquaredMargins(codes, costs, k)
 
 
 @documented

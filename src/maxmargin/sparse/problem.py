@@ -35,7 +35,7 @@ samples as basis; it is used at its best s. `MultiLogit` has a bound of the same
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +46,7 @@ from scipy.linalg import cho_solve, solve_triangular
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate
+from maxmargin.sparse.largest_margin import SquaredLargestMargin
 from maxmargin.sparse.loss_loops import Curvature, Expansion, Loss
 
 SELECTIONS = ("block", "sequential", "jacobi")
@@ -87,7 +88,7 @@ class BasisProblem:
     kernel : Kernel
     X : array or CSR matrix of shape (l, n_features)
         Training rows; the square kernel matrix with a precomputed kernel.
-    loss : SquaredMargins, SquaredHinges or MultiLogit
+    loss : Loss
     P : array of shape (r, k), default=None
         P with P'P = R; None for the identity.
     """
@@ -123,6 +124,11 @@ class BasisProblem:
     def back(self, G: np.ndarray) -> np.ndarray:
         """The transpose of `scores`: a gradient in F becomes one in Z."""
         return G if self.P is None else G @ self.P.T
+
+    def sharper(self) -> BasisProblem | None:
+        """The same with a copy nearer to a loss that has kinks; None where there is none."""
+        loss = self.loss.sharper() if isinstance(self.loss, SquaredLargestMargin) else None
+        return None if loss is None else replace(self, loss=loss)
 
     def at(self, W: np.ndarray, Z: np.ndarray) -> Position:
         """Scores, loss, gradient and curvature at coefficients W with values Z = Psi W."""
@@ -170,7 +176,7 @@ class BasisProblem:
         g = K_JJ @ al + sum(K.T @ pulled[rows] for rows, K in self.strips(J))
         primal = 0.5 * float(np.vdot(al, K_JJ @ al)) + expansion.value
         whitened = solve_triangular(L, g, lower=True)
-        return Certificate(primal, primal - 0.5 * float(np.vdot(whitened, whitened)))
+        return Certificate(primal + expansion.excess, primal - 0.5 * float(np.vdot(whitened, whitened)))
 
     def full_model_bound(self, at: Expansion) -> float:
         """A lower bound on the objective of the model with all samples as basis, from any scores."""

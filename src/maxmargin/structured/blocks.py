@@ -101,12 +101,16 @@ def first_iterate(
 ) -> Iterate:
     """Where a rule starts; entropic steps need mass on every class.
 
-    They take `softness` from the truth, or blend `warm_softness` into given blocks.
+    They take `softness` from the truth, or less where the dual is highest before that, so that W starts
+    near 0 whatever lambda is; into given blocks they blend `warm_softness`.
     """
-    entropic = rule.kind >= loops.LINEARIZED
-    return problem.iterate(
-        setup, entropic, (softness if setup.blocks is None else warm_softness) if entropic else 0.0
-    )
+    if rule.kind < loops.LINEARIZED:
+        return problem.iterate(setup)
+    if setup.blocks is not None:
+        return problem.iterate(setup, True, warm_softness)
+    iterate = problem.iterate(setup, True, softness)
+    slope, curvature = problem.linear_term(iterate.blocks()), iterate.squared_norm()
+    return iterate if slope >= curvature else problem.iterate(setup, True, softness * slope / curvature)
 
 
 class BestSoFar:

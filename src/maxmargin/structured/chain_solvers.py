@@ -142,10 +142,16 @@ class PartialLinearisation(MarginalBlocks):
         tau = share * problem.loss * lengths if temperature == "auto" else np.full(lengths.size, temperature)
         self.rule = SoftRule(1.0 / tau, 1.0 - epsilon, floor, safeguard)
         if start is None:
-            nodes = np.exp(softened_logs(problem, softness))
-            self.state = independent_edges(nodes, problem.offsets)
+            self._soften(softness)
+            self._soften(softness * self.best_share())
         else:
             self.state = EdgeMarginals(*(part.copy() for part in start))
+            self.synchronise()
+
+    def _soften(self, softness: float) -> None:
+        """Independent nodes with 1 - softness on the truth."""
+        nodes = np.exp(softened_logs(self.problem, softness))
+        self.state = independent_edges(nodes, self.problem.offsets)
         self.synchronise()
 
     def visit(self, order: np.ndarray) -> None:
@@ -185,12 +191,21 @@ class ExponentiatedGradient(MarginalBlocks):
         softness: float = 1e-2,
     ) -> None:
         super().__init__(problem)
-        n, K = problem.lengths.size, problem.n_labels
+        n = problem.lengths.size
         tau = safe_temperatures(problem) if temperature == "auto" else np.full(n, temperature, float)
         self.rates = np.divide(1.0, tau, out=np.zeros(n), where=tau > 0)
         if start is None:
-            start = Potentials(softened_logs(problem, softness), np.zeros((n, K, K)))
-        self.potentials = Potentials(*(part.copy() for part in start))
+            self._soften(softness)
+            self._soften(softness * self.best_share())
+        else:
+            self.potentials = Potentials(*(part.copy() for part in start))
+            self.synchronise()
+
+    def _soften(self, softness: float) -> None:
+        """Independent nodes with 1 - softness on the truth."""
+        p = self.problem
+        pairs = np.zeros((p.lengths.size, p.n_labels, p.n_labels))
+        self.potentials = Potentials(softened_logs(p, softness), pairs)
         self.synchronise()
 
     @property

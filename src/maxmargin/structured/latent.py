@@ -23,6 +23,7 @@ from maxmargin.structured.latent_loops import bag_scores
 from maxmargin.structured.latent_rounds import (
     LatentProblem,
     LatentSolution,
+    exponentiated_gradient,
     frank_wolfe,
     pairwise,
     partial_linearisation,
@@ -40,6 +41,11 @@ SOLVERS: dict[str, Choice] = {
         ("temperature", "safeguard"),
     ),
     "bcfw": Choice(frank_wolfe, "Frank-Wolfe towards the best pair, bag by bag"),
+    "oeg": Choice(
+        exponentiated_gradient,
+        "online exponentiated gradient, the same target and no line search",
+        ("temperature",),
+    ),
 }
 
 
@@ -59,16 +65,16 @@ class LatentSVC(ClassifierMixin, Iterative):
     scaling of the partial-linearization paper lambda = 1 / (C n).
 
     An epoch costs O(nonzeros n_classes); memory beyond the data is a few pairs of candidate
-    and class per bag (solvers "pairwise" and "bcfw") or all of them ("bcpl").
+    and class per bag (solvers "pairwise" and "bcfw") or all of them ("bcpl", "oeg").
 
     Parameters
     ----------
     C : float, default=1.0
         Weight of the sum of the losses of all bags.
-    solver : {"pairwise", "bcpl", "bcfw"}, default="pairwise"
+    solver : {"pairwise", "bcpl", "bcfw", "oeg"}, default="pairwise"
         How the convex majorisers are lowered: pairwise Frank-Wolfe steps (and, where the weights
         are few, cutting planes through all pairs found, which a large C asks for), block-coordinate
-        partial linearisation, or block-coordinate Frank-Wolfe.
+        partial linearisation, block-coordinate Frank-Wolfe, or online exponentiated gradient.
     init : {"mean", "first", "middle", "random"} or array-like of shape (n_bags,), default="mean"
         First choice of candidates: the best ones under a model of the bags' means, the first
         or middle one, a random one, or as given.
@@ -76,7 +82,8 @@ class LatentSVC(ClassifierMixin, Iterative):
         Starts, of which the one with the lowest objective is kept. All but the first choose at
         random.
     temperature : float or "auto", default="auto"
-        For "bcpl": how much the target of a step is softened. "auto" is 0.1 C_i max_h |x_h|^2.
+        For "bcpl" and "oeg": how much the target of a step is softened. "auto" is 0.1 C_i max_h |x_h|^2
+        for "bcpl", and half of C_i max_h |x_h|^2 for "oeg", below which the dual may fall.
     safeguard : bool, default=True
         For "bcpl": take the Frank-Wolfe step where it promises more.
     fit_intercept : bool, default=True

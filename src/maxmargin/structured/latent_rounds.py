@@ -249,9 +249,12 @@ class SoftPairs(Blocks):
     chosen : ndarray of int
         First candidates; it starts at 1 - softness on (h*_i, y_i), the rest in equal shares.
     temperature : float or "auto"
-        tau; "auto" is `share` of C_i max_h |x_h|^2.
+        tau; "auto" is `share` of C_i max_h |x_h|^2, or the safe C_i max_h |x_h|^2 / 2 without a line search.
     safeguard : bool
         Take the Frank-Wolfe step where that promises more.
+    search : bool
+        False takes steps of length one: online exponentiated gradient (Collins et al. 2008). Features of two
+        answers are at most 2 max_h |x_h| apart; from the safe tau_i on no step lowers D.
     epsilon : float
         Steps end at 1 - epsilon.
     floor : float > 0
@@ -269,6 +272,7 @@ class SoftPairs(Blocks):
         temperature: float | str = "auto",
         safeguard: bool = True,
         *,
+        search: bool = True,
         epsilon: float = 2.2204e-16,
         floor: float = 1e-15,
         softness: float = 1e-3,
@@ -276,9 +280,10 @@ class SoftPairs(Blocks):
     ) -> None:
         super().__init__(problem, problem.bags(chosen))
         curvatures = problem.curvatures()
+        share = share if search else 0.5
         tau = share * curvatures if temperature == "auto" else np.full(curvatures.size, temperature, float)
         rates = np.divide(1.0, tau, out=np.ones_like(tau), where=tau > 0)
-        self.rule = SoftRule(rates, 1.0 - epsilon, floor, safeguard)
+        self.rule = SoftRule(rates, 1.0 - epsilon, floor, safeguard, search)
         self.work = BagWork.empty(problem.largest, problem.n_classes, problem.rows.shape[1])
         self.softness = softness
         self.restart(chosen)
@@ -291,13 +296,18 @@ class SoftPairs(Blocks):
         bcpl_epoch(self.blocks, self.w, self.alpha, self.rule, order, self.gaps, self.work)
 
     def restart(self, chosen: np.ndarray) -> None:
-        """Start anew at other candidates."""
+        """Start anew at other candidates, with as much softness as raises D from that of W = 0."""
+        self.blocks = self.problem.bags(chosen)
+        self._soften(self.softness)
+        self._soften(self.softness * self.best_share())
+
+    def _soften(self, softness: float) -> None:
+        """1 - softness on the chosen candidates of the true classes, the rest in equal shares."""
         p = self.problem
-        self.blocks = p.bags(chosen)
         others = np.repeat(p.sizes * p.n_classes - 1, p.sizes)
-        truth = p.offsets[:-1] + chosen, p.y
-        self.alpha = np.repeat(self.softness / np.maximum(others, 1)[:, None], p.n_classes, axis=1)
-        self.alpha[truth] = np.where(others[p.offsets[:-1]] > 0, 1.0 - self.softness, 1.0)
+        truth = p.offsets[:-1] + self.blocks.chosen, p.y
+        self.alpha = np.repeat(softness / np.maximum(others, 1)[:, None], p.n_classes, axis=1)
+        self.alpha[truth] = np.where(others[p.offsets[:-1]] > 0, 1.0 - softness, 1.0)
         self.synchronise()
 
     def follow(self, chosen: np.ndarray) -> None:
@@ -461,3 +471,11 @@ def partial_linearisation(
 ) -> LatentRounds:
     """Rounds of partial linearisation."""
     return LatentRounds(problem, SoftPairs(problem, chosen, **options), rng, tol)
+
+
+def exponentiated_gradient(
+    problem: LatentProblem, rng: np.random.RandomState, tol: float, chosen: np.ndarray, **options: Any
+) -> LatentRounds:
+    """Rounds of online exponentiated gradient."""
+    blocks = SoftPairs(problem, chosen, safeguard=False, search=False, **options)
+    return LatentRounds(problem, blocks, rng, tol)

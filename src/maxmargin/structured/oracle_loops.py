@@ -129,12 +129,16 @@ class AtomRule(NamedTuple):
 
 
 class SoftRule(NamedTuple):
-    """How a step of partial linearisation is made: 1 / tau of each block, longest step, floor, safeguard."""
+    """How a step towards a softened answer is made: 1 / tau of each block, longest step, floor, safeguard.
+
+    Without `search` every step is as long as the longest: exponentiated gradient.
+    """
 
     rates: np.ndarray
     longest: float
     floor: float
     safeguard: bool
+    search: bool = True
 
 
 @generic
@@ -407,7 +411,8 @@ def bcpl_epoch(blocks, w, state, rule, order, gaps, work):
     The target of a step is the softened answer, eq. (9), its length the exact line search, eq.
     (10). With the safeguard the best answer itself is tried as target, too, and the step that
     promises the larger gain is taken. Steps end at `longest` < 1, and `floor` of the uniform
-    distribution is blended in after each, so that no answer is lost for good.
+    distribution is blended in after each, so that no answer is lost for good. Without the line search it
+    is online exponentiated gradient.
     """
     for index in range(order.size):
         i = order[index]
@@ -422,7 +427,7 @@ def bcpl_epoch(blocks, w, state, rule, order, gaps, work):
             best_gain = best_gamma * (slope - 0.5 * best_gamma * curvature)
         slope = toward_soft(blocks, w, state, rule.rates[i], i, work)
         curvature = cost * scatter(blocks, i, work)
-        gamma = line_search(slope, curvature, rule.longest)
+        gamma = line_search(slope, curvature, rule.longest) if rule.search else rule.longest
         if best_gain > gamma * (slope - 0.5 * gamma * curvature):
             gamma = best_gamma
             aim_at_best(blocks, i, work)
@@ -517,6 +522,14 @@ class Blocks(ABC):
     def objective(self) -> float:
         """D at the present w."""
         return self.problem.dual(self.vector, self.expected_loss())
+
+    def best_share(self) -> float:
+        """Where D is highest on the way from the truth, where w = 0, to here: 1 is here.
+
+        D(t) = t E Delta - t^2 |w|^2 / 2 where the distributions mix linearly.
+        """
+        slope, curvature = float(self.problem.costs @ self.expected_loss()), float(self.vector @ self.vector)
+        return 1.0 if slope >= curvature else slope / curvature
 
     def sweep(self, rng: np.random.RandomState, clock: Clock) -> int:
         """Visit every block once in random order and keep the mean of w on the way; how many were visited."""

@@ -379,7 +379,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
             return self._labels.choose(label_margins(scores, graph, self.n_jobs))
         return best_sets(scores, graph, self.n_jobs).astype(bool)
 
-    def certify_inference(self, X: Any, y: Any) -> np.ndarray:
+    def certify_inference(self, X: Any, y: Any, return_sets: bool = False) -> Any:
         """For which samples the most violating set of ``inference="fixed_point"`` is proven optimal.
 
         The paper's test (its Algorithm 3 and Theorem 2) at the fitted weights, whatever inference
@@ -392,18 +392,22 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         X : array-like or sparse matrix of shape (n_samples, n_features)
         y : array-like, sparse matrix, frame or list of sets
             The labels of every sample, in the kind that `fit` was given.
+        return_sets : bool, default=False
+            Also return the sets that are judged, first.
 
         Returns
         -------
-        array of bool of shape (n_samples,)
+        sets : array of bool of shape (n_samples, n_labels)
+            With `return_sets`: the answers of Algorithm 2, one row per sample.
+        proven : array of bool of shape (n_samples,)
         """
         check_is_fitted(self)
         X = self._read_rows(X, reset=False)
         truth = _complete(X, self._labels.signs(y))
         scores, graph = self._unary(X)
-        if not len(graph.head):
-            return np.ones(len(truth), bool)
-        return fixed_points(scores, truth, graph, self.n_jobs).proven.astype(bool)
+        found = fixed_points(scores, truth, graph, self.n_jobs)
+        proven = found.proven.astype(bool) if len(graph.head) else np.ones(len(truth), bool)
+        return (found.sets.astype(bool), proven) if return_sets else proven
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

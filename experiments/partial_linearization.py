@@ -1,0 +1,266 @@
+"""Partial linearization (BCPL) beside Frank-Wolfe (BCFW) and exponentiated gradient (OEG): which is first?
+
+    python -m experiments.partial_linearization [--small] [sizes] [why] [words] [bags]
+
+Written to results/, row by row, with lambda = 1 / (C n), no intercept and dual objectives times lambda:
+
+- partial_linearization_sizes.csv: five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001;
+  every run ends at a gap of 1e-3, after `PASSES` passes or after `limit_s` CPU seconds, and `reached` says
+  how many of the runs came to the gap. `passes` and `cpu_s` are those of the whole run, `passes_to_common`
+  and `cpu_to_common` those until the highest dual objective that all runs of BCFW and of this method come to,
+  with the same of BCFW beside it;
+- partial_linearization_why.csv: one problem changed in one respect at a time, and how many blocks of the
+  optimum are spread over several classes;
+- partial_linearization_words.csv: the words of the OCR set over the paper's eight temperatures, `WORD_PASSES`
+  passes each and no limit of time;
+- partial_linearization_bags.csv: hidden digits, the convex problem of a fit's last round (figures 1d, 2d);
+- partial_linearization.png: CPU seconds of BCFW and BCPL to one dual objective, mean over lambda (figure 2).
+
+BCPL is the paper's: tau = 0.01, no safeguard, no floor. All start near W = 0. Seconds are CPU time of one
+thread; certificates after every pass are part of them, for all methods alike.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+
+from experiments._races import Curve, common, mean_and_spread, trace
+from experiments._results import RESULTS, SMALL, chosen, write
+from experiments._words import load_words
+from experiments.latent_digits import hide, windows
+from experiments.multiclass_solvers import problem
+from maxmargin import ChainSVC, LatentSVC, MultiClassSVC
+from maxmargin.core.loop import Clock
+from maxmargin.core.rows import Rows
+from maxmargin.structured.latent_rounds import LatentProblem, PairBlocks, SoftPairs
+
+DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
+SIZES = (300,) if SMALL else (1000, 4000, 16000, 10**9)
+LAMBDAS = (0.1, 0.01) if SMALL else (0.1, 0.01, 0.001)
+SEEDS = range(1 if SMALL else 3)
+GRID = (10.0, 0.01) if SMALL else (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
+PASSES, LIMIT = (5, 0.1) if SMALL else (150, 0.4)
+WORD_PASSES, BAG_PASSES = (2, 2) if SMALL else (40, 40)
+PAPER = {"solver": "bcpl", "temperature": 0.01, "safeguard": False}
+SOLVERS: dict[str, dict[str, Any]] = {
+    "BCFW": {"solver": "bcfw"},
+    "BCPL": {**PAPER, "floor": 0.0},
+    "BCPL, safeguarded": {"solver": "bcpl"},
+    "OEG, safe tau": {"solver": "oeg"},
+}
+
+
+def multiclass(X: Any, y: np.ndarray, lam: float, seed: int, limit: float, **options: Any) -> Curve:
+    model = MultiClassSVC(
+        C=1 / (lam * len(y)), fit_intercept=False, max_iter=PASSES, random_state=seed, **options
+    )
+    curve = trace(model, limit, X, y)
+    return curve._replace(dual=lam * curve.dual)
+
+
+def races(make: Any) -> Iterator[dict[str, Any]]:
+    """A row for every solver: `make(options, seed)` runs it. BCFW comes first."""
+    curves: dict[str, list[Curve]] = {}
+    for label, options in SOLVERS.items():
+        seeds = SEEDS if label in ("BCFW", "BCPL") else range(1)
+        curves[label] = [make(options, seed) for seed in seeds]
+        yield row_of(label, curves[label], curves["BCFW"])
+
+
+def row_of(label: str, mine: list[Curve], theirs: list[Curve]) -> dict[str, Any]:
+    """Passes and seconds of a method, whole and to the dual objective that BCFW comes to as well."""
+    goal = common(mine, theirs)
+    row: dict[str, Any] = {"solver": label, "seeds": len(mine)}
+    row["reached"] = f"{sum(curve.gap <= 1e-3 for curve in mine)} of {len(mine)}"
+    row["passes"], row["passes_spread"] = mean_and_spread([float(curve.passes) for curve in mine])
+    row["cpu_s"], row["cpu_spread"] = mean_and_spread([float(curve.seconds[-1]) for curve in mine])
+    row["gap"] = float(np.mean([curve.gap for curve in mine]))
+    row["dual_objective"] = float(np.mean([curve.dual.max() for curve in mine]))
+    for runs, name in ((mine, ""), (theirs, "bcfw_")):
+        there = np.array([curve.reach(goal) for curve in runs])
+        row[f"{name}passes_to_common"], row[f"{name}cpu_to_common"] = map(float, there.mean(axis=0))
+    return row
+
+
+def sizes() -> None:
+    """Figures 1a to 1c at several n."""
+    for name in DATA[:1] if SMALL else DATA:
+        X, y = problem(name, SMALL)
+        order = np.random.default_rng(0).permutation(len(y))
+        for options in SOLVERS.values():  # compiles
+            multiclass(X[:200], y[:200], 0.1, 0, 0.1, **options)
+        for n in sorted({min(n, len(y)) for n in SIZES}):
+            A, b = X[order[:n]], y[order[:n]]
+            squares = sp.csr_array(A).power(2).sum(axis=1) if sp.issparse(A) else np.square(A).sum(axis=1)
+            for lam in LAMBDAS:
+                limit = LIMIT if n <= 4000 else 2 * LIMIT
+                about = {"data": name, "n": n, "all": n == len(y), "lambda": lam}
+                about["kappa"] = float(np.mean(squares)) / (lam * n)
+                for row in races(lambda options, seed: multiclass(A, b, lam, seed, limit, **options)):  # noqa: B023
+                    write("partial_linearization_sizes", [{**about, **row, "limit_s": limit}],
+                          ("data", "n", "lambda", "solver"))  # fmt: skip
+                print(name, n, lam, flush=True)
+
+
+def spread_blocks(X: Any, y: np.ndarray, lam: float) -> float:
+    """Share of the samples whose block of the optimum is spread over several classes."""
+    model = MultiClassSVC(C=1 / (lam * len(y)), fit_intercept=False, tol=1e-5, max_iter=2000, warm_start=True,
+                          solver="exact", precision="double", random_state=0)  # fmt: skip
+    blocks = model.fit(X, y)._warm[0]
+    return float(np.mean(blocks.max(axis=1) < 1 - 1e-6))
+
+
+def why() -> None:
+    """Is it curvature, the number of blocks, or where the optimum lies? One change at a time."""
+    X, y = problem("mnist", False)
+    order, lam, n = np.random.default_rng(0).permutation(len(y)), 0.1, 200 if SMALL else 1000
+    few, many = order[:n], order[: 4 * n]
+    norms = np.square(X[few]).sum(axis=1)
+    flat = PCA(30, random_state=0).fit_transform(X[few])
+    flat *= np.sqrt(norms.mean() / np.square(flat).sum(axis=1).mean())
+    arms = {
+        "base": (X[few], y[few], lam),
+        "every sample four times": (np.tile(X[few], (4, 1)), np.tile(y[few], 4), lam),
+        "four times the samples": (X[many], y[many], lam),
+        "four times the samples, lambda / 4": (X[many], y[many], lam / 4),
+        "lambda / 4": (X[few], y[few], lam / 4),
+        "30 principal components, same |x|": (flat, y[few], lam),
+        "30 principal components, lambda / 4": (flat, y[few], lam / 4),
+    }
+    for name, (A, b, strength) in arms.items():
+        about = {"problem": name, "n": len(b), "features": A.shape[1], "lambda": strength}
+        about["kappa"] = float(np.square(A).sum(axis=1).mean()) / (strength * len(b))
+        about["spread_blocks"] = spread_blocks(A, b, strength)
+        for row in races(lambda options, seed: multiclass(A, b, strength, seed, 6 * LIMIT, **options)):  # noqa: B023
+            write("partial_linearization_why", [{**about, **row}], ("problem", "solver"))
+        print(about, flush=True)
+
+
+def words() -> None:
+    """Figures 1e and 2e: chains."""
+    train = load_words("train")
+    n = train.lengths.size
+
+    def run(options: dict[str, Any], seed: int, passes: int, lam: float) -> Curve:
+        model = ChainSVC(C=1 / (lam * n), tol=1e-3, max_iter=passes, random_state=seed, **options)
+        curve = trace(model, np.inf, train.X, train.y, lengths=train.lengths)
+        return curve._replace(dual=lam * curve.dual)
+
+    for lam in LAMBDAS:
+        for options in ({"solver": "bcfw"}, PAPER, {"solver": "oeg"}):  # compiles
+            run(options, 0, 1, lam)
+        theirs = [run({"solver": "bcfw"}, seed, 4 * WORD_PASSES, lam) for seed in SEEDS]
+        entries: list[tuple[str, float | str, dict[str, Any], range]] = [
+            ("BCPL, safeguarded", "auto", {"solver": "bcpl"}, range(1)),
+            ("OEG", "auto", {"solver": "oeg"}, range(1)),
+        ]
+        for tau in GRID:
+            seeds = SEEDS if tau == 0.01 else range(1)
+            entries.append(("BCPL", tau, {**PAPER, "temperature": tau}, seeds))
+            entries.append(("OEG", tau, {"solver": "oeg", "temperature": tau}, range(1)))
+        rows = [{"lambda": lam, "temperature": "", **row_of("BCFW", theirs, theirs)}]
+        for label, tau, options, seeds in entries:
+            mine = [run(options, seed, WORD_PASSES, lam) for seed in seeds]
+            rows.append({"lambda": lam, "temperature": tau, **row_of(label, mine, theirs)})
+            print(lam, label, tau, rows[-1]["dual_objective"], flush=True)
+        write("partial_linearization_words", rows, ("lambda", "solver", "temperature"))
+
+
+def bags() -> None:
+    """Figures 1d and 2d: the convex problem with the candidates at which a fit has ended."""
+    digits = load_digits()
+    keep = np.random.default_rng(0).permutation(len(digits.target))[: 30 if SMALL else 300]
+    strips, _ = hide(digits.images[keep], np.random.default_rng(1))
+    X, y = windows(strips), digits.target[keep]
+    rows, offsets = (
+        Rows.of(np.ascontiguousarray(X.reshape(-1, X.shape[2]))),
+        np.arange(len(y) + 1) * X.shape[1],
+    )
+
+    def last(lam: float) -> np.ndarray:
+        model = LatentSVC(C=1 / (lam * len(y)), fit_intercept=False, tol=1e-2, random_state=0)
+        return model.fit(X, y).latent_
+
+    candidates = {lam: last(lam) for lam in LAMBDAS}
+
+    def run(label: str, tau: float | str, seed: int, lam: float) -> Curve:
+        task, found = LatentProblem(rows, offsets, y, 10, 1 / (lam * len(y))), candidates[lam]
+        if label == "BCFW":
+            blocks: Any = PairBlocks(task, found, pairwise=False)
+        else:
+            blocks = SoftPairs(task, found, tau, label == "BCPL, safeguarded", search=label != "OEG")
+        rng, start, dual, seconds = np.random.RandomState(seed), time.process_time(), [], []
+        for _ in range(BAG_PASSES):
+            blocks.sweep(rng, Clock(None))
+            dual.append(lam * blocks.objective())
+            seconds.append(time.process_time() - start)
+        upper = lam * task.values(blocks.recompute()[0], found).majoriser
+        return Curve(np.array(dual), np.array(seconds), (upper - dual[-1]) / upper)
+
+    for label in ("BCFW", "BCPL", "OEG"):  # compiles
+        run(label, 1.0, 0, 0.1)
+    for lam in LAMBDAS:
+        theirs = [run("BCFW", "auto", seed, lam) for seed in SEEDS]
+        entries = [("BCPL", 0.01), ("BCPL, safeguarded", "auto"), ("OEG", "auto")]
+        entries += [("OEG", tau) for tau in GRID]
+        table = [{"lambda": lam, "temperature": "", **row_of("BCFW", theirs, theirs)}]
+        for label, tau in entries:
+            mine = [run(label, tau, seed, lam) for seed in (SEEDS if label == "BCPL" else range(1))]
+            table.append({"lambda": lam, "temperature": tau, **row_of(label, mine, theirs)})
+        write("partial_linearization_bags", table, ("lambda", "solver", "temperature"))
+        print("bags", lam, flush=True)
+
+
+def bars() -> None:
+    """Figure 2: seconds of both methods to the same dual objective, mean over lambda."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    means: dict[str, tuple[float, float]] = {}
+    for part in ("sizes", "words", "bags"):
+        path = RESULTS / f"partial_linearization_{part}.csv"
+        if not path.exists():
+            continue
+        with path.open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["solver"] == "BCPL"]
+        rows = [row for row in rows if row.get("all", "True") == "True"]
+        rows = [row for row in rows if float(row.get("temperature", 0.01)) == 0.01]
+        for name in dict.fromkeys(row.get("data", part) for row in rows):
+            own = [row for row in rows if row.get("data", part) == name]
+            means[name] = tuple(
+                float(np.mean([float(row[key]) for row in own]))
+                for key in ("bcfw_cpu_to_common", "cpu_to_common")
+            )
+    figure, axis = plt.subplots(figsize=(1.5 + 1.3 * len(means), 4))
+    for k, label in enumerate(("BCFW", "BCPL, tau = 0.01")):
+        axis.bar(np.arange(len(means)) + 0.4 * k, [pair[k] for pair in means.values()], 0.4, label=label)
+    axis.set_xticks(np.arange(len(means)) + 0.2, list(means))
+    axis.set(yscale="log", ylabel="CPU seconds to the same dual objective, mean over lambda")
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(RESULTS / "partial_linearization.png", dpi=110)
+
+
+PARTS = {"why": why, "words": words, "bags": bags, "sizes": sizes}
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    for part in chosen(list(PARTS), list(PARTS)):
+        PARTS[part]()
+    bars()
+
+
+if __name__ == "__main__":
+    main()
