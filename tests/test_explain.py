@@ -25,6 +25,7 @@ WORDS = np.array(["ant", "bee", "cat"])[np.argmax(X[:, :3], axis=1)]
 SMALL = {"max_basis": 5, "random_state": 0}
 CASES = {
     "linear": (MultiLabelSVC(random_state=0), Y),
+    "block by block": (MultiLabelSVC(random_state=0, memory_limit=0), Y),
     "rbf": (MultiLabelSVC(kernel="rbf"), Y),
     "two labels": (MultiLabelSVC(), WORDS == "ant"),
     "classes": (MultiClassSVC(), WORDS),

@@ -15,6 +15,9 @@ from maxmargin.core.kernels import Kernel
 
 # Understood by every runtime since 2022.
 OPSET, IR_VERSION = 17, 8
+# Sparse weights stay sparse where fewer are there: a product with all of them is faster before.
+SPARSE = 0.05
+LARGEST_FILE = 2**31 - 2**20
 NEEDS_ONNX = 'Models are exported with the package onnx; pip install "maxmargin[onnx]".'
 
 
@@ -71,7 +74,31 @@ class Graph:
 
     def affine(self, x: str, weights: Any, bias: Any) -> str:
         """x weights' + bias."""
+        if sp.issparse(weights) and weights.nnz < SPARSE * weights.shape[0] * weights.shape[1]:
+            return self._sparse_affine(x, weights.tocoo(), bias)
+        if weights.shape[0] * weights.shape[1] * self.dtype.itemsize > LARGEST_FILE:
+            raise ValueError(
+                f"Weights of {weights.shape[0]} labels and {weights.shape[1]} features are more than the 2 GiB "
+                "that an ONNX file can hold; fit with a larger cull, which leaves small weights out, or export "
+                "with dtype=numpy.float32."
+            )
         return self.add("Add", self.add("MatMul", x, self.numbers(_dense(weights).T)), self.numbers(bias))
+
+    def _sparse_affine(self, x: str, weights: Any, bias: Any) -> str:
+        """The same where few weights are there: row by row, each added to the score of its label."""
+        if weights.nnz * (self.dtype.itemsize + 8) > LARGEST_FILE:
+            raise ValueError(
+                f"{weights.nnz} weights are more than the 2 GiB that an ONNX file can hold; fit with a larger "
+                "cull, which leaves small weights out, or export with dtype=numpy.float32."
+            )
+        each = self.inner("each")
+        row = f"{each.prefix}row"
+        taken = each.add("Gather", row, each.constant(weights.col.astype(np.int32)))
+        parts = each.add("Mul", taken, each.numbers(weights.data))
+        labels = each.constant(weights.row.astype(np.int32))
+        start = each.numbers(np.broadcast_to(bias, weights.shape[0]))
+        scores = each.add("ScatterElements", start, labels, parts, axis=0, reduction="add")
+        return self.scan(each, [(row, self.element)], [(scores, self.element)], [x], num_scan_inputs=1)
 
     def inner(self, name: str) -> Graph:
         """The body of a loop; its constants stand outside."""

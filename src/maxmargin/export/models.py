@@ -19,6 +19,7 @@ from maxmargin.decisions.calibrated import Calibrated
 from maxmargin.decisions.curves import IsotonicCurves, Sigmoids, Temperature
 from maxmargin.decisions.held_out import method_of
 from maxmargin.decisions.sets import LabelSets
+from maxmargin.decisions.tree import SUREST, TreeLabels, levels
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.export.graph import Graph
 from maxmargin.multilabel.estimator import MultiLabelSVC
@@ -164,6 +165,28 @@ def _(model: LabelSets, graph: Graph, x: str) -> Answers:
     if model._labels.single_label:
         return Answers(graph.cast(on, np.int64), scores)
     return Answers(signed(model._labels, graph, on), scores)
+
+
+@answers.register
+def _(model: TreeLabels, graph: Graph, x: str) -> Answers:
+    inner, parents = model.estimator_, model.parents_
+    found = answers(inner, graph, x)
+    gain = columns(inner, graph, x) if found.probabilities is None else _log_odds(graph, found.probabilities)
+    below = levels(parents)[1:]
+    for level in reversed(below):
+        upward = np.zeros((len(parents), len(parents)))
+        upward[level, parents[level]] = 1.0
+        gain = graph.add("Add", gain, graph.add("MatMul", graph.add("Relu", gain), graph.numbers(upward)))
+    on = graph.add("Greater", gain, graph.numbers(0.0))
+    above = graph.constant(np.where(parents < 0, np.arange(len(parents)), parents))
+    for _level in below:
+        on = graph.add("And", on, graph.add("Gather", on, above, axis=1))
+    return Answers(signed(model._labels, graph, on), found.scores, found.probabilities)
+
+
+def _log_odds(graph: Graph, probabilities: str) -> str:
+    p = graph.add("Clip", probabilities, graph.numbers(SUREST), graph.numbers(1 - SUREST))
+    return graph.add("Log", graph.add("Div", p, graph.add("Sub", graph.numbers(1.0), p)))
 
 
 @answers.register

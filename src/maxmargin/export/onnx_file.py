@@ -14,6 +14,7 @@ from maxmargin._names import ESTIMATORS, VERSION
 from maxmargin.baselines.thresholds import ThresholdTuner
 from maxmargin.decisions.calibrated import Calibrated
 from maxmargin.decisions.sets import LabelSets
+from maxmargin.decisions.tree import TreeLabels
 from maxmargin.export.graph import IR_VERSION, OPSET, Graph, onnx
 from maxmargin.export.models import Answers, answers, space_of
 from maxmargin.structured.chain import ChainSVC
@@ -32,8 +33,8 @@ def to_onnx(model: Any, outputs: Sequence[str] | None = None, dtype: Any = np.fl
     Parameters
     ----------
     model : fitted estimator of this package
-        Also `Calibrated`, `LabelSets`, `baselines.ThresholdTuner` around one, and a Pipeline that ends in
-        one of these: with scalers before it, or with any steps that skl2onnx knows.
+        Also `Calibrated`, `LabelSets`, `TreeLabels`, `baselines.ThresholdTuner` around one, and a Pipeline
+        that ends in one of these: with scalers before it, or with any steps that skl2onnx knows.
     outputs : sequence of {"labels", "scores", "probabilities"}, default=None
         What the ONNX model gives: that of `predict`, `decision_function` and `predict_proba`. None
         means all that the model has; only `Calibrated` has probabilities.
@@ -177,7 +178,7 @@ def register_converters() -> None:
         raise ImportError(
             'Pipelines with such steps are exported with the package skl2onnx; pip install "maxmargin[onnx]".'
         ) from error
-    for cls in (*_estimators(), Calibrated, LabelSets, ThresholdTuner):
+    for cls in (*_estimators(), Calibrated, LabelSets, TreeLabels, ThresholdTuner):
         update_registered_converter(
             cls, f"MaxMargin{cls.__name__}", _shapes, _convert, parser=_parse, overwrite=True
         )
