@@ -4,8 +4,8 @@
 
 Labels with fewer than five positive or negative training samples are left out, since scikit-learn's
 CalibratedClassifierCV refuses them, and of many labels the most frequent ones are taken, since it fits each
-by itself ("labels" says how many). C is 1 for everybody. LinearSVC has the squared hinge loss unless a row says
-"hinge loss", which is that of MultiLabelSVC: rows with the same loss tell ways of calibrating apart.
+by itself ("labels" says how many). C is 1 for everybody. LinearSVC has the squared hinge loss unless a row
+says "hinge loss", which is that of MultiLabelSVC: rows with the same loss tell ways of calibrating apart.
 MultiLabelSVC with the squared hinge loss is made for sparse columns and measured there alone.
 "constant" gives every label its share of the training samples. Columns are taken as they are ("raw") and
 scaled: standardised, or where X is sparse divided by their largest entry. Folds of small sets are drawn anew

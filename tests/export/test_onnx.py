@@ -194,7 +194,7 @@ def test_bags():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_sparse_weights_stay_sparse(dtype):
     model, _ = fit("block by block")
-    model.coef_ = sp.random_array((300, 400), density=0.02, format="csc", rng=np.random.default_rng(1))
+    model.coef_ = sp.random_array((300, 400), density=0.02, format="csc", random_state=1)
     model.intercept_ = np.linspace(-1, 1, 300)
     model._space = LabelSpace("indicator", np.arange(300), None, np.dtype(np.int64))
     model.classes_, model.n_features_in_ = model._space.classes, 400
@@ -209,7 +209,7 @@ def test_weights_beyond_what_a_file_holds_are_refused(monkeypatch):
     monkeypatch.setattr("maxmargin.export.graph.LARGEST_FILE", 50)
     for coef in (model.coef_, sp.csc_array(([1.0] * 4, ([0, 1, 2, 2], [0, 1, 2, 3])), shape=(300, 400))):
         model.coef_ = coef
-        with pytest.raises(ValueError, match="more than the 2 GiB .* larger cull"):
+        with pytest.raises(ValueError, match=r"more than the 2 GiB .* larger cull"):
             to_onnx(model)
 
 

@@ -27,7 +27,6 @@ from maxmargin.decisions.held_out import method_of, score_columns, weighted
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
 from maxmargin.priors import ancestors
 
-
 # Probabilities are taken as no closer to 0 or 1, so that sums of log-odds are finite.
 SUREST = 1e-12
 

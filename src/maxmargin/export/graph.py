@@ -18,6 +18,10 @@ OPSET, IR_VERSION = 17, 8
 # Sparse weights stay sparse where fewer are there: a product with all of them is faster before.
 SPARSE = 0.05
 LARGEST_FILE = 2**31 - 2**20
+TOO_LARGE = (
+    "more than the 2 GiB that an ONNX file can hold; fit with a larger cull, which leaves small weights out, "
+    "or export with dtype=numpy.float32."
+)
 NEEDS_ONNX = 'Models are exported with the package onnx; pip install "maxmargin[onnx]".'
 
 
@@ -78,19 +82,14 @@ class Graph:
             return self._sparse_affine(x, weights.tocoo(), bias)
         if weights.shape[0] * weights.shape[1] * self.dtype.itemsize > LARGEST_FILE:
             raise ValueError(
-                f"Weights of {weights.shape[0]} labels and {weights.shape[1]} features are more than the 2 GiB "
-                "that an ONNX file can hold; fit with a larger cull, which leaves small weights out, or export "
-                "with dtype=numpy.float32."
+                f"Weights of {weights.shape[0]} labels and {weights.shape[1]} features are {TOO_LARGE}"
             )
         return self.add("Add", self.add("MatMul", x, self.numbers(_dense(weights).T)), self.numbers(bias))
 
     def _sparse_affine(self, x: str, weights: Any, bias: Any) -> str:
         """The same where few weights are there: row by row, each added to the score of its label."""
         if weights.nnz * (self.dtype.itemsize + 8) > LARGEST_FILE:
-            raise ValueError(
-                f"{weights.nnz} weights are more than the 2 GiB that an ONNX file can hold; fit with a larger "
-                "cull, which leaves small weights out, or export with dtype=numpy.float32."
-            )
+            raise ValueError(f"{weights.nnz} weights are {TOO_LARGE}")
         each = self.inner("each")
         row = f"{each.prefix}row"
         taken = each.add("Gather", row, each.constant(weights.col.astype(np.int32)))
