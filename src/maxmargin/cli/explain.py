@@ -129,7 +129,8 @@ def export_command(model_file: Path, output: Path, outputs: str | None, float32:
         raise click.UsageError(f"{output} cannot be written: name a file in a directory that exists.")
     stored = open_model(model_file)
     wanted = None if outputs is None else [word.strip() for word in outputs.split(",")]
-    proto = maxmargin.to_onnx(stored.model, wanted, np.float32 if float32 else np.float64)
+    dtype = np.float32 if float32 else np.float64
+    proto = maxmargin.to_onnx(stored.model, wanted, dtype, columns=stored.feature_names)
     del proto.metadata_props[:]
     for key, names in (("labels", stored.label_names), ("features", stored.feature_names)):
         if names:
@@ -138,4 +139,5 @@ def export_command(model_file: Path, output: Path, outputs: str | None, float32:
     with atomic_write(output) as out:
         out.write(proto.SerializeToString())
     given = ", ".join(result.name for result in proto.graph.output)
-    say(f"{output}: takes X, gives {given}; {output.stat().st_size} bytes.")
+    taken = ", ".join(result.name for result in proto.graph.input)
+    say(f"{output}: takes {taken}, gives {given}; {output.stat().st_size} bytes.")

@@ -11,6 +11,7 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 
@@ -21,6 +22,7 @@ from maxmargin.decisions.held_out import method_of
 from maxmargin.decisions.sets import LabelSets
 from maxmargin.decisions.tree import SUREST, TreeLabels, levels
 from maxmargin.edge.labels import LabelSpace
+from maxmargin.export.columns import is_table, prepared
 from maxmargin.export.graph import Graph
 from maxmargin.multilabel.estimator import MultiLabelSVC
 from maxmargin.ranking.estimator import LabelRanker
@@ -82,9 +84,7 @@ def _(model: LabelRanker, graph: Graph, x: str) -> str:
         state: Any = model._state
         rarity = np.log((2.0 + state.counted) / (1.0 + state.counts))
         x = graph.add("Mul", x, graph.numbers(rarity))
-        norm = graph.add("Sqrt", graph.sums(graph.add("Mul", x, x)))
-        nothing = graph.add("Equal", norm, graph.numbers(0.0))
-        x = graph.add("Div", x, graph.add("Where", nothing, graph.numbers(1.0), norm))
+        x = graph.unit(x, graph.add("Sqrt", graph.sums(graph.add("Mul", x, x))))
     return graph.add("MatMul", x, graph.numbers(model.coef_.T))
 
 
@@ -313,12 +313,14 @@ def through(model: Pipeline, graph: Graph, x: str) -> str:
     """The rows as the steps before the last give them."""
     for _, step in model.steps[:-1]:
         if step not in (None, "passthrough"):
-            x = scaled(step, graph, x)
+            x = prepared(step, graph, through) if is_table(step) else scaled(step, graph, x)
     return x
 
 
 def scaled(step: Any, graph: Graph, x: str) -> str:
-    """The rows as a scaler of scikit-learn gives them."""
+    """The rows as a scaler of scikit-learn gives them, or with missing numbers filled in."""
+    if isinstance(step, SimpleImputer) and step.missing_values != step.missing_values:
+        return graph.add("Where", graph.add("IsNaN", x), graph.numbers(step.statistics_), x)
     if isinstance(step, Normalizer):
         size = graph.add("Abs", x)
         if step.norm == "l2":
@@ -327,8 +329,7 @@ def scaled(step: Any, graph: Graph, x: str) -> str:
             norm = graph.sums(size)
         else:
             norm = graph.add("ReduceMax", size, axes=[1], keepdims=1)
-        nothing = graph.add("Equal", norm, graph.numbers(0.0))
-        return graph.add("Div", x, graph.add("Where", nothing, graph.numbers(1.0), norm))
+        return graph.unit(x, norm)
     if isinstance(step, MinMaxScaler):
         x = graph.add("Add", graph.add("Mul", x, graph.numbers(step.scale_)), graph.numbers(step.min_))
         low, high = map(graph.numbers, step.feature_range)
