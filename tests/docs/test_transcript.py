@@ -53,7 +53,11 @@ def read_table(name):
 
 def read_lines(name):
     """The texts of a file of JSON lines as a runtime takes them."""
-    return {"body": np.array([[json.loads(line)["body"]] for line in open(name)], dtype=object)}
+    return {
+        "body": np.array(
+            [[json.loads(line)["body"]] for line in Path(name).read_text().splitlines()], dtype=object
+        )
+    }
 
 
 def exported(name, columns):
@@ -88,9 +92,9 @@ def test_the_transcript_is_what_happens(tmp_path, monkeypatch, capsys):
     assert ran >= 14
     for name in ("shop.html", "mails.html", "questions.html"):
         assert (tmp_path / name).read_text().startswith("<!doctype html>")
-    told = [json.loads(line)["labels"] for line in open("tagged.jsonl")]
+    told = [json.loads(line)["labels"] for line in Path("tagged.jsonl").read_text().splitlines()]
     assert exported("shop.onnx", read_table("new.csv")) == told
-    names, *rows = csv.reader(open("later.csv"))
+    names, *rows = csv.reader(Path("later.csv").read_text().splitlines())
     told = [[name for name, on in zip(names, row, strict=True) if on == "1"] for row in rows]
     assert exported("questions.onnx", read_lines("later.jsonl")) == told
     assert len((tmp_path / "later.csv").read_text().splitlines()) == 31
