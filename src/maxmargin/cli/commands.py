@@ -340,9 +340,11 @@ def promise_of(model: Any, data: Samples) -> Any:
 
     if not isinstance(model, LabelSets):
         return None
-    kind = "recall" if model.recall is not None else "precision"
-    share = model.recall if model.recall is not None else model.precision
-    return Promise(kind, float(share), model.score(data.X, data.y), model.n_calibration_)
+    found = model.score(data.X, data.y), model.n_calibration_
+    if model.recall is not None:
+        return Promise("recall", model.recall, *found)
+    assert model.precision is not None
+    return Promise("precision", model.precision, *found)
 
 
 def baseline(stored: Stored, known: Samples, data: Samples) -> dict[str, Any]:

@@ -56,10 +56,10 @@ def explain_command(
             X = X if before is None else before.transform(X)
             how = {"label": _code(stored, inner, label), "top": top, "names": names or None}
             found = inner.explain(X, **how) if lengths is None else inner.explain(X, lengths=lengths, **how)
-            samples = range(len(found)) if lengths is None else np.repeat(np.arange(len(lengths)), lengths)
-            for place, told in zip(samples, found, strict=True):
-                _say(stored, inner, done + int(place), told, as_json)
-            done += len(found) if lengths is None else len(lengths)
+            samples = np.arange(len(found)) if lengths is None else np.repeat(np.arange(len(lengths)), lengths)
+            for place, told in zip(samples.tolist(), found, strict=True):
+                _say(stored, inner, done + place, told, as_json)
+            done += samples[-1] + 1
             if done >= rows:
                 break
     if not done:

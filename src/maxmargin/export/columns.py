@@ -49,7 +49,7 @@ def prepared(step: ColumnTransformer, graph: Graph, through: Any) -> str:
         if part == "drop":
             continue
         places = [columns] if isinstance(columns, (str, int)) else list(columns)
-        names = [graph.columns[c] if isinstance(c, (int, np.integer)) else str(c) for c in places]
+        names = [graph.columns[int(c)] if isinstance(c, (int, np.integer)) else str(c) for c in places]
         if isinstance(part, TextColumn):
             found.append(words(part, graph, graph.column(names[0], text=True)))
         elif isinstance(part, OneHotEncoder):
