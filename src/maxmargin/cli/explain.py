@@ -56,7 +56,9 @@ def explain_command(
             X = X if before is None else before.transform(X)
             how = {"label": _code(stored, inner, label), "top": top, "names": names or None}
             found = inner.explain(X, **how) if lengths is None else inner.explain(X, lengths=lengths, **how)
-            samples = np.arange(len(found)) if lengths is None else np.repeat(np.arange(len(lengths)), lengths)
+            samples = (
+                np.arange(len(found)) if lengths is None else np.repeat(np.arange(len(lengths)), lengths)
+            )
             for place, told in zip(samples.tolist(), found, strict=True):
                 _say(stored, inner, done + place, told, as_json)
             done += samples[-1] + 1
