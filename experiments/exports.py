@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import experiments.data  # noqa: F401  (makes the research sets known)
+from experiments._results import load as machine_load
 from experiments._results import write
 from experiments.probabilities import SETS, parts, scaled
 from maxmargin import Calibrated, MultiLabelSVC, to_onnx
@@ -61,4 +62,4 @@ if __name__ == "__main__":
     for name in sys.argv[1:] or SETS:
         rows = list(rows_of(name))
         print(*rows, flush=True)
-        print(write("exports", rows, key=("data",)))
+        print(write("exports", rows, key=("data",), conditions=machine_load()))
