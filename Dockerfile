@@ -4,7 +4,7 @@
 FROM python:3.12-slim
 
 COPY . /src
-RUN pip install --no-cache-dir "/src[plots,parquet,data]" && rm -rf /src
+RUN pip install --no-cache-dir "/src[plots,parquet,data,onnx]" && rm -rf /src
 
 RUN useradd --create-home person
 USER person

@@ -15,3 +15,5 @@ if importlib.util.find_spec("torch") is None:
     collect_ignore += [f"src/maxmargin/{name}.py" for name in files]
 if importlib.util.find_spec("triton") is None:
     collect_ignore.append("src/maxmargin/device/triton_moves.py")
+if importlib.util.find_spec("distributed") is None:
+    collect_ignore += ["src/maxmargin/dask", "tests/dask"]

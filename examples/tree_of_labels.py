@@ -4,7 +4,7 @@ Labels that form a tree
 
 Subjects have broader subjects, products have groups. Two things follow from a tree of
 labels. Labels with common ancestors are alike, which ``priors.from_tree`` tells the
-fit; and a child implies its parents, which ``consistent_labels`` holds the answers to.
+fit; and a child implies its parents, which ``TreeLabels`` holds the answers to.
 
 The data here are made that way: a label inherits weights from its ancestors, and is on
 only where its parent is.
@@ -13,8 +13,7 @@ only where its parent is.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from maxmargin import MultiLabelSVC, priors
-from maxmargin.decisions import consistent_labels
+from maxmargin import MultiLabelSVC, TreeLabels, priors
 
 edges = [(0, k) for k in (1, 2, 3)] + [
     (k, 3 * k + j) for k in (1, 2, 3) for j in (1, 2, 3)
@@ -33,14 +32,12 @@ for repetition in range(5):
     test, truth = X[500:], Y[500:]
     for place, n in enumerate(sizes):
         alone = MultiLabelSVC(C=0.01, random_state=0).fit(X[:n], Y[:n].astype(int))
-        model = MultiLabelSVC(C=0.01, prior=R, random_state=0).fit(
-            X[:n], Y[:n].astype(int)
-        )
-        scores = model.decision_function(test)
+        prior = MultiLabelSVC(C=0.01, prior=R, random_state=0)
+        both = TreeLabels(prior, edges).fit(X[:n], Y[:n].astype(int))
         answers = {
             "alone": alone.predict(test) > 0,
-            "prior": scores > 0,
-            "both": consistent_labels(scores, edges),
+            "prior": both.estimator_.predict(test) > 0,
+            "both": both.predict(test) > 0,
         }
         for name, answer in answers.items():
             found[name][repetition, place] = np.mean((answer == truth).all(axis=1))

@@ -38,8 +38,13 @@ def machine() -> str:
 
 def machine_state() -> str:
     """The kind of machine, and whether it was busy with other work when this was called."""
+    return f"{machine()}, {load()}"
+
+
+def load() -> str:
+    """Whether the machine is busy with other work."""
     load = os.getloadavg()[0]
-    return f"{machine()}, load {load:.1f} ({'shared with other work' if load > 0.5 else 'quiet'})"
+    return f"load {load:.1f} ({'shared with other work' if load > 0.5 else 'quiet'})"
 
 
 def paper(name: str, key: tuple[str, ...]) -> dict[tuple[str, ...], dict[str, str]]:

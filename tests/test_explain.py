@@ -9,7 +9,9 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from maxmargin import (
+    ChainSVC,
     LabelRanker,
+    LatentSVC,
     MultiClassSVC,
     MultiLabelSVC,
     SparseMultiClassSVC,
@@ -25,6 +27,7 @@ WORDS = np.array(["ant", "bee", "cat"])[np.argmax(X[:, :3], axis=1)]
 SMALL = {"max_basis": 5, "random_state": 0}
 CASES = {
     "linear": (MultiLabelSVC(random_state=0), Y),
+    "block by block": (MultiLabelSVC(random_state=0, memory_limit=0), Y),
     "rbf": (MultiLabelSVC(kernel="rbf"), Y),
     "two labels": (MultiLabelSVC(), WORDS == "ant"),
     "classes": (MultiClassSVC(), WORDS),
@@ -104,3 +107,43 @@ def test_bad_questions():
         model.explain(X, top=0)
     with pytest.raises(ValueError, match="names has 2 entries"):
         model.explain(X, names=["a", "b"])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_positions_of_a_chain_add_up_to_its_score(form):
+    """Features and biases of all positions and every step once are the score of the best labeling."""
+    words = [form(X[start : start + length]) for start, length in ((0, 4), (4, 1), (5, 3))]
+    y = [list(WORDS[start : start + length]) for start, length in ((0, 4), (4, 1), (5, 3))]
+    model = ChainSVC(random_state=0).fit(words, y)
+    best = model.predict_kbest(words, k=1)
+    for told, [(labels, score)] in zip(model.explain(words, top=100), best, strict=True):
+        assert [each.label for each in told] == list(labels)
+        assert [each.where for each in told] == [f"position {t}" for t in range(len(told))]
+        total = 0.0
+        for each in told:
+            parts = dict(each.parts)
+            assert sum(parts.values()) + each.rest + each.bias == pytest.approx(each.score, abs=1e-9)
+            assert each.rest == 0
+            steps_out = sum(value for name, value in parts.items() if name.startswith("before"))
+            total += each.score - steps_out
+        assert total == pytest.approx(score, abs=1e-9)
+    stacked = model.explain(form(X[:8]), lengths=[4, 1, 3], label="bee", top=1, names=list("abcde"))
+    assert len(stacked) == 8 and {each.label for each in stacked} == {"bee"}
+    assert all(len(each.parts) == 1 for each in stacked)
+    with pytest.raises(ValueError, match="names has 1 entries, but a score has 5 parts"):
+        model.explain(words, names=["a"])
+
+
+@pytest.mark.parametrize("classes", [3, 2])
+def test_the_best_candidate_of_a_bag_is_explained(classes):
+    bags = list(X.reshape(20, 3, D))
+    y = WORDS[::3] if classes == 3 else WORDS[::3] == "ant"
+    model = LatentSVC(random_state=0).fit(bags, y)
+    for bag, told in zip(bags, model.explain(bags, top=2), strict=True):
+        scores = bag @ model.coef_.T + model.intercept_
+        k = model.classes_.tolist().index(told.label)
+        assert told.score == pytest.approx(scores[:, k].max()) == pytest.approx(scores.max())
+        assert told.where == f"candidate {scores[:, k].argmax()}" and told.where in str(told)
+        assert sum(value for _, value in told.parts) + told.rest + told.bias == pytest.approx(told.score)
+    assert [told.label for told in model.explain(bags)] == model.predict(bags).tolist()
+    assert {told.label for told in model.explain(bags, label=model.classes_[0].item())} == {model.classes_[0]}

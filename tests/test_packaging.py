@@ -2,6 +2,7 @@
 
 import ast
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from maxmargin._names import VERSION
+from maxmargin.cli import command, main
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -64,9 +66,39 @@ def test_every_import_is_declared():
     assert foreign <= declared
 
 
-def test_a_fit_makes_the_container_useful():
-    lines = (ROOT / "Dockerfile").read_text().splitlines()
+def test_the_container_is_made_of_what_there_is():
+    text = (ROOT / "Dockerfile").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    version = re.fullmatch(r"FROM python:(3\.\d+)-slim", lines[0])[1]
+    assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
+    extras = re.search(r'"/src\[(.*)\]"', text)[1].split(",")
+    assert set(extras) <= set(EXTRAS) and {"plots", "parquet"} <= set(extras)
     assert 'ENTRYPOINT ["maxmargin"]' in lines and "USER person" in lines
+    called = [line.removeprefix("RUN maxmargin ").split() for line in lines if "RUN maxmargin" in line]
+    assert called == [["warmup", "--defaults"]]
+    options = {name for option in command.commands["warmup"].params for name in option.opts}
+    assert "--defaults" in options
+    # What every build sends to Docker: no environments, no history.
+    left_out = (ROOT / ".dockerignore").read_text().split()
+    assert {".git", ".venv*", "build"} <= set(left_out)
+
+
+def test_the_conda_recipe_builds_and_tests_what_there_is(capsys):
+    yaml = pytest.importorskip("yaml")
+    text = (ROOT / "tools" / "conda" / "meta.yaml").read_text()
+    recipe = yaml.safe_load(text.replace("{{ PYTHON }}", "python"))
+    [(name, target)] = PROJECT["scripts"].items()
+    assert recipe["build"]["entry_points"] == [f"{name} = {target}"]
+    assert (ROOT / "tools" / "conda" / recipe["source"]["path"]).resolve() == ROOT
+    assert (ROOT / recipe["about"]["license_file"]).exists()
+    assert recipe["about"]["license"] == PROJECT["license"]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert floors(build) == floors(
+        need.replace(" ", "") for need in recipe["requirements"]["host"] if "setuptools" in need
+    )
+    for line in recipe["test"]["commands"]:
+        words = shlex.split(line)
+        assert words[0] == name and main(words[1:]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.slow

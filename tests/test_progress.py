@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV
 
 from maxmargin import MultiClassSVC
 from maxmargin.edge.callbacks import Unwatched
-from maxmargin.progress import ProgressBar
+from maxmargin.progress import ProgressBar, _Notebook
 
 X, y = load_iris(return_X_y=True)
 
@@ -43,6 +43,41 @@ def test_a_search_with_a_bar_runs_and_travels():
     search = GridSearchCV(model, {"C": [0.1, 1.0]}, cv=2, n_jobs=1).fit(X, y)
     assert search.best_score_ > 0.9
     assert pickle.loads(pickle.dumps(ProgressBar("x"))).description == "x"
+
+
+def test_in_a_notebook_one_line_is_replaced():
+    shown = []
+
+    class Line:
+        def update(self, text, raw):
+            shown.append(text["text/plain"])
+
+    def display(text, raw, display_id):
+        shown.append(text["text/plain"])
+        return Line()
+
+    bar = _Notebook(display)
+    bar.start()
+    model = MultiClassSVC(solver="bcfw", tol=0.2, random_state=0)
+    model.set_callbacks(ProgressBar("mine", bar)).fit(X, y)
+    assert shown[0].startswith("mine ─") and "━" * 30 in shown[-1] and "gap " in shown[-1]
+    assert len(shown) == model.n_iter_ + 1
+
+
+@pytest.mark.slow
+def test_in_a_living_notebook():
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    code = (
+        "from sklearn.datasets import load_iris\n"
+        "from maxmargin import MultiClassSVC\n"
+        "from maxmargin.progress import ProgressBar\n"
+        "model = MultiClassSVC(solver='bcfw', tol=0.2, random_state=0).set_callbacks(ProgressBar('mine'))\n"
+        "model.fit(*load_iris(return_X_y=True));"
+    )
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    nbclient.NotebookClient(book, timeout=600, kernel_name="python3").execute()
+    said = [output["data"]["text/plain"] for output in book.cells[0].outputs if "data" in output]
+    assert len(said) == 1 and said[0].startswith("mine ━") and "gap " in said[0]
 
 
 def test_estimators_do_without_callbacks():

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from maxmargin.decisions.calibrated import Calibrated
     from maxmargin.decisions.sets import LabelSets
+    from maxmargin.decisions.tree import TreeLabels
     from maxmargin.export.onnx_file import to_onnx
     from maxmargin.io.model_file import load, save
     from maxmargin.multilabel.estimator import MultiLabelSVC

@@ -23,6 +23,7 @@ ESTIMATORS = {
 WRAPPERS = {
     "Calibrated": "maxmargin.decisions.calibrated",
     "LabelSets": "maxmargin.decisions.sets",
+    "TreeLabels": "maxmargin.decisions.tree",
 }
 FUNCTIONS = {
     "load": "maxmargin.io.model_file",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 __all__ = ["ProgressBar"]
 
 # Gaps below cannot be told from rounding.
 SMALLEST = 1e-14
+# Characters of a bar.
+BAR = 30
 
 
 class ProgressBar:
@@ -75,13 +80,50 @@ class ProgressBar:
         return False
 
 
+class _Notebook:
+    """The part of rich's display that a bar needs, as one line of text that a notebook replaces.
+
+    `display` is that of IPython. rich itself shows nothing in notebooks without ipywidgets.
+    """
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display = display
+        self._line: Any = None
+        self._name = ""
+        self._start = 0.0
+
+    def start(self) -> None:
+        self._start = time.perf_counter()
+
+    def stop(self) -> None:
+        """Leave the line as it is."""
+
+    def add_task(self, description: str, total: float, gap: str) -> int:
+        self._name = description
+        self._line = self._display(self._text(0.0, gap), raw=True, display_id=True)
+        return 0
+
+    def update(self, task: int, completed: float, gap: str) -> None:
+        self._line.update(self._text(completed, gap), raw=True)
+
+    def _text(self, done: float, gap: str) -> dict[str, str]:
+        full = round(BAR * min(max(done, 0.0), 1.0))
+        took = timedelta(seconds=int(time.perf_counter() - self._start))
+        return {"text/plain": f"{self._name} {'━' * full}{'─' * (BAR - full)} {gap} {took}"}
+
+
 def _display() -> Any:
-    """A display that finds out itself whether it is on a terminal or in a notebook."""
+    """A display for where this runs: a notebook, or a terminal."""
+    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    if Console().is_jupyter:
+        from IPython.display import display
+
+        return _Notebook(display)
     return Progress(
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
+        BarColumn(bar_width=BAR),
         TextColumn("{task.fields[gap]}"),
         TimeElapsedColumn(),
     )

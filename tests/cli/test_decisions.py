@@ -49,6 +49,10 @@ def test_recall_that_is_asked_for(run):
     test = datasets.load("yeast", split="test")
     assert 0.75 < maxmargin.load("m.mm").score(test.X, test.Y) < 0.9
     assert run("predict", "m.mm", "yeast")[0] == 0 and run("evaluate", "m.mm", "yeast")[0] == 0
+    assert run("report", "m.mm", "yeast", "-o", "r.html")[0] == 0
+    page = Path("r.html").read_text()
+    assert "<h3>Promise</h3>" in page and "share of the true labels that are in the set: promised" in page
+    assert f"{maxmargin.load('m.mm').score(test.X, test.Y):.3f}"[:4] in page.partition("<h3>Promise</h3>")[2]
     code, _, said = run("fit", "iris", "-m", "multiclass", "--recall", 0.9, "-o", "m.mm")
     assert code == 2 and "several labels per sample" in said
 
@@ -92,3 +96,78 @@ def test_export(run):
     assert names == list(datasets.load("flags").label_names)
     assert run("export", "m.mm", "nowhere/m.onnx")[0] == 2
     assert run("export", "m.mm", "m.onnx", "--outputs", "margins")[0] == 1
+
+
+def test_a_tree_of_labels(run):
+    """Labels that a model by itself does not keep to their tree."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    Y = (X + 0.8 * rng.normal(size=(60, 3)) > 0).astype(int)
+    lines = [",".join(map(str, [*x, *y])) for x, y in zip(X.round(3), Y, strict=True)]
+    Path("t.csv").write_text("a,b,c,is_animal,is_cat,is_dog\n" + "\n".join(lines) + "\n")
+    names = datasets.read_csv("t.csv", label_prefix="is_").label_names
+    Path("tree.csv").write_text(f"parent,child\n{names[0]},{names[1]}\n{names[0]},{names[2]}\n")
+    fit = ("fit", "t.csv", "--label-prefix", "is_", "-m", "multilabel", "--random-state", 0, "-o", "m.mm")
+
+    def answers():
+        code, out, _ = run("predict", "m.mm", "t.csv")
+        assert code == 0
+        return np.array([line.split(",") for line in out.split()[1:]], int)
+
+    assert run(*fit)[0] == 0
+    free = answers()
+    assert (free[:, 1:].max(axis=1) > free[:, 0]).any()
+    for more in ([], ["--probabilities", "sigmoid"], ["--prior", "tree:tree.csv"]):
+        code, _, said = run(*fit, "--tree", "tree.csv", *more)
+        assert code == 0, said
+        found = answers()
+        assert (found[:, 1:].max(axis=1) <= found[:, 0]).all() and (found != free).any()
+        assert run("evaluate", "m.mm", "t.csv")[0] == 0
+    assert maxmargin.load("m.mm").estimator_.prior_[0, 1] > 0
+    assert run("report", "m.mm", "t.csv", "-o", "r.html")[0] == 0
+    assert run("explain", "m.mm", "t.csv", "--rows", 1)[0] == 0
+    Path("graph.csv").write_text(f"{names[1]},{names[2]},2.5\n")
+    assert run(*fit, "--prior", "graph:graph.csv")[0] == 0
+    assert maxmargin.load("m.mm").prior_[1, 2] > 0.5
+
+
+@pytest.mark.parametrize(
+    "text, words, cure",
+    [
+        (None, ["--tree", "none.csv"], "there is no file none.csv"),
+        ("", ["--tree", "tree.csv"], "tree.csv is empty"),
+        ("a\n", ["--tree", "tree.csv"], "line 1 of tree.csv has 1 entries, not two labels"),
+        ("red,mauve\n", ["--tree", "tree.csv"], "names 'mauve'; the labels are red, green"),
+        ("a,b\n", ["--tree", "tree.csv"], "names none of the labels"),
+        ("red,green,1\n", ["--tree", "tree.csv"], "three columns"),
+        ("red,green,x\n", ["--prior", "graph:tree.csv"], "the third column of tree.csv is no weight"),
+        ("red,green\n", ["--tree", "tree.csv", "--recall", "0.9"], "one of --recall and --tree"),
+        ("red,green\n", ["-m", "submodular", "--prior", "tree:tree.csv"], "take -m multilabel"),
+        ("red,green\ngreen,red\n", ["--tree", "tree.csv"], "round in a circle"),
+    ],
+)
+def test_what_is_wrong_with_a_tree_is_said(run, text, words, cure):
+    if text is not None:
+        Path("tree.csv").write_text(text)
+    code, _, said = run("fit", "flags", "-m", "multilabel", "-o", "m.mm", *words)
+    assert code in (1, 2) and cure in said
+
+
+def test_positions_of_a_chain_are_explained(run):
+    lines = []
+    for k, letter in enumerate("abababab"):
+        following, word, place = -1 if k % 2 else k + 2, k // 2, k % 2
+        pixels = [1, 0] if letter == "a" else [0, 1]
+        lines.append("\t".join(map(str, [k + 1, letter, following, word, place, word % 2, *pixels])))
+    Path("letter.data").write_text("\n".join(lines) + "\n")
+    assert run("fit", "letter.data", "-m", "chain", "-o", "m.mm")[0] == 0
+    code, out, said = run("explain", "m.mm", "letter.data", "--rows", 2, "--top", 200, "--json")
+    told = [json.loads(line) for line in out.strip().split("\n")]
+    assert code == 0, said
+    assert [(each["sample"], each["where"]) for each in told] == [
+        (sample, f"position {t}") for sample in (0, 1) for t in (0, 1)
+    ]
+    assert [each["label"] for each in told] == list("abab")
+    assert "before 'b'" in told[0]["parts"] and "after 'a'" in told[1]["parts"]
+    code, out, _ = run("explain", "m.mm", "letter.data", "--rows", 1)
+    assert code == 0 and out.startswith("sample 0, position 0, a: ")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import pty
+import select
 import shlex
 import subprocess
 import sys
+import time
 
 import click
 import pytest
+from click.shell_completion import BashComplete
 
 from maxmargin.cli import command, main
 
@@ -48,31 +52,72 @@ def test_version(capsys):
     assert __version__ in capsys.readouterr().out
 
 
-def complete(words, folder=None):
+@pytest.fixture
+def complete(monkeypatch):
     """What the shell is offered for the last of the words."""
-    environment = os.environ | {
-        "_MAXMARGIN_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split(" ")) - 1),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; from maxmargin.cli import main; sys.exit(main())"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-    )
-    assert not done.stderr
-    return done.stdout.split()
+
+    def offered(words, folder=None):
+        monkeypatch.chdir(folder or ".")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+        return BashComplete(command, {}, "maxmargin", "_MAXMARGIN_COMPLETE").complete().split()
+
+    return offered
 
 
-def test_completion_offers_commands_and_families():
+class Shell:
+    """An interactive bash on a terminal of its own."""
+
+    def __init__(self, folder):
+        (folder / "maxmargin").write_text(f'#!/bin/sh\nexec {sys.executable} -m maxmargin.cli "$@"\n')
+        (folder / "maxmargin").chmod(0o755)
+        path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+        ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile", "-i"],
+            env=os.environ | {"PATH": path, "PS1": "> ", "TERM": "dumb", "INPUTRC": "/dev/null"},
+            cwd=folder,
+            start_new_session=True,
+            **dict.fromkeys(("stdin", "stdout", "stderr"), theirs),
+        )
+        os.close(theirs)
+        self.terminal = ours
+
+    def type(self, text, awaited):
+        """Type and read until the awaited text is on the screen."""
+        os.write(self.terminal, text.encode())
+        screen, end = "", time.monotonic() + 120
+        while awaited not in screen:
+            ready, _, _ = select.select([self.terminal], [], [], max(end - time.monotonic(), 0))
+            assert ready, screen
+            screen += os.read(self.terminal, 4096).decode()
+        return screen
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.terminal)
+
+
+def test_a_living_bash_completes(tmp_path):
+    (tmp_path / "numbers.csv").touch()
+    shell = Shell(tmp_path)
+    try:
+        shell.type('eval "$(_MAXMARGIN_COMPLETE=bash_source maxmargin)"; echo rea"dy"\n', "ready")
+        shell.type("maxmargin fit num\t", "fit numbers.csv ")
+        shell.type("-m multilab\t", "-m multilabel ")
+        shell.type("--ker\t", "--kernel ")
+    finally:
+        shell.close()
+
+
+def test_completion_offers_commands_and_families(complete):
     assert "plain,datasets" in complete("maxmargin d")
     assert "plain,multilabel" in complete("maxmargin warmup m")
     assert "plain,multiclass" in complete("maxmargin fit iris -m multic")
 
 
-def test_completion_offers_data_sets_and_files(tmp_path):
+def test_completion_offers_data_sets_and_files(complete, tmp_path):
     (tmp_path / "yesterday.csv").touch()
     (tmp_path / "num.csv").touch()
     offered = complete("maxmargin fit ye", tmp_path)
@@ -83,7 +128,7 @@ def test_completion_offers_data_sets_and_files(tmp_path):
     assert "plain,yeast" in complete("maxmargin datasets fetch ye")
 
 
-def test_completion_offers_parameters_and_their_values():
+def test_completion_offers_parameters_and_their_values(complete):
     offered = complete("maxmargin fit -m multilabel --k")
     assert offered == ["plain,--kernel"]
     assert {"plain,--max-iter", "plain,--model"} <= set(complete("maxmargin compare -m multiclass --m"))

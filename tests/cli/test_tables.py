@@ -114,6 +114,15 @@ def test_numbers_beside_words_are_scaled_unless_told_otherwise(run, tmp_path, sc
     assert [name for name, _ in numbers.steps] == (["fill", "scale"] if scale == "auto" else ["fill"])
 
 
+def test_missing_numbers_are_filled_behind_probabilities_too(run, tmp_path):
+    lines = [f"{k % 5},{k % 3},{int(k % 5 > 2)}" for k in range(40)]
+    (tmp_path / "t.csv").write_text("a,b,y\n" + "\n".join(lines) + "\n,1,0\n")
+    (tmp_path / "new.csv").write_text("a,b\n4,\n,\n")
+    assert run("fit", "t.csv", "--target", "y", "--probabilities", "sigmoid", "-o", "m.mm")[0] == 0
+    code, out, err = run("predict", "m.mm", "new.csv")
+    assert code == 0 and out.split()[:2] == ["class", "1"], err
+
+
 def test_missing_numbers_are_filled_where_training_had_some(run, tmp_path):
     text = "a,b,y\n" + "".join(f"{i},{'' if i == 3 else 1000 * i},{i > 5:d}\n" for i in range(12))
     (tmp_path / "t.csv").write_text(text)

@@ -290,6 +290,16 @@ def test_folds_start_from_the_solution_on_all_samples():
     np.testing.assert_allclose(warm, cold, atol=5e-3)
 
 
+@pytest.mark.parametrize("how", [{"loss": "squared_hinge"}, {"memory_limit": 0}], ids=str)
+def test_labels_solved_block_by_block_are_calibrated_too(how):
+    """Such a fit has no dual solution to start folds from, and warm starts would leave its way."""
+    base = MultiLabelSVC(random_state=0, **how)
+    model, dual = fit_remembering(base, X, Y, None)
+    assert dual is None and not model.warm_start and sp.issparse(model.coef_)
+    P = Calibrated(base).fit(X, Y).predict_proba(X)
+    assert is_probability(P) and log_loss(Y[:, 0], P[:, 0]) < 0.45
+
+
 def test_in_a_search_and_cloned():
     search = GridSearchCV(Calibrated(MultiLabelSVC(random_state=0)), {"estimator__C": [0.1, 1.0]}, cv=2)
     search.fit(X, Y)

@@ -4,8 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
+import maxmargin
+from maxmargin import Calibrated, MultiLabelSVC, TreeLabels
 from maxmargin.decisions import consistent_labels
+from maxmargin.persistence import ModelFileError
 
 RNG = np.random.default_rng(0)
 
@@ -40,3 +44,54 @@ def test_scores_are_not_changed_and_bad_trees_are_said():
         consistent_labels(np.zeros((1, 2)), [("a", "b")])
     with pytest.raises(ValueError, match="2 columns"):
         consistent_labels(np.zeros((1, 2)), [("a", "b")], ["a", "b", "c"])
+
+
+X = RNG.normal(size=(80, 4))
+# Labels that a model by itself does not keep to the tree.
+Y = (X[:, :3] + 0.6 * RNG.normal(size=(80, 3)) > 0.2).astype(int)
+EDGES = [(2, 0), (2, 1)]
+NAMES = np.array(["cat", "dog", "animal"])
+SETS = [set(NAMES[row > 0].tolist()) for row in Y]
+NAMED = [("animal", "cat"), ("animal", "dog")]
+
+
+@pytest.mark.parametrize(
+    "y, edges", [(Y, EDGES), (2 * Y - 1, EDGES), (SETS, NAMED)], ids=["0/1", "signs", "sets"]
+)
+def test_answers_agree_with_the_tree_in_every_kind(y, edges):
+    base = MultiLabelSVC(random_state=0)
+    model = TreeLabels(base, edges).fit(X, y)
+    scores = model.estimator_.decision_function(X)
+    on = consistent_labels(scores, edges, model.classes_.tolist())
+    assert ((scores > 0) != on).any()
+    answers = model.predict(X)
+    if isinstance(answers, list):
+        assert [set(model.classes_[row]) for row in on] == answers
+    else:
+        np.testing.assert_array_equal(answers > 0, on)
+    assert model.score(X, answers) == 1.0 and not hasattr(model, "predict_proba")
+
+
+def test_of_probabilities_the_set_is_the_most_probable_one():
+    model = TreeLabels(Calibrated(MultiLabelSVC(random_state=0), cv=2), EDGES).fit(X, Y)
+    P = model.predict_proba(X[:20])
+    allowed = [z for z in itertools.product((0, 1), repeat=3) if z[2] >= max(z[:2])]
+    best = [max(allowed, key=lambda z, p=p: np.prod(np.where(z, p, 1 - p))) for p in P]
+    assert model.predict(X[:20]).tolist() == [list(z) for z in best]
+
+
+def test_a_tree_is_saved_cloned_and_checked(tmp_path):
+    model = TreeLabels(Calibrated(MultiLabelSVC(random_state=0), cv=2), NAMED).fit(X, SETS)
+    maxmargin.save(model, tmp_path / "m.mm")
+    again = maxmargin.load(tmp_path / "m.mm")
+    assert again.predict(X) == model.predict(X) == clone(again).fit(X, SETS).predict(X)
+    model.parents_ = np.array([1, 0, -1])
+    with pytest.raises(ModelFileError, match="round in a circle"):
+        maxmargin.save(model, tmp_path / "m.mm")
+
+
+def test_what_is_no_tree_of_these_labels_is_said():
+    with pytest.raises(ValueError, match="one class per sample"):
+        TreeLabels(MultiLabelSVC(), NAMED).fit(X, NAMES[np.arange(80) % 3])
+    with pytest.raises(ValueError, match="'fish', which is not among the labels"):
+        TreeLabels(MultiLabelSVC(), [("animal", "fish")]).fit(X, SETS)

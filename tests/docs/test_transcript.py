@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import re
 import shlex
 import shutil
@@ -10,7 +12,12 @@ import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from maxmargin.cli import main
+
+runtime = pytest.importorskip("onnxruntime", reason='needs "maxmargin[onnx]"')
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "from_files.rst"
@@ -31,7 +38,34 @@ def commands(body):
 def plain(text):
     """Words in a row, without the numbers of a fit, which differ a little from machine to machine."""
     text = re.sub(r"(seconds compiling [\d.e-]+, )", "", text)
+    text = re.sub(r"\d+ bytes", "# bytes", text)
     return " ".join(re.sub(r"\b(seconds|epochs|objective|gap) [\d.e-]+", r"\1 #", text).split())
+
+
+def read_table(name):
+    """Columns of a CSV file as a runtime takes them."""
+    with open(name, newline="") as file:
+        rows = list(csv.DictReader(file))
+    numbers = np.array([[float(row["price"] or "nan")] for row in rows])
+    words = {key: np.array([[row[key]] for row in rows], dtype=object) for key in ("colour", "title")}
+    return {"price": numbers, **words}
+
+
+def read_lines(name):
+    """The texts of a file of JSON lines as a runtime takes them."""
+    return {
+        "body": np.array(
+            [[json.loads(line)["body"]] for line in Path(name).read_text().splitlines()], dtype=object
+        )
+    }
+
+
+def exported(name, columns):
+    """Names of the labels that an exported model answers."""
+    session = runtime.InferenceSession(name, providers=["CPUExecutionProvider"])
+    labels = json.loads(session.get_modelmeta().custom_metadata_map["labels"])
+    answers = session.run(["labels"], columns)[0]
+    return [[labels[k] for k in row.nonzero()[0]] for row in answers]
 
 
 def test_the_transcript_is_what_happens(tmp_path, monkeypatch, capsys):
@@ -55,9 +89,14 @@ def test_the_transcript_is_what_happens(tmp_path, monkeypatch, capsys):
             if expected:
                 assert plain(said.err + said.out) == plain("\n".join(expected)), line
             ran += 1
-    assert ran >= 11
+    assert ran >= 14
     for name in ("shop.html", "mails.html", "questions.html"):
         assert (tmp_path / name).read_text().startswith("<!doctype html>")
+    told = [json.loads(line)["labels"] for line in Path("tagged.jsonl").read_text().splitlines()]
+    assert exported("shop.onnx", read_table("new.csv")) == told
+    names, *rows = csv.reader(Path("later.csv").read_text().splitlines())
+    told = [[name for name, on in zip(names, row, strict=True) if on == "1"] for row in rows]
+    assert exported("questions.onnx", read_lines("later.jsonl")) == told
     assert len((tmp_path / "later.csv").read_text().splitlines()) == 31
 
 

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -33,9 +34,11 @@ from maxmargin import (
     SparseMultiClassSVC,
     SparseMultiLabelSVC,
     SubmodularSVC,
+    TreeLabels,
     to_onnx,
 )
 from maxmargin.baselines import ThresholdTuner
+from maxmargin.edge.labels import LabelSpace
 
 pytest.importorskip("onnx", reason='needs "maxmargin[onnx]"')
 runtime = pytest.importorskip("onnxruntime", reason='needs "maxmargin[onnx]"')
@@ -52,6 +55,9 @@ CASES = {
     "sets": (MultiLabelSVC(), [set(np.array(list("pqr"))[row > 0]) for row in Y]),
     "signs": (MultiLabelSVC(), 2 * Y - 1),
     "frame": (MultiLabelSVC(), pd.DataFrame(Y, columns=["p", "q", "r"])),
+    "block by block": (MultiLabelSVC(memory_limit=0), Y),
+    "tree": (TreeLabels(MultiLabelSVC(), [(2, 0), (0, 1)]), Y),
+    "probable tree": (TreeLabels(Calibrated(MultiLabelSVC(), cv=2), [(2, 0), (2, 1)]), 2 * Y - 1),
     "one against the rest": (MultiLabelSVC(), WORDS),
     "two classes": (MultiLabelSVC(), TWO),
     **{f"multi-label {name}": (MultiLabelSVC(kernel=name), Y) for name in ("rbf", "poly", "sigmoid", "chi2")},
@@ -183,6 +189,28 @@ def test_bags():
         found = run(proto, bag)
         assert found["labels"].tolist() == model.predict([bag]).tolist()
         np.testing.assert_allclose(found["scores"], model.decision_function([bag]))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sparse_weights_stay_sparse(dtype):
+    model, _ = fit("block by block")
+    model.coef_ = sp.random_array((300, 400), density=0.02, format="csc", random_state=1)
+    model.intercept_ = np.linspace(-1, 1, 300)
+    model._space = LabelSpace("indicator", np.arange(300), None, np.dtype(np.int64))
+    model.classes_, model.n_features_in_ = model._space.classes, 400
+    proto = to_onnx(model, dtype=dtype)
+    assert len(proto.SerializeToString()) < 300 * 400 * 2
+    rows = np.random.default_rng(2).normal(size=(50, 400)).astype(dtype)
+    agrees(model, rows, tolerance=1e-4, near=0.0 if dtype == np.float64 else 1e-3)
+
+
+def test_weights_beyond_what_a_file_holds_are_refused(monkeypatch):
+    model, _ = fit("block by block")
+    monkeypatch.setattr("maxmargin.export.graph.LARGEST_FILE", 50)
+    for coef in (model.coef_, sp.csc_array(([1.0] * 4, ([0, 1, 2, 2], [0, 1, 2, 3])), shape=(300, 400))):
+        model.coef_ = coef
+        with pytest.raises(ValueError, match=r"more than the 2 GiB .* larger cull"):
+            to_onnx(model)
 
 
 def test_outputs_are_chosen_and_names_are_kept():

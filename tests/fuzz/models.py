@@ -62,6 +62,7 @@ def made() -> dict[str, Any]:
         "isotonic": maxmargin.Calibrated(Multi(), method="isotonic", cv=2).fit(X, Y),
         "cooled": maxmargin.Calibrated(maxmargin.MultiClassSVC(), method="temperature", cv=2).fit(X, words),
         "promised": maxmargin.LabelSets(Multi(), recall=0.5, random_state=0).fit(X, Y),
+        "tree": maxmargin.TreeLabels(Multi(), [(2, 0), (2, 1)]).fit(X, Y),
         "precomputed": Multi(kernel="precomputed").fit(X @ X.T, Y),
         "basis of columns": maxmargin.SparseMultiLabelSVC(kernel="precomputed", max_basis=3).fit(X @ X.T, Y),
         "random": Multi(prior=priors.from_labels, random_state=np.random.RandomState(0)).fit(X, Y),

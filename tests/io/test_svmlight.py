@@ -28,7 +28,7 @@ def written(tmp_path, text: bytes | str):
 
 def random_data(n=60, d=40, n_labels=5, seed=0):
     rng = np.random.default_rng(seed)
-    X = sp.random_array((n, d), density=0.2, rng=rng, format="csr")
+    X = sp.random_array((n, d), density=0.2, random_state=rng, format="csr")
     return Dataset(
         X, sp.csr_array(rng.integers(0, 2, (n, n_labels))), label_names=tuple(map(str, range(n_labels)))
     )

@@ -16,7 +16,7 @@ from tests.naive import many as naive
 
 RNG = np.random.default_rng(7)
 N, D, L = 70, 24, 21
-X = sp.random_array((N, D), density=0.2, format="csr", rng=RNG)
+X = sp.random_array((N, D), density=0.2, format="csr", random_state=RNG)
 Y = (RNG.random((N, L)) < 0.15).astype(int)
 Y[0], Y[1] = 1, 0
 TOL = 1e-8

@@ -459,7 +459,7 @@ def test_entropy_invariances(update, rows):
 def test_long_streams_with_a_large_c_stay_finite(update, regulariser, repeats):
     """A hundred thousand rounds, and a million."""
     rng = np.random.RandomState(0)
-    X = sp.random_array((5000, 30), density=0.2, rng=0, format="csr")
+    X = sp.random_array((5000, 30), density=0.2, random_state=0, format="csr")
     X.data[:] = 1.0
     y = rng.randint(6, size=5000)
     model = ranker(update, regulariser, C=1e3, margin=0.5)

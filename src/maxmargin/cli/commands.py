@@ -36,6 +36,7 @@ from maxmargin.cli.models import (
     scale_option,
     text_option,
 )
+from maxmargin.cli.structure import is_structure, prior_of, tree_of
 
 _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
 _HELP = f"""Fit a model on DATA (a file, the name of a data set, or - for stdin) and save it.
@@ -89,6 +90,11 @@ NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Answer sets in which this share of the true labels is expected; several labels per sample only.",
 )
+@click.option(
+    "--tree",
+    type=click.Path(path_type=Path),
+    help="File of pairs parent,child of labels: in every answer a child implies its parents.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say the result as one JSON object.")
 @read_options
 def fit_command(
@@ -100,6 +106,7 @@ def fit_command(
     text_as: str,
     probabilities: str | None,
     recall: float | None,
+    tree: Path | None,
     as_json: bool,
     reading: ReadOptions,
 ) -> int:
@@ -118,6 +125,11 @@ def fit_command(
     if len(positional) != 1:
         raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
     output = _checked(output)
+    structure = given.pop("prior") if is_structure(given.get("prior")) else None
+    if recall is not None and tree is not None:
+        raise click.UsageError(
+            "Give one of --recall and --tree: sets with a promise need not agree with a tree."
+        )
     if chosen is not None:
         estimator(chosen, given)  # a mistake in the parameters is told before a long reading
     known = read(
@@ -130,8 +142,17 @@ def fit_command(
         )
     if chosen.task != "multilabel" and recall is not None:
         raise click.UsageError("--recall is for models of several labels per sample.")
+    for option, asked in (("--tree", tree), ("--prior", structure)):
+        if asked is not None and chosen.task != "multilabel":
+            raise click.UsageError(f"{option} {asked} is for models of several labels per sample.")
     data = samples(known, chosen)
-    model = decided(prepared(estimator(chosen, given), scale, data, text_as), probabilities, recall)
+    inner = estimator(chosen, given)
+    if structure is not None:
+        if "prior" not in inner.get_params():
+            raise click.UsageError(f"--prior is no parameter of {chosen.estimator}; take -m multilabel.")
+        inner.set_params(prior=prior_of(structure, data.label_names))
+    edges = () if tree is None else tree_of(tree, data.label_names)
+    model = decided(prepared(inner, scale, data, text_as), probabilities, recall, edges)
     try:
         fitted = fit(model, data, f"fitting {chosen.name}")
     except KeyboardInterrupt:
@@ -302,6 +323,7 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         predict_seconds=took,
         scores=None if family.task == "chain" else label_scores(model, data.X),
         probabilities=model.predict_proba(data.X) if hasattr(model, "predict_proba") else None,
+        promise=promise_of(model, data),
         lengths=data.lengths,
         label_names=data.label_names if data.y.ndim == 2 else (),
         feature_names=tuple(
@@ -310,6 +332,20 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         texts=data.texts,
         **{"preprocessing": "" if before is None else words_for(before, data.feature_names)} | beside,
     )
+
+
+def promise_of(model: Any, data: Samples) -> Any:
+    """What a model that answers sets with a promise promised; None for any other."""
+    from maxmargin.decisions.sets import LabelSets
+    from maxmargin.report import Promise
+
+    if not isinstance(model, LabelSets):
+        return None
+    found = model.score(data.X, data.y), model.n_calibration_
+    if model.recall is not None:
+        return Promise("recall", model.recall, *found)
+    assert model.precision is not None
+    return Promise("precision", model.precision, *found)
 
 
 def baseline(stored: Stored, known: Samples, data: Samples) -> dict[str, Any]:

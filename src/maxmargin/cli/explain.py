@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from maxmargin.cli.console import say
-from maxmargin.cli.data import ReadOptions, read_options
+from maxmargin.cli.data import ReadOptions, read_options, sequence_lengths
 from maxmargin.cli.models import Stored, bare, last_step, open_model, preprocessing
 from maxmargin.cli.predict import opened
 from maxmargin.io.words import visible
@@ -29,16 +29,17 @@ def explain_command(
 ) -> None:
     """Say which features of DATA carried the scores of MODEL; with a kernel, which training rows.
 
-    The parts, what is left over and the bias add up to the score.
+    The parts, what is left over and the bias add up to the score. Of a chain the samples are sequences, and
+    every position is explained, with the steps from the label before and to the label after.
 
     \b
     maxmargin explain iris.mm iris --rows 3
     maxmargin explain yeast.mm yeast --label Class1 --top 5 --json
     """
+    import numpy as np
+
     stored = open_model(model_file)
     inner = last_step(bare(stored.model))
-    if not hasattr(inner, "explain"):
-        raise click.UsageError(f"A {type(inner).__name__} scores whole sequences; it cannot be explained.")
     before = preprocessing(stored.model)
     names = list(stored.feature_names)
     if names and before is not None:
@@ -50,11 +51,17 @@ def explain_command(
     done = 0
     with opened(stored, source, stored.reading(reading)) as (_, pieces):
         for data in islice(pieces, rows):
-            X = stored.like_training(data.X[: rows - done])
+            lengths = sequence_lengths(data)[: rows - done] if stored.family.task == "chain" else None
+            X = stored.like_training(data.X[: rows - done if lengths is None else int(lengths.sum())])
             X = X if before is None else before.transform(X)
-            for told in inner.explain(X, label=_code(stored, inner, label), top=top, names=names or None):
-                _say(stored, inner, done, told, as_json)
-                done += 1
+            how = {"label": _code(stored, inner, label), "top": top, "names": names or None}
+            found = inner.explain(X, **how) if lengths is None else inner.explain(X, lengths=lengths, **how)
+            samples = (
+                np.arange(len(found)) if lengths is None else np.repeat(np.arange(len(lengths)), lengths)
+            )
+            for place, told in zip(samples.tolist(), found, strict=True):
+                _say(stored, inner, done + place, told, as_json)
+            done += samples[-1] + 1
             if done >= rows:
                 break
     if not done:
@@ -88,6 +95,7 @@ def _say(stored: Stored, inner: Any, place: int, told: Any, as_json: bool) -> No
             json.dumps(
                 {
                     "sample": place,
+                    **({"where": told.where} if told.where else {}),
                     "label": name,
                     "score": told.score,
                     "parts": parts,
@@ -99,7 +107,8 @@ def _say(stored: Stored, inner: Any, place: int, told: Any, as_json: bool) -> No
         )
         return
     lines = str(told).split("\n")[1:]
-    print(visible(f"sample {place}, {name}: {told.score:+.4g}"))
+    where = f"{told.where}, " if told.where else ""
+    print(visible(f"sample {place}, {where}{name}: {told.score:+.4g}"))
     print("\n".join(visible(line) for line in lines))
 
 
@@ -129,7 +138,8 @@ def export_command(model_file: Path, output: Path, outputs: str | None, float32:
         raise click.UsageError(f"{output} cannot be written: name a file in a directory that exists.")
     stored = open_model(model_file)
     wanted = None if outputs is None else [word.strip() for word in outputs.split(",")]
-    proto = maxmargin.to_onnx(stored.model, wanted, np.float32 if float32 else np.float64)
+    dtype = np.float32 if float32 else np.float64
+    proto = maxmargin.to_onnx(stored.model, wanted, dtype, columns=stored.feature_names)
     del proto.metadata_props[:]
     for key, names in (("labels", stored.label_names), ("features", stored.feature_names)):
         if names:
@@ -138,4 +148,5 @@ def export_command(model_file: Path, output: Path, outputs: str | None, float32:
     with atomic_write(output) as out:
         out.write(proto.SerializeToString())
     given = ", ".join(result.name for result in proto.graph.output)
-    say(f"{output}: takes X, gives {given}; {output.stat().st_size} bytes.")
+    taken = ", ".join(result.name for result in proto.graph.input)
+    say(f"{output}: takes {taken}, gives {given}; {output.stat().st_size} bytes.")

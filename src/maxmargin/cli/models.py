@@ -66,13 +66,21 @@ def bare(model: Any) -> Any:
     return model
 
 
-def decided(model: Any, probabilities: str | None, recall: float | None) -> Any:
-    """The model inside what makes probabilities, and sets with the recall asked for, of its scores."""
+def decided(
+    model: Any, probabilities: str | None, recall: float | None, edges: Sequence[tuple[int, int]] = ()
+) -> Any:
+    """The model inside what makes decisions of its scores.
+
+    That is probabilities, sets with the recall asked for, or sets that agree with a tree.
+    """
     from maxmargin.decisions.calibrated import Calibrated
     from maxmargin.decisions.sets import LabelSets
+    from maxmargin.decisions.tree import TreeLabels
 
     if probabilities is not None:
         model = Calibrated(model, method=probabilities)
+    if edges:
+        return TreeLabels(model, list(edges))
     return model if recall is None else LabelSets(model, recall=recall, random_state=0)
 
 
@@ -147,7 +155,7 @@ def check_missing(model: Any, X: Any, source: str) -> None:
     """Refuse missing numbers where the model has not learnt what to put in their place."""
     import numpy as np
 
-    if X.dtype == object or hasattr(X, "toarray") or "fill" in dict(getattr(model, "steps", ())):
+    if X.dtype == object or hasattr(X, "toarray") or "fill" in dict(getattr(bare(model), "steps", ())):
         return
     rows = np.flatnonzero(np.isnan(X).any(axis=1))
     if len(rows):

@@ -1,7 +1,7 @@
 """From scores to decisions: probabilities that can be believed, and sets of labels with a promise.
 
-`maxmargin.Calibrated` and `maxmargin.LabelSets` live here; `consistent_labels` finds sets of labels that
-agree with a tree.
+`maxmargin.Calibrated`, `maxmargin.LabelSets` and `maxmargin.TreeLabels` live here; `consistent_labels`
+finds sets of labels that agree with a tree.
 """
 
 from maxmargin.decisions.tree import consistent_labels

@@ -109,14 +109,15 @@ def fit_remembering(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple
     """A fitted copy, and the dual solution from which fits on some of its rows can start, if it has one."""
     model = clone(estimator)
     inner = last_step(model)
-    asked = getattr(inner, "warm_start", None)
-    if asked is False and hasattr(inner, "_remember"):
-        inner.set_params(warm_start=True)
+    keeps = hasattr(inner, "_keep_dual")
+    if keeps:
+        inner._keep_dual = True
     model.fit(X, y, **weighted(sample_weight))
     warm = getattr(inner, "_warm", None)
-    if asked is False:
-        inner.set_params(warm_start=False)
-        vars(inner).pop("_warm", None)
+    if keeps:
+        del inner._keep_dual
+        if not getattr(inner, "warm_start", False):
+            vars(inner).pop("_warm", None)
     dual = None if warm is None else warm[0]
     return model, dual if isinstance(dual, np.ndarray) and len(dual) == _num_samples(y) else None
 

@@ -10,11 +10,25 @@ and a label is in S when its parent is and its gain is positive.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import logit
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
+from sklearn.utils import get_tags
+from sklearn.utils._param_validation import HasMethods
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
+from maxmargin.core.state import Array, LabelNames, Sizes, State, part
+from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
+from maxmargin.decisions.held_out import method_of, score_columns, weighted
+from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
 from maxmargin.priors import ancestors
+
+# Probabilities are taken as no closer to 0 or 1, so that sums of log-odds are finite.
+SUREST = 1e-12
 
 
 def consistent_labels(scores: Any, edges: Any, labels: Any = None) -> np.ndarray:
@@ -49,23 +63,153 @@ def consistent_labels(scores: Any, edges: Any, labels: Any = None) -> np.ndarray
     names = list(range(scores.shape[1])) if labels is None else list(labels)
     if len(names) != scores.shape[1]:
         raise ValueError(f"labels has {len(names)} names, but scores has {scores.shape[1]} columns.")
+    return best_sets(scores, parents_of(edges, names))
+
+
+def parents_of(edges: Any, names: list[Any]) -> np.ndarray:
+    """The column of every label's parent, -1 for one without."""
     place = {name: k for k, name in enumerate(names)}
-    parent: dict[int, int] = {}
+    parents = np.full(len(names), -1)
     for above, below in edges:
         for name in (above, below):
             if name not in place:
                 raise ValueError(f"an edge names {name!r}, which is not among the labels.")
-        if parent.get(place[below], place[above]) != place[above]:
+        if parents[place[below]] not in (-1, place[above]):
             raise ValueError(f"{below!r} has two parents; consistent sets are found in trees only.")
-        parent[place[below]] = place[above]
-    depth = {place[name]: len(above) for name, above in ancestors(edges, names).items()}
-    downward = sorted(depth, key=lambda k: depth[k])
-    gain = scores
-    for k in reversed(downward):
-        if k in parent:
-            gain[:, parent[k]] += np.maximum(gain[:, k], 0.0)
+        parents[place[below]] = place[above]
+    ancestors(edges, names)  # says where edges go round in a circle
+    return parents
+
+
+def levels(parents: np.ndarray) -> list[np.ndarray]:
+    """Labels by the number of labels above them, those without any first."""
+    found = [np.flatnonzero(parents < 0)]
+    while found[-1].size:
+        found.append(np.flatnonzero(np.isin(parents, found[-1])))
+    return found[:-1]
+
+
+def best_sets(scores: np.ndarray, parents: np.ndarray) -> np.ndarray:
+    """The consistent sets with the largest sums of scores."""
+    gain = scores.copy()
+    below = levels(parents)[1:]
+    for level in reversed(below):
+        np.add.at(gain.T, parents[level], np.maximum(gain[:, level], 0.0).T)
     on = gain > 0
-    for k in downward:
-        if k in parent:
-            on[:, k] &= on[:, parent[k]]
+    for level in below:
+        on[:, level] &= on[:, parents[level]]
     return on
+
+
+def _check_tree(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: labels and width are those of the estimator inside, and parents form a forest."""
+    if "estimator_" not in state:
+        return
+    check_width(state)
+    check_same(state["classes_"], state["estimator_"].classes_)
+    check_answers(state["_labels"], state["classes_"])
+    if sum(map(len, levels(state["parents_"]))) < len(state["classes_"]):
+        raise ValueError("its parents go round in a circle")
+
+
+class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
+    """Answers that agree with a tree of labels: a child implies its parents.
+
+    Of all sets of labels in which every label comes with the labels above it, `predict` answers the one
+    with the largest sum of scores; of probabilities, of their log-odds. A strong child can bring in a
+    doubtful parent, and a parent that speaks against itself strongly enough keeps a doubtful child out.
+
+    Parameters
+    ----------
+    estimator : multi-label classifier with `decision_function` or `predict_proba`
+        With `Calibrated` the set is the most probable one, if labels are taken as independent.
+    edges : sequence of (parent, child)
+        All of them labels of y, by name (by column, where y is a 0/1 matrix); a label has at most one
+        parent.
+
+    Attributes
+    ----------
+    estimator_ : the fitted estimator
+    parents_ : int array of shape (n_labels,)
+        Column of each label's parent, -1 for one without.
+    classes_ : array of shape (n_labels,)
+
+    See Also
+    --------
+    maxmargin.decisions.consistent_labels : The same for scores from anywhere.
+    maxmargin.priors.from_tree : A prior for training from the same edges.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from maxmargin import MultiLabelSVC, TreeLabels
+    >>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> y = [[], ["animal"], ["animal", "cat"], ["animal", "cat"]]
+    >>> model = TreeLabels(MultiLabelSVC(C=10.0, random_state=0), [("animal", "cat")]).fit(X, y)
+    >>> [sorted(labels) for labels in model.predict([[0.0, 2.0], [0.0, 0.0]])]
+    [['animal', 'cat'], []]
+    """
+
+    _parameter_constraints: dict[str, list[Any]] = {
+        "estimator": [HasMethods(["fit", "decision_function"]), HasMethods(["fit", "predict_proba"])],
+        "edges": ["array-like"],
+    }
+
+    STATE: ClassVar[State] = State(
+        {
+            **WIDTH,
+            "_labels": part("LabelSpace", apart=True),
+            "classes_": LabelNames("n_names"),
+            "parents_": Array(("n_names",), ("i8",), -1, "n_names"),
+            "estimator_": part(*INNER, "Calibrated", apart=True),
+        },
+        _check_tree,
+        {"estimator": part(*INNER, "Calibrated")},
+    )
+
+    def __init__(self, estimator: Any, edges: Any) -> None:
+        self.estimator = estimator
+        self.edges = edges
+
+    @_fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TreeLabels:
+        """Fit the estimator.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or frame
+        y : several labels per sample, of any kind that the estimator takes
+        sample_weight : array-like of shape (n_samples,), default=None
+            Goes to the estimator.
+        """
+        self._labels = LabelSpace.recognise(y)
+        if self._labels.single_label:
+            raise ValueError("y has one class per sample, and none implies another; give sets of labels.")
+        self.classes_ = self._labels.classes
+        self.parents_ = parents_of(self.edges, self.classes_.tolist())
+        self.estimator_ = clone(self.estimator).fit(X, y, **weighted(sample_weight))
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """The best consistent set of every sample, in the kind of labels given to `fit`."""
+        check_is_fitted(self)
+        scores = score_columns(self.estimator_, X, self._labels)
+        if method_of(self.estimator_) == "predict_proba":
+            scores = logit(np.clip(scores, SUREST, 1 - SUREST))
+        return self._labels.answer(best_sets(np.asarray(scores, np.float64), self.parents_), like=X)
+
+    @available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), "predict_proba"))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the estimator, label by label."""
+        check_is_fitted(self)
+        return self.estimator_.predict_proba(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
+        return tags

@@ -204,6 +204,8 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     time_limit: float | None
     warm_start: bool
     verbose: int
+    # Set for the time of a fit by those who start others from its dual solution.
+    _keep_dual: bool = False
 
     def _stopping(self) -> Stopping:
         """When to stop."""
@@ -271,7 +273,7 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _remember(self, dual: Any, shape: tuple[int, ...]) -> None:
         """Keep the dual solution where a warm start may ask for it."""
-        if self.warm_start:
+        if self.warm_start or self._keep_dual:
             self._warm = dual, self.C, shape
         elif hasattr(self, "_warm"):
             del self._warm

@@ -19,11 +19,12 @@ import scipy.sparse as sp
 class Terms(NamedTuple):
     """Scores as `decision_function` gives them are values @ weights' + bias, one column for two classes.
 
-    `values` (n_samples x n_terms, dense or CSR) are features or kernel values, `names` those of the terms.
+    `values` (n_samples x n_terms, dense or CSR) are features or kernel values, `names` those of the terms;
+    `weights` (one row per column of scores) are dense or CSR.
     """
 
     values: Any
-    weights: np.ndarray
+    weights: Any
     bias: np.ndarray
     names: Sequence[str]
 
@@ -48,6 +49,8 @@ class Explanation:
         The sum of all other parts.
     bias : float
         What the score is without any part.
+    where : str
+        The position in a sequence, or the candidate of a bag; empty for a sample that is one row.
     """
 
     label: Any
@@ -55,9 +58,10 @@ class Explanation:
     parts: tuple[tuple[str, float], ...]
     rest: float
     bias: float
+    where: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.label}: {self.score:+.4g}"]
+        lines = [f"{self.label}{f' ({self.where})' if self.where else ''}: {self.score:+.4g}"]
         told = [*self.parts, ("all others", self.rest), ("bias", self.bias)]
         return "\n".join([*lines, *(f"  {value:+.4g}  {name}" for name, value in told)])
 
@@ -92,33 +96,17 @@ class Explained(ABC):
         list of Explanation
             For each sample; parts, rest and bias add up to the score.
         """
-        if isinstance(top, bool) or not isinstance(top, Integral) or top < 1:
-            raise ValueError(f"top must be a whole number, at least 1. Got {top!r} instead.")
+        check_top(top)
         terms = self._terms(X)
-        called = list(terms.names) if names is None else [str(name) for name in names]
-        if len(called) != terms.weights.shape[1]:
-            raise ValueError(
-                f"names has {len(called)} entries, but a score has {terms.weights.shape[1]} parts."
-            )
-        scores = terms.values @ terms.weights.T + terms.bias
+        called = called_parts(names, terms.names)
+        scores = dense(terms.values @ terms.weights.T) + terms.bias
         found = []
         for i in range(scores.shape[0]):
             k = self._column(label, scores[i])
             # Of two classes there is one column, which speaks against the first.
             column, sign = (k, 1.0) if scores.shape[1] > 1 or len(self.classes_) == 1 else (0, 2.0 * k - 1.0)
-            row = terms.values[[i]].toarray()[0] if sp.issparse(terms.values) else terms.values[i]
-            part = sign * terms.weights[column] * row
-            order = np.argsort(-np.abs(part), kind="stable")
-            bias, first = sign * float(terms.bias[column]), [j for j in order[:top].tolist() if part[j] != 0]
-            found.append(
-                Explanation(
-                    _plain(self.classes_[k]),
-                    float(part.sum()) + bias,
-                    tuple((called[j], float(part[j])) for j in first),
-                    float(part[order[top:]].sum()),
-                    bias,
-                )
-            )
+            part = sign * dense(terms.weights[[column]])[0] * dense(terms.values[[i]])[0]
+            found.append(tell(self.classes_[k], part, sign * float(terms.bias[column]), called, top))
         return found
 
     def _column(self, label: Any, scores: np.ndarray) -> int:
@@ -126,17 +114,56 @@ class Explained(ABC):
             return (
                 int(np.argmax(scores)) if len(scores) > 1 or len(self.classes_) == 1 else int(scores[0] > 0)
             )
-        places = [k for k, name in enumerate(self.classes_.tolist()) if name == label]
-        if not places:
-            raise ValueError(f"label={label!r} is not among the labels of the model.")
-        return places[0]
+        return place_of(label, self.classes_)
 
 
-def linear_terms(model: Any, X: Any, weights: np.ndarray, bias: np.ndarray) -> Terms:
-    """Terms of a model that is linear in its features."""
+def check_top(top: Any) -> None:
+    """How many parts are named."""
+    if isinstance(top, bool) or not isinstance(top, Integral) or top < 1:
+        raise ValueError(f"top must be a whole number, at least 1. Got {top!r} instead.")
+
+
+def called_parts(names: Sequence[str] | None, known: Sequence[str]) -> list[str]:
+    """What the parts are called: as told, or as they are known."""
+    if names is not None and len(names) != len(known):
+        raise ValueError(f"names has {len(names)} entries, but a score has {len(known)} parts.")
+    return [str(name) for name in (known if names is None else names)]
+
+
+def place_of(label: Any, classes: np.ndarray) -> int:
+    """The number of a label."""
+    places = [k for k, name in enumerate(classes.tolist()) if name == label]
+    if not places:
+        raise ValueError(f"label={label!r} is not among the labels of the model.")
+    return places[0]
+
+
+def tell(
+    label: Any, part: np.ndarray, bias: float, called: Sequence[str], top: int, where: str = ""
+) -> Explanation:
+    """A score that is the sum of its parts and a bias; the largest parts are named."""
+    order = np.argsort(-np.abs(part), kind="stable")
+    first = [j for j in order[:top].tolist() if part[j] != 0]
+    return Explanation(
+        label.item() if isinstance(label, np.generic) else label,
+        float(part.sum()) + bias,
+        tuple((called[j], float(part[j])) for j in first),
+        float(part[order[top:]].sum()),
+        bias,
+        where,
+    )
+
+
+def feature_names(model: Any) -> list[str]:
+    """Names of the features that a model saw in `fit`, or x0, x1, ..."""
     names = getattr(model, "feature_names_in_", None)
-    known = [f"x{j}" for j in range(weights.shape[1])] if names is None else [str(name) for name in names]
-    return Terms(X, np.asarray(weights, np.float64), np.asarray(bias, np.float64), known)
+    return [f"x{j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
+
+
+def linear_terms(model: Any, X: Any, weights: Any, bias: np.ndarray) -> Terms:
+    """Terms of a model that is linear in its features."""
+    weights = weights.tocsr() if sp.issparse(weights) else np.asarray(weights, np.float64)
+    return Terms(X, weights, np.asarray(bias, np.float64), feature_names(model))
 
 
 def kernel_terms(
@@ -148,5 +175,5 @@ def kernel_terms(
     return Terms(values, np.asarray(weights), np.asarray(bias), [f"row {i}" for i in rows.tolist()])
 
 
-def _plain(name: Any) -> Any:
-    return name.item() if isinstance(name, np.generic) else name
+def dense(values: Any) -> np.ndarray:
+    return values.toarray() if sp.issparse(values) else np.asarray(values)

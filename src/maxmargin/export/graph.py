@@ -6,6 +6,7 @@ domain work in single precision and choose among labels in another way.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,14 @@ from maxmargin.core.kernels import Kernel
 
 # Understood by every runtime since 2022.
 OPSET, IR_VERSION = 17, 8
+OUTPUTS = ("labels", "scores", "probabilities")
+# Sparse weights stay sparse where fewer are there: a product with all of them is faster before.
+SPARSE = 0.05
+LARGEST_FILE = 2**31 - 2**20
+TOO_LARGE = (
+    "more than the 2 GiB that an ONNX file can hold; fit with a larger cull, which leaves small weights out, "
+    "or export with dtype=numpy.float32."
+)
 NEEDS_ONNX = 'Models are exported with the package onnx; pip install "maxmargin[onnx]".'
 
 
@@ -30,11 +39,20 @@ def onnx() -> Any:
 class Graph:
     """Nodes and constants; every method that computes returns the name of its result."""
 
-    def __init__(self, dtype: Any, prefix: str = "", tensors: list[Any] | None = None) -> None:
+    def __init__(
+        self,
+        dtype: Any,
+        prefix: str = "",
+        tensors: list[Any] | None = None,
+        columns: Sequence[str] = (),
+    ) -> None:
         self.dtype = np.dtype(dtype)
         self.prefix = prefix
         self.nodes: list[Any] = []
         self.tensors: list[Any] = [] if tensors is None else tensors
+        # Names of the columns of a table, and those that are inputs: name -> description.
+        self.columns = columns
+        self.inputs: dict[str, Any] = {}
 
     @property
     def element(self) -> int:
@@ -51,12 +69,29 @@ class Graph:
         """Numbers in the precision of the graph."""
         return self.constant(np.ascontiguousarray(values, dtype=self.dtype))
 
+    @property
+    def domains(self) -> set[str]:
+        """Where operators beside ONNX's own come from."""
+        return {node.domain for node in self.nodes} - {""}
+
     def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
         """A node; several results come as a list."""
         place = f"{self.prefix}n{len(self.nodes)}"
         names = [place if k == 0 else f"{place}_{k}" for k in range(outputs)]
         self.nodes.append(onnx().helper.make_node(op, list(inputs), names, name=place, **attributes))
         return names[0] if outputs == 1 else names
+
+    def column(self, name: str, text: bool) -> str:
+        """A column of a table, n x 1, as an input; one that is called as an output is renamed."""
+        kind = onnx().TensorProto.STRING if text else self.element
+        name = f"column {name}" if name in OUTPUTS else name
+        self.inputs[name] = onnx().helper.make_tensor_value_info(name, kind, ["n_samples", 1])
+        return name
+
+    def unit(self, x: str, norm: str) -> str:
+        """Rows divided by their norms; a norm of zero leaves a row as it is."""
+        nothing = self.add("Equal", norm, self.numbers(0.0))
+        return self.add("Div", x, self.add("Where", nothing, self.numbers(1.0), norm))
 
     def name(self, result: str, name: str) -> None:
         """Give a result the name of an output."""
@@ -71,7 +106,26 @@ class Graph:
 
     def affine(self, x: str, weights: Any, bias: Any) -> str:
         """x weights' + bias."""
+        if sp.issparse(weights) and weights.nnz < SPARSE * weights.shape[0] * weights.shape[1]:
+            return self._sparse_affine(x, weights.tocoo(), bias)
+        if weights.shape[0] * weights.shape[1] * self.dtype.itemsize > LARGEST_FILE:
+            raise ValueError(
+                f"Weights of {weights.shape[0]} labels and {weights.shape[1]} features are {TOO_LARGE}"
+            )
         return self.add("Add", self.add("MatMul", x, self.numbers(_dense(weights).T)), self.numbers(bias))
+
+    def _sparse_affine(self, x: str, weights: Any, bias: Any) -> str:
+        """The same where few weights are there: row by row, each added to the score of its label."""
+        if weights.nnz * (self.dtype.itemsize + 8) > LARGEST_FILE:
+            raise ValueError(f"{weights.nnz} weights are {TOO_LARGE}")
+        each = self.inner("each")
+        row = f"{each.prefix}row"
+        taken = each.add("Gather", row, each.constant(weights.col.astype(np.int32)))
+        parts = each.add("Mul", taken, each.numbers(weights.data))
+        labels = each.constant(weights.row.astype(np.int32))
+        start = each.numbers(np.broadcast_to(bias, weights.shape[0]))
+        scores = each.add("ScatterElements", start, labels, parts, axis=0, reduction="add")
+        return self.scan(each, [(row, self.element)], [(scores, self.element)], [x], num_scan_inputs=1)
 
     def inner(self, name: str) -> Graph:
         """The body of a loop; its constants stand outside."""

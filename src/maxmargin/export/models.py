@@ -11,6 +11,7 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 
@@ -19,7 +20,9 @@ from maxmargin.decisions.calibrated import Calibrated
 from maxmargin.decisions.curves import IsotonicCurves, Sigmoids, Temperature
 from maxmargin.decisions.held_out import method_of
 from maxmargin.decisions.sets import LabelSets
+from maxmargin.decisions.tree import SUREST, TreeLabels, levels
 from maxmargin.edge.labels import LabelSpace
+from maxmargin.export.columns import is_table, prepared
 from maxmargin.export.graph import Graph
 from maxmargin.multilabel.estimator import MultiLabelSVC
 from maxmargin.ranking.estimator import LabelRanker
@@ -81,9 +84,7 @@ def _(model: LabelRanker, graph: Graph, x: str) -> str:
         state: Any = model._state
         rarity = np.log((2.0 + state.counted) / (1.0 + state.counts))
         x = graph.add("Mul", x, graph.numbers(rarity))
-        norm = graph.add("Sqrt", graph.sums(graph.add("Mul", x, x)))
-        nothing = graph.add("Equal", norm, graph.numbers(0.0))
-        x = graph.add("Div", x, graph.add("Where", nothing, graph.numbers(1.0), norm))
+        x = graph.unit(x, graph.add("Sqrt", graph.sums(graph.add("Mul", x, x))))
     return graph.add("MatMul", x, graph.numbers(model.coef_.T))
 
 
@@ -164,6 +165,28 @@ def _(model: LabelSets, graph: Graph, x: str) -> Answers:
     if model._labels.single_label:
         return Answers(graph.cast(on, np.int64), scores)
     return Answers(signed(model._labels, graph, on), scores)
+
+
+@answers.register
+def _(model: TreeLabels, graph: Graph, x: str) -> Answers:
+    inner, parents = model.estimator_, model.parents_
+    found = answers(inner, graph, x)
+    gain = columns(inner, graph, x) if found.probabilities is None else _log_odds(graph, found.probabilities)
+    below = levels(parents)[1:]
+    for level in reversed(below):
+        upward = np.zeros((len(parents), len(parents)))
+        upward[level, parents[level]] = 1.0
+        gain = graph.add("Add", gain, graph.add("MatMul", graph.add("Relu", gain), graph.numbers(upward)))
+    on = graph.add("Greater", gain, graph.numbers(0.0))
+    above = graph.constant(np.where(parents < 0, np.arange(len(parents)), parents))
+    for _level in below:
+        on = graph.add("And", on, graph.add("Gather", on, above, axis=1))
+    return Answers(signed(model._labels, graph, on), found.scores, found.probabilities)
+
+
+def _log_odds(graph: Graph, probabilities: str) -> str:
+    p = graph.add("Clip", probabilities, graph.numbers(SUREST), graph.numbers(1 - SUREST))
+    return graph.add("Log", graph.add("Div", p, graph.add("Sub", graph.numbers(1.0), p)))
 
 
 @answers.register
@@ -290,12 +313,14 @@ def through(model: Pipeline, graph: Graph, x: str) -> str:
     """The rows as the steps before the last give them."""
     for _, step in model.steps[:-1]:
         if step not in (None, "passthrough"):
-            x = scaled(step, graph, x)
+            x = prepared(step, graph, through) if is_table(step) else scaled(step, graph, x)
     return x
 
 
 def scaled(step: Any, graph: Graph, x: str) -> str:
-    """The rows as a scaler of scikit-learn gives them."""
+    """The rows as a scaler of scikit-learn gives them, or with missing numbers filled in."""
+    if isinstance(step, SimpleImputer) and step.missing_values != step.missing_values:
+        return graph.add("Where", graph.add("IsNaN", x), graph.numbers(step.statistics_), x)
     if isinstance(step, Normalizer):
         size = graph.add("Abs", x)
         if step.norm == "l2":
@@ -304,8 +329,7 @@ def scaled(step: Any, graph: Graph, x: str) -> str:
             norm = graph.sums(size)
         else:
             norm = graph.add("ReduceMax", size, axes=[1], keepdims=1)
-        nothing = graph.add("Equal", norm, graph.numbers(0.0))
-        return graph.add("Div", x, graph.add("Where", nothing, graph.numbers(1.0), norm))
+        return graph.unit(x, norm)
     if isinstance(step, MinMaxScaler):
         x = graph.add("Add", graph.add("Mul", x, graph.numbers(step.scale_)), graph.numbers(step.min_))
         low, high = map(graph.numbers, step.feature_range)

@@ -14,32 +14,45 @@ from maxmargin._names import ESTIMATORS, VERSION
 from maxmargin.baselines.thresholds import ThresholdTuner
 from maxmargin.decisions.calibrated import Calibrated
 from maxmargin.decisions.sets import LabelSets
-from maxmargin.export.graph import IR_VERSION, OPSET, Graph, onnx
+from maxmargin.decisions.tree import TreeLabels
+from maxmargin.export.columns import is_table
+from maxmargin.export.graph import IR_VERSION, OPSET, OUTPUTS, Graph, onnx
 from maxmargin.export.models import Answers, answers, space_of
 from maxmargin.structured.chain import ChainSVC
 from maxmargin.structured.latent import LatentSVC
 
-OUTPUTS = ("labels", "scores", "probabilities")
+# Versions of the domains of operators that texts and categories need.
+DOMAINS = {"ai.onnx.ml": 3, "com.microsoft": 1}
 VECTORISERS = ("CountVectorizer", "TfidfVectorizer")
 
 
-def to_onnx(model: Any, outputs: Sequence[str] | None = None, dtype: Any = np.float64) -> Any:
+def to_onnx(
+    model: Any,
+    outputs: Sequence[str] | None = None,
+    dtype: Any = np.float64,
+    *,
+    columns: Sequence[str] = (),
+) -> Any:
     """A fitted model as an ONNX model that answers as numpy does.
 
     Its input is called "X" (n_samples x n_features); for a pipeline that reads texts it is a column of
-    them. Of a `LatentSVC` it is one bag of candidates, of a `ChainSVC` one sequence.
+    them. Of a `LatentSVC` it is one bag of candidates, of a `ChainSVC` one sequence. Behind
+    `maxmargin.prepare` every column of the table is an input under its name (n_samples x 1), of numbers or
+    texts; NaN and the empty text are missing values.
 
     Parameters
     ----------
     model : fitted estimator of this package
-        Also `Calibrated`, `LabelSets`, `baselines.ThresholdTuner` around one, and a Pipeline that ends in
-        one of these: with scalers before it, or with any steps that skl2onnx knows.
+        Also `Calibrated`, `LabelSets`, `TreeLabels`, `baselines.ThresholdTuner` around one, and a Pipeline
+        that ends in one of these: with scalers before it, or with any steps that skl2onnx knows.
     outputs : sequence of {"labels", "scores", "probabilities"}, default=None
         What the ONNX model gives: that of `predict`, `decision_function` and `predict_proba`. None
         means all that the model has; only `Calibrated` has probabilities.
     dtype : {numpy.float64, numpy.float32}, default=numpy.float64
         Precision of X and of all arithmetic. In single precision scores differ in the seventh digit,
         and an answer can differ where a score is that close to the threshold.
+    columns : sequence of str, default=()
+        Names of the columns of a table, where the preparation knows them by their place.
 
     Returns
     -------
@@ -50,8 +63,9 @@ def to_onnx(model: Any, outputs: Sequence[str] | None = None, dtype: Any = np.fl
 
     Notes
     -----
-    Only primitive operators of opset 17 are used. A `SubmodularSVC` whose labels interact and
-    kernels that are functions of your own are refused.
+    Only primitive operators of opset 17 are used; texts need onnxruntime, which cuts them into words, and
+    the locale C.UTF-8. A `SubmodularSVC` whose labels interact and kernels that are functions of your own
+    are refused.
 
     Examples
     --------
@@ -71,18 +85,23 @@ def to_onnx(model: Any, outputs: Sequence[str] | None = None, dtype: Any = np.fl
     if isinstance(model, Pipeline) and not _is_ours(model):
         return _converted(model, outputs, dtype)
     helper = onnx().helper
-    graph = Graph(dtype)
+    # No column of a table begins like the names of intermediate results.
+    graph = Graph(dtype, "/", columns=columns or getattr(model, "feature_names_in_", ()))
     found = answers(model, graph, "X")
     names = _wanted(found, outputs, model)
     for name in names:
         graph.name(getattr(found, name), name)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     n = None if isinstance(_last(model), (ChainSVC, LatentSVC)) else "n_samples"
-    given = helper.make_tensor_value_info("X", kind, [n, int(model.n_features_in_)])
+    inputs = list(graph.inputs.values())
+    inputs = inputs or [helper.make_tensor_value_info("X", kind, [n, int(model.n_features_in_)])]
     results = [_result(model, name, kind) for name in names]
     proto = helper.make_model(
-        helper.make_graph(graph.nodes, type(_last(model)).__name__, [given], results, graph.tensors),
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        helper.make_graph(graph.nodes, type(_last(model)).__name__, inputs, results, graph.tensors),
+        opset_imports=[
+            helper.make_opsetid("", OPSET),
+            *(helper.make_opsetid(domain, DOMAINS[domain]) for domain in sorted(graph.domains)),
+        ],
         ir_version=IR_VERSION,
         producer_name="maxmargin",
         producer_version=VERSION,
@@ -139,8 +158,11 @@ def _last(model: Any) -> Any:
 
 def _is_ours(model: Pipeline) -> bool:
     """Whether all steps before the last are scalers that are exported directly."""
-    known = ("StandardScaler", "MaxAbsScaler", "MinMaxScaler", "RobustScaler", "Normalizer")
-    return all(step in (None, "passthrough") or type(step).__name__ in known for _, step in model.steps[:-1])
+    known = ("StandardScaler", "MaxAbsScaler", "MinMaxScaler", "RobustScaler", "Normalizer", "SimpleImputer")
+    return all(
+        step in (None, "passthrough") or type(step).__name__ in known or is_table(step)
+        for _, step in model.steps[:-1]
+    )
 
 
 def _converted(model: Pipeline, outputs: Sequence[str] | None, dtype: Any) -> Any:
@@ -177,7 +199,7 @@ def register_converters() -> None:
         raise ImportError(
             'Pipelines with such steps are exported with the package skl2onnx; pip install "maxmargin[onnx]".'
         ) from error
-    for cls in (*_estimators(), Calibrated, LabelSets, ThresholdTuner):
+    for cls in (*_estimators(), Calibrated, LabelSets, TreeLabels, ThresholdTuner):
         update_registered_converter(
             cls, f"MaxMargin{cls.__name__}", _shapes, _convert, parser=_parse, overwrite=True
         )

@@ -26,6 +26,13 @@ from maxmargin.io.values import DTYPES, Decoder, Encoder
 FORMAT = 1
 _HEADER_BYTES = 100_000_000
 _ALIGNMENT = 8
+# What does the same as a meta-estimator of scikit-learn and can be saved.
+CURES = {
+    "CalibratedClassifierCV": "maxmargin.Calibrated gives probabilities, too, and can be",
+    "OneVsRestClassifier": "maxmargin.MultiLabelSVC is one model of all labels",
+    "FixedThresholdClassifier": "maxmargin.baselines.ThresholdTuner can be",
+    "TunedThresholdClassifierCV": "maxmargin.baselines.ThresholdTuner can be",
+}
 
 
 def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) -> None:
@@ -70,9 +77,10 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
 
     name = type(model).__name__
     if class_name(type(model)) is None:
-        cure = "; save its best_estimator_" if hasattr(model, "best_estimator_") else ""
+        cure = "save its best_estimator_" if hasattr(model, "best_estimator_") else CURES.get(name, "")
         raise ModelFileError(
-            f"Only an estimator of maxmargin can be saved, alone or in a Pipeline; not a {name}{cure}."
+            f"Only an estimator of maxmargin can be saved, alone or in a Pipeline; not a {name}"
+            f"{cure and f'; {cure}'}."
         )
     try:
         check_model(model, name)

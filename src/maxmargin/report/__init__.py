@@ -2,6 +2,6 @@
 
 from maxmargin.report.page import Section, page, table, text
 from maxmargin.report.sections import sections, versions
-from maxmargin.report.subject import Subject
+from maxmargin.report.subject import Promise, Subject
 
-__all__ = ["Section", "Subject", "page", "sections", "table", "text", "versions"]
+__all__ = ["Promise", "Section", "Subject", "page", "sections", "table", "text", "versions"]

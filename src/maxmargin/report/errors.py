@@ -89,10 +89,18 @@ def _sequences(subject: Subject) -> str:
                 f'<span class="minus">{shown(str(label))}</span>' if bad else shown(str(label))
                 for label, bad in zip(predicted[inside], wrong, strict=True)
             )
-            rows.append([int(k), " ".join(map(str, truth[inside])), Html(words), int(off[k])])
+            carried = _carried(subject, inside, int(np.flatnonzero(wrong)[0]))
+            rows.append([int(k), " ".join(map(str, truth[inside])), Html(words), int(off[k]), carried])
     return _said(int((off > 0).sum()), len(off), "sequences") + table(
-        ["test sequence", "truth", "predicted", "wrong"], rows
+        ["test sequence", "truth", "predicted", "wrong", "what carried the first wrong label"], rows
     )
+
+
+def _carried(subject: Subject, inside: slice, t: int) -> Html:
+    """The largest parts of the score of a position: features, and the labels beside it."""
+    X = subject.X[inside]
+    told = subject.model.explain(X, top=REASONS, names=subject.features, lengths=[X.shape[0]])[t]
+    return chips((f"{name} {value:+.3g}", "plus" if value > 0 else "") for name, value in told.parts)
 
 
 def _said(wrong: int, n: int, what: str = "answers") -> str:

@@ -64,6 +64,20 @@ def reliability(told: np.ndarray, seen: np.ndarray, counts: np.ndarray) -> list[
     return [_svg(figure)]
 
 
+def sizes(given: np.ndarray, true: np.ndarray) -> list[bytes]:
+    """How many samples have sets of each size, and how many have so many true labels."""
+    figure, axis = _figure(*HALF)
+    places = np.arange(max(given.max(), true.max()) + 1)
+    for values, name, shift, colour in (
+        (given, "labels in the set", -0.2, _COLOURS[0]),
+        (true, "true labels", 0.2, _COLOURS[1]),
+    ):
+        axis.bar(places + shift, np.bincount(values, minlength=len(places)), 0.4, color=colour, label=name)
+    axis.set(xlabel="number of labels", ylabel="test samples")
+    _legend(axis)
+    return [_svg(figure)]
+
+
 def training(history: Sequence[Mapping[str, float]], tol: float | None) -> list[bytes]:
     """How far the primal and the dual objective can still be from the optimum, against time.
 

@@ -19,6 +19,7 @@ from maxmargin.report.inside import inside_sections
 from maxmargin.report.labels import label_sections
 from maxmargin.report.page import Figure, Section, folded, number, picture, shown, table, text, verdict
 from maxmargin.report.probabilities import probabilities
+from maxmargin.report.promise import promise
 from maxmargin.report.subject import Subject
 from maxmargin.report.verdict import judgement
 
@@ -32,6 +33,8 @@ def sections(subject: Subject) -> Iterator[Section]:
     yield from label_sections(subject)
     if subject.probabilities is not None:
         yield Section("Probabilities", probabilities(subject), 3)
+    if subject.promise is not None:
+        yield Section("Promise", promise(subject, subject.promise), 3)
     history = getattr(subject.model, "history_", None)
     # The gaps of a growing basis are those of different problems; its section shows the growth. A stream
     # has no optimum.

@@ -11,6 +11,25 @@ import scipy.sparse as sp
 
 
 @dataclass(frozen=True)
+class Promise:
+    """The share of true labels found (recall) or of given labels that are true (precision) that was promised.
+
+    Attributes
+    ----------
+    kind : {"recall", "precision"}
+    share, found : float
+        What was promised, and how it came out on the test samples.
+    n_calibration : int
+        Samples that the thresholds come from.
+    """
+
+    kind: str
+    share: float
+    found: float
+    n_calibration: int
+
+
+@dataclass(frozen=True)
 class Subject:
     """A fitted model, the labelled data it was judged on, and what stands beside it.
 
@@ -34,6 +53,8 @@ class Subject:
         Score of every label, where the model gives one.
     probabilities : array or None
         Probability of every label, where the model gives one.
+    promise : Promise or None
+        What the sets of labels were promised to hold.
     lengths : array of int or None
         Positions of each sequence.
     baseline, baseline_measures, baseline_seconds, baseline_scores : str, mapping, float, array or None
@@ -63,6 +84,7 @@ class Subject:
     predict_seconds: float | None = None
     scores: Any = None
     probabilities: Any = None
+    promise: Promise | None = None
     lengths: Any = None
     baseline: str = ""
     baseline_measures: Mapping[str, float] = field(default_factory=dict)

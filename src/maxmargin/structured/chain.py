@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -18,6 +18,15 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, Sizes, State, floats, part
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
+from maxmargin.edge.explain import (
+    Explanation,
+    called_parts,
+    check_top,
+    dense,
+    feature_names,
+    place_of,
+    tell,
+)
 from maxmargin.edge.groups import Groups, SequenceLabels, read_groups, stack_labels
 from maxmargin.edge.labels import check_same
 from maxmargin.structured.chain_loops import (
@@ -332,6 +341,65 @@ class ChainSVC(ClassifierMixin, Iterative):
             ]
             for labels, values in self._best_labelings(groups, int(k))
         ]
+
+    def explain(
+        self,
+        X: Any,
+        label: Any = None,
+        top: int = 10,
+        names: Sequence[str] | None = None,
+        lengths: Any = None,
+    ) -> Any:
+        """What carried the label of every position: its features, and the labels beside it.
+
+        The score of a label at a position is the part of the score of a labeling that depends on it: that of
+        its features, and of the steps from the label before and to the label after, which are the predicted
+        ones.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (length, n_features), or one stacked matrix with `lengths`
+        label : name of a label, default=None
+            None explains the predicted label of every position.
+        top : int, default=10
+            How many parts are named; the others are summed up.
+        names : sequence of str, default=None
+            Names of the features; those seen in `fit` by default, otherwise x0, x1, ...
+        lengths : array-like of int, default=None
+
+        Returns
+        -------
+        list of lists of Explanation, or one list with `lengths`
+            For each position; parts, rest and bias add up to the score. Steps are called "after 'a'",
+            "before 'b'", "first" and "last".
+        """
+        check_top(top)
+        groups = self._read(X, lengths)
+        called = called_parts(names, feature_names(self))
+        codes = self._decode(groups)
+        told: list[list[Explanation]] = []
+        for start, length in zip(groups.offsets[:-1].tolist(), groups.lengths.tolist(), strict=True):
+            inside = codes[start : start + length]
+            told.append([])
+            for t in range(length):
+                k = int(inside[t]) if label is None else place_of(label, self.classes_)
+                steps = self._steps(inside, t, k)
+                part = self.coef_[k] * dense(groups.X[[start + t]])[0]
+                part = np.append(part, [value for _, value in steps])
+                every = [*called, *(name for name, _ in steps)]
+                bias = float(self.intercept_[k])
+                told[-1].append(tell(self.classes_[k], part, bias, every, top, f"position {t}"))
+        return told if groups.kind != "stacked" else [one for each in told for one in each]
+
+    def _steps(self, codes: np.ndarray, t: int, k: int) -> list[tuple[str, float]]:
+        """Steps into and out of label k at position t of a labeling."""
+        names = self.classes_.tolist()
+        before, after = ("first", self.first_[k]), ("last", self.last_[k])
+        if t > 0:
+            before = f"after {names[codes[t - 1]]!r}", self.transitions_[codes[t - 1], k]
+        if t < len(codes) - 1:
+            after = f"before {names[codes[t + 1]]!r}", self.transitions_[k, codes[t + 1]]
+        return [(name, float(value)) for name, value in (before, after)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> float:
         """Letter accuracy: the share of positions with the right label.

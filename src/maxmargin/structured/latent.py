@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar
@@ -18,6 +19,15 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, State, floats, indices
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose
+from maxmargin.edge.explain import (
+    Explanation,
+    called_parts,
+    check_top,
+    dense,
+    feature_names,
+    place_of,
+    tell,
+)
 from maxmargin.edge.groups import read_groups
 from maxmargin.structured.latent_loops import bag_scores
 from maxmargin.structured.latent_rounds import (
@@ -307,6 +317,46 @@ class LatentSVC(ClassifierMixin, Iterative):
         """
         scores, candidates = self._evaluate(X, lengths)
         return candidates[np.arange(len(scores)), scores.argmax(axis=1)]
+
+    def explain(
+        self,
+        X: Any,
+        label: Any = None,
+        top: int = 10,
+        names: Sequence[str] | None = None,
+        lengths: Any = None,
+    ) -> list[Explanation]:
+        """The features of the best candidate that carried the score of a class.
+
+        Parameters
+        ----------
+        X : list of matrices of shape (n_candidates, n_features), or one stacked matrix with `lengths`
+        label : name of a class, default=None
+            None explains the predicted class of every bag.
+        top : int, default=10
+            How many parts are named; the others are summed up.
+        names : sequence of str, default=None
+            Names of the features; those seen in `fit` by default, otherwise x0, x1, ...
+        lengths : array-like of int, default=None
+
+        Returns
+        -------
+        list of Explanation
+            For each bag; parts, rest and bias add up to the score of the class (also of two), and `where`
+            says which candidate has it.
+        """
+        check_top(top)
+        scores, candidates = self._evaluate(X, lengths)
+        groups = read_groups(self, X, lengths, reset=False)
+        called = called_parts(names, feature_names(self))
+        found = []
+        for i, start in enumerate(groups.offsets[:-1].tolist()):
+            k = int(scores[i].argmax()) if label is None else place_of(label, self.classes_)
+            best = int(candidates[i, k])
+            part = self.coef_[k] * dense(groups.X[[start + best]])[0]
+            where = f"candidate {best}"
+            found.append(tell(self.classes_[k], part, float(self.intercept_[k]), called, top, where))
+        return found
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> float:
         """Accuracy.
