@@ -21,6 +21,7 @@ from experiments._results import write
 from maxmargin import datasets
 from maxmargin.core.loop import Stopping, run
 from maxmargin.dask.label_groups import groups_of
+from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import Here, Rounds, Scattered
 from maxmargin.dask.working_sets import Look, Part
 from maxmargin.multilabel.problem import hamming_costs
@@ -42,7 +43,7 @@ class Counting(Here):
         if isinstance(answer, Look) and answer.call is not None:
             X = answer.call.X
             self.row_bytes += X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
-            self.row_bytes += 2 * answer.call.scores.nbytes + answer.call.costs.signs.nbytes
+            self.row_bytes += answer.call.alpha.nbytes + answer.call.costs.signs.nbytes
         return answer
 
 
@@ -55,7 +56,7 @@ def play(X: Any, signs: np.ndarray, n_parts: int, share: float, seed: int = 0) -
         Part(X[rows], hamming_costs(signs[rows], upper, np.ones((len(rows), 1))), 1.0) for rows in places
     ]
     problem = Scattered(
-        parts, [len(rows) for rows in places], X.shape[1], groups_of(L, None, n_parts), None, 1.0, 0.0
+        TASKS, parts, [len(rows) for rows in places], X.shape[1], groups_of(L, None, n_parts), None, 1.0, 0.0
     )
     workers = Counting()
     budget = int(share * n / n_parts)

@@ -1,9 +1,12 @@
 """The models of this package on a Dask cluster; ``pip install "maxmargin[dask]"``.
 
-`MultiLabelSVC` takes dask arrays, dask dataframes and lists of delayed partitions, and is the model of
-`maxmargin.MultiLabelSVC`: same parameters, same attributes, same certified gap. See `multilabel`.
+They take dask arrays, dask dataframes and lists of delayed partitions, and are the models of `maxmargin`:
+same parameters, same attributes, same certified gap. `predict` and `decision_function` are lazy answers of
+any fitted model on Dask collections.
 """
 
+from maxmargin.dask.estimator import decision_function, predict
+from maxmargin.dask.multiclass import MultiClassSVC
 from maxmargin.dask.multilabel import MultiLabelSVC
 
-__all__ = ["MultiLabelSVC"]
+__all__ = ["MultiClassSVC", "MultiLabelSVC", "decision_function", "predict"]
