@@ -8,5 +8,15 @@ any fitted model on Dask collections.
 from maxmargin.dask.estimator import decision_function, predict
 from maxmargin.dask.multiclass import MultiClassSVC
 from maxmargin.dask.multilabel import MultiLabelSVC
+from maxmargin.dask.sparse import SparseMultiClassSVC, SparseMultiLabelSVC
+from maxmargin.dask.submodular import SubmodularSVC
 
-__all__ = ["MultiClassSVC", "MultiLabelSVC", "decision_function", "predict"]
+__all__ = [
+    "MultiClassSVC",
+    "MultiLabelSVC",
+    "SparseMultiClassSVC",
+    "SparseMultiLabelSVC",
+    "SubmodularSVC",
+    "decision_function",
+    "predict",
+]

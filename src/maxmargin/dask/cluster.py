@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from maxmargin.core.threads import count_threads
+from maxmargin.dask.rounds import nothing
 
 try:
     import distributed
@@ -45,11 +46,12 @@ class Cluster:
     def gather(self, answers: list[Any]) -> list[Any]:
         return self.client.gather(answers)
 
-    def steadily(self, work: Callable[[], Any]) -> Any:
+    def steadily(self, work: Callable[[], Any], lost: Callable[[], None] = nothing) -> Any:
         for _ in range(ATTEMPTS - 1):
             try:
                 return work()
             except LOST:
+                lost()
                 self.client.wait_for_workers(1, timeout=PATIENCE)
         return work()
 

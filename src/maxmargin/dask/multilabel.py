@@ -132,11 +132,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         self.classes_ = space.classes
         self.prior_ = None if self.prior is None else self._read_prior(cluster, blocks)
         totals = cluster.gather([cluster.submit(partitions.sides, block, space) for block in blocks])
-        # One sample with all labels on and one with all off, weighed as all entries of the parts are.
-        weight = np.vstack([sum(one.on for one in totals), sum(one.off for one in totals)])
-        partitions.check_weighted(float(weight.sum()))
-        signs = np.ones(weight.shape, np.int8)
-        signs[1] = -1
+        signs, weight = partitions.two_sided(totals)
         upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
         self._set_constants_aside(*constant_labels(signs, weight), upper)
@@ -155,10 +151,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         """The prior; a callable is given the labels of all partitions."""
         signs = np.zeros((0, self._space.n_columns), np.int8)
         if callable(self.prior):
-            space = self._space
-            signs = np.vstack(
-                cluster.gather([cluster.submit(partitions.signs_of, block, space) for block in blocks])
-            )
+            signs = partitions.all_signs(cluster, blocks, self._space)
         return priors.read_prior(self.prior, signs)
 
     def _solver(self, cluster: Cluster, problem: Scattered, n_bytes: int) -> Solver:

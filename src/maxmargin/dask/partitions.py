@@ -41,6 +41,7 @@ class Facts(NamedTuple):
     n: int
     n_features: int
     n_bytes: int
+    sparse: bool
     names: np.ndarray | None
     space: LabelSpace | None
     zeros: bool
@@ -194,15 +195,15 @@ def facts(block: Block) -> Facts:
     for array in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
         n_bytes += array.nbytes
     if not X.shape[0]:
-        return Facts(0, X.shape[1], n_bytes, None, None, False)
+        return Facts(0, X.shape[1], n_bytes, sp.issparse(X), None, None, False)
     if is_sets(block.y):
         named = [labels for labels in block.y if len(labels)]
         names = sorted_names(named) if named else np.empty(0, dtype=object)
         space = LabelSpace("sets", names, container_of(block.y))
-        return Facts(X.shape[0], X.shape[1], n_bytes, block.names, space, False)
+        return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, False)
     space = LabelSpace.recognise(block.y)
     zeros = space.kind in ("indicator", "frame") and bool(np.any(np.asarray(block.y) == 0))
-    return Facts(X.shape[0], X.shape[1], n_bytes, block.names, space, zeros)
+    return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, zeros)
 
 
 def common_space(seen: list[Facts]) -> LabelSpace:
@@ -279,6 +280,20 @@ def part_of(block: Block, terms: Terms) -> Part:
     if len(signs):
         LinearM3L(Rows.of(block.X), costs, terms.R, terms.bias).check_sizes()
     return Part(block.X, costs, terms.bias)
+
+
+def all_signs(cluster: Cluster, blocks: list[Any], space: LabelSpace) -> np.ndarray:
+    """The labels of all blocks as signs."""
+    return np.vstack(cluster.gather([cluster.submit(signs_of, block, space) for block in blocks]))
+
+
+def two_sided(totals: list[Sides]) -> tuple[np.ndarray, np.ndarray]:
+    """Signs and weights of one sample with all labels on and one with all off, weighed as all entries are."""
+    weight = np.vstack([sum(one.on for one in totals), sum(one.off for one in totals)])
+    check_weighted(float(weight.sum()))
+    signs = np.ones(weight.shape, np.int8)
+    signs[1] = -1
+    return signs, weight
 
 
 def class_weights(block: Block, classes: np.ndarray) -> np.ndarray:

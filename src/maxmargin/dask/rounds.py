@@ -26,6 +26,10 @@ CARE = 0.1
 FEW_ROWS = 10_000
 
 
+def nothing() -> None:
+    """There is nothing to forget."""
+
+
 class Workers(Protocol):
     """Where tasks run: this process (`Here`) or a cluster."""
 
@@ -38,8 +42,11 @@ class Workers(Protocol):
     def gather(self, answers: list[Any]) -> list[Any]:
         """Wait for the answers of tasks."""
 
-    def steadily(self, work: Callable[[], Any]) -> Any:
-        """Do a piece of work that submits and gathers, again where a worker was lost meanwhile."""
+    def steadily(self, work: Callable[[], Any], lost: Callable[[], None] = nothing) -> Any:
+        """Do a piece of work that submits and gathers, again where a worker was lost meanwhile.
+
+        Before that `lost` is called, to forget answers of earlier tasks.
+        """
 
 
 class Here:
@@ -54,7 +61,7 @@ class Here:
     def gather(self, answers: list[Any]) -> list[Any]:
         return answers
 
-    def steadily(self, work: Callable[[], Any]) -> Any:
+    def steadily(self, work: Callable[[], Any], lost: Callable[[], None] = nothing) -> Any:
         return work()
 
 

@@ -68,6 +68,11 @@ class GrowingBasis:
         return self._store[:, : len(self.indices)]
 
     @property
+    def vectors(self) -> Any:
+        """The rows of the basis."""
+        return self.problem.X[self.indices]
+
+    @property
     def triangle(self) -> np.ndarray:
         """L with L L' = K_JJ (d x d)."""
         return np.tril(self.Psi[self.indices].astype(np.float64))
@@ -136,6 +141,20 @@ class GrowingBasis:
         Psi[J] = L
         self._store = Psi
         self.here = self.problem.at(self.here.W, push(Psi, self.here.W))
+
+    def score(self, indices: np.ndarray, selection: str) -> Scored:
+        """Candidates with their steps and the objectives they lead to."""
+        return self.problem.score(self.here, indices, selection)
+
+    def certificate(self) -> Certificate:
+        """Objective and bound of the coefficients as they are, from kernel values in float64."""
+        J = np.array(self.indices, dtype=np.intp)
+        return self.problem.certificate(J, self.triangle, self.here.W)
+
+    def carriers(self) -> int:
+        """How many samples carry loss."""
+        G = self.here.loss.gradient
+        return int(np.count_nonzero(np.einsum("ir,ir->i", G, G)))
 
     def coefficients(self, W: np.ndarray) -> np.ndarray:
         """Coefficients of the kernel functions in the scores, d x k, of this or an earlier W."""
@@ -325,9 +344,10 @@ class Sweeps:
 
 
 class Solution(NamedTuple):
-    """The basis, its coefficients (d x k), those of every stage if kept, and the loss at the solution."""
+    """The basis, its rows and coefficients (d x k), those of every stage if kept, and the loss there."""
 
     basis: np.ndarray
+    vectors: Any
     coefficients: np.ndarray
     path: list[np.ndarray]
     loss: Expansion
@@ -366,6 +386,8 @@ class Greedy:
         Candidates scored together; bounds the memory of their kernel rows.
     precision : float, default=1e-13
         Relative excess beyond which coefficients cannot be told from optimal ones in float64.
+    basis : GrowingBasis, default=None
+        Where the functions are; None is this process.
     """
 
     def __init__(
@@ -387,6 +409,7 @@ class Greedy:
         stage_slack: float = 0.03,
         at_once: int = 128,
         precision: float = 1e-13,
+        basis: GrowingBasis | None = None,
     ) -> None:
         self.problem, self.pool, self.rng = problem, pool, rng
         self.max_basis, self.n_candidates = max_basis, n_candidates
@@ -395,7 +418,7 @@ class Greedy:
         self.keep_path = keep_path
         self.redraws, self.stage_slack = redraws, stage_slack
         self.at_once, self.precision = at_once, precision
-        self.basis = GrowingBasis(problem)
+        self.basis = GrowingBasis(problem) if basis is None else basis
         self._path: list[np.ndarray] = []
         self._idle = 0
 
@@ -414,11 +437,11 @@ class Greedy:
             self.optimiser.optimise(basis, lambda: goal * basis.here.objective, clock.expired)
         if self.keep_path and basis.indices:
             self._path[len(basis.indices) - 1 :] = [basis.here.W]
-        return Progress(self._bound(), self._carriers(), done=done)
+        return Progress(self._bound(), basis.carriers(), done=done)
 
     def certify(self) -> Certificate:
         """Objective and bound of the coefficients as they are, from kernel values in float64."""
-        return self.problem.certificate(self._indices(), self.basis.triangle, self.basis.here.W)
+        return self.basis.certificate()
 
     def solution(self) -> Solution:
         """Basis and coefficients of the last stage and, if kept, of those before."""
@@ -426,7 +449,7 @@ class Greedy:
         coefficients = basis.coefficients(basis.here.W)
         earlier = self._path[: max(len(basis.indices) - 1, 0)]
         path = [*map(basis.coefficients, earlier), coefficients] if self.keep_path and basis.indices else []
-        return Solution(self._indices(), coefficients, path, basis.here.loss)
+        return Solution(self._indices(), basis.vectors, coefficients, path, basis.here.loss)
 
     def _indices(self) -> np.ndarray:
         return np.array(self.basis.indices, dtype=np.intp)
@@ -439,11 +462,6 @@ class Greedy:
         """Objective and its lower bound, from running values."""
         g, primal = self.basis.gradient(), self.basis.here.objective
         return Certificate(primal, primal - 0.5 * float(np.vdot(g, g)))
-
-    def _carriers(self) -> int:
-        """How many samples carry loss."""
-        G = self.basis.here.loss.gradient
-        return int(np.count_nonzero(np.einsum("ir,ir->i", G, G)))
 
     def _grow(self) -> bool:
         """Algorithm 2: add the best admissible candidate; False when there is none that helps."""
@@ -462,7 +480,7 @@ class Greedy:
         """(3.13): score the drawn candidates, some at a time, and let the best join if it helps."""
         lowest, winner = self.basis.here.objective, None
         for start in range(0, drawn.size, self.at_once):
-            scored = self.problem.score(self.basis.here, drawn[start : start + self.at_once], self.selection)
+            scored = self.basis.score(drawn[start : start + self.at_once], self.selection)
             objectives = after_newton(self.basis, scored) if self.full_steps else scored.objectives
             best = int(np.argmin(objectives))
             if objectives[best] < lowest:
