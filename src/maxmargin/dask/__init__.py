@@ -6,6 +6,7 @@ any fitted model on Dask collections.
 """
 
 from maxmargin.dask.estimator import decision_function, predict
+from maxmargin.dask.files import read_arff, read_parquet, read_svmlight
 from maxmargin.dask.multiclass import MultiClassSVC
 from maxmargin.dask.multilabel import MultiLabelSVC
 from maxmargin.dask.sparse import SparseMultiClassSVC, SparseMultiLabelSVC
@@ -19,4 +20,7 @@ __all__ = [
     "SubmodularSVC",
     "decision_function",
     "predict",
+    "read_arff",
+    "read_parquet",
+    "read_svmlight",
 ]

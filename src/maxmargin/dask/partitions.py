@@ -169,12 +169,23 @@ def read(number: int, X: Any, y: Any, weight: Any) -> Block:
     if not n:
         empty = sp.csr_array(X.shape) if sp.issparse(X) else np.empty(X.shape)
         return Block(empty, None, None, None)
+    _refuse_written_sets(number, y)
     probe = MultiLabelSVC()
     try:
         rows = probe._read_rows(X, reset=True)
     except ValueError as error:
         raise ValueError(f"Partition {number}: {error}") from error
     return Block(rows, y, _weights(number, weight, n), getattr(probe, "feature_names_in_", None))
+
+
+def _refuse_written_sets(number: int, y: Any) -> None:
+    """Refuse sets that Dask has made words of, which would pass for names of classes."""
+    first = y.iloc[0] if hasattr(y, "iloc") and getattr(y, "ndim", 2) == 1 else None
+    if isinstance(first, str) and (first == "set()" or first[:1] + first[-1:] in ("{}", "[]", "()")):
+        raise ValueError(
+            f"Partition {number}: y holds {first!r} as a word; Dask writes sets and lists as words unless "
+            'dask.config.set({"dataframe.convert-string": False}) stands before the frame is made.'
+        )
 
 
 def _weights(number: int, weight: Any, n: int) -> np.ndarray | None:
