@@ -53,7 +53,6 @@ maxmargin fit table.csv --target kind -m multiclass --scale standard -o kind.mm
 maxmargin fit shop.csv --labels tags -o shop.mm
 maxmargin fit mails.jsonl --text body --labels tags -o mails.mm
 maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o large.mm
-maxmargin fit part-*.svm --cluster local --workers 4 -o large.mm
 """
 # Feature names beyond this many are left out of model files.
 MANY = 200_000

@@ -10,6 +10,7 @@ from maxmargin.dask.files import read_arff, read_parquet, read_svmlight
 from maxmargin.dask.multiclass import MultiClassSVC
 from maxmargin.dask.multilabel import MultiLabelSVC
 from maxmargin.dask.sparse import SparseMultiClassSVC, SparseMultiLabelSVC
+from maxmargin.dask.stored import store, stored
 from maxmargin.dask.submodular import SubmodularSVC
 
 __all__ = [
@@ -23,4 +24,6 @@ __all__ = [
     "read_arff",
     "read_parquet",
     "read_svmlight",
+    "store",
+    "stored",
 ]

@@ -83,8 +83,9 @@ n_features_in_, feature_names_in_
             Arrays and matrices in memory work too and are cut into one partition per worker.
         y : one class per sample, in the partitions of X
         sample_weight : in the partitions of X, default=None
-        client : distributed.Client, default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit.
+        client : distributed.Client or "here", default=None
+            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
+            is this process alone, for partitions in files (`store`).
 
         Returns
         -------
@@ -109,7 +110,7 @@ n_features_in_, feature_names_in_
     def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
         """The problem that the parameters and the partitions pose; learns the classes."""
         self.classes_ = classes = partitions.common_classes(seen)
-        totals = cluster.gather([cluster.submit(partitions.class_weights, one, classes) for one in blocks])
+        totals = cluster.ask(partitions.class_weights, blocks, classes)
         costs = self.C * self._class_factors(sum(totals))
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         labels = Labels(np.zeros(0, np.int64), np.zeros(0), self._read_costs(len(classes)), self.loss)

@@ -109,8 +109,9 @@ n_iter_, history_, n_features_in_, feature_names_in_
         y : labels in the partitions of X
             Of any kind that `maxmargin.MultiLabelSVC` takes.
         sample_weight : in the partitions of X, default=None
-        client : distributed.Client, default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit.
+        client : distributed.Client or "here", default=None
+            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
+            is this process alone, for partitions in files (`store`).
 
         Returns
         -------
@@ -131,7 +132,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         self._space = space = partitions.common_space(seen)
         self.classes_ = space.classes
         self.prior_ = None if self.prior is None else self._read_prior(cluster, blocks)
-        totals = cluster.gather([cluster.submit(partitions.sides, block, space) for block in blocks])
+        totals = cluster.ask(partitions.sides, blocks, space)
         signs, weight = partitions.two_sided(totals)
         upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
@@ -142,7 +143,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         terms = partitions.Terms(space, upper, margin, R, tied, bias)
         parts = [cluster.submit(partitions.part_of, block, terms) for block in blocks]
-        constants = cluster.gather([cluster.submit(partitions.constant_of, part) for part in parts])
+        constants = cluster.ask(partitions.constant_of, parts)
         groups = groups_of(space.n_columns, self.prior_, len(cluster))
         sizes = [one.n for one in seen]
         return Scattered(TASKS, parts, sizes, self.n_features_in_, groups, self.prior_, bias, sum(constants))

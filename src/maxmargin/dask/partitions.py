@@ -295,7 +295,7 @@ def part_of(block: Block, terms: Terms) -> Part:
 
 def all_signs(cluster: Cluster, blocks: list[Any], space: LabelSpace) -> np.ndarray:
     """The labels of all blocks as signs."""
-    return np.vstack(cluster.gather([cluster.submit(signs_of, block, space) for block in blocks]))
+    return np.vstack(cluster.ask(signs_of, blocks, space))
 
 
 def two_sided(totals: list[Sides]) -> tuple[np.ndarray, np.ndarray]:
@@ -341,4 +341,4 @@ def begin(cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], lis
     for number, (rows, labels, weights) in enumerate(pieces(X, y, weight, len(cluster))):
         given = [cluster.compute(one) for one in (rows, labels, weights)]
         answers.append(cluster.submit(read, number, *given))
-    return answers, cluster.gather([cluster.submit(facts, block) for block in answers])
+    return answers, cluster.ask(facts, answers)

@@ -53,18 +53,18 @@ class MachineOnCluster(OnCluster, BasisMachine):
         """The kernel; gamma="scale" follows the entries of all partitions."""
         gamma = self.gamma
         if gamma == "scale":
-            whole = merged(cluster.gather([cluster.submit(spread, block) for block in blocks]))
+            whole = merged(cluster.ask(spread, blocks))
             partitions.check_weighted(whole.size)
             variance = whole.squares / whole.size
             gamma = 1.0 / (self.n_features_in_ * variance) if variance > 0 else 1.0
         local = self._unfitted().set_params(gamma=gamma)
-        return cluster.gather([cluster.submit(kernel_of, block, local) for block in blocks])[0]
+        return cluster.ask(kernel_of, blocks, local)[0]
 
     def _scattered_solver(
         self, cluster: Cluster, blocks: list[Any], nobody: BasisProblem, parts: list[Any], sizes: list[int]
     ) -> Greedy:
         """The solver over parts; `nobody` is their problem without samples."""
-        keys = cluster.gather([cluster.submit(keys_of, block) for block in blocks])
+        keys = cluster.ask(keys_of, blocks)
         index = np.flatnonzero(np.concatenate([weighed for _, weighed in keys]))
         _, first = np.unique(np.concatenate([some for some, _ in keys])[index], return_index=True)
         return Greedy(
@@ -130,8 +130,9 @@ duality_gap_, history_, n_iter_, n_features_in_, feature_names_in_
             Arrays and matrices in memory work too and are cut into one partition per worker.
         y : one class per sample, in the partitions of X
         sample_weight : in the partitions of X, default=None
-        client : distributed.Client, default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit.
+        client : distributed.Client or "here", default=None
+            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
+            is this process alone, for partitions in files (`store`).
 
         Returns
         -------
@@ -202,8 +203,9 @@ dual_objective_, duality_gap_, history_, n_iter_, n_features_in_, feature_names_
         y : labels in the partitions of X
             Of any kind that `maxmargin.SparseMultiLabelSVC` takes.
         sample_weight : in the partitions of X, default=None
-        client : distributed.Client, default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit.
+        client : distributed.Client or "here", default=None
+            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
+            is this process alone, for partitions in files (`store`).
 
         Returns
         -------
@@ -213,7 +215,7 @@ dual_objective_, duality_gap_, history_, n_iter_, n_features_in_, feature_names_
             self._labels = space = partitions.common_space(seen)
             self.classes_ = space.classes
             blocks, sizes = filled(blocks, seen)
-            totals = cluster.gather([cluster.submit(partitions.sides, one, space) for one in blocks])
+            totals = cluster.ask(partitions.sides, blocks, space)
             one_sided, on = constant_labels(*partitions.two_sided(totals))
             warn_of_constants(space.names, one_sided)
             P = self._gathered_factor(cluster, blocks, one_sided)

@@ -77,8 +77,9 @@ dual_objective_, duality_gap_, n_iter_, history_, n_features_in_, feature_names_
         y : labels in the partitions of X
             Of any kind that `maxmargin.SubmodularSVC` takes.
         sample_weight : in the partitions of X, default=None
-        client : distributed.Client, default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit.
+        client : distributed.Client or "here", default=None
+            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
+            is this process alone, for partitions in files (`store`).
 
         Returns
         -------
@@ -101,11 +102,11 @@ dual_objective_, duality_gap_, n_iter_, history_, n_features_in_, feature_names_
         self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], labels: LabelSpace
     ) -> ScatteredF1:
         """The problem that the parameters and the partitions pose; learns which labels are constant."""
-        totals = cluster.gather([cluster.submit(partitions.sides, block, labels) for block in blocks])
+        totals = cluster.ask(partitions.sides, blocks, labels)
         self.constant_labels_, on = constant_labels(*partitions.two_sided(totals))
         self._always = self.constant_labels_ & on
         warn_of_constants(labels.names, self.constant_labels_)
-        counts = cluster.gather([cluster.submit(pair_counts, block, labels) for block in blocks])
+        counts = cluster.ask(pair_counts, blocks, labels)
         pairs = frequent_pairs(sum(counts), self.pair_fraction, self.interaction_scale, self.cooccurrence)
         local = self._unfitted()
         parts = [cluster.submit(f1_part, block, labels, pairs, local) for block in blocks]

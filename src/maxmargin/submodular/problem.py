@@ -284,9 +284,7 @@ class SubmodularF1:
         self._over_samples(lambda lo, hi: slacks_batch(scores, truth, pairs, sets, lo, hi, values))
         return values
 
-    def along(
-        self, start: np.ndarray, end: np.ndarray, memory: list[np.ndarray]
-    ) -> Callable[[float], float]:
+    def along(self, start: np.ndarray, end: np.ndarray, memory: list[np.ndarray]) -> Callable[[float], float]:
         """The loss part of P from `start` (0) to `end` (1), as far as given sets know it."""
         here, there = self.slacks(start, memory), self.slacks(end, memory)
 
