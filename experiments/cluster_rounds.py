@@ -1,10 +1,11 @@
 """Rounds and bytes of `maxmargin.dask.MultiLabelSVC` with rows over workers, played in one process.
 
-For 2 to 256 parts of RCV1: a solve may hold as many rows as a part has (or so many times as many). Writes
+For 2 to 256 parts of RCV1: a solve may hold as many rows as a part has (or so many times as many, or a number
+of them). Writes
 ``experiments/results/cluster_rounds.csv``: rounds to a certified relative gap of 1e-3, bytes of weights to a
 part and of rows to all solves in a round, and CPU seconds of all tasks of a kind in a round.
 
-    MAXMARGIN_DATA=... python -m experiments.cluster_rounds [--labels 17] [--parts 2 8 32]
+    MAXMARGIN_DATA=... python -m experiments.cluster_rounds [--labels 17] [--parts 2 8 32] [--rows 2811]
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Counting(Here):
         return answer
 
 
-def play(X: Any, signs: np.ndarray, n_parts: int, share: float, seed: int = 0) -> dict[str, Any]:
-    """One fit over parts of equal size; `share` is what a solve may hold, in parts."""
+def play(X: Any, signs: np.ndarray, n_parts: int, budget: int, seed: int = 0) -> dict[str, Any]:
+    """One fit over parts of equal size; `budget` is how many rows a solve may hold."""
     n, L = signs.shape
     places = np.array_split(np.random.default_rng(seed).permutation(n), n_parts)
     upper = np.ones((2, L))
@@ -59,7 +60,6 @@ def play(X: Any, signs: np.ndarray, n_parts: int, share: float, seed: int = 0) -
         TASKS, parts, [len(rows) for rows in places], X.shape[1], groups_of(L, None, n_parts), None, 1.0, 0.0
     )
     workers = Counting()
-    budget = int(share * n / n_parts)
     solver = Rounds(problem, workers, tol=TOL, budget=budget, rng=np.random.RandomState(seed))
     outcome = run(solver, Stopping(TOL, 100))
     rounds = outcome.n_iter
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=0, help="so many of the labels, 0 for all")
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 8, 32, 256])
     parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 2.0])
+    parser.add_argument("--rows", type=int, nargs="+", help="rows of a solve, whatever the parts")
     chosen = parser.parse_args()
     data = datasets.load("rcv1-subsets", split="all")
     X = sp.csr_array(normalize(data.X.astype(np.float64)))
@@ -91,8 +92,9 @@ def main() -> None:
     signs = np.where(Y[:, ::step] > 0, 1, -1).astype(np.int8)
     table = []
     for n_parts in chosen.parts:
-        for share in chosen.shares:
-            table.append(play(X, signs, n_parts, share))
+        budgets = chosen.rows or [int(share * len(signs) / n_parts) for share in chosen.shares]
+        for budget in budgets:
+            table.append(play(X, signs, n_parts, budget))
             print(table[-1], flush=True)
         write("cluster_rounds", table, ("rows", "labels", "parts", "rows_of_a_solve"))
 

@@ -1,5 +1,6 @@
 """What goes wrong on a cluster is survived, or said in words that help."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from distributed import Client, KilledWorker, LocalCluster
 
 import maxmargin
 from maxmargin import dask as on_cluster
-from maxmargin.dask.cluster import ATTEMPTS, Cluster
+from maxmargin.dask.cluster import ATTEMPTS, Cluster, connected
 from tests.dask.conftest import Inline
 
 
@@ -61,6 +62,10 @@ def lost():
     raise KilledWorker("task", "worker", 3)
 
 
+def silent():
+    raise OSError("no answer")
+
+
 def test_workers_that_are_lost_again_and_again_are_given_up():
     with pytest.raises(RuntimeError, match=f"lost {ATTEMPTS} times.*memory"):
         Cluster(Inline()).steadily(lost)
@@ -69,8 +74,11 @@ def test_workers_that_are_lost_again_and_again_are_given_up():
 def test_a_cluster_that_is_gone_is_said():
     client = Inline()
     client.status = "closed"
-    with pytest.raises(ConnectionError, match="scheduler is lost"):
-        Cluster(client).steadily(lost)
+    for trouble in (lost, silent):
+        with pytest.raises(ConnectionError, match="scheduler is lost"), connected(client) as cluster:
+            cluster.steadily(trouble)
+    with pytest.raises(OSError, match="no answer"), connected(Inline()) as cluster:
+        cluster.steadily(silent)
 
     class Empty(Inline):
         def wait_for_workers(self, n, timeout):
@@ -158,7 +166,7 @@ def test_a_scheduler_that_is_killed_ends_the_fit_with_words(fitting, tmp_path):
         while not (tmp_path / "scheduler.json").exists():
             time.sleep(0.2)
         time.sleep(1)
-        address = dask.config.get("address", None) or _address(tmp_path / "scheduler.json")
+        address = json.loads((tmp_path / "scheduler.json").read_text())["address"]
         worker = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"],
             stderr=subprocess.DEVNULL,
@@ -176,12 +184,6 @@ def test_a_scheduler_that_is_killed_ends_the_fit_with_words(fitting, tmp_path):
             if one is not None:
                 one.kill()
                 one.wait()
-
-
-def _address(path):
-    import json
-
-    return json.loads(path.read_text())["address"]
 
 
 def heavy(number):

@@ -61,10 +61,7 @@ class Cluster:
     def _wait(self, error: BaseException, attempt: int) -> None:
         """Wait for workers after some were lost; give up where that has happened too often."""
         if self.client.status != "running":
-            raise ConnectionError(
-                "The connection to the Dask scheduler is lost, and the fit with it; look at the scheduler "
-                "and fit again."
-            ) from error
+            raise error
         if attempt == ATTEMPTS:
             raise RuntimeError(
                 f"Workers were lost {ATTEMPTS} times over the same work, as they are when they run out of "
@@ -114,7 +111,15 @@ def connected(client: Any) -> Iterator[Cluster]:
     if client is None:
         client = _current()
     if client is not None:
-        yield Cluster(client)
+        try:
+            yield Cluster(client)
+        except (OSError, *LOST) as error:
+            if client.status == "running":
+                raise
+            raise ConnectionError(
+                "The connection to the Dask scheduler is lost, and the fit with it; look at the scheduler "
+                "and fit again."
+            ) from error
         return
     with (
         distributed.LocalCluster(
