@@ -1,10 +1,11 @@
 """Rounds and bytes of `maxmargin.dask.MultiLabelSVC` with rows over workers, played in one process.
 
-For 2 to 256 parts of RCV1: a solve may hold as many rows as a part has (or so many times as many). Writes
+For 2 to 256 parts of RCV1: a solve may hold as many rows as a part has (or so many times as many, or a number
+of them). Writes
 ``experiments/results/cluster_rounds.csv``: rounds to a certified relative gap of 1e-3, bytes of weights to a
 part and of rows to all solves in a round, and CPU seconds of all tasks of a kind in a round.
 
-    MAXMARGIN_DATA=... python -m experiments.cluster_rounds [--labels 17] [--parts 2 8 32]
+    MAXMARGIN_DATA=... python -m experiments.cluster_rounds [--labels 17] [--parts 2 8 32] [--rows 2811]
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from experiments._results import write
 from maxmargin import datasets
 from maxmargin.core.loop import Stopping, run
 from maxmargin.dask.label_groups import groups_of
+from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import Here, Rounds, Scattered
 from maxmargin.dask.working_sets import Look, Part
 from maxmargin.multilabel.problem import hamming_costs
@@ -42,12 +44,12 @@ class Counting(Here):
         if isinstance(answer, Look) and answer.call is not None:
             X = answer.call.X
             self.row_bytes += X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
-            self.row_bytes += 2 * answer.call.scores.nbytes + answer.call.costs.signs.nbytes
+            self.row_bytes += answer.call.alpha.nbytes + answer.call.costs.signs.nbytes
         return answer
 
 
-def play(X: Any, signs: np.ndarray, n_parts: int, share: float, seed: int = 0) -> dict[str, Any]:
-    """One fit over parts of equal size; `share` is what a solve may hold, in parts."""
+def play(X: Any, signs: np.ndarray, n_parts: int, budget: int, seed: int = 0) -> dict[str, Any]:
+    """One fit over parts of equal size; `budget` is how many rows a solve may hold."""
     n, L = signs.shape
     places = np.array_split(np.random.default_rng(seed).permutation(n), n_parts)
     upper = np.ones((2, L))
@@ -55,10 +57,9 @@ def play(X: Any, signs: np.ndarray, n_parts: int, share: float, seed: int = 0) -
         Part(X[rows], hamming_costs(signs[rows], upper, np.ones((len(rows), 1))), 1.0) for rows in places
     ]
     problem = Scattered(
-        parts, [len(rows) for rows in places], X.shape[1], groups_of(L, None, n_parts), None, 1.0, 0.0
+        TASKS, parts, [len(rows) for rows in places], X.shape[1], groups_of(L, None, n_parts), None, 1.0, 0.0
     )
     workers = Counting()
-    budget = int(share * n / n_parts)
     solver = Rounds(problem, workers, tol=TOL, budget=budget, rng=np.random.RandomState(seed))
     outcome = run(solver, Stopping(TOL, 100))
     rounds = outcome.n_iter
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=0, help="so many of the labels, 0 for all")
     parser.add_argument("--parts", type=int, nargs="+", default=[2, 8, 32, 256])
     parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 2.0])
+    parser.add_argument("--rows", type=int, nargs="+", help="rows of a solve, whatever the parts")
     parser.add_argument("--small", action="store_true", help="2,000 rows in two parts")
     chosen = parser.parse_args()
     data = datasets.load("rcv1-subsets", split="all")
@@ -93,8 +95,9 @@ def main() -> None:
         X, signs = X[:2000], signs[:2000, :5]
     table = []
     for n_parts in [2] if chosen.small else chosen.parts:
-        for share in chosen.shares:
-            table.append(play(X, signs, n_parts, share))
+        budgets = chosen.rows or [int(share * len(signs) / n_parts) for share in chosen.shares]
+        for budget in budgets:
+            table.append(play(X, signs, n_parts, budget))
             print(table[-1], flush=True)
         write("cluster_rounds", table, ("rows", "labels", "parts", "rows_of_a_solve"))
 

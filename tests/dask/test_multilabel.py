@@ -1,56 +1,19 @@
 """Models on a cluster: the optimum of one machine, whatever the partitions."""
 
 import warnings
-from itertools import pairwise
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from distributed import Client, LocalCluster
 
 import maxmargin
 from maxmargin import priors
 from maxmargin.dask import MultiLabelSVC
+from tests.dask.conftest import CUTS, delayed_parts
 
 TIGHT = {"tol": 1e-8, "random_state": 0}
-
-
-class Inline:
-    """What a fit asks of a client, done at once in this process by two workers that are not there."""
-
-    def nthreads(self):
-        return {"first": 1, "second": 1}
-
-    def scheduler_info(self, n_workers):
-        return {"workers": {"first": {"memory_limit": 2**30}, "second": {"memory_limit": 0}}}
-
-    def scatter(self, values, hash):
-        return values
-
-    def compute(self, value):
-        return value.compute(scheduler="sync")
-
-    def submit(self, task, *arguments, pure):
-        return task(*arguments)
-
-    def gather(self, answers):
-        return answers
-
-
-@pytest.fixture
-def client():
-    return Inline()
-
-
-@pytest.fixture(scope="module")
-def processes():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +24,6 @@ def data():
     return X, Y
 
 
-def delayed_parts(X, Y, cuts):
-    ends = [0, *cuts, len(Y)]
-    parts = [slice(a, b) for a, b in pairwise(ends)]
-    return [dask.delayed(X[rows]) for rows in parts], [dask.delayed(Y[rows]) for rows in parts]
-
-
-# 1, 2, 3 and 7 partitions, one of them empty, one of a single row.
-CUTS = {1: [], 2: [30], 3: [20, 20], 7: [1, 10, 20, 40, 40, 60]}
-
-
 @pytest.mark.parametrize("partition", ["labels", "rows"])
 @pytest.mark.parametrize("n_parts", CUTS)
 def test_reaches_the_optimum_of_one_machine(client, data, n_parts, partition):
@@ -78,7 +31,7 @@ def test_reaches_the_optimum_of_one_machine(client, data, n_parts, partition):
     X = sp.csr_array(X) if n_parts == 3 else X
     best = maxmargin.MultiLabelSVC(**TIGHT).fit(X, Y)
     model = MultiLabelSVC(partition=partition, working_rows=25, **TIGHT)
-    model.fit(*delayed_parts(X, Y, CUTS[n_parts]), client=client)
+    model.fit(*delayed_parts(X, Y, n_parts), client=client)
     assert model.partition_ == partition
     assert model.duality_gap_ <= 1e-8
     assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.core.loop import Clock
+from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import Here, Rounds, Scattered
 from maxmargin.dask.working_sets import Part, choose, replaced
 from maxmargin.multilabel.problem import LinearM3L, Rows, hamming_costs
@@ -21,7 +22,7 @@ def scattered(n_parts, R=None, size=1.0):
     parts = [Part(X[k], hamming_costs(signs[k], np.ones((2, 3)), np.ones((len(k), 1))), 1.0) for k in rows]
     groups = [slice(0, 3)] if R is not None else [slice(0, 1), slice(1, 3)]
     whole = LinearM3L(Rows.of(X), hamming_costs(signs, np.ones((2, 3)), np.ones((60, 1))), R, 1.0)
-    return Scattered(parts, [len(k) for k in rows], 4, groups, R, 1.0, 0.0), whole
+    return Scattered(TASKS, parts, [len(k) for k in rows], 4, groups, R, 1.0, 0.0), whole
 
 
 @pytest.mark.parametrize("size", [1.0, 10.0])

@@ -9,6 +9,7 @@ import sys
 import time
 import tomllib
 import warnings
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,13 @@ NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
     type=click.Path(path_type=Path),
     help="File of pairs parent,child of labels: in every answer a child implies its parents.",
 )
+@click.option(
+    "--cluster",
+    "place",
+    metavar="local|ADDRESS",
+    help="Fit on a Dask cluster, whose workers read DATA: one or several files.",
+)
+@click.option("--workers", type=click.IntRange(1), help="With --cluster local: how many; default: the cores.")
 @click.option("--json", "as_json", is_flag=True, help="Say the result as one JSON object.")
 @read_options
 def fit_command(
@@ -107,13 +115,11 @@ def fit_command(
     probabilities: str | None,
     recall: float | None,
     tree: Path | None,
+    place: str | None,
+    workers: int | None,
     as_json: bool,
     reading: ReadOptions,
 ) -> int:
-    import maxmargin
-    from maxmargin.core.interrupt import uninterrupted
-    from maxmargin.report.page import number
-
     chosen = FAMILIES.get(family or "")
     if parameters:
         if chosen is None:
@@ -122,6 +128,20 @@ def fit_command(
         print_table(f"Parameters of {chosen.estimator}", ["option", "default", "what it is"], rows, (0, 1, 2))
         return 0
     positional, given = split_words(words)
+    if place is not None:
+        from maxmargin.cli import cluster
+
+        cluster.refuse(scale=scale, probabilities=probabilities, recall=recall, tree=tree)
+        output = _checked(output)
+        wanted = cluster.Wanted(place, workers, positional, chosen, given)
+
+        def on_cluster() -> tuple[Fitted, dict[str, Any]]:
+            fitted, family, data = cluster.fit_parts(wanted, reading)
+            return fitted, noted(family, data, fitted, positional[0], reading)
+
+        return _finished(output, as_json, on_cluster)
+    if workers is not None:
+        raise click.UsageError("--workers is the number of those of --cluster local.")
     if len(positional) != 1:
         raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
     output = _checked(output)
@@ -153,14 +173,33 @@ def fit_command(
         inner.set_params(prior=prior_of(structure, data.label_names))
     edges = () if tree is None else tree_of(tree, data.label_names)
     model = decided(prepared(inner, scale, data, text_as), probabilities, recall, edges)
-    try:
+
+    def work() -> tuple[Fitted, dict[str, Any]]:
         fitted = fit(model, data, f"fitting {chosen.name}")
+        return fitted, noted(chosen, data, fitted, positional[0], reading)
+
+    return _finished(output, as_json, work)
+
+
+def _finished(output: Path, as_json: bool, work: Callable[[], tuple[Fitted, dict[str, Any]]]) -> int:
+    """Fit, save the model with what is noted beside it, and say how it went."""
+    import maxmargin
+    from maxmargin.core.interrupt import uninterrupted
+    from maxmargin.report.page import number
+
+    try:
+        fitted, about = work()
     except KeyboardInterrupt:
         say(f"Stopped by Ctrl-C before there was a model; {output} is as it was.")
         return 130
     with uninterrupted():
-        maxmargin.save(fitted.model, output, metadata=_about(chosen, data, fitted, positional[0], reading))
-    result = {"model": str(output), "family": chosen.name, "samples": len(data), **outcome(fitted)}
+        maxmargin.save(fitted.model, output, metadata=about)
+    result = {
+        "model": str(output),
+        "family": about["family"],
+        "samples": about["samples"],
+        **outcome(fitted),
+    }
     if as_json:
         print(json.dumps(result))
     else:
@@ -205,9 +244,7 @@ def outcome(fitted: Fitted) -> dict[str, Any]:
     return found
 
 
-def _about(
-    family: Family, data: Samples, fitted: Fitted, source: str, reading: ReadOptions
-) -> dict[str, Any]:
+def noted(family: Family, data: Samples, fitted: Fitted, source: str, reading: ReadOptions) -> dict[str, Any]:
     """What prediction and reports need to know besides the model."""
     names = data.feature_names if len(data.feature_names) <= MANY else ()
     return {

@@ -259,10 +259,11 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
             )
         if kind == "xc":
             return datasets.read_xc(path, dtype=reading.dtype, progress=progress)
-        return _read_table(path, kind, reading, progress)
+        return read_table(path, kind, reading, progress)
 
 
-def _read_table(path: Path, kind: str, reading: ReadOptions, progress: Any) -> Dataset:
+def read_table(path: Path, kind: str, reading: ReadOptions, progress: Any) -> Dataset:
+    """A table of numbers and 0/1 labels, or of one class per sample."""
     from maxmargin import datasets
 
     how: dict[str, Any] = {"drop": names_of(reading.drop), "dtype": reading.dtype}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from maxmargin.core.threads import count_threads
+from maxmargin.dask.rounds import Here, nothing
 
 try:
     import distributed
@@ -45,13 +46,33 @@ class Cluster:
     def gather(self, answers: list[Any]) -> list[Any]:
         return self.client.gather(answers)
 
-    def steadily(self, work: Callable[[], Any]) -> Any:
-        for _ in range(ATTEMPTS - 1):
+    def ask(self, task: Callable[..., Any], blocks: list[Any], *arguments: Any) -> list[Any]:
+        """The answers of a task for all blocks."""
+        return self.steadily(lambda: self.gather([self.submit(task, block, *arguments) for block in blocks]))
+
+    def steadily(self, work: Callable[[], Any], lost: Callable[[], None] = nothing) -> Any:
+        for attempt in range(1, ATTEMPTS + 1):
             try:
                 return work()
-            except LOST:
-                self.client.wait_for_workers(1, timeout=PATIENCE)
-        return work()
+            except LOST as error:
+                lost()
+                self._wait(error, attempt)
+
+    def _wait(self, error: BaseException, attempt: int) -> None:
+        """Wait for workers after some were lost; give up where that has happened too often."""
+        if self.client.status != "running":
+            raise error
+        if attempt == ATTEMPTS:
+            raise RuntimeError(
+                f"Workers were lost {ATTEMPTS} times over the same work, as they are when they run out of "
+                "memory; use smaller partitions, less working_rows or workers with more memory."
+            ) from error
+        try:
+            self.client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError:
+            raise ConnectionError(
+                f"All workers are lost and none came back in {PATIENCE} seconds; start some and fit again."
+            ) from error
 
     def room(self) -> float:
         """Bytes that the smallest worker may hold; infinite where none has a limit."""
@@ -59,13 +80,46 @@ class Cluster:
         return float(min((w["memory_limit"] for w in workers if w["memory_limit"]), default=float("inf")))
 
 
+class Alone(Here, Cluster):
+    """Tasks run at once in this process, for rows that lie in files and not in memory."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def __len__(self) -> int:
+        return 1
+
+    def compute(self, value: Any) -> Any:
+        return value.compute(scheduler="synchronous") if isinstance(value, Delayed) else value
+
+    def room(self) -> float:
+        """None: rows stay where they are."""
+        return 0.0
+
+
 @contextmanager
 def connected(client: Any) -> Iterator[Cluster]:
-    """The cluster of a client, of the current one, or one of this machine's cores until the end."""
+    """The cluster of a client, of the current one, or one of this machine's cores until the end.
+
+    "here" is this process, in which one task runs after the other.
+    """
+    if isinstance(client, str):
+        if client != "here":
+            raise ValueError(f'client must be a distributed.Client, None or "here". Got {client!r} instead.')
+        yield Alone()
+        return
     if client is None:
         client = _current()
     if client is not None:
-        yield Cluster(client)
+        try:
+            yield Cluster(client)
+        except (OSError, *LOST) as error:
+            if client.status == "running":
+                raise
+            raise ConnectionError(
+                "The connection to the Dask scheduler is lost, and the fit with it; look at the scheduler "
+                "and fit again."
+            ) from error
         return
     with (
         distributed.LocalCluster(

@@ -6,35 +6,33 @@ from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, ClassVar
 
-import dask.array as da
 import numpy as np
-from dask import delayed, is_dask_collection
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from maxmargin import priors
 from maxmargin.core.loop import Outcome, Solver, run
 from maxmargin.core.threads import count_threads
 from maxmargin.dask import partitions
-from maxmargin.dask.cluster import Cluster, connected
+from maxmargin.dask.cluster import Cluster
+from maxmargin.dask.estimator import OnCluster
 from maxmargin.dask.label_groups import WholeRows, groups_of
-from maxmargin.dask.rounds import Rounds, Scattered
+from maxmargin.dask.rounds import Rounds, Scattered, Tasks
+from maxmargin.dask.working_sets import accumulated, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.estimator import MultiLabelSVC as Local
 from maxmargin.multilabel.problem import label_numbers, side_totals, side_weights
 
+TASKS = Tasks(look, solve, accumulated)
 # X travels whole where a worker has room for so many times its bytes.
 ROOM = 4
-# Rows of a working set that cost little anywhere.
-FEW_ROWS = 10_000
 
 
 @dataclass(eq=False, repr=False)
-class MultiLabelSVC(Local):
+class MultiLabelSVC(OnCluster, Local):
     """Max-margin classifier for many labels on a Dask cluster; linear.
 
     The model of `maxmargin.MultiLabelSVC` with kernel="linear": the same objective, the same parameters and
@@ -86,6 +84,8 @@ n_iter_, history_, n_features_in_, feature_names_in_
     (1, 3)
     """
 
+    LOCAL: ClassVar[type[Local]] = Local
+
     _: KW_ONLY
     partition: str = "auto"
     working_rows: int | None = None
@@ -109,18 +109,16 @@ n_iter_, history_, n_features_in_, feature_names_in_
         y : labels in the partitions of X
             Of any kind that `maxmargin.MultiLabelSVC` takes.
         sample_weight : in the partitions of X, default=None
-        client : distributed.Client, default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit.
+        client : distributed.Client or "here", default=None
+            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
+            is this process alone, for partitions in files (`store`).
 
         Returns
         -------
         self : MultiLabelSVC
         """
         choose(self, SOLVERS)
-        if self.warm_start:
-            raise ValueError("warm_start=True is not for clusters; use to_local() and fit that.")
-        with connected(client) as cluster:
-            blocks, seen = partitions.begin(cluster, X, y, sample_weight)
+        with self._read(X, y, sample_weight, client) as (cluster, blocks, seen):
             problem = self._scattered(cluster, blocks, seen)
             solver = self._solver(cluster, problem, sum(one.n_bytes for one in seen))
             observer = self._observer(X, y, lambda: self._weights(problem, solver.solution()))
@@ -129,69 +127,13 @@ n_iter_, history_, n_features_in_, feature_names_in_
         self._store_outcome(outcome)
         return self
 
-    def to_local(self) -> Local:
-        """The ordinary estimator: to save, to report on, to predict with anywhere.
-
-        Returns
-        -------
-        model : maxmargin.MultiLabelSVC
-        """
-        check_is_fitted(self, "coef_")
-        local = self._unfitted()
-        local.__dict__.update({name: vars(self)[name] for name in Local.STATE.fields if name in vars(self)})
-        return local
-
-    def decision_function(self, X):
-        """Score of every label; lazy on Dask collections.
-
-        Returns
-        -------
-        scores : ndarray or dask array of shape (n_samples, n_labels), or (n_samples,) for two classes
-        """
-        if not is_dask_collection(X):
-            return super().decision_function(X)
-        check_is_fitted(self, "coef_")
-        nothing = self._space.scores(np.empty((0, self._space.n_columns)))
-        return self._lazy(X, "decision_function", nothing)
-
-    def predict(self, X):
-        """Predict labels, in the kind of labels given to `fit`; lazy on Dask collections.
-
-        Returns
-        -------
-        labels : as `maxmargin.MultiLabelSVC.predict`
-            On a Dask collection a dask array, or a list of delayed partitions where labels are no array.
-        """
-        if not is_dask_collection(X):
-            return super().predict(X)
-        check_is_fitted(self, "coef_")
-        if self._space.kind in ("sets", "frame"):
-            local = delayed(self.to_local())
-            return [local.predict(block) for block in partitions.blocks_of(X)]
-        nothing = self._space.answer(np.zeros((0, self._space.n_columns), bool))
-        return self._lazy(X, "predict", nothing)
-
-    def _lazy(self, X: Any, method: str, nothing: Any) -> Any:
-        """A method of the local model, block by block; `nothing` is its answer for no rows."""
-        local = delayed(self.to_local())
-        answers = []
-        for block, n in zip(partitions.blocks_of(X), partitions.lengths_of(X), strict=True):
-            shape = (n,) if nothing.ndim == 1 else (n, nothing.shape[1])
-            answer = delayed(_by_block)(local, method, block, nothing)
-            answers.append(da.from_delayed(answer, shape, meta=nothing))
-        return da.concatenate(answers, axis=0, allow_unknown_chunksizes=True)
-
     def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
-        """The problem that the parameters and the partitions pose; learns labels, features and constants."""
-        self._learn_features(seen)
+        """The problem that the parameters and the partitions pose; learns labels and constants."""
         self._space = space = partitions.common_space(seen)
         self.classes_ = space.classes
         self.prior_ = None if self.prior is None else self._read_prior(cluster, blocks)
-        totals = cluster.gather([cluster.submit(partitions.sides, block, space) for block in blocks])
-        # One sample with all labels on and one with all off, weighed as all entries of the parts are.
-        weight = np.vstack([sum(one.on for one in totals), sum(one.off for one in totals)])
-        signs = np.ones(weight.shape, np.int8)
-        signs[1] = -1
+        totals = cluster.ask(partitions.sides, blocks, space)
+        signs, weight = partitions.two_sided(totals)
         upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
         self._set_constants_aside(*constant_labels(signs, weight), upper)
@@ -201,31 +143,16 @@ n_iter_, history_, n_features_in_, feature_names_in_
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         terms = partitions.Terms(space, upper, margin, R, tied, bias)
         parts = [cluster.submit(partitions.part_of, block, terms) for block in blocks]
-        constants = cluster.gather([cluster.submit(partitions.constant_of, part) for part in parts])
+        constants = cluster.ask(partitions.constant_of, parts)
         groups = groups_of(space.n_columns, self.prior_, len(cluster))
         sizes = [one.n for one in seen]
-        return Scattered(parts, sizes, self.n_features_in_, groups, self.prior_, bias, sum(constants))
-
-    def _learn_features(self, seen: list[partitions.Facts]) -> None:
-        numbers = [one.n_features for one in seen]
-        odd = [k for k, number in enumerate(numbers) if number != numbers[0]]
-        if odd:
-            raise ValueError(
-                f"X has {numbers[0]} features in partition 0, but {numbers[odd[0]]} in partition {odd[0]}."
-            )
-        self.n_features_in_ = numbers[0]
-        names = next((one.names for one in seen if one.names is not None), None)
-        if names is not None:
-            self.feature_names_in_ = names
+        return Scattered(TASKS, parts, sizes, self.n_features_in_, groups, self.prior_, bias, sum(constants))
 
     def _read_prior(self, cluster: Cluster, blocks: list[Any]) -> np.ndarray | None:
         """The prior; a callable is given the labels of all partitions."""
         signs = np.zeros((0, self._space.n_columns), np.int8)
         if callable(self.prior):
-            space = self._space
-            signs = np.vstack(
-                cluster.gather([cluster.submit(partitions.signs_of, block, space) for block in blocks])
-            )
+            signs = partitions.all_signs(cluster, blocks, self._space)
         return priors.read_prior(self.prior, signs)
 
     def _solver(self, cluster: Cluster, problem: Scattered, n_bytes: int) -> Solver:
@@ -241,22 +168,13 @@ n_iter_, history_, n_features_in_, feature_names_in_
             problem,
             cluster,
             tol=self._stopping().target,
-            budget=self.working_rows or max(FEW_ROWS, *problem.sizes),
+            budget=self.working_rows,
             rng=rng,
             solver=self.solver,
             n_threads=count_threads(self.n_jobs),
         )
 
-    def _unfitted(self) -> Local:
-        """The ordinary estimator with the same parameters."""
-        return Local(**{name: getattr(self, name) for name in Local().get_params(deep=False)})
-
     def _weights(self, problem: Scattered, Z: np.ndarray) -> dict[str, Any]:
         """What prediction needs."""
         bias = np.where(self.constant_labels_, self._constant_scores, problem.bias * Z[-1])
         return {"coef_": np.ascontiguousarray(Z[:-1].T), "intercept_": bias}
-
-
-def _by_block(model: Local, method: str, X: Any, nothing: Any) -> Any:
-    """A method of a model on a block of rows, which may be empty."""
-    return getattr(model, method)(X) if X.shape[0] else nothing

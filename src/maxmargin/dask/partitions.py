@@ -5,7 +5,7 @@ A block is read, checked and kept by a worker; the client learns sizes, label na
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,13 +14,16 @@ import scipy.sparse as sp
 from dask import is_dask_collection
 from dask.delayed import Delayed
 from distributed import Future
+from sklearn.utils.validation import column_or_1d
 
 from maxmargin.core.rows import Rows
+from maxmargin.dask.class_sets import ClassPart
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.working_sets import Part
 from maxmargin.edge.labels import LabelSpace, container_of, is_sets, sorted_names
 from maxmargin.multilabel.estimator import MultiLabelSVC
 from maxmargin.multilabel.problem import LinearM3L, entry_weights, hamming_costs, tied_costs
+from maxmargin.structured.multiclass_problem import Labels
 
 
 class Block(NamedTuple):
@@ -38,6 +41,7 @@ class Facts(NamedTuple):
     n: int
     n_features: int
     n_bytes: int
+    sparse: bool
     names: np.ndarray | None
     space: LabelSpace | None
     zeros: bool
@@ -165,13 +169,35 @@ def read(number: int, X: Any, y: Any, weight: Any) -> Block:
     if not n:
         empty = sp.csr_array(X.shape) if sp.issparse(X) else np.empty(X.shape)
         return Block(empty, None, None, None)
+    _refuse_written_sets(number, y)
     probe = MultiLabelSVC()
     try:
         rows = probe._read_rows(X, reset=True)
     except ValueError as error:
         raise ValueError(f"Partition {number}: {error}") from error
-    weight = None if weight is None else np.asarray(weight, dtype=np.float64)
-    return Block(rows, y, weight, getattr(probe, "feature_names_in_", None))
+    return Block(rows, y, _weights(number, weight, n), getattr(probe, "feature_names_in_", None))
+
+
+def _refuse_written_sets(number: int, y: Any) -> None:
+    """Refuse sets that Dask has made words of, which would pass for names of classes."""
+    first = y.iloc[0] if hasattr(y, "iloc") and getattr(y, "ndim", 2) == 1 else None
+    if isinstance(first, str) and (first == "set()" or first[:1] + first[-1:] in ("{}", "[]", "()")):
+        raise ValueError(
+            f"Partition {number}: y holds {first!r} as a word; Dask writes sets and lists as words unless "
+            'dask.config.set({"dataframe.convert-string": False}) stands before the frame is made.'
+        )
+
+
+def _weights(number: int, weight: Any, n: int) -> np.ndarray | None:
+    """Weights of samples, or of entries of y; they may all be zero in one partition."""
+    if weight is None:
+        return None
+    weight = np.asarray(weight, dtype=np.float64)
+    if len(weight) != n or not np.isfinite(weight).all() or (weight < 0).any():
+        raise ValueError(
+            f"Partition {number}: sample_weight must be {n} finite nonnegative numbers, as X has {n} rows."
+        )
+    return weight
 
 
 def facts(block: Block) -> Facts:
@@ -180,15 +206,15 @@ def facts(block: Block) -> Facts:
     for array in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
         n_bytes += array.nbytes
     if not X.shape[0]:
-        return Facts(0, X.shape[1], n_bytes, None, None, False)
+        return Facts(0, X.shape[1], n_bytes, sp.issparse(X), None, None, False)
     if is_sets(block.y):
         named = [labels for labels in block.y if len(labels)]
         names = sorted_names(named) if named else np.empty(0, dtype=object)
         space = LabelSpace("sets", names, container_of(block.y))
-        return Facts(X.shape[0], X.shape[1], n_bytes, block.names, space, False)
+        return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, False)
     space = LabelSpace.recognise(block.y)
     zeros = space.kind in ("indicator", "frame") and bool(np.any(np.asarray(block.y) == 0))
-    return Facts(X.shape[0], X.shape[1], n_bytes, block.names, space, zeros)
+    return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, zeros)
 
 
 def common_space(seen: list[Facts]) -> LabelSpace:
@@ -213,13 +239,37 @@ def common_space(seen: list[Facts]) -> LabelSpace:
     raise ValueError(f"y comes in different kinds: {', '.join(sorted(kinds))}; use one for all partitions.")
 
 
+def common_classes(seen: list[Facts]) -> np.ndarray:
+    """The classes of all blocks together, of which every sample has one."""
+    space = common_space(seen)
+    if not space.single_label:
+        raise ValueError(
+            "y holds several labels per sample, and this estimator takes one class per sample; MultiLabelSVC "
+            "and its like take several."
+        )
+    return space.classes
+
+
+def check_weighted(total: float) -> None:
+    """Refuse samples of which none has a weight."""
+    if not total:
+        raise ValueError("sample_weight is zero everywhere; at least one sample needs a positive weight.")
+
+
 def sides(block: Block, space: LabelSpace) -> Sides:
     """Sums of weights of a block's entries."""
     if not block.X.shape[0]:
         return Sides(*np.zeros((2, space.n_columns)))
     signs = space.signs(block.y)
-    weight = entry_weights(block.weight, signs)
+    weight = _entry_weights(block, signs)
     return Sides(((signs > 0) * weight).sum(axis=0), ((signs < 0) * weight).sum(axis=0))
+
+
+def _entry_weights(block: Block, signs: np.ndarray) -> np.ndarray:
+    """Sample weights as a column, or entry weights as a matrix."""
+    if block.weight is None or block.weight.any():
+        return entry_weights(block.weight, signs)
+    return np.zeros((len(signs), 1))
 
 
 def signs_of(block: Block, space: LabelSpace) -> np.ndarray:
@@ -232,7 +282,7 @@ def signs_of(block: Block, space: LabelSpace) -> np.ndarray:
 def part_of(block: Block, terms: Terms) -> Part:
     """The block as a part of the problem."""
     signs = signs_of(block, terms.space)
-    weight = entry_weights(block.weight, signs)
+    weight = _entry_weights(block, signs)
     if terms.tied and len(signs):
         assert terms.R is not None
         costs = tied_costs(signs, terms.upper, weight, terms.R)
@@ -241,6 +291,43 @@ def part_of(block: Block, terms: Terms) -> Part:
     if len(signs):
         LinearM3L(Rows.of(block.X), costs, terms.R, terms.bias).check_sizes()
     return Part(block.X, costs, terms.bias)
+
+
+def all_signs(cluster: Cluster, blocks: list[Any], space: LabelSpace) -> np.ndarray:
+    """The labels of all blocks as signs."""
+    return np.vstack(cluster.ask(signs_of, blocks, space))
+
+
+def two_sided(totals: list[Sides]) -> tuple[np.ndarray, np.ndarray]:
+    """Signs and weights of one sample with all labels on and one with all off, weighed as all entries are."""
+    weight = np.vstack([sum(one.on for one in totals), sum(one.off for one in totals)])
+    check_weighted(float(weight.sum()))
+    signs = np.ones(weight.shape, np.int8)
+    signs[1] = -1
+    return signs, weight
+
+
+def class_weights(block: Block, classes: np.ndarray) -> np.ndarray:
+    """Sum of the weights of every class."""
+    codes, weight = coded(block, classes)
+    return np.bincount(codes, weights=weight, minlength=len(classes))
+
+
+def coded(block: Block, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number of the class and weight of every sample of a block."""
+    if not block.X.shape[0]:
+        return np.zeros(0, np.int64), np.zeros(0)
+    y = column_or_1d(np.asarray(block.y))
+    weight = np.ones(len(y)) if block.weight is None else column_or_1d(block.weight)
+    return np.searchsorted(classes, y), weight
+
+
+def class_part(
+    block: Block, classes: np.ndarray, costs: np.ndarray, labels: Labels, bias: float
+) -> ClassPart:
+    """The block as a part of a problem with one class per sample, whose `costs` are those of the classes."""
+    codes, weight = coded(block, classes)
+    return ClassPart(block.X, replace(labels, y=codes, costs=costs[codes] * weight), bias)
 
 
 def constant_of(part: Part) -> float:
@@ -254,4 +341,4 @@ def begin(cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], lis
     for number, (rows, labels, weights) in enumerate(pieces(X, y, weight, len(cluster))):
         given = [cluster.compute(one) for one in (rows, labels, weights)]
         answers.append(cluster.submit(read, number, *given))
-    return answers, cluster.gather([cluster.submit(facts, block) for block in answers])
+    return answers, cluster.ask(facts, answers)

@@ -1,4 +1,6 @@
-"""The solver of M3L whose rows lie in several parts: rounds of the tasks of `working_sets`.
+"""The solver of problems whose rows lie in several parts: rounds of the tasks of `working_sets`.
+
+M3L brings its own tasks (`working_sets`), and so do machines with one class per sample (`class_sets`).
 
 The parts keep no state: V = X'A and the dual variables (sparse, as most are zero) are here. A part that is
 lost is read again and nothing else happens.
@@ -14,12 +16,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.core.loop import Certificate, Clock, Progress
-from maxmargin.dask.working_sets import Move, Task, Weights, accumulated, added, look, replaced, solve, sums
+from maxmargin.dask.working_sets import Look, Move, Task, Weights, added, replaced
 
 # A solve goes to this part of the gap asked for, or of the gap there is if that is more.
 INNER, INNER_SHARE = 0.05, 0.005
 # Where a round gains less than that, solves go further by this factor from then on.
 CARE = 0.1
+# Rows of a working set that cost little anywhere.
+FEW_ROWS = 10_000
+
+
+def nothing() -> None:
+    """There is nothing to forget."""
 
 
 class Workers(Protocol):
@@ -34,8 +42,11 @@ class Workers(Protocol):
     def gather(self, answers: list[Any]) -> list[Any]:
         """Wait for the answers of tasks."""
 
-    def steadily(self, work: Callable[[], Any]) -> Any:
-        """Do a piece of work that submits and gathers, again where a worker was lost meanwhile."""
+    def steadily(self, work: Callable[[], Any], lost: Callable[[], None] = nothing) -> Any:
+        """Do a piece of work that submits and gathers, again where a worker was lost meanwhile.
+
+        Before that `lost` is called, to forget answers of earlier tasks.
+        """
 
 
 class Here:
@@ -50,17 +61,31 @@ class Here:
     def gather(self, answers: list[Any]) -> list[Any]:
         return answers
 
-    def steadily(self, work: Callable[[], Any]) -> Any:
+    def steadily(self, work: Callable[[], Any], lost: Callable[[], None] = nothing) -> Any:
         return work()
+
+
+class Tasks(NamedTuple):
+    """What a problem asks of workers; `working_sets` says what each of them does."""
+
+    look: Callable[..., Look]
+    solve: Callable[..., tuple[Move, list[np.ndarray]]]
+    accumulated: Callable[..., np.ndarray]
+
+
+def sums(seen: Look) -> Look:
+    """A look without the rows."""
+    return seen._replace(call=None)
 
 
 @dataclass(frozen=True)
 class Scattered:
-    """A problem in parts: the parts as tasks take them, their sizes, and what they share.
+    """A problem in parts: its tasks, the parts as they take them, their sizes, and what they share.
 
     `groups` are ranges of labels that no prior couples.
     """
 
+    tasks: Tasks
     parts: list[Any]
     sizes: list[int]
     n_features: int
@@ -128,8 +153,8 @@ class Rounds:
     workers : Workers
     tol : float
         The relative gap to reach.
-    budget : int
-        Rows that a solve may hold.
+    budget : int or None
+        Rows that a solve may hold; None is the size of the largest part, at least 10,000.
     rng : numpy.random.RandomState
         Draws the seeds of tasks.
     solver : str, default="auto"
@@ -144,18 +169,18 @@ class Rounds:
         workers: Workers,
         *,
         tol: float,
-        budget: int,
+        budget: int | None,
         rng: np.random.RandomState,
         solver: str = "auto",
         n_threads: int = 1,
     ) -> None:
         self.problem, self.workers, self.tol, self.rng = problem, workers, tol, rng
         self.solver, self.n_threads = solver, n_threads
-        n = sum(problem.sizes)
+        n, budget = sum(problem.sizes), budget or max(FEW_ROWS, *problem.sizes)
         self.quotas = [-(-budget * size // n) for size in problem.sizes]
         self.groups = [Group(labels, problem) for labels in problem.groups]
         self.care = 1.0
-        self.looks: list[list[Any]] | None = None
+        self.looks: list[tuple[Any, list[Any]]] | None = None
         self.certificates = workers.steadily(self._look)
         self._answer: tuple[np.ndarray, Certificate] | None = None
 
@@ -195,7 +220,7 @@ class Rounds:
         submit, gather = self.workers.submit, self.workers.gather
         sums_of_parts = [
             [
-                submit(accumulated, part, group.labels, alpha)
+                submit(self.problem.tasks.accumulated, part, group.labels, alpha)
                 for part, alpha in zip(self.problem.parts, group.alphas, strict=True)
             ]
             for group in self.groups
@@ -224,26 +249,27 @@ class Rounds:
         self.looks = looks
         return certificates
 
-    def _looks(self, weights: list[Weights], quotas: list[int]) -> list[list[Any]]:
-        """Every part's look at the weights of every group."""
+    def _looks(self, weights: list[Weights], quotas: list[int]) -> list[tuple[Any, list[Any]]]:
+        """The weights of every group as tasks take them, and every part's look at them."""
         answers = []
         for group, theirs in zip(self.groups, weights, strict=True):
             shared = self.workers.share(theirs)
             seed = int(self.rng.randint(2**31)) if any(quotas) else 0
-            answers.append(
-                [
-                    self.workers.submit(look, part, group.labels, shared, alpha, quota, seed + k)
-                    for k, (part, alpha, quota) in enumerate(
-                        zip(self.problem.parts, group.alphas, quotas, strict=True)
-                    )
-                ]
-            )
+            looks = [
+                self.workers.submit(
+                    self.problem.tasks.look, part, group.labels, shared, alpha, quota, seed + k
+                )
+                for k, (part, alpha, quota) in enumerate(
+                    zip(self.problem.parts, group.alphas, quotas, strict=True)
+                )
+            ]
+            answers.append((shared, looks))
         return answers
 
-    def _sums(self, looks: list[list[Any]]) -> list[tuple[float, float]]:
+    def _sums(self, looks: list[tuple[Any, list[Any]]]) -> list[tuple[float, float]]:
         """Losses and <m, alpha> of every group, over all parts."""
         submit = self.workers.submit
-        seen = self.workers.gather([submit(sums, one) for answers in looks for one in answers])
+        seen = self.workers.gather([submit(sums, one) for _, answers in looks for one in answers])
         n = len(self.problem.parts)
         ours = [seen[k * n : (k + 1) * n] for k in range(len(self.groups))]
         return [
@@ -259,10 +285,10 @@ class Rounds:
         tol = self.inner_tol
         submit = self.workers.submit
         answers = []
-        for group, certificate, ours in zip(self.groups, self.certificates, looks, strict=True):
+        for group, certificate, (weights, ours) in zip(self.groups, self.certificates, looks, strict=True):
             seed = int(self.rng.randint(2**31))
             task = Task(group.R, self.problem.bias, certificate.dual, tol, seed, self.solver, self.n_threads)
-            answers.append(submit(solve, task, *ours))
+            answers.append(submit(self.problem.tasks.solve, task, weights, *ours))
         return self.workers.gather(answers)
 
     def _total(self, certificates: list[Certificate]) -> Certificate:

@@ -8,7 +8,7 @@ labels on its own (one group where a prior couples the labels):
 2. *solve*, one task per group: the dual over the rows that were sent, everything else held fixed.
 
 The second is a problem of the same kind and goes to the ordinary solvers. With W the rows sent and
-F the scores of all, those that come from elsewhere are F' = F_W - X_W X_W'A_W R, and
+Z the weights of all, the scores that come from elsewhere are F' = X_W (Z - X_W'A_W R), and
 
     D(alpha) = const + <m - Y_W F', alpha_W> - 1/2 <A_W, X_W X_W'A_W R>:
 
@@ -62,13 +62,12 @@ class Part:
 
 
 class Call(NamedTuple):
-    """Rows that a part sends: which ones, the rows, their costs, dual variables and scores."""
+    """Rows that a part sends: which ones, the rows, what the loss asks of them, and their dual variables."""
 
     ids: np.ndarray
     X: Any
-    costs: EntryCosts
+    costs: Any
     alpha: np.ndarray
-    scores: np.ndarray
 
 
 class Look(NamedTuple):
@@ -101,11 +100,15 @@ class Weights(NamedTuple):
     Z: np.ndarray
     lag: np.ndarray
 
+    @property
+    def dual(self) -> np.ndarray:
+        """The weights that the dual variables make."""
+        return np.vstack([self.Z[:-1], self.Z[-1] + self.lag])
+
 
 def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota: int, seed: int) -> Look:
     """Measure the rows of a part under the weights of some labels; choose up to `quota` rows to send."""
-    Z, lag = weights
-    costs = part.of(labels)
+    Z, costs = weights.Z, part.of(labels)
     n, L = costs.signs.shape
     loss, value = np.zeros(L), np.zeros(L)
     share, near = np.zeros((2, n))
@@ -121,9 +124,7 @@ def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota
         share[rows] = np.sum(hinge - a * gradient, axis=1)
         near[rows] = np.sum(boxes * np.maximum(NEAR - np.abs(gradient), 0.0), axis=1)
     chosen = choose(share, near, quota, np.random.default_rng(seed))
-    X = part.X[chosen]
-    dual_scores = scores(X, Z, part.bias) + part.bias * lag
-    return Look(loss, value, Call(chosen, X, _rows_of(costs, chosen), alpha[chosen].toarray(), dual_scores))
+    return Look(loss, value, Call(chosen, part.X[chosen], _rows_of(costs, chosen), alpha[chosen].toarray()))
 
 
 def choose(share: np.ndarray, near: np.ndarray, quota: int, rng: np.random.Generator) -> np.ndarray:
@@ -151,11 +152,6 @@ def _rows_of(costs: EntryCosts, rows: slice | np.ndarray) -> EntryCosts:
     return replace(costs, signs=costs.signs[rows], weight=costs.weight[rows], margin=margin)
 
 
-def sums(seen: Look) -> Look:
-    """A look without the rows."""
-    return seen._replace(call=None)
-
-
 @dataclass(frozen=True)
 class Task:
     """What a solve needs besides the rows: prior, bias, the dual of the group so far, gap and solver."""
@@ -169,15 +165,14 @@ class Task:
     n_threads: int = 1
 
 
-def solve(task: Task, *looks: Look) -> tuple[Move, list[np.ndarray]]:
+def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.ndarray]]:
     """Maximise the dual over the rows sent, all other dual variables held fixed; also says which rows."""
     calls = [seen.call for seen in looks if seen.call is not None]
     ids = [call.ids for call in calls]
     alpha = np.vstack([call.alpha for call in calls])
-    if not alpha.size:  # every entry is at rest
-        n_features, L = calls[0].X.shape[1], alpha.shape[1]
-        return Move(np.zeros((n_features + 1, L)), np.zeros(L), [call.alpha for call in calls]), ids
-    problem, V = _restricted(task, calls, alpha)
+    if not alpha.size:
+        return at_rest(calls, weights.Z.shape), ids
+    problem, V = _restricted(task, weights, calls, alpha)
     rng = np.random.RandomState(task.seed)
     solver = SOLVERS[task.solver].build(
         problem, alpha.copy(), tol=task.tol, rng=rng, n_threads=task.n_threads
@@ -197,7 +192,14 @@ def solve(task: Task, *looks: Look) -> tuple[Move, list[np.ndarray]]:
     return Move(dV, bias_row, np.split(alpha + step, ends)), ids
 
 
-def _restricted(task: Task, calls: list[Call], alpha: np.ndarray) -> tuple[LinearM3L, np.ndarray]:
+def at_rest(calls: list[Call], shape: tuple[int, ...]) -> Move:
+    """No move, as no part has sent any row."""
+    return Move(np.zeros(shape), np.zeros(shape[1]), [call.alpha for call in calls])
+
+
+def _restricted(
+    task: Task, weights: Weights, calls: list[Call], alpha: np.ndarray
+) -> tuple[LinearM3L, np.ndarray]:
     """The problem over the rows sent, whose objective is that of the whole group, and V of these rows."""
     costs = EntryCosts(
         np.vstack([call.costs.signs for call in calls]),
@@ -210,7 +212,7 @@ def _restricted(task: Task, calls: list[Call], alpha: np.ndarray) -> tuple[Linea
     problem = LinearM3L(Rows.of(X), costs, task.R, task.bias)
     V = problem.accumulate(alpha)
     Z = problem.couple(V)
-    elsewhere = np.vstack([call.scores for call in calls]) - scores(X, Z, task.bias)
+    elsewhere = scores(X, weights.dual - Z, task.bias)
     margin = costs.margin - costs.signs * elsewhere
     constant = task.dual - float(np.vdot(margin, alpha) - 0.5 * np.vdot(V, Z))
     return replace(problem, costs=replace(costs, margin=margin, constant=constant)), V

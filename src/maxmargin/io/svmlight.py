@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -49,6 +49,7 @@ def read_svmlight(
     dtype: Any = np.float64,
     progress: Progress | None = None,
     header_lines: int = 0,
+    span: tuple[int, int] | None = None,
 ) -> Dataset:
     """Read multi-label SVMlight (LIBSVM) text, plain or packed as .xz or .gz.
 
@@ -72,6 +73,9 @@ def read_svmlight(
         Called with (bytes read, bytes in all) of the stored file after each block.
     header_lines : int, default=0
         Lines to leave out at the beginning of the file.
+    span : pair of int, default=None
+        Read only the lines that begin at or after the first and before the second byte of a plain file;
+        there may be none.
 
     Returns
     -------
@@ -102,11 +106,11 @@ def read_svmlight(
         raise ValueError("labels must differ from each other.")
     allowed = None if labels is None else frozenset(labels)
     largest = float(np.finfo(dtype).max)
-    rules = Rules(path, multilabel, allowed, n_features, 0 if zero_based else 1, largest, header_lines)
+    rules = Rules(path, multilabel, allowed, n_features, 0 if zero_based else 1, largest, header_lines, span)
     rows = Rows.of(dtype)
     for part in parsed_blocks(rules, progress):
         rows.extend(part)
-    if not len(rows.sizes):
+    if not len(rows.sizes) and span is None:
         raise DataFormatError("the file has no samples", path)
     if rows.qid and len(rows.qid) != len(rows.sizes):
         raise DataFormatError("some lines have a qid and some have none", path)
@@ -128,6 +132,7 @@ class Rules:
     first_index: int
     largest_value: float
     header_lines: int = 0
+    span: tuple[int, int] | None = None
 
     @property
     def last_index(self) -> int:
@@ -217,16 +222,41 @@ def parsed_blocks(rules: Rules, progress: Progress | None) -> Iterator[Samples]:
         stored.seek(0)
         for _ in range(rules.header_lines):
             plain.readline()
-        while block := plain.read(BLOCK):
-            block += plain.readline()
+        if rules.span is not None:
+            _go_to(rules.span[0], plain, stored, rules.path)
+        while block := _lines(plain, rules.span):
             try:
                 part = parse_block(block, rules)
             except (ValueError, OverflowError):
-                part = parse_slowly(block, rules, line)
+                part = parse_slowly(block, rules, line + _lines_before(rules))
             yield part
             line += block.count(b"\n")
             if progress is not None:
                 progress(min(stored.tell(), total), total)
+
+
+def _go_to(start: int, plain: IO[bytes], stored: IO[bytes], path: PathLike) -> None:
+    """Go to the first line that begins at or after a byte."""
+    if plain is not stored:
+        raise DataFormatError("a packed file cannot be read in part; unpack it", path)
+    if start:
+        plain.seek(start - 1)
+        plain.readline()
+
+
+def _lines(plain: IO[bytes], span: tuple[int, int] | None) -> bytes:
+    """About a MiB of whole lines, which begin in the span."""
+    left = BLOCK if span is None else max(min(BLOCK, span[1] - plain.tell()), 0)
+    block = plain.read(left)
+    return block if block[-1:] in (b"\n", b"") else block + plain.readline()
+
+
+def _lines_before(rules: Rules) -> int:
+    """How many lines begin before the span."""
+    if rules.span is None or not rules.span[0]:
+        return 0
+    with open(rules.path, "rb") as file:
+        return file.read(rules.span[0] - 1).count(b"\n") + 1
 
 
 def parse_block(block: bytes, rules: Rules) -> Samples:

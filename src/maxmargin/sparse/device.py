@@ -18,7 +18,7 @@ from scipy.linalg import solve_triangular
 from maxmargin.core.linalg import conjugate_gradients
 from maxmargin.core.loop import Certificate
 from maxmargin.device.kernels import block, chunks, to_device
-from maxmargin.sparse.greedy import DEPENDENT, Greedy, Newton, Solution
+from maxmargin.sparse.greedy import DEPENDENT, Greedy, Newton
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins, exact_step
 from maxmargin.sparse.problem import BasisProblem, Scored, candidate_steps
 
@@ -30,6 +30,12 @@ class DeviceExpansion:
     value: float
     G: torch.Tensor
     D: torch.Tensor
+    excess: float = 0.0
+
+    @property
+    def gradient(self) -> np.ndarray:
+        """G on the host."""
+        return self.G.cpu().numpy()
 
 
 class Hinges:
@@ -250,6 +256,15 @@ class DeviceBasis:
         )
         self.indices, self.triangle, self.here = [*self.indices, j], triangle, here
 
+    @property
+    def vectors(self) -> Any:
+        """The rows of the basis."""
+        return self.problem.X[self.indices]
+
+    def carriers(self) -> int:
+        """How many samples carry loss."""
+        return int(self.here.loss.G.any(dim=1).sum())
+
     def refine(self) -> None:
         """Nothing to do: everything is in float64."""
 
@@ -296,29 +311,7 @@ class DeviceNewton(Newton):
         return conjugate_gradients(basis.hessian_product, -g, precondition, accuracy=accuracy)[0]
 
 
-class DeviceGreedy(Greedy):
+def growing(problem: BasisProblem, *args: Any, device: torch.device, max_iter: int, **options: Any) -> Greedy:
     """Algorithm 1 on a device."""
-
-    basis: Any
-
-    def __init__(
-        self, problem: BasisProblem, *args: Any, device: torch.device, max_iter: int, **options: Any
-    ) -> None:
-        super().__init__(problem, *args, optimiser=DeviceNewton(max_iter), **options)
-        self.basis = DeviceBasis(problem, device)
-
-    def certify(self) -> Certificate:
-        return self.basis.certificate()
-
-    def solution(self) -> Solution:
-        """Basis and coefficients of the last stage and, if kept, of those before."""
-        basis = self.basis
-        coefficients = basis.coefficients(basis.here.W)
-        loss = self.problem.loss.at(basis.here.F.cpu().numpy())
-        return Solution(self._indices(), coefficients, self._stages(coefficients), loss)
-
-    def _carriers(self) -> int:
-        return int(self.basis.here.loss.G.any(dim=1).sum())
-
-    def _scored(self, candidates: np.ndarray) -> Scored:
-        return self.basis.score(candidates, self.selection)
+    basis: Any = DeviceBasis(problem, device)
+    return Greedy(problem, *args, optimiser=DeviceNewton(max_iter), basis=basis, **options)

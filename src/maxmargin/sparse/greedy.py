@@ -68,6 +68,11 @@ class GrowingBasis:
         return self._store[:, : len(self.indices)]
 
     @property
+    def vectors(self) -> Any:
+        """The rows of the basis."""
+        return self.problem.X[self.indices]
+
+    @property
     def triangle(self) -> np.ndarray:
         """L with L L' = K_JJ (d x d)."""
         return np.tril(self.Psi[self.indices].astype(np.float64))
@@ -140,6 +145,20 @@ class GrowingBasis:
     def turn_to(self, problem: BasisProblem) -> None:
         """Go on with another copy of the same loss."""
         self.problem, self.here = problem, problem.at(self.here.W, self.here.Z)
+
+    def score(self, indices: np.ndarray, selection: str) -> Scored:
+        """Candidates with their steps and the objectives they lead to."""
+        return self.problem.score(self.here, indices, selection)
+
+    def certificate(self) -> Certificate:
+        """Objective and bound of the coefficients as they are, from kernel values in float64."""
+        J = np.array(self.indices, dtype=np.intp)
+        return self.problem.certificate(J, self.triangle, self.here.W)
+
+    def carriers(self) -> int:
+        """How many samples carry loss."""
+        G = self.here.loss.gradient
+        return int(np.count_nonzero(np.einsum("ir,ir->i", G, G)))
 
     def coefficients(self, W: np.ndarray) -> np.ndarray:
         """Coefficients of the kernel functions in the scores, d x k, of this or an earlier W."""
@@ -329,9 +348,10 @@ class Sweeps:
 
 
 class Solution(NamedTuple):
-    """The basis, its coefficients (d x k), those of every stage if kept, and the loss at the solution."""
+    """The basis, its rows and coefficients (d x k), those of every stage if kept, and the loss there."""
 
     basis: np.ndarray
+    vectors: Any
     coefficients: np.ndarray
     path: list[np.ndarray]
     loss: Expansion
@@ -370,6 +390,8 @@ class Greedy:
         Candidates scored together; bounds the memory of their kernel rows.
     precision : float, default=1e-13
         Relative excess beyond which coefficients cannot be told from optimal ones in float64.
+    basis : GrowingBasis, default=None
+        Where the functions are; None is this process.
     """
 
     def __init__(
@@ -391,6 +413,7 @@ class Greedy:
         stage_slack: float = 0.03,
         at_once: int = 128,
         precision: float = 1e-13,
+        basis: GrowingBasis | None = None,
     ) -> None:
         self.pool, self.rng = pool, rng
         self.max_basis, self.n_candidates = max_basis, n_candidates
@@ -399,7 +422,7 @@ class Greedy:
         self.keep_path = keep_path
         self.redraws, self.stage_slack = redraws, stage_slack
         self.at_once, self.precision = at_once, precision
-        self.basis = GrowingBasis(problem)
+        self.basis = GrowingBasis(problem) if basis is None else basis
         self._path: list[np.ndarray] = []
         self._idle = 0
 
@@ -417,7 +440,7 @@ class Greedy:
             self._finish(clock)
         if self.keep_path and basis.indices:
             self._path[len(basis.indices) - 1 :] = [basis.here.W]
-        return Progress(self._bound(), self._carriers(), done=done)
+        return Progress(self._bound(), basis.carriers(), done=done)
 
     def _finish(self, clock: Clock) -> None:
         """The last coefficients to `tol`, through ever sharper copies of a loss that has kinks."""
@@ -438,19 +461,15 @@ class Greedy:
 
     def certify(self) -> Certificate:
         """Objective and bound of the coefficients as they are, from kernel values in float64."""
-        return self.problem.certificate(self._indices(), self.basis.triangle, self.basis.here.W)
+        return self.basis.certificate()
 
     def solution(self) -> Solution:
         """Basis and coefficients of the last stage and, if kept, of those before."""
         basis = self.basis
         coefficients = basis.coefficients(basis.here.W)
-        return Solution(self._indices(), coefficients, self._stages(coefficients), basis.here.loss)
-
-    def _stages(self, last: np.ndarray) -> list[np.ndarray]:
-        """The coefficients of every stage, if kept."""
-        basis = self.basis
         earlier = self._path[: max(len(basis.indices) - 1, 0)]
-        return [*map(basis.coefficients, earlier), last] if self.keep_path and basis.indices else []
+        path = [*map(basis.coefficients, earlier), coefficients] if self.keep_path and basis.indices else []
+        return Solution(self._indices(), basis.vectors, coefficients, path, basis.here.loss)
 
     def _indices(self) -> np.ndarray:
         return np.array(self.basis.indices, dtype=np.intp)
@@ -463,11 +482,6 @@ class Greedy:
         """Objective and its lower bound, from running values."""
         g, here = self.basis.gradient(), self.basis.here
         return Certificate(here.objective + here.loss.excess, here.objective - 0.5 * float(np.vdot(g, g)))
-
-    def _carriers(self) -> int:
-        """How many samples carry loss."""
-        G = self.basis.here.loss.gradient
-        return int(np.count_nonzero(np.einsum("ir,ir->i", G, G)))
 
     def _grow(self) -> bool:
         """Algorithm 2: add the best admissible candidate; False when there is none that helps."""
@@ -486,7 +500,7 @@ class Greedy:
         """(3.13): score the drawn candidates, some at a time, and let the best join if it helps."""
         lowest, winner = self.basis.here.objective, None
         for start in range(0, drawn.size, self.at_once):
-            scored = self._scored(drawn[start : start + self.at_once])
+            scored = self.basis.score(drawn[start : start + self.at_once], self.selection)
             objectives = after_newton(self.basis, scored) if self.full_steps else scored.objectives
             best = int(np.argmin(objectives))
             if objectives[best] < lowest:
@@ -496,9 +510,6 @@ class Greedy:
             return False
         self.basis.join(*winner)
         return True
-
-    def _scored(self, candidates: np.ndarray) -> Scored:
-        return self.problem.score(self.basis.here, candidates, self.selection)
 
     def _draw(self, left: np.ndarray) -> np.ndarray:
         if self.selection == "sequential" and not self.basis.indices:

@@ -242,7 +242,11 @@ class SquaredMargins:
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
         """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
-        return exact_step(lambda t: margins_slope(F, dF, self.y, self.c, t), q1, q2, longest)
+        return exact_step(lambda t: self.slope(F, dF, t), q1, q2, longest)
+
+    def slope(self, F: np.ndarray, dF: np.ndarray, t: float) -> tuple[float, float]:
+        """First and second derivative of loss(F + t dF) in t."""
+        return margins_slope(F, dF, self.y, self.c, t)
 
     def full_bound(self, at: Expansion, quadratic: float) -> float:
         """Lower bound on the objective of the full model; `quadratic` is tr(G' K G R)."""
@@ -276,7 +280,11 @@ class SquaredHinges:
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
         """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
-        return exact_step(lambda t: hinges_slope(F, dF, self.Y, self.c, t), q1, q2, longest)
+        return exact_step(lambda t: self.slope(F, dF, t), q1, q2, longest)
+
+    def slope(self, F: np.ndarray, dF: np.ndarray, t: float) -> tuple[float, float]:
+        """First and second derivative of loss(F + t dF) in t."""
+        return hinges_slope(F, dF, self.Y, self.c, t)
 
     def full_bound(self, at: Expansion, quadratic: float) -> float:
         """Lower bound on the objective of the full model; `quadratic` is tr(G' K G R)."""

@@ -254,9 +254,9 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         pool = candidate_pool(problem.X, weights, by_content=problem.kernel.name != "precomputed")
         build, device = choose(self, SOLVERS).build, self._device(problem, options)
         if device is not None:
-            from maxmargin.sparse.device import DeviceGreedy
+            from maxmargin.sparse.device import growing
 
-            build = partial(DeviceGreedy, device=device)
+            build = partial(growing, device=device)
         return build(
             problem,
             pool,
@@ -289,9 +289,13 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         self, problem: BasisProblem, weights: np.ndarray, y: Any, constant: np.ndarray, **options: Any
     ) -> None:
         """Grow the basis; keep the machine and what the run proved."""
+        solver = self._solver(problem, weights, check_random_state(self.random_state), **options)
+        self._run(problem, solver, y, constant)
+
+    def _run(self, problem: BasisProblem, solver: Solver, y: Any, constant: np.ndarray) -> None:
+        """Run the solver; keep the machine and what the run proved."""
         self._forget()
         self._constant = constant
-        solver = self._solver(problem, weights, check_random_state(self.random_state), **options)
         observer = self._observer(
             problem.X, y, lambda: self._reached(problem, solver.solution()), max_epochs=self.max_basis
         )
@@ -349,7 +353,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         The offset of the kernel is a bias: offset times the sum of a column's coefficients.
         """
         self._keep_kernel(problem.kernel)
-        self._keep_basis(problem, solution.basis)
+        self._keep_basis(problem, solution.basis, solution.vectors)
         if self.keep_path:
             self.path_ = [self._clean(stage) for stage in solution.path]
         self._store_coefficients(self._clean(solution.coefficients))
@@ -360,9 +364,8 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         machine._store_machine(problem, solution)
         return dict(vars(machine))
 
-    def _keep_basis(self, problem: BasisProblem, basis: np.ndarray) -> None:
+    def _keep_basis(self, problem: BasisProblem, basis: np.ndarray, rows: Any) -> None:
         self.basis_indices_ = basis
-        rows = problem.X[basis]
         self.basis_vectors_ = rows if problem.kernel.name != "precomputed" else rows[:, :0]
 
     def _keep_kernel(self, kernel: Kernel) -> None:
@@ -819,7 +822,7 @@ class SparseOneVsRest(LabelMachine):
         stages = [(s.basis, s.path if self.keep_path else [s.coefficients]) for s in solutions]
         self._stages_of = [(basis.tolist(), [c[:, 0] for c in path]) for basis, path in stages]
         self._merge(self.max_basis)
-        self._keep_basis(problem, self.basis_indices_)
+        self._keep_basis(problem, self.basis_indices_, problem.X[self.basis_indices_])
 
     def _merge(self, n_basis: int) -> None:
         parts = [(np.array(basis[:n_basis], dtype=np.intp), path) for basis, path in self._stages_of]

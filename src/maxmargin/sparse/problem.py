@@ -71,10 +71,10 @@ class Position:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """Candidates with their kernel rows, steps and the objective each would lead to."""
+    """Candidates with what it takes to join (their kernel rows), steps, and the objective each leads to."""
 
     indices: np.ndarray
-    rows: np.ndarray
+    rows: Any
     steps: np.ndarray
     objectives: np.ndarray
 
@@ -155,16 +155,24 @@ class BasisProblem:
         """Steps of candidates, and e of (3.13) for each of them: the exact objective after its step."""
         K = self.kernel_rows(indices)
         Z, own = here.Z[indices], self.diagonal[indices]
-        B = Z + self.back(K @ here.loss.gradient)
-        H = here.loss.curvature.mixtures(np.square(K, dtype=np.float64))
-        if self.P is not None:
-            H = self.P @ H @ self.P.T
-        H[:, np.arange(self.rank), np.arange(self.rank)] += own[:, None]
-        steps = candidate_steps(B, H, self.directions, selection)
-        change = np.einsum("qr,qr->q", steps, Z) + 0.5 * own * np.einsum("qr,qr->q", steps, steps)
+        mixtures = here.loss.curvature.mixtures(np.square(K, dtype=np.float64))
+        steps, change = self.newcomers(Z, own, K @ here.loss.gradient, mixtures, selection)
         losses = self.loss.after(here.F, K, self.scores(steps))
         regulariser = 0.5 * float(np.vdot(here.W, here.W))
         return Scored(indices, K, steps, regulariser + change + losses)
+
+    def newcomers(
+        self, Z: np.ndarray, own: np.ndarray, slopes: np.ndarray, mixtures: np.ndarray, selection: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Steps of candidates, and by how much each changes the regulariser.
+
+        Z are their functions, `own` is K_jj, `slopes` K_j' G, and `mixtures` sum_i K_ij^2 D_i.
+        """
+        H = mixtures if self.P is None else self.P @ mixtures @ self.P.T
+        H[:, np.arange(self.rank), np.arange(self.rank)] += own[:, None]
+        steps = candidate_steps(Z + self.back(slopes), H, self.directions, selection)
+        change = np.einsum("qr,qr->q", steps, Z) + 0.5 * own * np.einsum("qr,qr->q", steps, steps)
+        return steps, change
 
     def certificate(self, J: np.ndarray, L: np.ndarray, W: np.ndarray) -> Certificate:
         """Objective and its lower bound for basis J, from kernel values in float64; L L' = K_JJ."""

@@ -388,11 +388,15 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         weights = np.ones(len(codes)) if weights is None else weights
         if self.class_weight is not None:
             weights = balance(self.class_weight, self.classes_, codes, weights)
-        idle = np.bincount(codes, weights=weights, minlength=len(self.classes_)) == 0
+        self._warn_of_idle(np.bincount(codes, weights=weights, minlength=len(self.classes_)))
+        return Labels(codes, self.C * weights, self._read_costs(len(self.classes_)), self.loss)
+
+    def _warn_of_idle(self, totals: np.ndarray) -> None:
+        """Name classes whose samples have no weight."""
+        idle = totals == 0
         if idle.any():
             names = ", ".join(repr(name) for name in self.classes_[idle][:5].tolist())
             warn(f"Class {names} has no weight in training.")
-        return Labels(codes, self.C * weights, self._read_costs(len(self.classes_)), self.loss)
 
     def _read_costs(self, c: int) -> np.ndarray:
         """Delta, by default the 0/1 loss (3)."""

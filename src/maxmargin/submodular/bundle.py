@@ -180,7 +180,7 @@ class Bundle:
         stuck = ""
         if self.still >= self.most_still:
             stuck = "increase max_nodes" if self.problem.exact else "use inference='exact'"
-        return Progress(now, len(self.problem.truth), stuck=stuck)
+        return Progress(now, self.problem.n_samples, stuck=stuck)
 
     def certify(self) -> Certificate:
         """P of the best theta and D(alpha), from the stored planes."""
@@ -212,15 +212,12 @@ class Bundle:
 
     def _between(self, target: np.ndarray) -> np.ndarray:
         """Best point on the way from the best theta to `target`, moved on a little."""
-        here = self.problem.slacks(self.best, self.recent)
-        there = self.problem.slacks(target, self.recent)
+        risk = self.problem.along(self.best, target, self.recent)
         towards = target - self.best
         square = np.array([self.best @ self.best, self.best @ towards, towards @ towards])
-        cost = self.problem.cost
 
         def value(beta: float) -> float:
-            slack = np.maximum(np.max(here + beta * (there - here), axis=0), 0.0)
-            return float(0.5 * square[0] + beta * square[1] + 0.5 * beta**2 * square[2] + cost @ slack)
+            return float(0.5 * square[0] + beta * square[1] + 0.5 * beta**2 * square[2]) + risk(beta)
 
         # Thirds of a convex function: 20 of them find the point to 3e-4, far below `advance`.
         low, high = 0.0, 1.0

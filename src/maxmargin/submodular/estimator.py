@@ -261,7 +261,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         """
         X = self._read_rows(X, reset=True)
         labels, signs = LabelSpace.read(y)
-        truth = _complete(X, signs)
+        truth = complete(X, signs)
         weights = self._read_weights(sample_weight, X)
         self._note_constants(labels, truth, weights)
         problem = self._problem(X, truth, weights)
@@ -403,7 +403,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         """
         check_is_fitted(self)
         X = self._read_rows(X, reset=False)
-        truth = _complete(X, self._labels.signs(y))
+        truth = complete(X, self._labels.signs(y))
         scores, graph = self._unary(X)
         found = fixed_points(scores, truth, graph, self.n_jobs)
         proven = found.proven.astype(bool) if len(graph.head) else np.ones(len(truth), bool)
@@ -416,7 +416,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         return tags
 
 
-def _complete(X: Any, signs: np.ndarray) -> np.ndarray:
+def complete(X: Any, signs: np.ndarray) -> np.ndarray:
     """The true sets as 0/1, one per row of X, all of whose entries must be known."""
     check_consistent_length(X, signs)
     if not signs.all():

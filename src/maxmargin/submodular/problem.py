@@ -66,7 +66,11 @@ def attractive_pairs(
     truth: np.ndarray, fraction: float, scale: float, method: str = "count", weights: np.ndarray | None = None
 ) -> LabelPairs:
     """The most frequent pairs of labels with strength `scale` times their normalised count."""
-    counts = cooccurrence(truth, weights)
+    return frequent_pairs(cooccurrence(truth, weights), fraction, scale, method)
+
+
+def frequent_pairs(counts: np.ndarray, fraction: float, scale: float, method: str) -> LabelPairs:
+    """The same from the counts n_ij."""
     i, j = np.triu_indices(len(counts), 1)
     n = counts[i, j]
     # The rounding guards a fraction such as 0.29 * 100, which is 28.999999999999996.
@@ -188,6 +192,10 @@ class SubmodularF1:
         return *self.truth.shape, self.rows.shape[1], len(self.pairs)
 
     @property
+    def n_samples(self) -> int:
+        return len(self.truth)
+
+    @property
     def dimension(self) -> int:
         """Length of theta: (D + 1) V unary weights, feature-major with the bias last, then the pairs."""
         _, V, D, E = self.shape
@@ -275,6 +283,15 @@ class SubmodularF1:
         values = np.empty(sets.shape[:2])
         self._over_samples(lambda lo, hi: slacks_batch(scores, truth, pairs, sets, lo, hi, values))
         return values
+
+    def along(self, start: np.ndarray, end: np.ndarray, memory: list[np.ndarray]) -> Callable[[float], float]:
+        """The loss part of P from `start` (0) to `end` (1), as far as given sets know it."""
+        here, there = self.slacks(start, memory), self.slacks(end, memory)
+
+        def risk(beta: float) -> float:
+            return float(self.cost @ np.maximum(np.max(here + beta * (there - here), axis=0), 0.0))
+
+        return risk
 
     def losses(self, sets: np.ndarray) -> np.ndarray:
         """Delta(y_n, y^n) (1) of every sample."""

@@ -1,0 +1,188 @@
+"""Files as delayed partitions, which the workers read: several files, or ranges of bytes of one.
+
+Partitions agree on their labels and on the width of X before they are learnt from: each file tells what it
+has, and everything else happens in the workers. The client never sees a row.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from dask import delayed
+
+from maxmargin import datasets
+from maxmargin.datasets import Dataset
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Common(NamedTuple):
+    """Samples, labels and width of all partitions; no labels where every sample has one class."""
+
+    size: int
+    label_names: tuple[str, ...]
+    n_features: int
+    feature_names: tuple[str, ...]
+    multilabel: bool
+    sparse: bool
+
+
+def read_svmlight(
+    paths: Paths,
+    *,
+    multilabel: bool = True,
+    n_features: int | None = None,
+    zero_based: bool = False,
+    dtype: Any = np.float64,
+    blocksize: int | None = None,
+) -> list[Any]:
+    """SVMlight files as delayed partitions of (X, y).
+
+    Parameters
+    ----------
+    paths : path, pattern with ``*``, or list of them
+        Files that all workers can reach; plain, or packed as .xz or .gz.
+    multilabel, n_features, zero_based, dtype
+        As in `maxmargin.datasets.read_svmlight`; the labels are those of all files together, and without
+        `n_features` the width is that of the widest.
+    blocksize : int, default=None
+        Cut plain files into ranges of about so many bytes, one partition each; None is one per file.
+
+    Returns
+    -------
+    partitions : list of delayed (X, y)
+        For `fit` of the estimators of `maxmargin.dask`.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from maxmargin.dask import read_svmlight
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.svm").write_text("1 1:1\\n2 3:1\\n")
+    >>> _ = (folder / "b.svm").write_text("3 2:1\\n")
+    >>> X, y = read_svmlight(folder / "*.svm")[1].compute(scheduler="sync")
+    >>> X.shape, y.toarray().tolist()
+    ((1, 3), [[0, 0, 1]])
+    """
+    how = {"multilabel": multilabel, "n_features": n_features, "zero_based": zero_based, "dtype": dtype}
+    read = delayed(datasets.read_svmlight, pure=True)
+    return together(
+        [
+            read(path, span=span, **how)
+            for path in found(paths)
+            for span in ([None] if _is_packed(path) else spans(path, blocksize))
+        ]
+    )
+
+
+def read_parquet(paths: Paths, **how: Any) -> list[Any]:
+    """Parquet files as delayed partitions of (X, y).
+
+    Parameters
+    ----------
+    paths : path, pattern with ``*``, or list of them
+        Files that all workers can reach.
+    **how
+        Arguments of `maxmargin.datasets.read_parquet`, which say where the labels are.
+
+    Returns
+    -------
+    partitions : list of delayed (X, y)
+    """
+    return together([delayed(datasets.read_parquet, pure=True)(path, **how) for path in found(paths)])
+
+
+def read_arff(paths: Paths, **how: Any) -> list[Any]:
+    """ARFF files as delayed partitions of (X, y).
+
+    Parameters
+    ----------
+    paths : path, pattern with ``*``, or list of them
+        Files that all workers can reach.
+    **how
+        Arguments of `maxmargin.datasets.read_arff`, which say where the labels are.
+
+    Returns
+    -------
+    partitions : list of delayed (X, y)
+    """
+    return together([delayed(datasets.read_arff, pure=True)(path, **how) for path in found(paths)])
+
+
+def found(paths: Paths) -> list[str]:
+    """The files that paths and patterns name; workers may stand in other directories."""
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    files = []
+    for one in given:
+        path = os.path.abspath(one)
+        matching = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
+        if not matching:
+            raise FileNotFoundError(f"There is no file {path}.")
+        files += matching
+    return files
+
+
+def spans(path: str, blocksize: int | None) -> list[tuple[int, int]]:
+    """Ranges of about so many bytes that cover a file."""
+    size = Path(path).stat().st_size
+    n = 1 if blocksize is None else max(-(-size // blocksize), 1)
+    edges = [size * k // n for k in range(n + 1)]
+    return list(pairwise(edges))
+
+
+def _is_packed(path: str) -> bool:
+    return path.endswith((".gz", ".xz"))
+
+
+def common_of(read: list[Any]) -> Any:
+    """What delayed data sets have in common, delayed."""
+    return delayed(_common, pure=True)([delayed(_told, pure=True)(data) for data in read])
+
+
+def together(read: list[Any]) -> list[Any]:
+    """Delayed data sets as partitions that agree on labels and width."""
+    common = common_of(read)
+    return [delayed(_aligned, pure=True)(data, common) for data in read]
+
+
+def _told(data: Dataset) -> Common:
+    names = data.label_names if data.multilabel else ()
+    return Common(
+        data.X.shape[0], names, data.X.shape[1], data.feature_names, data.multilabel, sp.issparse(data.X)
+    )
+
+
+def _common(told: list[Common]) -> Common:
+    multilabel, sparse = {one.multilabel for one in told}, {one.sparse for one in told}
+    if len(multilabel) > 1 or len(sparse) > 1:
+        raise ValueError("Some files have one class per sample or dense rows, and others have not.")
+    widest = max(told, key=lambda one: one.n_features)
+    names = told[0].label_names
+    if any(one.label_names != names for one in told):
+        known = {name for one in told for name in one.label_names}
+        whole = all(name.removeprefix("-").isdigit() for name in known)
+        names = tuple(sorted(known, key=int) if whole else sorted(known))
+    return widest._replace(label_names=names, size=sum(one.size for one in told))
+
+
+def _aligned(data: Dataset, common: Common) -> tuple[Any, Any]:
+    """Rows and labels of a data set, with the columns that all have."""
+    X, Y = data.X, data.Y
+    if sp.issparse(X) and X.shape[1] < common.n_features:
+        X = sp.csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], common.n_features))
+    if common.multilabel and data.label_names != common.label_names:
+        place = {name: k for k, name in enumerate(common.label_names)}
+        columns = [place[name] for name in data.label_names]
+        where = sp.csr_array(
+            (np.ones(len(columns), np.int32), (np.arange(len(columns)), columns)),
+            (len(columns), len(place)),
+        )
+        Y = sp.csr_array(Y @ where) if sp.issparse(Y) else Y @ where.toarray()
+    return X, Y

@@ -1,0 +1,58 @@
+"""What the tests of models on a cluster share."""
+
+from itertools import pairwise
+
+import dask
+import pytest
+from distributed import Client, LocalCluster
+
+
+class Inline:
+    """What a fit asks of a client, done at once in this process by two workers that are not there."""
+
+    status = "running"
+
+    def wait_for_workers(self, n, timeout):
+        return None
+
+    def nthreads(self):
+        return {"first": 1, "second": 1}
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {"first": {"memory_limit": 2**30}, "second": {"memory_limit": 0}}}
+
+    def scatter(self, values, hash):
+        return values
+
+    def compute(self, value):
+        return value.compute(scheduler="sync")
+
+    def submit(self, task, *arguments, pure):
+        return task(*arguments)
+
+    def gather(self, answers):
+        return answers
+
+
+@pytest.fixture
+def client():
+    return Inline()
+
+
+@pytest.fixture(scope="package")
+def processes():
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+# 1, 2, 3 and 7 partitions of 70 rows, one of them empty, one of a single row.
+CUTS = {1: [], 2: [30], 3: [20, 20], 7: [1, 10, 20, 40, 40, 60]}
+
+
+def delayed_parts(X, Y, n_parts):
+    """Rows and labels in delayed partitions."""
+    parts = [slice(a, b) for a, b in pairwise([0, *CUTS[n_parts], len(Y)])]
+    return [dask.delayed(X[rows]) for rows in parts], [dask.delayed(Y[rows]) for rows in parts]

@@ -1,0 +1,206 @@
+"""What goes wrong on a cluster is survived, or said in words that help."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, KilledWorker, LocalCluster
+
+import maxmargin
+from maxmargin import dask as on_cluster
+from maxmargin.dask.cluster import ATTEMPTS, Cluster, connected
+from tests.dask.conftest import Inline
+
+
+class Shaky(Inline):
+    """A cluster that loses a worker at every fifth answer."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def gather(self, answers):
+        self.calls += 1
+        if self.calls > 4 and self.calls % 5 == 0:
+            raise KilledWorker("task", "worker", 3)
+        return answers
+
+
+MODELS = {
+    "MultiLabelSVC": {"partition": "rows", "working_rows": 20},
+    "MultiClassSVC": {"working_rows": 20},
+    "SubmodularSVC": {"C": 0.05},
+    "SparseMultiClassSVC": {"max_basis": 4},
+    "SparseMultiLabelSVC": {"max_basis": 4},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_lost_workers_do_not_change_the_answer(name):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3))
+    Y = (X + rng.normal(size=(50, 3)) > 0).astype(int)
+    y = Y.sum(axis=1) if "Class" in name else Y
+    params = {key: value for key, value in MODELS[name].items() if key not in ("partition", "working_rows")}
+    common = {} if name == "SubmodularSVC" else {"random_state": 0}
+    best = getattr(maxmargin, name)(tol=1e-7, **params, **common).fit(X, y)
+    parts = [dask.delayed((X[a : a + 20], y[a : a + 20])) for a in range(0, 50, 20)]
+    client = Shaky()
+    model = getattr(on_cluster, name)(tol=1e-7, **MODELS[name], **common).fit(parts, client=client)
+    assert client.calls > 5
+    assert model.duality_gap_ <= 1e-7
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
+def lost():
+    raise KilledWorker("task", "worker", 3)
+
+
+def silent():
+    raise OSError("no answer")
+
+
+def test_workers_that_are_lost_again_and_again_are_given_up():
+    with pytest.raises(RuntimeError, match=f"lost {ATTEMPTS} times.*memory"):
+        Cluster(Inline()).steadily(lost)
+
+
+def test_a_cluster_that_is_gone_is_said():
+    client = Inline()
+    client.status = "closed"
+    for trouble in (lost, silent):
+        with pytest.raises(ConnectionError, match="scheduler is lost"), connected(client) as cluster:
+            cluster.steadily(trouble)
+    with pytest.raises(OSError, match="no answer"), connected(Inline()) as cluster:
+        cluster.steadily(silent)
+
+    class Empty(Inline):
+        def wait_for_workers(self, n, timeout):
+            raise TimeoutError
+
+    with pytest.raises(ConnectionError, match="start some"):
+        Cluster(Empty()).steadily(lost)
+
+
+def test_very_different_sizes_and_weights_of_zero(client):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    Y = (X[:, :2] > 0).astype(int)
+    weight = np.ones(300)
+    weight[:2] = 0
+    best = maxmargin.MultiLabelSVC(tol=1e-8, random_state=0).fit(X, Y, weight)
+    cuts = [slice(0, 2), slice(2, 3), slice(3, 300)]
+    parts = [dask.delayed((X[rows], Y[rows], weight[rows])) for rows in cuts]
+    model = on_cluster.MultiLabelSVC(tol=1e-8, partition="rows", working_rows=90, random_state=0)
+    model.fit(parts, client=client)
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
+FITS = """
+import sys, dask, numpy as np
+from distributed import Client
+from maxmargin.dask import MultiLabelSVC
+def rows(k):
+    rng = np.random.default_rng(k)
+    X = rng.normal(size=(60, 20))
+    return X, (X[:, :4] + 3 * rng.normal(size=(60, 4)) > 0).astype(int)
+if __name__ == "__main__":
+    with Client(sys.argv[1], timeout=20) as client:
+        while True:
+            model = MultiLabelSVC(partition="rows", working_rows=200, random_state=0)
+            model.fit([dask.delayed(rows)(k) for k in range(6)], client=client)
+            print(model.n_iter_, flush=True)
+"""
+
+
+@pytest.fixture
+def fitting(tmp_path):
+    """A process that fits again and again, once it has begun to."""
+    script = tmp_path / "fits.py"
+    script.write_text(FITS)
+    begun = []
+
+    def begin(address):
+        words = [sys.executable, str(script), address]
+        begun.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        assert int(begun[0].stdout.readline()) >= 1
+        return begun[0]
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_client_that_is_killed_leaves_nothing_behind(fitting):
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        process = fitting(cluster.scheduler_address)
+        assert cluster.scheduler.tasks
+        process.kill()
+        process.wait()
+        for _ in range(120):
+            if not cluster.scheduler.tasks:
+                break
+            time.sleep(0.5)
+        assert not cluster.scheduler.tasks
+        assert client.submit(sum, [1, 2]).result() == 3
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_killed_ends_the_fit_with_words(fitting, tmp_path):
+    words = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    words += ["--scheduler-file", str(tmp_path / "scheduler.json"), "--no-dashboard"]
+    scheduler = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+    worker = None
+    try:
+        while not (tmp_path / "scheduler.json").exists():
+            time.sleep(0.2)
+        time.sleep(1)
+        address = json.loads((tmp_path / "scheduler.json").read_text())["address"]
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"],
+            stderr=subprocess.DEVNULL,
+        )
+        process = fitting(address)
+        os.kill(scheduler.pid, signal.SIGKILL)
+        timer = threading.Timer(120, process.kill)
+        timer.start()
+        _, said = process.communicate()
+        timer.cancel()
+        assert process.returncode == 1
+        assert "ConnectionError" in said
+    finally:
+        for one in (scheduler, worker):
+            if one is not None:
+                one.kill()
+                one.wait()
+
+
+def heavy(number):
+    """A partition that no worker of 300 MB can hold."""
+    X = np.ones((10, 3))
+    return X * np.ones(200_000_000)[:1], np.eye(10, 2)
+
+
+@pytest.mark.slow
+def test_workers_without_memory_are_said(monkeypatch):
+    monkeypatch.setattr("maxmargin.dask.cluster.ATTEMPTS", 2)
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit="500MB", dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+        pytest.raises(RuntimeError, match="out of memory"),
+    ):
+        on_cluster.MultiLabelSVC().fit([dask.delayed(heavy)(k) for k in range(2)], client=client)

@@ -1,0 +1,113 @@
+"""What models on a cluster read: files in parts, ranges of bytes, frames."""
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import maxmargin
+from maxmargin import datasets
+from maxmargin.dask import MultiClassSVC, MultiLabelSVC, read_arff, read_parquet, read_svmlight
+
+TEXT = "0,2 1:0.5 3:1\n2 2:4\n\n1 4:1 5:2 # last\n 1:3\n0 1:1 2:1 3:1\n"
+
+
+def computed(partitions):
+    return dask.compute(*partitions, scheduler="sync")
+
+
+@pytest.mark.parametrize("blocksize", [None, 1, 7, 20, 1000])
+def test_ranges_of_bytes_hold_every_line_once(tmp_path, blocksize):
+    (tmp_path / "a.svm").write_text(TEXT)
+    whole = datasets.read_svmlight(tmp_path / "a.svm")
+    parts = computed(read_svmlight(tmp_path / "a.svm", blocksize=blocksize))
+    assert blocksize != 7 or len(parts) == 9
+    assert np.array_equal(sp.vstack([X for X, _ in parts]).toarray(), whole.X.toarray())
+    assert np.array_equal(sp.vstack([Y for _, Y in parts]).toarray(), whole.Y.toarray())
+
+
+def test_files_agree_on_labels_and_width(tmp_path):
+    (tmp_path / "b1.svm").write_text("10 1:1\n9 3:1\n")
+    (tmp_path / "b2.svm").write_text("2,10 2:1\n")
+    (tmp_path / "b3.svm").write_text("")
+    (first, one), (second, two), (third, none) = computed(read_svmlight(str(tmp_path / "b*.svm")))
+    assert first.shape[1] == second.shape[1] == third.shape[1] == 3
+    assert one.toarray().tolist() == [[0, 0, 1], [0, 1, 0]]  # 2, 9, 10
+    assert two.toarray().tolist() == [[1, 0, 1]]
+    assert none.shape == (0, 3)
+
+
+def test_faults_in_a_range_name_the_line_of_the_file(tmp_path):
+    (tmp_path / "c.svm").write_text("1 1:1\n" * 20 + "1 1:x\n" + "1 1:1\n" * 20)
+    with pytest.raises(datasets.DataFormatError, match="line 21"):
+        computed(read_svmlight(tmp_path / "c.svm", blocksize=30))
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        read_svmlight(tmp_path / "nothing*.svm")
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    return frame.assign(
+        u=(X[:, 0] > 0).astype(int), v=(X[:, 1] > 0.3).astype(int), kind=np.where(X[:, 2] > 0, "on", "off")
+    )
+
+
+def test_parquet_parts_give_the_model_of_the_whole(client, tmp_path, table):
+    for k, rows in enumerate([slice(0, 25), slice(25, 40)]):
+        table.iloc[rows].drop(columns="kind").to_parquet(tmp_path / f"p{k}.parquet")
+    best = maxmargin.MultiLabelSVC(tol=1e-8).fit(
+        table[["a", "b", "c"]].to_numpy(), table[["u", "v"]].to_numpy()
+    )
+    parts = read_parquet(tmp_path / "p*.parquet", labels=["u", "v"])
+    model = MultiLabelSVC(tol=1e-8).fit(parts, client=client)
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
+def test_arff_parts_of_classes(client, tmp_path, table):
+    head = "@relation t\n@attribute a numeric\n@attribute b numeric\n@attribute kind {on,off}\n@data\n"
+    for k, rows in enumerate([slice(0, 25), slice(25, 40)]):
+        lines = [
+            f"{a!r},{b!r},{kind}" for a, b, kind in table.iloc[rows][["a", "b", "kind"]].to_numpy().tolist()
+        ]
+        (tmp_path / f"t{k}.arff").write_text(head + "\n".join(lines) + "\n")
+    best = maxmargin.MultiClassSVC(tol=1e-8).fit(table[["a", "b"]].to_numpy(), table["kind"].to_numpy())
+    model = MultiClassSVC(tol=1e-8).fit(read_arff(tmp_path / "t*.arff", target="kind"), client=client)
+    assert model.classes_.tolist() == ["off", "on"]
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
+def test_frames_of_dask(client, table):
+    dd = pytest.importorskip("dask.dataframe")
+    frame = dd.from_pandas(table, npartitions=3)
+    X, local = frame[["a", "b", "c"]], table[["a", "b", "c"]]
+    labels = MultiLabelSVC(tol=1e-8).fit(X, frame[["u", "v"]], client=client)
+    best = maxmargin.MultiLabelSVC(tol=1e-8).fit(local, table[["u", "v"]])
+    assert labels.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+    assert labels.feature_names_in_.tolist() == ["a", "b", "c"]
+    answers = pd.concat(computed(labels.predict(X)))
+    assert answers.to_numpy().tolist() == best.predict(local).to_numpy().tolist()
+    classes = MultiClassSVC(tol=1e-8).fit(X, frame["kind"], client=client)
+    best = maxmargin.MultiClassSVC(tol=1e-8).fit(local, table["kind"])
+    assert classes.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+    scores = classes.decision_function(X)
+    np.testing.assert_allclose(scores.compute(scheduler="sync"), best.decision_function(local), atol=1e-3)
+
+
+def test_columns_of_sets(client, table):
+    dd = pytest.importorskip("dask.dataframe")
+    sets = pd.Series([{"u"} if u else {"v", "w"} for u in table["u"]])
+    X = table[["a", "b", "c"]]
+    best = maxmargin.MultiLabelSVC(tol=1e-8).fit(X, list(sets))
+    with dask.config.set({"dataframe.convert-string": False}):
+        model = MultiLabelSVC(tol=1e-8)
+        model.fit(dd.from_pandas(X, npartitions=2), dd.from_pandas(sets, npartitions=2), client=client)
+    assert model.classes_.tolist() == ["u", "v", "w"]
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+    with pytest.raises(ValueError, match="convert-string"):
+        MultiLabelSVC().fit(
+            dd.from_pandas(X, npartitions=2), dd.from_pandas(sets, npartitions=2), client=client
+        )
