@@ -63,6 +63,7 @@ CASES = {
     **{f"multi-class {name}": (MultiClassSVC(kernel=name), WORDS) for name in ("rbf", "poly", "chi2")},
     "sparse classes": (SparseMultiClassSVC(**SMALL), WORDS),
     "sparse two": (SparseMultiClassSVC(**SMALL), TWO),
+    "sparse learned": (SparseMultiClassSVC(**SMALL, basis="learned"), WORDS),
     "sparse labels": (SparseMultiLabelSVC(**SMALL, fit_intercept=True), Y),
     "ranker": (LabelRanker(), Y),
     "ranker top": (LabelRanker(n_predicted=2), Y),

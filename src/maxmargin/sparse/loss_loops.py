@@ -210,6 +210,10 @@ class SquaredMargins:
     def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
         self.y, self.c, self.n_columns = y.astype(np.uint32), np.ascontiguousarray(c), k
 
+    def take(self, rows: np.ndarray) -> SquaredMargins:
+        """The loss of some samples alone."""
+        return SquaredMargins(self.y[rows], self.c[rows], self.n_columns)
+
     def at(self, F: np.ndarray) -> Expansion:
         G, D = np.empty(F.shape), np.empty(F.shape)
         value = margins_expand(F, self.y, self.c, G, D)
@@ -243,6 +247,10 @@ class SquaredHinges:
 
     def __init__(self, Y: np.ndarray, c: np.ndarray) -> None:
         self.Y, self.c, self.n_columns = Y.astype(np.int8, order="C"), np.ascontiguousarray(c), Y.shape[1]
+
+    def take(self, rows: np.ndarray) -> SquaredHinges:
+        """The loss of some samples alone."""
+        return SquaredHinges(self.Y[rows], self.c[rows])
 
     def at(self, F: np.ndarray) -> Expansion:
         G, D = np.empty(F.shape), np.empty(F.shape)
