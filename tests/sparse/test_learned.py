@@ -68,7 +68,7 @@ def test_the_gradient_is_that_of_the_objective(name):
 
 def test_steps_follow_adams_rule():
     at = Moving(np.array([[3.0]]), np.array([[-1.0]]), np.asarray(0.5))
-    adam, mean, square, expected = Adam(at, Moving(0.1, 0.2, 0.3)), 0.0, 0.0, np.array([3.0, -1.0, 0.5])
+    adam, mean, square, expected = Adam(at, (0.1, 0.2, 0.3)), 0.0, 0.0, np.array([3.0, -1.0, 0.5])
     for t, g in enumerate((2.0, -1.0, 4.0), 1):
         at = adam.step(at, Moving(*(np.full_like(part, g) for part in at)), 0.5)
         mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g

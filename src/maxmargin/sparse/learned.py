@@ -25,7 +25,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from maxmargin.core.kernels import squared_norms
 from maxmargin.core.loop import Certificate, Clock, Progress
@@ -77,9 +76,14 @@ def slope(problem: BasisProblem, rows: np.ndarray, at: Moving, share: float) -> 
 
 
 class Adam:
-    """Steps along a running mean of gradients over the root of that of their squares."""
+    """Steps along a running mean of gradients over the root of that of their squares.
 
-    def __init__(self, start: Moving, rates: Moving, first: float = 0.9, second: float = 0.999) -> None:
+    `rates` are the lengths of full steps of vectors, coefficients and width.
+    """
+
+    def __init__(
+        self, start: Moving, rates: tuple[float, float, float], first: float = 0.9, second: float = 0.999
+    ) -> None:
         self.rates, self.first, self.second = rates, first, second
         self.mean = Moving(*(np.zeros_like(part) for part in start))
         self.square = Moving(*(np.zeros_like(part) for part in start))
@@ -173,18 +177,18 @@ class Learned:
         return Solution(J, basis.vectors, kernel, coefficients, None, basis.here.loss)
 
     def _begin(self) -> None:
-        """Start from the grown basis; set samples apart."""
+        """Start from the grown vectors; their coefficients have seen the samples that are now set apart."""
         rows = self.rng.permutation(np.flatnonzero(self.problem.loss.c > 0))
         apart = int(self.held_out * len(rows))
         self.trained, self.judged = rows[apart:], rows[:apart] if apart else rows
         grown, kernel = self.greedy.basis, self.problem.kernel
         Z, dtype = self.problem.X[grown.indices], self.problem.X.dtype
         Z = np.array(Z.toarray() if hasattr(Z, "toarray") else Z, dtype)
-        al = solve_triangular(grown.triangle, grown.here.W, trans="T", lower=True).astype(dtype)
+        al = np.zeros((len(Z), self.problem.rank), dtype)
         self.state = self.best = Moving(Z, al, np.asarray(math.log(kernel.gamma)))
         vectors = self.rate / math.sqrt(kernel.gamma * Z.shape[1])
-        self.adam = Adam(self.state, Moving(vectors, 3 * self.rate, self.rate / 3))
-        self.lowest, self.certificate = self._judge(), self.greedy.certify()
+        self.adam = Adam(self.state, (vectors, 3 * self.rate, self.rate / 3))
+        self.lowest, self.certificate = np.inf, self.greedy.certify()
 
     def _judge(self) -> float:
         """Loss of the state on the samples held out."""

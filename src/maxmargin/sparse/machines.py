@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -518,7 +518,7 @@ class MovableMachine(BasisMachine):
                 f"basis='learned' moves vectors of kernel='rbf' only. Got kernel={self.kernel!r}; "
                 "use basis='greedy' with it."
             )
-        return Learned(greedy, rng)
+        return Learned(cast(Greedy, greedy), rng)
 
     def _most_epochs(self) -> int:
         return self.max_basis + (ROUNDS if self.basis == "learned" else 0)
