@@ -71,6 +71,7 @@ CASES = {
     "ranker two": (LabelRanker(), TWO),
     "ranker entropy": (LabelRanker(regulariser="entropy"), Y),
     "ranker idf": (LabelRanker(weighting="idf"), WORDS),
+    "ranker root of idf": (LabelRanker(weighting="sqrt-idf"), WORDS),
     "submodular": (SubmodularSVC(pair_fraction=0.0, C=0.1), Y),
     "tuned": (ThresholdTuner(MultiLabelSVC(), cv=3), Y),
     "tuned classes": (ThresholdTuner(MultiClassSVC(), cv=3), WORDS),
