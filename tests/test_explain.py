@@ -36,6 +36,7 @@ CASES = {
     "rbf two": (MultiClassSVC(kernel="rbf"), WORDS == "ant"),
     "basis": (SparseMultiClassSVC(**SMALL), WORDS),
     "basis two": (SparseMultiClassSVC(**SMALL), WORDS == "ant"),
+    "basis learned": (SparseMultiClassSVC(**SMALL, basis="learned"), WORDS),
     "basis labels": (SparseMultiLabelSVC(**SMALL, fit_intercept=True), Y),
     "ranker": (LabelRanker(random_state=0), Y),
     "ranker two": (LabelRanker(random_state=0, weighting="idf"), WORDS == "ant"),

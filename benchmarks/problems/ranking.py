@@ -37,6 +37,7 @@ FAST = {
     **{f"squared/{update}": partial(ours.learn, update=update) for update in UPDATES},
     "squared/all_pairs, rows of unit length": partial(ours.learn, unit=True),
     "squared/all_pairs, weighting=idf": partial(ours.learn, weighting="idf"),
+    "squared/all_pairs, weighting=sqrt-idf": partial(ours.learn, weighting="sqrt-idf"),
     **{
         f"entropy/{update}": partial(ours.learn, update=update, regulariser="entropy", **ENTROPY)
         for update in UPDATES

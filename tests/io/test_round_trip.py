@@ -50,7 +50,7 @@ CASES = {
     "ranking": (maxmargin.LabelRanker(), X, Y),
     "ranking classes": (maxmargin.LabelRanker(average=True, trace=True), X, CLASSES),
     "ranking entropy": (maxmargin.LabelRanker(regulariser="entropy", margin=0.01), np.abs(X), CLASSES),
-    "ranking weighed": (maxmargin.LabelRanker(weighting="idf"), np.abs(X), CLASSES),
+    "ranking weighed": (maxmargin.LabelRanker(weighting="sqrt-idf"), np.abs(X), CLASSES),
     "ranking sparse": (maxmargin.LabelRanker(n_features=50), sp.csr_array(X), CLASSES),
     "multilabel kernel": (maxmargin.MultiLabelSVC(kernel="rbf", prior=priors.from_labels), X, Y),
     "multilabel kernel csr": (maxmargin.MultiLabelSVC(kernel="poly"), sp.csr_array(X), CLASSES),

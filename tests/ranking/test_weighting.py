@@ -26,11 +26,12 @@ def make(dense):
 @pytest.mark.nojit
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("update", ["fixed", "worst_pair", "all_pairs"])
-def test_learning_equals_learning_from_rows_weighed_before(dense, update):
+@pytest.mark.parametrize(("weighting", "power"), [("idf", 1.0), ("sqrt-idf", 0.5)])
+def test_learning_equals_learning_from_rows_weighed_before(dense, update, weighting, power):
     X, y = stream()
     kind = make(dense)
-    ours = LabelRanker(update, weighting="idf", trace=True).partial_fit(kind(X), y)
-    twin = LabelRanker(update, trace=True).partial_fit(naive.weigh(X), y)
+    ours = LabelRanker(update, weighting=weighting, trace=True).partial_fit(kind(X), y)
+    twin = LabelRanker(update, trace=True).partial_fit(naive.weigh(X, power=power), y)
     np.testing.assert_allclose(ours.coef_, twin.coef_, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(ours.trace_["mistake"], twin.trace_["mistake"])
     assert ours.n_mistakes_ == twin.n_mistakes_ > 0

@@ -47,6 +47,14 @@ def test_compiled_passes_equal_their_slow_twins(name, seed):
     np.testing.assert_allclose(loss.after(F, K, steps), expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_of_a_loss_add_up(name):
+    loss, F = make(name)
+    parts = [loss.take(rows).at(F[rows]) for rows in (np.arange(4), np.arange(4, 9))]
+    assert sum(part.value for part in parts) == pytest.approx(loss.at(F).value, rel=1e-13)
+    np.testing.assert_allclose(np.vstack([p.gradient for p in parts]), loss.at(F).gradient, atol=1e-13)
+
+
 @pytest.mark.nojit
 @pytest.mark.parametrize("name", ["margins", "hinges"])
 @pytest.mark.parametrize("longest", [np.inf, 1.0, 0.2])

@@ -78,7 +78,9 @@ def solve(basis, method, tol=1e-13, max_iter=3000):
 
 
 def certify(basis):
-    return basis.problem.certificate(np.array(basis.indices), basis.triangle, basis.here.W)
+    return basis.problem.certificate(
+        basis.problem.vectors(np.array(basis.indices)), basis.triangle, basis.here.W
+    )
 
 
 def coefficients(basis):

@@ -117,7 +117,7 @@ def line(part: BasisProblem, have: Functions, W: np.ndarray, V: np.ndarray) -> t
 
 def slope(part: BasisProblem, way: tuple[np.ndarray, np.ndarray], t: float) -> tuple[float, float]:
     """First and second derivative of a part's loss along a line."""
-    return part.loss.slope(*way, t)  # type: ignore[union-attr]
+    return cast(SquaredMargins | SquaredHinges, part.loss).slope(*way, t)
 
 
 def picked(part: BasisProblem, have: Functions, places: np.ndarray) -> Picked:
@@ -190,6 +190,12 @@ class Parts:
         return [np.where((indices >= a) & (indices < b), indices - a, -1) for a, b in pairwise(self.edges)]
 
 
+class Away(NamedTuple):
+    """A loss that is in the workers; it is smooth, so that nothing comes on top of it."""
+
+    excess: float = 0.0
+
+
 class Here(NamedTuple):
     """Coefficients W with their objective, its gradient, and the number of samples that carry loss."""
 
@@ -197,7 +203,7 @@ class Here(NamedTuple):
     objective: float
     slope: np.ndarray
     carriers: int
-    loss: None = None
+    loss: Away = Away()
 
 
 class ScatteredBasis(GrowingBasis):
@@ -220,7 +226,7 @@ class ScatteredBasis(GrowingBasis):
         return self.rows
 
     @property
-    def triangle(self) -> np.ndarray:
+    def triangle(self) -> np.ndarray:  # type: ignore[override]
         return self.factor
 
     def gradient(self) -> np.ndarray:
@@ -315,7 +321,7 @@ class ScatteredBasis(GrowingBasis):
 class ScatteredNewton(Newton):
     """Newton's method on all coefficients, whose Hessians come from the workers."""
 
-    def direction(self, basis: GrowingBasis, g: np.ndarray, accuracy: float) -> np.ndarray:
+    def direction(self, basis: Basis, g: np.ndarray, accuracy: float) -> np.ndarray:
         assert isinstance(basis, ScatteredBasis)
         if self._directly(basis.problem, g.size):
             return -solve_newton(basis.hessian(), g)

@@ -133,10 +133,11 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         With more than one pass, `fit` stops at this relative duality gap (P - D) / |P|.
     time_limit : float, default=None
         Seconds after which `fit` stops.
-    weighting : {"idf"}, default=None
+    weighting : {"idf", "sqrt-idf"}, default=None
         With "idf" an entry counts by how rare its column was in the rounds before, and each row
         has length one: in round t, entry j is multiplied by log((2 + t) / (1 + c_j)), where c_j
-        of the t rounds before had it ("squared" only). Suits words and tags; `predict` goes on
+        of the t rounds before had it ("squared" only); with "sqrt-idf" by the root of that, which
+        leaves more to frequent columns. Suits words and tags; `predict` goes on
         with the counts reached and does not move them, and the mistake bound is that of the weighed
         rows. Takes the memory of a second array of values while a call lasts.
     average : bool, default=False
@@ -239,7 +240,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         "regulariser": [StrOptions(set(DEFAULT_MARGIN))],
         "margin": [*POSITIVE, None],
         "solver": [StrOptions(set(SOLVERS))],
-        "weighting": [StrOptions({"idf"}), None],
+        "weighting": [StrOptions({"idf", "sqrt-idf"}), None],
         "average": ["boolean"],
         "shuffle": ["boolean"],
         "n_features": [Interval(Integral, 1, None, closed="left"), StrOptions({"grow"}), None],
@@ -337,7 +338,11 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
             self._state = EntropyState(self.n_features_in_, matrix.dtype)
         else:
             self._state = SquaredState(
-                self.n_features_in_, matrix.dtype, average=bool(self.average), rarity=self.weighting == "idf"
+                self.n_features_in_,
+                matrix.dtype,
+                average=bool(self.average),
+                rarity=self.weighting is not None,
+                damped=self.weighting == "sqrt-idf",
             )
         self._state.declare(len(labels.classes))
         self._labels = labels
@@ -498,7 +503,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         W : array-like of shape (n_labels, n_features)
             Weights of the competitor, rows in the order of `classes_`; on the simplex for "entropy".
         X, y
-            All rounds that the learner has seen; with ``weighting="idf"`` in their order.
+            All rounds that the learner has seen; with a `weighting` in their order.
 
         Returns
         -------

@@ -295,12 +295,13 @@ class SquaredState(RankingState):
     """Weights under the squared norm (w = theta), and their weighted sum when averaging.
 
     With `rarity` every row is weighed before it is met: an entry by the logarithm of how rare its
-    column was in the rounds before, the row to unit length. `counts` holds in how many of the
-    `counted` rounds each column occurred.
+    column was in the rounds before (`damped`: by its root), the row to unit length. `counts` holds in
+    how many of the `counted` rounds each column occurred.
     """
 
     average: bool = False
     rarity: bool = False
+    damped: bool = False
     counts: np.ndarray = field(init=False)
     counted: int = 0
     W: np.ndarray = field(init=False)
@@ -311,6 +312,7 @@ class SquaredState(RankingState):
             **TALLY,
             "average": Flag(),
             "rarity": Flag(),
+            "damped": Flag(group="damped"),
             "counts": Array(("n_features",), ("i8",), 0, MOST, when="rarity"),
             "counted": Whole(),
             "W": floats("room_columns", "room_labels", packed=True),
@@ -344,12 +346,13 @@ class SquaredState(RankingState):
         if not self.counts.flags.writeable:  # a model mapped from a file
             self.counts = self.counts.copy()
         values = np.empty(rows.data.shape, rows.data.dtype)
-        self.counted = loops.weigh_rows(rows.flat, self.counts, self.counted, learn, values)
+        self.counted = loops.weigh_rows(rows.flat, self.counts, self.counted, learn, self.damped, values)
         return rows.with_values(values)
 
     def replay(self, rows: Rows) -> Rows:
         """The rows of the whole stream as the rounds saw them, weighed from the start again."""
-        return SquaredState(self.n_features, self.dtype, rarity=self.rarity).meet(rows)
+        fresh = SquaredState(self.n_features, self.dtype, rarity=self.rarity, damped=self.damped)
+        return fresh.meet(rows)
 
     def _allocate(self, columns: int, labels: int) -> None:
         self.W = grown(getattr(self, "W", None), (columns, labels), self.dtype)

@@ -76,6 +76,8 @@ def _basis(subject: Subject) -> str:
         rows.append(row)
     columns = ["training sample", *(["its labels"] if labels is not None else []), "speaks for and against"]
     words = f"{len(where)} of the training samples, in the order in which they were chosen."
+    if getattr(model, "basis", "greedy") == "learned":
+        words = f"{len(where)} learned vectors, beside the training samples that they started from."
     drawn = ""
     history = getattr(model, "history_", ())
     if len(history) > 1:

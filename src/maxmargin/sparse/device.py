@@ -258,8 +258,8 @@ class DeviceBasis:
 
     @property
     def vectors(self) -> Any:
-        """The rows of the basis."""
-        return self.problem.X[self.indices]
+        """What the basis is."""
+        return self.problem.vectors(np.array(self.indices, dtype=np.intp))
 
     def carriers(self) -> int:
         """How many samples carry loss."""
@@ -281,7 +281,7 @@ class DeviceBasis:
         Z = torch.cat([K @ there for _, K in self._strips(J)])
         expansion = self.loss.at(self._scores(Z))
         pulled = self._back(expansion.G)
-        K_JJ = self.problem.gram(J)
+        K_JJ = self.problem.gram(self.vectors)
         g = K_JJ @ al
         for rows, K in self._strips(J):
             g += (K.T @ pulled[rows]).cpu().numpy()

@@ -37,17 +37,64 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
+from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.sparse.loss_loops import Expansion
-from maxmargin.sparse.problem import BasisProblem, Scored, hessian, hessian_product, push
+from maxmargin.sparse.problem import BasisProblem, Position, Scored, hessian, hessian_product, push
 
 # Smallest Schur complement, relative to k(x, x), of a basis function that may join: below it, rounding
 # of the kernel values decides what the function adds.
 DEPENDENT = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-5}
 
 
-class GrowingBasis:
+class Basis:
+    """Orthonormal functions at the training samples and the position of their coefficients.
+
+    `Psi` holds the functions (l x d), `triangle` the L with L L' = K_JJ, `vectors` what the basis is.
+    """
+
+    problem: BasisProblem
+    here: Position
+    vectors: Any
+    Psi: np.ndarray
+    triangle: np.ndarray
+
+    def gradient(self) -> np.ndarray:
+        """Gradient of the objective in W (d x r)."""
+        return self.problem.gradient(self.Psi, self.here)
+
+    def move(self, V: np.ndarray, longest: float = np.inf) -> None:
+        """Go along V (d x r) to the minimum of the objective, at most `longest` times V."""
+        dZ = push(self.Psi, V)
+        t = self.problem.step(self.here, V, dZ, longest)
+        dZ *= t
+        dZ += self.here.Z
+        self.here = self.problem.at(self.here.W + t * V, dZ)
+
+    def certificate(self) -> Certificate:
+        """Objective and bound of the coefficients as they are, from kernel values in float64."""
+        return self.problem.certificate(self.vectors, self.triangle, self.here.W)
+
+    def coefficients(self, W: np.ndarray) -> np.ndarray:
+        """Coefficients of the kernel functions in the scores, d x k, of this or an earlier W."""
+        L = self.triangle[: len(W), : len(W)]
+        return self.problem.scores(solve_triangular(L, W, trans="T", lower=True))
+
+
+class FixedBasis(Basis):
+    """A basis of any vectors, its functions in float64, with coefficients `al` (d x r) to begin with."""
+
+    def __init__(self, problem: BasisProblem, vectors: Any, al: np.ndarray) -> None:
+        self.problem, self.vectors = problem, vectors
+        self.triangle = np.linalg.cholesky(problem.gram(vectors))
+        strips = (K for _, K in problem.strips(vectors))
+        self.Psi = np.vstack([solve_triangular(self.triangle, K.T, lower=True).T for K in strips])
+        W = self.triangle.T @ al
+        self.here = problem.at(W, push(self.Psi, W))
+
+
+class GrowingBasis(Basis):
     """The state of a fit: orthonormal basis functions and the position of their coefficients.
 
     Psi grows by one column per basis function: that is a Cholesky factorisation of K with the
@@ -63,31 +110,16 @@ class GrowingBasis:
         self.here = problem.at(np.empty((0, problem.rank)), np.zeros((problem.n, problem.rank)))
 
     @property
-    def Psi(self) -> np.ndarray:
-        """Orthonormal functions at the training samples, l x d."""
+    def Psi(self) -> np.ndarray:  # type: ignore[override]
         return self._store[:, : len(self.indices)]
 
     @property
     def vectors(self) -> Any:
-        """The rows of the basis."""
-        return self.problem.X[self.indices]
+        return self.problem.vectors(np.array(self.indices, dtype=np.intp))
 
     @property
-    def triangle(self) -> np.ndarray:
-        """L with L L' = K_JJ (d x d)."""
+    def triangle(self) -> np.ndarray:  # type: ignore[override]
         return np.tril(self.Psi[self.indices].astype(np.float64))
-
-    def gradient(self) -> np.ndarray:
-        """Gradient of the objective in W (d x r)."""
-        return self.problem.gradient(self.Psi, self.here)
-
-    def move(self, V: np.ndarray, longest: float = np.inf) -> None:
-        """Go along V (d x r) to the minimum of the objective, at most `longest` times V."""
-        dZ = push(self.Psi, V)
-        t = self.problem.step(self.here, V, dZ, longest)
-        dZ *= t
-        dZ += self.here.Z
-        self.here = self.problem.at(self.here.W + t * V, dZ)
 
     def admissible(self, indices: np.ndarray) -> np.ndarray:
         """Those samples whose kernel function does not depend on the basis."""
@@ -136,8 +168,9 @@ class GrowingBasis:
         if self._store.dtype == np.float64 or not self.indices:
             return
         J = np.array(self.indices, dtype=np.intp)
-        L = np.linalg.cholesky(self.problem.gram(J))
-        Psi = np.vstack([solve_triangular(L, K.T, lower=True).T for _, K in self.problem.strips(J)])
+        vectors = self.problem.vectors(J)
+        L = np.linalg.cholesky(self.problem.gram(vectors))
+        Psi = np.vstack([solve_triangular(L, K.T, lower=True).T for _, K in self.problem.strips(vectors)])
         Psi[J] = L
         self._store = Psi
         self.here = self.problem.at(self.here.W, push(Psi, self.here.W))
@@ -150,28 +183,16 @@ class GrowingBasis:
         """Candidates with their steps and the objectives they lead to."""
         return self.problem.score(self.here, indices, selection)
 
-    def certificate(self) -> Certificate:
-        """Objective and bound of the coefficients as they are, from kernel values in float64."""
-        J = np.array(self.indices, dtype=np.intp)
-        return self.problem.certificate(J, self.triangle, self.here.W)
-
     def carriers(self) -> int:
         """How many samples carry loss."""
         G = self.here.loss.gradient
         return int(np.count_nonzero(np.einsum("ir,ir->i", G, G)))
 
-    def coefficients(self, W: np.ndarray) -> np.ndarray:
-        """Coefficients of the kernel functions in the scores, d x k, of this or an earlier W."""
-        L = self.triangle[: len(W), : len(W)]
-        return self.problem.scores(solve_triangular(L, W, trans="T", lower=True))
-
 
 class Optimiser(Protocol):
     """Finds the coefficients of a fixed basis."""
 
-    def optimise(
-        self, basis: GrowingBasis, slack: Callable[[], float], expired: Callable[[], bool]
-    ) -> bool: ...
+    def optimise(self, basis: Basis, slack: Callable[[], float], expired: Callable[[], bool]) -> bool: ...
 
 
 class Newton:
@@ -211,9 +232,12 @@ class Newton:
         self.dense, self.dense_low_rank = dense, dense_low_rank
         self.inexact, self.final, self.single = inexact, final, single
         self.blocks = InverseBlocks()
+        self._basis: Basis | None = None
 
-    def optimise(self, basis: GrowingBasis, slack: Callable[[], float], expired: Callable[[], bool]) -> bool:
+    def optimise(self, basis: Basis, slack: Callable[[], float], expired: Callable[[], bool]) -> bool:
         """Iterate; True when the bound on the excess reached `slack`."""
+        if basis is not self._basis:
+            self.blocks, self._basis = InverseBlocks(), basis
         first = None
         for iteration in range(self.max_iter + 1):
             g = basis.gradient()
@@ -228,7 +252,7 @@ class Newton:
             basis.move(self.direction(basis, g, min(accuracy, self.final)))
         return False
 
-    def direction(self, basis: GrowingBasis, g: np.ndarray, accuracy: float) -> np.ndarray:
+    def direction(self, basis: Basis, g: np.ndarray, accuracy: float) -> np.ndarray:
         """Solve H V = -g, directly or by conjugate gradients to a relative `accuracy`."""
         problem, curvature = basis.problem, basis.here.loss.curvature
         rows = curvature.rows()
@@ -325,7 +349,7 @@ class Sweeps:
     def __init__(self, max_iter: int) -> None:
         self.max_iter = max_iter
 
-    def optimise(self, basis: GrowingBasis, slack: Callable[[], float], expired: Callable[[], bool]) -> bool:
+    def optimise(self, basis: Basis, slack: Callable[[], float], expired: Callable[[], bool]) -> bool:
         """Sweep; True when the bound on the excess reached `slack`."""
         for sweep in range(self.max_iter + 1):
             g = basis.gradient()
@@ -337,7 +361,7 @@ class Sweeps:
                 self._step(basis, u)
         return False
 
-    def _step(self, basis: GrowingBasis, u: np.ndarray) -> None:
+    def _step(self, basis: Basis, u: np.ndarray) -> None:
         """(3.14): one Newton step in W along delta u' (delta in R^d) and an exact search up to its end."""
         v = basis.problem.scores(u)
         slope = basis.gradient() @ u
@@ -348,12 +372,16 @@ class Sweeps:
 
 
 class Solution(NamedTuple):
-    """The basis, its rows and coefficients (d x k), those of every stage if kept, and the loss there."""
+    """The basis, its coefficients (d x k), those of every stage if kept, and the loss at the solution.
+
+    `basis` are the training samples that it was made of, `vectors` what it is, `kernel` is theirs.
+    """
 
     basis: np.ndarray
     vectors: Any
+    kernel: Kernel
     coefficients: np.ndarray
-    path: list[np.ndarray]
+    path: list[np.ndarray] | None
     loss: Expansion
 
 
@@ -468,8 +496,10 @@ class Greedy:
         basis = self.basis
         coefficients = basis.coefficients(basis.here.W)
         earlier = self._path[: max(len(basis.indices) - 1, 0)]
-        path = [*map(basis.coefficients, earlier), coefficients] if self.keep_path and basis.indices else []
-        return Solution(self._indices(), basis.vectors, coefficients, path, basis.here.loss)
+        path = [*map(basis.coefficients, earlier), coefficients] if basis.indices else []
+        kept = path if self.keep_path else None
+        kernel = basis.problem.kernel
+        return Solution(self._indices(), basis.vectors, kernel, coefficients, kept, basis.here.loss)
 
     def _indices(self) -> np.ndarray:
         return np.array(self.basis.indices, dtype=np.intp)

@@ -8,8 +8,8 @@ weights c_i = C * sample_weight_i. Three are here, a fourth in `largest_margin`:
 - `MultiLogit` (import vector machine):  sum_i c_i [log sum_r exp F_ir - F_{i,y_i}]
 
 The first two are piecewise quadratic, so their curvature is a generalised Hessian and a line
-search can be exact. `at(F)` answers with the value, the gradient G = dL/dF and a curvature
-object; a curvature is, per sample, a k x k matrix D_i, and offers
+search can be exact. `take(rows)` is the loss of some samples alone. `at(F)` answers with the value,
+the gradient G = dL/dF and a curvature object; a curvature is, per sample, a k x k matrix D_i, and offers
 
 - `rows()`: the samples with D_i != 0, and `restrict(rows)`: the same curvature on those;
 - `product(U)`: D_i U_i for every sample, `along(v)`: v' D_i v, `diagonal()`: the D_i,rr;
@@ -229,6 +229,10 @@ class SquaredMargins:
     def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
         self.y, self.c, self.n_columns = y.astype(np.uint32), np.ascontiguousarray(c), k
 
+    def take(self, rows: np.ndarray) -> SquaredMargins:
+        """The loss of some samples alone."""
+        return SquaredMargins(self.y[rows], self.c[rows], self.n_columns)
+
     def at(self, F: np.ndarray) -> Expansion:
         G, D = np.empty(F.shape), np.empty(F.shape)
         value = margins_expand(F, self.y, self.c, G, D)
@@ -266,6 +270,10 @@ class SquaredHinges:
 
     def __init__(self, Y: np.ndarray, c: np.ndarray) -> None:
         self.Y, self.c, self.n_columns = Y.astype(np.int8, order="C"), np.ascontiguousarray(c), Y.shape[1]
+
+    def take(self, rows: np.ndarray) -> SquaredHinges:
+        """The loss of some samples alone."""
+        return SquaredHinges(self.Y[rows], self.c[rows])
 
     def at(self, F: np.ndarray) -> Expansion:
         G, D = np.empty(F.shape), np.empty(F.shape)
@@ -307,6 +315,10 @@ class MultiLogit:
     def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
         self.y, self.c, self.n_columns = y, c, k
         self._own = np.arange(len(y)), y
+
+    def take(self, rows: np.ndarray) -> MultiLogit:
+        """The loss of some samples alone."""
+        return MultiLogit(self.y[rows], self.c[rows], self.n_columns)
 
     def value(self, F: np.ndarray) -> float:
         top = F.max(axis=1)

@@ -174,14 +174,14 @@ class BasisProblem:
         change = np.einsum("qr,qr->q", steps, Z) + 0.5 * own * np.einsum("qr,qr->q", steps, steps)
         return steps, change
 
-    def certificate(self, J: np.ndarray, L: np.ndarray, W: np.ndarray) -> Certificate:
-        """Objective and its lower bound for basis J, from kernel values in float64; L L' = K_JJ."""
+    def certificate(self, vectors: Any, L: np.ndarray, W: np.ndarray) -> Certificate:
+        """Objective and its lower bound for a basis, from kernel values in float64; L L' = K_JJ."""
         al = solve_triangular(L, W, trans="T", lower=True)
-        F = self.scores(np.vstack([K @ al for _, K in self.strips(J)]))
+        F = self.scores(np.vstack([K @ al for _, K in self.strips(vectors)]))
         expansion = self.loss.at(F)
         pulled = self.back(expansion.gradient)
-        K_JJ = self.gram(J)
-        g = K_JJ @ al + sum(K.T @ pulled[rows] for rows, K in self.strips(J))
+        K_JJ = self.gram(vectors)
+        g = K_JJ @ al + sum(K.T @ pulled[rows] for rows, K in self.strips(vectors))
         primal = 0.5 * float(np.vdot(al, K_JJ @ al)) + expansion.value
         whitened = solve_triangular(L, g, lower=True)
         return Certificate(primal + expansion.excess, primal - 0.5 * float(np.vdot(whitened, whitened)))
@@ -193,25 +193,27 @@ class BasisProblem:
         quadratic = 0.0
         for start in range(0, len(rows), CHUNK):
             part = rows[start : start + CHUNK]
-            quadratic += float(np.vdot(A[start : start + CHUNK], self._values(part, rows) @ A))
+            K = self.kernel.block(self.X[part], self.vectors(rows), np.float64)
+            quadratic += float(np.vdot(A[start : start + CHUNK], K @ A))
         return self.loss.full_bound(at, quadratic)
 
-    def gram(self, J: np.ndarray) -> np.ndarray:
+    def vectors(self, J: np.ndarray) -> Any:
+        """Training samples as a basis: rows of X; with a precomputed kernel their places."""
+        return J if self.kernel.name == "precomputed" else self.X[J]
+
+    def gram(self, vectors: Any) -> np.ndarray:
         """K_JJ in float64, symmetric, with an exact diagonal."""
-        K = self._values(J, J)
+        precomputed = self.kernel.name == "precomputed"
+        K = self.kernel.block(self.X[vectors] if precomputed else vectors, vectors, np.float64)
         K = (K + K.T) / 2
-        K[np.diag_indices_from(K)] = self.diagonal[J]
+        K[np.diag_indices_from(K)] = self.diagonal[vectors] if precomputed else self.kernel.diagonal(vectors)
         return K
 
-    def strips(self, J: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def strips(self, vectors: Any) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """K_J in float64, some samples at a time."""
         for start in range(0, self.n, CHUNK):
             rows = np.arange(start, min(start + CHUNK, self.n))
-            yield rows, self._values(rows, J)
-
-    def _values(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        others = columns if self.kernel.name == "precomputed" else self.X[columns]
-        return self.kernel.block(self.X[rows], others, np.float64)
+            yield rows, self.kernel.block(self.X[rows], vectors, np.float64)
 
 
 def push(Psi: np.ndarray, V: np.ndarray) -> np.ndarray:

@@ -1,0 +1,194 @@
+"""A basis whose vectors move: gradients, what is promised of the answer, where it cannot be."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import rbf_kernel
+
+import maxmargin
+from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC
+from maxmargin.core.kernels import Kernel
+from maxmargin.core.loop import Clock
+from maxmargin.sparse import machines
+from maxmargin.sparse.greedy import Greedy, Newton
+from maxmargin.sparse.learned import Adam, Learned, Moving, independent, slope
+from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
+from maxmargin.sparse.problem import BasisProblem
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(12, 3))
+CODES = np.arange(12) % 4
+SIGNS = np.where(RNG.random((12, 3)) < 0.5, 1, -1)
+P = RNG.normal(size=(2, 3))
+C = RNG.uniform(0.5, 2, 12)
+PROBLEMS = {
+    "margins": BasisProblem(Kernel("rbf", 0.4), X, SquaredMargins(CODES, C, 4)),
+    "hinges": BasisProblem(Kernel("rbf", 0.4, offset=0.7), X, SquaredHinges(SIGNS, C)),
+    "prior": BasisProblem(Kernel("rbf", 0.4, offset=0.7), sp.csr_array(X), SquaredHinges(SIGNS, C), P),
+}
+
+
+def naive(problem, at, share):
+    """The objective, value by value."""
+    rows = problem.X.toarray() if sp.issparse(problem.X) else problem.X
+    gamma, offset = math.exp(at.width), problem.kernel.offset
+    K = rbf_kernel(rows, at.vectors, gamma=gamma) + offset
+    K_JJ = rbf_kernel(at.vectors, gamma=gamma) + offset
+    F = K @ at.al if problem.P is None else K @ at.al @ problem.P
+    if isinstance(problem.loss, SquaredHinges):
+        loss = (problem.loss.c[:, None] * np.maximum(0, 1 - problem.loss.Y * F) ** 2).sum()
+    else:
+        M = np.maximum(0, 1 + F - F[np.arange(12), CODES][:, None])
+        M[np.arange(12), CODES] = 0
+        loss = (problem.loss.c[:, None] * M**2).sum()
+    return 0.5 * share * np.trace(at.al.T @ K_JJ @ at.al) + loss
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_gradient_is_that_of_the_objective(name):
+    problem, rng = PROBLEMS[name], np.random.default_rng(1)
+    at = Moving(rng.normal(size=(5, 3)), rng.normal(size=(5, problem.rank)), np.asarray(-1.0))
+    value, gradient = slope(problem, np.arange(12), at, 0.5)
+    assert value == pytest.approx(naive(problem, at, 0.5), rel=1e-12)
+    for place in range(3):
+        direction = rng.normal(size=at[place].shape)
+        ends = [
+            naive(problem, at._replace(**{Moving._fields[place]: at[place] + h * direction}), 0.5)
+            for h in (1e-6, -1e-6)
+        ]
+        expected = (ends[0] - ends[1]) / 2e-6
+        assert np.vdot(gradient[place], direction) == pytest.approx(expected, rel=1e-6)
+
+
+def test_steps_follow_adams_rule():
+    at = Moving(np.array([[3.0]]), np.array([[-1.0]]), np.asarray(0.5))
+    adam, mean, square, expected = Adam(at, (0.1, 0.2, 0.3)), 0.0, 0.0, np.array([3.0, -1.0, 0.5])
+    for t, g in enumerate((2.0, -1.0, 4.0), 1):
+        at = adam.step(at, Moving(*(np.full_like(part, g) for part in at)), 0.5)
+        mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
+        corrected = mean / (1 - 0.9**t) / math.sqrt(square / (1 - 0.999**t))
+        expected = expected - 0.5 * np.array([0.1, 0.2, 0.3]) * corrected
+    np.testing.assert_allclose([float(part.item()) for part in at], expected, rtol=1e-12)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Few steps a round, enough for small data."""
+    monkeypatch.setattr(machines, "Learned", partial(Learned, steps=25))
+
+
+def objective(machine, X, y):
+    """The objective of a fitted multi-class machine from its public attributes."""
+    F = rbf_kernel(X, machine.basis_vectors_, gamma=machine.gamma_) @ machine.coef_.T
+    own = F[np.arange(len(y)), y]
+    Xi = np.maximum(1 + F - own[:, None], 0)
+    Xi[np.arange(len(y)), y] = 0
+    K_JJ = rbf_kernel(machine.basis_vectors_, gamma=machine.gamma_)
+    return 0.5 * np.trace(machine.coef_ @ K_JJ @ machine.coef_.T) + machine.C * (Xi**2).sum()
+
+
+def test_classes_learn_a_certified_basis_that_beats_the_grown_one(wine, quick):
+    X, y = wine
+    machine = SparseMultiClassSVC(C=5, max_basis=4, rel_tol=0, random_state=0)
+    grown = machine.fit(X, y).primal_objective_
+    learned = machine.set_params(basis="learned", full_bound=True).fit(X, y)
+    assert learned.n_basis_ == 4 and learned.gamma_ != 1 / (X.shape[1] * X.var())
+    assert learned.primal_objective_ < 0.7 * grown
+    assert learned.duality_gap_ <= 1e-6
+    assert learned.primal_objective_ == pytest.approx(objective(learned, X, y), rel=1e-9)
+    assert learned.full_model_bound_ < learned.primal_objective_
+    assert [record["basis"] for record in learned.history_[:5]] == [1, 2, 3, 4, 4]
+    again = SparseMultiClassSVC(C=5, max_basis=4, rel_tol=0, random_state=0, basis="learned").fit(X, y)
+    np.testing.assert_array_equal(again.coef_, learned.coef_)
+
+
+def test_labels_with_a_prior_learn_too(wine, quick, tmp_path):
+    X, y = wine
+    Y = (y[:, None] == np.arange(3)).astype(int)
+    R = np.array([[1.0, 0.5, 0.5], [0.5, 1.0, 0.5], [0.5, 0.5, 1.0]])
+    machine = SparseMultiLabelSVC(C=5, prior=R, max_basis=4, rel_tol=0, fit_intercept=True, random_state=0)
+    grown = machine.fit(X, Y).primal_objective_
+    learned = machine.set_params(basis="learned").fit(sp.csr_array(X), Y)
+    assert learned.primal_objective_ < 0.8 * grown and learned.duality_gap_ <= 1e-6
+    maxmargin.save(learned, tmp_path / "learned.mm")
+    loaded = maxmargin.load(tmp_path / "learned.mm")
+    assert loaded.basis == "learned" and loaded.gamma_ == learned.gamma_
+    np.testing.assert_array_equal(loaded.decision_function(X), learned.decision_function(X))
+
+
+def moving(wine, **options):
+    """A `Learned` that has grown four vectors."""
+    X, y = wine
+    problem = BasisProblem(Kernel.of(X, "rbf"), X, SquaredMargins(y, np.full(len(y), 5.0), 3))
+    rng = np.random.RandomState(0)
+    greedy = Greedy(
+        problem, np.arange(len(X)), rng, max_basis=4, n_candidates=5, rel_tol=0.0, patience=1, tol=1e-6,
+        optimiser=Newton(100),
+    )  # fmt: skip
+    solver = Learned(greedy, rng, **options)
+    while not solver.grown:
+        solver.epoch(Clock())
+    return solver
+
+
+def test_a_basis_that_moved_astray_is_not_taken(wine):
+    solver = moving(wine, rounds=2, steps=3, rate=50.0)
+    grown = solver.greedy.solution()
+    solver.lowest = np.inf  # let the held-out samples like what they see
+    while not solver.epoch(Clock()).done:
+        assert solver.certify() == solver.greedy.certify()
+    np.testing.assert_array_equal(solver.solution().coefficients, grown.coefficients)
+    np.testing.assert_array_equal(solver.solution().vectors, grown.vectors)
+    assert solver.solution().path is None
+
+
+def test_held_out_samples_choose_and_end(wine):
+    solver = moving(wine, rounds=100, steps=10, patience=2, returns=1, rate=0.5)
+    assert not set(solver.judged) & set(solver.trained) and len(solver.judged) == 17
+    losses = [solver._judge()]
+    judge = solver._judge
+    solver._judge = lambda: losses.append(judge()) or losses[-1]
+    while not solver.epoch(Clock()).done:
+        pass
+    assert solver.round < 100 and solver.lowest == min(losses)
+    solver.state = solver.best
+    assert judge() == min(losses)
+
+
+def test_dependent_vectors_are_left_out():
+    problem = PROBLEMS["margins"]
+    vectors = X[[0, 1, 0, 2]]
+    np.testing.assert_array_equal(independent(problem, vectors), [0, 1, 3])
+
+
+def test_a_time_limit_ends_the_moves_with_a_usable_model(wine, quick):
+    X, y = wine
+    machine = SparseMultiClassSVC(C=5, max_basis=3, basis="learned", random_state=0)
+
+    class Late(Learned):
+        def _move(self, clock):
+            clock.limit = 0.0
+            super()._move(clock)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.warns(ConvergenceWarning, match="cut short"):
+        patch.setattr(machines, "Learned", Late)
+        machine.fit(X, y)
+    assert machine.score(X, y) > 0.5 and len(machine.history_) == 4
+
+
+def test_what_a_learned_basis_cannot_do_is_said(wine, quick):
+    X, y = wine
+    with pytest.raises(ValueError, match=r"kernel='rbf' only.*use basis='greedy'"):
+        SparseMultiClassSVC(kernel="linear", basis="learned").fit(X, y)
+    machine = SparseMultiClassSVC(max_basis=2, basis="learned", random_state=0).fit(X, y)
+    for ask in (lambda: machine.truncate(1), lambda: next(machine.staged_predict(X))):
+        with pytest.raises(AttributeError, match="no smaller stages; fit it with a smaller max_basis"):
+            ask()
+    with pytest.raises(ValueError, match="basis"):
+        SparseMultiClassSVC(basis="moved").fit(X, y)
