@@ -9,7 +9,7 @@ rows are in its worker, a column added whenever a sample joins. One that is lost
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -18,8 +18,8 @@ from maxmargin.core.linalg import conjugate_gradients
 from maxmargin.core.loop import Certificate
 from maxmargin.dask.rounds import Workers
 from maxmargin.dask.working_sets import added, stacked
-from maxmargin.sparse.greedy import DEPENDENT, GrowingBasis, Newton, solve_newton
-from maxmargin.sparse.loss_loops import exact_step
+from maxmargin.sparse.greedy import DEPENDENT, Basis, GrowingBasis, Newton, solve_newton
+from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins, exact_step
 from maxmargin.sparse.problem import BasisProblem, Scored, hessian, hessian_product
 
 

@@ -47,6 +47,8 @@ class MachineOnCluster(OnCluster, BasisMachine):
         "kernel": [StrOptions(set(NAMES) - {"precomputed"}), callable],
         "solver": [StrOptions(set(DIRECT))],
         "full_bound": [Options(bool, {False})],
+        "basis": [StrOptions({"greedy"})],
+        "device": [StrOptions({"cpu"})],
     }
 
     def _gathered_kernel(self, cluster: Cluster, blocks: list[Any]) -> Kernel:
@@ -83,7 +85,7 @@ class MachineOnCluster(OnCluster, BasisMachine):
         )
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False, repr=False, kw_only=True)
 class SparseMultiClassSVC(MachineOnCluster, LocalMultiClass):
     """Multi-class SVM whose kernel functions are few and shared by all classes, on a Dask cluster.
 
@@ -119,6 +121,12 @@ duality_gap_, history_, n_iter_, n_features_in_, feature_names_in_
     """
 
     LOCAL: ClassVar[type[LocalMultiClass]] = LocalMultiClass
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **LocalMultiClass._parameter_constraints,
+        **MachineOnCluster._parameter_constraints,
+        "loss": [StrOptions({"weston_watkins"})],
+    }
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None, *, client=None):

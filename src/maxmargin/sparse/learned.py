@@ -22,17 +22,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from maxmargin.core.kernels import squared_norms
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.sparse.greedy import DEPENDENT, FixedBasis, Greedy, Solution
+from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import BasisProblem
 
 # Rounds, batch and rate were measured by experiments/learned_basis.py.
 ROUNDS = 40
+
+Movable: TypeAlias = SquaredMargins | SquaredHinges
 
 
 class Moving(NamedTuple):
