@@ -58,9 +58,9 @@ def demo_command(as_json: bool, directory: Path) -> None:
             print_table(f"{result.task.title}\n  {result.task.data}", columns, result.rows())
             print(f"{result.lesson}\n")
     if not as_json:
-        print("Parameters: by cross-validation on the training parts.", end="")
-        took = f" Compiling took {compiling.duration:.1f} s once; that is in no time above."
-        print(took if compiling.done else "")
+        print("Parameters: by cross-validation on the training parts.")
+        if compiling.done:
+            print(f"Compiling took {compiling.duration:.1f} s, once; that is in no time above.")
     _write_report(directory, results)
     if not as_json:
         print(OWN_DATA)

@@ -31,6 +31,7 @@ the iterations it failed to save have cost as much as that would.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -39,6 +40,7 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.threads import one_blas_thread
 from maxmargin.sparse.loss_loops import Expansion
 from maxmargin.sparse.problem import BasisProblem, Scored, hessian, hessian_product, push
 
@@ -366,6 +368,8 @@ class Greedy:
         Candidates scored together; bounds the memory of their kernel rows.
     precision : float, default=1e-13
         Relative excess beyond which coefficients cannot be told from optimal ones in float64.
+    threaded : int, default=10**7
+        Multiplications of a product with the whole basis from which threads of BLAS pay.
     """
 
     def __init__(
@@ -387,6 +391,7 @@ class Greedy:
         stage_slack: float = 0.03,
         at_once: int = 128,
         precision: float = 1e-13,
+        threaded: int = 10**7,
     ) -> None:
         self.problem, self.pool, self.rng = problem, pool, rng
         self.max_basis, self.n_candidates = max_basis, n_candidates
@@ -395,12 +400,17 @@ class Greedy:
         self.keep_path = keep_path
         self.redraws, self.stage_slack = redraws, stage_slack
         self.at_once, self.precision = at_once, precision
+        self.small = problem.n * max_basis * len(problem.directions) < threaded
         self.basis = GrowingBasis(problem)
         self._path: list[np.ndarray] = []
         self._idle = 0
 
     def epoch(self, clock: Clock) -> Progress:
         """One round of Algorithm 4: a function joins, the coefficients follow."""
+        with one_blas_thread() if self.small else nullcontext():
+            return self._round(clock)
+
+    def _round(self, clock: Clock) -> Progress:
         basis, before = self.basis, self.basis.here.objective
         grown = self._grow()
         if grown:
