@@ -94,4 +94,4 @@ def test_a_fault_is_not_taken_for_a_refusal(monkeypatch):
 
     monkeypatch.setattr(maxmargin.SubmodularSVC, "fit", fit)
     with pytest.raises(ValueError, match="moon"):
-        fit_a_little("SubmodularSVC", "multilabel", {"solver": "bcfw"})
+        fit_a_little("SubmodularSVC", "multilabel", {"solver": "bcfw"}, FEW["multilabel"])

@@ -38,15 +38,18 @@ LONG = {"max_iter": 70, "tol": 1e-10, "max_basis": 5}
 SHORT = {"max_iter": 15, "max_basis": 5}
 # Rows, classes and features of the fits.
 Size = tuple[int, int, int]
-# Few classes have loops of their own, as has what is too wide for Newton's method, or has too many unknowns.
+# Few classes have loops of their own, as has what is too wide for Newton's method.
+WIDE: dict[str, tuple[Size, ...]] = {"MultiLabelSVC": ((24, 3, 400),)}
 FEW: dict[str, tuple[Size, ...]] = {
-    "multilabel": ((24, 3, 5), (24, 3, 400)),
-    "multiclass": ((24, 3, 5), (24, 6, 5), (140, 70, 12)),
+    "multilabel": ((24, 3, 5),),
+    "multiclass": ((24, 3, 5), (24, 6, 5)),
     "ranking": ((24, 3, 5),),
     "chain": ((24, 3, 5),),
     # Some bags must come to prefer another candidate, for which there is a loop.
     "bags": ((60, 3, 5),),
 }
+# So many unknowns that default parameters choose other loops.
+MANY: dict[str, tuple[Size, ...]] = {"multiclass": ((140, 70, 12),)}
 
 
 @click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
@@ -89,15 +92,19 @@ def warmup_command(families: Sequence[str], defaults: bool, jobs: int) -> None:
 def warm(name: str, defaults: bool = False) -> None:
     """Fit a few rows in the configurations of one family."""
     estimator, task = WARMED[name]
-    if defaults:
-        # The precision depends on `tol`, which keeps its default here.
-        linear = build(estimator).get_params().get("kernel") == "linear"
-        further = {"kernel": "rbf"} if linear else ALONE.get(estimator, {})
-        for params in ({}, further):
-            fit_a_little(estimator, task, params, widths=WIDTHS[:1], settings=SHORT)
-        return
-    for params in [*variants(estimator), ALONE.get(estimator, {})]:
-        fit_a_little(estimator, task, params)
+    # The precision depends on `tol`, which keeps its default for default fits.
+    widths, settings = (WIDTHS[:1], SHORT) if defaults else (WIDTHS, LONG)
+    sizes = FEW[task] + WIDE.get(estimator, ())
+    for params in ordinary(estimator) if defaults else variants(estimator):
+        fit_a_little(estimator, task, params, sizes, widths, settings)
+    fit_a_little(estimator, task, ALONE.get(estimator, {}), FEW[task], widths, SHORT)
+    fit_a_little(estimator, task, {}, MANY.get(task, ()), widths, SHORT)
+
+
+def ordinary(estimator: str) -> list[dict[str, Any]]:
+    """Default parameters, with every kind of kernel."""
+    known = build(estimator).get_params()
+    return [{"kernel": kernel} for kernel in FURTHER["kernel"]] if known.get("kernel") == "linear" else [{}]
 
 
 def options(estimator: str, parameter: str) -> list[str]:
@@ -126,11 +133,11 @@ def fit_a_little(
     estimator: str,
     task: str,
     params: dict[str, Any],
-    sizes: Sequence[Size] = (),
+    sizes: Sequence[Size],
     widths: Sequence[str] = WIDTHS,
     settings: dict[str, Any] = LONG,
 ) -> bool:
-    """Fit and predict a few rows (`sizes`: those of the task by default), dense and CSR, of the given widths.
+    """Fit and predict a few rows of the given sizes, dense and CSR, of the given widths.
 
     False where the estimator refuses the combination: there is no loop for it.
     """
@@ -140,7 +147,7 @@ def fit_a_little(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            for size in sizes or FEW[task]:
+            for size in sizes:
                 for X, y, cut in _few_rows(task, *size, widths):
                     model.fit(X, y, **cut).predict(X, **cut)
                     if task == "multilabel":
