@@ -9,7 +9,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.run: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[plots]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[plots]"
 	touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from maxmargin._names import ESTIMATORS
@@ -33,7 +37,9 @@ def test_warmup_knows_every_estimator():
 def test_warmup_fits_every_solver(name):
     estimator, task = WARMED[name]
     solvers = {
-        params["solver"] for params in variants(estimator) if fit_a_little(estimator, task, params, FEW[:1])
+        params["solver"]
+        for params in variants(estimator)
+        if fit_a_little(estimator, task, params, FEW[task][:1])
     }
     assert solvers == set(solver_names(estimator)) != set()
 
@@ -44,8 +50,40 @@ def test_the_warmup_of_bags_changes_their_candidates(monkeypatch):
 
     seen, products = [], latent_rounds.pair_products
     monkeypatch.setattr(latent_rounds, "pair_products", lambda *given: (seen.append(1), products(*given)))
-    fit_a_little("LatentSVC", "bags", {}, FEW[:1], ["float64"], {"max_iter": 15})
+    fit_a_little("LatentSVC", "bags", {}, FEW["bags"], ["float64"], {"max_iter": 15})
     assert seen
+
+
+# What a process needs to compile for the demo, after a warm-up of default fits by another.
+DEMO = """
+from maxmargin.cli import main
+from maxmargin.cli.warmup import SLOWEST_FIRST, warm
+from maxmargin.core.compiling import compile_time
+import multiprocessing
+
+def compiled():
+    with compile_time() as compiling:
+        assert main(["demo", "--json"]) == 0
+    print("compiled" if compiling.done else "nothing compiled")
+
+if __name__ == "__main__":
+    for call, given in [*((warm, (name, True)) for name in SLOWEST_FIRST), (compiled, ())]:
+        process = multiprocessing.get_context("spawn").Process(target=call, args=given)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_the_demo_finds_all_its_loops_after_the_warmup(tmp_path):
+    (tmp_path / "program.py").write_text(DEMO)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "nothing compiled"
 
 
 def test_a_fault_is_not_taken_for_a_refusal(monkeypatch):
@@ -56,4 +94,4 @@ def test_a_fault_is_not_taken_for_a_refusal(monkeypatch):
 
     monkeypatch.setattr(maxmargin.SubmodularSVC, "fit", fit)
     with pytest.raises(ValueError, match="moon"):
-        fit_a_little("SubmodularSVC", "multilabel", {"solver": "bcfw"})
+        fit_a_little("SubmodularSVC", "multilabel", {"solver": "bcfw"}, FEW["multilabel"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,7 @@ from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC, priors
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
+from maxmargin.sparse import greedy
 from maxmargin.sparse.greedy import Greedy, Sweeps
 from maxmargin.sparse.loss_loops import SquaredMargins
 from maxmargin.sparse.machines import SOLVERS
@@ -329,6 +331,17 @@ def test_precomputed_and_callable_kernels(machine, wine):
         given_values.decision_function(K[:5]), reference.decision_function(X[:5]), atol=1e-6
     )
     assert cross_val_score(machine(kernel="precomputed", max_basis=10), K, y, cv=3).mean() > 0.9
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_small_products_take_one_thread_and_large_ones_those_that_there_are(monkeypatch, wine):
+    limited = []
+    monkeypatch.setattr(greedy, "one_blas_thread", lambda: limited.append(True) or nullcontext())
+    machine = SparseMultiClassSVC(max_basis=4, random_state=0).fit(*wine)
+    assert len(limited) == machine.n_iter_ > 1
+    X, y = np.tile(wine[0], (30, 1)), np.tile(wine[1], 30)
+    SparseMultiClassSVC(max_basis=1000, max_iter=1, time_limit=1e-9, random_state=0).fit(X, y)
+    assert len(limited) == machine.n_iter_
 
 
 @pytest.mark.parametrize("machine", MACHINES)

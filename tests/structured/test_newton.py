@@ -10,6 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_wine
 from maxmargin import MultiClassSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.structured import newton
 from maxmargin.structured import newton_loops as loops
 from maxmargin.structured.automatic import SweepsThenNewton, suits_late
 from maxmargin.structured.exact import ExactBlocks
@@ -244,6 +245,21 @@ def test_small_problems_end_at_the_last_digits_and_others_at_tol():
     assert MultiClassSVC(tol=0.1).fit(X[:300], y[:300]).duality_gap_ <= 1e-11
     large = MultiClassSVC(tol=0.1).fit(X, y)
     assert 1e-8 < large.duality_gap_ <= 0.1
+
+
+def test_a_matrix_that_rounding_made_indefinite_gets_a_ridge(monkeypatch):
+    """LAPACK says so of the first three, as it does of any with a negative eigenvalue."""
+    X, y, costs, Delta = data()
+    usual, tried = newton.dposv, []
+
+    def failing(matrix, rhs, **given):
+        tried.append(matrix)
+        return usual(matrix if len(tried) > 3 else -matrix, rhs, **given)
+
+    monkeypatch.setattr(newton, "dposv", failing)
+    problem = problem_of(X, y, costs, Delta)
+    outcome = run(ProximalNewton(problem, Setup(1e-8, None)), Stopping(1e-8, 200))
+    assert outcome.converged and len(tried) > 3
 
 
 def test_warm_start_and_any_number_of_threads():

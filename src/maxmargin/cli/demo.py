@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,19 +39,14 @@ def demo_command(as_json: bool, directory: Path) -> None:
     cross-validation on the training part. Prints a table and a sentence per task, and writes a
     page with pictures.
     """
+    from maxmargin.core.compiling import compile_time
+
     results = []
-    start = time.perf_counter()
-    with progress_bar() as bar:
-        line = bar.add_task("compiling", total=2 * len(TASKS))
-        splits = []
+    with progress_bar() as bar, compile_time() as compiling:
+        line = bar.add_task("", total=len(TASKS))
         for task in TASKS:
-            bar.update(line, description=f"{task.title}: compiling")
-            splits.append(task.load())
-            compile_loops(task, splits[-1][0])
-            bar.advance(line)
-        compiling = time.perf_counter() - start
-        for task, (train, test) in zip(TASKS, splits, strict=True):
             bar.update(line, description=task.title)
+            train, test = task.load()
             found = [task.run(entrant.build(**entrant.params), train, test) for entrant in task.entrants]
             results.append(Result(task, train, test, found))
             bar.advance(line)
@@ -64,10 +58,9 @@ def demo_command(as_json: bool, directory: Path) -> None:
             print_table(f"{result.task.title}\n  {result.task.data}", columns, result.rows())
             print(f"{result.lesson}\n")
     if not as_json:
-        print(
-            f"Parameters: by cross-validation on the training parts. The first fits took {compiling:.1f} s, "
-            "compiling what was not compiled before; that is in no time above."
-        )
+        print("Parameters: by cross-validation on the training parts.")
+        if compiling.done:
+            print(f"Compiling took {compiling.duration:.1f} s, once; that is in no time above.")
     _write_report(directory, results)
     if not as_json:
         print(OWN_DATA)
@@ -104,16 +97,6 @@ def _print_json(result: Result) -> None:
     about = {"task": result.task.title, "data": result.task.data, "measure": result.task.measure}
     for k, row in enumerate(result.rows()):
         print(json.dumps(about | {"ours": k == 0} | dict(zip(COLUMNS, row, strict=True))))
-
-
-def compile_loops(task: Task, train: Samples) -> None:
-    """Fit some rows, so that the times shown later are those of fitting alone.
-
-    As many as it takes to be solved in the precision and by the loops of all rows.
-    """
-    few = train.take(slice(0, 400) if train.lengths is None else range(4))
-    entrant = task.entrants[0]
-    task.run(entrant.build(**entrant.params).set_params(max_iter=2), few, few)
 
 
 def _write_report(directory: Path, results: list[Result]) -> None:

@@ -21,7 +21,7 @@ C = (0.01, 0.1, 1.0, 10.0)
 # Messages that are answered before any of them is learnt.
 BATCH = 20
 # Seconds under which a measurement is repeated.
-SHORT = 0.1
+SHORT = 0.3
 # What a model needs to predict.
 PARTS = (
     "coef_", "intercept_", "dual_coef_", "support_vectors_", "basis_vectors_", "components_",
@@ -115,7 +115,7 @@ class Task:
         from sklearn.exceptions import ConvergenceWarning
 
         if self.stream:
-            return follow(model, train, test)
+            return timed(lambda: follow(clone(model), train, test))[0]
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             cut = cut_of(model, train)

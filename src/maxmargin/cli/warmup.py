@@ -25,18 +25,31 @@ WARMED = {family.name: (family.estimator, family.task) for family in FAMILIES.va
     "latent": ("LatentSVC", "bags")
 }
 # So that the last process to end does not begin last.
-SLOWEST_FIRST = sorted(WARMED, key=["chain", "submodular", "multiclass", "multilabel", *WARMED].index)
+SLOWEST_FIRST = sorted(WARMED, key=["multilabel", "chain", "multiclass", "submodular", *WARMED].index)
 # Parameters that choose between compiled loops; every combination that an estimator takes is fitted.
 CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 # What else does, where not all values matter: all kernels that are not linear share their loops.
 FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("auto", "single", "double")}
+# Parameters with loops of their own, whatever the others are.
+ALONE = {"LabelRanker": {"weighting": "idf"}}
 WIDTHS = ("float64", "float32")
 # Enough epochs, and no end before: some loops come in only when the first ones slow down.
 LONG = {"max_iter": 70, "tol": 1e-10, "max_basis": 5}
-# Rows and classes of the fits: few classes have loops of their own.
-FEW = ((24, 3), (24, 6))
-# Some bags must come to prefer another candidate, for which there is a loop.
-BAGS = ((60, 3),)
+SHORT = {"max_iter": 15, "max_basis": 5}
+# Rows, classes and features of the fits.
+Size = tuple[int, int, int]
+# Few classes have loops of their own, as has what is too wide for Newton's method.
+WIDE: dict[str, tuple[Size, ...]] = {"MultiLabelSVC": ((24, 3, 400),)}
+FEW: dict[str, tuple[Size, ...]] = {
+    "multilabel": ((24, 3, 5),),
+    "multiclass": ((24, 3, 5), (24, 6, 5)),
+    "ranking": ((24, 3, 5),),
+    "chain": ((24, 3, 5),),
+    # Some bags must come to prefer another candidate, for which there is a loop.
+    "bags": ((60, 3, 5),),
+}
+# So many unknowns that default parameters choose other loops.
+MANY: dict[str, tuple[Size, ...]] = {"multiclass": ((140, 70, 12),)}
 
 
 @click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
@@ -79,16 +92,19 @@ def warmup_command(families: Sequence[str], defaults: bool, jobs: int) -> None:
 def warm(name: str, defaults: bool = False) -> None:
     """Fit a few rows in the configurations of one family."""
     estimator, task = WARMED[name]
-    if defaults:
-        # The precision depends on `tol`, which keeps its default here.
-        short = {"max_iter": 15, "max_basis": 5}
-        known = build(estimator).get_params()
-        for kernel in FURTHER["kernel"] if known.get("kernel") == "linear" else (None,):
-            params = {} if kernel is None else {"kernel": kernel}
-            fit_a_little(estimator, task, params, widths=WIDTHS[:1], settings=short)
-        return
-    for params in variants(estimator):
-        fit_a_little(estimator, task, params)
+    # The precision depends on `tol`, which keeps its default for default fits.
+    widths, settings = (WIDTHS[:1], SHORT) if defaults else (WIDTHS, LONG)
+    sizes = FEW[task] + WIDE.get(estimator, ())
+    for params in ordinary(estimator) if defaults else variants(estimator):
+        fit_a_little(estimator, task, params, sizes, widths, settings)
+    fit_a_little(estimator, task, ALONE.get(estimator, {}), FEW[task], widths, SHORT)
+    fit_a_little(estimator, task, {}, MANY.get(task, ()), widths, SHORT)
+
+
+def ordinary(estimator: str) -> list[dict[str, Any]]:
+    """Default parameters, with every kind of kernel."""
+    known = build(estimator).get_params()
+    return [{"kernel": kernel} for kernel in FURTHER["kernel"]] if known.get("kernel") == "linear" else [{}]
 
 
 def options(estimator: str, parameter: str) -> list[str]:
@@ -117,26 +133,27 @@ def fit_a_little(
     estimator: str,
     task: str,
     params: dict[str, Any],
-    sizes: Sequence[tuple[int, int]] = FEW,
+    sizes: Sequence[Size],
     widths: Sequence[str] = WIDTHS,
     settings: dict[str, Any] = LONG,
 ) -> bool:
-    """Fit and predict a few rows (`sizes`: rows and classes), dense and CSR, of the given widths.
+    """Fit and predict a few rows of the given sizes, dense and CSR, of the given widths.
 
     False where the estimator refuses the combination: there is no loop for it.
     """
     model = build(estimator, **params)
     known = model.get_params()
-    chosen = {"multiclass": sizes, "bags": BAGS}.get(task, sizes[:1])
     model.set_params(**{name: value for name, value in settings.items() if name in known})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            for size in chosen:
+            for size in sizes:
                 for X, y, cut in _few_rows(task, *size, widths):
                     model.fit(X, y, **cut).predict(X, **cut)
                     if task == "multilabel":
                         model.decision_function(X)
+                    if hasattr(model, "predict_top"):
+                        model.predict_top(X, 1)
         except ValueError as refusal:
             if not any(key in str(refusal) for key in params):
                 raise
@@ -145,7 +162,7 @@ def fit_a_little(
 
 
 def _few_rows(
-    task: str, n: int, n_classes: int, widths: Sequence[str]
+    task: str, n: int, n_classes: int, n_features: int, widths: Sequence[str]
 ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     """Rows in every kind, labels for the task, and the cut into sequences or bags of three rows."""
     import numpy as np
@@ -154,7 +171,7 @@ def _few_rows(
     codes, eye = np.arange(n) % n_classes, np.eye(n_classes, dtype=int)
     y = {"multilabel": eye[codes] | eye[codes[::-1]], "bags": codes[: n // 3]}.get(task, codes)
     cut = {"lengths": np.full(n // 3, 3)} if task in ("chain", "bags") else {}
-    X = np.random.default_rng(0).random((n, 5))
+    X = np.random.default_rng(0).random((n, n_features))
     for kind in widths:
         yield X.astype(kind), y, cut
         yield sp.csr_array(X.astype(kind)), y, cut

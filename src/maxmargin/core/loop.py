@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 # A gap this small relative to the objective cannot be told from rounding in float64.
@@ -184,7 +184,7 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
             if stop and certificate is None:
                 shown = certificate = solver.certify()
             record = Record(epoch, clock.seconds, shown.primal, shown.dual, shown.gap, progress.active)
-            history.append(asdict(record))
+            history.append(dict(vars(record)))
             told_to_stop = observer is not None and observer.after(record)
             if gap_decides:
                 stop = certificate is not None and certificate.gap <= stopping.target

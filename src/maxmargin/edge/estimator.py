@@ -116,9 +116,9 @@ def to_numpy(X: Any) -> np.ndarray:
     return np.asarray(X.detach().cpu()) if hasattr(X, "detach") else np.asarray(X.get())
 
 
-def class_vector(y: np.ndarray) -> np.ndarray:
-    """A complete vector of classes, checked."""
-    y = column_or_1d(y)
+def class_vector(y: np.ndarray, *, warn: bool = False) -> np.ndarray:
+    """A complete vector of classes, checked; with `warn`, a column of them is taken and said."""
+    y = column_or_1d(y, warn=warn)
     if y.dtype == object and any(isinstance(label, (set, frozenset, list, tuple)) for label in y[:1]):
         raise ValueError(
             f"y holds sets or lists of labels (y[0] is {y[0]!r}), and this estimator takes one class per "
@@ -238,7 +238,7 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     def _read_classes(self, y: Any, n_samples: int, samples: str = "samples") -> np.ndarray:
         """Learn `classes_` and return the code of every sample's class; one class only is said."""
         check_given(y, "one class per sample")
-        y = class_vector(column_or_1d(np.asarray(y), warn=True))
+        y = class_vector(np.asarray(y), warn=True)
         if len(y) != n_samples:
             raise ValueError(
                 f"Found input variables with inconsistent numbers of samples: X has {n_samples} {samples}, "

@@ -31,6 +31,7 @@ the iterations it failed to save have cost as much as that would.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -40,6 +41,7 @@ from scipy.linalg import cho_solve, solve_triangular
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.threads import one_blas_thread
 from maxmargin.sparse.loss_loops import Expansion
 from maxmargin.sparse.problem import BasisProblem, Position, Scored, hessian, hessian_product, push
 
@@ -420,6 +422,8 @@ class Greedy:
         Relative excess beyond which coefficients cannot be told from optimal ones in float64.
     basis : GrowingBasis, default=None
         Where the functions are; None is this process.
+    threaded : int, default=10**7
+        Multiplications of a product with the whole basis from which threads of BLAS pay.
     """
 
     def __init__(
@@ -442,6 +446,7 @@ class Greedy:
         at_once: int = 128,
         precision: float = 1e-13,
         basis: GrowingBasis | None = None,
+        threaded: int = 10**7,
     ) -> None:
         self.pool, self.rng = pool, rng
         self.max_basis, self.n_candidates = max_basis, n_candidates
@@ -451,11 +456,16 @@ class Greedy:
         self.redraws, self.stage_slack = redraws, stage_slack
         self.at_once, self.precision = at_once, precision
         self.basis = GrowingBasis(problem) if basis is None else basis
+        self.small = problem.n * max_basis * len(problem.directions) < threaded
         self._path: list[np.ndarray] = []
         self._idle = 0
 
     def epoch(self, clock: Clock) -> Progress:
         """One round of Algorithm 4: a function joins, the coefficients follow."""
+        with one_blas_thread() if self.small else nullcontext():
+            return self._round(clock)
+
+    def _round(self, clock: Clock) -> Progress:
         basis, before = self.basis, self.basis.here.objective
         grown = self._grow()
         if grown:

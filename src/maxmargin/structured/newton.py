@@ -33,12 +33,14 @@ conjugate gradients solve Newton's equation instead, preconditioned by the block
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dposv
 
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
@@ -55,6 +57,8 @@ PIECE = 4096
 SMALL, LAST_DIGITS = 5000, 1e-12
 # The largest order of a matrix that may be factored in a step.
 FACTORED = 3000
+# BLAS takes one thread by itself up to this order of a matrix and this many multiplications.
+TINY_ORDER, TINY_PRODUCT = 63, 250_000
 SCALES = "scale your features, which differ too much for float64,"
 
 
@@ -136,7 +140,7 @@ class ProximalNewton:
 
     def epoch(self, clock: Clock) -> Progress:
         """One Newton step; where steps are next to free, all that are left once `tol` is reached."""
-        with one_blas_thread():
+        with self._threads():
             self._step()
             small, falls = self.problem.n * self.problem.c <= SMALL, Patience()
             while small and LAST_DIGITS < self.bounds.gap <= self.tol and not clock.expired():
@@ -147,6 +151,11 @@ class ProximalNewton:
         if self.bounds.gap <= self.tol:
             progress = Progress(self.certify(), self.problem.n, exact=True)
         return replace(progress, stuck=SCALES) if self.patience.exhausted(self.bounds.gap) else progress
+
+    def _threads(self) -> AbstractContextManager[Any]:
+        order = self.state.W.size
+        tiny = order <= TINY_ORDER and self.problem.n * order <= TINY_PRODUCT
+        return nullcontext() if tiny else one_blas_thread()
 
     def certify(self) -> Certificate:
         """P at the best W and D at the best blocks."""
@@ -192,17 +201,25 @@ class ProximalNewton:
         matrix = np.zeros((c * D, c * D))
         for first, X in self._pieces():
             loops.add_curvature(
-                self.task, first, X, self.problem.bias, self.tau, readonly(self.state.blocks), matrix
+                self.task,
+                first,
+                readonly(X),
+                self.problem.bias,
+                self.tau,
+                readonly(self.state.blocks),
+                matrix,
             )
-        matrix[np.diag_indices_from(matrix)] += 1.0
+        matrix.flat[:: c * D + 1] += 1.0
         blocks = matrix.reshape(c, D, c, D)
         blocks += np.einsum("kfkg->fg", blocks)[None, :, None, :] / c**2
         scale = 1.0 / np.sqrt(np.diagonal(matrix))
         matrix *= scale
         matrix *= scale[:, None]
-        descent = (self.state.image - self.state.W).T.ravel()
-        solved = scale * cho_solve(ridged_cholesky(matrix), scale * descent, check_finite=False)
-        return solved.reshape(c, D).T
+        descent = scale * (self.state.image - self.state.W).T.ravel()
+        _, solved, failed = dposv(matrix, descent, lower=True)
+        if failed:
+            solved = cho_solve(ridged_cholesky(matrix), descent, check_finite=False)
+        return (scale * solved).reshape(c, D).T
 
     def _nearly_solved(
         self, *, accuracy: float = 0.03, most: int = 250, factored: int = FACTORED
@@ -283,11 +300,11 @@ class ProximalNewton:
         """Rows of X as dense float64 arrays, with the number of the first one."""
         rows = self.problem.rows
         if rows.dense and rows.data.dtype == np.float64:
-            yield 0, readonly(rows.matrix)
+            yield 0, rows.matrix
             return
         for first in range(0, self.problem.n, PIECE):
             part = rows.matrix[first : first + PIECE]
-            yield first, readonly((part if rows.dense else part.toarray()).astype(np.float64))
+            yield first, (part if rows.dense else part.toarray()).astype(np.float64)
 
     def _scores(self, W: np.ndarray) -> np.ndarray:
         scores = np.empty((self.problem.n, self.problem.c))
