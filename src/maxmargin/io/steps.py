@@ -265,9 +265,16 @@ def _name_at(state: Mapping[str, Any], place: int) -> str | None:
 
 
 def _filled(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A SimpleImputer has one filling for every column."""
-    if "statistics_" in state and len(state["statistics_"]) != sizes["n_features"]:
+    """A SimpleImputer has one filling for every column, and looks for what its columns can hold."""
+    if "statistics_" not in state:
+        return
+    if len(state["statistics_"]) != sizes["n_features"]:
         raise ValueError("its fillings are not one for every column")
+    numbers, missing = state["_fit_dtype"].kind in "biuf", state["missing_values"]
+    if numbers != (state["statistics_"].dtype.kind in "biuf"):
+        raise ValueError("its fillings are numbers for words, or words for numbers")
+    if numbers and not isinstance(missing, (int, float)):
+        raise ValueError(f"missing_values is {missing!r}, but its columns are numbers")
 
 
 def _encoded(state: Mapping[str, Any], sizes: Sizes) -> None:
