@@ -243,6 +243,8 @@ def use(model: Any) -> None:
         assert not model.trace or model.trace_.ndim == 1
     if hasattr(model, "partial_fit"):
         X = X[:3]
+        if (model.regulariser, model.solver) == ("entropy", "exact"):
+            X = np.round(X / np.abs(X).max(initial=1.0))  # it takes rows of two values only
         classes = model.classes_[np.zeros(3, int)] if len(model.classes_) else None
         if classes is not None and model._labels.single_label:
             model.partial_fit(X, classes)

@@ -321,6 +321,14 @@ def test_fillings_count_in_the_units_of_their_column(tmp_path):
         maxmargin.save(model, tmp_path / "m.mm")
 
 
+def test_words_do_not_stand_for_missing_numbers(tmp_path):
+    model = make_pipeline(SimpleImputer(), maxmargin.MultiLabelSVC()).fit(X, Y)
+    for missing in ("", None):
+        model[0].missing_values = missing
+        with pytest.raises(ModelFileError, match="missing_values"):
+            maxmargin.save(model, tmp_path / "m.mm")
+
+
 def test_a_wide_ranker_is_saved_once_it_has_learnt(tmp_path, monkeypatch):
     monkeypatch.setattr("maxmargin.ranking.estimator.WIDEST_UNSEEN", 10)
     ranker = maxmargin.LabelRanker(n_features=11)

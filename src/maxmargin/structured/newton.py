@@ -233,8 +233,8 @@ class ProximalNewton:
     ) -> tuple[State, float]:
         """Look for a point at which F is nearly flat along the direction; F is convex.
 
-        The slope grows along the line, so that two slopes of different sign enclose the point. A block without
-        mass on wrong classes at both has none in between, and is left as it is.
+        The slope grows along the line, so that two slopes of different sign enclose the point. A block
+        without mass on wrong classes at both has none in between, and is left as it is.
         """
         W = self.state.W
         steepest = float(np.vdot(W - self.state.image, direction))
