@@ -12,6 +12,9 @@ from maxmargin._names import ESTIMATORS
 from maxmargin.cli import main
 from maxmargin.cli.warmup import FEW, WARMED, fit_a_little, solver_names, variants
 
+# Two epochs call the loops of a solver as well as seventy, which take a minute as plain Python.
+SHORT = {"max_iter": 2, "max_basis": 2, "tol": 0.1}
+
 
 def test_warmup_shares_families_out(capsys):
     assert main(["warmup", "--defaults", "--jobs", "2", "sparse-multilabel", "sparse-multiclass"]) == 0
@@ -39,7 +42,7 @@ def test_warmup_fits_every_solver(name):
     solvers = {
         params["solver"]
         for params in variants(estimator)
-        if fit_a_little(estimator, task, params, FEW[task][:1])
+        if fit_a_little(estimator, task, params, FEW[task][:1], settings=SHORT)
     }
     assert solvers == set(solver_names(estimator)) != set()
 

@@ -8,11 +8,13 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 import maxmargin
 from maxmargin._names import ESTIMATORS
@@ -43,6 +45,7 @@ def made(tmp_path_factory):
         "precomputed": maxmargin.MultiLabelSVC(kernel="precomputed").fit(K, Y),
         "scaled": make_pipeline(MaxAbsScaler(), maxmargin.LabelRanker()).fit(X, Y),
         "csr": maxmargin.MultiClassSVC(kernel="poly").fit(sp.csr_array(X), np.arange(30) % 3),
+        "framed": maxmargin.MultiLabelSVC().fit(X, pd.DataFrame(Y, columns=list("xyz"))),
         "random": maxmargin.MultiLabelSVC(random_state=np.random.RandomState(0)).fit(X, Y),
     }.items():
         maxmargin.save(model, folder / name)
@@ -211,6 +214,21 @@ ATTACKS = {
         lambda f: step(0)(f).update(mean_=f.array("mean", np.zeros(2))),
         "mean_",
     ),
+    "mean beyond its scale": (
+        "pipeline",
+        lambda f: step(0)(f).update(mean_=f.array("mean", np.full(4, 1e60))),
+        "above 1e\\+30",
+    ),
+    "idf of infinity": (
+        "text",
+        lambda f: step(0)(f)["_tfidf"]["state"].update(idf_=f.array("idf", np.full(8, 1e99))),
+        "idf_",
+    ),
+    "a frame for a word": (
+        "framed",
+        lambda f: f.state["_space"]["state"].update(dtype=f.state["_space"]["state"]["container"]),
+        "a frame that answers",
+    ),
     "no mean": ("pipeline", in_step(0, mean_=None), "mean_"),
     "file names": ("text", in_step(0, input="filename"), "input"),
     "backtracking": ("text", in_step(0, token_pattern="(a+)+$"), "token_pattern"),
@@ -275,6 +293,40 @@ def test_what_load_refuses_save_refuses(tmp_path):
     with pytest.raises(ModelFileError, match=r"Pipeline\.memory"):
         maxmargin.save(pipeline, tmp_path / "m.mm")
     assert not (tmp_path / "m.mm").exists()
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler(), RobustScaler(), MaxAbsScaler()])
+@pytest.mark.parametrize("units", [1e-38, 1e38])
+def test_pipelines_hold_features_in_any_units(scaler, units, tmp_path):
+    """What a first scaler takes off and divides by is of the size of X, and no reason to refuse it."""
+    rows = units * (100 + X)
+    model = make_pipeline(scaler, maxmargin.MultiLabelSVC()).fit(rows, Y)
+    maxmargin.save(model, tmp_path / "m.mm")
+    np.testing.assert_array_equal(maxmargin.load(tmp_path / "m.mm").predict(rows), model.predict(rows))
+
+
+def test_scalers_after_another_count_in_its_units(tmp_path):
+    model = make_pipeline(StandardScaler(), StandardScaler(), maxmargin.MultiLabelSVC()).fit(X, Y)
+    model[1].scale_ = np.full(4, 1e-31)
+    with pytest.raises(ModelFileError, match=r"above 1e\+30"):
+        maxmargin.save(model, tmp_path / "m.mm")
+
+
+def test_fillings_count_in_the_units_of_their_column(tmp_path):
+    rows = np.where(X > 1.5, np.nan, X) * [1e50, 1.0, 1.0, 1.0]
+    model = make_pipeline(SimpleImputer(), StandardScaler(), maxmargin.MultiLabelSVC()).fit(rows, Y)
+    maxmargin.save(model, tmp_path / "m.mm")
+    model[0].statistics_[1] = 1e50
+    with pytest.raises(ModelFileError, match=r"above 1e\+30"):
+        maxmargin.save(model, tmp_path / "m.mm")
+
+
+def test_words_do_not_stand_for_missing_numbers(tmp_path):
+    model = make_pipeline(SimpleImputer(), maxmargin.MultiLabelSVC()).fit(X, Y)
+    for missing in ("", None):
+        model[0].missing_values = missing
+        with pytest.raises(ModelFileError, match="missing_values"):
+            maxmargin.save(model, tmp_path / "m.mm")
 
 
 def test_a_wide_ranker_is_saved_once_it_has_learnt(tmp_path, monkeypatch):

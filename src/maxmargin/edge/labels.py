@@ -183,7 +183,8 @@ def _check_form(state: Mapping[str, Any], sizes: Sizes) -> None:
     sizes.fix("n_columns", 1 if kind == "binary" else sizes["n_classes"])
     if kind == "frame":
         names = state["classes"].tolist()
-        if not isinstance(container, nw.DataFrame) or dtype not in ("sign", "indicator"):
+        known = isinstance(dtype, str) and dtype in ("sign", "indicator")
+        if not isinstance(container, nw.DataFrame) or not known:
             raise ValueError("a frame that answers was expected")
         if len(set(names)) < len(names) or not all(isinstance(name, (str, int)) for name in names):
             raise ValueError("columns of a frame were expected that differ by name")

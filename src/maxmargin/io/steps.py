@@ -32,6 +32,7 @@ from maxmargin.core.state import (
     floats,
     part,
 )
+from maxmargin.io.reach import FARTHEST, VECTORISERS, flatten, reach
 
 MODELS = (*(name for name in ESTIMATORS if name != "StreamRanker"), "ThresholdTuner", *WRAPPERS)
 LONGEST_NGRAM = 10
@@ -145,7 +146,6 @@ def _tokens(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("its analyzer is 'word', but token_pattern is missing")
 
 
-VECTORISERS = ("CountVectorizer", "TfidfVectorizer", "TextColumn")
 DENSE_ONLY = ("MinMaxScaler",)
 
 
@@ -169,7 +169,7 @@ def _chain(state: Mapping[str, Any], sizes: Sizes) -> None:
     steps = [step for _, step in state["steps"] if step not in (None, "passthrough")]
     if len({_is_fitted(step) for step in steps}) > 1:
         raise ValueError("some of its steps are fitted and some are not")
-    flat = _flat(steps)
+    flat = flatten(steps)
     for before, after in pairwise(flat):
         given, taken = _gives(before), _takes(after)
         if given is not None and taken is not None and given != taken:
@@ -184,19 +184,13 @@ def _chain(state: Mapping[str, Any], sizes: Sizes) -> None:
         if sparse and not _takes_sparse(step):
             raise ValueError("a step cannot take the sparse rows of the step before")
         sparse = sparse or _gives_sparse(step)
-
-
-def _flat(steps: list[Any]) -> list[Any]:
-    """Steps with those of inner pipelines."""
-    inner = (
-        [pair[1] for pair in step.steps] if type(step).__name__ == "Pipeline" else None for step in steps
-    )
-    pieces = [[step] if part is None else _flat(part) for step, part in zip(steps, inner, strict=True)]
-    return [step for piece in pieces for step in piece if step not in (None, "passthrough")]
+    fitted = [step for step in flat if _is_fitted(step) and hasattr(step, "transform")]
+    if reach(fitted) > FARTHEST:
+        raise ValueError(f"its steps make numbers above {FARTHEST:g} out of ordinary ones")
 
 
 def _is_fitted(step: Any) -> bool:
-    return any(name in vars(one) for one in _flat([step]) for name in ("n_features_in_", "vocabulary_"))
+    return any(name in vars(one) for one in flatten([step]) for name in ("n_features_in_", "vocabulary_"))
 
 
 def _takes(step: Any) -> int | None:
@@ -214,7 +208,7 @@ def _gives(step: Any) -> int | None:
         return sum(map(len, state["categories_"])) if "categories_" in state else None
     if type(step).__name__ == "ColumnTransformer":
         fitted = [one for _, one, _ in state.get("transformers_", ()) if one != "drop"]
-        return sum(_gives(_flat([one])[-1]) or 0 for one in fitted) if fitted else None
+        return sum(_gives(flatten([one])[-1]) or 0 for one in fitted) if fitted else None
     return _takes(step)
 
 
@@ -248,7 +242,7 @@ def _columns(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("its fitted parts are others than those it was told")
     names = set(state["feature_names_in_"].tolist()) if "feature_names_in_" in state else set()
     for name, step, columns in fitted:
-        flat, own = _flat([step]), columns if isinstance(columns, list) else [columns]
+        flat, own = flatten([step]), columns if isinstance(columns, list) else [columns]
         for column in own:
             if column not in names if isinstance(column, str) else not 0 <= column < state["n_features_in_"]:
                 raise ValueError(f"its part {name!r} takes a column that there is not")
@@ -261,6 +255,8 @@ def _columns(state: Mapping[str, Any], sizes: Sizes) -> None:
         named = vars(flat[0]).get("feature_names_in_")
         if not reads and named is not None and list(named) != given:
             raise ValueError(f"its part {name!r} knows its columns by other names")
+        if reach(flat) > FARTHEST:
+            raise ValueError(f"its part {name!r} makes numbers above {FARTHEST:g} out of ordinary ones")
 
 
 def _name_at(state: Mapping[str, Any], place: int) -> str | None:
@@ -269,9 +265,16 @@ def _name_at(state: Mapping[str, Any], place: int) -> str | None:
 
 
 def _filled(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A SimpleImputer has one filling for every column."""
-    if "statistics_" in state and len(state["statistics_"]) != sizes["n_features"]:
+    """A SimpleImputer has one filling for every column, and looks for what its columns can hold."""
+    if "statistics_" not in state:
+        return
+    if len(state["statistics_"]) != sizes["n_features"]:
         raise ValueError("its fillings are not one for every column")
+    numbers, missing = state["_fit_dtype"].kind in "biuf", state["missing_values"]
+    if numbers != (state["statistics_"].dtype.kind in "biuf"):
+        raise ValueError("its fillings are numbers for words, or words for numbers")
+    if numbers and not isinstance(missing, (int, float)):
+        raise ValueError(f"missing_values is {missing!r}, but its columns are numbers")
 
 
 def _encoded(state: Mapping[str, Any], sizes: Sizes) -> None:
@@ -341,7 +344,7 @@ def rebuild(step: Any) -> None:
     for name, one, columns in step.transformers_:
         own = columns if isinstance(columns, list) else [columns]
         step._transformer_to_input_indices[name] = [place.get(column, column) for column in own]
-        width = _gives(_flat([one])[-1]) or 0
+        width = _gives(flatten([one])[-1]) or 0
         step.output_indices_[name] = slice(start, start + width)
         start += width
     step._transformer_to_input_indices["remainder"] = []  # what is dropped is not looked for
@@ -361,7 +364,8 @@ STEPS: dict[str, tuple[str, State]] = {
         SCALE,
         State(
             {**INPUT, **OUTPUT, "n_samples_seen_": SEEN}
-            | dict.fromkeys(("scale_", "min_", "data_min_", "data_max_", "data_range_"), COLUMNS),
+            | {"scale_": SCALES}
+            | dict.fromkeys(("min_", "data_min_", "data_max_", "data_range_"), COLUMNS),
             parameters={"feature_range": Meeting(_range)},
         ),
     ),
@@ -383,7 +387,10 @@ STEPS: dict[str, tuple[str, State]] = {
     ),
     "TfidfTransformer": (
         TEXTS,
-        State({**INPUT, **OUTPUT, "idf_": floats("n_features", group="idf")}, _needs(("use_idf", "idf_"))),
+        State(
+            {**INPUT, **OUTPUT, "idf_": floats("n_features", low=0.0, high=FARTHEST, group="idf")},
+            _needs(("use_idf", "idf_")),
+        ),
     ),
     "TfidfVectorizer": (TEXTS, State({**VOCABULARY, "_tfidf": part("TfidfTransformer")}, _tokens, TEXT)),
 }

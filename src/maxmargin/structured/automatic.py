@@ -57,7 +57,8 @@ class SweepsThenNewton:
             gap = self.solver.certify().gap
             if gap > max(self.factor * self.gap, self.setup.tol):
                 blocks = self.solver.solution().blocks
-                self.solver = ProximalNewton(self.problem, replace(self.setup, blocks=blocks))
+                # These blocks are near, so that the first anchor may hold less.
+                self.solver = ProximalNewton(self.problem, replace(self.setup, blocks=blocks), first=1.0)
                 progress = replace(progress, exact=False)
             self.gap = gap
         return progress

@@ -48,13 +48,14 @@ from maxmargin.core.rows import readonly
 from maxmargin.core.threads import one_blas_thread
 from maxmargin.structured import newton_loops as loops
 from maxmargin.structured.multiclass_problem import LinearMultiClass, LinearSolution, Setup
-from maxmargin.structured.newton_loops import Along, ProximalTask
+from maxmargin.structured.newton_loops import Along, Points, ProximalTask
 
 # Rows that are read at a time where X is not a dense float64 array.
 PIECE = 4096
-# Up to this many dual variables a step takes less time than the rest of a fit, and the last digits
-# are a few steps away.
-SMALL, LAST_DIGITS = 5000, 1e-12
+# Up to this many dual variables Newton steps are the first choice whatever the scale of the rows.
+SMALL = 5000
+# Up to this many a step takes less time than the rest of a fit, and the last digits are a few steps away.
+TINY, LAST_DIGITS = 1000, 1e-12
 # The largest order of a matrix that may be factored in a step.
 FACTORED = 3000
 # BLAS takes one thread by itself up to this order of a matrix and this many multiplications.
@@ -63,31 +64,34 @@ SCALES = "scale your features, which differ too much for float64,"
 
 
 def suits(problem: LinearMultiClass, *, least: int = 125, most: int = 600, curved: float = 100.0) -> bool:
-    """Whether features are few: a matrix of small order, or of moderate order where blocks are slow.
+    """Whether to begin with Newton steps: features are few, and samples too or blocks are slow.
 
     Blocks are slow where C |x|^2 is large, as it is for features that nobody has scaled.
     """
     d = problem.rows.shape[1]
-    order = (d + 1) * problem.c
-    return order <= least or (order <= most and d < problem.n and float(problem.kappa.mean()) > curved)
+    order, slow = (d + 1) * problem.c, float(problem.kappa.mean()) > curved
+    if order <= least:
+        return slow or problem.n * problem.c <= SMALL
+    return slow and order <= most and d < problem.n
 
 
 class Proximal(NamedTuple):
-    """Proximal blocks alpha and C_i (e_{y_i} - alpha_i), with the costed sums of the losses, of
-    alpha.H and of alpha.Delta."""
+    """Proximal points of all blocks at a point of a line, and the sums of `loops.proximal_pass`."""
 
-    blocks: np.ndarray
-    steps: np.ndarray
+    points: Points
     losses: float
     means: float
     linear: float
+    slope: float
 
 
 class State(NamedTuple):
-    """A point W, its proximal blocks alpha, W(alpha), the sum of the block gaps, P(W) and D(alpha)."""
+    """A point W, its proximal blocks alpha and their masses on wrong classes, W(alpha), the sum of the block
+    gaps, P(W) and D(alpha)."""
 
     W: np.ndarray
     blocks: np.ndarray
+    masses: np.ndarray
     image: np.ndarray
     gap: float
     certificate: Certificate
@@ -132,6 +136,7 @@ class ProximalNewton:
             self.anchor[np.arange(problem.n), problem.y] = 1.0
         else:
             self.anchor = problem.normalised(setup.blocks, False)
+        self.samples = readonly(np.arange(problem.n))
         self.patience = Patience(patience, 0.99)
         self.state: State
         self._move_to(self._image(self._steps(self.anchor)))
@@ -142,8 +147,8 @@ class ProximalNewton:
         """One Newton step; where steps are next to free, all that are left once `tol` is reached."""
         with self._threads():
             self._step()
-            small, falls = self.problem.n * self.problem.c <= SMALL, Patience()
-            while small and LAST_DIGITS < self.bounds.gap <= self.tol and not clock.expired():
+            tiny, falls = self.problem.n * self.problem.c <= TINY, Patience()
+            while tiny and LAST_DIGITS < self.bounds.gap <= self.tol and not clock.expired():
                 self._step()
                 if falls.exhausted(self.bounds.gap):
                     break
@@ -241,11 +246,12 @@ class ProximalNewton:
         return self._solved()
 
     def _line_search(
-        self, direction: np.ndarray, moves: np.ndarray, *, flat: float = 0.1, tries: int = 60
+        self, direction: np.ndarray, moves: np.ndarray, *, flat: float = 0.2, tries: int = 60
     ) -> tuple[State, float]:
         """Look for a point at which F is nearly flat along the direction; F is convex.
 
-        The slope grows along the line, so that two slopes of different sign enclose the point.
+        The slope grows along the line, so that two slopes of different sign enclose the point. A block
+        without mass on wrong classes at both has none in between, and is left as it is.
         """
         W = self.state.W
         steepest = float(np.vdot(W - self.state.image, direction))
@@ -254,39 +260,50 @@ class ProximalNewton:
             # Rounding has eaten the direction.
             return self.state, 0.0
         low, high = (0.0, steepest), None
-        t = 1.0
+        t, samples, points, masses = 1.0, self.samples, None, self.state.masses
         for attempt in range(tries):
-            found = self._proximal(Along(self.scores, t, moves))
-            slope = start + t * growth - float(np.vdot(found.steps, moves))
+            found, taken = self._proximal(Along(self.scores, t, moves), samples, points), t
+            slope = start + t * growth - found.slope
             if abs(slope) <= flat * abs(steepest):
                 break
+            points = found.points
+            if slope <= 0:
+                low = t, slope
+            elif high is None:
+                samples = readonly(np.flatnonzero((masses > 0) | (points.masses > 0)))
             if slope > 0:
                 high = t, slope
-            else:
-                low = t, slope
             if high is None:
-                t *= 2
+                t, masses = 2 * t, points.masses.copy()
             else:
                 # Halving in between, or a slope that jumps would hold one end for long.
                 share = low[1] / (low[1] - high[1]) if attempt % 3 < 2 else 0.5
                 t = low[0] + (high[0] - low[0]) * min(max(share, 0.1), 0.9)
-        return self._state(W + t * direction, found), t
+        return self._state(W + taken * direction, found), taken
 
     def _move_to(self, W: np.ndarray) -> None:
         self.scores = self._scores(W)
         self.state = self._state(W, self._proximal(Along(self.scores, 0.0, self.scores)))
 
-    def _proximal(self, along: Along) -> Proximal:
-        blocks, steps, totals = np.empty_like(self.anchor), np.empty_like(self.anchor), np.empty(3)
+    def _proximal(
+        self, along: Along, samples: np.ndarray | None = None, points: Points | None = None
+    ) -> Proximal:
+        """Proximal points along a line; those of some samples only replace their like in given points."""
+        if points is None:
+            n, c = self.anchor.shape
+            points = Points(np.empty((n, c)), np.empty(n), np.empty((n, c)))
+        if samples is None:
+            samples = self.samples
+        totals = np.empty(4)
         along = Along(readonly(along.scores), along.t, readonly(along.moves))
-        loops.proximal_pass(self.task, along, self.tau, readonly(self.anchor), blocks, steps, totals)
-        return Proximal(blocks, steps, *totals.tolist())
+        loops.proximal_pass(self.task, along, self.tau, readonly(self.anchor), samples, points, totals)
+        return Proximal(points, *totals.tolist())
 
     def _state(self, W: np.ndarray, found: Proximal) -> State:
         gap = found.losses - found.means
-        image = self._image(found.steps)
+        image = self._image(found.points.steps, found.points.masses > 0)
         certificate = Certificate(half_square(W) + found.losses, found.linear - half_square(image))
-        return State(W, found.blocks, image, gap, certificate)
+        return State(W, found.points.blocks, found.points.masses, image, gap, certificate)
 
     def _steps(self, blocks: np.ndarray) -> np.ndarray:
         """C_i (e_{y_i} - alpha_i), from alpha of the wrong classes alone."""
@@ -313,11 +330,16 @@ class ProximalNewton:
         scores += self.problem.bias * W[-1]
         return scores
 
-    def _image(self, steps: np.ndarray) -> np.ndarray:
-        """sum_i steps_i (x) x_i."""
+    def _image(self, steps: np.ndarray, moved: np.ndarray | None = None) -> np.ndarray:
+        """sum_i steps_i (x) x_i, over the samples that have moved if that is known."""
         W = np.zeros((self.problem.rows.shape[1] + 1, self.problem.c))
         for first, X in self._pieces():
-            W[:-1] += X.T @ steps[first : first + len(X)]
+            part = steps[first : first + len(X)]
+            if moved is not None:
+                some = np.flatnonzero(moved[first : first + len(X)])
+                if 4 * len(some) < len(X):
+                    X, part = X[some], part[some]
+            W[:-1] += X.T @ part
         W[-1] = self.problem.bias * steps.sum(axis=0)
         return W
 

@@ -5,9 +5,7 @@ Arguments shared by the loops, read-only unless said otherwise:
 - `task`: `ProximalTask`, what a fit never changes;
 - `scores`, `moves` (n, c): scores W_k.x_i, and how they change per unit of a step along a direction;
 - `anchor` (n, c): the dual blocks to stay close to, `tau` how close;
-- `blocks` (n, c), written: the proximal points alpha;
-- `steps` (n, c), written: C_i (e_{y_i} - alpha_i), from alpha of the wrong classes alone, so that masses
-  far below the rounding of 1 count in full.
+- `points`: `Points`, written: proximal points alpha and what follows from them.
 
 Rows of X come as dense float64 pieces whatever X is, so that each loop is compiled once.
 """
@@ -38,6 +36,18 @@ class Along(NamedTuple):
     scores: np.ndarray
     t: float
     moves: np.ndarray
+
+
+class Points(NamedTuple):
+    """Proximal points alpha (n, c), their masses on wrong classes (n,) and C_i (e_{y_i} - alpha_i) (n, c).
+
+    The last two come from alpha of the wrong classes alone, so that masses far below the rounding of 1 count
+    in full.
+    """
+
+    blocks: np.ndarray
+    masses: np.ndarray
+    steps: np.ndarray
 
 
 @compiled(inline=True)
@@ -96,40 +106,51 @@ def proximal_block(task, truth, H, anchor, tau, v, new):
 
 
 @compiled
-def proximal_pass(task, along, tau, anchor, blocks, steps, totals):
-    """Proximal points of all blocks at a point of a line.
+def proximal_pass(task, along, tau, anchor, samples, points, totals):
+    """Proximal points of the blocks of `samples` at a point of a line.
 
-    `totals` become the costed sums of the losses, of alpha.H and of alpha.Delta.
+    `totals` become the costed sums of the losses, of alpha.H and of alpha.Delta, and the sum of
+    steps.moves. A block of no mass on wrong classes adds nothing to any of them.
     """
     y, costs, Delta, loss = task
     scores, t, moves = along
-    n, c = scores.shape
+    blocks, masses, all_steps = points
+    c = scores.shape[1]
     H, v = np.empty(c), np.empty(c)
-    losses, means, linear = 0.0, 0.0, 0.0
-    for i in range(n):
+    losses, means, linear, slope = 0.0, 0.0, 0.0, 0.0
+    for i in samples:
         truth, cost = y[i], costs[i]
         base = scores[i, truth] + t * moves[i, truth]
-        largest, positive = 0.0, 0.0
+        largest, positive, held = 0.0, 0.0, 0.0
         for k in range(c):
             h = Delta[truth, k] + (scores[i, k] + t * moves[i, k] - base)
             H[k] = h
             if k != truth:
                 largest = max(largest, h)
                 positive += max(h, 0.0)
+                held += anchor[i, k]
         H[truth] = 0.0
-        new = blocks[i]
+        new, steps = blocks[i], all_steps[i]
+        if largest == 0.0 and held == 0.0:
+            # An anchor on the truth stays there.
+            for k in range(c):
+                new[k], steps[k] = 0.0, 0.0
+            new[truth], masses[i] = 1.0, 0.0
+            continue
         mass = proximal_block(task, truth, H, anchor[i], tau, v, new)
         mean, cross = 0.0, 0.0
         for k in range(c):
             if k != truth:
                 mean += new[k] * H[k]
                 cross += new[k] * Delta[truth, k]
-                steps[i, k] = -cost * new[k]
-        steps[i, truth] = cost * mass
+                steps[k] = -cost * new[k]
+                slope += steps[k] * moves[i, k]
+        steps[truth], masses[i] = cost * mass, mass
+        slope += steps[truth] * moves[i, truth]
         losses += cost * (largest if loss == CRAMMER_SINGER else positive)
         means += cost * mean
         linear += cost * cross
-    totals[0], totals[1], totals[2] = losses, means, linear
+    totals[0], totals[1], totals[2], totals[3] = losses, means, linear, slope
 
 
 @compiled(reorder=True, inline=True)
