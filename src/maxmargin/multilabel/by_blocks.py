@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.multilabel import many_loops as loops
+from maxmargin.multilabel import score_loops as loops
 from maxmargin.multilabel.many import ManyM3L, ManySolution
 from maxmargin.multilabel.problem import check_digits, used_columns
 
