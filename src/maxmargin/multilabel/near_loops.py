@@ -28,8 +28,9 @@ from maxmargin.multilabel.many_loops import (
     straighten,
 )
 
-# Samples whose bounds are looked at together, and levels by which the worst violations are told apart.
-STRETCH, LEVELS = 64, 256
+# Samples whose bounds are looked at together; levels by which the worst violations are told apart; how often
+# the bound that makes a neighbour is halved.
+STRETCH, LEVELS, HALVINGS = 32, 256, 8
 
 
 @compiled(inline=True)
@@ -118,18 +119,15 @@ def _count(samples, background, room, begin, end, reach, u, limit):
 
 
 @compiled(inline=True)
-def _suspects(samples, costs, background, room, l, count, u):
-    """List the negatives that are no members and may violate the margin, with the excess of their bounds."""
-    reach = _bounds(samples, room, count)
+def _collect(samples, costs, background, room, l, reach, u, limit):
+    """List the samples whose bound passes the limit, with the excess; bounds are zero again after."""
     n, found = room.bound.shape[0], 0
-    limit = -costs.margin[l] - costs.bias * room.v[room.v.shape[0] - 1]
-    limit -= 1e-12 * (1.0 + abs(limit))
     for begin in range(0, n, STRETCH):
         end = min(begin + STRETCH, n)
         if _count(samples, background, room, begin, end, reach, u, limit) > 0:
             for i in range(begin, end):
                 top = _top(samples, background, room, i, reach, u)
-                if top > limit and not room.marks[i] and costs.weight[i] * costs.upper[0, l] > 0.0:
+                if top > limit and costs.weight[i] * costs.upper[0, l] > 0.0:
                     room.near[found], room.excess[found] = i, top - limit
                     found += 1
         for i in range(np.uint64(begin), np.uint64(end)):
@@ -138,17 +136,36 @@ def _suspects(samples, costs, background, room, l, count, u):
 
 
 @compiled(inline=True)
-def _neighbours(samples, costs, room, l, count):
-    """List the samples with features that pull upwards, as far as these are not common."""
+def _hide(room, size):
+    """Let no member pass a limit; returns the highest bound that one had."""
+    highest = 0.0
+    for t in range(size):
+        i = room.members[t]
+        highest = max(highest, np.float64(room.bound[i]))
+        room.bound[i] = -np.inf
+    return highest
+
+
+@compiled(inline=True)
+def _suspects(samples, costs, background, room, l, size, count, u):
+    """List the negatives that are no members and may violate the margin."""
+    reach = _bounds(samples, room, count)
+    _hide(room, size)
+    limit = -costs.margin[l] - costs.bias * room.v[room.v.shape[0] - 1]
+    limit -= 1e-12 * (1.0 + abs(limit))
+    return _collect(samples, costs, background, room, l, reach, u, limit)
+
+
+@compiled(inline=True)
+def _neighbours(samples, costs, background, room, l, size, count, most):
+    """List samples whose features pull upwards as those of the members do; about `most`, if there are."""
     _bounds(samples, room, count)
-    found = 0
-    for i in range(room.bound.shape[0]):
-        x = room.bound[i]
-        if x > 0.0 and not room.marks[i] and costs.weight[i] * costs.upper[0, l] > 0.0:
-            room.near[found], room.excess[found] = i, x
-            found += 1
-        room.bound[i] = 0.0
-    return found
+    level = _hide(room, size)
+    for _ in range(HALVINGS):
+        level *= 0.5
+        if _count(samples, background, room, 0, room.bound.shape[0], 0.0, 0.0, level) >= most:
+            break
+    return _collect(samples, costs, background, room, l, 0.0, 0.0, level)
 
 
 @compiled(inline=True)
@@ -266,9 +283,9 @@ def solve_labels(samples, costs, background, on, labels, rule, draws, room):
             dual, half = dual_of(costs, room, l, line, state, size, known)
             count = _weigh(room, known, state[0])
             if turn == 0:
-                found = _neighbours(samples, costs, room, l, count)
+                found = _neighbours(samples, costs, background, room, l, size, count, most)
             else:
-                found = _suspects(samples, costs, background, room, l, count, state[0])
+                found = _suspects(samples, costs, background, room, l, size, count, state[0])
                 looked = found <= rule.enough * most or turn > rule.scouting
                 if looked:
                     found, loss = _look(samples, costs, background, room, l, found, state[0])
@@ -282,14 +299,16 @@ def solve_labels(samples, costs, background, on, labels, rule, draws, room):
             size, known = _grow(samples, costs, background, room, l, size, known, found, limits, state)
             if looked and size - fresh < rule.few:
                 target = rule.patience * min(target, rule.aim * rule.tol * primal)
-        cull = rule.cull
+        cull, primal = rule.cull, np.inf
         while True:
             count, half = _cull(background, room, known, state[0], cull)
-            found = _suspects(samples, costs, background, room, l, count, 0.0)
-            found, loss = _look(samples, costs, background, room, l, found, 0.0)
-            primal = half + loss + member_loss(costs, room, l, n_on, size, room.kept, 0.0)
-            if primal - dual <= rule.tol * primal or cull == 0.0:
-                break
+            bound = half + member_loss(costs, room, l, n_on, size, room.kept, 0.0)
+            if cull == 0.0 or bound - dual <= rule.tol * bound:
+                found = _suspects(samples, costs, background, room, l, size, count, 0.0)
+                found, loss = _look(samples, costs, background, room, l, found, 0.0)
+                primal = bound + loss
+                if cull == 0.0 or primal - dual <= rule.tol * primal:
+                    break
             _forget(room, count)
             cull = 0.25 * cull if cull > 1e-6 else 0.0
         while starts[k] + count + 1 > features.shape[0]:
