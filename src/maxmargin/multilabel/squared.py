@@ -7,7 +7,8 @@ Problem, dual and certificate as in `many`, with rows z_i = (x_i, bias). The pri
 is piecewise quadratic: a Newton step solves with I + 2 sum_(h_i > 0) c_i z_i z_i', and is halved until P
 falls by enough. Whatever w is, alpha_i = 2 c_i max(0, h_i) is a dual solution, and its gap is what the
 gradient says: P(w) - D(alpha) = 1/2 |grad P(w)|^2. So the certificate costs nothing, and the method ends
-after some steps, whatever C and the conditioning of X.
+after some steps, whatever C and the conditioning of X. Columns are divided by powers of two inside, so the
+scale of a feature does not matter.
 
 Keerthi, DeCoste, "A modified finite Newton method for fast solution of large scale linear SVMs", Journal of
 Machine Learning Research 6, 2005.
@@ -16,12 +17,14 @@ Machine Learning Research 6, 2005.
 from __future__ import annotations
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
+from scipy.linalg import cho_solve
 
+from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.threads import one_blas_thread, run_threads
 from maxmargin.multilabel.many import ManyM3L, ManySolution
+from maxmargin.multilabel.problem import powers_of_two
 
 # Labels of an epoch for each thread.
 BLOCK = 64
@@ -53,6 +56,8 @@ class SquaredNewton:
         X, L = problem.rows.matrix, problem.shape[1]
         dense = X.toarray() if sp.issparse(X) else X
         self.Z = np.column_stack([dense, np.full(len(dense), problem.bias)]).astype(np.float64)
+        self.scale = powers_of_two(np.abs(self.Z).max(axis=0, initial=0.0))
+        self.Z /= self.scale
         self.on = problem.on.tocsc()
         self.constant, self.primal = problem.at_rest()
         self.dual = np.zeros(L)
@@ -93,26 +98,26 @@ class SquaredNewton:
         for _ in range(self.max_rounds):
             h = np.maximum(margin - y * scores, 0.0)
             primal = 0.5 * w @ w + c @ h**2
-            gradient = w - self.Z.T @ (2 * c * y * h)
+            gradient = w - self.scale * (self.Z.T @ (2 * c * y * h))
             dual = primal - 0.5 * gradient @ gradient
             if primal - dual <= 0.5 * tol * primal:
                 break
             near = np.flatnonzero(c * h > 0)
             rows = self.Z[near]
             hessian = (rows * (2 * c[near])[:, None]).T @ rows
-            hessian.flat[:: len(hessian) + 1] += 1.0
-            step = -scipy.linalg.solve(hessian, gradient, assume_a="pos")
+            hessian.flat[:: len(hessian) + 1] += self.scale**-2
+            step = -cho_solve(ridged_cholesky(hessian), gradient / self.scale) / self.scale
             size = self._fall(w, scores, step, float(gradient @ step), (y, c, margin, primal))
             if size == 0.0:
                 break
             w = w + size * step
-            scores = self.Z @ w
+            scores = self.Z @ (self.scale * w)
         self._store(l, w, dual, (y, c, margin))
 
     def _fall(self, w, scores, step, slope, label) -> float:
         """How much of the step to take; zero where rounding leaves nothing to gain."""
         y, c, margin, primal = label
-        move, size = self.Z @ step, 1.0
+        move, size = self.Z @ (self.scale * step), 1.0
         for _ in range(HALVINGS):
             h = np.maximum(margin - y * (scores + size * move), 0.0)
             there = w + size * step
@@ -128,7 +133,7 @@ class SquaredNewton:
         while True:
             kept = np.where(np.abs(w) > cull, w, 0.0)
             kept[-1] = w[-1]
-            h = np.maximum(margin - y * (self.Z @ kept), 0.0)
+            h = np.maximum(margin - y * (self.Z @ (self.scale * kept)), 0.0)
             primal = 0.5 * kept @ kept + c @ h**2
             if cull == 0.0 or primal - dual <= self.tol * primal:
                 break
