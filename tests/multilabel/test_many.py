@@ -11,7 +11,9 @@ import maxmargin
 from maxmargin import MultiLabelSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
+from maxmargin.multilabel import by_blocks
 from maxmargin.multilabel.many import BlockRule, LabelBlocks, ManyM3L
+from maxmargin.multilabel.squared import SquaredNewton
 from tests.naive import many as naive
 
 RNG = np.random.default_rng(7)
@@ -50,6 +52,75 @@ def test_labels_reach_the_optimum_of_a_generic_method(C, bias, squared, sparse):
     assert naive.primal(X, Y[:, :2], W, bias, C, squared=squared) == pytest.approx(
         outcome.certificate.primal, rel=1e-12
     )
+
+
+@pytest.mark.parametrize("C, bias", [(0.1, 1.0), (1.0, 0.0), (30.0, 2.0)])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_newton_reaches_the_optimum_of_the_squared_hinge_loss(C, bias, sparse):
+    rows = X if sparse else np.ascontiguousarray(X.toarray() * 2.0 ** np.arange(D))
+    solver = SquaredNewton(problem(rows, Y[:, :2], C, bias, squared=True), tol=TOL)
+    outcome = run(solver, Stopping(TOL, solver.n_epochs))
+    assert outcome.converged
+    W = solver.solution().weights.toarray()
+    again = naive.primal(rows, Y[:, :2], W, bias, C, squared=True)
+    assert outcome.certificate.primal == pytest.approx(again, rel=1e-12)
+    if sparse:
+        for l in range(2):
+            best, w = naive.dual_optimum(X.toarray(), Y[:, l], bias, C, squared=True)
+            assert solver.primal[l] == pytest.approx(best, rel=1e-6)
+            np.testing.assert_allclose(W[:, l], w, atol=2e-3)
+
+
+def test_both_methods_of_the_squared_hinge_loss_agree():
+    weight = RNG.integers(0, 3, N).astype(float)
+    posed = problem(squared=True, weight=weight)
+    newton = SquaredNewton(posed, tol=TOL, n_threads=2)
+    run(newton, Stopping(TOL, newton.n_epochs))
+    ascent, _ = solve(posed)
+    np.testing.assert_allclose(newton.primal, ascent.primal, rtol=2 * TOL)
+    np.testing.assert_allclose(
+        newton.solution().weights.toarray(), ascent.solution().weights.toarray(), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("columns, method", [(D, SquaredNewton), (600, LabelBlocks)])
+def test_newton_is_for_few_features(columns, method):
+    rows = sp.csr_array(np.ones((3, columns)))
+    posed = problem(rows, np.eye(3, dtype=int), squared=True)
+    assert type(by_blocks.default(posed, rng=np.random.RandomState(0), tol=1e-3)) is method
+
+
+def test_newton_drops_weights_within_the_gap_and_labels_it_has_no_time_for_are_off():
+    solver = SquaredNewton(problem(squared=True), tol=1e-2, cull=0.05)
+    solver.epoch(Clock(0.0))
+    np.testing.assert_array_equal(solver.solution().weights.toarray()[-1], -1.0)
+    whole = SquaredNewton(problem(squared=True), tol=1e-2)
+    culled = SquaredNewton(problem(squared=True), tol=1e-2, cull=0.05)
+    run(whole, Stopping(1e-2, 1))
+    assert run(culled, Stopping(1e-2, 1)).converged
+    assert culled.solution().weights.nnz < whole.solution().weights.nnz
+    W = culled.solution().weights.toarray()
+    assert naive.primal(X, Y, W, 1.0, squared=True) == pytest.approx(culled.certify().primal, rel=1e-12)
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+@pytest.mark.parametrize("squared", [True, False])
+@pytest.mark.parametrize("common", [0.02, 0.1, 1.0])
+def test_no_violator_hides_from_the_bounds(mixed, squared, common):
+    # Words of very different frequency; few samples near a label, so that bounds pass most of them over.
+    rng = np.random.default_rng(3)
+    n, d = 400, 150
+    rows = sp.csr_array((rng.random((n, d)) < 1 / np.arange(1, d + 1)) * rng.random((n, d)))
+    if mixed:
+        rows.data *= np.where(rng.random(rows.nnz) < 0.5, -1.0, 1.0)
+    labels = (rng.random((n, 12)) < 0.02).astype(int)
+    labels[0], labels[1] = 1, 0
+    posed = problem(rows.astype(np.float32), labels, squared=squared)
+    solver, outcome = solve(posed, 1e-4, cull=0.01, rule=BlockRule(common=common))
+    assert outcome.converged
+    W = solver.solution().weights.toarray()
+    again = naive.primal(rows.astype(np.float32).astype(float), labels, W, 1.0, squared=squared)
+    assert solver.certify().primal == pytest.approx(again, rel=1e-12)
 
 
 @pytest.mark.parametrize("block", [1, 4, 16, 17, 100])

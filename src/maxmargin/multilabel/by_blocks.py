@@ -15,9 +15,10 @@ import scipy.sparse as sp
 
 from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.multilabel import many_loops as loops
-from maxmargin.multilabel.many import ManyM3L, ManySolution
+from maxmargin.multilabel import score_loops as loops
+from maxmargin.multilabel.many import LabelBlocks, ManyM3L, ManySolution
 from maxmargin.multilabel.problem import check_digits, used_columns
+from maxmargin.multilabel.squared import SquaredNewton, few_features
 
 # Samples that are scored at a time, if memory allows it.
 SCORED, MIB = 256, 2**20
@@ -42,6 +43,13 @@ def pose(X: Any, on: sp.csr_array, **costs: Any) -> ManyM3L:
     reach = math.sqrt(float(problem.squares.max(initial=problem.bias**2)))
     check_digits(reach, float(problem.weight.sum()) * float(problem.upper.max(initial=0.0)))
     return problem
+
+
+def default(problem: ManyM3L, *, rng: np.random.RandomState, **options: Any) -> LabelBlocks | SquaredNewton:
+    """Newton's method for the squared hinge loss of few features; else ascent on the samples near a label."""
+    if few_features(problem):
+        return SquaredNewton(problem, **options)
+    return LabelBlocks(problem, rng=rng, **options)
 
 
 def attributes(problem: ManyM3L, solution: ManySolution, n_features: int) -> dict[str, Any]:

@@ -63,7 +63,7 @@ from maxmargin.edge.labels import (
 )
 from maxmargin.multilabel import by_blocks
 from maxmargin.multilabel.interior import InteriorPoint
-from maxmargin.multilabel.many import LabelBlocks, ManyM3L
+from maxmargin.multilabel.many import ManyM3L
 from maxmargin.multilabel.newton import Newton, few_features
 from maxmargin.multilabel.problem import (
     EntryCosts,
@@ -461,7 +461,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         problem = self._sparse_problem(X, self._space.positives(y), sample_weight)
         self._device(problem)  # says why not
         stopping = self._stopping()
-        solver = LabelBlocks(
+        solver = by_blocks.default(
             problem,
             tol=stopping.target,
             rng=check_random_state(self.random_state),
