@@ -51,6 +51,17 @@ def test_fit_predict_top_and_evaluate(files, capsys):
     assert {"P@3", "P@5", "nDCG@5", "micro F1"} <= found.keys()
 
 
+def test_sparse_weights_behind_probabilities(files, capsys):
+    data, model, page = files / "data.xc", files / "p.mm", files / "p.html"
+    fit = ("fit", data, "-m", "multilabel", "--memory-limit", 0, "--probabilities", "sigmoid", "-o", model)
+    run(capsys, *fit)
+    assert len(run(capsys, "predict", model, data, "--top", 3).splitlines()) == N + 1
+    run(capsys, "report", model, data, "-o", page)
+    assert "Most weighted features" in page.read_text()
+    told = json.loads(run(capsys, "explain", model, data, "--rows", 1, "--json"))
+    assert sum(told["parts"].values()) + told["rest"] + told["bias"] == pytest.approx(told["score"])
+
+
 def test_top_is_for_models_that_score_labels(files, capsys):
     data, model = files / "data.xc", files / "dense.mm"
     run(capsys, "fit", data, "-m", "multilabel", "-o", model)

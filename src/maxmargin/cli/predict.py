@@ -27,7 +27,7 @@ from maxmargin.cli.data import (
     sequence_lengths,
     source_of,
 )
-from maxmargin.cli.models import Stored, check_missing, label_scores, last_step, open_model
+from maxmargin.cli.models import Stored, bare, check_missing, label_scores, last_step, open_model
 from maxmargin.io.words import visible
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def predict_command(
     if probabilities and not hasattr(stored.model, "predict_proba"):
         raise click.UsageError("The model has no probabilities; fit it with --probabilities sigmoid.")
     if top is not None and (
-        kind not in ("csv", "jsonl") or not hasattr(last_step(stored.model), "predict_top")
+        kind not in ("csv", "jsonl") or not hasattr(last_step(bare(stored.model)), "predict_top")
     ):
         raise click.UsageError("--top is for models of --model multilabel, with --to csv or --to jsonl.")
     if kind == "parquet" and output is None and sys.stdout.isatty():
@@ -261,9 +261,10 @@ def best(stored: Stored, data: Dataset, top: int, scores: bool) -> Answer:
     import numpy as np
 
     X = _complete(stored, data)
-    for step in getattr(stored.model, "steps", [])[:-1]:
+    inner = bare(stored.model)
+    for step in getattr(inner, "steps", [])[:-1]:
         X = step[1].transform(X)
-    model = last_step(stored.model)
+    model = last_step(inner)
     labels, found = model.predict_top(X, min(top, len(stored.label_names)))
     place = {name: k for k, name in enumerate(model.classes_.tolist())}
     names = np.array(stored.label_names, dtype=object)

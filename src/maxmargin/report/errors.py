@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from maxmargin.report.page import Html, chips, number, shown, table, text
-from maxmargin.report.subject import Subject, indicator
+from maxmargin.report.subject import Subject, indicator, row_of
 
 # Errors shown, features named for each, and letters of its text.
 ERRORS = 8
@@ -126,8 +126,8 @@ def _reasons(subject: Subject, i: int, for_it: int | None, against: int | None) 
     if weights is None or (for_it is None and against is None):
         largest = np.argsort(-np.abs(x), kind="stable")[:REASONS]
         return chips((f"{features[j]} = {number(float(x[j]))}", "") for j in largest if x[j])
-    direction = (weights[for_it] if for_it is not None else 0) - (
-        weights[against] if against is not None else 0
+    direction = (row_of(weights, for_it) if for_it is not None else 0) - (
+        row_of(weights, against) if against is not None else 0
     )
     part = x * direction
     best = np.argsort(-part, kind="stable")[:REASONS]

@@ -9,7 +9,7 @@ import numpy as np
 
 from maxmargin.report import pictures
 from maxmargin.report.page import Section, chips, picture, signed, table, text
-from maxmargin.report.subject import Subject, indicator
+from maxmargin.report.subject import Subject, indicator, row_of
 
 # Labels of a table, classes of a matrix that can be read, features and pairs of labels that are named.
 LABELS = 30
@@ -40,8 +40,9 @@ def _weights(subject: Subject) -> str:
     assert weights is not None
     rows = []
     for k, name in enumerate(subject.names[:LABELS]):
-        best = np.argsort(-np.abs(weights[k]), kind="stable")[:FEATURES]
-        rows.append([name, chips(signed(features[j], weights[k, j]) for j in best if weights[k, j])])
+        own = row_of(weights, k)
+        best = np.argsort(-np.abs(own), kind="stable")[:FEATURES]
+        rows.append([name, chips(signed(features[j], own[j]) for j in best if own[j])])
     if len(subject.names) > LABELS:
         rows.append([f"and {len(subject.names) - LABELS} more", ""])
     return table(["label", "features with the largest weights"], rows, wrapped=[1])

@@ -116,14 +116,15 @@ class Subject:
         return found if found else [f"x{j}" for j in range(self.X.shape[1])]
 
     @property
-    def weights(self) -> np.ndarray | None:
-        """One row of weights per name, None where the model is not linear in its features."""
+    def weights(self) -> Any:
+        """One row of weights per name, dense or CSR; None where the model is not linear in its features."""
         coef = getattr(self.model, "coef_", None)
         if coef is None or np.ndim(coef) != 2 or hasattr(self.model, "basis_vectors_"):
             return None
-        if len(coef) == 1 and len(self.names) == 2:
-            coef = np.vstack([-coef, coef])
-        return np.asarray(coef) if coef.shape == (len(self.names), self.X.shape[1]) else None
+        coef = coef.tocsr() if sp.issparse(coef) else np.asarray(coef)
+        if coef.shape[0] == 1 and len(self.names) == 2:
+            coef = sp.vstack([-coef, coef], format="csr") if sp.issparse(coef) else np.vstack([-coef, coef])
+        return coef if coef.shape == (len(self.names), self.X.shape[1]) else None
 
     def terms(self, i: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Terms of the scores of one test sample, their weights for every name, and what they are called."""
@@ -136,7 +137,12 @@ class Subject:
 
     def row(self, i: int) -> np.ndarray:
         """One test sample, dense."""
-        return self.X[[i]].toarray()[0] if sp.issparse(self.X) else np.asarray(self.X[i])
+        return row_of(self.X, i)
+
+
+def row_of(matrix: Any, k: int) -> np.ndarray:
+    """One row of a dense or sparse matrix, dense."""
+    return matrix[[k]].toarray()[0] if sp.issparse(matrix) else np.asarray(matrix[k])
 
 
 def indicator(labels: Any) -> np.ndarray | None:
