@@ -22,7 +22,6 @@ from maxmargin.core.loop import Certificate, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.dask.rounds import Tasks
 from maxmargin.dask.working_sets import (
-    INNER_EPOCHS,
     NEAR,
     PIECE,
     Call,
@@ -125,6 +124,12 @@ def look(
     return Look(loss, value, Call(chosen, part.X[chosen], some, wrong[chosen].toarray()))
 
 
+def everything(part: ClassPart, classes: slice, wrong: sp.csr_array) -> Look:
+    """All rows of a part, not measured."""
+    rows = np.arange(part.X.shape[0])
+    return Look(np.zeros(1), np.zeros(1), Call(rows, part.X, part.labels, wrong.toarray()))
+
+
 def _lead(H: np.ndarray, truth: tuple[np.ndarray, np.ndarray], loss: str) -> np.ndarray:
     """By how much each sample's largest margin leads the next, or its closest margin is off zero."""
     if H.shape[1] < 2:
@@ -153,7 +158,7 @@ def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.nda
     problem = Beside(X, labels, task.bias, weights.Z - own, value)
     setup = Setup(task.tol, np.random.RandomState(task.seed), before)
     solver = ExactBlocks(problem, setup, averaging=False)
-    run(solver, Stopping(task.tol, INNER_EPOCHS))
+    run(solver, Stopping(task.tol, task.epochs))
     solution = solver.solution()
     dW = solution.weights - weights.Z
     after = solution.blocks.copy()
@@ -183,4 +188,4 @@ def accumulated(part: ClassPart, classes: slice, wrong: sp.csr_array) -> np.ndar
     return problem.weights(blocks_of(wrong.toarray(), part.labels.y), False)[:, :c]
 
 
-TASKS = Tasks(look, solve, accumulated)
+TASKS = Tasks(everything, look, solve, accumulated)

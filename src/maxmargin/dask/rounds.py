@@ -9,7 +9,7 @@ lost is read again and nothing else happens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +24,8 @@ INNER, INNER_SHARE = 0.05, 0.005
 CARE = 0.1
 # Rows of a working set that cost little anywhere.
 FEW_ROWS = 10_000
+# Epochs of a solve that visits a part in turn; experiments/out_of_core.py.
+VISIT = 2
 
 
 def nothing() -> None:
@@ -66,8 +68,12 @@ class Here:
 
 
 class Tasks(NamedTuple):
-    """What a problem asks of workers; `working_sets` says what each of them does."""
+    """What a problem asks of workers; `working_sets` says what each of them does.
 
+    `everything` is a look that measures nothing and sends all rows.
+    """
+
+    everything: Callable[..., Look]
     look: Callable[..., Look]
     solve: Callable[..., tuple[Move, list[np.ndarray]]]
     accumulated: Callable[..., np.ndarray]
@@ -135,10 +141,18 @@ class Group:
         bias = float(b @ b) if self.R is None else float(b @ np.linalg.pinv(self.R, hermitian=True) @ b)
         return float(shares[:-1].sum()) + bias, float(shares.sum())
 
-    def move(self, move: Move, calls: list[np.ndarray]) -> None:
-        """Take over what a solve found."""
+    def move_part(self, number: int, move: Move) -> None:
+        """Take over what a solve for one part found."""
+        self._shift(move)
+        self.alphas[number] = sp.csr_array(move.alphas[0])
+
+    def _shift(self, move: Move) -> None:
         self.bias_row = self.couple(self.V[-1:])[0] + move.bias_row
         self.V = self.V + move.dV
+
+    def move(self, move: Move, calls: list[np.ndarray]) -> None:
+        """Take over what a solve found."""
+        self._shift(move)
         self.alphas = [
             replaced(alpha, ids, new) for alpha, ids, new in zip(self.alphas, calls, move.alphas, strict=True)
         ]
@@ -161,6 +175,9 @@ class Rounds:
         The solver of the solves, by its name in `multilabel.estimator.SOLVERS`.
     n_threads : int, default=1
         Threads of a solve.
+    in_turn : bool, default=False
+        In every round also solve, roughly, for each part on its own, one after the other. Where the parts
+        are in one place that costs about as much as two looks, and all rows move and not only those sent.
     """
 
     def __init__(
@@ -173,9 +190,10 @@ class Rounds:
         rng: np.random.RandomState,
         solver: str = "auto",
         n_threads: int = 1,
+        in_turn: bool = False,
     ) -> None:
         self.problem, self.workers, self.tol, self.rng = problem, workers, tol, rng
-        self.solver, self.n_threads = solver, n_threads
+        self.solver, self.n_threads, self.in_turn = solver, n_threads, in_turn
         n, budget = sum(problem.sizes), budget or max(FEW_ROWS, *problem.sizes)
         self.quotas = [-(-budget * size // n) for size in problem.sizes]
         self.groups = [Group(labels, problem) for labels in problem.groups]
@@ -196,12 +214,32 @@ class Rounds:
         for group, (move, ids) in zip(self.groups, moves, strict=True):
             group.move(move, ids)
         sent = max(sum(len(some) for some in ids) for _, ids in moves)
+        if self.in_turn:
+            self._visit_parts(tol, clock)
+            sent = sum(self.problem.sizes)
         self.certificates = self.workers.steadily(self._look)
         after = self._total(self.certificates)
         if after.dual - before.dual < tol * abs(after.primal):
             # What was gained could not be told from what solves leave undone.
             self.care *= CARE
         return Progress(after, sent)
+
+    def _visit_parts(self, tol: float, clock: Clock) -> None:
+        """Solve for the rows of every part, roughly, everything else held fixed."""
+        for number, (part, size) in enumerate(zip(self.problem.parts, self.problem.sizes, strict=True)):
+            for group, certificate in zip(self.groups, self.certificates, strict=True):
+                if not size or clock.expired():
+                    continue
+                task = replace(self._task(group, certificate, tol), epochs=VISIT)
+                rows = self.workers.submit(
+                    self.problem.tasks.everything, part, group.labels, group.alphas[number]
+                )
+                answer = self.workers.submit(self.problem.tasks.solve, task, group.weights(), rows)
+                group.move_part(number, self.workers.gather([answer])[0][0])
+
+    def _task(self, group: Group, certificate: Certificate, tol: float) -> Task:
+        seed = int(self.rng.randint(2**31))
+        return Task(group.R, self.problem.bias, certificate.dual, tol, seed, self.solver, self.n_threads)
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -286,8 +324,7 @@ class Rounds:
         submit = self.workers.submit
         answers = []
         for group, certificate, (weights, ours) in zip(self.groups, self.certificates, looks, strict=True):
-            seed = int(self.rng.randint(2**31))
-            task = Task(group.R, self.problem.bias, certificate.dual, tol, seed, self.solver, self.n_threads)
+            task = self._task(group, certificate, tol)
             answers.append(submit(self.problem.tasks.solve, task, weights, *ours))
         return self.workers.gather(answers)
 
