@@ -99,9 +99,7 @@ class BesideIterate(LinearIterate):
         return problem.value + problem.linear_term(self.blocks()) - 0.5 * self.squared_norm()
 
 
-def look(
-    part: ClassPart, classes: slice, weights: Weights, wrong: sp.csr_array, quota: int, seed: int
-) -> Look:
+def look(part: ClassPart, classes: slice, W: np.ndarray, wrong: sp.csr_array, quota: int, seed: int) -> Look:
     """Measure the rows of a part under the weights; choose up to `quota` rows to send."""
     labels = part.labels
     n = len(labels.y)
@@ -111,7 +109,7 @@ def look(
         rows = slice(first, min(first + PIECE, n))
         b, y, costs = wrong[rows].toarray(), labels.y[rows], labels.costs[rows]
         truth = np.arange(len(y)), y
-        F, Delta = scores(part.X[rows], weights.Z, part.bias), labels.Delta[y]
+        F, Delta = scores(part.X[rows], W, part.bias), labels.Delta[y]
         H = Delta + F - F[truth][:, None]
         H[truth] = 0.0
         worst = H.max(axis=1) if labels.loss == "crammer_singer" else np.maximum(H, 0.0).sum(axis=1)

@@ -106,9 +106,9 @@ class Weights(NamedTuple):
         return np.vstack([self.Z[:-1], self.Z[-1] + self.lag])
 
 
-def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota: int, seed: int) -> Look:
+def look(part: Part, labels: slice, Z: np.ndarray, alpha: sp.csr_array, quota: int, seed: int) -> Look:
     """Measure the rows of a part under the weights of some labels; choose up to `quota` rows to send."""
-    Z, costs = weights.Z, part.of(labels)
+    costs = part.of(labels)
     n, L = costs.signs.shape
     loss, value = np.zeros(L), np.zeros(L)
     share, near = np.zeros((2, n))
