@@ -24,7 +24,7 @@ INNER, INNER_SHARE = 0.05, 0.005
 CARE = 0.1
 # Rows of a working set that cost little anywhere.
 FEW_ROWS = 10_000
-# Epochs of a solve that visits a part in turn; experiments/out_of_core.py.
+# Epochs of a solve that visits a part in turn; six are no better (experiments/out_of_core.py).
 VISIT = 2
 
 
@@ -196,8 +196,8 @@ class Rounds:
     n_threads : int, default=1
         Threads of a solve.
     in_turn : bool, default=False
-        In every round also solve, roughly, for each part on its own, one after the other. Where the parts
-        are in one place that costs about as much as two looks, and all rows move and not only those sent.
+        In every round also solve, roughly, for each part on its own, one after the other, so that all rows
+        move and not only those sent. It suits parts in one place, where it takes no longer than elsewhere.
     """
 
     def __init__(
