@@ -99,7 +99,7 @@ def main() -> None:
         for budget in budgets:
             table.append(play(X, signs, n_parts, budget))
             print(table[-1], flush=True)
-        write("cluster_rounds", table, ("rows", "labels", "parts", "rows_of_a_solve"))
+            write("cluster_rounds", table, ("rows", "labels", "parts", "rows_of_a_solve"))
 
 
 if __name__ == "__main__":

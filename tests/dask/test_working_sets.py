@@ -25,11 +25,13 @@ def scattered(n_parts, R=None, size=1.0):
     return Scattered(TASKS, parts, [len(k) for k in rows], 4, groups, R, 1.0, 0.0), whole
 
 
+@pytest.mark.parametrize("in_turn", [False, True])
 @pytest.mark.parametrize("size", [1.0, 10.0])
 @pytest.mark.parametrize("R", [None, np.eye(3) + 0.5])
-def test_every_round_is_an_ascent_with_true_certificates(R, size):
+def test_every_round_is_an_ascent_with_true_certificates(R, size, in_turn):
     problem, whole = scattered(4, R, size)
-    solver = Rounds(problem, Here(), tol=1e-6, budget=20, rng=np.random.RandomState(0))
+    rng = np.random.RandomState(0)
+    solver = Rounds(problem, Here(), tol=1e-6, budget=20, rng=rng, in_turn=in_turn)
     last = -np.inf
     for _ in range(10):
         shown = solver.epoch(Clock()).certificate

@@ -22,7 +22,6 @@ from maxmargin.core.loop import Certificate, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.dask.rounds import Tasks
 from maxmargin.dask.working_sets import (
-    INNER_EPOCHS,
     NEAR,
     PIECE,
     Call,
@@ -100,9 +99,7 @@ class BesideIterate(LinearIterate):
         return problem.value + problem.linear_term(self.blocks()) - 0.5 * self.squared_norm()
 
 
-def look(
-    part: ClassPart, classes: slice, weights: Weights, wrong: sp.csr_array, quota: int, seed: int
-) -> Look:
+def look(part: ClassPart, classes: slice, W: np.ndarray, wrong: sp.csr_array, quota: int, seed: int) -> Look:
     """Measure the rows of a part under the weights; choose up to `quota` rows to send."""
     labels = part.labels
     n = len(labels.y)
@@ -112,7 +109,7 @@ def look(
         rows = slice(first, min(first + PIECE, n))
         b, y, costs = wrong[rows].toarray(), labels.y[rows], labels.costs[rows]
         truth = np.arange(len(y)), y
-        F, Delta = scores(part.X[rows], weights.Z, part.bias), labels.Delta[y]
+        F, Delta = scores(part.X[rows], W, part.bias), labels.Delta[y]
         H = Delta + F - F[truth][:, None]
         H[truth] = 0.0
         worst = H.max(axis=1) if labels.loss == "crammer_singer" else np.maximum(H, 0.0).sum(axis=1)
@@ -123,6 +120,12 @@ def look(
     chosen = choose(share, near, quota, np.random.default_rng(seed))
     some = Labels(labels.y[chosen], labels.costs[chosen], labels.Delta, labels.loss)
     return Look(loss, value, Call(chosen, part.X[chosen], some, wrong[chosen].toarray()))
+
+
+def everything(part: ClassPart, classes: slice, wrong: sp.csr_array) -> Look:
+    """All rows of a part, not measured."""
+    rows = np.arange(part.X.shape[0])
+    return Look(np.zeros(1), np.zeros(1), Call(rows, part.X, part.labels, wrong.toarray()))
 
 
 def _lead(H: np.ndarray, truth: tuple[np.ndarray, np.ndarray], loss: str) -> np.ndarray:
@@ -153,7 +156,7 @@ def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.nda
     problem = Beside(X, labels, task.bias, weights.Z - own, value)
     setup = Setup(task.tol, np.random.RandomState(task.seed), before)
     solver = ExactBlocks(problem, setup, averaging=False)
-    run(solver, Stopping(task.tol, INNER_EPOCHS))
+    run(solver, Stopping(task.tol, task.epochs))
     solution = solver.solution()
     dW = solution.weights - weights.Z
     after = solution.blocks.copy()
@@ -183,4 +186,4 @@ def accumulated(part: ClassPart, classes: slice, wrong: sp.csr_array) -> np.ndar
     return problem.weights(blocks_of(wrong.toarray(), part.labels.y), False)[:, :c]
 
 
-TASKS = Tasks(look, solve, accumulated)
+TASKS = Tasks(everything, look, solve, accumulated)

@@ -23,7 +23,12 @@ ATTEMPTS, PATIENCE = 5, 60
 
 
 class Cluster:
-    """Tasks run by the workers of a client; see `rounds.Workers`."""
+    """Tasks run by the workers of a client; see `rounds.Workers`.
+
+    `in_turn` says that parts are visited one after the other in any case.
+    """
+
+    in_turn = False
 
     def __init__(self, client: Any) -> None:
         self.client = client
@@ -82,6 +87,8 @@ class Cluster:
 
 class Alone(Here, Cluster):
     """Tasks run at once in this process, for rows that lie in files and not in memory."""
+
+    in_turn = True
 
     def __init__(self) -> None:
         super().__init__(None)

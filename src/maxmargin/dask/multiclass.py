@@ -100,6 +100,7 @@ n_features_in_, feature_names_in_
                 tol=self._stopping().target,
                 budget=self.working_rows,
                 rng=check_random_state(self.random_state),
+                in_turn=cluster.in_turn,
             )
             observer = self._observer(X, y, lambda: self._weights(solver.solution()))
             outcome = run(solver, self._stopping(), observer)

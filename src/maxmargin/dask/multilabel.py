@@ -19,14 +19,14 @@ from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
 from maxmargin.dask.label_groups import WholeRows, groups_of
 from maxmargin.dask.rounds import Rounds, Scattered, Tasks
-from maxmargin.dask.working_sets import accumulated, look, solve
+from maxmargin.dask.working_sets import accumulated, everything, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.estimator import MultiLabelSVC as Local
 from maxmargin.multilabel.problem import label_numbers, side_totals, side_weights
 
-TASKS = Tasks(look, solve, accumulated)
+TASKS = Tasks(everything, look, solve, accumulated)
 # X travels whole where a worker has room for so many times its bytes.
 ROOM = 4
 
@@ -172,6 +172,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
             rng=rng,
             solver=self.solver,
             n_threads=count_threads(self.n_jobs),
+            in_turn=cluster.in_turn,
         )
 
     def _weights(self, problem: Scattered, Z: np.ndarray) -> dict[str, Any]:

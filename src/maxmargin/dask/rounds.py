@@ -9,7 +9,7 @@ lost is read again and nothing else happens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +24,8 @@ INNER, INNER_SHARE = 0.05, 0.005
 CARE = 0.1
 # Rows of a working set that cost little anywhere.
 FEW_ROWS = 10_000
+# Epochs of a solve that visits a part in turn; six are no better (experiments/out_of_core.py).
+VISIT = 2
 
 
 def nothing() -> None:
@@ -66,8 +68,12 @@ class Here:
 
 
 class Tasks(NamedTuple):
-    """What a problem asks of workers; `working_sets` says what each of them does."""
+    """What a problem asks of workers; `working_sets` says what each of them does.
 
+    `everything` is a look that measures nothing and sends all rows.
+    """
+
+    everything: Callable[..., Look]
     look: Callable[..., Look]
     solve: Callable[..., tuple[Move, list[np.ndarray]]]
     accumulated: Callable[..., np.ndarray]
@@ -118,6 +124,7 @@ class Group:
         self.bias_row = np.zeros(L)
         self.alphas = [sp.csr_array((n, L)) for n in problem.sizes]
         self.best = Best(self.V, 0.0, np.inf)
+        self.seen, self.means = 0, [np.zeros_like(self.V), np.zeros_like(self.bias_row)]
 
     def couple(self, V: np.ndarray) -> np.ndarray:
         return V if self.R is None else V @ self.R
@@ -128,17 +135,44 @@ class Group:
         lag = Z[-1] - self.bias_row
         return Weights(np.vstack([Z[:-1], self.bias_row]), lag)
 
-    def norms(self, V: np.ndarray) -> tuple[float, float]:
-        """tr(R^-1 Z'Z) with the bias of the weights, and with that of V."""
-        shares = np.einsum("dl,dl->d", V, self.couple(V))
-        b = self.bias_row
+    def remember(self) -> None:
+        """Take note of the weights as they are, for `centre`."""
+        self.seen += 1
+        self.means = [
+            mean + (now - mean) / self.seen for mean, now in zip(self.means, self._point, strict=True)
+        ]
+
+    def centre(self) -> tuple[np.ndarray, float]:
+        """The mean of the weights noted since the last call, or the weights; and tr(R^-1 Z'Z) of them.
+
+        Weights swing from part to part where these are visited in turn, and their mean does not.
+        """
+        V, b = self.means if self.seen else self._point
+        self.seen, self.means = 0, [np.zeros_like(self.V), np.zeros_like(self.bias_row)]
+        Z = self.couple(V)
         bias = float(b @ b) if self.R is None else float(b @ np.linalg.pinv(self.R, hermitian=True) @ b)
-        return float(shares[:-1].sum()) + bias, float(shares.sum())
+        return np.vstack([Z[:-1], b]), float(np.vdot(V[:-1], Z[:-1])) + bias
+
+    @property
+    def _point(self) -> list[np.ndarray]:
+        return [self.V, self.bias_row]
+
+    def dual_norm(self, V: np.ndarray) -> float:
+        """tr(R^-1 Z'Z) of the weights that V makes."""
+        return float(np.vdot(V, self.couple(V)))
+
+    def move_part(self, number: int, move: Move) -> None:
+        """Take over what a solve for one part found."""
+        self._shift(move)
+        self.alphas[number] = sp.csr_array(move.alphas[0])
+
+    def _shift(self, move: Move) -> None:
+        self.bias_row = self.couple(self.V[-1:])[0] + move.bias_row
+        self.V = self.V + move.dV
 
     def move(self, move: Move, calls: list[np.ndarray]) -> None:
         """Take over what a solve found."""
-        self.bias_row = self.couple(self.V[-1:])[0] + move.bias_row
-        self.V = self.V + move.dV
+        self._shift(move)
         self.alphas = [
             replaced(alpha, ids, new) for alpha, ids, new in zip(self.alphas, calls, move.alphas, strict=True)
         ]
@@ -161,6 +195,9 @@ class Rounds:
         The solver of the solves, by its name in `multilabel.estimator.SOLVERS`.
     n_threads : int, default=1
         Threads of a solve.
+    in_turn : bool, default=False
+        In every round also solve, roughly, for each part on its own, one after the other, so that all rows
+        move and not only those sent. It suits parts in one place, where it takes no longer than elsewhere.
     """
 
     def __init__(
@@ -173,14 +210,15 @@ class Rounds:
         rng: np.random.RandomState,
         solver: str = "auto",
         n_threads: int = 1,
+        in_turn: bool = False,
     ) -> None:
         self.problem, self.workers, self.tol, self.rng = problem, workers, tol, rng
-        self.solver, self.n_threads = solver, n_threads
+        self.solver, self.n_threads, self.in_turn = solver, n_threads, in_turn
         n, budget = sum(problem.sizes), budget or max(FEW_ROWS, *problem.sizes)
         self.quotas = [-(-budget * size // n) for size in problem.sizes]
         self.groups = [Group(labels, problem) for labels in problem.groups]
         self.care = 1.0
-        self.looks: list[tuple[Any, list[Any]]] | None = None
+        self.looks: list[list[Any]] | None = None
         self.certificates = workers.steadily(self._look)
         self._answer: tuple[np.ndarray, Certificate] | None = None
 
@@ -196,12 +234,33 @@ class Rounds:
         for group, (move, ids) in zip(self.groups, moves, strict=True):
             group.move(move, ids)
         sent = max(sum(len(some) for some in ids) for _, ids in moves)
+        if self.in_turn:
+            self._visit_parts(tol, clock)
+            sent = sum(self.problem.sizes)
         self.certificates = self.workers.steadily(self._look)
         after = self._total(self.certificates)
         if after.dual - before.dual < tol * abs(after.primal):
             # What was gained could not be told from what solves leave undone.
             self.care *= CARE
         return Progress(after, sent)
+
+    def _visit_parts(self, tol: float, clock: Clock) -> None:
+        """Solve for the rows of every part, roughly, everything else held fixed."""
+        for number, (part, size) in enumerate(zip(self.problem.parts, self.problem.sizes, strict=True)):
+            for group, certificate in zip(self.groups, self.certificates, strict=True):
+                if not size or clock.expired():
+                    continue
+                task = replace(self._task(group, certificate, tol), epochs=VISIT)
+                rows = self.workers.submit(
+                    self.problem.tasks.everything, part, group.labels, group.alphas[number]
+                )
+                answer = self.workers.submit(self.problem.tasks.solve, task, group.weights(), rows)
+                group.move_part(number, self.workers.gather([answer])[0][0])
+                group.remember()
+
+    def _task(self, group: Group, certificate: Certificate, tol: float) -> Task:
+        seed = int(self.rng.randint(2**31))
+        return Task(group.R, self.problem.bias, certificate.dual, tol, seed, self.solver, self.n_threads)
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -226,50 +285,48 @@ class Rounds:
             for group in self.groups
         ]
         V = gather([submit(added, *shares) for shares in sums_of_parts])
-        looks = self._looks(
-            [Weights(group.best.Z, np.zeros(1)) for group in self.groups], [0] * len(self.quotas)
-        )
+        looks = self._looks([group.best.Z for group in self.groups], [0] * len(self.quotas))
         certificates = [
-            Certificate(0.5 * group.best.norm + loss, value - 0.5 * group.norms(v)[1])
+            Certificate(0.5 * group.best.norm + loss, value - 0.5 * group.dual_norm(v))
             for group, v, (loss, value) in zip(self.groups, V, self._sums(looks), strict=True)
         ]
         return np.hstack([group.best.Z for group in self.groups]), self._total(certificates)
 
     def _look(self) -> list[Certificate]:
         """Look at the weights as they are; keep them where they are the best."""
-        weights = [group.weights() for group in self.groups]
-        looks = self._looks(weights, self.quotas)
+        points = [group.centre() for group in self.groups]
+        looks = self._looks([Z for Z, _ in points], self.quotas)
         certificates = []
-        for group, (Z, _), (loss, value) in zip(self.groups, weights, self._sums(looks), strict=True):
-            primal_norm, dual_norm = group.norms(group.V)
-            primal = 0.5 * primal_norm + loss
+        for group, (Z, norm), (loss, value) in zip(self.groups, points, self._sums(looks), strict=True):
+            primal = 0.5 * norm + loss
             if primal < group.best.primal:
-                group.best = Best(Z, primal_norm, primal)
-            certificates.append(Certificate(group.best.primal, value - 0.5 * dual_norm))
+                group.best = Best(Z, norm, primal)
+            certificates.append(Certificate(group.best.primal, value - 0.5 * group.dual_norm(group.V)))
         self.looks = looks
         return certificates
 
-    def _looks(self, weights: list[Weights], quotas: list[int]) -> list[tuple[Any, list[Any]]]:
-        """The weights of every group as tasks take them, and every part's look at them."""
+    def _looks(self, points: list[np.ndarray], quotas: list[int]) -> list[list[Any]]:
+        """Every part's look at given weights of every group."""
         answers = []
-        for group, theirs in zip(self.groups, weights, strict=True):
-            shared = self.workers.share(theirs)
+        for group, Z in zip(self.groups, points, strict=True):
+            shared = self.workers.share(Z)
             seed = int(self.rng.randint(2**31)) if any(quotas) else 0
-            looks = [
-                self.workers.submit(
-                    self.problem.tasks.look, part, group.labels, shared, alpha, quota, seed + k
-                )
-                for k, (part, alpha, quota) in enumerate(
-                    zip(self.problem.parts, group.alphas, quotas, strict=True)
-                )
-            ]
-            answers.append((shared, looks))
+            answers.append(
+                [
+                    self.workers.submit(
+                        self.problem.tasks.look, part, group.labels, shared, alpha, quota, seed + k
+                    )
+                    for k, (part, alpha, quota) in enumerate(
+                        zip(self.problem.parts, group.alphas, quotas, strict=True)
+                    )
+                ]
+            )
         return answers
 
-    def _sums(self, looks: list[tuple[Any, list[Any]]]) -> list[tuple[float, float]]:
+    def _sums(self, looks: list[list[Any]]) -> list[tuple[float, float]]:
         """Losses and <m, alpha> of every group, over all parts."""
         submit = self.workers.submit
-        seen = self.workers.gather([submit(sums, one) for _, answers in looks for one in answers])
+        seen = self.workers.gather([submit(sums, one) for answers in looks for one in answers])
         n = len(self.problem.parts)
         ours = [seen[k * n : (k + 1) * n] for k in range(len(self.groups))]
         return [
@@ -285,9 +342,8 @@ class Rounds:
         tol = self.inner_tol
         submit = self.workers.submit
         answers = []
-        for group, certificate, (weights, ours) in zip(self.groups, self.certificates, looks, strict=True):
-            seed = int(self.rng.randint(2**31))
-            task = Task(group.R, self.problem.bias, certificate.dual, tol, seed, self.solver, self.n_threads)
+        for group, certificate, ours in zip(self.groups, self.certificates, looks, strict=True):
+            task, weights = self._task(group, certificate, tol), self.workers.share(group.weights())
             answers.append(submit(self.problem.tasks.solve, task, weights, *ours))
         return self.workers.gather(answers)
 

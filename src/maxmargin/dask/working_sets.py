@@ -106,9 +106,9 @@ class Weights(NamedTuple):
         return np.vstack([self.Z[:-1], self.Z[-1] + self.lag])
 
 
-def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota: int, seed: int) -> Look:
+def look(part: Part, labels: slice, Z: np.ndarray, alpha: sp.csr_array, quota: int, seed: int) -> Look:
     """Measure the rows of a part under the weights of some labels; choose up to `quota` rows to send."""
-    Z, costs = weights.Z, part.of(labels)
+    costs = part.of(labels)
     n, L = costs.signs.shape
     loss, value = np.zeros(L), np.zeros(L)
     share, near = np.zeros((2, n))
@@ -125,6 +125,12 @@ def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota
         near[rows] = np.sum(boxes * np.maximum(NEAR - np.abs(gradient), 0.0), axis=1)
     chosen = choose(share, near, quota, np.random.default_rng(seed))
     return Look(loss, value, Call(chosen, part.X[chosen], _rows_of(costs, chosen), alpha[chosen].toarray()))
+
+
+def everything(part: Part, labels: slice, alpha: sp.csr_array) -> Look:
+    """All rows of a part, not measured."""
+    rows = np.arange(part.X.shape[0])
+    return Look(np.zeros(1), np.zeros(1), Call(rows, part.X, part.of(labels), alpha.toarray()))
 
 
 def choose(share: np.ndarray, near: np.ndarray, quota: int, rng: np.random.Generator) -> np.ndarray:
@@ -163,6 +169,7 @@ class Task:
     seed: int
     solver: str
     n_threads: int = 1
+    epochs: int = INNER_EPOCHS
 
 
 def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.ndarray]]:
@@ -177,7 +184,7 @@ def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.nda
     solver = SOLVERS[task.solver].build(
         problem, alpha.copy(), tol=task.tol, rng=rng, n_threads=task.n_threads
     )
-    run(solver, Stopping(task.tol, INNER_EPOCHS))
+    run(solver, Stopping(task.tol, task.epochs))
     solution = solver.solution()
     step = np.asarray(solution.alpha, np.float64) - alpha
     dV = problem.accumulate(step)
@@ -225,7 +232,9 @@ def stacked_weights(costs: list[EntryCosts]) -> np.ndarray:
 
 
 def stacked(blocks: list[Any]) -> Any:
-    """Blocks of rows as one matrix."""
+    """Blocks of rows as one matrix; a single one as it is."""
+    if len(blocks) == 1:
+        return blocks[0]
     return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.vstack(blocks)
 
 

@@ -1,0 +1,126 @@
+"""A fit whose rows are mapped from files, beside the fit of the same rows in memory.
+
+Generated sparse rows with noisy linear labels; certified relative gap 1e-3. Each fit runs in a process of its
+own, which reports its CPU seconds and by how many bytes its own memory (pages that are not those of files)
+grew while it fitted. Writes ``experiments/results/out_of_core.csv``.
+
+    python -m experiments.out_of_core [--rows 200000] [--labels 10] [--parts 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from dask import compute, delayed
+
+import maxmargin
+from experiments._results import write
+from maxmargin.dask import MultiLabelSVC, store, stored
+
+TOL, FEATURES, NONZEROS = 1e-3, 20_000, 80
+
+
+def part(number: int, n: int, labels: int) -> tuple[Any, np.ndarray]:
+    """Rows with columns as frequent as words are, of length one, and their labels."""
+    rng = np.random.default_rng(number)
+    columns = np.minimum((FEATURES ** rng.random((n, NONZEROS))).astype(np.int32) - 1, FEATURES - 1)
+    X = sp.csr_array(
+        (np.full(n * NONZEROS, NONZEROS**-0.5), columns.ravel(), np.arange(n + 1, dtype=np.int32) * NONZEROS),
+        shape=(n, FEATURES),
+    )
+    X.sum_duplicates()
+    W = np.random.default_rng(10**6).normal(size=(FEATURES, labels))
+    F = X @ W
+    return X, (F + 0.5 * F.std() * rng.normal(size=F.shape) > F.std()).astype(np.int8)
+
+
+def own_memory() -> int:
+    """Bytes of this process that belong to no file."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("RssAnon")).split()[1])
+
+
+class Peak(threading.Thread):
+    """Looks at the memory of this process again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.first = self.most = own_memory()
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        while not self.done.wait(0.01):
+            self.most = max(self.most, own_memory())
+
+
+def measured(folder: str, mapped: bool, working_rows: int, answers: Any) -> None:
+    """Fit, and put seconds, bytes, gap and objective into a queue."""
+    small = [delayed(part)(k, 200, 2) for k in range(2)]
+    MultiLabelSVC(tol=TOL, working_rows=200).fit(small, client="here")  # compiles
+    maxmargin.MultiLabelSVC(tol=TOL).fit(*part(0, 200, 2))
+    pairs = stored(folder)
+    rows: Any = None
+    if not mapped:
+        blocks = compute(*pairs, scheduler="synchronous")
+        rows = sp.vstack([X for X, _ in blocks], format="csr"), np.vstack([np.array(y) for _, y in blocks])
+    peak = Peak()
+    peak.start()
+    start = time.process_time()
+    if mapped:
+        model = MultiLabelSVC(tol=TOL, working_rows=working_rows, random_state=0).fit(pairs, client="here")
+    else:
+        model = maxmargin.MultiLabelSVC(tol=TOL, random_state=0).fit(*rows)
+    seconds = time.process_time() - start
+    peak.done.set()
+    peak.join()
+    answers.put((seconds, peak.most - peak.first, model.duality_gap_, model.primal_objective_, model.n_iter_))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--labels", type=int, default=10)
+    parser.add_argument("--parts", type=int, default=20)
+    parser.add_argument("--working-rows", type=int, default=0, help="0 is a tenth of the rows")
+    chosen = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    table = []
+    with tempfile.TemporaryDirectory() as folder:
+        n = chosen.rows // chosen.parts
+        store([delayed(part)(k, n, chosen.labels) for k in range(chosen.parts)], folder)
+        size = sum(path.stat().st_size for path in Path(folder).glob("*-X-*.npy"))
+        for mapped in (False, True):
+            answers = context.Queue()
+            arguments = folder, mapped, chosen.working_rows or chosen.rows // 10, answers
+            process = context.Process(target=measured, args=arguments)
+            process.start()
+            seconds, grown, gap, objective, rounds = answers.get()
+            process.join()
+            table.append(
+                {
+                    "rows": chosen.rows,
+                    "labels": chosen.labels,
+                    "bytes of X": size,
+                    "fit": "mapped" if mapped else "in memory",
+                    "cpu seconds": round(seconds, 2),
+                    "bytes beside X": grown,
+                    "gap": f"{gap:.3g}",
+                    "objective": f"{objective:.6g}",
+                    "passes": rounds,
+                }
+            )
+            print(table[-1], flush=True)
+    write("out_of_core", table, ("rows", "labels", "fit"), conditions=f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
