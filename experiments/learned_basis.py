@@ -54,7 +54,8 @@ def keep(name: str, method: str, vectors: int, accuracy: float, **more: Any) -> 
     """One row of the table, written as soon as it is known."""
     row = {"data": name, "method": method, "vectors": vectors, "accuracy": 100 * accuracy, **more}
     print(*row.values(), flush=True)
-    _results.write("learned_basis", [row], ("data", "method", "vectors"), conditions=_results.machine_state())
+    load = _results.machine_state().removeprefix(f"{_results.machine()}, ")
+    _results.write("learned_basis", [row], ("data", "method", "vectors"), conditions=load)
 
 
 def nystroem(name: str, split: Split) -> None:
