@@ -318,7 +318,7 @@ def test_classes_that_can_be_told_apart_are_certified_at_a_multiple_of_the_weigh
     problem = problem_of(X, y, costs, Delta, loss)
     solver = SweepsThenNewton(problem, Setup(1e-3, np.random.default_rng(0)), factored=0, late=(10, 0.5))
     outcome = run(solver, Stopping(1e-3, 200))
-    assert outcome.converged and isinstance(solver.solver, ExactBlocks) and solver.apart
+    assert outcome.converged and isinstance(solver.solver, ExactBlocks) and solver.settled
     assert solver.solver.certify().gap > 0.01
     W, blocks = solver.solution()
     found = objectives(np.hstack([X, np.ones((150, 1))]), y, costs, Delta, loss, W.T, blocks)

@@ -9,7 +9,8 @@ long after D has settled. P bounds the optimum at any point, so it is taken at t
 
     P(s W) = s^2 / 2 |W|^2 + sum_i C_i loss_i(s W),    1 <= s <= sqrt(2 P(W)) / |W|,
 
-convex in s. Then block steps go on, and an epoch is as many of their short passes as visit n blocks.
+convex in s. Then block steps go on, as they do where a Newton step is dear, and an epoch is as many of their
+short passes as visit n blocks.
 """
 
 from __future__ import annotations
@@ -101,34 +102,35 @@ class SweepsThenNewton:
     ) -> None:
         self.problem, self.setup, self.longer = problem, setup, longer
         order = problem.c * (problem.rows.shape[1] + 1)
-        self.every, self.factor = early if order <= factored else late
+        self.dear = order > factored
+        self.every, self.factor = late if self.dear else early
         self.solver: ExactBlocks | ProximalNewton = ExactBlocks(problem, setup)
-        self.passes, self.gap = 0, np.inf
-        self.apart = False
+        self.epochs, self.gap = 0, np.inf
+        self.settled = False
 
     def epoch(self, clock: Clock) -> Progress:
         progress = self.solver.epoch(clock)
         visited = progress.active
-        while self.apart and not progress.exact and visited < self.problem.n and not clock.expired():
+        while self.settled and not progress.exact and visited < self.problem.n and not clock.expired():
             progress = self.solver.epoch(clock)
             visited += progress.active
-        self.passes += 1
+        self.epochs += 1
         if isinstance(self.solver, ExactBlocks):
-            if self.passes % self.every == 0:
+            if self.epochs % self.every == 0:
                 return self._judged(self.solver, progress)
-            if self.apart and self.passes % 20 == 0:
+            if self.settled and self.epochs % 20 == 0:
                 return Progress(self.certify(), progress.active, exact=True)
         return progress
 
     def _judged(self, solver: ExactBlocks, progress: Progress) -> Progress:
         """Go on with block steps or turn to Newton steps."""
         plain, certificate = solver.certify(), self.certify()
-        self.apart = certificate.primal < self.longer * plain.primal
+        self.settled = self.dear or certificate.primal < self.longer * plain.primal
         if certificate.gap > max(self.factor * self.gap, self.setup.tol):
             blocks = solver.solution().blocks
             # These blocks are near, so that the first anchor may hold less.
             self.solver = ProximalNewton(self.problem, replace(self.setup, blocks=blocks), first=1.0)
-            self.apart = False
+            self.settled = False
             return replace(progress, exact=False)
         self.gap = certificate.gap
         return Progress(certificate, progress.active, exact=True)
