@@ -12,7 +12,7 @@ from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import newton
 from maxmargin.structured import newton_loops as loops
-from maxmargin.structured.automatic import SweepsThenNewton, suits_late
+from maxmargin.structured.automatic import Shortfall, SweepsThenNewton, suits_late
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_problem import Labels, LinearMultiClass, Setup
 from maxmargin.structured.newton import Curvature, ProximalNewton, suits
@@ -305,6 +305,41 @@ def test_weston_watkins_blocks_in_single_precision_are_certified_as_a_dual_point
     W = np.zeros((len(Delta), Xb.shape[1]))
     _, dual = objectives(Xb, y, costs, Delta, "weston_watkins", W, blocks.astype(np.float64))
     assert problem.evaluate(blocks).certificate.dual == pytest.approx(dual, rel=1e-13)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_best_multiple_of_weights_is_that_of_a_grid(loss):
+    X, y, costs, Delta = data(60, 3, 4, seed=3)
+    W = np.random.default_rng(0).normal(size=(4, 4)) / 10
+    W[np.arange(3), np.arange(3)] += 1.0
+    Xb = np.hstack([X, np.ones((60, 1))])
+    y = (Xb @ W).argmax(axis=1)
+    W /= 1e3
+    shortfall = Shortfall(problem_of(X, y, costs, Delta, loss), W)
+    s, primal = shortfall.best()
+    blocks = np.eye(4)[y]
+    grid = np.geomspace(1, 1e4, 2000)
+    values = [objectives(Xb, y, costs, Delta, loss, t * W.T, blocks)[0] for t in (s, *grid)]
+    assert values[0] == pytest.approx(primal, rel=1e-12) and s > 1
+    assert min(values[1:]) * (1 - 1e-4) <= primal <= min(values[1:]) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_classes_that_can_be_told_apart_are_certified_at_a_multiple_of_the_weights(loss):
+    """Pixels from 0 to 255 and a large C: P(W) is far above the optimum long after D has settled."""
+    rng = np.random.default_rng(0)
+    y = np.arange(150) % 5
+    X = np.round(np.clip(rng.normal(size=(5, 100))[y] * 60 + rng.normal(size=(150, 100)) * 60 + 128, 0, 255))
+    costs, Delta = np.full(150, 1e3), 1 - np.eye(5)
+    problem = problem_of(X, y, costs, Delta, loss)
+    solver = SweepsThenNewton(problem, Setup(1e-3, np.random.default_rng(0)), factored=0, late=(10, 0.5))
+    outcome = run(solver, Stopping(1e-3, 200))
+    assert outcome.converged and isinstance(solver.solver, ExactBlocks) and solver.settled
+    assert solver.solver.certify().gap > 0.01
+    W, blocks = solver.solution()
+    found = objectives(np.hstack([X, np.ones((150, 1))]), y, costs, Delta, loss, W.T, blocks)
+    assert outcome.certificate.primal == pytest.approx(found[0], rel=ROUNDING)
+    assert outcome.certificate.dual == pytest.approx(found[1], rel=ROUNDING)
 
 
 def test_few_features_are_told_from_many():

@@ -2,6 +2,15 @@
 
 Block steps are the fastest there is on rows of moderate length, and need thousands of passes where C |x|^2
 is large, as with features that nobody has scaled. Which of the two it is shows in the certified gap.
+
+Classes that a linear model tells apart are another matter. With a large C the optimum is a small W with
+hardly a loss, and W(alpha) falls short of many margins by a little, each of which costs C: P tells nothing
+long after D has settled. P bounds the optimum at any point, so it is taken at the best multiple of W(alpha),
+
+    P(s W) = s^2 / 2 |W|^2 + sum_i C_i loss_i(s W),    1 <= s <= sqrt(2 P(W)) / |W|,
+
+convex in s. Then block steps go on, as they do where a Newton step is dear, and an epoch is as many of their
+short passes as visit n blocks.
 """
 
 from __future__ import annotations
@@ -12,14 +21,58 @@ import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.structured.exact import ExactBlocks
+from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
 from maxmargin.structured.multiclass_problem import LinearMultiClass, LinearSolution, Setup
-from maxmargin.structured.newton import FACTORED, ProximalNewton
+from maxmargin.structured.newton import FACTORED, PIECE, ProximalNewton
 
 
 def suits_late(problem: LinearMultiClass, *, most: int = 2000) -> bool:
     """Whether Newton steps can take over where block steps are slow: rows are dense next to samples."""
     n, d = problem.rows.shape
     return d <= most and d < n
+
+
+class Shortfall:
+    """The losses of s W as a function of s >= 1, from the samples whose loss at W is not zero."""
+
+    def __init__(self, problem: LinearMultiClass, W: np.ndarray) -> None:
+        self.problem, self.square = problem, float(np.vdot(W, W))
+        parts = [self._part(W, slice(first, first + PIECE)) for first in range(0, problem.n, PIECE)]
+        self.costs, self.Delta, self.changes = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+    def _part(self, W: np.ndarray, part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Costs, Delta and differences of the scores of some samples; those of no loss stay so as s grows."""
+        problem, y = self.problem, self.problem.y[part]
+        rows = problem.rows.matrix[part].astype(np.float64)
+        changes = rows @ W[:-1] + problem.bias * W[-1]
+        changes -= changes[np.arange(len(y)), y][:, None]
+        Delta = problem.labels.Delta[y]
+        short = (Delta + changes).max(axis=1) > 0
+        return problem.costs[part][short], Delta[short], changes[short]
+
+    def primal(self, s: float) -> tuple[float, float]:
+        """P(s W) and its slope in s."""
+        H = self.Delta + s * self.changes
+        if self.problem.loss == CRAMMER_SINGER:
+            at = np.arange(len(H)), H.argmax(axis=1)
+            losses, slopes = H[at], self.changes[at]
+        else:
+            losses = np.maximum(H, 0).sum(axis=1)
+            slopes = np.where(H > 0, self.changes, 0.0).sum(axis=1)
+        value = 0.5 * s * s * self.square + float(self.costs @ losses)
+        return value, s * self.square + float(self.costs @ slopes)
+
+    def best(self, *, halvings: int = 50) -> tuple[float, float]:
+        """The best multiple s, and P(s W)."""
+        low, at_low = 1.0, self.primal(1.0)
+        if not self.square or at_low[1] >= 0:
+            return low, at_low[0]
+        high = float(np.sqrt(2 * at_low[0] / self.square))
+        for _ in range(halvings):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self.primal(middle)[1] < 0 else (low, middle)
+        # Above the kink at which the slope changes its sign all margins are kept.
+        return high, self.primal(high)[0]
 
 
 class SweepsThenNewton:
@@ -31,8 +84,10 @@ class SweepsThenNewton:
     setup : Setup
     factored : int
     early, late : (int, float)
-        In how many passes the gap must fall to which share of itself: `early` where the order of Newton's
+        In how many epochs the gap must fall to which share of itself: `early` where the order of Newton's
         matrix is at most `factored`, and a step cheap, `late` otherwise.
+    longer : float
+        Classes can be told apart if the best multiple of W has less than this share of P(W).
     """
 
     def __init__(
@@ -43,28 +98,55 @@ class SweepsThenNewton:
         factored: int = FACTORED,
         early: tuple[int, float] = (40, 0.25),
         late: tuple[int, float] = (200, 0.5),
+        longer: float = 0.5,
     ) -> None:
-        self.problem, self.setup = problem, setup
+        self.problem, self.setup, self.longer = problem, setup, longer
         order = problem.c * (problem.rows.shape[1] + 1)
-        self.every, self.factor = early if order <= factored else late
+        self.dear = order > factored
+        self.every, self.factor = late if self.dear else early
         self.solver: ExactBlocks | ProximalNewton = ExactBlocks(problem, setup)
-        self.passes, self.gap = 0, np.inf
+        self.epochs, self.gap = 0, np.inf
+        self.settled = False
 
     def epoch(self, clock: Clock) -> Progress:
         progress = self.solver.epoch(clock)
-        self.passes += 1
-        if isinstance(self.solver, ExactBlocks) and self.passes % self.every == 0:
-            gap = self.solver.certify().gap
-            if gap > max(self.factor * self.gap, self.setup.tol):
-                blocks = self.solver.solution().blocks
-                # These blocks are near, so that the first anchor may hold less.
-                self.solver = ProximalNewton(self.problem, replace(self.setup, blocks=blocks), first=1.0)
-                progress = replace(progress, exact=False)
-            self.gap = gap
+        visited = progress.active
+        while self.settled and not progress.exact and visited < self.problem.n and not clock.expired():
+            progress = self.solver.epoch(clock)
+            visited += progress.active
+        self.epochs += 1
+        if isinstance(self.solver, ExactBlocks):
+            if self.epochs % self.every == 0:
+                return self._judged(self.solver, progress)
+            if self.settled and self.epochs % 20 == 0:
+                return Progress(self.certify(), progress.active, exact=True)
         return progress
 
+    def _judged(self, solver: ExactBlocks, progress: Progress) -> Progress:
+        """Go on with block steps or turn to Newton steps."""
+        plain, certificate = solver.certify(), self.certify()
+        self.settled = self.dear or certificate.primal < self.longer * plain.primal
+        if certificate.gap > max(self.factor * self.gap, self.setup.tol):
+            blocks = solver.solution().blocks
+            # These blocks are near, so that the first anchor may hold less.
+            self.solver = ProximalNewton(self.problem, replace(self.setup, blocks=blocks), first=1.0)
+            self.settled = False
+            return replace(progress, exact=False)
+        self.gap = certificate.gap
+        return Progress(certificate, progress.active, exact=True)
+
     def certify(self) -> Certificate:
-        return self.solver.certify()
+        return self._answer()[0]
 
     def solution(self) -> LinearSolution:
-        return self.solver.solution()
+        return self._answer()[1]
+
+    def _answer(self) -> tuple[Certificate, LinearSolution]:
+        """P and D, and the model: the weights of the solver, or the best multiple of them."""
+        certificate, solution = self.solver.certify(), self.solver.solution()
+        if isinstance(self.solver, ProximalNewton) or certificate.gap <= self.setup.tol:
+            return certificate, solution
+        s, primal = Shortfall(self.problem, solution.weights).best()
+        if s == 1.0:
+            return certificate, solution
+        return Certificate(primal, certificate.dual), solution._replace(weights=s * solution.weights)
