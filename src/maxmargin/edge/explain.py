@@ -19,11 +19,12 @@ import scipy.sparse as sp
 class Terms(NamedTuple):
     """Scores as `decision_function` gives them are values @ weights' + bias, one column for two classes.
 
-    `values` (n_samples x n_terms, dense or CSR) are features or kernel values, `names` those of the terms.
+    `values` (n_samples x n_terms, dense or CSR) are features or kernel values, `names` those of the terms;
+    `weights` may be CSR.
     """
 
     values: Any
-    weights: np.ndarray
+    weights: Any
     bias: np.ndarray
     names: Sequence[str]
 
@@ -100,14 +101,14 @@ class Explained(ABC):
             raise ValueError(
                 f"names has {len(called)} entries, but a score has {terms.weights.shape[1]} parts."
             )
-        scores = terms.values @ terms.weights.T + terms.bias
+        products = terms.values @ terms.weights.T
+        scores = (products.toarray() if sp.issparse(products) else products) + terms.bias
         found = []
         for i in range(scores.shape[0]):
             k = self._column(label, scores[i])
             # Of two classes there is one column, which speaks against the first.
             column, sign = (k, 1.0) if scores.shape[1] > 1 or len(self.classes_) == 1 else (0, 2.0 * k - 1.0)
-            row = terms.values[[i]].toarray()[0] if sp.issparse(terms.values) else terms.values[i]
-            part = sign * terms.weights[column] * row
+            part = sign * _row(terms.weights, column) * _row(terms.values, i)
             order = np.argsort(-np.abs(part), kind="stable")
             bias, first = sign * float(terms.bias[column]), [j for j in order[:top].tolist() if part[j] != 0]
             found.append(
@@ -132,11 +133,12 @@ class Explained(ABC):
         return places[0]
 
 
-def linear_terms(model: Any, X: Any, weights: np.ndarray, bias: np.ndarray) -> Terms:
+def linear_terms(model: Any, X: Any, weights: Any, bias: np.ndarray) -> Terms:
     """Terms of a model that is linear in its features."""
     names = getattr(model, "feature_names_in_", None)
     known = [f"x{j}" for j in range(weights.shape[1])] if names is None else [str(name) for name in names]
-    return Terms(X, np.asarray(weights, np.float64), np.asarray(bias, np.float64), known)
+    weights = weights.tocsr() if sp.issparse(weights) else np.asarray(weights, np.float64)
+    return Terms(X, weights, np.asarray(bias, np.float64), known)
 
 
 def kernel_terms(
@@ -146,6 +148,10 @@ def kernel_terms(
     dtype = np.result_type(X.dtype, np.float64)
     values = kernel.block(X, basis, dtype) if len(rows) else np.zeros((X.shape[0], 0))
     return Terms(values, np.asarray(weights), np.asarray(bias), [f"row {i}" for i in rows.tolist()])
+
+
+def _row(matrix: Any, i: int) -> np.ndarray:
+    return matrix[[i]].toarray()[0] if sp.issparse(matrix) else matrix[i]
 
 
 def _plain(name: Any) -> Any:

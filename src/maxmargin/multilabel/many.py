@@ -82,7 +82,7 @@ class BlockRule:
     few: int = 8
     enough: int = 3
     scouting: int = 4
-    spread_passes: int = 10
+    spread_passes: int = 100
     n_draws: int = 1 << 13
 
     def told(self, tol: float, cull: float, max_rounds: int) -> loops.Rule:

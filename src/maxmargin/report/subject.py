@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+# Sparse weights up to this size, zeros included, are shown label by label.
+DRAWN = 10**7
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -95,10 +98,14 @@ class Subject:
 
     @property
     def weights(self) -> np.ndarray | None:
-        """One row of weights per name, None where the model is not linear in its features."""
+        """One row of weights per name, None where the model is not linear in its features or very wide."""
         coef = getattr(self.model, "coef_", None)
         if coef is None or np.ndim(coef) != 2 or hasattr(self.model, "basis_vectors_"):
             return None
+        if sp.issparse(coef):
+            if coef.shape[0] * coef.shape[1] > DRAWN:
+                return None
+            coef = coef.toarray()
         if len(coef) == 1 and len(self.names) == 2:
             coef = np.vstack([-coef, coef])
         return np.asarray(coef) if coef.shape == (len(self.names), self.X.shape[1]) else None
@@ -107,10 +114,14 @@ class Subject:
         """Terms of the scores of one test sample, their weights for every name, and what they are called."""
         terms = self.model._terms(self.X[[i]])
         values = terms.values.toarray() if sp.issparse(terms.values) else np.asarray(terms.values)
-        weights = terms.weights
+        weights, names = terms.weights, terms.names
+        if sp.issparse(weights):
+            there = np.flatnonzero(values[0])
+            values, weights = values[:, there], weights[:, there].toarray()
+            names = [names[j] for j in there.tolist()]
         if len(weights) == 1 and len(self.names) == 2:
             weights = np.vstack([-weights, weights])
-        return values[0], weights, list(terms.names)
+        return values[0], weights, list(names)
 
     def row(self, i: int) -> np.ndarray:
         """One test sample, dense."""
