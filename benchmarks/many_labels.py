@@ -6,6 +6,7 @@
     python -m benchmarks.many_labels cut --peer omikuji --python /venv-omikuji/bin/python
     python -m benchmarks.many_labels cut --choose-C                        # and the fit with the C it chose
     python -m benchmarks.many_labels cut --peer constant                   # the most frequent labels for all
+    MAXMARGIN_DATA=... python -m benchmarks.many_labels culling            # what dropping weights costs
 
 A peer runs in the environment of its own interpreter, on the same features, by this file as a script; what
 comes back are five labels for every test text. One row of results/many_labels.csv for each run: P@1/3/5,
@@ -120,6 +121,21 @@ def chosen(X, Y, given: dict) -> float:
     return max(found, key=lambda C: found[C])
 
 
+def culling(X, Y) -> None:
+    """Gaps of every 200th label when all weights up to a size are dropped, and the part that is kept."""
+    from maxmargin import MultiLabelSVC
+
+    Y = sp.csr_array(Y[:, ::200])
+    model = MultiLabelSVC(memory_limit=0, cull=0, random_state=0).fit(X, Y)
+    W, b, signs = model.coef_.toarray(), model.intercept_, 2.0 * Y.toarray() - 1
+    for size in (0.01, 0.003, 0.001):
+        kept = np.where(np.abs(W) > size, W, 0)
+        loss = np.maximum(0, 1 - signs * (X @ kept.T + b)).sum()
+        primal = 0.5 * (np.sum(kept**2) + np.sum(b**2)) + loss
+        part = np.count_nonzero(kept) / np.count_nonzero(W)
+        print(f"up to {size}: {part:.0%} kept, gap {1 - model.dual_objective_ / primal:.1e}")
+
+
 def constant(X, Y, E, options) -> tuple[np.ndarray, dict]:
     """The five most frequent labels for every text."""
     top = np.argsort(-np.bincount(Y.indices, minlength=Y.shape[1]), kind="stable")[:5]
@@ -213,7 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("problem", choices=["cut", "full", "generated"])
+    parser.add_argument("problem", choices=["cut", "full", "generated", "culling"])
     parser.add_argument("--peer", choices=PEERS, default="ours")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the peer's environment")
     parser.add_argument("--C", type=float, default=1.0)
@@ -230,7 +246,10 @@ def main() -> None:
     if options.problem == "generated":
         X, Y, E, truth = made_problem(options.labels)
     else:
-        X, Y, E, truth = text_problem(Path(os.environ["MAXMARGIN_DATA"]), options.problem == "cut")
+        X, Y, E, truth = text_problem(Path(os.environ["MAXMARGIN_DATA"]), options.problem != "full")
+    if options.problem == "culling":
+        culling(X, Y)
+        return
     with tempfile.TemporaryDirectory() as folder:
         for name, matrix in (("X", X), ("Y", Y), ("E", E)):
             sp.save_npz(Path(folder) / f"{name}.npz", matrix, compressed=False)

@@ -75,9 +75,9 @@ class BlockRule:
     candidates: int = 20
     least: int = 64
     passes: int = 60
-    begin: float = 0.02
+    begin: float = 0.002
     aim: float = 0.8
-    follow: float = 0.1
+    follow: float = 0.01
     patience: float = 0.25
     few: int = 8
     enough: int = 3
