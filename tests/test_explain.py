@@ -30,6 +30,8 @@ CASES = {
     "block by block": (MultiLabelSVC(random_state=0, memory_limit=0), Y),
     "rbf": (MultiLabelSVC(kernel="rbf"), Y),
     "two labels": (MultiLabelSVC(), WORDS == "ant"),
+    "sparse weights": (MultiLabelSVC(memory_limit=0), Y),
+    "sparse weights of two": (MultiLabelSVC(memory_limit=0), WORDS == "ant"),
     "classes": (MultiClassSVC(), WORDS),
     "two": (MultiClassSVC(), np.where(WORDS == "ant", "yes", "no")),
     "rbf classes": (MultiClassSVC(kernel="rbf"), WORDS),

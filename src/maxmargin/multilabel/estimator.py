@@ -189,7 +189,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     loss : {"hamming", "tied", "squared_hinge"}, default="hamming"
         "hamming" counts wrong labels; "tied" measures the error through the prior,
         y'R(y - z), and needs a diagonally dominant R. "squared_hinge" squares every max(0, ...) of
-        the objective (linear, without a prior; labels are then solved block by block).
+        the objective (linear, without a prior; labels are then solved block by block, or by
+        Newton's method where features are few and dense, and `coef_` is sparse).
     class_weight : "balanced", dict or array-like, default=None
         Weights of the two sides of a label. "balanced" gives both the same total; a dict maps
         a label (or class) to the weight of its positive entries; an array of shape

@@ -75,14 +75,14 @@ class BlockRule:
     candidates: int = 20
     least: int = 64
     passes: int = 60
-    begin: float = 0.02
+    begin: float = 0.002
     aim: float = 0.8
-    follow: float = 0.1
+    follow: float = 0.01
     patience: float = 0.25
     few: int = 8
     enough: int = 3
     scouting: int = 4
-    spread_passes: int = 10
+    spread_passes: int = 100
     n_draws: int = 1 << 13
 
     def told(self, tol: float, cull: float, max_rounds: int) -> loops.Rule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from maxmargin.report.page import Html, chips, number, shown, table, text
 from maxmargin.report.subject import Subject, indicator, row_of
@@ -135,8 +136,9 @@ def _reasons(subject: Subject, i: int, for_it: int | None, against: int | None) 
 
 
 def _examples(subject: Subject, columns: list[str], rows: list[list[Any]]) -> str:
-    reason = "features that spoke for the error" if subject.weights is not None else "largest features"
-    if subject.weights is None and hasattr(subject.model, "explain"):
+    linear = subject.weights is not None or sp.issparse(getattr(subject.model, "coef_", None))
+    reason = "features that spoke for the error" if linear else "largest features"
+    if not linear and hasattr(subject.model, "explain"):
         reason = "training rows that spoke for the error"
     more = (["what it is"] if subject.texts is not None else []) + [reason]
     every = [*columns, *more]
