@@ -336,7 +336,13 @@ def test_precomputed_and_callable_kernels(machine, wine):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_small_products_take_one_thread_and_large_ones_those_that_there_are(monkeypatch, wine):
     limited = []
-    monkeypatch.setattr(greedy, "one_blas_thread", lambda: limited.append(True) or nullcontext())
+
+    class Controller:
+        def limit(self, **given):
+            limited.append(given)
+            return nullcontext()
+
+    monkeypatch.setattr(greedy, "ThreadpoolController", Controller)
     machine = SparseMultiClassSVC(max_basis=4, random_state=0).fit(*wine)
     assert len(limited) == machine.n_iter_ > 1
     X, y = np.tile(wine[0], (30, 1)), np.tile(wine[1], 30)

@@ -37,11 +37,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
+from threadpoolctl import ThreadpoolController
 
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
-from maxmargin.core.threads import one_blas_thread
 from maxmargin.sparse.loss_loops import Expansion
 from maxmargin.sparse.problem import BasisProblem, Position, Scored, hessian, hessian_product, push
 
@@ -457,12 +457,14 @@ class Greedy:
         self.at_once, self.precision = at_once, precision
         self.basis = GrowingBasis(problem) if basis is None else basis
         self.small = problem.n * max_basis * len(problem.directions) < threaded
+        self.blas = ThreadpoolController()
         self._path: list[np.ndarray] = []
         self._idle = 0
 
     def epoch(self, clock: Clock) -> Progress:
         """One round of Algorithm 4: a function joins, the coefficients follow."""
-        with one_blas_thread() if self.small else nullcontext():
+        # Threads of a small product would only wait for each other.
+        with self.blas.limit(limits=1, user_api="blas") if self.small else nullcontext():
             return self._round(clock)
 
     def _round(self, clock: Clock) -> Progress:
