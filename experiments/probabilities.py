@@ -11,7 +11,7 @@ inside OneVsRestClassifier, whose log loss is that of certainties that are wrong
 "constant" gives every label its share of the training samples. Columns are taken as they are ("raw") and
 scaled: standardised, or where X is sparse divided by their largest entry. Folds of small sets are drawn anew
 several times ("draws"), and losses are means over them: one draw of the folds of emotions moves them by .4 %.
-Seconds are CPU seconds of the fastest fit, with one thread for linear algebra: threads that wait count as busy,
+Seconds are CPU seconds of the fastest fit, with one thread for linear algebra: threads that wait count, too,
 which makes Platt's sigmoids look four times slower than they are.
 """
 
