@@ -135,7 +135,7 @@ def means(found: list[dict[str, float]]) -> dict[str, Any]:
         values = [fit[key] for fit in found if key in fit]
         row[key] = float(np.mean(values)) if values else ""
         if key in ("vectors", "hamming_loss"):
-            row[f"{key}_spread"] = float(np.std(values, ddof=1)) if len(values) > 1 else ""
+            row[f"{key}_spread"] = round(float(np.std(values, ddof=1)), 9) if len(values) > 1 else ""
     return row
 
 
