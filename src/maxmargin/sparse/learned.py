@@ -32,7 +32,7 @@ from maxmargin.sparse.greedy import DEPENDENT, FixedBasis, Greedy, Solution
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import BasisProblem
 
-# Rounds, batch and rate were measured by experiments/learned_basis.py.
+# Most rounds of steps; the estimators allow as many epochs beside those of growth.
 ROUNDS = 40
 
 Movable: TypeAlias = SquaredMargins | SquaredHinges
