@@ -13,6 +13,7 @@ try:
     import distributed
     from dask.delayed import Delayed
     from distributed.client import FutureCancelledError, FuturesCancelledError
+    from distributed.comm import CommClosedError
 except ImportError as missing:
     raise ImportError('maxmargin.dask needs Dask; pip install "maxmargin[dask]"') from missing
 
@@ -121,7 +122,7 @@ def connected(client: Any) -> Iterator[Cluster]:
         try:
             yield Cluster(client)
         except (OSError, *LOST) as error:
-            if client.status == "running":
+            if client.status == "running" and not isinstance(error, CommClosedError):
                 raise
             raise ConnectionError(
                 "The connection to the Dask scheduler is lost, and the fit with it; look at the scheduler "
