@@ -159,7 +159,10 @@ def complaint(seed: int) -> str:
         failed = failure(model, arguments, keywords)
     if failed:
         return failed
-    numbers = {name: np.asarray(getattr(model, name)) for name in FINITE if hasattr(model, name)}
+    stored = {name: getattr(model, name) for name in FINITE if hasattr(model, name)}
+    numbers = {
+        name: found.data if sp.issparse(found) else np.asarray(found) for name, found in stored.items()
+    }
     wrong = [name for name, found in numbers.items() if not np.isfinite(found.astype(float)).all()]
     return f"not finite: {', '.join(wrong)}" if wrong else ""
 
