@@ -7,9 +7,12 @@ if importlib.util.find_spec("torch") is None:
     files = (
         "device/kernels",
         "device/moves",
+        "device/rows",
         "device/solver",
         "device/sweeper",
         "multilabel/device",
+        "multilabel/device_linear",
+        "sparse/device",
         "structured/device",
     )
     collect_ignore += [f"src/maxmargin/{name}.py" for name in files]

@@ -252,6 +252,8 @@ def test_ctrl_c_saves_the_model_reached(tmp_path):
         "yeast",
         "-m",
         "multilabel",
+        "--solver",
+        "dca",
         "--C",
         "1000",
         "--tol",

@@ -114,7 +114,7 @@ def test_known_minimum_with_all_samples():
             break
         basis.turn_to(sharper)
     problem = basis.problem
-    certificate = problem.certificate(np.arange(len(X)), basis.triangle, basis.here.W)
+    certificate = basis.certificate()
     assert certificate.primal * LAMBDA == pytest.approx(OBJECTIVE, rel=1e-8)
     assert certificate.dual <= certificate.primal and certificate.gap <= 1e-8
     bound = problem.full_model_bound(basis.here.loss)

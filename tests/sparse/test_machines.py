@@ -494,7 +494,7 @@ def test_bad_input_is_named(tagged):
 def test_time_limit_keeps_a_usable_machine():
     X, y = load_digits(return_X_y=True)
     machine = SparseMultiClassSVC(max_basis=1000, rel_tol=0, time_limit=0.05, random_state=0)
-    with pytest.warns(ConvergenceWarning, match=r"of max_basis=1000 basis vectors; .*raise time_limit"):
+    with pytest.warns(ConvergenceWarning, match=r"of max_basis=1000 vectors; .*raise time_limit"):
         machine.fit(X, y)
     assert 1 <= machine.n_basis_ < 1000
     assert machine.predict(X).shape == y.shape

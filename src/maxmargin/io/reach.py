@@ -28,7 +28,7 @@ def flatten(steps: Sequence[Any]) -> list[Any]:
         [pair[1] for pair in step.steps] if type(step).__name__ == "Pipeline" else None for step in steps
     )
     pieces = [[step] if part is None else flatten(part) for step, part in zip(steps, inner, strict=True)]
-    return [step for piece in pieces for step in piece if step not in (None, "passthrough")]
+    return [step for piece in pieces for step in piece if step not in (None, "passthrough", "drop")]
 
 
 def scaling(step: Any) -> tuple[Any, Any] | None:

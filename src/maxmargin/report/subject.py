@@ -131,7 +131,7 @@ class Subject:
         terms = self.model._terms(self.X[[i]])
         values = terms.values.toarray() if sp.issparse(terms.values) else np.asarray(terms.values)
         weights = terms.weights
-        if len(weights) == 1 and len(self.names) == 2:
+        if weights.shape[0] == 1 and len(self.names) == 2:
             weights = np.vstack([-weights, weights])
         return values[0], weights, list(terms.names)
 

@@ -408,7 +408,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
             check_width(X, self.n_features_in_)
             return kernel_in_kind(X, self._kernel, basis, self.coef_.T) + like(self.intercept_, X)
         X = self._read_rows(X, reset=False)
-        scores = kernel_scores(self.device, self._kernel, X, basis, self.coef_.T).astype(X.dtype, copy=False)
+        scores = kernel_scores(self.device, self._kernel, X, basis, self.coef_.T)
         scores += self.intercept_.astype(X.dtype)
         return scores
 
