@@ -8,8 +8,10 @@ data, 2 the command line is wrong, 3 a fault of this program, 130 stopped by Ctr
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import click
 
@@ -105,6 +107,10 @@ def _mistake(mistake: click.ClickException) -> str:
     """A mistake on the command line as one line that says where to read on."""
     context = getattr(mistake, "ctx", None)
     words = " ".join(mistake.format_message().split())
+    missing = re.match(r"No such command '(.*)'\.$", words)
+    if missing and context:  # newer versions of click say more
+        near = get_close_matches(missing[1], context.command.list_commands(context))
+        words += f" Did you mean {near[0]!r}?" if near else ""
     return f"Error: {words}" + (f" (see {context.command_path} --help)" if context else "")
 
 

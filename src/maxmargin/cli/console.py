@@ -45,7 +45,7 @@ def print_table(
     console.print(table)
 
 
-def progress_bar(*fields: Any) -> Progress:
+def progress_bar(*fields: Any, shown: bool = True) -> Progress:
     """A progress bar on stderr that is silent when nobody watches.
 
     `fields` are extra columns, placed before the time left.
@@ -60,14 +60,21 @@ def progress_bar(*fields: Any) -> Progress:
         def render(self, task: Any) -> Text:
             return Text(visible(task.description))
 
+    class Bar(Progress):
+        """Older versions of rich end a line even where nothing was shown."""
+
+        def stop(self) -> None:
+            if not self.disable:
+                super().stop()
+
     console = Console(stderr=True)
-    return Progress(
+    return Bar(
         Description(),
         BarColumn(bar_width=30),
         *fields,
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
-        disable=not console.is_terminal,
+        disable=not (shown and console.is_terminal),
         transient=True,
     )

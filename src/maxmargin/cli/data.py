@@ -352,9 +352,9 @@ def _counts_rows(values: Any) -> bool:
 
 
 @contextmanager
-def reading_bar(path: Path) -> Iterator[Callable[[int, int], None]]:
+def reading_bar(path: Path, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
     """A progress bar over the bytes of a file."""
-    with progress_bar() as bar:
+    with progress_bar(shown=shown) as bar:
         task = bar.add_task(f"reading {path.name}")
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ def explain_command(
     if not hasattr(inner, "coef_") or hasattr(inner, "basis_vectors_"):
         names = []
     done = 0
-    with opened(stored, source, stored.reading(reading)) as (_, pieces):
+    with opened(stored, source, stored.reading(reading), bar=not sys.stdout.isatty()) as (_, pieces):
         for data in islice(pieces, rows):
             lengths = sequence_lengths(data)[: rows - done] if stored.family.task == "chain" else None
             X = stored.like_training(data.X[: rows - done if lengths is None else int(lengths.sum())])

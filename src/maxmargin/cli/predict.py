@@ -105,7 +105,8 @@ def predict_command(
         raise click.UsageError(
             f"--to {kind} is for numbers alone; a table with words needs --to csv or jsonl."
         )
-    with opened(stored, source, known) as (own, pieces), target(output) as out:
+    watched = output is None and sys.stdout.isatty()
+    with opened(stored, source, known, bar=not watched) as (own, pieces), target(output) as out:
         writer = Writer(out, _kind(kind, own, source), _how(stored, own, source, output, known))
         for data in pieces:
             if data.X.shape[0]:
@@ -142,18 +143,19 @@ def _how(
 
 @contextmanager
 def opened(
-    stored: Stored, source: str, reading: ReadOptions
+    stored: Stored, source: str, reading: ReadOptions, bar: bool = True
 ) -> Iterator[tuple[str | None, Iterator[Dataset]]]:
     """The format of a source (None for a known data set) and its pieces.
 
-    A piece has the features in the order of the model; its labels, if any, mean nothing.
+    A piece has the features in the order of the model; its labels, if any, mean nothing. Answers that go to a
+    terminal show the progress themselves, without a `bar`.
     """
     with located(source, reading) as path:
         kind = None if path is None else format_of(path, reading)
         if path is None or kind == "mail":
             yield kind, _whole(stored, source, reading)
         else:
-            with reading_bar(path) as progress:
+            with reading_bar(path, bar) as progress:
                 yield kind, _streamed(stored, path, kind, reading, progress)
 
 

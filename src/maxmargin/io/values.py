@@ -53,7 +53,8 @@ ROOM, ROOM_PER_LETTER = 1 << 20, 64
 def room_is_fair(dtype: np.dtype, items: list[Any]) -> bool:
     """Whether an array of texts takes no more than a small multiple of the texts themselves."""
     room = dtype.itemsize * len(items) if dtype.kind == "U" else 0
-    return room <= ROOM or room <= ROOM + ROOM_PER_LETTER * sum(map(len, items))
+    # Older versions of NumPy make sizes negative that they cannot hold.
+    return 0 <= room <= ROOM or 0 <= room <= ROOM + ROOM_PER_LETTER * sum(map(len, items))
 
 
 class Encoder:
