@@ -32,7 +32,7 @@ def test_reading_shows_how_far_it_is(tmp_path, monkeypatch):
 
     screen = io.StringIO()
     bar = Progress("{task.description} {task.completed}/{task.total}", console=Console(file=screen, width=80))
-    monkeypatch.setattr("maxmargin.cli.data.progress_bar", lambda: bar)
+    monkeypatch.setattr("maxmargin.cli.data.progress_bar", lambda **_: bar)
     n_bytes, _, _ = write_file(tmp_path / "large.svm", 1)
     assert main(["datasets", "info", str(tmp_path / "large.svm")]) == 0
     assert f"reading large.svm {n_bytes}/{n_bytes}" in screen.getvalue()
