@@ -114,7 +114,7 @@ def shortened(field: str) -> str:
     """A number in four digits, anything else as it is."""
     with suppress(ValueError):
         value = float(field)
-        return field if value == int(value) and len(field) < 10 else f"{value:.4g}"
+        return field if value.is_integer() and len(field) < 10 else f"{value:.4g}"
     return field
 
 
