@@ -24,7 +24,7 @@ INNER, INNER_SHARE = 0.05, 0.005
 CARE = 0.1
 # Rows of a working set that cost little anywhere.
 FEW_ROWS = 10_000
-# Epochs of a solve that visits a part in turn; six are no better (experiments/out_of_core.py).
+# Epochs of a solve that visits a part in turn.
 VISIT = 2
 
 

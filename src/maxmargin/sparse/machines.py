@@ -401,7 +401,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         return self.basis_indices_[:n_basis] if precomputed else self.basis_vectors_[:n_basis]
 
     def _scores(self, X: Any) -> np.ndarray:
-        """Scores f_r(x) = sum_j coef_rj k(x_j, x), (3.7), in the dtype of X, some rows at a time."""
+        """Scores f_r(x) = sum_j coef_rj k(x_j, x), (3.7), some rows at a time."""
         check_is_fitted(self)
         basis = self._basis(self.n_basis_)
         if is_foreign(X):
