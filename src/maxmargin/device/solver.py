@@ -12,7 +12,7 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.device.backend import KernelDemand, dtype_of, keeps_whole
 from maxmargin.device.kernels import DeviceKernel, padded
-from maxmargin.device.sweeper import Sweeper
+from maxmargin.device.sweeper import Sweeper, parts_of
 
 
 class DeviceSolver(ABC):
@@ -44,7 +44,7 @@ class DeviceSolver(ABC):
     ) -> None:
         self.matrix, self.n_columns, self.block = matrix, n_columns, block
         self.rng, self.device, self.refresh = rng, device, refresh
-        self.padding = -matrix.n % block
+        self.padding = -matrix.n % (block * parts_of(-(-matrix.n // block)))
         self.epochs, self.patience = 0, Patience(patience)
         self._exact: tuple[torch.Tensor, Certificate] | None = None
         self.sweeper: Sweeper | None = None

@@ -24,6 +24,15 @@ LOOK = 64
 COLUMNS, WARPS, PRECISION = 64, 4, "tf32"
 
 
+# Parts of an epoch that are replays of one graph, where there are blocks enough: capturing takes time.
+PARTS = 4
+
+
+def parts_of(n_blocks: int) -> int:
+    """How many parts an epoch has; samples are padded so that all have as many blocks."""
+    return PARTS if n_blocks > 4 * PARTS else 1
+
+
 @dataclass
 class Board:
     """The numbers that moves work on.
@@ -43,6 +52,10 @@ class Board:
     scores: torch.Tensor
     moved: torch.Tensor
     others: tuple[Any, ...] = field(default_factory=tuple)
+
+    @property
+    def parts(self) -> int:
+        return parts_of(self.n_blocks)
 
     @property
     def block(self) -> int:
@@ -71,6 +84,7 @@ class Sweeper:
         scores, m = board.scores, board.block
         self.fast = scores.device.type == "cuda"
         self.order = torch.zeros(scores.shape[1], dtype=torch.int32, device=scores.device)
+        self.window = torch.zeros(scores.shape[1] // board.parts, dtype=torch.int32, device=scores.device)
         self.tile = torch.empty(m, m, dtype=scores.dtype, device=scores.device)
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -99,10 +113,10 @@ class Sweeper:
         board.scores.addmm_(board.moved, strip, alpha=-1)
 
     def _launch(self, k: int, K: torch.Tensor) -> None:
-        """A move on a block of the whole K, and the product that carries it on."""
+        """A move on a block of the window, with the whole K, and the product that carries it on."""
         from maxmargin.device import triton_moves
 
-        board, order, m = self.board, self.order, self.board.block
+        board, order, m = self.board, self.window, self.board.block
         L, n = board.scores.shape
         triton_moves.gather[(m // 4,)](order, k, K, self.tile, n, BLOCK=m, ROWS=4, num_warps=4)
         self.program(board, order, k, self.tile)
@@ -113,13 +127,24 @@ class Sweeper:
         )  # fmt: skip
 
     def _replay(self) -> None:
+        for window in self.order.split(len(self.window)):
+            self.window.copy_(window)
+            if self.graph is None:
+                self.graph = self._captured()
+            self.graph.replay()
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        """Moves on all blocks of the window, as one graph."""
         K = self.board.K.whole
         assert K is not None
-        if self.graph is None:
-            # Once outside the graph, so that the programs are compiled before they are captured.
-            self._launch(0, K)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                for k in range(self.board.n_blocks):
-                    self._launch(k, K)
-        self.graph.replay()
+        # Once outside the graph, so that the programs are compiled before they are captured.
+        self._launch(0, K)
+        graph, beside = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            graph.capture_begin()
+            for k in range(len(self.window) // self.board.block):
+                self._launch(k, K)
+            graph.capture_end()
+        torch.cuda.current_stream().wait_stream(beside)
+        return graph

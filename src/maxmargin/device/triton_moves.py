@@ -24,7 +24,7 @@ DEPTH, BREADTH = 16, 128
 AHEAD = 128
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k"])
 def gather(order, k, K, tile, n, BLOCK: tl.constexpr, ROWS: tl.constexpr):
     """tile = the kernel values among the samples of a block."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -84,7 +84,7 @@ def four(H, stride, scale, places, first, residual, compact, WIDTH: tl.constexpr
     return change, image
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k"])
 def sweep(
     order, k, tile, e, b, lo, hi, r, compact, moved, n, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -111,7 +111,7 @@ def sweep(
     tl.store(moved + label * BLOCK + places, weight * (at - before))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k"])
 def walk(
     order, k, tile, e, b, lo, hi, R, compact, moved, n,
     L: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
@@ -195,7 +195,7 @@ def box(at, slope, real, right, STEPS: tl.constexpr):
     return tl.where(right, at - tl.sum(tl.where(wrong, new - at, 0.0)), new)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k"])
 def project(
     order, k, tile, f, alpha, Delta, costs, y, moved, n, relaxation,
     L: tl.constexpr, BOXED: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
@@ -233,7 +233,7 @@ def project(
     tl.store(moved + classes[None, :] * BLOCK + places[:, None], images, mask=real[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k"])
 def carry(
     order, k, strip, whole, e, moved, n, L,
     BLOCK: tl.constexpr, DEPTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,

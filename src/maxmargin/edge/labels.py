@@ -485,7 +485,8 @@ def _is_indicator(values: np.ndarray) -> bool:
     if values.dtype.kind not in "buif":
         return False
     known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-    return bool(np.isin(known, (0, 1)).all() or np.isin(known, (-1, 1)).all())
+    on = known == 1
+    return bool((on | (known == 0)).all() or (on | (known == -1)).all())
 
 
 def _has_minus_one(values: np.ndarray) -> bool:
@@ -508,7 +509,7 @@ def signs_of_dense(values: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"y must be a binary indicator of 0/1 or of -1/+1 (NaN for an unknown entry); {what}."
         )
-    signs = np.where(values == 1, np.int8(1), np.int8(-1))
+    signs = 2 * (values == 1).view(np.int8) - np.int8(1)
     if values.dtype.kind == "f":
         signs[np.isnan(values)] = 0
     return signs
