@@ -17,8 +17,8 @@ One file per paper, ``NN-name.toml``, in the order of the page::
 
 `ours` and `baseline` are lists of words and of cells; a cell takes the one row of the result file (of another
 one with ``table = "name"``) that has the values of `row`, and puts its fields into `show`. Words, and `why`,
-may name what `counts` counts over several rows: "in {pl_fewer_passes} of {pl_cases} cases". So a number on the
-page is that of the file.
+may name what `counts` counts over several rows: "in {pl_fewer_passes} of {pl_cases} cases". So a number on
+the page is that of the file.
 """
 
 from __future__ import annotations

@@ -394,6 +394,12 @@ def enron_gains(tables: Tables) -> str:
     return span(_pair_gains(tables, "enron", "0.01"))
 
 
+@counter
+def all_features_difference(tables: Tables) -> str:
+    names = ("yeast", "enron")
+    return " and ".join(f"{_pair_gains(tables, name, '1')[0]:.4f} ({name})" for name in names)
+
+
 def _constant_set(tables: Tables, data: str) -> str:
     row = {"data": data, "features": "1", "method": "constant set"}
     return f"{tables.number('submodular_f1_means', 'example_f1', **row):.3f}"

@@ -180,7 +180,7 @@ def choices(found: dict[Setting, dict[str, float]]) -> Iterator[tuple[str, str, 
 
 
 def other_methods(seen: Images, told: Images, aim: Classes) -> dict[str, np.ndarray]:
-    """Scores of answers that learn nothing, and of the paper's other methods (power set: up to 5,000 images)."""
+    """Scores of answers that learn nothing and of the paper's other methods; few images for the power set."""
     X, Y = seen.X, seen.Y
     n = len(told.X)
     nearest = KNeighborsClassifier(5).fit(X, Y).kneighbors(told.X, return_distance=False)
