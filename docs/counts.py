@@ -99,7 +99,7 @@ def _times_faster(tables: Tables, kind: str, ours: str, peer: str) -> dict[str, 
     seconds = {(row["data"], int(row["samples"]), row["solver"]): row["cpu_seconds"] for row in rows}
     for data, size, solver in sorted(seconds):
         both = seconds[data, size, solver], seconds.get((data, size, peer), "")
-        if solver == ours and all(text and not text.startswith("over") for text in both):
+        if solver == ours and all(text and not text.startswith("too slow") for text in both):
             found[data] = float(both[1]) / float(both[0])
     return found
 

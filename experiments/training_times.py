@@ -16,8 +16,9 @@ Table 2: RCV1, linear, 101 topics; seconds, dual objective, training and test Ha
 tolerances.
 
 CPU seconds of one process, compiling not counted, the better of two fits where the first takes less than ten
-seconds. A fit that takes more than `MOST` seconds is not tried at larger sizes; its row says so. Results:
-results/training_times.csv and rcv1_over_time.csv.
+seconds. Ours end after `OURS` seconds at the gap that is given. What takes more than `MOST` seconds, or more
+than `OURS`, is not tried at larger sizes; its row says so. Results: results/training_times.csv and
+rcv1_over_time.csv.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 import experiments.data  # noqa: F401  (makes the research sets known)
+from experiments._races import CpuClock
 from experiments._results import SMALL, machine, machine_state, write
 from maxmargin import MultiLabelSVC, datasets
 
 SETS = ("yeast", "tmc2007-500", "mediamill-reduced", "rcv1-subsets", "awa1")
 LINEAR_SIZES, KERNEL_SIZES = ((100,), (60,)) if SMALL else ((1000, 4000), (500, 1000, 2000))
-MOST, PEER_LABELS = 40.0, 16
+OURS, MOST, PEER_LABELS = 20.0, 40.0, 16
 # LIBLINEAR, LM3L, LIBSVM linear, KM3L linear, LIBSVM rbf, KM3L rbf at 2,000 samples
 PAPER = {
     "awa1": (3, 7, 234, 15, 250, 20), "rcv1-subsets": (7, 4, 54, 6, 139, 11),
@@ -105,7 +107,7 @@ def our_fit(kind: str, solver: str, X: Any, Y: np.ndarray) -> tuple[float, Multi
     kernel = "rbf" if kind == "rbf" else "linear"
     model = MultiLabelSVC(kernel=kernel, solver=solver, cache_size=1000, random_state=0)
     model.fit(X[:50], Y[:50])
-    return timed(lambda: model.fit(X, Y))
+    return timed(lambda: model.set_callbacks(CpuClock(OURS)).fit(X, Y))
 
 
 def peer_fit(kind: str, X: Any, Y: np.ndarray) -> tuple[float, list[Any]]:
@@ -126,7 +128,7 @@ def block(name: str, kind: str, sizes: tuple[int, ...]) -> Iterator[dict]:
     for size in dict.fromkeys(min(size, n) for size in sizes):
         X, Y = samples(name, size)
         for solver in (*solvers, peer):
-            found: dict[str, Any] = {"cpu_seconds": f"over {MOST:g} at fewer", "gap": "", "excess": ""}
+            found: dict[str, Any] = {"cpu_seconds": "too slow with fewer", "gap": "", "excess": ""}
             timed_labels = Y.shape[1]
             if solver not in slow and solver == peer:
                 some = spread_labels(Y)
@@ -137,7 +139,8 @@ def block(name: str, kind: str, sizes: tuple[int, ...]) -> Iterator[dict]:
             elif solver not in slow:
                 seconds, model = our_fit(kind, solver, X, Y)
                 found = {"cpu_seconds": seconds, "gap": model.duality_gap_, "excess": ""}
-            if isinstance(found["cpu_seconds"], float) and found["cpu_seconds"] > MOST:
+            most = MOST if solver == peer else OURS
+            if isinstance(found["cpu_seconds"], float) and found["cpu_seconds"] > most:
                 slow.add(solver)
             column = COLUMNS.get((kind, solver))
             paper = PAPER[name][column] if column is not None and name in PAPER else ""
