@@ -16,8 +16,9 @@ One file per paper, ``NN-name.toml``, in the order of the page::
     why = "One sentence."
 
 `ours` and `baseline` are lists of words and of cells; a cell takes the one row of the result file (of another
-one with ``table = "name"``) that has the values of `row`, and puts its fields into `show`. So a number on the
-page is that of the file.
+one with ``table = "name"``) that has the values of `row`, and puts its fields into `show`. Words, and `why`,
+may name what `counts` counts over several rows: "in {pl_fewer_passes} of {pl_cases} cases". So a number on
+the page is that of the file.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ import csv
 import tomllib
 from pathlib import Path
 from typing import Any
+
+from counts import Counts
 
 VERDICTS = ("holds", "holds in part", "does not hold", "not tried")
 COLUMNS = {
@@ -47,6 +50,7 @@ def claim_tables(experiments: Path) -> list[str]:
     files = sorted((experiments / "claims").glob("*.toml"))
     if not files:
         return []
+    results, counts = experiments / "results", Counts(experiments / "results")
     title = "What the papers claim, and what holds"
     lines = [title, "-" * len(title), *INTRODUCTION.splitlines(), ""]
     for path in files:
@@ -59,7 +63,7 @@ def claim_tables(experiments: Path) -> list[str]:
         ]
         lines += ["", *_row(list(COLUMNS))]
         for claim in paper["claim"]:
-            lines += _row(_fields(claim, experiments / "results"))
+            lines += _row(_fields(claim, results, counts))
         lines.append("")
     return lines
 
@@ -68,7 +72,7 @@ def _row(fields: list[str]) -> list[str]:
     return [f"   {'  -' if k else '* -'} {field}".rstrip() for k, field in enumerate(fields)]
 
 
-def _fields(claim: dict[str, Any], results: Path) -> list[str]:
+def _fields(claim: dict[str, Any], results: Path, counts: Counts) -> list[str]:
     """The columns of one claim."""
     if claim["verdict"] not in VERDICTS:
         raise ValueError(f"{claim['claim']!r}: the verdict must be one of {', '.join(VERDICTS)}.")
@@ -77,14 +81,16 @@ def _fields(claim: dict[str, Any], results: Path) -> list[str]:
     return [
         f"{claim['claim']} ({claim['where']})",
         claim.get("paper", ""),
-        _joined(claim.get("ours", []), table, results) + script,
-        _joined(claim.get("baseline", []), table, results),
-        f"**{claim['verdict']}**. {claim['why']}",
+        _joined(claim.get("ours", []), table, results, counts) + script,
+        _joined(claim.get("baseline", []), table, results, counts),
+        f"**{claim['verdict']}**. {claim['why'].format_map(counts)}",
     ]
 
 
-def _joined(parts: list[str | dict[str, Any]], table: str, results: Path) -> str:
-    return "; ".join(part if isinstance(part, str) else _cell(part, table, results) for part in parts)
+def _joined(parts: list[str | dict[str, Any]], table: str, results: Path, counts: Counts) -> str:
+    return "; ".join(
+        part.format_map(counts) if isinstance(part, str) else _cell(part, table, results) for part in parts
+    )
 
 
 def _cell(cell: dict[str, Any], table: str, results: Path) -> str:

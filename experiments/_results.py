@@ -1,7 +1,8 @@
 """Result files: one CSV per experiment, whose rows are replaced when a part is run again.
 
 Every script knows ``--small``: the same at toy size, in seconds, to see that it runs. Its files go to the
-folder `small` instead of `results`. How long a script takes otherwise is in `minutes.toml`.
+folder `small` instead of `results`; the variable MAXMARGIN_RESULTS names another one. How long a script takes
+otherwise is in `minutes.toml`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 SMALL = "--small" in sys.argv[1:]
-RESULTS = Path(__file__).parent / ("small" if SMALL else "results")
+KEPT = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("MAXMARGIN_RESULTS", KEPT.with_name("small") if SMALL else KEPT))
 
 
 def chosen(default: Sequence[str], small: Sequence[str]) -> Sequence[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,8 +20,16 @@ CLAIMS = sorted((FOLDER / "claims").glob("*.toml"))
 sys.path.insert(0, str(ROOT / "docs"))
 try:
     from claims import VERDICTS, claim_tables
+    from counts import COUNTERS, Tables, span
 finally:
     sys.path.pop(0)
+
+# Numbers in the words of claims that no result file holds: what a baseline is by definition, and settings.
+SETTINGS = (
+    "AUC 50", "10 %", "2 / 2 / 2", "add up to 6", "dual objective 0", "proves 0", "weights are 0",
+    "from r = 0.4 to -0.9", "at -1", "On 1.5 %", "C is 1", "first 400 messages", "residuals of 1e-11",
+    "of 47 folders", "one feature of 103", "after 100 iterations", "well as 200", "W = 0", "Algorithm 2",
+)  # fmt: skip
 
 
 def columns(path: Path) -> list[str]:
@@ -49,6 +59,48 @@ def test_the_page_takes_its_numbers_from_the_result_files():
     text = "\n".join(claim_tables(FOLDER))
     for path in CLAIMS:
         assert tomllib.loads(path.read_text("utf-8"))["title"] in text
+
+
+def words(claim: dict) -> list[str]:
+    """What a claim says without naming a row."""
+    parts = [*claim.get("ours", []), *claim.get("baseline", []), claim["why"]]
+    return [part for part in parts if isinstance(part, str)]
+
+
+@pytest.mark.parametrize("path", CLAIMS, ids=lambda path: path.stem)
+def test_numbers_in_words_are_counted(path):
+    """A number is in braces, or one of SETTINGS."""
+    for claim in tomllib.loads(path.read_text("utf-8"))["claim"]:
+        for text in words(claim):
+            left = re.sub(r"{\w+}", "", text)
+            for setting in SETTINGS:
+                left = left.replace(setting, "")
+            assert not re.search(r"(?<![A-Za-z])\d", left), (
+                f"{text!r}: count what is left, {left!r}, in docs/counts.py"
+            )
+
+
+def test_every_counter_is_used_by_a_claim():
+    text = "".join(path.read_text("utf-8") for path in CLAIMS)
+    assert [name for name in COUNTERS if f"{{{name}}}" not in text] == []
+
+
+def test_counters_follow_the_files(tmp_path):
+    shutil.copytree(FOLDER / "results", tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.png"))
+    path = tmp_path / "partial_linearization_sizes.csv"
+    before = int(COUNTERS["pl_cases"](Tables(tmp_path)))
+    lines = path.read_text("utf-8").splitlines()
+    gone = next(line for line in lines if ",BCPL," in line)
+    path.write_text("\n".join(line for line in lines if line != gone))
+    assert int(COUNTERS["pl_cases"](Tables(tmp_path))) == before - 1
+
+
+def test_counts_are_written_out(tmp_path):
+    assert span([3.14, 1.0, 2.0]) == "1 to 3.1"
+    (tmp_path / "tea.csv").write_text("# a note\npot,heat\nblue,3\nblue,4\n")
+    assert Tables(tmp_path).rows("tea", heat="4") == [{"pot": "blue", "heat": "4"}]
+    with pytest.raises(ValueError, match="2 rows"):
+        Tables(tmp_path).number("tea", "heat", pot="blue")
 
 
 def test_a_cell_must_name_one_row(tmp_path):

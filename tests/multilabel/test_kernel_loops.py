@@ -129,6 +129,7 @@ def test_argmax_of_bits_is_argmax(values):
         v = np.array(values, dtype)
         expected = int(np.argmax(v)) if v.any() else -1
         assert loops.argmax_bits(v.view(integer)) == expected
+        assert loops.largest_bits(v.view(integer)) == v.max().view(integer)
 
 
 @pytest.mark.nojit

@@ -266,8 +266,8 @@ def carry_to_all(l, R, state, u, chosen):
     for k in range(len(E)):
         if k == l or R[k, l] != 0:
             carry_and_measure(0.0 if k == l else R[k, l], u, E[k], up[k], down[k], violation)
-            i = argmax_bits(bits)
-            largest[k] = violation[i] if i >= 0 else 0.0
+            bits[0] = largest_bits(bits)
+            largest[k] = violation[0]
 
 
 @compiled
@@ -278,8 +278,8 @@ def renew_selection(state, u, chosen):
     for k in range(len(E)):
         mark_movable(KernelState(E[k], B[k], lo[k], hi[k]), up[k], down[k])
         carry_and_measure(0.0, u, E[k], up[k], down[k], violation)
-        i = argmax_bits(bits)
-        largest[k] = violation[i] if i >= 0 else 0.0
+        bits[0] = largest_bits(bits)
+        largest[k] = violation[0]
 
 
 @compiled
@@ -349,6 +349,15 @@ def measure_labels(state, T, gaps, duals):
     for l in range(len(E)):
         gaps[l] = label_gap(KernelState(E[l], B[l], lo[l], hi[l]))
         duals[l] = label_dual(E[l], B[l], T[l])
+
+
+@compiled
+def largest_bits(bits):
+    """The largest of some nonnegative floats seen as integers, as such."""
+    top = bits.dtype.type(0)
+    for i in range(len(bits)):
+        top = max(top, bits[i])
+    return top
 
 
 @compiled

@@ -1,0 +1,450 @@
+"""Numbers of the verdicts that are counted over several rows of the result files.
+
+A verdict, or the words beside the cells of a claim, names them in braces: "in {pl_fewer_passes} of {pl_cases}
+cases". So these numbers follow the files too.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+Row = dict[str, str]
+COUNTERS: dict[str, Callable[[Tables], str]] = {}
+
+
+class Tables:
+    """The result files, read when asked for."""
+
+    def __init__(self, results: Path) -> None:
+        self.results = results
+        self._read: dict[str, list[Row]] = {}
+
+    def rows(self, table: str, **wanted: str) -> list[Row]:
+        """The rows of a result file that have the wanted values."""
+        if table not in self._read:
+            with (self.results / f"{table}.csv").open(newline="", encoding="utf-8") as file:
+                lines = csv.DictReader(line for line in file if not line.startswith("#"))
+                self._read[table] = list(lines)
+        return [row for row in self._read[table] if all(row[k] == v for k, v in wanted.items())]
+
+    def number(self, table: str, column: str, **wanted: str) -> float:
+        """One field of the one row that has the wanted values."""
+        found = self.rows(table, **wanted)
+        if len(found) != 1:
+            raise ValueError(f"{table}.csv has {len(found)} rows with {wanted}, not one.")
+        return float(found[0][column])
+
+
+class Counts(dict[str, str]):
+    """The counted numbers by name, for `str.format_map`."""
+
+    def __init__(self, results: Path) -> None:
+        super().__init__()
+        self.tables = Tables(results)
+
+    def __missing__(self, name: str) -> str:
+        self[name] = COUNTERS[name](self.tables)
+        return self[name]
+
+
+def counter(work: Callable[[Tables], str]) -> Callable[[Tables], str]:
+    """Let verdicts name what a function counts."""
+    COUNTERS[work.__name__] = work
+    return work
+
+
+def span(values: Iterable[float], digits: int = 2) -> str:
+    """The smallest and the largest number."""
+    found = sorted(values)
+    return f"{found[0]:.{digits}g} to {found[-1]:.{digits}g}"
+
+
+# Many labels with a prior
+
+
+def _awa_gain(tables: Tables, column: str) -> float:
+    row = {"images": "200", "kernel": "rbf", "chosen_by": "class accuracy"}
+    with_prior = tables.number("zero_shot_awa", column, method="m3l", **row)
+    return with_prior - tables.number("zero_shot_awa", column, method="one-vs-all", **row)
+
+
+@counter
+def awa_class_gain(tables: Tables) -> str:
+    return f"{_awa_gain(tables, 'class_accuracy_percent'):.1f}"
+
+
+@counter
+def awa_auc_gain(tables: Tables) -> str:
+    return f"{_awa_gain(tables, 'auc_percent'):.1f}"
+
+
+@counter
+def sweep_fall(tables: Tables) -> str:
+    left, right = (tables.number("label_correlation_sweep", "hamming_percent", r=r) for r in ("-0.9", "0.4"))
+    return f"{right - left:.1f}"
+
+
+@counter
+def sweep_spread(tables: Tables) -> str:
+    return f"{tables.number('label_correlation_sweep', 'spread', r='0.4'):.1f}"
+
+
+def _times_faster(tables: Tables, kind: str, ours: str, peer: str) -> dict[str, float]:
+    """How many times as long the peer takes as ours, at the largest size of every set."""
+    found: dict[str, float] = {}
+    rows = tables.rows("training_times", kind=kind)
+    seconds = {(row["data"], int(row["samples"]), row["solver"]): row["cpu_seconds"] for row in rows}
+    for data, size, solver in sorted(seconds):
+        both = seconds[data, size, solver], seconds.get((data, size, peer), "")
+        if solver == ours and all(text and not text.startswith("too slow") for text in both):
+            found[data] = float(both[1]) / float(both[0])
+    return found
+
+
+@counter
+def linear_ratios(tables: Tables) -> str:
+    return span(_times_faster(tables, "linear", "dca", "LinearSVC per label").values())
+
+
+@counter
+def linear_default_ratios(tables: Tables) -> str:
+    return span(_times_faster(tables, "linear", "auto", "LinearSVC per label").values())
+
+
+@counter
+def rbf_ratios(tables: Tables) -> str:
+    return span(_times_faster(tables, "rbf", "smo", "SVC per label").values())
+
+
+@counter
+def linear_kernel_ratios(tables: Tables) -> str:
+    return span(_times_faster(tables, "linear kernel", "smo", "SVC per label").values())
+
+
+def _timed_sets(tables: Tables, kind: str) -> str:
+    names = {"rcv1-subsets": "RCV1", "tmc2007-500": "SIAM", "awa1": "AwA", "mediamill-reduced": "MediaMill"}
+    found = dict.fromkeys(
+        names.get(row["data"], row["data"]) for row in tables.rows("training_times", kind=kind)
+    )
+    return ", ".join(sorted(found))
+
+
+@counter
+def linear_sets(tables: Tables) -> str:
+    return _timed_sets(tables, "linear")
+
+
+@counter
+def linear_kernel_sets(tables: Tables) -> str:
+    return _timed_sets(tables, "linear kernel")
+
+
+@counter
+def over_time_change(tables: Tables) -> str:
+    errors = [float(row["test_percent"]) for row in tables.rows("rcv1_over_time", solver="dca")]
+    return f"{max(errors) - min(errors):.3f}"
+
+
+@counter
+def over_time_gap(tables: Tables) -> str:
+    return f"{max(float(row['gap']) for row in tables.rows('rcv1_over_time', solver='dca')):.2g}"
+
+
+# Online label ranking
+
+
+def _ranking(tables: Tables) -> dict[tuple[str, str], dict[str, Row]]:
+    """The rows of table 1 by user and regulariser, then by update."""
+    found: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in tables.rows("ranking_table1", rule="first fifth"):
+        found.setdefault((row["user"], row["regulariser"]), {})[row["update"]] = row
+    return found
+
+
+def _error(row: Row) -> float:
+    return float(row["error_percent"])
+
+
+@counter
+def ranking_ordered(tables: Tables) -> str:
+    cases = _ranking(tables).values()
+    fine = sum(_error(case["III"]) < _error(case["II"]) < _error(case["I"]) for case in cases)
+    return f"{fine} of {len(cases)}"
+
+
+@counter
+def ranking_points(tables: Tables) -> str:
+    return span(_error(case["I"]) - _error(case["III"]) for case in _ranking(tables).values())
+
+
+def _entropy_gains(tables: Tables, column: str) -> list[float]:
+    cases = _ranking(tables)
+    return [
+        float(cases[user, "squared"][update][column]) - float(row[column])
+        for (user, regulariser), case in cases.items()
+        if regulariser == "entropy"
+        for update, row in case.items()
+    ]
+
+
+@counter
+def entropy_better(tables: Tables) -> str:
+    gains = _entropy_gains(tables, "error_percent")
+    return f"{sum(gain > 0 for gain in gains)} of {len(gains)}"
+
+
+@counter
+def entropy_gain(tables: Tables) -> str:
+    gains = _entropy_gains(tables, "error_percent")
+    return f"{sum(gains) / len(gains):.1f}"
+
+
+@counter
+def entropy_paper_gain(tables: Tables) -> str:
+    gains = _entropy_gains(tables, "paper_percent")
+    return f"{sum(gains) / len(gains):.1f}"
+
+
+@counter
+def bounds_that_say(tables: Tables) -> str:
+    rows = tables.rows("ranking_bound", setting="smallest bound")
+    parts = {kind: [row for row in rows if row["regulariser"] == kind] for kind in ("entropy", "squared")}
+    return " and ".join(
+        f"{sum(row['says_something'] == 'yes' for row in part)} of {len(part)} mailboxes with the {kind}"
+        for kind, part in parts.items()
+    ).replace("the squared", "the squared norm")
+
+
+@counter
+def interior_iterations(tables: Tables) -> str:
+    rows = tables.rows("ranking_bound", setting="table 1")
+    return span(float(row["mean_iterations"]) for row in rows)
+
+
+@counter
+def interior_most(tables: Tables) -> str:
+    return str(max(int(row["most_iterations"]) for row in tables.rows("ranking_bound", setting="table 1")))
+
+
+# Partial linearization
+
+
+def _fewer(rows: list[Row], column: str) -> int:
+    return sum(float(row[f"{column}_to_common"]) < float(row[f"bcfw_{column}_to_common"]) for row in rows)
+
+
+@counter
+def pl_cases(tables: Tables) -> str:
+    return str(len(tables.rows("partial_linearization_sizes", solver="BCPL")))
+
+
+@counter
+def pl_fewer_passes(tables: Tables) -> str:
+    return str(_fewer(tables.rows("partial_linearization_sizes", solver="BCPL"), "passes"))
+
+
+@counter
+def pl_less_time(tables: Tables) -> str:
+    return str(_fewer(tables.rows("partial_linearization_sizes", solver="BCPL"), "cpu"))
+
+
+def _passes(tables: Tables, table: str) -> str:
+    """Passes of BCPL and of BCFW to the common objective, by falling lambda."""
+    rows = tables.rows(table, solver="BCPL", temperature="0.01")
+    both = [(float(row["passes_to_common"]), float(row["bcfw_passes_to_common"])) for row in rows]
+    return ", ".join(f"{ours:.0f} against {other:.0f}" for ours, other in both)
+
+
+def _pass_costs(tables: Tables) -> list[float]:
+    """How many times as long a pass of BCPL takes."""
+    rows = [
+        row
+        for table in ("partial_linearization_words", "partial_linearization_bags")
+        for row in tables.rows(table, solver="BCPL", temperature="0.01")
+    ]
+    return [
+        float(row["cpu_to_common"]) / float(row["passes_to_common"])
+        * float(row["bcfw_passes_to_common"]) / float(row["bcfw_cpu_to_common"])
+        for row in rows
+    ]  # fmt: skip
+
+
+@counter
+def word_passes(tables: Tables) -> str:
+    return _passes(tables, "partial_linearization_words")
+
+
+@counter
+def bag_passes(tables: Tables) -> str:
+    return _passes(tables, "partial_linearization_bags")
+
+
+@counter
+def pass_costs(tables: Tables) -> str:
+    return span(_pass_costs(tables))
+
+
+# Few basis vectors
+
+
+def _vectors(tables: Tables, method: str) -> dict[str, float]:
+    """How many times as many vectors a machine needs as SMSVM, where both come to the accuracy."""
+    rows = {(row["data"], row["method"]): row for row in tables.rows("sparse_multiclass")}
+    return {
+        data: float(rows[data, method]["vectors"]) / float(row["vectors"])
+        for (data, name), row in rows.items()
+        if name == "SMSVM" and (data, method) in rows and rows[data, method]["reached"] != "False"
+    }
+
+
+def _named_span(ratios: dict[str, float]) -> str:
+    least, most = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    return f"{ratios[least]:.2g} ({least}) to {ratios[most]:.2g} ({most})"
+
+
+@counter
+def ova_ratios(tables: Tables) -> str:
+    return _named_span(_vectors(tables, "Sparse-OVA"))
+
+
+@counter
+def ova_missed(tables: Tables) -> str:
+    return ", ".join(
+        row["data"] for row in tables.rows("sparse_multiclass", method="Sparse-OVA", reached="False")
+    )
+
+
+@counter
+def imvm_ratios(tables: Tables) -> str:
+    return _named_span(_vectors(tables, "ImVM"))
+
+
+@counter
+def imvm_no_more(tables: Tables) -> str:
+    return ", ".join(sorted(data for data, ratio in _vectors(tables, "ImVM").items() if ratio <= 1))
+
+
+@counter
+def imvm_missed(tables: Tables) -> str:
+    return ", ".join(row["data"] for row in tables.rows("sparse_multiclass", method="ImVM", reached="False"))
+
+
+def _pair_gain(tables: Tables, pair: str, column: str, *methods: str) -> float:
+    with_prior, without = (tables.number("sparse_label_pairs", column, pair=pair, method=m) for m in methods)
+    return without - with_prior
+
+
+@counter
+def pair_gain_animals(tables: Tables) -> str:
+    return f"{_pair_gain(tables, 'awa1 1:43', 'hamming_loss', 'M3L-P', 'M3L'):.1f}"
+
+
+@counter
+def pair_spread_animals(tables: Tables) -> str:
+    row = {"pair": "awa1 1:43", "method": "M3L-P"}
+    return f"{tables.number('sparse_label_pairs', 'hamming_loss_spread', **row):.1f}"
+
+
+@counter
+def pair_gain_mediamill(tables: Tables) -> str:
+    return f"{_pair_gain(tables, 'mediamill-reduced', 'hamming_loss', 'M3L-P', 'M3L'):.1f}"
+
+
+@counter
+def animal_labels_right(tables: Tables) -> str:
+    rows = tables.rows("sparse_animal_labels")
+    return f"{sum(int(row['right_of_5']) for row in rows)} of {5 * len(rows)}"
+
+
+@counter
+def frequent_labels_right(tables: Tables) -> str:
+    rows = tables.rows("sparse_animal_labels")
+    return f"{sum(int(row['most_frequent_right_of_5']) for row in rows)} of {5 * len(rows)}"
+
+
+@counter
+def animals_alike(tables: Tables) -> str:
+    rows = tables.rows("sparse_animal_labels")
+    sets = Counter(frozenset(row["labels"].split(", ")) for row in rows)
+    return f"{sets.most_common(1)[0][1]} of {len(rows)}"
+
+
+# Submodular sets of labels
+
+
+def _pair_gains(tables: Tables, data: str, features: str) -> list[float]:
+    """How far the example F1 of the machine with pairs is above that of RML, draw by draw."""
+    rows = {
+        (row["draw"], row["method"]): float(row["example_f1"])
+        for row in tables.rows("submodular_f1", data=data, features=features)
+    }
+    return [value - rows[draw, "RML"] for (draw, method), value in rows.items() if method == "SubmodularSVC"]
+
+
+@counter
+def yeast_gains(tables: Tables) -> str:
+    return span(_pair_gains(tables, "yeast", "0.01"))
+
+
+@counter
+def enron_gains(tables: Tables) -> str:
+    return span(_pair_gains(tables, "enron", "0.01"))
+
+
+@counter
+def all_features_difference(tables: Tables) -> str:
+    names = ("yeast", "enron")
+    return " and ".join(f"{_pair_gains(tables, name, '1')[0]:.4f} ({name})" for name in names)
+
+
+def _constant_set(tables: Tables, data: str) -> str:
+    row = {"data": data, "features": "1", "method": "constant set"}
+    return f"{tables.number('submodular_f1_means', 'example_f1', **row):.3f}"
+
+
+@counter
+def yeast_constant(tables: Tables) -> str:
+    return _constant_set(tables, "yeast")
+
+
+@counter
+def enron_constant(tables: Tables) -> str:
+    return _constant_set(tables, "enron")
+
+
+@counter
+def edges(tables: Tables) -> str:
+    rows = [row for row in tables.rows("submodular_f1") if row["method"] in ("SubmodularSVC", "RML")]
+    return f"{sum(bool(row['edge']) for row in rows)} of {len(rows)}"
+
+
+def _inference(tables: Tables, column: str) -> list[float]:
+    return [float(row[column]) for row in tables.rows("submodular_inference")]
+
+
+@counter
+def optimal_share(tables: Tables) -> str:
+    shares = _inference(tables, "algorithm_2_optimal")
+    return f"{sum(shares) / len(shares):.2f}"
+
+
+@counter
+def optimal_least(tables: Tables) -> str:
+    return f"{min(_inference(tables, 'algorithm_2_optimal')):.2f}"
+
+
+@counter
+def inference_error(tables: Tables) -> str:
+    return f"{max(_inference(tables, 'objective_error')):.3f}"
+
+
+@counter
+def inexact_above(tables: Tables) -> str:
+    exact, other = (
+        tables.number("submodular_inexact_training", "proven_objective", inference=name)
+        for name in ("exact", "fixed_point")
+    )
+    return f"{100 * (other / exact - 1):.0f}"
