@@ -3,6 +3,7 @@
 SciPy asks to be told before it is imported, so the tests run in a process of their own.
 """
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -17,6 +18,7 @@ torch = pytest.importorskip("torch")
 TOLD = os.environ.get("SCIPY_ARRAY_API") == "1"
 inside = pytest.mark.skipif(not TOLD, reason="run by test_in_a_process_that_is_told")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+CUPY = DEVICE == "cuda" and importlib.util.find_spec("cupy") is not None
 
 
 @pytest.mark.skipif(TOLD, reason="is that process")
@@ -29,7 +31,7 @@ def test_in_a_process_that_is_told():
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "5 passed" in done.stdout
+    assert f"{9 if CUPY else 5} passed" in done.stdout
 
 
 def data(n=70, d=3, L=4, seed=0):
@@ -60,6 +62,28 @@ def test_tensors_are_answered_in_kind(kernel, dtype):
                 each.predict(T[:, :2])
         fitted = MultiLabelSVC(kernel=kernel, random_state=0).fit(T.double(), Y)
     np.testing.assert_array_equal(fitted.predict(X), model.predict(X))
+
+
+@inside
+@pytest.mark.skipif(not CUPY, reason="needs a GPU and CuPy")
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_arrays_of_cupy_are_answered_in_kind(kernel, dtype):
+    import cupy
+
+    X, Y = data()
+    kinds = (MultiLabelSVC, Y), (MultiClassSVC, Y.argmax(1)), (SparseMultiLabelSVC, Y)
+    A = cupy.asarray(X, dtype=dtype)
+    for kind, answers in kinds:
+        model = kind(kernel=kernel, random_state=0).fit(X, answers)
+        with sklearn.config_context(array_api_dispatch=True):
+            scores, answer = model.decision_function(A), model.predict(A)
+            assert isinstance(scores, cupy.ndarray)
+            assert isinstance(answer, cupy.ndarray)
+            with pytest.raises(ValueError, match="expects rows of 3 features"):
+                model.predict(A[:, :2])
+        np.testing.assert_allclose(cupy.asnumpy(scores), model.decision_function(X), atol=1e-4)
+        np.testing.assert_array_equal(cupy.asnumpy(answer), model.predict(X))
 
 
 @inside
