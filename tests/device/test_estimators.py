@@ -208,6 +208,30 @@ def test_strips_reach_what_the_whole_matrix_does(there, monkeypatch):
     assert np.abs(strips.decision_function(X) - whole.decision_function(X)).max() < 0.1
 
 
+def test_a_mean_of_epochs_is_the_answer_where_it_is_better(there, monkeypatch):
+    """What is stored has the smaller gap of the two, and belongs to it."""
+    from maxmargin.multilabel import device
+
+    answers = []
+
+    def watched(solver):
+        certificate = running(solver)
+        last = solver._measure(solver.B, solver.T, solver.E, solver.lo, solver.hi)
+        answers.append((solver.answer is not solver.B, certificate.gap, last.gap))
+        return certificate
+
+    running = device.DeviceSweeps._running
+    monkeypatch.setattr(device.DeviceSweeps, "_running", watched)
+    rule = device.DeviceRule(block=16, rounds=1)
+    monkeypatch.setattr(device, "DeviceRule", lambda: rule)
+    X, Y = data(n=96, L=2)
+    model = MultiLabelSVC(kernel="rbf", C=5, tol=1e-4, random_state=0, device="cuda").fit(X, Y)
+    for mean, gap, last in answers:
+        assert gap < last if mean else gap == last
+    assert {mean for mean, _, _ in answers} == {True, False}
+    assert model.duality_gap_ <= 1e-4
+
+
 def test_same_seed_same_answer(there):
     X, Y = data()
     a, b = (MultiLabelSVC(kernel="rbf", device="cuda", random_state=7).fit(X, Y) for _ in range(2))

@@ -120,7 +120,7 @@ class DeviceSweeps(DeviceSolver):
             self.mean = self.B.clone(), self.E.clone()
         for mean, last in zip(self.mean, (self.B, self.E), strict=True):
             mean.lerp_(last, self.rule.newest)
-        found = {B: self._measure(B, self.T, E, self.lo, self.hi) for B, E in (self.mean, (self.B, self.E))}
+        found = {B: self._measure(B, self.T, E, self.lo, self.hi) for B, E in ((self.B, self.E), self.mean)}
         self.answer = min(found, key=lambda B: found[B].gap)
         return found[self.answer]
 
