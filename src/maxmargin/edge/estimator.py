@@ -85,11 +85,18 @@ def check_size(X: Any, name: str) -> Any:
     return X.astype(np.float64) if X.dtype == np.float32 and largest > LARGEST_SINGLE else X
 
 
-def unevenness(X: Any) -> float:
-    """How many times the largest column of X is larger than the smallest that is not zero."""
-    sizes = abs(X).max(axis=0)
-    sizes = sizes.toarray().ravel() if sp.issparse(sizes) else np.asarray(sizes)
-    sizes = sizes[sizes > 0].astype(np.float64)
+def unevenness(X: Any, *, at_once: int = 1 << 18) -> float:
+    """How many times the largest column of X is larger than the smallest that is not zero.
+
+    X is read some rows at a time, with about `at_once` entries, as copies of all would take its memory again.
+    """
+    stored = X.nnz if sp.issparse(X) else X.size
+    some = max(at_once * X.shape[0] // max(stored, 1), 1)
+    sizes = np.zeros(X.shape[1])
+    for first in range(0, X.shape[0], some):
+        found = abs(X[first : first + some]).max(axis=0)
+        np.maximum(sizes, found.toarray().ravel() if sp.issparse(found) else found, out=sizes)
+    sizes = sizes[sizes > 0]
     return float(sizes.max() / sizes.min()) if sizes.size else 1.0
 
 
