@@ -376,3 +376,16 @@ def test_patterns_of_tokens_take_linear_time():
 def test_an_unfitted_estimator_is_a_sound_file(name, tmp_path):
     maxmargin.save(getattr(maxmargin, name)(), tmp_path / "m.mm")
     assert type(maxmargin.load(tmp_path / "m.mm")).__name__ == name
+
+
+def test_preparing_columns_starts_no_processes(tmp_path):
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = make_pipeline(maxmargin.prepare(frame), maxmargin.MultiLabelSVC()).fit(frame, Y)
+    maxmargin.save(model, tmp_path / "m.mm")
+    model[0].n_jobs = 2
+    with pytest.raises(ModelFileError, match=r"columntransformer'\]\.n_jobs"):
+        maxmargin.save(model, tmp_path / "m.mm")
+    forged = Forged.of(tmp_path / "m.mm")
+    step(0)(forged)["n_jobs"] = 2
+    with pytest.raises(ModelFileError, match=r"columntransformer'\]\.n_jobs"):
+        maxmargin.load(forged.write(tmp_path / "m.mm"))

@@ -141,9 +141,7 @@ def check(seed):
         assert np.isfinite(model.decision_function(X)).all(), told
         assert short or model.duality_gap_ <= parameters["tol"], told
         stored, rounding = stored_objective(model, X, Y, weights, parameters)
-        # Where large terms of scores cancel, rounding alone can be larger than the gap asked for.
-        reachable = rounding < parameters["tol"] * primal
-        assert not (solver == "auto" and short and reachable), f"{told}: gap {model.duality_gap_:.2g}"
+        assert not (solver == "auto" and short), f"{told}: gap {model.duality_gap_:.2g}"
         assert stored == pytest.approx(primal, abs=rounding), told
         primals[solver], duals[solver] = stored + rounding, dual
     best = min(primals.values())
@@ -154,6 +152,10 @@ def check(seed):
 @pytest.mark.parametrize("seed", range(30))
 def test_what_a_fit_reports_is_true(seed):
     check(seed)
+
+
+def test_boxes_far_larger_than_the_dual_variables_in_them():
+    check(1619)
 
 
 @pytest.mark.slow

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from maxmargin import ChainSVC, LatentSVC
 from maxmargin.core.loop import Clock
-from maxmargin.structured import oracle_loops
+from maxmargin.structured import oracle_loops, planes
 from maxmargin.structured.latent_rounds import PairBlocks
 from maxmargin.structured.oracle_loops import AtomBlocks, lay_out
 from maxmargin.structured.planes import Listed, affordable, solve_listed
@@ -40,12 +41,35 @@ def test_few_features_and_overlapping_classes_converge_at_any_C(model, data, C):
     assert fitted.duality_gap_ <= 1e-3
 
 
+@pytest.mark.parametrize(
+    ("model", "data"), [(ChainSVC, overlapping_words), (LatentSVC, overlapping_bags)], ids=["chain", "latent"]
+)
+@pytest.mark.parametrize("solver", ["bcfw", "bcpl", "oeg"])
+def test_a_solver_far_from_the_optimum_at_large_C_names_the_one_that_gets_there(model, data, solver):
+    fitted = model(C=100.0, solver=solver, random_state=0, max_iter=20)
+    with pytest.warns(ConvergenceWarning, match='To get closer, use solver="pairwise", increase max_iter'):
+        fitted.fit(*data())
+    fitted.set_params(solver="pairwise", max_iter=200).fit(*data())
+    assert fitted.duality_gap_ <= 1e-3
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0])
+def test_slow_steps_on_more_weights_are_followed_by_cutting_planes(monkeypatch, C):
+    monkeypatch.setattr(planes, "WIDEST", 10)
+    X, y = overlapping_words()
+    late = ChainSVC(C=C, random_state=0).fit(X, y)
+    assert late.duality_gap_ <= 1e-3 and 155 < late.n_iter_ < 200
+    monkeypatch.undo()
+    early = ChainSVC(C=C, random_state=0).fit(X, y)
+    assert late.primal_objective_ == pytest.approx(early.primal_objective_, rel=2e-3)
+
+
 @pytest.mark.parametrize("weights", [None, np.arange(60) % 3])
 def test_steps_and_cutting_planes_reach_one_optimum(monkeypatch, weights):
     X, y = overlapping_words()
     given = {"C": 1.0, "tol": 1e-5, "max_iter": 5000, "random_state": 0}
     by_planes = ChainSVC(**given).fit(X, y, weights)
-    monkeypatch.setattr(oracle_loops, "affordable", lambda answers, weights: False)
+    monkeypatch.setattr(oracle_loops, "affordable", lambda answers, weights, late: False)
     by_steps = ChainSVC(**given).fit(X, y, weights)
     assert by_planes.n_iter_ < by_steps.n_iter_
     assert by_planes.primal_objective_ == pytest.approx(by_steps.primal_objective_, rel=1e-5)
@@ -121,3 +145,5 @@ def test_features_of_pairs():
 def test_many_answers_or_weights_are_left_to_steps():
     assert affordable(5_000, 200) and affordable(200_000, 60)
     assert not affordable(5_000, 300) and not affordable(10_000_000, 10) and not affordable(10, 5_000)
+    assert affordable(5_000, 300, late=True) and not affordable(10_000, 1_000, late=True)
+    assert not affordable(10_000_000, 10, late=True)

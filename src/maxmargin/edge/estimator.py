@@ -25,7 +25,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
 from maxmargin.core.kernels import NAMES
-from maxmargin.core.loop import Outcome, Record, Solver, Stopping, shortfall
+from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall
 from maxmargin.edge.callbacks import CallbackSupportMixin
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
@@ -85,11 +85,18 @@ def check_size(X: Any, name: str) -> Any:
     return X.astype(np.float64) if X.dtype == np.float32 and largest > LARGEST_SINGLE else X
 
 
-def unevenness(X: Any) -> float:
-    """How many times the largest column of X is larger than the smallest that is not zero."""
-    sizes = abs(X).max(axis=0)
-    sizes = sizes.toarray().ravel() if sp.issparse(sizes) else np.asarray(sizes)
-    sizes = sizes[sizes > 0].astype(np.float64)
+def unevenness(X: Any, *, at_once: int = 1 << 18) -> float:
+    """How many times the largest column of X is larger than the smallest that is not zero.
+
+    X is read some rows at a time, with about `at_once` entries, as copies of all would take its memory again.
+    """
+    stored = X.nnz if sp.issparse(X) else X.size
+    some = max(at_once * X.shape[0] // max(stored, 1), 1)
+    sizes = np.zeros(X.shape[1])
+    for first in range(0, X.shape[0], some):
+        found = abs(X[first : first + some]).max(axis=0)
+        np.maximum(sizes, found.toarray().ravel() if sp.issparse(found) else found, out=sizes)
+    sizes = sizes[sizes > 0]
     return float(sizes.max() / sizes.min()) if sizes.size else 1.0
 
 
@@ -289,16 +296,24 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         self.n_iter_ = max(outcome.n_iter, 1)
         self.history_ = outcome.history
         if warn_user and not outcome.converged and not outcome.interrupted:
-            factor = 1.0 if X is None else unevenness(X)
-            if factor > UNEVEN and outcome.reason in ("max_iter", "time_limit"):
-                outcome.cure = (
-                    f"scale the features (StandardScaler), as columns of X differ in size by a factor of "
-                    f"{factor:.2g},"
-                )
+            outcome.cure = self._cure(outcome, X)
             warn(f"{type(self).__name__}: {shortfall(outcome, self.tol)}", ConvergenceWarning)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
         warm = "with warm_start=True the next fit goes on from there"
         self._go_on_with_interrupt(outcome, warm if hasattr(self, "warm_start") else outcome.cure)
+
+    def _cure(self, outcome: Outcome, X: Any) -> str:
+        """What to change after a run that a limit ended; empty where a higher limit says it all."""
+        if outcome.reason not in ("max_iter", "time_limit"):
+            return outcome.cure
+        factor = 1.0 if X is None else unevenness(X)
+        if factor > UNEVEN:
+            differ = f"as columns of X differ in size by a factor of {factor:.2g}"
+            return f"scale the features (StandardScaler), {differ},"
+        chosen = type(self).__dataclass_fields__.get("solver")
+        if chosen is not None and self.solver != chosen.default and outcome.certificate.gap > USABLE:
+            return f'use solver="{chosen.default}", {KNOBS[outcome.reason]}'
+        return outcome.cure
 
     def _go_on_with_interrupt(self, outcome: Outcome, cure: str) -> None:
         """Raise the Ctrl-C that ended a run; call it when everything reached is stored.

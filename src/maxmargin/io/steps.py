@@ -442,6 +442,8 @@ STEPS["ColumnTransformer"] = (
             "transformers": ColumnParts(COLUMN_PARTS),
             "remainder": chosen("drop"),
             "transformer_weights": chosen(None),
+            # More jobs are processes, whose start takes seconds.
+            "n_jobs": chosen(None, 1),
         },
     ),
 )

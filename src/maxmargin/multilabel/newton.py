@@ -133,12 +133,18 @@ class Newton:
             self._resynchronise()
         self._answer = None
         self._move(clock)
-        state, constant = self.state, self.problem.costs.constant
-        primal = float(state.primal.sum()) + constant
-        certificate = Certificate(primal, float(state.dual.sum()) + constant)
+        certificate, stuck = self._bounds(), ""
+        if self.patience.exhausted(certificate.gap):
+            self._refine()
+            certificate = self._bounds()
+            stuck = "" if certificate.gap <= self.tol else "scale the features"
         self.gap = certificate.gap
-        stuck = "scale the features" if self.patience.exhausted(self.gap) else ""
         return Progress(certificate, self.problem.shape[0], stuck=stuck)
+
+    def _bounds(self) -> Certificate:
+        """The best of both sides so far, as the steps have seen them."""
+        state, constant = self.state, self.problem.costs.constant
+        return Certificate(float(state.primal.sum()) + constant, float(state.dual.sum()) + constant)
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -169,6 +175,31 @@ class Newton:
                 loops.newton_labels(self.columns, self.costs, labels, targets, self.n_steps, rule, self.state)
 
         run_threads(work, groups, self.n_threads)
+
+    def _refine(self, *, most: int = 1000) -> None:
+        """Solve for the dual variables within their boxes by the margins that they must make.
+
+        The shares of a step carry the rounding of scores over omega, which is much of them where boxes are
+        far too large.
+        """
+        state = self.state
+        boxes, margins = (
+            values.reshape(state.centre.shape[::-1]).T
+            for values in (self.boxes, self.problem.costs.margins())
+        )
+        for l, (box, m, y) in enumerate(zip(boxes, margins, self.costs.signs.T, strict=True)):
+            alpha = state.best_share[l] * box
+            free = np.flatnonzero((alpha > 0) & (alpha < box))
+            if not 0 < free.size <= most:
+                continue
+            rows = y[:, None] * self.columns.X * (self.scale * np.sqrt(self.columns.r[l]))
+            missing = m[free] - rows[free] @ (alpha @ rows)
+            change = np.linalg.lstsq(rows[free] @ rows[free].T, missing, rcond=None)[0]
+            alpha[free] = np.clip(alpha[free] + change, 0.0, box[free])
+            V = alpha @ rows
+            dual = float(alpha @ m) - 0.5 * float(V @ V)
+            if dual > state.dual[l]:
+                state.dual[l], state.best_share[l, free] = dual, alpha[free] / box[free]
 
     def _begin_at(self, alpha: np.ndarray) -> None:
         """Start from dual variables: their shares as the centre, the weights that they make.

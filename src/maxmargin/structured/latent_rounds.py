@@ -184,13 +184,15 @@ class PairBlocks(AtomBlocks):
         capacity: int = 8,
         repeats: int = 30,
         first_steps: int = 60,
+        late_steps: int = 400,
         **options: Any,
     ) -> None:
         work = BagScores.empty(problem.largest, problem.n_classes)
         scored = problem.rows.shape[0] * problem.n_classes
         self.capacity = capacity
         atoms = self._at(problem, chosen)
-        given = {"repeats": repeats, "scored": scored, "first_steps": first_steps, **options}
+        waits = {"first_steps": first_steps, "late_steps": late_steps}
+        given = {"repeats": repeats, "scored": scored, **waits, **options}
         super().__init__(problem, problem.bags(chosen), atoms, work, **given)
 
     def _at(self, problem: LatentProblem, chosen: np.ndarray) -> Atoms:

@@ -583,6 +583,8 @@ class AtomBlocks(Blocks):
         How many answers the oracle scores in an epoch; the repeated visits then cost no more than it.
     first_steps : int
         Epochs of steps, after which few weights are found by cutting planes.
+    late_steps : int
+        Epochs more, after which these are worth their time for more weights.
 
     Pairwise steps with an active set: Lacoste-Julien and Jaggi (2015); cached answers: Shah,
     Kolmogorov and Lampert (2015), Osokin et al. (2016).
@@ -604,9 +606,11 @@ class AtomBlocks(Blocks):
         repeats: int = 5,
         scored: int | None = None,
         first_steps: int = 5,
+        late_steps: int = 150,
     ) -> None:
         super().__init__(problem, blocks)
         self.first_steps = self.steps_left = first_steps
+        self.late_steps = late_steps
         self.atoms, self.work = atoms, work
         self.rule = AtomRule(pairwise, steps, precision, relaxation)
         self.repeats, self.scored = repeats, scored
@@ -631,7 +635,8 @@ class AtomBlocks(Blocks):
     def _few(self) -> bool:
         """Whether weights and listed answers are few enough for cutting planes."""
         answers = int((self.atoms.filled[self.visited] + 1).sum())
-        return self.rule.pairwise and affordable(answers, self.problem.size)
+        late = self.steps_left < -self.late_steps
+        return self.rule.pairwise and affordable(answers, self.problem.size, late)
 
     def cut(self, clock: Clock) -> int:
         """Ask the oracle at the mean of w, then solve for all answers listed; see planes.py.

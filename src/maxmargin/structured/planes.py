@@ -28,20 +28,25 @@ from scipy.linalg import cho_solve
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Clock
 
-# Products in the matrix of one iteration (some tenths of a second) up to which cutting planes pay, and the
-# width below which not they but the 128 MB of Psi are the limit.
+# Products in the matrix of one iteration (some tenths of a second) up to which cutting planes pay at once,
+# and after so many steps that these are seen to be slow; 128 MB of Psi are the limit of both.
 MOST_PRODUCTS = 1 << 30
-# Systems of more weights take longer than the steps that they save.
+MOST_LATE = 1 << 32
+LARGEST = 1 << 24
+# Systems of more weights take longer than the steps that they save, unless steps are slow.
 WIDEST = 256
-NARROW = 64
 # Share of the way to the boundary that a step goes, and of the uniform distribution at the start.
 SHORT_OF_BOUNDARY = 0.995
 BLEND = 0.1
 
 
-def affordable(answers: int, weights: int) -> bool:
-    """Whether so many answers and weights are few enough."""
-    return weights <= WIDEST and max(answers, weights) * weights * max(weights, NARROW) <= MOST_PRODUCTS
+def affordable(answers: int, weights: int, late: bool = False) -> bool:
+    """Whether so many answers and weights are few enough, at once or after many steps."""
+    rows = max(answers, weights)
+    if rows * weights > LARGEST:
+        return False
+    products = rows * weights**2
+    return products <= MOST_LATE if late else weights <= WIDEST and products <= MOST_PRODUCTS
 
 
 @dataclass(frozen=True)
