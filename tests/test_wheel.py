@@ -23,9 +23,12 @@ FITS = [
     ("MultiLabelSVC", {"kernel": "rbf"}, "Y", "f8"),
     ("MultiLabelSVC", {"kernel": "rbf", "prior": "labels"}, "Y", "f8"),
     ("MultiLabelSVC", {"kernel": "poly"}, "Y", "f4"),
+    ("MultiLabelSVC", {"loss": "squared_hinge"}, "Y", "f8"),
+    ("MultiLabelSVC", {"loss": "squared_hinge"}, "Y", "words"),
     ("MultiClassSVC", {}, "c", "f8"),
     ("MultiClassSVC", {"C": 1e-3}, "c", "csr"),
     ("MultiClassSVC", {}, "many", "f4"),
+    ("MultiClassSVC", {}, "many", "words"),
     ("MultiClassSVC", {"kernel": "rbf"}, "many", "f8"),
     ("MultiClassSVC", {"loss": "weston_watkins"}, "c", "f8"),
     ("LatentSVC", {}, "bags", "f8"),
@@ -38,7 +41,9 @@ FITS = [
     ("LabelRanker", {"regulariser": "entropy"}, "Y", "f8"),
     ("SparseMultiClassSVC", {"max_basis": 10}, "c", "f8"),
     ("SparseMultiClassSVC", {"max_basis": 20}, "many", "f8"),
+    ("SparseMultiClassSVC", {"max_basis": 5, "basis": "learned"}, "c", "f8"),
     ("SparseMultiLabelSVC", {"max_basis": 10}, "Y", "f4"),
+    ("SparseMultiLabelSVC", {"max_basis": 5, "basis": "learned"}, "Y", "f8"),
     ("SubmodularSVC", {"tol": 0.1}, "Y", "f8"),
 ]
 PROGRAM = """

@@ -286,3 +286,34 @@ def test_an_edit_in_one_folder_leaves_the_others_compiled(tmp_path):
     after = stamps()
     cache.stamp.cache_clear()
     assert after[0] != before[0] and after[1] == before[1]
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_what_numba_brings_is_a_part_of_a_loop_and_of_nobody_else():
+    """``max`` within a loop has no code of its own; the functions of others get what they got."""
+
+    def largest(x):
+        best = x[0]
+        for i in range(x.size):
+            best = max(best, x[i])
+        return best
+
+    class Parts(event.Listener):
+        def __init__(self):
+            self.seen = []
+
+        def on_start(self, event):
+            self.seen.append(event.data["dispatcher"])
+
+        def on_end(self, event):
+            pass
+
+    x = np.array([1, 5, 2], np.int8)
+    for decorate, expected in [(compiled, dispatch.Part), (numba.njit, numba.core.registry.CPUDispatcher)]:
+        event.register("numba:compile", parts := Parts())
+        try:
+            outer = decorate(largest)
+            assert outer(x) == 5
+        finally:
+            event.unregister("numba:compile", parts)
+        assert {type(inner) for inner in parts.seen if inner is not outer} == {expected}

@@ -25,7 +25,8 @@ WARMED = {family.name: (family.estimator, family.task) for family in FAMILIES.va
     "latent": ("LatentSVC", "bags")
 }
 # So that the last process to end does not begin last.
-SLOWEST_FIRST = sorted(WARMED, key=["multilabel", "chain", "multiclass", "submodular", *WARMED].index)
+SLOW = ["multilabel", "multiclass", "submodular", "chain", "ranking", "latent"]
+SLOWEST_FIRST = sorted(WARMED, key=[*SLOW, *WARMED].index)
 # Parameters that choose between compiled loops; every combination that an estimator takes is fitted.
 CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 # What else does, where not all values matter: all kernels that are not linear share their loops.

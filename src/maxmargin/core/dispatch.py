@@ -3,11 +3,13 @@
 Numba compiles whatever a function calls as if Python were to call it too: with wrappers that
 unpack Python objects, optimised and turned into machine code by itself, and then once more within
 the caller. Here a loop that another loop calls is a part: it is typed and lowered once, linked into its
-callers and optimised there, which halves the time to compile. What Python calls is a function of
-its own, and the only thing kept on disk.
+callers and optimised there, which halves the time to compile. So are numba's own functions, ``max`` or
+``np.zeros``, where a loop calls them. What Python calls is a function of its own, and the only thing
+kept on disk.
 
-Of numba this file needs `CPUDispatcher`, `_FunctionCompiler`, `JITCodeLibrary.finalize`, `Flags` and
-`make_overload_template`; `tests/core/test_jit.py` fails when one of them changes.
+Of numba this file needs `CPUDispatcher`, `_FunctionCompiler`, `JITCodeLibrary.finalize`, `Flags`, the
+passes of `SHORT` and the templates of overloaded functions; `tests/core/test_jit.py` fails when one of
+them changes.
 """
 
 from __future__ import annotations
@@ -20,11 +22,45 @@ from typing import Any
 from maxmargin.core.interrupt import uninterrupted
 
 with uninterrupted():
-    from numba.core import compiler, types
+    from numba.core import compiler, types, untyped_passes
     from numba.core.codegen import JITCodeLibrary
+    from numba.core.compiler_machinery import PassManager
     from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
     from numba.core.registry import CPUDispatcher
-    from numba.core.typing.templates import infer, infer_global, make_overload_template
+    from numba.core.targetconfig import ConfigStack
+    from numba.core.typed_passes import (
+        AnnotateTypes,
+        IRLegalization,
+        NativeLowering,
+        NoPythonBackend,
+        NopythonTypeInference,
+        PreLowerStripPhis,
+    )
+    from numba.core.typing.templates import (
+        _OverloadFunctionTemplate,
+        infer,
+        infer_global,
+        make_overload_template,
+    )
+
+# What numba does with a function that has no closures, comprehensions, `literal_unroll`, `with` blocks
+# or arithmetic of whole arrays, none of which loops use.
+SHORT = (
+    untyped_passes.TranslateByteCode,
+    untyped_passes.FixupArgs,
+    untyped_passes.IRProcessing,
+    untyped_passes.RewriteSemanticConstants,
+    untyped_passes.DeadBranchPrune,
+    untyped_passes.GenericRewrites,
+    untyped_passes.RewriteDynamicRaises,
+    untyped_passes.ReconstructSSA,
+    NopythonTypeInference,
+    PreLowerStripPhis,
+    IRLegalization,
+    AnnotateTypes,
+    NativeLowering,
+    NoPythonBackend,
+)
 
 
 class PartLibrary(JITCodeLibrary):
@@ -67,13 +103,24 @@ class LoopFlags(compiler.Flags):
         return hash(self._inherited())
 
 
+class ShortPipeline(compiler.CompilerBase):
+    """The passes that a loop needs, without those that look for what it does not hold."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        passes = PassManager("loop")
+        for each in SHORT:
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
+
+
 class LoopCompiler(_FunctionCompiler):
     """Compiles a function for Python, or as a part of other loops."""
 
-    def __init__(self, dispatcher: CPUDispatcher, part: bool) -> None:
+    def __init__(self, dispatcher: CPUDispatcher, part: bool, pipeline: type = ShortPipeline) -> None:
         self.part = part
         options = dispatcher.targetoptions
-        super().__init__(dispatcher.py_func, dispatcher.targetdescr, options, {}, compiler.Compiler)
+        super().__init__(dispatcher.py_func, dispatcher.targetdescr, options, {}, pipeline)
 
     def _compile_core(self, args: Any, return_type: Any) -> Any:
         context = self.targetdescr.target_context
@@ -117,9 +164,11 @@ def uncollected() -> Iterator[None]:
 class Part(CPUDispatcher):
     """A loop as other loops call it."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], options: dict[str, Any], pipeline: type = ShortPipeline
+    ) -> None:
         super().__init__(function, targetoptions=options)
-        self._compiler = LoopCompiler(self, part=True)
+        self._compiler = LoopCompiler(self, part=True, pipeline=pipeline)
 
     def add_overload(self, result: Any) -> None:
         """Make it known to other loops only: there is nothing that Python could call."""
@@ -137,6 +186,20 @@ def overload_by_part(
     template._get_jit_decorator = lambda self: lambda **given: lambda body: Part(body, given)
     infer(template)
     infer_global(function, types.Function(template))
+
+
+functions_of_numba: Any = _OverloadFunctionTemplate
+jit_decorator = functions_of_numba._get_jit_decorator
+
+
+def decorator_for_caller(template: Any) -> Any:
+    """How numba compiles a function of its own: for a loop as a part of it, for anybody else as ever."""
+    if isinstance(ConfigStack.top_or_none(), LoopFlags):
+        return lambda **given: lambda body: Part(body, given, compiler.Compiler)
+    return jit_decorator(template)
+
+
+functions_of_numba._get_jit_decorator = decorator_for_caller
 
 
 class Loop(CPUDispatcher):
