@@ -6,7 +6,7 @@
     python -m experiments.submodular_f1 plot                  # means and picture, from the results kept
 
 C and the interaction scale (0 is RML) are chosen by cross-validation on the training part, in `FOLDS` folds
-(the paper: 5), for every scale of `SCALES` or `SCALES_OF`. C goes in steps of ten, from three values on as far as the best
+(the paper: 5), for every scale of `SCALES`. C goes in steps of ten, from three values on as far as the best
 of them stands at an end (to 1e-6 and 1e4), and the larger of two that are equally good counts; `edge` says
 what was chosen at an end all the same. In validation a fit of the submodular machine stops at a gap of 5 %,
 and nothing else cuts it. The final fit heads for 1 %, at most `FINAL` CPU seconds long. With more than 15
