@@ -14,7 +14,8 @@ lambda = 0.01 and at most `SWEEP` seconds a run. Written to results/, data set b
 - multiclass_ablation.csv: the default solver without gap sampling, shrinking or single
   precision, and BCPL without safeguard or floor.
 
-A solver that did not reach the gap is charged the limit, so its mean is a lower bound.
+A solver that did not reach the gap is charged the limit, so its mean is a lower bound. Rows whose `note` says
+so are from before entropic steps began near W = 0; partial_linearization compares them as they are now.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ def row(name: str, lam: float, label: str, model: MultiClassSVC, limit: float) -
         "visits_per_sample": visits / model.history_[0]["active"],
         "seconds": model.history_[-1]["seconds"] if reached else limit,
         "gap": model.duality_gap_,
+        "note": "",
     }
 
 
