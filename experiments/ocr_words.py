@@ -145,7 +145,7 @@ def random_field(train: Words, test: Words, record) -> None:
 
 
 def chosen(train: Words, test: Words) -> pd.DataFrame:
-    """Test errors of what is best on folds of the training words; "constant" answers the most frequent letter."""
+    """Test errors of what is best on folds of the training words, beside the most frequent letter."""
     letters, counts = np.unique(train.y, return_counts=True)
     rows = [{"model": "constant", **errors_of(np.full(test.y.size, letters[counts.argmax()]), test)}]
     models: dict[str, tuple[Callable[..., np.ndarray], dict[str, Any]]] = {

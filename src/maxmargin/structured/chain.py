@@ -101,7 +101,8 @@ class ChainSVC(ClassifierMixin, Iterative):
         and long sequences (the margin is not divided by the length).
     intercept_scaling : float, default=1.0
         Value of the constant features whose weights are transitions_, intercept_, first_ and last_;
-        the larger, the less these are regularised beside coef_. Other values than 1 copy X, in double precision.
+        the larger, the less these are regularised beside coef_. Other values than 1 copy X, in
+        double precision.
     tol : float, default=1e-3
         Relative duality gap at which training stops.
     max_iter : int, default=1000
