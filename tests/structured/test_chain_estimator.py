@@ -232,6 +232,12 @@ def test_intercept_scaling_scales_all_that_sees_no_features(solver, kind):
         np.testing.assert_allclose(getattr(scaled, name), getattr(plain, name), atol=1e-9)
 
 
+@pytest.mark.parametrize("scaling", [1e-200, 0.0, 1e200, np.nan])
+def test_an_intercept_scaling_that_would_overflow_is_refused(scaling):
+    with pytest.raises(ValueError, match="'intercept_scaling' parameter of ChainSVC must be a float in"):
+        fitted(intercept_scaling=scaling)
+
+
 @pytest.mark.parametrize("other", [{"normalize_loss": False}, {"intercept_scaling": 1.1}])
 def test_warm_start_with_other_losses_starts_anew(other):
     model = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, warm_start=True, random_state=0).fit(X, Y)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import Solver, run
@@ -101,8 +101,8 @@ class ChainSVC(ClassifierMixin, Iterative):
         and long sequences (the margin is not divided by the length).
     intercept_scaling : float, default=1.0
         Value of the constant features whose weights are transitions_, intercept_, first_ and last_;
-        the larger, the less these are regularised beside coef_. Other values than 1 copy X, in
-        double precision.
+        the larger, the less these are regularised beside coef_. From 1e-6 to 1e6; other values
+        than 1 copy X, in double precision.
     tol : float, default=1e-3
         Relative duality gap at which training stops.
     max_iter : int, default=1000
@@ -174,7 +174,8 @@ class ChainSVC(ClassifierMixin, Iterative):
         "temperature": [*POSITIVE, StrOptions({"auto"})],
         "safeguard": ["boolean"],
         "normalize_loss": ["boolean"],
-        "intercept_scaling": POSITIVE,
+        # Beyond these, squares of the rows or of the constants overflow or vanish beside each other.
+        "intercept_scaling": [Interval(Real, 1e-6, 1e6, closed="both")],
         "warm_start": ["boolean"],
         "n_jobs": COMMON_CONSTRAINTS["n_jobs"],
     }
