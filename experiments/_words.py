@@ -23,6 +23,11 @@ class Words:
         rows = int(self.lengths[:n].sum())
         return Words(self.X[:rows], self.y[:rows], self.lengths[:n])
 
+    def where(self, kept: np.ndarray) -> Words:
+        """The words marked in `kept`."""
+        rows = np.repeat(kept, self.lengths)
+        return Words(self.X[rows], self.y[rows], self.lengths[kept])
+
     def labels(self) -> list[str]:
         """The words as strings."""
         ends = np.cumsum(self.lengths)

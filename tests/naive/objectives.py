@@ -59,7 +59,8 @@ def chain(model, rows, y):
     W, R, b, first, last, rows = float64(
         model.coef_, model.transitions_, model.intercept_, model.first_, model.last_, rows
     )
-    half = 0.5 * sum(np.sum(part**2) for part in (W, R, b, first, last))
+    constants = sum(np.sum(part**2) for part in (R, b, first, last))
+    half = 0.5 * (np.sum(W**2) + constants / model.intercept_scaling**2)
     truth = np.searchsorted(model.classes_, y)
 
     def score(unary, z):

@@ -83,13 +83,18 @@ def test_unsafeguarded_partial_linearisation_reaches_the_same_objective():
     assert model.primal_objective_ == pytest.approx(exact.primal_objective_, rel=1e-3)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_sequences_of_length_one_are_a_multiclass_problem(n_classes):
-    """first, last and bias act on the same node: one constant column of sqrt(3)."""
+@pytest.mark.parametrize(("n_classes", "scaling"), [(2, 1.0), (3, 1.0), (3, 2.5)])
+def test_sequences_of_length_one_are_a_multiclass_problem(n_classes, scaling):
+    """first, last and bias act on the same node: one constant column of sqrt(3) intercept_scaling."""
     rows, labels = STACKED, np.where(LETTERS == "c", "b", LETTERS) if n_classes == 2 else LETTERS
-    chain = ChainSVC(C=0.3, tol=1e-9, max_iter=50_000, random_state=0).fit(rows, labels)
+    chain = ChainSVC(C=0.3, intercept_scaling=scaling, tol=1e-9, max_iter=50_000, random_state=0)
+    chain.fit(rows, labels)
     reference = LinearSVC(
-        C=0.3, multi_class="crammer_singer", intercept_scaling=np.sqrt(3), tol=1e-10, max_iter=1_000_000
+        C=0.3,
+        multi_class="crammer_singer",
+        intercept_scaling=scaling * np.sqrt(3),
+        tol=1e-10,
+        max_iter=1_000_000,
     ).fit(rows, labels)
     if n_classes == 2:
         W = np.vstack([-reference.coef_ / 2, reference.coef_ / 2])
@@ -103,7 +108,7 @@ def test_sequences_of_length_one_are_a_multiclass_problem(n_classes):
     truth = np.searchsorted(chain.classes_, labels)
     margins = scores + 1 - scores[np.arange(len(rows)), truth][:, None]
     margins[np.arange(len(rows)), truth] = 0
-    objective = 0.5 * (W**2).sum() + 0.5 * (bias**2).sum() / 3 + 0.3 * margins.max(1).sum()
+    objective = 0.5 * (W**2).sum() + 0.5 * (bias**2).sum() / (3 * scaling**2) + 0.3 * margins.max(1).sum()
     assert chain.primal_objective_ == pytest.approx(objective, rel=1e-6)
 
 
@@ -207,6 +212,38 @@ def test_plain_hamming_loss_counts_letters():
     share = ChainSVC(C=0.2 / 3, tol=1e-9, max_iter=20_000).fit(cube, labels)
     assert count.primal_objective_ == pytest.approx(9 * share.primal_objective_, rel=1e-8)
     np.testing.assert_allclose(count.coef_, 3 * share.coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_intercept_scaling_scales_all_that_sees_no_features(solver, kind):
+    """w = (U / s, R) turns constants of size s at C into rows x / s and constants of 1 at s^2 C, over s^2."""
+    s, rows = 4.0, kind(STACKED)
+    options = {"solver": solver, "tol": 0.1, "max_iter": 20_000, "random_state": 0}
+    if "temperature" in SOLVERS[solver].reads:
+        options["temperature"] = 0.9
+    scaled = ChainSVC(C=0.05, intercept_scaling=s, **options).fit(rows, LETTERS, lengths=LENGTHS)
+    plain = ChainSVC(C=0.05 * s**2, **options).fit(rows / s, LETTERS, lengths=LENGTHS)
+    assert scaled.n_iter_ == plain.n_iter_
+    assert scaled.primal_objective_ == pytest.approx(plain.primal_objective_ / s**2, rel=1e-9)
+    assert scaled.dual_objective_ == pytest.approx(plain.dual_objective_ / s**2, rel=1e-9)
+    np.testing.assert_allclose(scaled.coef_, plain.coef_ / s, atol=1e-9)
+    for name in ("transitions_", "intercept_", "first_", "last_"):
+        np.testing.assert_allclose(getattr(scaled, name), getattr(plain, name), atol=1e-9)
+
+
+@pytest.mark.parametrize("scaling", [1e-200, 0.0, 1e200, np.nan])
+def test_an_intercept_scaling_that_would_overflow_is_refused(scaling):
+    with pytest.raises(ValueError, match="'intercept_scaling' parameter of ChainSVC must be a float in"):
+        fitted(intercept_scaling=scaling)
+
+
+@pytest.mark.parametrize("other", [{"normalize_loss": False}, {"intercept_scaling": 1.1}])
+def test_warm_start_with_other_losses_starts_anew(other):
+    model = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, warm_start=True, random_state=0).fit(X, Y)
+    with pytest.warns(UserWarning, match="starting anew"):
+        model.set_params(**other).fit(X, Y)
+    np.testing.assert_array_equal(model.coef_, clone(model).fit(X, Y).coef_)
 
 
 def test_warm_start_goes_on():

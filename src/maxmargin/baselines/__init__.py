@@ -2,7 +2,7 @@
 
 from maxmargin.baselines.multilabel import LabelPowerset, MLkNN, RAkEL
 from maxmargin.baselines.thresholds import ThresholdTuner, tune_thresholds
-from maxmargin.sparse.machines import ImportVectorMachine, SparseOneVsRest
+from maxmargin.sparse.rivals import ImportVectorMachine, SparseOneVsRest
 
 __all__ = [
     "ImportVectorMachine",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import Solver, run
@@ -97,8 +97,12 @@ class ChainSVC(ClassifierMixin, Iterative):
         temperatures can stall.
     normalize_loss : bool, default=True
         Divide the number of wrong labels of a sequence by its length, so that a sequence
-        costs at most 1; False counts the wrong labels, which suits sequences of thousands
-        of rows better (the margin is not divided by the length).
+        costs at most 1; False counts the wrong labels, so that a letter counts the same in short
+        and long sequences (the margin is not divided by the length).
+    intercept_scaling : float, default=1.0
+        Value of the constant features whose weights are transitions_, intercept_, first_ and last_;
+        the larger, the less these are regularised beside coef_. From 1e-6 to 1e6; other values
+        than 1 copy X, in double precision.
     tol : float, default=1e-3
         Relative duality gap at which training stops.
     max_iter : int, default=1000
@@ -106,8 +110,9 @@ class ChainSVC(ClassifierMixin, Iterative):
     time_limit : float or None, default=None
         Seconds after which training stops.
     warm_start : bool, default=False
-        Go on from the dual solution of the last fit if that had the same sequences, labels and
-        solver; C and weights may change. After other data a warning says that it starts anew.
+        Go on from the dual solution of the last fit if that had the same sequences, labels, solver,
+        normalize_loss and intercept_scaling; C and weights may change. Otherwise a warning says
+        that it starts anew.
     n_jobs : int or None, default=None
         Threads for evaluating the objective and for prediction.
     random_state : int, RandomState or None, default=None
@@ -133,8 +138,8 @@ class ChainSVC(ClassifierMixin, Iterative):
     -----
     X is a list of (length x features) matrices, dense or CSR, or one stacked matrix with
     `lengths`. A matrix without `lengths` is read as sequences of length one, for which the
-    model is a multi-class SVM with a constant column of sqrt(3); a model that was fitted on
-    longer sequences refuses it.
+    model is a multi-class SVM with a constant column of sqrt(3) intercept_scaling; a model that
+    was fitted on longer sequences refuses it.
 
     Cross-validation works on lists. With label sequences that are lists or arrays pass a
     splitter, as in ``cross_val_score(ChainSVC(), X, y, cv=KFold(5))``: for a bare number
@@ -158,6 +163,7 @@ class ChainSVC(ClassifierMixin, Iterative):
     temperature: float | str = "auto"
     safeguard: bool = True
     normalize_loss: bool = True
+    intercept_scaling: float = 1.0
     warm_start: bool = False
     n_jobs: int | None = None
 
@@ -168,6 +174,8 @@ class ChainSVC(ClassifierMixin, Iterative):
         "temperature": [*POSITIVE, StrOptions({"auto"})],
         "safeguard": ["boolean"],
         "normalize_loss": ["boolean"],
+        # Beyond these, squares of the rows or of the constants overflow or vanish beside each other.
+        "intercept_scaling": [Interval(Real, 1e-6, 1e6, closed="both")],
         "warm_start": ["boolean"],
         "n_jobs": COMMON_CONSTRAINTS["n_jobs"],
     }
@@ -213,6 +221,7 @@ class ChainSVC(ClassifierMixin, Iterative):
             self.C,
             weights,
             self.normalize_loss,
+            self.intercept_scaling,
             count_threads(self.n_jobs),
         )
         solver = self._solver(problem)
@@ -232,35 +241,38 @@ class ChainSVC(ClassifierMixin, Iterative):
         chosen = choose(self, SOLVERS)
         rng = check_random_state(self.random_state)
         options = {name: getattr(self, name) for name in chosen.reads}
+        if isinstance(options.get("temperature"), Real):
+            options["temperature"] /= problem.scaling  # as the losses
         return chosen.build(problem, rng, self.tol, self._start(problem), **options)
 
     def _start(self, problem: ChainProblem) -> Any:
-        """Dual solution of the last fit, if that had the same sequences, labels and solver."""
+        """Dual solution of the last fit, if that had the same sequences, labels, losses and solver."""
         last = self._recall(_shape(problem))
         if last is None:
             return None
-        solver, offsets, y, probe, dual = last[0]
+        solver, offsets, y, loss, probe, dual = last[0]
         same = (
             solver == self.solver
             and np.array_equal(offsets, problem.offsets)
             and np.array_equal(y, problem.y)
+            and np.array_equal(loss, problem.loss)
             and np.allclose(probe, _probe(problem.rows), rtol=1e-6)
         )
         if not same:
-            warn("warm_start: the last fit had other sequences, labels or solver; starting anew.")
+            warn("warm_start: the last fit had other sequences, labels, losses or solver; starting anew.")
         return dual if same else None
 
     def _data(self, problem: ChainProblem) -> tuple[Any, ...]:
         """What must be the same for a warm start."""
-        return self.solver, problem.offsets, problem.y, _probe(problem.rows)
+        return self.solver, problem.offsets, problem.y, problem.loss, _probe(problem.rows)
 
     def _named(self, problem: ChainProblem, solution: Solution) -> dict[str, np.ndarray]:
         """The weights under their public names."""
         weights = problem.shaped(solution.vector)
-        bias, first, last = weights.B.copy()
+        bias, first, last = problem.scaling * weights.B
         return {
             "coef_": weights.U.T.copy(),
-            "transitions_": weights.R.copy(),
+            "transitions_": problem.scaling * weights.R,
             "intercept_": bias,
             "first_": first,
             "last_": last,

@@ -15,6 +15,9 @@ Gap       P - D = sum_i C_i [max_z H_i(z) - E_{alpha_i} H_i], exact, by one Vite
 C_i = C * sample_weight_i. In the scaling of Mohapatra et al., "Partial linearization based
 optimization for multi-class SVM" (2016), eq. (11) and (12), lambda = 1 / (C * sum of weights)
 and P_paper = lambda * P.
+
+With constant features of size s, w = (U, R / s, ...) and Psi = s (Psi of rows x / s and ones): the
+loops see the rows x / s, the losses Delta / s and the costs s C_i, for which P and D are the same.
 """
 
 from __future__ import annotations
@@ -38,6 +41,13 @@ def weights_of_vector(vector: np.ndarray, n_labels: int) -> ChainWeights:
     )
 
 
+def _divided(rows: Rows, scaling: float) -> Rows:
+    """The rows x / s, in double precision, so that their weights are those of x."""
+    matrix = rows.matrix.astype(np.float64)
+    matrix /= scaling
+    return Rows.of(matrix)
+
+
 class ChainProblem:
     """Stacked rows of all sequences, their labels, and the objective above.
 
@@ -54,6 +64,8 @@ class ChainProblem:
     sample_weight : ndarray of shape (n,), optional
     normalize_loss : bool
         Divide the Hamming loss of a sequence by its length.
+    scaling : float
+        Size s of the constant features.
     n_threads : int
         Threads for passes over all sequences at fixed weights.
     """
@@ -67,17 +79,19 @@ class ChainProblem:
         C: float,
         sample_weight: np.ndarray | None = None,
         normalize_loss: bool = True,
+        scaling: float = 1.0,
         n_threads: int = 1,
     ) -> None:
-        self.rows = rows
+        self.rows = rows = rows if scaling == 1 else _divided(rows, scaling)
+        self.scaling = scaling
         self.offsets = readonly(offsets.astype(np.int64))
         self.y = readonly(y.astype(np.int64))
         self.n_labels = n_labels
         self.lengths = np.diff(self.offsets)
         n = self.lengths.size
         weights = np.ones(n) if sample_weight is None else sample_weight
-        self.costs = readonly(C * weights)
-        self.loss = readonly(1.0 / self.lengths if normalize_loss else np.ones(n))
+        self.costs = readonly(scaling * C * weights)
+        self.loss = readonly((1.0 / self.lengths if normalize_loss else np.ones(n)) / scaling)
         self.blocks = Chain(rows.flat, self.offsets, self.y, self.costs, self.loss)
         self.size = (rows.shape[1] + n_labels + 3) * n_labels
         self.n_threads = n_threads
