@@ -21,7 +21,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import maxmargin
 from maxmargin import Calibrated, MultiClassSVC, MultiLabelSVC
 from maxmargin.datasets import load
-from maxmargin.decisions.curves import fit_isotonic, fit_sigmoids, fit_temperature, spread_of
+from maxmargin.decisions.curves import (
+    EXPECTED_SPREAD,
+    ITS_PRECISION,
+    fit_isotonic,
+    fit_sigmoids,
+    fit_temperature,
+    spread_of,
+)
 from maxmargin.decisions.held_out import fit_remembering, held_out_scores
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.persistence import ModelFileError
@@ -75,6 +82,42 @@ def test_slopes_of_rare_labels_are_drawn_to_the_others():
     assert np.std(curves.slope[1:]) < 0.5 * spread
 
 
+def test_slopes_are_drawn_in_proportion():
+    """Against a general optimiser over log a and b, with the mean and spread of the logarithms."""
+    n, L = 300, 5
+    s = RNG.normal(size=(n, L)) - 1
+    on = RNG.random((n, L)) < expit(np.array([0.5, 1.0, 2.0, 4.0, 8.0]) * s)
+    curves = fit_sigmoids(s, on, np.ones((n, L)), np.full(L, 0.1))
+    centred, unit = s - s.mean(axis=0), np.sqrt(((s - s.mean(axis=0)) ** 2).mean())
+    logs, variances = [], []
+    for l in range(L):
+        z = centred[:, l] / unit
+        a, b = platt(z, on[:, l], np.ones(n))
+        curvature = expit(a * z + b) * expit(-a * z - b)
+        hessian = np.array([[curvature @ z**2, curvature @ z], [curvature @ z, curvature.sum()]])
+        logs.append(np.log(a)), variances.append(np.linalg.inv(hessian)[0, 0] / a**2)
+    mean, spread = spread_of(np.array(logs), np.array(variances), EXPECTED_SPREAD, ITS_PRECISION)
+    for l in range(L):
+        on_l, f = on[:, l], lambda tb, l=l: np.exp(tb[0]) * centred[:, l] / unit + tb[1]
+        target = np.where(on_l, (on_l.sum() + 1) / (on_l.sum() + 2), 1 / ((~on_l).sum() + 2))
+
+        def loss(tb, f=f, target=target):
+            return (np.logaddexp(0, f(tb)) - target * f(tb)).sum() + (tb[0] - mean) ** 2 / (2 * spread)
+
+        best = minimize(loss, [mean, 0.0], method="BFGS", options={"gtol": 1e-7}).x
+        assert curves.slope[l] * unit == pytest.approx(np.exp(best[0]), rel=1e-3)
+
+
+def test_slopes_of_few_labels_are_not_made_one_by_chance():
+    """Where labels differ by less than chance lets them, they still keep a part of their own slope."""
+    n = 60
+    s = RNG.normal(size=(n, 4))
+    on = RNG.random((n, 4)) < expit(2 * s)
+    curves = fit_sigmoids(s, on, np.ones((n, 4)), np.full(4, 0.5))
+    alone = np.array([platt(s[:, l], on[:, l], np.ones(n))[0] for l in range(4)])
+    assert np.corrcoef(alone, curves.slope)[0, 1] > 0.9 and np.ptp(curves.slope) > 0.05
+
+
 def test_true_differences_between_slopes_stay():
     n, L = 4000, 12
     s = RNG.normal(size=(n, L))
@@ -90,6 +133,8 @@ def test_spread_is_what_estimates_differ_by_beyond_their_variance():
     mean, spread = spread_of(true + RNG.normal(size=4000) * np.sqrt(variances), variances)
     assert mean == pytest.approx(3.0, abs=0.05) and spread == pytest.approx(0.25, abs=0.05)
     assert spread_of(np.array([1.0, 1.0, 1.0]), np.ones(3))[1] == 0
+    # What is expected fades as more is known: (2 * 10 - 2) of the estimates, 2 of the expectation.
+    assert spread_of(np.array([1.0, 3.0, 5.0]), np.full(3, 0.5), 0.2, 10.0)[1] == pytest.approx(16 / 14)
 
 
 def test_the_temperature_is_the_best_one():

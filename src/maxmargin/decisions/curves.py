@@ -2,13 +2,14 @@
 
 A sigmoid per label, p = 1 / (1 + exp(-(a s + b))), is fitted to Platt's targets (n+ + 1) / (n+ + 2)
 and 1 / (n- + 2), so that it is finite whatever the data. The slopes of the labels are taken as drawn
-around a shared one: with a_l the slope of label l alone and v_l its variance, the spread tau^2 of the
-true slopes is what the a_l differ by beyond their v_l (DerSimonian and Laird), and label l minimises
+around a shared one, in logarithms, since a steep slope is known as well as a flat one in proportion
+only: with a_l the slope of label l alone and v_l its variance, the spread tau^2 of the true log a is what
+the log a_l differ by beyond their v_l / a_l^2 (DerSimonian and Laird), and label l minimises
 
-    log loss_l(a, b) + (a - mean)^2 / (2 tau^2) ,
+    log loss_l(a, b) + (log a - mean)^2 / (2 tau^2) ,
 
 so that a label with many positives keeps its slope and one with two takes that of the others. Scores
-are never turned around: a slope below zero becomes zero.
+are never turned around: where labels are too few to share a slope, one below zero becomes zero.
 
 An isotonic curve is the best nondecreasing one. The temperature T of softmax(s / T) is the one with
 the smallest log loss.
@@ -38,8 +39,13 @@ HALVINGS = 30
 TOGETHER = 16
 # A Newton step that lowers no label's loss by more than this (per unit of weight) is the last.
 PRECISION = 1e-10
-# Fewer labels with two sides say nothing about how slopes spread.
+# Fewer labels with a slope of their own say nothing about how slopes spread.
 FEWEST = 3
+# Few labels can look alike by chance: the spread of the logarithms of slopes that is expected before any is
+# seen, and the precision with which it counts beside those of the labels (experiments/slopes.py).
+EXPECTED_SPREAD, ITS_PRECISION = 0.2, 100.0
+# A smaller slope of a label alone is none.
+FLAT = 1e-100
 # Temperatures looked at, as powers of e around the size of the scores.
 COLDEST, HOTTEST = -12.0, 12.0
 
@@ -132,23 +138,30 @@ def fit_sigmoids(scores: np.ndarray, on: np.ndarray, weight: np.ndarray, rate: n
     free, b = loss.minimise(np.zeros(len(size)), start, np.zeros(len(size)), np.zeros(len(size)))
     variance = loss.slope_variance(free, b)
     slope = np.where(two_sided, free, 0.0)
-    if two_sided.sum() >= FEWEST:
-        shared, spread = spread_of(free[two_sided], variance[two_sided])
-        shared = max(shared, 0.0)
+    rising = two_sided & (free > FLAT)
+    if rising.sum() >= FEWEST:
+        logs, variances = np.log(free[rising]), variance[rising] / free[rising] ** 2
+        mean_log, spread = spread_of(logs, variances, EXPECTED_SPREAD, ITS_PRECISION)
+        shared = np.full(len(size), np.exp(mean_log))
         pull = np.full(len(size), 1 / spread if spread > 0 else np.inf)
-        slope, b = loss.minimise(np.full(len(size), shared), b, np.full(len(size), shared), pull)
+        slope, b = loss.minimise(shared, b, shared, pull)
         slope = np.where(two_sided, slope, np.where(size > 0, shared, 0.0))
     slope = np.maximum(slope, 0.0)
     slope, b = loss.minimise(slope, b, slope, np.full(len(size), np.inf))
     return Sigmoids(slope / unit, b - slope * mean / unit)
 
 
-def spread_of(estimates: np.ndarray, variances: np.ndarray) -> tuple[float, float]:
-    """Mean of what was estimated, and its variance beyond that of the estimates (DerSimonian, Laird)."""
+def spread_of(
+    estimates: np.ndarray, variances: np.ndarray, expected: float = 0.0, precision: float = 0.0
+) -> tuple[float, float]:
+    """Mean of what was estimated, and its variance beyond that of the estimates (DerSimonian, Laird).
+
+    An `expected` variance counts as much as estimates of that `precision` together.
+    """
     w = 1 / variances
     mean = float(w @ estimates / w.sum())
-    excess = float(w @ (estimates - mean) ** 2) - (len(w) - 1)
-    room = float(w.sum() - (w**2).sum() / w.sum())
+    excess = float(w @ (estimates - mean) ** 2) - (len(w) - 1) + precision * expected
+    room = float(w.sum() - (w**2).sum() / w.sum()) + precision
     spread = max(0.0, excess / room) if room > 0 else 0.0
     w = 1 / (variances + spread)
     return float(w @ estimates / w.sum()), spread
@@ -186,7 +199,7 @@ class _Logistic:
     def minimise(
         self, a: np.ndarray, b: np.ndarray, centre: np.ndarray, pull: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Newton's method with (a - centre)^2 pull / 2 added; an infinite pull keeps a as it is."""
+        """Newton's method with (log a - log centre)^2 pull / 2 added; an infinite pull keeps a as it is."""
         a, b = a.copy(), b.copy()
         for first in range(0, len(a), TOGETHER):
             left = np.arange(first, min(first + TOGETHER, len(a)))
@@ -203,15 +216,23 @@ class _Logistic:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """One step of every label, halved until it does not raise its loss, and what was gained."""
         held = np.isinf(pull)
-        ridge = np.where(held, 0.0, pull)
+        pull = np.where(held, 0.0, pull)
+        drawn = pull > 0
+
+        def distance(a: np.ndarray) -> np.ndarray:
+            """log a - log centre; infinite for slopes that are not positive."""
+            ratio = np.divide(a, centre, out=np.ones(len(a)), where=drawn)
+            return np.log(ratio, out=np.full(len(a), np.inf), where=ratio > 0)
 
         def whole(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             value, p = self.at(a, b)
-            return value + 0.5 * ridge * (a - centre) ** 2, p
+            return value + 0.5 * pull * distance(a) ** 2, p
 
         before, p = whole(a, b)
         slack = self.weight * (p - self.target)
-        ga = np.where(held, 0.0, np.einsum("li,li->l", slack, self.z) + ridge * (a - centre))
+        # The curvature of the square of a logarithm is that of its first-order part: never negative.
+        ridge = np.divide(pull, a**2, out=np.zeros(len(a)), where=drawn)
+        ga = np.where(held, 0.0, np.einsum("li,li->l", slack, self.z) + ridge * a * distance(a))
         gb = slack.sum(axis=1)
         aa, ab, bb = self.hessian(p)
         aa, ab, bb = aa + ridge + 1e-9, np.where(held, 0.0, ab), bb + 1e-9

@@ -7,7 +7,7 @@ one with a kernel, where every term belongs to a training row, plus a bias.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -152,6 +152,29 @@ def tell(
         bias,
         where,
     )
+
+
+class Pick(NamedTuple):
+    """One row of a group and the label it is asked about; `further` are parts beside its features."""
+
+    row: int
+    label: int
+    where: str
+    further: Sequence[tuple[str, float]] = ()
+
+
+def explain_rows(
+    model: Any, X: Any, picks: Iterable[Pick], top: int, names: Sequence[str] | None
+) -> list[Explanation]:
+    """Why rows of X, each one of a group, have the scores they have in a linear model of groups."""
+    check_top(top)
+    called = called_parts(names, feature_names(model))
+    found = []
+    for row, k, where, further in picks:
+        part = np.append(model.coef_[k] * dense(X[[row]])[0], [value for _, value in further])
+        every = [*called, *(name for name, _ in further)]
+        found.append(tell(model.classes_[k], part, float(model.intercept_[k]), every, top, where))
+    return found
 
 
 def feature_names(model: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -18,15 +19,7 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, Sizes, State, floats, part
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
-from maxmargin.edge.explain import (
-    Explanation,
-    called_parts,
-    check_top,
-    dense,
-    feature_names,
-    place_of,
-    tell,
-)
+from maxmargin.edge.explain import Pick, explain_rows, place_of
 from maxmargin.edge.groups import Groups, SequenceLabels, read_groups, stack_labels
 from maxmargin.edge.labels import check_same
 from maxmargin.structured.chain_loops import (
@@ -385,23 +378,19 @@ class ChainSVC(ClassifierMixin, Iterative):
             For each position; parts, rest and bias add up to the score. Steps are called "after 'a'",
             "before 'b'", "first" and "last".
         """
-        check_top(top)
         groups = self._read(X, lengths)
-        called = called_parts(names, feature_names(self))
+        told = explain_rows(self, groups.X, self._picks(groups, label), top, names)
+        return told if groups.kind == "stacked" else [told[a:b] for a, b in pairwise(groups.offsets)]
+
+    def _picks(self, groups: Groups, label: Any) -> Iterator[Pick]:
+        """Every position, with the steps between its label and the predicted ones beside it."""
         codes = self._decode(groups)
-        told: list[list[Explanation]] = []
-        for start, length in zip(groups.offsets[:-1].tolist(), groups.lengths.tolist(), strict=True):
-            inside = codes[start : start + length]
-            told.append([])
-            for t in range(length):
-                k = int(inside[t]) if label is None else place_of(label, self.classes_)
-                steps = self._steps(inside, t, k)
-                part = self.coef_[k] * dense(groups.X[[start + t]])[0]
-                part = np.append(part, [value for _, value in steps])
-                every = [*called, *(name for name, _ in steps)]
-                bias = float(self.intercept_[k])
-                told[-1].append(tell(self.classes_[k], part, bias, every, top, f"position {t}"))
-        return told if groups.kind != "stacked" else [one for each in told for one in each]
+        asked = None if label is None else place_of(label, self.classes_)
+        for start, stop in pairwise(groups.offsets.tolist()):
+            for row in range(start, stop):
+                k = int(codes[row]) if asked is None else asked
+                steps = self._steps(codes[start:stop], row - start, k)
+                yield Pick(row, k, f"position {row - start}", steps)
 
     def _steps(self, codes: np.ndarray, t: int, k: int) -> list[tuple[str, float]]:
         """Steps into and out of label k at position t of a labeling."""

@@ -19,15 +19,7 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, State, floats, indices
 from maxmargin.core.threads import count_threads, run_threads
 from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose
-from maxmargin.edge.explain import (
-    Explanation,
-    called_parts,
-    check_top,
-    dense,
-    feature_names,
-    place_of,
-    tell,
-)
+from maxmargin.edge.explain import Explanation, Pick, explain_rows, place_of
 from maxmargin.edge.groups import read_groups
 from maxmargin.structured.latent_loops import bag_scores
 from maxmargin.structured.latent_rounds import (
@@ -345,18 +337,19 @@ class LatentSVC(ClassifierMixin, Iterative):
             For each bag; parts, rest and bias add up to the score of the class (also of two), and `where`
             says which candidate has it.
         """
-        check_top(top)
         scores, candidates = self._evaluate(X, lengths)
         groups = read_groups(self, X, lengths, reset=False)
-        called = called_parts(names, feature_names(self))
-        found = []
-        for i, start in enumerate(groups.offsets[:-1].tolist()):
-            k = int(scores[i].argmax()) if label is None else place_of(label, self.classes_)
-            best = int(candidates[i, k])
-            part = self.coef_[k] * dense(groups.X[[start + best]])[0]
-            where = f"candidate {best}"
-            found.append(tell(self.classes_[k], part, float(self.intercept_[k]), called, top, where))
-        return found
+        codes = scores.argmax(axis=1)
+        if label is not None:
+            codes = np.full(len(scores), place_of(label, self.classes_))
+        best = candidates[np.arange(len(codes)), codes]
+        picks = (
+            Pick(start + candidate, k, f"candidate {candidate}")
+            for start, candidate, k in zip(
+                groups.offsets[:-1].tolist(), best.tolist(), codes.tolist(), strict=True
+            )
+        )
+        return explain_rows(self, groups.X, picks, top, names)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> float:
         """Accuracy.

@@ -1,0 +1,88 @@
+"""How far the slopes of the labels' sigmoids are drawn together: chosen on training parts alone.
+
+    python -m experiments.slopes [--small] [data set ...]
+
+Held-out scores of MultiLabelSVC on the scaled training part (all labels with two positives, at most 160) are
+dealt into halves, three times; curves fitted on one half are judged by the log loss on the other. "own"
+leaves every label its own sigmoid, "shared" gives all of them one slope, and between them stand the spreads
+of the logarithms of slopes that `maxmargin.decisions.curves` can expect, with the precision at which they
+count.
+Log losses are given beside that of "own", in percent: below zero is better.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import scipy.sparse as sp
+
+import experiments.data  # noqa: F401  (makes the research sets known)
+from experiments._results import chosen, write
+from experiments.probabilities import SETS, parts, scaled
+from maxmargin import MultiLabelSVC
+from maxmargin.decisions import curves
+from maxmargin.decisions.held_out import HeldOut, held_out_scores
+from maxmargin.edge.labels import LabelSpace
+from maxmargin.metrics import label_log_loss
+from maxmargin.model_selection import IterativeStratifiedKFold
+
+MOST, DEALS = 160, 3
+# Expected spread and its precision.
+WAYS = {
+    "own": (1e6, 1e12),
+    "no expectation": (0.0, 0.0),
+    "0.2 at 30": (0.2, 30.0),
+    "0.2 at 100": (0.2, 100.0),
+    "0.2 at 300": (0.2, 300.0),
+    "shared": (1e-12, 1e12),
+}
+
+
+def scores_of(name: str) -> tuple[HeldOut, np.ndarray]:
+    """Held-out scores of the training part, and its labels."""
+    X, Y, _, _ = parts(name)
+    X, _ = scaled(X, X[:1])
+    kept = np.flatnonzero((Y.sum(axis=0) >= 2) & ((1 - Y).sum(axis=0) >= 2))
+    kept = np.sort(np.random.default_rng(0).permutation(kept)[:MOST])
+    base = MultiLabelSVC(random_state=0, loss="squared_hinge" if sp.issparse(X) else "hamming")
+    folds = IterativeStratifiedKFold(5, shuffle=True, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return held_out_scores(base, (X, Y[:, kept], None), LabelSpace.read(Y[:, kept]), folds), Y[:, kept]
+
+
+def half_loss(held: HeldOut, Y: np.ndarray, fitted: np.ndarray, judged: np.ndarray) -> float:
+    """Log loss on some rows of the curves of others, of the labels that both have met."""
+    on = Y > 0
+    kept = on[fitted].any(axis=0) & held.known.all(axis=0)
+    S, on = held.scores[:, kept], on[:, kept]
+    rate = (on[fitted].sum(axis=0) + 1) / (len(fitted) + 2)
+    found = curves.fit_sigmoids(S[fitted], on[fitted], np.ones((len(fitted), kept.sum())), rate)
+    return float(label_log_loss(on[judged].astype(int), found.probabilities(S[judged])))
+
+
+def rows_of(name: str) -> Iterator[dict[str, Any]]:
+    held, Y = scores_of(name)
+    losses = {}
+    for way, (expected, precision) in WAYS.items():
+        with mock.patch.multiple(curves, EXPECTED_SPREAD=expected, ITS_PRECISION=precision):
+            halves = [
+                half_loss(held, Y, *order)
+                for k in range(DEALS)
+                for cut in [np.array_split(np.random.default_rng(k).permutation(len(Y)), 2)]
+                for order in (cut, cut[::-1])
+            ]
+        losses[way] = float(np.mean(halves))
+    beside = {f"{way} %": 100 * (loss / losses["own"] - 1) for way, loss in losses.items() if way != "own"}
+    yield {"data": name, "labels": Y.shape[1], "own": losses["own"], **beside}
+
+
+if __name__ == "__main__":
+    for name in chosen(SETS, ("emotions",)):
+        for row in rows_of(name):
+            print(row, flush=True)
+            write("slopes", [row], key=("data",))
