@@ -161,31 +161,42 @@ def _store(room, lanes, k, share):
 
 
 @compiled
+def arrive(samples, costs, background, on, rule, room, lanes, k):
+    """The members of a lane come into the room, at the first turn samples near them too; known features."""
+    known, first = room.features.shape[0] if room.local.dense else 0, lanes.turns[k] == 0
+    if first:
+        _open(costs, on, lanes, k, rule)
+    known = _enter(samples, costs, room, lanes, k, 0, known)
+    if first:
+        _neighbours(samples, costs, background, room, lanes, k, known, rule)
+        known = _enter(samples, costs, room, lanes, k, lanes.n_on[k], known)
+    return known
+
+
+@compiled
+def depart(samples, costs, background, rule, room, lanes, k, known):
+    """A lane leaves the room, with the weights that are looked at next."""
+    size = lanes.size[k]
+    _choose(costs, background, room, lanes, k, known, rule)
+    _show(samples, costs, background, room, lanes, k, known)
+    leave(room, lanes.members[k], size, known)
+    _store(room, lanes, k, background.share)
+
+
+@compiled
 def climb(samples, costs, background, on, rule, draws, room, lanes):
     """Every lane: ascent on its members, its dual objective, and the weights that are looked at next."""
     state = np.zeros(3)
     for k in range(len(LANES)):
         _hide(lanes, k)
         l = lanes.label[k]
-        if l < 0:
-            continue
-        known = room.features.shape[0] if room.local.dense else 0
-        first = lanes.turns[k] == 0
-        if first:
-            _open(costs, on, lanes, k, rule)
-        known = _enter(samples, costs, room, lanes, k, 0, known)
-        if first:
-            n_on = lanes.size[k]
-            _neighbours(samples, costs, background, room, lanes, k, known, rule)
-            known = _enter(samples, costs, room, lanes, k, n_on, known)
-        n_on, size = lanes.n_on[k], lanes.size[k]
-        state[0], state[2] = 0.0, background.ridge
-        line = straighten(costs, background, room, lanes.members[k], l, n_on, size, known, state)
-        ascend(costs, room, l, n_on, line, state, size, lanes.target[k], rule.passes, draws)
-        lanes.dual[k] = dual_of(costs, room, l, line, state, size, known)
-        lanes.u[k] = state[0]
-        _choose(costs, background, room, lanes, k, known, rule)
-        _show(samples, costs, background, room, lanes, k, known)
-        leave(room, lanes.members[k], size, known)
-        _store(room, lanes, k, background.share)
-        lanes.turns[k] += 1
+        if l >= 0:
+            known = arrive(samples, costs, background, on, rule, room, lanes, k)
+            n_on, size = lanes.n_on[k], lanes.size[k]
+            state[0], state[2] = 0.0, background.ridge
+            line = straighten(costs, background, room, lanes.members[k], l, n_on, size, known, state)
+            ascend(costs, room, l, n_on, line, state, size, lanes.target[k], rule.passes, draws)
+            lanes.dual[k] = dual_of(costs, room, l, line, state, size, known)
+            lanes.u[k] = state[0]
+            depart(samples, costs, background, rule, room, lanes, k, known)
+            lanes.turns[k] += 1

@@ -14,8 +14,8 @@ from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_dot
 from maxmargin.core.simd import add_product, any_nonzero, fill, load, load_row, store_row, where_above
 
-# Labels that are looked at together, and samples between two lists of them; levels by which the worst violations are told apart; halvings that find
-# the best bias.
+# Labels that are looked at together, samples between two lists of those that pass; levels by which the worst
+# violations are told apart; halvings that find the best bias.
 LANES, STRETCH, LEVELS, HALVINGS = (0,) * 16, 64, 256, 12
 
 
