@@ -37,9 +37,13 @@ import scipy.sparse as sp
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import RowArrays, Rows, readonly
-from maxmargin.core.threads import run_threads
+from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.multilabel import many_loops as loops
-from maxmargin.multilabel.near_loops import solve_labels
+from maxmargin.multilabel.climb_loops import climb
+from maxmargin.multilabel.near_loops import LANES, LEVELS, judge, look
+
+# A feature of so few samples is never common.
+LEAST_COMMON = 16
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,10 @@ class BlockRule:
 
     Parameters
     ----------
-    block, chunk : int
-        Labels of a block, the unit of threads and epochs; labels between two looks at the clock.
+    block : int
+        Labels of a block, the unit of threads and epochs.
     common : float
-        Features in more than this part of the samples are common: bounded together, not one by one.
+        Features in more than this part of the samples are common: to share them makes no candidate.
     candidates, least : int
         Samples that a label begins with for each positive one, and besides; so many violators become
         members at a time, or as many as there are members.
@@ -62,16 +66,16 @@ class BlockRule:
     aim, follow, patience : float
         Later ones aim at this part of the gap that tol allows, or this part of the gap there is; where
         a look finds nothing that explains the gap, at this part of what they aimed at before.
-    few, enough, scouting : int
-        Fewer new violators do not explain the gap. More suspects than `enough` times those that can become
-        members are not scored in the first `scouting` rounds.
+    few : int
+        Fewer new violators do not explain the gap.
+    spare : float
+        Part of the gap, at least of that which tol allows, that dropping weights may add.
     spread_passes, n_draws : int
         Passes that find the background; random numbers for the orders.
     """
 
     block: int = 512
-    chunk: int = 16
-    common: float = 0.1
+    common: float = 0.01
     candidates: int = 20
     least: int = 64
     passes: int = 60
@@ -80,8 +84,7 @@ class BlockRule:
     follow: float = 0.01
     patience: float = 0.25
     few: int = 8
-    enough: int = 3
-    scouting: int = 4
+    spare: float = 0.3
     spread_passes: int = 100
     n_draws: int = 1 << 13
 
@@ -167,35 +170,24 @@ class ManyM3L:
             float(np.sum(parts**2 / (2 * boxes))),
             readonly(carrying[np.argsort(-parts, kind="stable")]),
             readonly(np.argsort(-np.abs(m), kind="stable")),
-            readonly(np.nextafter(products.astype(np.float32), np.float32(-np.inf))),
         )
 
     def samples(self, common: float) -> loops.Samples:
         """X by rows and columns; features in more than this part of the samples are common."""
         X, n = self.rows.matrix, self.shape[0]
+        longest = int(np.diff(self.rows.indptr).max(initial=0))
+        reach = 1e-30 + float(np.sqrt(self.squares.max(initial=0.0)))
         if self.rows.dense:
             columns = sp.csr_array((self.n_features, n), dtype=X.dtype)
-            mixed, norms, longest = X.min(axis=0, initial=0) < 0, np.sqrt(self.squares), self.n_features
         else:
             columns = sp.csr_array(X.T.tocsr())
             counts = np.diff(columns.indptr)
-            stays = np.repeat(counts <= common * n, counts)
-            mixed = np.zeros(self.n_features, np.bool_)
-            mixed[np.repeat(np.arange(self.n_features), counts)[columns.data < 0]] = True
-            squares = np.where(stays, 0.0, np.square(columns.data, dtype=np.float64))
-            norms = np.sqrt(np.bincount(columns.indices, squares, minlength=n))
-            indptr = np.concatenate([[0], np.cumsum(np.where(counts <= common * n, counts, 0))])
-            shape = columns.shape
-            columns = sp.csr_array((columns.data[stays], columns.indices[stays], indptr), shape=shape)
-            longest = int(np.diff(self.rows.indptr).max(initial=0))
-        return loops.Samples(
-            self.rows.flat,
-            self.squares,
-            Rows.of(columns).flat,
-            readonly(mixed),
-            readonly(np.nextafter(norms.astype(np.float32), np.float32(np.inf))),
-            1.0 + 2.0**-22 * (longest + 2),
-        )
+            rare = counts <= max(common * n, LEAST_COMMON)
+            stays = np.repeat(rare, counts)
+            indptr = np.concatenate([[0], np.cumsum(np.where(rare, counts, 0))])
+            columns = sp.csr_array((columns.data[stays], columns.indices[stays], indptr), columns.shape)
+        slack = 2.0**-22 * (longest + 4) * reach
+        return loops.Samples(self.rows.flat, self.squares, Rows.of(columns).flat, slack)
 
     def room(self) -> loops.Room:
         """Memory for one thread; what is not used is never touched."""
@@ -205,7 +197,6 @@ class ManyM3L:
         indices = np.arange(D, dtype=np.uint32) if dense else np.empty(data.size, np.uint32)
         every = np.arange(D, dtype=np.int64)
         return loops.Room(
-            members=np.empty(n, np.int64),
             alpha=np.empty(n),
             own=np.empty(n),
             box=np.empty(n),
@@ -219,10 +210,41 @@ class ManyM3L:
             q=np.zeros(D + 1),
             kept=np.zeros(D + 1),
             v=np.zeros(D + 1),
-            listed=np.empty(D, np.int64),
             bound=np.zeros(n, np.float32),
             near=np.empty(n, np.int64),
             excess=np.empty(n),
+            cost=np.empty(n),
+            bucket=np.empty(LEVELS, np.int64),
+        )
+
+    def lanes(self) -> loops.Lanes:
+        """Free lanes; of what depends on the number of samples only what is used is ever touched."""
+        (n, _), D, K = self.shape, self.n_features, len(LANES)
+        whole, real = np.zeros((4, K), np.int64), np.zeros((7, K))
+        return loops.Lanes(
+            label=np.full(K, -1),
+            turns=whole[0],
+            n_on=whole[1],
+            size=whole[2],
+            members=np.empty((K, n), np.int64),
+            alpha=np.empty((K, n)),
+            short=np.empty((K, n)),
+            u=real[0],
+            cull=real[1],
+            target=real[2],
+            dual=real[3],
+            primal=real[4],
+            done=np.zeros(K, np.bool_),
+            half=real[5],
+            bias=real[6],
+            count=whole[3],
+            features=np.empty((K, D), np.int32),
+            values=np.empty((K, D)),
+            weights=aligned_zeros(D, K, np.float32),
+            limit=np.full(K, np.inf, np.float32),
+            found=np.zeros(K, np.int64),
+            near=np.empty((K, n + 1), np.int64),
+            score=np.empty((K, n + 1), np.float32),
         )
 
 
@@ -313,18 +335,34 @@ class LabelBlocks:
 
     def _block(self, b: int, clock: Clock) -> Kept:
         """Solve the labels of one block, as far as there is time."""
-        labels, step = self.blocks[b], self.rule.chunk
-        room = self.problem.room()
-        parts, reached = [], 0
-        while reached < len(labels) and not clock.expired():
-            some = labels[reached : reached + step]
-            starts, features, values, told = solve_labels(
-                self.samples, self.problem.costs, self.background, self.on, some, self.told, self.draws, room
-            )
-            self.primal[some], self.dual[some] = told.T
-            parts.append(Kept(np.diff(starts), features, values))
-            reached += len(some)
-        return Kept.joined([*parts, self._at_rest(labels[reached:])])
+        labels, problem = self.blocks[b], self.problem
+        room, lanes = problem.room(), problem.lanes()
+        kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        waiting = list(labels[::-1])
+        while not clock.expired():
+            for k in np.flatnonzero(lanes.done | (lanes.label < 0)):
+                if lanes.done[k]:
+                    self._keep(lanes, k, kept)
+                lanes.label[k], lanes.turns[k] = waiting.pop() if waiting else -1, 0
+                lanes.done[k] = False
+            if len(kept) == len(labels):
+                break
+            climb(self.samples, problem.costs, self.background, self.on, self.told, self.draws, room, lanes)
+            look(self.samples.rows, lanes)
+            judge(self.samples, problem.costs, self.background, self.told, room, lanes)
+        bias = np.array([problem.n_features], np.int32)
+        parts = [kept.get(l, (bias, self.constant[[l]])) for l in labels]
+        features, values = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return Kept(np.array([len(part[0]) for part in parts]), features, values)
+
+    def _keep(self, lanes: loops.Lanes, k: int, kept: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
+        """Store the weights of the label in a lane, and what certifies them."""
+        l, count = lanes.label[k], lanes.count[k]
+        kept[l] = (
+            np.append(lanes.features[k, :count], np.int32(self.problem.n_features)),
+            np.append(lanes.values[k, :count], lanes.bias[k]),
+        )
+        self.primal[l], self.dual[l] = lanes.primal[k], lanes.dual[k]
 
 
 class Kept(NamedTuple):

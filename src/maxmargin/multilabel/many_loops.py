@@ -34,17 +34,14 @@ class LabelCosts(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """X by rows and, without its common features, by columns; what bounds scores (see `near_loops`).
+    """X by rows and, without its common features, by columns.
 
-    `mixed` marks features with negative values, `common` is the norm of a sample's common features and
-    `slack` the factor by which a bound may be too small for rounding.
+    `slack` times the norm of weights is what scores in single precision may be wrong by.
     """
 
     rows: RowArrays
     squares: np.ndarray
     columns: RowArrays
-    mixed: np.ndarray
-    common: np.ndarray
     slack: float
 
 
@@ -52,8 +49,7 @@ class Background(NamedTuple):
     """lambda (n_samples, sum 1), m = X'lambda (n_features), X m and |m|^2.
 
     For boxes of one: the largest u, and the curvature that the squared hinge loss adds along u. The
-    samples of positive lambda and the features come in falling order of lambda and |m|; `floor` is X m,
-    rounded down.
+    samples of positive lambda and the features come in falling order of lambda and |m|.
     """
 
     share: np.ndarray
@@ -64,7 +60,6 @@ class Background(NamedTuple):
     ridge: float
     carriers: np.ndarray
     order: np.ndarray
-    floor: np.ndarray
 
 
 class Rule(NamedTuple):
@@ -81,21 +76,19 @@ class Rule(NamedTuple):
     follow: float
     patience: float
     few: int
-    enough: int
-    scouting: int
+    spare: float
 
 
 class Room(NamedTuple):
     """What one thread works in, for one label after the other.
 
-    Of every member: sample, alpha, squared norm (bias included), box, x . (m - q), turn and row in
-    `local`. `marks` are the samples that are members. `place` numbers the features of members (-1:
-    none), `features` lists them; `w` and `q` are numbered so, the bias last, `kept` is w as it is stored.
-    `v` are weights of all features, those that `listed` names. `bound` of all samples, and those found
-    near the margin with their excess, are the work of `near_loops`.
+    Of every member: alpha, squared norm (bias included), box, x . (m - q), turn and row in `local`.
+    `marks` are the samples that are members. `place` numbers the features of members (-1: none),
+    `features` lists them; `w` and `q` are numbered so, the bias last, `kept` is w as it is stored. `v` are
+    weights of all features. `bound` of all samples, those found near the margin, by how much and at which
+    cost, are the work of `near_loops`.
     """
 
-    members: np.ndarray
     alpha: np.ndarray
     own: np.ndarray
     box: np.ndarray
@@ -109,10 +102,46 @@ class Room(NamedTuple):
     q: np.ndarray
     kept: np.ndarray
     v: np.ndarray
-    listed: np.ndarray
     bound: np.ndarray
     near: np.ndarray
     excess: np.ndarray
+    cost: np.ndarray
+    bucket: np.ndarray
+
+
+class Lanes(NamedTuple):
+    """Labels that are on their way together, one in each lane.
+
+    What stays of a label between two turns: its number (-1: the lane is free), turns so far, members
+    (positives first), their alpha and how short of the margin they are, u, the size of weights to drop,
+    what the next ascent aims at, dual and primal objectives; whether it is done. The weights that are
+    looked at: half their squared norm, bias, number, features and values; `weights` holds those of all
+    lanes side by side. Of the look: the score that is near, how many samples are, which, and their scores.
+    """
+
+    label: np.ndarray
+    turns: np.ndarray
+    n_on: np.ndarray
+    size: np.ndarray
+    members: np.ndarray
+    alpha: np.ndarray
+    short: np.ndarray
+    u: np.ndarray
+    cull: np.ndarray
+    target: np.ndarray
+    dual: np.ndarray
+    primal: np.ndarray
+    done: np.ndarray
+    half: np.ndarray
+    bias: np.ndarray
+    count: np.ndarray
+    features: np.ndarray
+    values: np.ndarray
+    weights: np.ndarray
+    limit: np.ndarray
+    found: np.ndarray
+    near: np.ndarray
+    score: np.ndarray
 
 
 class Line(NamedTuple):
@@ -142,19 +171,12 @@ def spread(rows, squares, weight, n_passes, share, w):
 
 
 @compiled(inline=True)
-def loss_of(costs, i, l, side, h):
-    """Loss of an entry that is h short of its margin."""
-    h = max(h, 0.0)
-    return costs.weight[i] * costs.upper[side, l] * (h * h if costs.squared else h)
-
-
-@compiled(inline=True)
 def join(samples, costs, room, l, i, side, size, known):
     """Sample i becomes member number `size`; returns how many features are known then."""
     rows = samples.rows
     data, indices, indptr, dense = room.local
-    begin, put = rows.indptr[i], indptr[size]
-    length = rows.indptr[i + 1] - begin
+    begin, put = np.uint64(rows.indptr[i]), np.uint64(indptr[size])
+    length = np.uint64(rows.indptr[i + 1]) - begin
     for t in range(length):
         data[put + t] = rows.data[begin + t]
     if not dense:
@@ -166,7 +188,6 @@ def join(samples, costs, room, l, i, side, size, known):
                 known += 1
             indices[put + t] = room.place[j]
     indptr[size + 1] = put + length
-    room.members[size] = i
     room.marks[i] = True
     room.own[size] = samples.squares[i] + costs.bias * costs.bias
     room.box[size] = costs.weight[i] * costs.upper[side, l]
@@ -174,27 +195,11 @@ def join(samples, costs, room, l, i, side, size, known):
 
 
 @compiled(inline=True)
-def open_label(samples, costs, on, room, l):
-    """The positives of a label, at their bounds; returns their number, that of features, and their loss."""
-    known = room.features.shape[0] if room.local.dense else 0
-    size, loss = 0, 0.0
-    for t in range(on.indptr[l], on.indptr[l + 1]):
-        i = on.indices[t]
-        if costs.weight[i] > 0.0:
-            known = join(samples, costs, room, l, i, 1, size, known)
-            room.alpha[size] = 0.0 if costs.squared else room.box[size]
-            row_add(room.local, size, costs.bias, room.alpha[size], room.w)
-            loss += loss_of(costs, i, l, 1, 2.0 * costs.margin[l])
-            size += 1
-    return size, known, loss
-
-
-@compiled(inline=True)
-def close_label(room, size, known):
-    """Leave the room as it was."""
+def leave(room, members, size, known):
+    """Make the room as it was before its members came."""
     D = room.w.shape[0] - 1
     for t in range(size):
-        room.marks[room.members[t]] = False
+        room.marks[members[t]] = False
     for t in range(known):
         room.w[t], room.q[t] = 0.0, 0.0
         if not room.local.dense:
@@ -203,15 +208,15 @@ def close_label(room, size, known):
 
 
 @compiled(inline=True)
-def straighten(costs, background, room, l, n_on, fresh, size, known, state):
-    """The direction u once the members from `fresh` on have left the background.
+def straighten(costs, background, room, members, l, n_on, size, known, state):
+    """The direction u once the members have left the background; moves u to its best place.
 
     The state is [u, w . (m - q), ridge of the squared loss along u for boxes of one].
     """
     w, q = room.w, room.q
     D = w.shape[0] - 1
-    for t in range(fresh, size):
-        i = room.members[t]
+    for t in range(size):
+        i = members[t]
         share = background.share[i]
         if share > 0.0:
             row_add(room.local, t, 1.0, share, q)
@@ -223,12 +228,11 @@ def straighten(costs, background, room, l, n_on, fresh, size, known, state):
     most = np.inf if costs.squared and costs.upper[0, l] > 0.0 else background.most * costs.upper[0, l]
     ridge = max(state[2], 0.0) / costs.upper[0, l] if costs.squared and costs.upper[0, l] > 0.0 else 0.0
     if mass <= 1e-9:
-        w[D] += costs.bias * mass * state[0]
-        square, mass, most, ridge, state[0] = 0.0, 0.0, 0.0, 0.0, 0.0
+        square, mass, most, ridge = 0.0, 0.0, 0.0, 0.0
     state[1] = 0.0
     for t in range(size):
         room.turn[t] = t
-        room.product[t] = background.products[room.members[t]] - row_dot(room.local, t, 0.0, q)
+        room.product[t] = background.products[members[t]] - row_dot(room.local, t, 0.0, q)
         state[1] += (1.0 if t < n_on else -1.0) * room.alpha[t] * room.product[t]
     line = Line(square, mass, square + (costs.bias * mass) ** 2 + ridge, most)
     _follow(costs, l, line, w, D, state)
@@ -318,7 +322,7 @@ def ascend(costs, room, l, n_on, line, state, size, target, n_passes, draws):
 
 @compiled(inline=True)
 def dual_of(costs, room, l, line, state, size, known):
-    """<m, alpha> - 1/2 |w|^2 (- the ridge of the squared loss), background included; and 1/2 |w|^2."""
+    """<m, alpha> - 1/2 |w|^2 (- the ridge of the squared loss), background included."""
     w, u = room.w, state[0]
     D = w.shape[0] - 1
     total, norm = u * line.mass, 0.0
@@ -331,15 +335,17 @@ def dual_of(costs, room, l, line, state, size, known):
     for t in range(known):
         norm += w[t] * w[t]
     norm += w[D] ** 2 - 2.0 * u * state[1] + u * u * line.square
-    return costs.margin[l] * total - 0.5 * (norm + ridge), 0.5 * norm
+    return costs.margin[l] * total - 0.5 * (norm + ridge)
 
 
 @compiled(inline=True)
-def member_loss(costs, room, l, n_on, size, w, u):
-    """Loss of the members, for weights numbered as theirs."""
-    loss = 0.0
+def shortages(costs, room, l, n_on, size, short):
+    """How short of the margin members are, by the weights that are kept; returns their loss."""
+    loss, squared = 0.0, costs.squared
     for t in range(size):
-        f = row_dot(room.local, t, costs.bias, w) - u * room.product[t]
-        side = 1 if t < n_on else 0
-        loss += loss_of(costs, room.members[t], l, side, costs.margin[l] - f if side else costs.margin[l] + f)
+        f = row_dot(room.local, t, costs.bias, room.kept)
+        h = costs.margin[l] - f if t < n_on else costs.margin[l] + f
+        short[t] = h
+        h = max(h, 0.0)
+        loss += room.box[t] * (h * h if squared else h)
     return loss

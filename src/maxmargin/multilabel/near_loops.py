@@ -1,14 +1,9 @@
-"""Loops of `many` that look at all samples: who is near the margin of a label, found by bounds.
+"""Loops of `many` that look at all samples: who is near the margin of a label, and what it has reached.
 
-A negative sample i violates the margin of a label when w . x_i > -margin - bias. Only features that
-pull upwards, x_ij w_j > 0, can lift it there, and few samples have one that is not common. With R the
-features that are not, and c the others,
-
-    w . x_i  <=  sum_(j in R) max(x_ij w_j, 0)  +  |w_c| |x_ic| .
-
-The sum is gathered from the columns of X, each read once and only where it can pull upwards. The samples
-whose bound passes are scored exactly; none of the others has a loss. So one look costs the length of
-some columns instead of all of X, and is exact.
+The labels of all lanes are looked at together. Their weights stand side by side, so that one register
+takes a feature of all of them, and a sample is read once. That is done in single precision; the samples
+whose scores may reach the margin, rounding considered, are scored again in double. None of the
+others has a loss, so the primal objective is exact.
 """
 
 from __future__ import annotations
@@ -16,174 +11,132 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.rows import row_add, row_dot
-from maxmargin.multilabel.many_loops import (
-    ascend,
-    close_label,
-    dual_of,
-    join,
-    loss_of,
-    member_loss,
-    open_label,
-    straighten,
-)
+from maxmargin.core.rows import row_dot
+from maxmargin.core.simd import add_product, any_nonzero, fill, load, load_row, store_row, where_above
 
-# Samples whose bounds are looked at together; levels by which the worst violations are told apart; how often
-# the bound that makes a neighbour is halved.
-STRETCH, LEVELS, HALVINGS = 32, 256, 8
+# Labels that are looked at together, samples between two lists of those that pass; levels by which the worst
+# violations are told apart; halvings that find the best bias.
+LANES, STRETCH, LEVELS, HALVINGS = (0,) * 16, 64, 256, 12
 
 
-@compiled(inline=True)
-def _weigh(room, known, u):
-    """Put the weights of members' features into v, without -u m, which scores add by themselves."""
-    for t in range(known):
-        j = room.features[t]
-        room.v[j] = room.w[t] + u * room.q[t]
-        room.listed[t] = j
-    room.v[room.v.shape[0] - 1] = room.w[room.w.shape[0] - 1]
-    return known
-
-
-@compiled(inline=True)
-def _cull(background, room, known, u, cull):
-    """Put the weights larger than `cull` into v and `kept`; their number and half their squared norm."""
-    D = room.w.shape[0] - 1
-    count, norm = 0, room.w[D] ** 2
-    for t in range(known):
-        j = room.features[t]
-        x = room.w[t] - u * (background.m[j] - room.q[t])
-        room.kept[t] = 0.0
-        if abs(x) > cull:
-            room.kept[t], room.v[j], room.listed[count] = x, x, j
-            norm += x * x
-            count += 1
-    if u > 0.0:
-        for s in range(D):
-            j = background.order[s]
-            x = -u * background.m[j]
-            if abs(x) <= cull:
-                break
-            if room.place[j] < 0:
-                room.v[j], room.listed[count] = x, j
-                norm += x * x
-                count += 1
-    room.v[D] = room.kept[D] = room.w[D]
-    return count, 0.5 * norm
+@compiled
+def look(rows, lanes):
+    """List for every lane the samples whose score is not below its limit, with the score."""
+    data, indices, indptr, dense = rows
+    n, width = indptr.shape[0] - 1, len(LANES)
+    scores = np.zeros((STRETCH, width), np.float32)
+    passing = np.zeros(STRETCH, np.bool_)
+    zero, limit = load_row(scores, np.uint64(0), 0, LANES), load(lanes.limit, 0, LANES)
+    one = fill(np.float32(1.0), zero)
+    lanes.found[:] = 0
+    for first in range(0, n, STRETCH):
+        size = min(STRETCH, n - first)
+        for r in range(size):
+            s, begin = zero, indptr[first + r]
+            shift = np.uint64(dense * begin)
+            for t in range(np.uint64(begin), np.uint64(indptr[first + r + 1])):
+                j = np.uint64(indices[t - shift])
+                s = add_product(s, np.float32(data[t]), load_row(lanes.weights, j, 0, LANES))
+            store_row(s, scores, np.uint64(r), 0)
+            # A score that overflows is not a number, and that is not below.
+            passing[r] = any_nonzero(where_above(limit, s, zero, one))
+        for r in range(size):
+            if passing[r]:
+                for k in range(width):
+                    at = lanes.found[k]
+                    lanes.near[k, at], lanes.score[k, at] = first + r, scores[r, k]
+                    lanes.found[k] = at + (not scores[r, k] < lanes.limit[k])
 
 
 @compiled(inline=True)
-def _forget(room, count):
-    """Make v zero again."""
-    for t in range(count):
-        room.v[room.listed[t]] = 0.0
-    room.v[room.v.shape[0] - 1] = 0.0
+def _fill(room, lanes, k, on):
+    """Spread the weights of a lane over all features, or make these zero again."""
+    for t in range(lanes.count[k]):
+        room.v[lanes.features[k, t]] = lanes.values[k, t] if on else 0.0
+    room.v[room.v.shape[0] - 1] = lanes.bias[k]
 
 
 @compiled(inline=True)
-def _bounds(samples, room, count):
-    """Gather the bounds of features that are not common; returns the norm of the others that pull upwards."""
-    values, members, indptr, _ = samples.columns
-    zero = np.float32(0.0)
-    square = 0.0
-    for t in range(count):
-        j = room.listed[t]
-        mixed = samples.mixed[j]
-        if room.v[j] > 0.0 or mixed:
-            x = np.float32(room.v[j])
-            begin, end = np.uint64(indptr[j]), np.uint64(indptr[j + 1])
-            if begin == end:
-                square += room.v[j] ** 2
-            elif mixed:
-                for c in range(begin, end):
-                    room.bound[members[c]] += max(x * np.float32(values[c]), zero)
+def _violators(samples, costs, room, lanes, k, exact):
+    """How many samples that are no members violate the margin, by scores of double precision or not."""
+    l, found = lanes.label[k], 0
+    offset = costs.margin[l] + costs.bias * lanes.bias[k]
+    for t in range(lanes.found[k]):
+        i = lanes.near[k, t]
+        c = costs.weight[i] * costs.upper[0, l]
+        if not room.marks[i] and c > 0.0:
+            if exact:
+                h = costs.margin[l] + row_dot(samples.rows, i, costs.bias, room.v)
             else:
-                for c in range(begin, end):
-                    room.bound[members[c]] += x * np.float32(values[c])
-    return np.sqrt(square)
-
-
-@compiled(inline=True)
-def _top(samples, background, room, i, reach, u):
-    """The bound of a sample's score."""
-    bound = samples.slack * (np.float64(room.bound[i]) + reach * np.float64(samples.common[i]))
-    return bound - u * np.float64(background.floor[i])
-
-
-@compiled(inline=True)
-def _count(samples, background, room, begin, end, reach, u, limit):
-    """How many of a stretch of samples may pass the limit."""
-    passing = 0
-    for i in range(np.uint64(begin), np.uint64(end)):
-        passing += _top(samples, background, room, i, reach, u) > limit
-    return passing
-
-
-@compiled(inline=True)
-def _collect(samples, costs, background, room, l, reach, u, limit):
-    """List the samples whose bound passes the limit, with the excess; bounds are zero again after."""
-    n, found = room.bound.shape[0], 0
-    for begin in range(0, n, STRETCH):
-        end = min(begin + STRETCH, n)
-        if _count(samples, background, room, begin, end, reach, u, limit) > 0:
-            for i in range(begin, end):
-                top = _top(samples, background, room, i, reach, u)
-                if top > limit and costs.weight[i] * costs.upper[0, l] > 0.0:
-                    room.near[found], room.excess[found] = i, top - limit
-                    found += 1
-        for i in range(np.uint64(begin), np.uint64(end)):
-            room.bound[i] = 0.0
+                h = offset + np.float64(lanes.score[k, t])
+            if h > 0.0:
+                room.near[found], room.excess[found], room.cost[found] = i, h, c
+                found += 1
     return found
 
 
 @compiled(inline=True)
-def _hide(room, size):
-    """Let no member pass a limit; returns the highest bound that one had."""
-    highest = 0.0
-    for t in range(size):
-        i = room.members[t]
-        highest = max(highest, np.float64(room.bound[i]))
-        room.bound[i] = -np.inf
-    return highest
-
-
-@compiled(inline=True)
-def _suspects(samples, costs, background, room, l, size, count, u):
-    """List the negatives that are no members and may violate the margin."""
-    reach = _bounds(samples, room, count)
-    _hide(room, size)
-    limit = -costs.margin[l] - costs.bias * room.v[room.v.shape[0] - 1]
-    limit -= 1e-12 * (1.0 + abs(limit))
-    return _collect(samples, costs, background, room, l, reach, u, limit)
-
-
-@compiled(inline=True)
-def _neighbours(samples, costs, background, room, l, size, count, most):
-    """List samples whose features pull upwards as those of the members do; about `most`, if there are."""
-    _bounds(samples, room, count)
-    level = _hide(room, size)
-    for _ in range(HALVINGS):
-        level *= 0.5
-        if _count(samples, background, room, 0, room.bound.shape[0], 0.0, 0.0, level) >= most:
-            break
-    return _collect(samples, costs, background, room, l, 0.0, 0.0, level)
-
-
-@compiled(inline=True)
-def _look(samples, costs, background, room, l, found, u):
-    """Score what was found; the violators among it stay in the list. Returns their number and loss."""
-    stay, loss = 0, 0.0
+def _losses(costs, room, lanes, k, found, shift):
+    """Loss when every score is lower by `shift`, and its slope; half its squared bias is not in it."""
+    loss, slope, l = 0.0, 0.0, lanes.label[k]
     for t in range(found):
-        i = room.near[t]
-        h = costs.margin[l] + row_dot(samples.rows, i, costs.bias, room.v) - u * background.products[i]
-        if h > 0.0:
-            room.near[stay], room.excess[stay] = i, h
-            loss += loss_of(costs, i, l, 0, h)
-            stay += 1
-    return stay, loss
+        h = max(room.excess[t] - shift, 0.0)
+        loss += room.cost[t] * (h * h if costs.squared else h)
+        slope -= room.cost[t] * (2.0 * h if costs.squared else np.float64(h > 0.0))
+    for t in range(lanes.size[k]):
+        side = 1 if t < lanes.n_on[k] else 0
+        c, sign = costs.weight[lanes.members[k, t]] * costs.upper[side, l], 2.0 * side - 1.0
+        h = max(lanes.short[k, t] + sign * shift, 0.0)
+        loss += c * (h * h if costs.squared else h)
+        slope += sign * c * (2.0 * h if costs.squared else np.float64(h > 0.0))
+    return loss, slope
 
 
 @compiled(inline=True)
-def _level(excess, found, limit, bucket):
+def _lowered(costs, room, lanes, k, found):
+    """The primal objective with the best bias that is lower, and by how much scores are lower then.
+
+    Those that were not found have no loss there either. The bias is found by halving.
+    """
+    b, rest = lanes.bias[k], lanes.half[k] - 0.5 * lanes.bias[k] ** 2
+    loss, slope = _losses(costs, room, lanes, k, found, 0.0)
+    best, at, low, high = rest + 0.5 * b * b + loss, 0.0, 0.0, 0.0
+    if costs.bias > 0.0 and costs.bias * slope < b:
+        for t in range(found):
+            high = max(high, room.excess[t])
+        for t in range(lanes.n_on[k], lanes.size[k]):
+            high = max(high, lanes.short[k, t])
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            loss, slope = _losses(costs, room, lanes, k, found, middle)
+            c = b - middle / costs.bias
+            if rest + 0.5 * c * c + loss < best:
+                best, at = rest + 0.5 * c * c + loss, middle
+            if costs.bias * slope < c:
+                low = middle
+            else:
+                high = middle
+    return best, at
+
+
+@compiled(inline=True)
+def _reached(samples, costs, rule, room, lanes, k):
+    """Number of violators, primal objective and how far to lower the bias; all exact where it may suffice."""
+    found, primal, shift = 0, 0.0, 0.0
+    for exact in range(2):
+        if exact:
+            _fill(room, lanes, k, True)
+        found = _violators(samples, costs, room, lanes, k, exact == 1)
+        primal, shift = _lowered(costs, room, lanes, k, found)
+        if exact:
+            _fill(room, lanes, k, False)
+        if primal - lanes.dual[k] > 2.0 * rule.tol * primal and lanes.turns[k] < rule.max_rounds:
+            break
+    return found, primal, shift
+
+
+@compiled(inline=True)
+def level(excess, found, limit, bucket):
     """A level that no more than `limit` of the excesses reach, but for those of one bucket."""
     if found <= limit:
         return 0.0
@@ -203,119 +156,52 @@ def _level(excess, found, limit, bucket):
 
 
 @compiled(inline=True)
-def _welcome(samples, costs, background, room, l, i, size, known, u):
-    """A negative becomes a member and takes its share of the background along."""
-    known = join(samples, costs, room, l, i, 0, size, known)
-    a = u * background.share[i]
-    room.alpha[size] = a
-    if a > 0.0:
-        row_add(room.local, size, 0.0, -a, room.w)
-    return known
-
-
-@compiled(inline=True)
-def _grow(samples, costs, background, room, l, size, known, found, limits, state):
-    """The worst of what was found become members, and carriers of the background where it was little.
-
-    `limits` are the level of excess to reach, the most new members, and what is little.
-    """
-    least, most, few = limits
-    first, u = size, state[0]
+def welcome(room, lanes, k, found, most, share):
+    """The worst of what was found become members, with their share of the background."""
+    least, first = level(room.excess, found, most, room.bucket), lanes.size[k]
     for t in range(found):
-        if room.excess[t] >= least and size - first < most:
-            known = _welcome(samples, costs, background, room, l, room.near[t], size, known, u)
-            size += 1
-    if size - first < few and u > 0.0:
-        for t in range(background.carriers.shape[0]):
-            i = background.carriers[t]
-            if size - first >= most:
-                break
-            if not room.marks[i]:
-                known = _welcome(samples, costs, background, room, l, i, size, known, u)
-                size += 1
-    return size, known
+        if room.excess[t] >= least and lanes.size[k] - first < most:
+            i, size = room.near[t], lanes.size[k]
+            lanes.members[k, size], lanes.alpha[k, size] = i, lanes.u[k] * share[i]
+            room.marks[i] = True
+            lanes.size[k] = size + 1
+    return lanes.size[k] - first
 
 
 @compiled(inline=True)
-def _leave(room, count, at, features, values):
-    """Write the weights of v and the bias."""
-    D = room.v.shape[0] - 1
-    for t in range(count):
-        j = room.listed[t]
-        features[at + t], values[at + t] = j, room.v[j]
-    features[at + count], values[at + count] = D, room.v[D]
+def _dissolve(room, lanes, k, most, background):
+    """Carriers of the background become members."""
+    first = lanes.size[k]
+    for t in range(background.carriers.shape[0]):
+        i, size = background.carriers[t], lanes.size[k]
+        if size - first >= most:
+            break
+        if not room.marks[i]:
+            lanes.members[k, size], lanes.alpha[k, size] = i, lanes.u[k] * background.share[i]
+            room.marks[i] = True
+            lanes.size[k] = size + 1
 
 
 @compiled
-def _doubled(array):
-    """The same numbers with room for as many more."""
-    larger = np.empty(2 * array.shape[0], array.dtype)
-    for i in range(array.shape[0]):
-        larger[i] = array[i]
-    return larger
-
-
-@compiled
-def solve_labels(samples, costs, background, on, labels, rule, draws, room):
-    """Solve some labels, each until its gap is at most tol P for the weights that are kept.
-
-    The first members are the positives and samples near them. Then in turns: ascent on the members, and
-    a look at all samples, whose worst violators become members. Where far more samples are suspect
-    than can become members they are not scored, at first. Returns the weights of all labels (where those
-    of a label begin; features, the bias is feature D; values) and their primal and dual objectives.
-    """
-    D = background.m.shape[0]
-    told = np.zeros((labels.shape[0], 2))
-    starts = np.zeros(labels.shape[0] + 1, np.int64)
-    features, values = np.empty(D + 1, np.int32), np.empty(D + 1)
-    state, bucket = np.zeros(3), np.zeros(LEVELS, np.int64)
-    for k in range(labels.shape[0]):
-        l = labels[k]
-        n_on, known, primal = open_label(samples, costs, on, room, l)
-        size, fresh, most = n_on, 0, rule.candidates * n_on + rule.least
-        looked, dual, target = False, 0.0, rule.begin * primal
-        state[0], state[2] = 0.0, background.ridge
-        for turn in range(rule.max_rounds + 1):
-            line = straighten(costs, background, room, l, n_on, fresh, size, known, state)
-            if turn > 0:
-                ascend(costs, room, l, n_on, line, state, size, target, rule.passes, draws)
-                most = max(rule.least, size)
-            dual, half = dual_of(costs, room, l, line, state, size, known)
-            count = _weigh(room, known, state[0])
-            if turn == 0:
-                found = _neighbours(samples, costs, background, room, l, size, count, most)
-            else:
-                found = _suspects(samples, costs, background, room, l, size, count, state[0])
-                looked = found <= rule.enough * most or turn > rule.scouting
-                if looked:
-                    found, loss = _look(samples, costs, background, room, l, found, state[0])
-                    primal = half + loss + member_loss(costs, room, l, n_on, size, room.w, state[0])
-                    target = max(rule.aim * rule.tol * primal, rule.follow * (primal - dual))
-            _forget(room, count)
-            if (looked and primal - dual <= rule.tol * primal) or turn == rule.max_rounds:
-                break
-            fresh = size
-            limits = _level(room.excess, found, most, bucket), most, rule.few
-            size, known = _grow(samples, costs, background, room, l, size, known, found, limits, state)
-            if looked and size - fresh < rule.few:
-                target = rule.patience * min(target, rule.aim * rule.tol * primal)
-        cull, primal = rule.cull, np.inf
-        while True:
-            count, half = _cull(background, room, known, state[0], cull)
-            bound = half + member_loss(costs, room, l, n_on, size, room.kept, 0.0)
-            if cull == 0.0 or bound - dual <= rule.tol * bound:
-                found = _suspects(samples, costs, background, room, l, size, count, 0.0)
-                found, loss = _look(samples, costs, background, room, l, found, 0.0)
-                primal = bound + loss
-                if cull == 0.0 or primal - dual <= rule.tol * primal:
-                    break
-            _forget(room, count)
-            cull = 0.25 * cull if cull > 1e-6 else 0.0
-        while starts[k] + count + 1 > features.shape[0]:
-            features, values = _doubled(features), _doubled(values)
-        _leave(room, count, starts[k], features, values)
-        _forget(room, count)
-        starts[k + 1] = starts[k] + count + 1
-        told[k, 0], told[k, 1] = primal, dual
-        close_label(room, size, known)
-    return starts, features[: starts[-1]], values[: starts[-1]], told
+def judge(samples, costs, background, rule, room, lanes):
+    """After a look: the primal objective of every lane, whether it is done, else its new members."""
+    for k in range(len(LANES)):
+        if lanes.label[k] < 0:
+            continue
+        for t in range(lanes.size[k]):
+            room.marks[lanes.members[k, t]] = True
+        found, primal, shift = _reached(samples, costs, rule, room, lanes, k)
+        lanes.primal[k], dual = primal, lanes.dual[k]
+        lanes.done[k] = primal - dual <= rule.tol * primal or lanes.turns[k] >= rule.max_rounds
+        if lanes.done[k] and shift > 0.0:
+            lanes.bias[k] -= shift / costs.bias
+        if not lanes.done[k]:
+            most = max(rule.least, lanes.size[k])
+            target = max(rule.aim * rule.tol * primal, rule.follow * (primal - dual))
+            if welcome(room, lanes, k, found, most, background.share) < rule.few:
+                target = rule.patience * min(lanes.target[k], rule.aim * rule.tol * primal)
+                if lanes.u[k] > 0.0:
+                    _dissolve(room, lanes, k, most, background)
+            lanes.target[k] = target
+        for t in range(lanes.size[k]):
+            room.marks[lanes.members[k, t]] = False

@@ -1,0 +1,202 @@
+"""Loops of `many` between two looks: every label climbs on its members, and says which weights it keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from maxmargin.core.jit import compiled
+from maxmargin.core.rows import row_add
+from maxmargin.core.simd import prefetch
+from maxmargin.multilabel.many_loops import ascend, dual_of, join, leave, shortages, straighten
+from maxmargin.multilabel.near_loops import LANES, welcome
+
+# Members whose rows are asked for before they are needed.
+AHEAD = 8
+
+
+@compiled(inline=True)
+def _open(costs, on, lanes, k, rule):
+    """The positives of a label become its first members, at their bounds; returns their loss at rest."""
+    l, size, loss = lanes.label[k], 0, 0.0
+    h = 2.0 * costs.margin[l]
+    for t in range(on.indptr[l], on.indptr[l + 1]):
+        i = on.indices[t]
+        if costs.weight[i] > 0.0:
+            c = costs.weight[i] * costs.upper[1, l]
+            lanes.members[k, size] = i
+            lanes.alpha[k, size] = 0.0 if costs.squared else c
+            loss += c * (h * h if costs.squared else h)
+            size += 1
+    lanes.n_on[k] = lanes.size[k] = size
+    lanes.u[k], lanes.cull[k], lanes.target[k] = 0.0, rule.cull, rule.begin * loss
+
+
+@compiled(inline=True)
+def _enter(samples, costs, room, lanes, k, first, known):
+    """The members of a lane from `first` on come into the room; returns how many features are known then."""
+    for t in range(first, lanes.size[k]):
+        ahead = samples.rows.indptr[lanes.members[k, min(t + AHEAD, lanes.size[k] - 1)]]
+        prefetch(samples.rows.data, ahead)
+        prefetch(samples.rows.indices, ahead)
+        side = 1 if t < lanes.n_on[k] else 0
+        known = join(samples, costs, room, lanes.label[k], lanes.members[k, t], side, t, known)
+        a = room.alpha[t] = lanes.alpha[k, t]
+        if a > 0.0:
+            row_add(room.local, t, costs.bias, a if side else -a, room.w)
+    return known
+
+
+@compiled(inline=True)
+def _neighbours(samples, costs, background, room, lanes, k, known, rule):
+    """Samples that share rare features with the positives, those that share most of them, become members."""
+    values, sharing, indptr, _ = samples.columns
+    found, l = 0, lanes.label[k]
+    for t in range(known):
+        j, x = room.features[t], np.float32(room.w[t])
+        for c in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
+            pull, i = x * np.float32(values[c]), sharing[c]
+            if pull > 0.0:
+                if room.bound[i] == 0.0:
+                    room.near[found] = i
+                    found += 1
+                room.bound[i] += pull
+    stay = 0
+    for t in range(found):
+        i = room.near[t]
+        if not room.marks[i] and costs.weight[i] * costs.upper[0, l] > 0.0:
+            room.near[stay], room.excess[stay] = i, room.bound[i]
+            stay += 1
+        room.bound[i] = 0.0
+    welcome(room, lanes, k, stay, rule.candidates * lanes.n_on[k] + rule.least, background.share)
+
+
+@compiled(inline=True)
+def _cull(background, room, known, u, cull):
+    """Keep the weights larger than `cull`; returns half the squared norm of all that are."""
+    D = room.w.shape[0] - 1
+    norm = room.w[D] ** 2
+    for t in range(known):
+        j = room.features[t]
+        x = room.w[t] - u * (background.m[j] - room.q[t])
+        room.kept[t] = x if abs(x) > cull else 0.0
+        norm += room.kept[t] ** 2
+    if u > 0.0:
+        for s in range(D):
+            j = background.order[s]
+            x = u * background.m[j]
+            if abs(x) <= cull:
+                break
+            if room.place[j] < 0:
+                norm += x * x
+    room.kept[D] = room.w[D]
+    return 0.5 * norm
+
+
+@compiled(inline=True)
+def _put(lanes, k, count, j, x):
+    lanes.features[k, count], lanes.values[k, count] = j, x
+    lanes.weights[j, k] = x
+    return count + 1
+
+
+@compiled(inline=True)
+def _show(samples, costs, background, room, lanes, k, known):
+    """Put the weights that are kept where they are looked at."""
+    D, u, cull, l, count = room.w.shape[0] - 1, lanes.u[k], lanes.cull[k], lanes.label[k], 0
+    for t in range(known):
+        if room.kept[t] != 0.0:
+            count = _put(lanes, k, count, room.features[t], room.kept[t])
+    if u > 0.0:
+        for s in range(D):
+            j = background.order[s]
+            x = -u * background.m[j]
+            if abs(x) <= cull:
+                break
+            if room.place[j] < 0:
+                count = _put(lanes, k, count, j, x)
+    lanes.count[k], lanes.bias[k] = count, room.w[D]
+    limit = -costs.margin[l] - costs.bias * room.w[D]
+    limit -= samples.slack * np.sqrt(2.0 * lanes.half[k]) + 1e-6 * abs(limit)
+    lanes.limit[k] = limit
+
+
+@compiled(inline=True)
+def _hide(lanes, k):
+    """Take the weights of a lane away."""
+    for t in range(lanes.count[k]):
+        lanes.weights[lanes.features[k, t], k] = 0.0
+    lanes.count[k], lanes.limit[k] = 0, np.inf
+
+
+@compiled(inline=True)
+def _choose(costs, background, room, lanes, k, known, rule):
+    """Drop weights as far as the members' part of the objective allows it, in steps of a quarter."""
+    l, n_on, size, dual = lanes.label[k], lanes.n_on[k], lanes.size[k], lanes.dual[k]
+    whole = _cull(background, room, known, lanes.u[k], 0.0)
+    whole += shortages(costs, room, l, n_on, size, lanes.short[k])
+    allowed = rule.spare * max(rule.tol * whole, whole - dual)
+    cull = lanes.cull[k]
+    while cull > 0.0:
+        lanes.half[k] = _cull(background, room, known, lanes.u[k], cull)
+        if lanes.half[k] + shortages(costs, room, l, n_on, size, lanes.short[k]) - whole <= allowed:
+            break
+        cull = 0.25 * cull if cull > 1e-6 else 0.0
+    if cull == 0.0:
+        lanes.half[k] = _cull(background, room, known, lanes.u[k], 0.0)
+        shortages(costs, room, l, n_on, size, lanes.short[k])
+    lanes.cull[k] = cull
+
+
+@compiled(inline=True)
+def _store(room, lanes, k, share):
+    """Keep the members that matter: those off the margin with no alpha are found again if need be."""
+    kept = 0
+    for t in range(lanes.size[k]):
+        i = lanes.members[k, t]
+        if t < lanes.n_on[k] or room.alpha[t] > 0.0 or lanes.short[k, t] > 0.0 or share[i] > 0.0:
+            lanes.members[k, kept], lanes.alpha[k, kept] = i, room.alpha[t]
+            lanes.short[k, kept] = lanes.short[k, t]
+            kept += 1
+    lanes.size[k] = kept
+
+
+@compiled
+def arrive(samples, costs, background, on, rule, room, lanes, k):
+    """The members of a lane come into the room, at the first turn samples near them too; known features."""
+    known, first = room.features.shape[0] if room.local.dense else 0, lanes.turns[k] == 0
+    if first:
+        _open(costs, on, lanes, k, rule)
+    known = _enter(samples, costs, room, lanes, k, 0, known)
+    if first:
+        _neighbours(samples, costs, background, room, lanes, k, known, rule)
+        known = _enter(samples, costs, room, lanes, k, lanes.n_on[k], known)
+    return known
+
+
+@compiled
+def depart(samples, costs, background, rule, room, lanes, k, known):
+    """A lane leaves the room, with the weights that are looked at next."""
+    size = lanes.size[k]
+    _choose(costs, background, room, lanes, k, known, rule)
+    _show(samples, costs, background, room, lanes, k, known)
+    leave(room, lanes.members[k], size, known)
+    _store(room, lanes, k, background.share)
+
+
+@compiled
+def climb(samples, costs, background, on, rule, draws, room, lanes):
+    """Every lane: ascent on its members, its dual objective, and the weights that are looked at next."""
+    state = np.zeros(3)
+    for k in range(len(LANES)):
+        _hide(lanes, k)
+        l = lanes.label[k]
+        if l >= 0:
+            known = arrive(samples, costs, background, on, rule, room, lanes, k)
+            n_on, size = lanes.n_on[k], lanes.size[k]
+            state[0], state[2] = 0.0, background.ridge
+            line = straighten(costs, background, room, lanes.members[k], l, n_on, size, known, state)
+            ascend(costs, room, l, n_on, line, state, size, lanes.target[k], rule.passes, draws)
+            lanes.dual[k] = dual_of(costs, room, l, line, state, size, known)
+            lanes.u[k] = state[0]
+            depart(samples, costs, background, rule, room, lanes, k, known)
+            lanes.turns[k] += 1
