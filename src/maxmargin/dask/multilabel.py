@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -19,12 +20,14 @@ from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
 from maxmargin.dask.label_groups import WholeRows, groups_of
 from maxmargin.dask.rounds import Rounds, Scattered, Tasks
+from maxmargin.dask.streamed import Streamed, suits
 from maxmargin.dask.working_sets import accumulated, everything, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.estimator import MultiLabelSVC as Local
 from maxmargin.multilabel.problem import label_numbers, side_totals, side_weights
+from maxmargin.multilabel.rescue import WithRescue
 
 TASKS = Tasks(everything, look, solve, accumulated)
 # X travels whole where a worker has room for so many times its bytes.
@@ -164,16 +167,13 @@ n_iter_, history_, n_features_in_, feature_names_in_
         rng = check_random_state(self.random_state)
         if self.partition_ == "labels":
             return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
-        return Rounds(
-            problem,
-            cluster,
-            tol=self._stopping().target,
-            budget=self.working_rows,
-            rng=rng,
-            solver=self.solver,
-            n_threads=count_threads(self.n_jobs),
-            in_turn=cluster.in_turn,
-        )
+        how: dict[str, Any] = {"tol": self._stopping().target, "budget": self.working_rows, "rng": rng}
+        how["n_threads"] = count_threads(self.n_jobs)
+        rounds = partial(Rounds, problem, cluster, **how, solver=self.solver, in_turn=cluster.in_turn)
+        if not (cluster.in_turn and self.solver == "auto" and suits(problem)):
+            return rounds()
+        dtype = self._working_dtype(self._stopping(), pays=True)
+        return WithRescue(Streamed(problem, **how, dtype=dtype), rounds)
 
     def _weights(self, problem: Scattered, Z: np.ndarray) -> dict[str, Any]:
         """What prediction needs."""
