@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import dask.array as da
 import numpy as np
 from dask import delayed, is_dask_collection
+from sklearn.base import _fit_context
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.dask import partitions
@@ -22,8 +23,42 @@ class OnCluster:
     LOCAL: ClassVar[type[Any]]
     n_features_in_: int
 
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, sample_weight=None, *, client=None):
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
+            Arrays and matrices in memory work too and are cut into one partition per worker.
+        y : labels in the partitions of X
+            Of any kind that the estimator of this name in `maxmargin` takes; None where partitions are pairs
+            (X, y).
+        sample_weight : in the partitions of X, default=None
+        client : distributed.Client or "here", default=None
+            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
+            is this process alone, for partitions in files (`store`).
+
+        Returns
+        -------
+        self : the fitted estimator
+        """
+        self._check_choices()
+        with self._reading(X, y, sample_weight, client) as (cluster, blocks, seen):
+            self._learn(cluster, blocks, seen, X, y)
+        return self
+
+    def _check_choices(self) -> None:
+        """Refuse parameters that do not go together, before anything is read."""
+
+    def _learn(
+        self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
+    ) -> None:
+        """Learn from the blocks that the workers have read; X and y are as given."""
+        raise NotImplementedError
+
     @contextmanager
-    def _read(
+    def _reading(
         self, X: Any, y: Any, weight: Any, client: Any
     ) -> Iterator[tuple[Cluster, list[Any], list[partitions.Facts]]]:
         """A cluster whose workers have read all partitions; learns the features."""

@@ -7,7 +7,6 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -73,40 +72,25 @@ n_features_in_, feature_names_in_
         "working_rows": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, client=None):
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
-            Arrays and matrices in memory work too and are cut into one partition per worker.
-        y : one class per sample, in the partitions of X
-        sample_weight : in the partitions of X, default=None
-        client : distributed.Client or "here", default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
-            is this process alone, for partitions in files (`store`).
-
-        Returns
-        -------
-        self : MultiClassSVC
-        """
+    def _check_choices(self) -> None:
         self._chosen()
-        with self._read(X, y, sample_weight, client) as (cluster, blocks, seen):
-            problem = self._scattered(cluster, blocks, seen)
-            solver = Rounds(
-                problem,
-                cluster,
-                tol=self._stopping().target,
-                budget=self.working_rows,
-                rng=check_random_state(self.random_state),
-                in_turn=cluster.in_turn,
-            )
-            observer = self._observer(X, y, lambda: self._weights(solver.solution()))
-            outcome = run(solver, self._stopping(), observer)
-            self.__dict__.update(self._weights(solver.solution()))
+
+    def _learn(
+        self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
+    ) -> None:
+        problem = self._scattered(cluster, blocks, seen)
+        solver = Rounds(
+            problem,
+            cluster,
+            tol=self._stopping().target,
+            budget=self.working_rows,
+            rng=check_random_state(self.random_state),
+            in_turn=cluster.in_turn,
+        )
+        observer = self._observer(X, y, lambda: self._weights(solver.solution()))
+        outcome = run(solver, self._stopping(), observer)
+        self.__dict__.update(self._weights(solver.solution()))
         self._store_outcome(outcome)
-        return self
 
     def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
         """The problem that the parameters and the partitions pose; learns the classes."""

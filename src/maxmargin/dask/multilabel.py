@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -19,12 +19,14 @@ from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
 from maxmargin.dask.label_groups import WholeRows, groups_of
 from maxmargin.dask.rounds import Rounds, Scattered, Tasks
+from maxmargin.dask.streamed import Streamed, suits
 from maxmargin.dask.working_sets import accumulated, everything, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.estimator import MultiLabelSVC as Local
 from maxmargin.multilabel.problem import label_numbers, side_totals, side_weights
+from maxmargin.multilabel.rescue import WithRescue
 
 TASKS = Tasks(everything, look, solve, accumulated)
 # X travels whole where a worker has room for so many times its bytes.
@@ -98,34 +100,18 @@ n_iter_, history_, n_features_in_, feature_names_in_
         "working_rows": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, client=None):
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
-            Arrays and matrices in memory work too and are cut into one partition per worker.
-        y : labels in the partitions of X
-            Of any kind that `maxmargin.MultiLabelSVC` takes.
-        sample_weight : in the partitions of X, default=None
-        client : distributed.Client or "here", default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
-            is this process alone, for partitions in files (`store`).
-
-        Returns
-        -------
-        self : MultiLabelSVC
-        """
+    def _check_choices(self) -> None:
         choose(self, SOLVERS)
-        with self._read(X, y, sample_weight, client) as (cluster, blocks, seen):
-            problem = self._scattered(cluster, blocks, seen)
-            solver = self._solver(cluster, problem, sum(one.n_bytes for one in seen))
-            observer = self._observer(X, y, lambda: self._weights(problem, solver.solution()))
-            outcome: Outcome = run(solver, self._stopping(), observer)
-            self.__dict__.update(self._weights(problem, solver.solution()))
+
+    def _learn(
+        self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
+    ) -> None:
+        problem = self._scattered(cluster, blocks, seen)
+        solver = self._solver(cluster, problem, sum(one.n_bytes for one in seen))
+        observer = self._observer(X, y, lambda: self._weights(problem, solver.solution()))
+        outcome: Outcome = run(solver, self._stopping(), observer)
+        self.__dict__.update(self._weights(problem, solver.solution()))
         self._store_outcome(outcome)
-        return self
 
     def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
         """The problem that the parameters and the partitions pose; learns labels and constants."""
@@ -164,16 +150,13 @@ n_iter_, history_, n_features_in_, feature_names_in_
         rng = check_random_state(self.random_state)
         if self.partition_ == "labels":
             return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
-        return Rounds(
-            problem,
-            cluster,
-            tol=self._stopping().target,
-            budget=self.working_rows,
-            rng=rng,
-            solver=self.solver,
-            n_threads=count_threads(self.n_jobs),
-            in_turn=cluster.in_turn,
-        )
+        how: dict[str, Any] = {"tol": self._stopping().target, "budget": self.working_rows, "rng": rng}
+        how["n_threads"] = count_threads(self.n_jobs)
+        rounds = partial(Rounds, problem, cluster, **how, solver=self.solver, in_turn=cluster.in_turn)
+        if not (cluster.in_turn and self.solver == "auto" and suits(problem)):
+            return rounds()
+        dtype = self._working_dtype(self._stopping(), pays=True)
+        return WithRescue(Streamed(problem, **how, dtype=dtype), rounds)
 
     def _weights(self, problem: Scattered, Z: np.ndarray) -> dict[str, Any]:
         """What prediction needs."""

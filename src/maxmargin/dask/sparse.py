@@ -7,7 +7,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Options, StrOptions
 from sklearn.utils.validation import column_or_1d
@@ -128,34 +127,17 @@ duality_gap_, history_, n_iter_, n_features_in_, feature_names_in_
         "loss": [StrOptions({"weston_watkins"})],
     }
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, client=None):
-        """Grow a basis and fit its coefficients.
-
-        Parameters
-        ----------
-        X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
-            Arrays and matrices in memory work too and are cut into one partition per worker.
-        y : one class per sample, in the partitions of X
-        sample_weight : in the partitions of X, default=None
-        client : distributed.Client or "here", default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
-            is this process alone, for partitions in files (`store`).
-
-        Returns
-        -------
-        self : SparseMultiClassSVC
-        """
-        with self._read(X, y, sample_weight, client) as (cluster, blocks, seen):
-            self.classes_ = classes = partitions.common_classes(seen)
-            warn_if_single(classes)
-            blocks, sizes = filled(blocks, seen)
-            kernel = self._gathered_kernel(cluster, blocks)
-            parts = [cluster.submit(class_machine, one, kernel, classes, self.C) for one in blocks]
-            nobody = class_machine(no_rows(self.n_features_in_, seen), kernel, classes, self.C)
-            solver = self._scattered_solver(cluster, blocks, nobody, parts, sizes)
-            self._run(nobody, solver, y, np.zeros(len(classes)))
-        return self
+    def _learn(
+        self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
+    ) -> None:
+        self.classes_ = classes = partitions.common_classes(seen)
+        warn_if_single(classes)
+        blocks, sizes = filled(blocks, seen)
+        kernel = self._gathered_kernel(cluster, blocks)
+        parts = [cluster.submit(class_machine, one, kernel, classes, self.C) for one in blocks]
+        nobody = class_machine(no_rows(self.n_features_in_, seen), kernel, classes, self.C)
+        solver = self._scattered_solver(cluster, blocks, nobody, parts, sizes)
+        self._run(nobody, solver, y, np.zeros(len(classes)))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -200,41 +182,23 @@ dual_objective_, duality_gap_, history_, n_iter_, n_features_in_, feature_names_
         **MachineOnCluster._parameter_constraints,
     }
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, client=None):
-        """Grow a basis and fit its coefficients.
-
-        Parameters
-        ----------
-        X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
-            Arrays and matrices in memory work too and are cut into one partition per worker.
-        y : labels in the partitions of X
-            Of any kind that `maxmargin.SparseMultiLabelSVC` takes.
-        sample_weight : in the partitions of X, default=None
-        client : distributed.Client or "here", default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
-            is this process alone, for partitions in files (`store`).
-
-        Returns
-        -------
-        self : SparseMultiLabelSVC
-        """
-        with self._read(X, y, sample_weight, client) as (cluster, blocks, seen):
-            self._labels = space = partitions.common_space(seen)
-            self.classes_ = space.classes
-            blocks, sizes = filled(blocks, seen)
-            totals = cluster.ask(partitions.sides, blocks, space)
-            one_sided, on = constant_labels(*partitions.two_sided(totals))
-            warn_of_constants(space.names, one_sided)
-            P = self._gathered_factor(cluster, blocks, one_sided)
-            kernel = self._gathered_kernel(cluster, blocks)
-            known = Known(space, ~one_sided, P, self.C)
-            parts = [cluster.submit(label_machine, one, kernel, known) for one in blocks]
-            nobody = label_machine(no_rows(self.n_features_in_, seen), kernel, known)
-            solver = self._scattered_solver(cluster, blocks, nobody, parts, sizes)
-            self._run(nobody, solver, y, np.where(one_sided, np.where(on, 1.0, -1.0), 0.0))
+    def _learn(
+        self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
+    ) -> None:
+        self._labels = space = partitions.common_space(seen)
+        self.classes_ = space.classes
+        blocks, sizes = filled(blocks, seen)
+        totals = cluster.ask(partitions.sides, blocks, space)
+        one_sided, on = constant_labels(*partitions.two_sided(totals))
+        warn_of_constants(space.names, one_sided)
+        P = self._gathered_factor(cluster, blocks, one_sided)
+        kernel = self._gathered_kernel(cluster, blocks)
+        known = Known(space, ~one_sided, P, self.C)
+        parts = [cluster.submit(label_machine, one, kernel, known) for one in blocks]
+        nobody = label_machine(no_rows(self.n_features_in_, seen), kernel, known)
+        solver = self._scattered_solver(cluster, blocks, nobody, parts, sizes)
+        self._run(nobody, solver, y, np.where(one_sided, np.where(on, 1.0, -1.0), 0.0))
         self.constant_labels_ = one_sided
-        return self
 
     def _gathered_factor(
         self, cluster: Cluster, blocks: list[Any], one_sided: np.ndarray

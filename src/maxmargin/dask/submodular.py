@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
 from maxmargin.core.loop import run
@@ -66,37 +65,19 @@ dual_objective_, duality_gap_, n_iter_, history_, n_features_in_, feature_names_
         "solver": [StrOptions({"auto", "bundle"})],
     }
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, client=None):
-        """Learn unary weights and interactions.
-
-        Parameters
-        ----------
-        X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
-            Arrays and matrices in memory work too and are cut into one partition per worker.
-        y : labels in the partitions of X
-            Of any kind that `maxmargin.SubmodularSVC` takes.
-        sample_weight : in the partitions of X, default=None
-        client : distributed.Client or "here", default=None
-            None is the current client, or a cluster of this machine's cores for the time of the fit; "here"
-            is this process alone, for partitions in files (`store`).
-
-        Returns
-        -------
-        self : SubmodularSVC
-        """
+    def _check_choices(self) -> None:
         choose(self, SOLVERS)
-        with self._read(X, y, sample_weight, client) as (cluster, blocks, seen):
-            labels = partitions.common_space(seen)
-            problem = self._scattered(cluster, blocks, seen, labels)
-            solver = Bundle(problem, line_search=self.line_search, memory=self.plane_cache)
-            observer = self._observer(
-                X, y, lambda: self._attributes(problem, labels, solver.solution().theta)
-            )
-            outcome = run(solver, self._stopping(), observer)
-            self.__dict__.update(self._attributes(problem, labels, solver.solution().theta))
+
+    def _learn(
+        self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
+    ) -> None:
+        labels = partitions.common_space(seen)
+        problem = self._scattered(cluster, blocks, seen, labels)
+        solver = Bundle(problem, line_search=self.line_search, memory=self.plane_cache)
+        observer = self._observer(X, y, lambda: self._attributes(problem, labels, solver.solution().theta))
+        outcome = run(solver, self._stopping(), observer)
+        self.__dict__.update(self._attributes(problem, labels, solver.solution().theta))
         self._store_outcome(outcome)
-        return self
 
     def _scattered(
         self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], labels: LabelSpace

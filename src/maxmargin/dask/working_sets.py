@@ -114,7 +114,7 @@ def look(part: Part, labels: slice, Z: np.ndarray, alpha: sp.csr_array, quota: i
     share, near = np.zeros((2, n))
     for first in range(0, n, PIECE):
         rows = slice(first, min(first + PIECE, n))
-        some = _rows_of(costs, rows)
+        some = rows_of(costs, rows)
         a, margins = alpha[rows].toarray(), some.margins()
         gradient = margins - some.signs * scores(part.X[rows], Z, part.bias)
         boxes = some.boxes()
@@ -124,7 +124,7 @@ def look(part: Part, labels: slice, Z: np.ndarray, alpha: sp.csr_array, quota: i
         share[rows] = np.sum(hinge - a * gradient, axis=1)
         near[rows] = np.sum(boxes * np.maximum(NEAR - np.abs(gradient), 0.0), axis=1)
     chosen = choose(share, near, quota, np.random.default_rng(seed))
-    return Look(loss, value, Call(chosen, part.X[chosen], _rows_of(costs, chosen), alpha[chosen].toarray()))
+    return Look(loss, value, Call(chosen, part.X[chosen], rows_of(costs, chosen), alpha[chosen].toarray()))
 
 
 def everything(part: Part, labels: slice, alpha: sp.csr_array) -> Look:
@@ -153,7 +153,8 @@ def _largest(numbers: np.ndarray, most: int) -> np.ndarray:
     return places[np.argpartition(-numbers[places], most)[:most]]
 
 
-def _rows_of(costs: EntryCosts, rows: slice | np.ndarray) -> EntryCosts:
+def rows_of(costs: EntryCosts, rows: slice | np.ndarray) -> EntryCosts:
+    """The costs of some rows."""
     margin = costs.margin[rows] if costs.tied else costs.margin
     return replace(costs, signs=costs.signs[rows], weight=costs.weight[rows], margin=margin)
 

@@ -1,0 +1,116 @@
+"""Rows that do not fit the memory: random groups of them reach the optimum of all rows at once."""
+
+import dask
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import maxmargin
+from maxmargin.core.loop import Clock, Stopping, run
+from maxmargin.core.rows import Rows
+from maxmargin.dask import MultiLabelSVC, store
+from maxmargin.dask.multilabel import TASKS
+from maxmargin.dask.rounds import Scattered
+from maxmargin.dask.streamed import Streamed, gathered, suits
+from maxmargin.dask.working_sets import Part
+from maxmargin.multilabel.problem import hamming_costs, tied_costs
+
+N, D, L = 400, 60, 3
+CUTS = [slice(0, 150), slice(150, 150), slice(150, N)]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = sp.random_array((N, D), density=0.1, rng=rng, format="csr", data_sampler=rng.normal)
+    Y = np.where(X @ rng.normal(size=(D, L)) + 0.5 * rng.normal(size=(N, L)) > 0.2, 1, -1).astype(np.int8)
+    return X, Y
+
+
+def scattered(X, Y, *, R=None, bias=1.0, tied=False):
+    upper, weight = 0.1 * np.ones((2, L)), 1.0 + np.arange(N)[:, None] % 3
+    prior = np.eye(L) if R is None else R
+    costs = [
+        tied_costs(Y[c], upper, weight[c], prior) if tied else hamming_costs(Y[c], upper, weight[c])
+        for c in CUTS
+        if c.start < c.stop
+    ]
+    costs.insert(1, hamming_costs(Y[:0], upper, weight[:0]))
+    parts = [Part(X[c], cost, bias) for c, cost in zip(CUTS, costs, strict=True)]
+    sizes = [len(Y[c]) for c in CUTS]
+    return Scattered(TASKS, parts, sizes, D, [slice(0, L)], R, bias, sum(one.constant for one in costs))
+
+
+VARIANTS = {
+    "plain": {},
+    "prior that does not couple": {"R": np.diag([1.0, 2.0, 0.5])},
+    "large bias": {"bias": 10.0},
+    "no bias": {"bias": 0.0},
+    "tied": {"tied": True},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("budget", [130, None])
+def test_groups_reach_the_optimum_and_the_certificate_is_true(data, name, budget):
+    X, Y = data
+    problem = scattered(X, Y, **VARIANTS[name])
+    assert suits(problem)
+    solver = Streamed(problem, tol=1e-8, budget=budget, dtype=np.float64, rng=np.random.RandomState(0))
+    outcome = run(solver, Stopping(1e-8, 500))
+    assert outcome.converged
+    # Objectives from the definition, and the same answer again: certifying changes nothing.
+    Z, alpha = solver.solution(), solver.alpha.toarray()
+    costs = [part.costs for part in problem.parts]
+    margins, boxes = (np.vstack([getattr(c, kind)() for c in costs]) for kind in ("margins", "boxes"))
+    r = np.ones(L) if problem.R is None else np.diag(problem.R)
+    full = sp.hstack([X, np.full((N, 1), problem.bias)], format="csr")
+    V = full.T @ (Y * alpha)
+    primal = 0.5 * np.sum(Z**2 / r) + np.sum(boxes * np.maximum(margins - Y * (full @ Z), 0))
+    dual = np.sum(margins * alpha) - 0.5 * np.sum(V**2 * r)
+    assert ((alpha >= 0) & (alpha <= boxes)).all()
+    assert outcome.certificate.primal == pytest.approx(primal + problem.constant, rel=1e-12)
+    assert outcome.certificate.dual == pytest.approx(dual + problem.constant, rel=1e-12)
+    assert solver.certify() == outcome.certificate
+
+
+def test_single_precision_hands_over_to_double(data):
+    X, Y = data
+    solver = Streamed(scattered(X, Y), tol=1e-10, budget=130, dtype=np.float32, rng=np.random.RandomState(0))
+    assert run(solver, Stopping(1e-10, 500)).converged
+    assert solver.W.dtype == np.float64
+
+
+def test_time_that_is_up_leaves_a_feasible_state(data):
+    X, Y = data
+    solver = Streamed(scattered(X, Y), tol=1e-8, budget=60, dtype=np.float64, rng=np.random.RandomState(0))
+    solver.epoch(Clock(0.0))
+    assert not solver.alpha.nnz
+    certificate = solver.certify()
+    assert certificate.dual == 0.0 < certificate.primal
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_gathered_rows_are_those_asked_for(data, dense):
+    X = data[0].toarray() if dense else data[0]
+    some = [(X[:150], np.array([3, 149])), (X[150:].astype(np.float32), np.array([0, 1, 200]))]
+    found = gathered(some)
+    assert found.dtype == np.float64
+    expected = np.vstack([Rows.of(one[ids]).matrix if dense else one[ids].toarray() for one, ids in some])
+    np.testing.assert_array_equal(found if dense else found.toarray(), expected)
+
+
+def test_a_fit_of_mapped_rows_is_that_of_rows_in_memory(data, tmp_path):
+    X, Y = data
+    mapped = store([dask.delayed((X[c], Y[c])) for c in CUTS], tmp_path)
+    best = maxmargin.MultiLabelSVC(C=0.1, tol=1e-8, random_state=0).fit(X, Y)
+    model = MultiLabelSVC(C=0.1, tol=1e-8, working_rows=100, random_state=0).fit(mapped, client="here")
+    assert model.duality_gap_ <= 1e-8
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+    np.testing.assert_allclose(model.coef_, best.coef_, atol=1e-3)
+
+
+def test_what_does_not_suit_is_left_to_rounds(data):
+    X, Y = data
+    assert not suits(scattered(X, Y, R=np.array([[1.0, 0.5, 0], [0.5, 1.0, 0], [0, 0, 1.0]])))
+    assert not suits(scattered(X.toarray() + 1.0, Y))
