@@ -309,7 +309,10 @@ def test_what_numba_brings_is_a_part_of_a_loop_and_of_nobody_else():
             pass
 
     x = np.array([1, 5, 2], np.int8)
-    for decorate, expected in [(compiled, dispatch.Part), (numba.njit, numba.core.registry.CPUDispatcher)]:
+    for decorate, expected in [
+        (compiled, dispatch.NumbaPart),
+        (numba.njit, numba.core.registry.CPUDispatcher),
+    ]:
         event.register("numba:compile", parts := Parts())
         try:
             outer = decorate(largest)

@@ -66,10 +66,13 @@ SHORT = (
 class PartLibrary(JITCodeLibrary):
     """Code to be linked into its callers, never run by itself.
 
-    A part that calls no other is optimised at once, as short loops come out better by themselves than
-    within a long function; what calls parts only when it is whole, or the innermost ones would be
+    A part that calls no other loop is optimised at once, as short loops come out better by themselves than
+    within a long function; what calls loops only when it is whole, or the innermost ones would be
     optimised again at every level.
     """
+
+    # Whether it is a loop of ours rather than a function of numba.
+    is_loop = True
 
     def finalize(self) -> None:
         self._raise_if_finalized()
@@ -77,10 +80,16 @@ class PartLibrary(JITCodeLibrary):
             if hasattr(library, "_reload_init"):  # older versions of numba have none
                 self._reload_init.update(library._reload_init)
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        if not any(isinstance(library, PartLibrary) for library in self._linking_libraries):
+        if not any(getattr(library, "is_loop", False) for library in self._linking_libraries):
             self._optimize_final_module()
         self._finalize_dynamic_globals()
         self._finalized = True
+
+
+class NumbaLibrary(PartLibrary):
+    """Code of a function of numba, likewise."""
+
+    is_loop = False
 
 
 class LoopFlags(compiler.Flags):
@@ -117,10 +126,13 @@ class ShortPipeline(compiler.CompilerBase):
 class LoopCompiler(_FunctionCompiler):
     """Compiles a function for Python, or as a part of other loops."""
 
-    def __init__(self, dispatcher: CPUDispatcher, part: bool, pipeline: type = ShortPipeline) -> None:
+    library: type[PartLibrary] = PartLibrary
+    pipeline: type[compiler.CompilerBase] = ShortPipeline
+
+    def __init__(self, dispatcher: CPUDispatcher, part: bool) -> None:
         self.part = part
         options = dispatcher.targetoptions
-        super().__init__(dispatcher.py_func, dispatcher.targetdescr, options, {}, pipeline)
+        super().__init__(dispatcher.py_func, dispatcher.targetdescr, options, {}, self.pipeline)
 
     def _compile_core(self, args: Any, return_type: Any) -> Any:
         context = self.targetdescr.target_context
@@ -135,7 +147,7 @@ class LoopCompiler(_FunctionCompiler):
             return_type=return_type,
             flags=flags,
             locals=self.locals,
-            library=PartLibrary(context.codegen(), self.py_func.__qualname__) if self.part else None,
+            library=self.library(context.codegen(), self.py_func.__qualname__) if self.part else None,
             pipeline_class=self.pipeline_class,
         )
         if self.part:
@@ -164,15 +176,27 @@ def uncollected() -> Iterator[None]:
 class Part(CPUDispatcher):
     """A loop as other loops call it."""
 
-    def __init__(
-        self, function: Callable[..., Any], options: dict[str, Any], pipeline: type = ShortPipeline
-    ) -> None:
+    made_by: type[LoopCompiler] = LoopCompiler
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         super().__init__(function, targetoptions=options)
-        self._compiler = LoopCompiler(self, part=True, pipeline=pipeline)
+        self._compiler = self.made_by(self, part=True)
 
     def add_overload(self, result: Any) -> None:
         """Make it known to other loops only: there is nothing that Python could call."""
         self.overloads[tuple(result.signature.args)] = result
+
+
+class NumbaCompiler(LoopCompiler):
+    """Compiles a function of numba, by all of its passes, as a part of loops."""
+
+    library, pipeline = NumbaLibrary, compiler.Compiler
+
+
+class NumbaPart(Part):
+    """A function of numba as loops call it."""
+
+    made_by = NumbaCompiler
 
 
 def overload_by_part(
@@ -195,7 +219,7 @@ jit_decorator = functions_of_numba._get_jit_decorator
 def decorator_for_caller(template: Any) -> Any:
     """How numba compiles a function of its own: for a loop as a part of it, for anybody else as ever."""
     if isinstance(ConfigStack.top_or_none(), LoopFlags):
-        return lambda **given: lambda body: Part(body, given, compiler.Compiler)
+        return lambda **given: lambda body: NumbaPart(body, given)
     return jit_decorator(template)
 
 
