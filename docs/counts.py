@@ -435,7 +435,8 @@ def enron_constant(tables: Tables) -> str:
 
 @counter
 def edges(tables: Tables) -> str:
-    rows = [row for row in tables.rows("submodular_f1") if row["method"] in ("SubmodularSVC", "RML")]
+    rows = tables.rows("submodular_f1", note="")
+    rows = [row for row in rows if row["method"] in ("SubmodularSVC", "RML")]
     return f"{sum(bool(row['edge']) for row in rows)} of {len(rows)}"
 
 

@@ -4,7 +4,7 @@ RCV1, linear, certified relative gap 1e-3; the rows are with the workers before 
 models stands scikit-learn's one-vs-rest LinearSVC on the same cluster, through joblib. Writes
 ``experiments/results/cluster_times.csv``. Run it on a machine that does nothing else.
 
-    MAXMARGIN_DATA=... python -m experiments.cluster_times [--workers 2] [--labels 0] [--repeats 3]
+    MAXMARGIN_DATA=... python -m experiments.cluster_times [--workers 2] [--labels 0] [--repeats 3] [--small]
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
 import maxmargin
-from experiments._results import write
+from experiments._results import SMALL, write
 from maxmargin import dask as on_cluster
 from maxmargin import datasets
 
@@ -37,6 +37,8 @@ def load(labels: int) -> tuple[Any, np.ndarray]:
     data = datasets.load("rcv1-subsets", split="all")
     X = sp.csr_array(normalize(data.X.astype(np.float64)))
     Y = data.Y.toarray() if sp.issparse(data.Y) else np.asarray(data.Y)
+    if SMALL:
+        X, Y = X[:300], Y[:300, :8]
     Y = Y[:, (Y.sum(axis=0) > 0) & (Y.sum(axis=0) < len(Y))]
     return X, Y[:, :: max(1, Y.shape[1] // labels)] if labels else Y
 
@@ -55,7 +57,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--labels", type=int, default=0, help="so many of the labels, 0 for all")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=1 if SMALL else 3)
+    parser.add_argument("--small", action="store_true", help="few rows, to see that it runs")
     chosen = parser.parse_args()
     X, Y = load(chosen.labels)
     with (

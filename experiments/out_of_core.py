@@ -23,7 +23,7 @@ import scipy.sparse as sp
 from dask import compute, delayed
 
 import maxmargin
-from experiments._results import write
+from experiments._results import SMALL, write
 from maxmargin.dask import MultiLabelSVC, store, stored
 
 TOL, FEATURES, NONZEROS = 1e-3, 20_000, 80
@@ -87,9 +87,10 @@ def measured(folder: str, mapped: bool, working_rows: int, answers: Any) -> None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--rows", type=int, default=2_000 if SMALL else 200_000)
     parser.add_argument("--labels", type=int, default=10)
-    parser.add_argument("--parts", type=int, default=20)
+    parser.add_argument("--parts", type=int, default=4 if SMALL else 20)
+    parser.add_argument("--small", action="store_true", help="few rows, to see that it runs")
     parser.add_argument("--working-rows", type=int, default=0, help="0 is a tenth of the rows")
     chosen = parser.parse_args()
     context = multiprocessing.get_context("spawn")

@@ -14,7 +14,7 @@ labels training finds its sets by Algorithm 2, as in the paper, and `gap` is the
 exactly. "constant set" answers one set for all samples, the one grown label by label for the best example F1
 on the training part. Tuned thresholds take the C chosen for binary relevance. RAkEL has labelsets of V/2
 labels and 2 V models (the paper's "2 N" is read as twice the number of labels) on ridge classifiers, ML-kNN
-ten neighbours and s = 1.
+ten neighbours and s = 1. Rows of which `note` says so are older.
 The paper gives a figure without numbers: with all features its model and RML are about equal, with fewer its
 model is better.
 Results: results/submodular_f1.csv, written as they come, results/submodular_f1_means.csv and
@@ -58,7 +58,19 @@ FINAL = 20.0
 FOLDS, DRAWS = (2, 1) if SMALL else (3, 5)
 # Beyond this many labels RAkEL trains hundreds of models on hundreds of classes each.
 RAKEL_LABELS = 60
-COLUMNS = ("data", "features", "draw", "method", "example_f1", "chosen", "edge", "folds", "gap", "cpu_s")
+COLUMNS = (
+    "data",
+    "features",
+    "draw",
+    "method",
+    "example_f1",
+    "chosen",
+    "edge",
+    "folds",
+    "gap",
+    "cpu_s",
+    "note",
+)
 
 
 def dense(Y: Any) -> np.ndarray:
@@ -189,7 +201,7 @@ def summary() -> None:
         means.append(dict(zip(("data", "features", "method"), key, strict=True)) | {
             "draws": len(scores), "example_f1": float(np.mean(scores)), "spread": spread,
             "at_an_edge": sum(bool(row["edge"]) for row in mine),
-            "cpu_s": sum(float(row["cpu_s"] or 0) for row in mine),
+            "cpu_s": sum(float(row["cpu_s"] or 0) for row in mine), "note": max(row["note"] for row in mine),
         })  # fmt: skip
     write("submodular_f1_means", means, ("data", "features", "method"))
 
