@@ -25,6 +25,7 @@ from maxmargin.multilabel.problem import M3L, KernelM3L, LinearM3L, Solution
 
 # Eigenvalues of K below this part of the largest are rounding.
 RANK = 1e-14
+ROUNDED = "scale the features, or lower C or intercept_scaling,"
 
 
 class WithRescue:
@@ -83,12 +84,15 @@ class KernelNewton:
         rows = Rows.of(np.ascontiguousarray(vectors[:, kept] * roots))
         linear = LinearM3L(rows, problem.costs, problem.R, bias=0.0)
         self.newton = Newton(linear, alpha, tol=tol, n_threads=n_threads)
+        self.patience = Patience(50)
         self._answer: tuple[Solution, Certificate] | None = None
 
     def epoch(self, clock: Clock) -> Progress:
         progress = self.newton.epoch(clock)
         self._answer = None
-        return replace(progress, certificate=self.certify(), exact=True)
+        certificate = self.certify()
+        stuck = ROUNDED if progress.stuck or self.patience.exhausted(certificate.gap) else ""
+        return replace(progress, certificate=certificate, exact=True, stuck=stuck)
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
