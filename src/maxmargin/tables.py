@@ -189,7 +189,7 @@ def kind_of_values(values: Sequence[Any], name: str) -> str:
             raise ValueError(dates_refused(name, strange))
         raise ValueError(
             f"Column {name!r} holds {strange!r}, a {type(strange).__name__}: not a number, a category or a "
-            "text. Leave it out (drop) or, if these are the labels, name it as such."
+            "text. Leave it out (drop=, or --drop) or, if these are the labels, name it as such."
         )
     words = [str(value) for value in known]
     if all(_DATE.fullmatch(word.strip()) for word in words):
@@ -203,8 +203,8 @@ def dates_refused(name: str, example: Any) -> str:
     """What to do about a column of dates."""
     return (
         f"Column {name!r} holds dates ({str(example)!r}), and what counts in them is yours to say: turn them "
-        "into numbers (days since a day, the month, the weekday), call the column a category, or leave it "
-        "out (drop)."
+        "into numbers (days since a day, the month, the weekday), call the column a category (categories=, "
+        "or --categories), or leave it out (drop=, or --drop)."
     )
 
 

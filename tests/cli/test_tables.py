@@ -196,6 +196,15 @@ def test_a_fault_in_json_lines_names_its_line(run, tmp_path, line, said):
     assert code == 1 and said in err, err
 
 
+def test_a_separator_that_is_nowhere_is_pointed_out(run, tmp_path):
+    (tmp_path / "t.csv").write_text("n,tags\n1,a;b\n2,b\n3,a;b\n4,b\n")
+    code, _, err = run("fit", "t.csv", "--labels", "tags", "--separator", "/", "-o", "m.mm")
+    assert code == 0 and "the separator '/' occurs nowhere, but ';' does" in err
+    assert (
+        "occurs nowhere" not in run("fit", "t.csv", "--labels", "tags", "--separator", ";", "-o", "m.mm")[2]
+    )
+
+
 def test_a_column_that_counts_rows_is_pointed_out(run, tmp_path):
     write(tmp_path / "t.jsonl", [{"id": i, **row} for i, row in enumerate(ROWS)])
     _, _, err = run("fit", "t.jsonl", "--labels", "tags", "-o", "m.mm")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from maxmargin.io.words import visible
@@ -17,6 +19,18 @@ WIDTH = 120
 def say(message: str) -> None:
     """One line for the person, on stderr; nothing in it is markup, nor acts on the terminal."""
     print(visible(message), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def said_warnings() -> Iterator[None]:
+    """Say each warning of the work inside once, as a line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for text in dict.fromkeys(
+        str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)
+    ):
+        say(f"Warning: {' '.join(text.split())}")
 
 
 def print_table(

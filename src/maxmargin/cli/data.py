@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from maxmargin.cli.console import progress_bar, say
+from maxmargin.cli.console import progress_bar, said_warnings, say
 
 if TYPE_CHECKING:
     from maxmargin.cli.families import Family
@@ -38,6 +38,13 @@ _BY_SUFFIX = {
     ".svmlight": "svmlight",
     ".libsvm": "svmlight",
     ".xc": "xc",
+}
+# What to do with files that are often at hand.
+_OTHER_FILES = {
+    ".json": "write one object a line, and give --format jsonl",
+    ".txt": "give --format, such as csv with --delimiter",
+    ".xls": "save the sheet as CSV",
+    ".xlsx": "save the sheet as CSV",
 }
 TABLES = ("arff", "csv", "jsonl", "parquet")
 COLUMN_KINDS = frozenset({"numbers", "categories", "text"})
@@ -199,7 +206,8 @@ def format_of(path: Path, reading: ReadOptions) -> str:
     suffixes = [suffix for suffix in path.suffixes if suffix not in (".xz", ".gz")]
     kind = _BY_SUFFIX.get(suffixes[-1].lower()) if suffixes else None
     if kind is None:
-        raise click.UsageError(f"{path}: the name does not tell the format; give --format.")
+        cure = _OTHER_FILES.get(suffixes[-1].lower() if suffixes else "", "give --format")
+        raise click.UsageError(f"{path}: the name does not tell the format; {cure}.")
     return kind
 
 
@@ -305,6 +313,8 @@ def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any])
     from maxmargin.io.table import LabelColumns
     from maxmargin.tables import kind_of_values, told_kinds
 
+    if reading.separator == "":
+        raise click.UsageError("--separator is empty; name what stands between tags, or leave it out.")
     columns = reading.columns()
     where = LabelColumns(columns["target"], columns["labels"], columns["label_prefix"])
     told = told_kinds(*(names_of(getattr(reading, name)) for name in ("numbers", "categories", "text")))
@@ -313,17 +323,18 @@ def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any])
         return None
     if kinds is not None:
         told = dict(kinds)
-    data = read_mixed(
-        source,
-        where,
-        kind_of_values,
-        told=told,
-        complete=kinds is not None,
-        drop=drop,
-        separator=reading.separator,
-        labels=known.get("label_names"),
-        dtype=reading.dtype,
-    )
+    with said_warnings():
+        data = read_mixed(
+            source,
+            where,
+            kind_of_values,
+            told=told,
+            complete=kinds is not None,
+            drop=drop,
+            separator=reading.separator,
+            labels=known.get("label_names"),
+            dtype=reading.dtype,
+        )
     if kinds is None:
         _tell_kinds(data, told)
     return data
@@ -337,7 +348,8 @@ def _tell_kinds(data: Dataset, told: Mapping[str, str]) -> None:
         for kind in ("number", "category", "text")
     ]
     words = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in groups if names)
-    say(f"Columns by kind: {words}. (--numbers, --categories, --text and --drop say otherwise.)")
+    if words:
+        say(f"Columns by kind: {words}. (--numbers, --categories, --text and --drop say otherwise.)")
     for j, (name, kind) in enumerate(kinds.items()):
         values = data.X[:, j]
         if kind == "number" and name not in told and len(values) > 2 and _counts_rows(values):

@@ -137,6 +137,8 @@ def export_command(model_file: Path, output: Path, outputs: str | None, float32:
 
     if output.is_dir() or not output.resolve().parent.is_dir():
         raise click.UsageError(f"{output} cannot be written: name a file in a directory that exists.")
+    if output.suffix.lower() != ".onnx":
+        raise click.UsageError(f"{output}: what is written is ONNX; the name must end in .onnx.")
     stored = open_model(model_file)
     wanted = None if outputs is None else [word.strip() for word in outputs.split(",")]
     dtype = np.float32 if float32 else np.float64

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maxmargin.cli.console import progress_bar, say
+from maxmargin.cli.console import progress_bar, said_warnings
 from maxmargin.cli.data import LABEL_COLUMNS, REMEMBERED, ReadOptions, Samples, read, samples
 from maxmargin.cli.families import FAMILIES, Family
 
@@ -173,7 +172,7 @@ def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
     from maxmargin.core.compiling import compile_time
 
     start, interrupted = time.perf_counter(), False
-    with compile_time() as spent, _said_warnings(), _watched(inner, name):
+    with compile_time() as spent, said_warnings(), _watched(inner, name):
         try:
             model.fit(data.X, data.y, **arguments)
         except KeyboardInterrupt:
@@ -194,17 +193,6 @@ def _has_model(model: Any) -> bool:
     except NotFittedError:
         return False
     return True
-
-
-@contextmanager
-def _said_warnings() -> Iterator[None]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for text in dict.fromkeys(
-        str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)
-    ):
-        say(f"Warning: {' '.join(text.split())}")
 
 
 @contextmanager

@@ -47,7 +47,18 @@ def tree_of(path: Path, labels: Sequence[str]) -> list[tuple[int, int]]:
     edges = edges_of(path, labels, "--tree")
     if any(len(edge) > 2 for edge in edges):
         raise click.UsageError(f"--tree: {path} has three columns; a tree is pairs of parent and child.")
+    check_tree(edges, labels, f"--tree: {path}")
     return [(above, below) for above, below in edges]
+
+
+def check_tree(edges: Sequence[tuple[Any, ...]], labels: Sequence[str], where: str) -> None:
+    """Say by its name which label is its own ancestor, or has two parents."""
+    from maxmargin.decisions.tree import parents_of
+
+    try:
+        parents_of([(labels[above], labels[below]) for above, below in edges], list(labels))
+    except ValueError as error:
+        raise click.UsageError(f"{where}: {error}") from error
 
 
 def prior_of(word: str, labels: Sequence[str]) -> Any:

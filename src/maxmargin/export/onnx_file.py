@@ -115,9 +115,9 @@ def _wanted(found: Answers, outputs: Sequence[str] | None, model: Any) -> list[s
     there = [name for name in OUTPUTS if getattr(found, name) is not None]
     for name in outputs or ():
         if name not in there:
-            cure = (
-                "wrap it in maxmargin.Calibrated" if name == "probabilities" else f"it has {', '.join(there)}"
-            )
+            cure = f"it has {', '.join(there)}"
+            if name == "probabilities":
+                cure = "wrap it in maxmargin.Calibrated, or fit it with --probabilities"
             raise ValueError(f"A {type(_last(model)).__name__} has no {name}; {cure}.")
     return there if outputs is None else list(outputs)
 

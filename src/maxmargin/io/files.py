@@ -111,7 +111,7 @@ def text_lines(path: PathLike, encoding: str, progress: Progress | None = None) 
             yield number, line.decode(encoding)
         except UnicodeDecodeError as error:
             raise DataFormatError(
-                f"not {encoding} text ({error.reason}); say which encoding it has (encoding=)",
+                f"not {encoding} text ({error.reason}); say which it has (encoding=, or --encoding)",
                 path,
                 number,
                 error.start + 1,

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin.edge.estimator import warn
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.files import Progress, text_lines
@@ -126,12 +127,12 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_indicator(values: Sequence[Any]) -> bool:
+    """Whether a column holds 0 and 1; one that is empty throughout holds neither."""
     try:
-        for value in values:
-            _indicator(value)
+        found = [_indicator(value) for value in values]
     except ValueError:
         return False
-    return True
+    return not all(map(math.isnan, found))
 
 
 def _indicator(value: Any) -> float:
@@ -315,7 +316,8 @@ def _labels(
     if where.target is not None:
         words = ["" if value is None else str(value).strip() for value in values]
         if "" in words:
-            raise source.fault(f"the class is missing (column {names[0]!r})", lines[words.index("")])
+            fault = f"the class is missing (column {names[0]!r}); fill it in or leave the row out"
+            raise source.fault(fault, lines[words.index("")])
         return classes(words)
     if where.labels is not None and len(names) == 1 and (separator or not _is_indicator(values)):
         return _tagged(source, names[0], values, lines, separator, known)
@@ -339,7 +341,13 @@ def _tagged(
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Indicator and names of the tags of a column."""
     texts = [value for value in values if isinstance(value, str) and not value.lstrip().startswith("[")]
-    separator = separator or next((one for one in SEPARATORS if any(one in text for text in texts)), None)
+    there = next((one for one in SEPARATORS if any(one in text for text in texts)), None)
+    if separator and there and not any(separator in text for text in texts):
+        warn(
+            f"Column {name!r}: the separator {separator!r} occurs nowhere, but {there!r} does; every entry "
+            "is taken for one tag."
+        )
+    separator = separator or there
     rows = []
     for value, line in zip(values, lines, strict=True):
         try:

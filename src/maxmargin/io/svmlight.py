@@ -368,7 +368,7 @@ class _Line:
             raise self.error(column, f"{_show(word)} is not index:value")
         index = self.integer(column, left, "feature index")
         if index < self.rules.first_index:
-            cure = "; pass zero_based=True if the first feature is 0" if index == 0 else ""
+            cure = "; pass zero_based=True (--zero-based) if the first feature is 0" if index == 0 else ""
             raise self.error(column, f"feature index {index} is below {self.rules.first_index}{cure}")
         if index > self.rules.last_index:
             limit = (

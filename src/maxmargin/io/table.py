@@ -185,6 +185,9 @@ def _numbered_rows(
         except StopIteration:
             return
         except csv.Error as error:
+            if "unexpected end" in str(error):
+                fault = "an entry that begins in this row has a quote that is never closed"
+                raise DataFormatError(fault, path, start) from error
             raise DataFormatError(str(error), path, max(reader.line_num, 1)) from error
         if fields:
             yield start, fields
@@ -231,7 +234,8 @@ class _Table:
         if self.single:
             word = fields[self.label_columns[0]].strip()
             if not word:
-                raise DataFormatError("the class is missing", self.path, line, self.label_columns[0] + 1)
+                fault = "the class is missing; fill it in or leave the row out"
+                raise DataFormatError(fault, self.path, line, self.label_columns[0] + 1)
             self.words.append(word)
         else:
             entries = field_values(line, fields, self.names, self.label_columns, self.path, indicator)
