@@ -77,13 +77,13 @@ class BlockRule:
     """
 
     block: int = 512
-    common: float = 0.01
-    candidates: int = 20
-    least: int = 64
+    common: float = 0.005
+    candidates: int = 15
+    least: int = 128
     passes: int = 60
-    begin: float = 0.002
-    aim: float = 0.8
-    follow: float = 0.01
+    begin: float = 0.1
+    aim: float = 1.5
+    follow: float = 0.05
     patience: float = 0.25
     few: int = 8
     spare: float = 0.3
