@@ -283,7 +283,7 @@ def test_float32_empty_columns_and_model_file(tmp_path):
     assert model.coef_.nnz == model.coef_[:, ::50].nnz
     maxmargin.save(model, tmp_path / "many.mm")
     again = maxmargin.load(tmp_path / "many.mm")
-    assert again.coef_.format == "csc"
+    assert again.coef_.format == "csc" and model.coef_.indices.dtype == np.int32
     np.testing.assert_array_equal(model.decision_function(wide), again.decision_function(wide))
 
 

@@ -326,7 +326,9 @@ class LabelBlocks:
             for labels, kept in zip(self.blocks, self.done, strict=True)
         ]
         counts, features, values = Kept.joined(parts)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
+        # Small enough numbers keep the features as small as they are.
+        small = np.int32 if len(features) < 2**31 else np.int64
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(small)
         shape = self.problem.n_features + 1, self.problem.shape[1]
         return ManySolution(sp.csc_array((values, features, indptr), shape=shape), self.primal, self.dual)
 
