@@ -13,6 +13,7 @@ from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel import by_blocks
 from maxmargin.multilabel.many import BlockRule, LabelBlocks, ManyM3L
+from maxmargin.multilabel.near_loops import LANES, look
 from maxmargin.multilabel.squared import SquaredNewton
 from tests.naive import many as naive
 
@@ -282,7 +283,7 @@ def test_float32_empty_columns_and_model_file(tmp_path):
     assert model.coef_.nnz == model.coef_[:, ::50].nnz
     maxmargin.save(model, tmp_path / "many.mm")
     again = maxmargin.load(tmp_path / "many.mm")
-    assert again.coef_.format == "csc"
+    assert again.coef_.format == "csc" and model.coef_.indices.dtype == np.int32
     np.testing.assert_array_equal(model.decision_function(wide), again.decision_function(wide))
 
 
@@ -305,3 +306,52 @@ def test_violations_that_are_all_alike_are_found():
     assert outcome.converged
     best, _ = naive.dual_optimum(rows.toarray(), labels[:, 0], 1.0)
     assert solver.primal[0] == pytest.approx(best, rel=2e-6)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_look_lists_what_dense_scores_say(sparse):
+    posed = problem(X if sparse else np.ascontiguousarray(X.toarray()))
+    lanes = posed.lanes()
+    lanes.weights[:, : len(LANES)] = RNG.normal(size=(D, len(LANES)))
+    lanes.limit[:] = np.linspace(-1, 1, len(LANES))
+    lanes.limit[3] = np.inf  # a lane that is free
+    look(posed.rows.flat, lanes)
+    scores = X.toarray() @ lanes.weights
+    for k in range(len(LANES)):
+        expected = np.flatnonzero(scores[:, k] >= lanes.limit[k])
+        found = lanes.found[k]
+        np.testing.assert_array_equal(lanes.near[k, :found], expected)
+        np.testing.assert_allclose(lanes.score[k, :found], scores[expected, k], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_score_that_overflows_single_precision_is_looked_at_again():
+    posed = problem(sp.csr_array(np.array([[1e30, 1e30], [1.0, 0.0]])), np.eye(2, dtype=int))
+    lanes = posed.lanes()
+    lanes.weights[:] = np.array([[1e30], [-1e30]])
+    lanes.limit[:] = 1.0
+    look(posed.rows.flat, lanes)
+    np.testing.assert_array_equal(lanes.near[:, 0], 0)
+
+
+def test_the_bias_that_is_stored_is_the_best_one_below():
+    solver, _ = solve(problem(), 0.05, cull=0.05)
+    W = solver.solution().weights.toarray()
+    for l in range(L):
+        at = naive.primal(X, Y[:, [l]], W[:, [l]], 1.0)
+        for shift in np.linspace(0, 0.5, 50):
+            lower = W[:, [l]] - shift * np.eye(1, D + 1, D).T
+            assert naive.primal(X, Y[:, [l]], lower, 1.0) >= at * (1 - 1e-9)
+
+
+def test_every_label_of_a_block_is_certified_by_itself():
+    solver, _ = solve(problem(), 1e-4, rule=BlockRule(block=5))
+    W = solver.solution().weights.toarray()
+    for l in range(L):
+        alone = naive.primal(X, Y[:, [l]], W[:, [l]], 1.0)
+        assert solver.primal[l] == pytest.approx(alone, rel=1e-12)
+        assert alone - solver.dual[l] <= 1e-4 * alone
+        best, _ = naive.dual_optimum(X.toarray(), Y[:, l], 1.0)
+        assert solver.dual[l] <= best + 1e-9 and solver.primal[l] >= best - 1e-6

@@ -55,12 +55,11 @@ def default(problem: ManyM3L, *, rng: np.random.RandomState, **options: Any) -> 
 def attributes(problem: ManyM3L, solution: ManySolution, n_features: int) -> dict[str, Any]:
     """Sparse coefficients and intercepts, as they were certified."""
     Z = solution.weights.tocsr()
-    coef = Z[:-1]
-    if problem.columns is not None:
-        counts = np.zeros(n_features, np.int64)
-        counts[problem.columns] = np.diff(coef.indptr)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        coef = sp.csr_array((coef.data, coef.indices, indptr), shape=(n_features, Z.shape[1]))
+    counts = np.zeros(n_features, Z.indptr.dtype)
+    counts[slice(None) if problem.columns is None else problem.columns] = np.diff(Z.indptr[:-1])
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(Z.indptr.dtype)
+    # The last row is that of the bias; without it the others stay where they are.
+    coef = sp.csr_array((Z.data[: indptr[-1]], Z.indices[: indptr[-1]], indptr), (n_features, Z.shape[1]))
     return {"coef_": coef.T, "intercept_": problem.bias * Z[[-1]].toarray()[0]}
 
 

@@ -114,7 +114,7 @@ def _show(samples, costs, background, room, lanes, k, known):
                 break
             if room.place[j] < 0:
                 count = _put(lanes, k, count, j, x)
-    lanes.count[k], lanes.bias[k] = count, room.w[D]
+    lanes.n_kept[k], lanes.bias[k] = count, room.w[D]
     limit = -costs.margin[l] - costs.bias * room.w[D]
     limit -= samples.slack * np.sqrt(2.0 * lanes.half[k]) + 1e-6 * abs(limit)
     lanes.limit[k] = limit
@@ -123,9 +123,9 @@ def _show(samples, costs, background, room, lanes, k, known):
 @compiled(inline=True)
 def _hide(lanes, k):
     """Take the weights of a lane away."""
-    for t in range(lanes.count[k]):
+    for t in range(lanes.n_kept[k]):
         lanes.weights[lanes.features[k, t], k] = 0.0
-    lanes.count[k], lanes.limit[k] = 0, np.inf
+    lanes.n_kept[k], lanes.limit[k] = 0, np.inf
 
 
 @compiled(inline=True)

@@ -8,11 +8,12 @@ loss, c_il max(0, m_il - y_il f_il)^2, the dual variables have no upper bound an
 y is sparse and stays so; nothing is as large as n_samples x n_labels.
 
 **Members.** Of a label's samples only its positives and the negatives near its margin have a dual variable
-of their own. After each ascent on the members one look at all samples, which bounds make cheap
-(`near_loops`), gives the primal objective of the label exactly, and the negatives that violate its margin
-most become members. The first ones are samples that share features with its positives. The label is done
-when P - D <= tol P; so the sum over labels is, and neither the order of labels nor the size of a block
-changes any of them.
+of their own. After each ascent on the members (`climb_loops`) one look at all samples, for sixteen labels
+at once (`near_loops`), gives the primal objective of the label exactly, and the negatives that violate its
+margin most become members; those without alpha that no longer violate it leave. The first ones are
+samples that share rare features with its positives. The bias that is stored is the best one not above
+that of the dual variables. The label is done when P - D <= tol P; so the sum over labels is, and
+neither the order of labels nor the size of a block changes any of them.
 
 **The background.** A label with few positives needs negatives for its bias alone: it wants
 sum_i alpha_i to be about the same on both sides, spread over samples so that X'alpha is small. All
@@ -23,7 +24,8 @@ look finds next to no violators and the gap is still there, the background of th
 members, its largest parts first.
 
 **Culling.** Weights up to `cull` are dropped, and the primal objective is that of the weights that are
-left; where the gap is not small enough then, a label takes a quarter of its `cull` until it is.
+left; where that adds too much to the part of the members, a label takes a quarter of its `cull` until it does
+not.
 """
 
 from __future__ import annotations
@@ -75,13 +77,13 @@ class BlockRule:
     """
 
     block: int = 512
-    common: float = 0.01
-    candidates: int = 20
-    least: int = 64
+    common: float = 0.005
+    candidates: int = 15
+    least: int = 128
     passes: int = 60
-    begin: float = 0.002
-    aim: float = 0.8
-    follow: float = 0.01
+    begin: float = 0.1
+    aim: float = 1.5
+    follow: float = 0.05
     patience: float = 0.25
     few: int = 8
     spare: float = 0.3
@@ -237,7 +239,7 @@ class ManyM3L:
             done=np.zeros(K, np.bool_),
             half=real[5],
             bias=real[6],
-            count=whole[3],
+            n_kept=whole[3],
             features=np.empty((K, D), np.int32),
             values=np.empty((K, D)),
             weights=aligned_zeros(D, K, np.float32),
@@ -324,7 +326,9 @@ class LabelBlocks:
             for labels, kept in zip(self.blocks, self.done, strict=True)
         ]
         counts, features, values = Kept.joined(parts)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
+        # Small enough numbers keep the features as small as they are.
+        small = np.int32 if len(features) < 2**31 else np.int64
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(small)
         shape = self.problem.n_features + 1, self.problem.shape[1]
         return ManySolution(sp.csc_array((values, features, indptr), shape=shape), self.primal, self.dual)
 
@@ -338,26 +342,26 @@ class LabelBlocks:
         labels, problem = self.blocks[b], self.problem
         room, lanes = problem.room(), problem.lanes()
         kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        waiting = list(labels[::-1])
-        while not clock.expired():
-            for k in np.flatnonzero(lanes.done | (lanes.label < 0)):
+        waiting = labels[::-1].tolist()
+        while True:
+            for k in np.flatnonzero(lanes.done | (lanes.label < 0)).tolist():
                 if lanes.done[k]:
                     self._keep(lanes, k, kept)
                 lanes.label[k], lanes.turns[k] = waiting.pop() if waiting else -1, 0
                 lanes.done[k] = False
-            if len(kept) == len(labels):
+            if len(kept) == len(labels) or clock.expired():
                 break
             climb(self.samples, problem.costs, self.background, self.on, self.told, self.draws, room, lanes)
             look(self.samples.rows, lanes)
             judge(self.samples, problem.costs, self.background, self.told, room, lanes)
         bias = np.array([problem.n_features], np.int32)
-        parts = [kept.get(l, (bias, self.constant[[l]])) for l in labels]
+        parts = [kept.get(l, (bias, self.constant[[l]])) for l in labels.tolist()]
         features, values = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return Kept(np.array([len(part[0]) for part in parts]), features, values)
 
     def _keep(self, lanes: loops.Lanes, k: int, kept: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
         """Store the weights of the label in a lane, and what certifies them."""
-        l, count = lanes.label[k], lanes.count[k]
+        l, count = int(lanes.label[k]), lanes.n_kept[k]
         kept[l] = (
             np.append(lanes.features[k, :count], np.int32(self.problem.n_features)),
             np.append(lanes.values[k, :count], lanes.bias[k]),

@@ -134,7 +134,7 @@ class Lanes(NamedTuple):
     done: np.ndarray
     half: np.ndarray
     bias: np.ndarray
-    count: np.ndarray
+    n_kept: np.ndarray
     features: np.ndarray
     values: np.ndarray
     weights: np.ndarray

@@ -51,7 +51,7 @@ def look(rows, lanes):
 @compiled(inline=True)
 def _fill(room, lanes, k, on):
     """Spread the weights of a lane over all features, or make these zero again."""
-    for t in range(lanes.count[k]):
+    for t in range(lanes.n_kept[k]):
         room.v[lanes.features[k, t]] = lanes.values[k, t] if on else 0.0
     room.v[room.v.shape[0] - 1] = lanes.bias[k]
 
