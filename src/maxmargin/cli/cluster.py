@@ -109,6 +109,8 @@ def on_cluster(family: Family, given: Mapping[str, str]) -> Any:
     """The estimator of a family on a cluster, with parameters as words."""
     import maxmargin.dask
 
+    if family.task == "chain":
+        raise click.UsageError("-m chain is not for clusters here; maxmargin.dask.ChainSVC is, in Python.")
     if not hasattr(maxmargin.dask, family.estimator):
         raise click.UsageError(f"-m {family.name} is not for clusters.")
     local = estimator(family, {name: word for name, word in given.items() if name not in OWN})

@@ -256,15 +256,7 @@ class ChainSVC(ClassifierMixin, Iterative):
 
     def _named(self, problem: ChainProblem, solution: Solution) -> dict[str, np.ndarray]:
         """The weights under their public names."""
-        weights = problem.shaped(solution.vector)
-        bias, first, last = weights.B.copy()
-        return {
-            "coef_": weights.U.T.copy(),
-            "transitions_": weights.R.copy(),
-            "intercept_": bias,
-            "first_": first,
-            "last_": last,
-        }
+        return named(problem.shaped(solution.vector))
 
     def __getstate__(self) -> Any:
         # The dual solution serves warm starts only and can be far larger than the model.
@@ -458,6 +450,18 @@ class ChainSVC(ClassifierMixin, Iterative):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def named(weights: ChainWeights) -> dict[str, np.ndarray]:
+    """Copies of the weights under their public names."""
+    bias, first, last = weights.B.copy()
+    return {
+        "coef_": weights.U.T.copy(),
+        "transitions_": weights.R.copy(),
+        "intercept_": bias,
+        "first_": first,
+        "last_": last,
+    }
 
 
 def _probe(rows: Rows) -> np.ndarray:
