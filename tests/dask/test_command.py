@@ -20,6 +20,7 @@ def files(tmp_path):
     (tmp_path / "part-0.svm").write_text("".join(lines[:20]))
     (tmp_path / "part-1.svm").write_text("".join(lines[20:]))
     (tmp_path / "all.svm").write_text("".join(lines))
+    (tmp_path / "shop.csv").write_text("word,size,kind\nred,1.5,a\nblue,2,b\n")
     return tmp_path
 
 
@@ -47,7 +48,10 @@ def test_fit_of_parts_is_the_fit_of_the_whole(processes, files, capsys, monkeypa
     ("words", "message"),
     [
         (["part-0.svm", "--cluster", "local", "--scale", "standard"], "scale the files before"),
-        (["part-0.svm", "--cluster", "local", "--recall", "0.9"], "not for clusters"),
+        (["part-0.svm", "--cluster", "local", "--recall", "0.9"], "leave --cluster out"),
+        (["part-0.svm", "--cluster", "local", "--probabilities", "sigmoid"], "leave --cluster out"),
+        (["shop.csv", "--cluster", "local", "--labels", "tags", "--text", "word"], "leave --cluster out"),
+        (["shop.csv", "--cluster", "local"], "say where the labels are with --target"),
         (["part-0.svm", "--workers", "2"], "--cluster local"),
         (["yeast", "--cluster", "local"], "workers read files"),
         (["nothing*.svm", "--cluster", "local"], "There is no file"),
@@ -61,6 +65,15 @@ def test_wrong_calls_say_what_to_do(files, capsys, monkeypatch, words, message):
     monkeypatch.chdir(files)
     assert main(["fit", *words, "-o", "x.mm"]) in (1, 2)
     assert message in capsys.readouterr().err
+
+
+def test_words_in_a_table_are_refused_with_the_cure(processes, files, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    line = ["shop.csv", "--target", "kind", "--cluster", processes.scheduler.address, "-o", "x.mm"]
+    assert main(["fit", *line]) == 1
+    said = capsys.readouterr().err
+    assert "'red' is not a number" in said
+    assert "--drop columns of words" in said
 
 
 @pytest.mark.slow

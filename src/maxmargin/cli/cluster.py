@@ -40,10 +40,13 @@ class Wanted:
 def refuse(*, scale: str, probabilities: str | None, recall: float | None, tree: Path | None) -> None:
     """Refuse what needs all rows in one place."""
     if scale not in ("auto", "none"):
-        raise click.UsageError(f"--scale {scale} is not for clusters; scale the files before.")
+        raise click.UsageError(
+            f"--scale {scale} is not for clusters; scale the files before, or leave --cluster out."
+        )
     if probabilities is not None or recall is not None or tree is not None:
         raise click.UsageError(
-            "--probabilities, --recall and --tree are not for clusters; they need all rows here."
+            "--probabilities, --recall and --tree are not for clusters, as they need all rows here; leave "
+            "--cluster out."
         )
 
 
@@ -91,12 +94,20 @@ def fit_parts(wanted: Wanted, reading: ReadOptions) -> tuple[Fitted, Family, Sam
             raise click.UsageError(f"There is no file {path}; workers read files, not known data sets.")
         if format_of(path, reading) not in FORMATS:
             raise click.UsageError(f"{path}: workers read {', '.join(FORMATS)}.")
+        check_columns(path, reading)
     single = wanted.family is not None and wanted.family.task == "multiclass"
     with connected(wanted.place, wanted.workers) as client:
         pieces = _pieces(paths, reading, max(len(client.nthreads()), 1))
         # Kept by the workers, or the files would be read again after their labels are known.
         read = client.persist([delayed(read_part, pure=True)(*piece, reading, single) for piece in pieces])
-        common = client.compute(common_of(read)).result()
+        try:
+            common = client.compute(common_of(read)).result()
+        except ValueError as error:
+            if all(format_of(path, reading) == "svmlight" for path in paths):
+                raise
+            raise ValueError(
+                f"{error}. Workers read tables of numbers; --drop columns of words, or leave --cluster out."
+            ) from error
         family = wanted.family or FAMILIES["multilabel" if common.multilabel else "multiclass"]
         if common.multilabel != (family.task == "multilabel"):
             raise ValueError(f"The files do not suit -m {family.name}: use -m multilabel or multiclass.")
@@ -105,10 +116,23 @@ def fit_parts(wanted: Wanted, reading: ReadOptions) -> tuple[Fitted, Family, Sam
     return replace(fitted, model=model.to_local()), family, _stand_in(model, common)
 
 
+def check_columns(path: Path, reading: ReadOptions) -> None:
+    """Refuse a table whose labels are not named, and columns of words, before anything is started."""
+    if reading.text or reading.categories:
+        raise click.UsageError(
+            "--text and --categories are not for clusters, whose workers read tables of numbers; --drop the "
+            "columns, or leave --cluster out."
+        )
+    if format_of(path, reading) in ("csv", "parquet") and not reading.says_labels:
+        raise click.UsageError(f"{path}: say where the labels are with --target, --labels or --label-prefix.")
+
+
 def on_cluster(family: Family, given: Mapping[str, str]) -> Any:
     """The estimator of a family on a cluster, with parameters as words."""
     import maxmargin.dask
 
+    if family.task == "chain":
+        raise click.UsageError("-m chain is not for clusters here; maxmargin.dask.ChainSVC is, in Python.")
     if not hasattr(maxmargin.dask, family.estimator):
         raise click.UsageError(f"-m {family.name} is not for clusters.")
     local = estimator(family, {name: word for name, word in given.items() if name not in OWN})

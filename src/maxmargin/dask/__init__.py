@@ -5,6 +5,7 @@ same parameters, same attributes, same certified gap. `predict` and `decision_fu
 any fitted model on Dask collections.
 """
 
+from maxmargin.dask.chain import ChainSVC
 from maxmargin.dask.estimator import decision_function, predict
 from maxmargin.dask.files import read_arff, read_parquet, read_svmlight
 from maxmargin.dask.multiclass import MultiClassSVC
@@ -14,6 +15,7 @@ from maxmargin.dask.stored import store, stored
 from maxmargin.dask.submodular import SubmodularSVC
 
 __all__ = [
+    "ChainSVC",
     "MultiClassSVC",
     "MultiLabelSVC",
     "SparseMultiClassSVC",

@@ -65,9 +65,13 @@ class OnCluster:
         if getattr(self, "warm_start", False):
             raise ValueError("warm_start=True is not for clusters; use to_local() and fit that.")
         with connected(client) as cluster:
-            blocks, seen = partitions.begin(cluster, X, y, weight)
+            blocks, seen = self._begin(cluster, X, y, weight)
             self._learn_features(seen)
             yield cluster, blocks, seen
+
+    def _begin(self, cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], list[Any]]:
+        """Have the workers read all partitions; their blocks, and what is known of them."""
+        return partitions.begin(cluster, X, y, weight)
 
     def _learn_features(self, seen: list[partitions.Facts]) -> None:
         numbers = [one.n_features for one in seen]

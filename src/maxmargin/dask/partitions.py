@@ -68,7 +68,7 @@ class Terms:
 
 def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, Any]]:
     """The partitions of X with those of y and of the weights, not yet read."""
-    if _is_list(X):
+    if is_list(X):
         if y is None:
             if weight is not None:
                 raise ValueError("sample_weight: with partitions of (X, y), put the weights third in each.")
@@ -94,7 +94,8 @@ def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, An
     ]
 
 
-def _is_list(X: Any) -> bool:
+def is_list(X: Any) -> bool:
+    """Whether X is a list of partitions that are not yet read."""
     return isinstance(X, (list, tuple)) and bool(X) and all(isinstance(one, (Delayed, Future)) for one in X)
 
 
@@ -159,9 +160,7 @@ def _cut(values: Any, rows: slice) -> Any:
 def read(number: int, X: Any, y: Any, weight: Any) -> Block:
     """Check one partition; errors say which."""
     if y is None:
-        if not isinstance(X, tuple) or len(X) not in (2, 3):
-            raise ValueError(f"Partition {number}: a pair (X, y), or (X, y, sample_weight), was expected.")
-        X, y, weight = (*X, None)[:3]
+        X, y, weight = unpacked(number, X)
     n = X.shape[0]
     m = y.shape[0] if hasattr(y, "shape") else len(y)
     if n != m:
@@ -175,7 +174,14 @@ def read(number: int, X: Any, y: Any, weight: Any) -> Block:
         rows = probe._read_rows(X, reset=True)
     except ValueError as error:
         raise ValueError(f"Partition {number}: {error}") from error
-    return Block(rows, y, _weights(number, weight, n), getattr(probe, "feature_names_in_", None))
+    return Block(rows, y, checked_weights(number, weight, n), getattr(probe, "feature_names_in_", None))
+
+
+def unpacked(number: int, pair: Any) -> tuple[Any, Any, Any]:
+    """Rows, labels and weights of a partition that holds them together."""
+    if not isinstance(pair, tuple) or len(pair) not in (2, 3):
+        raise ValueError(f"Partition {number}: a pair (X, y), or (X, y, sample_weight), was expected.")
+    return (*pair, None)[:3]
 
 
 def _refuse_written_sets(number: int, y: Any) -> None:
@@ -188,7 +194,7 @@ def _refuse_written_sets(number: int, y: Any) -> None:
         )
 
 
-def _weights(number: int, weight: Any, n: int) -> np.ndarray | None:
+def checked_weights(number: int, weight: Any, n: int) -> np.ndarray | None:
     """Weights of samples, or of entries of y; they may all be zero in one partition."""
     if weight is None:
         return None

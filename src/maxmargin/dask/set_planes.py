@@ -1,16 +1,17 @@
-"""Submodular multi-label learning whose rows lie in several parts: inference there, cutting planes here.
+"""Structured problems whose samples lie in several parts: inference there, cutting planes here.
 
-Problem, planes and gap as in `submodular.problem`: the loss part of P is a sum over samples, and so is a
-plane of it. Every part infers the most violating sets of its samples at theta and answers with its share of
-the plane; `submodular.bundle` does the rest and does not know that the problem is in parts. The sets stay in
-the workers, for the line search; where they are lost they are inferred again.
+Planes and gap as in `submodular.bundle`: the loss part of P is a sum over samples, and so is a plane of it.
+Every part infers the most violating answers of its samples at theta (sets of labels, or labelings of
+sequences) and answers with its share of the plane; the bundle method does the rest and does not know that the
+problem is in parts. The answers, here called sets, stay in the workers, for the line search; where they are
+lost they are inferred again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,6 +20,20 @@ from maxmargin.submodular.problem import SubmodularF1
 
 # Where the line search looks, from the best weights (0) to the minimiser of the model (1).
 PLACES = np.concatenate([[0.0], np.logspace(-4, 0, 60)])
+
+
+class PartWithPlanes(Protocol):
+    """Some samples of a problem; `submodular.problem` says what each method does."""
+
+    def guesses(self) -> np.ndarray: ...
+
+    def risk(self, theta: np.ndarray, hints: np.ndarray | None = None) -> tuple[np.ndarray, float]: ...
+
+    def plane(self, sets: np.ndarray) -> tuple[np.ndarray, float]: ...
+
+    def along(
+        self, start: np.ndarray, end: np.ndarray, memory: list[np.ndarray]
+    ) -> Callable[[float], float]: ...
 
 
 class Inferred(NamedTuple):
@@ -38,19 +53,19 @@ class Share(NamedTuple):
     hints: np.ndarray
 
 
-def inferred(part: SubmodularF1, theta: np.ndarray, hints: np.ndarray | None) -> Inferred:
+def inferred(part: PartWithPlanes, theta: np.ndarray, hints: np.ndarray | None) -> Inferred:
     """Infer the most violating set of every sample of a part."""
     hints = part.guesses() if hints is None else hints.copy()
     sets, risk = part.risk(theta, hints)
     return Inferred(sets, risk, hints)
 
 
-def share(part: SubmodularF1, found: Inferred) -> Share:
+def share(part: PartWithPlanes, found: Inferred) -> Share:
     """What the sets of a part add to the plane."""
     return Share(*part.plane(found.sets), found.risk, found.hints)
 
 
-def losses_along(part: SubmodularF1, start: np.ndarray, end: np.ndarray, *found: Inferred) -> np.ndarray:
+def losses_along(part: PartWithPlanes, start: np.ndarray, end: np.ndarray, *found: Inferred) -> np.ndarray:
     """The losses of a part at all `PLACES` of the line search."""
     risk = part.along(start, end, [one.sets for one in found])
     return np.array([risk(place) for place in PLACES])
@@ -67,8 +82,8 @@ class Sets:
 
 
 @dataclass(frozen=True)
-class ScatteredF1(SubmodularF1):
-    """The learning problem over parts; `rows`, `truth` and `cost` are those of no sample."""
+class InParts:
+    """Planes of a problem over parts, of `size` samples in all."""
 
     workers: Workers = field(kw_only=True)
     parts: list[Any] = field(kw_only=True)
@@ -125,6 +140,11 @@ class ScatteredF1(SubmodularF1):
                 for part, hints in zip(self.parts, sets.hints, strict=True)
             ]
         return sets.answers
+
+
+@dataclass(frozen=True)
+class ScatteredF1(InParts, SubmodularF1):
+    """Submodular learning over parts; `rows`, `truth` and `cost` are those of no sample."""
 
 
 def _forget(memory: list[Sets]) -> None:

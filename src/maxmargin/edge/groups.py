@@ -184,9 +184,7 @@ class SequenceLabels:
         check_classification_targets(stacked)
         classes, codes = np.unique(stacked, return_inverse=True)
         warn_if_single(classes)
-        first = y[0] if groups.kind in ("list", "array") else stacked
-        container = type(first) if type(first) in (str, list, tuple) else np.ndarray
-        return cls(classes, container), codes.reshape(-1)
+        return cls(classes, container_of(y, groups)), codes.reshape(-1)
 
     def answer(self, codes: np.ndarray, groups: Groups) -> Any:
         """Give one code per row back as labels: stacked, as a 2-D array, or a list of sequences."""
@@ -202,6 +200,12 @@ class SequenceLabels:
         if self.container is str:
             return "".join(labels.tolist())
         return labels if self.container is np.ndarray else self.container(labels.tolist())
+
+
+def container_of(y: Any, groups: Groups) -> type:
+    """The kind in which label sequences were given; an array where that is not a Python sequence."""
+    first = y[0] if groups.kind in ("list", "array") else None
+    return type(first) if type(first) in (str, list, tuple) else np.ndarray
 
 
 def stack_labels(y: Any, groups: Groups) -> np.ndarray:

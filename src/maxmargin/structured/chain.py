@@ -261,15 +261,7 @@ class ChainSVC(ClassifierMixin, Iterative):
 
     def _named(self, problem: ChainProblem, solution: Solution) -> dict[str, np.ndarray]:
         """The weights under their public names."""
-        weights = problem.shaped(solution.vector)
-        bias, first, last = problem.scaling * weights.B
-        return {
-            "coef_": weights.U.T.copy(),
-            "transitions_": problem.scaling * weights.R,
-            "intercept_": bias,
-            "first_": first,
-            "last_": last,
-        }
+        return named(problem.shaped(solution.vector), problem.scaling)
 
     def __getstate__(self) -> Any:
         # The dual solution serves warm starts only and can be far larger than the model.
@@ -459,6 +451,18 @@ class ChainSVC(ClassifierMixin, Iterative):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def named(weights: ChainWeights, scaling: float) -> dict[str, np.ndarray]:
+    """The weights under their public names, those of constant features times their size."""
+    bias, first, last = scaling * weights.B
+    return {
+        "coef_": weights.U.T.copy(),
+        "transitions_": scaling * weights.R,
+        "intercept_": bias,
+        "first_": first,
+        "last_": last,
+    }
 
 
 def _probe(rows: Rows) -> np.ndarray:

@@ -26,7 +26,9 @@ gap of the program is max_i grad_i - alpha.grad >= max D - D(alpha).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sized
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -42,6 +44,41 @@ STILL = 1e-12
 RIDGE, GROWTH = 1e-13, 100.0
 # A diagonal below this is that of planes without features; relative to it a ridge would underflow.
 FLAT = 1e-100
+
+
+class Risk(Protocol):
+    """What the method asks of a problem; the last coordinates of theta, one for each pair, are nonnegative.
+
+    `submodular.problem` says what each method does; the sets are answers of all samples, of any kind.
+    """
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def pairs(self) -> Sized: ...
+
+    @property
+    def exact(self) -> bool: ...
+
+    @property
+    def n_samples(self) -> int: ...
+
+    def guesses(self) -> Any: ...
+
+    def risk(self, theta: np.ndarray, hints: Any = None) -> tuple[Any, float]: ...
+
+    def plane(self, sets: Any) -> tuple[np.ndarray, float]: ...
+
+    def along(self, start: np.ndarray, end: np.ndarray, memory: Any) -> Callable[[float], float]: ...
+
+    def cut(self, vector: np.ndarray) -> np.ndarray: ...
+
+    def primal(self, theta: np.ndarray, risk: float) -> float: ...
+
+    def dual(self, offset: float, theta: np.ndarray) -> float: ...
+
+    def certificate(self, theta: np.ndarray, dual: float, hints: Any) -> Certificate: ...
 
 
 @dataclass(frozen=True)
@@ -116,7 +153,7 @@ class Bundle:
 
     Parameters
     ----------
-    problem : SubmodularF1
+    problem : Risk
     line_search : bool
         Ask for planes near the best point on the way to the minimiser; False is Algorithm 1.
     memory : int
@@ -135,7 +172,7 @@ class Bundle:
 
     def __init__(
         self,
-        problem: SubmodularF1,
+        problem: Risk,
         *,
         line_search: bool = True,
         memory: int = 20,
