@@ -63,7 +63,7 @@ def test_drop(tmp_path):
         ("a,l\n\u0661,0\n", 2, 1, "not a number"),
         ("a,l\n1,2\n", 2, 2, "'l': '2' is not a label entry"),
         ('a,l\n"1\n2",0\n3,9\n', 2, 1, "not a number"),
-        ('a,l\n"1,0\n', 2, None, "unexpected end"),
+        ('a,l\n"1,0\n', 2, None, "a quote that is never closed"),
         ("a,a\n1,0\n", 1, 2, "twice"),
         ("a,l\n", None, None, "no rows"),
         ("", None, None, "empty"),
