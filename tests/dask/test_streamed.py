@@ -50,8 +50,9 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("budget", [130, None])
+@pytest.mark.parametrize(
+    ("name", "budget"), [*((name, 130) for name in VARIANTS), ("large bias", None), ("tied", None)]
+)
 def test_groups_reach_the_optimum_and_the_certificate_is_true(data, name, budget):
     X, Y = data
     problem = scattered(X, Y, **VARIANTS[name])

@@ -9,10 +9,9 @@ Problem, dual and gap as in `multilabel.problem`, for labels that no prior coupl
 2. *measures*: one pass over all rows, under weights that do not move, makes the certificate and says which
    rows matter from then on.
 
-Groups must be dealt anew. Rows that always take their turn together pull the weights to and fro between them:
-on generated text twenty fixed parts took ten times as many passes as twenty random groups, which take as many
-as all rows in memory do (`experiments/out_of_core.py`). Groups are made of runs of neighbouring rows, which
-are read from a file in one go.
+Groups must be dealt anew: rows that always take their turn together pull the weights to and fro between
+them, which costs many more passes. Groups are made of runs of neighbouring rows, which are read from a file
+in one go.
 
 The bias of all labels is moved towards its dual value once per pass over all groups, as in `sweeps` once per
 pass over all rows. Within a group it is drawn to where it was, plus what the group itself asks for.
@@ -41,7 +40,7 @@ from maxmargin.multilabel.sweeps import BiasPull, LabelSweeps, SweepRule
 # Rows that stay together when rows are dealt out.
 RUN = 64
 # How often all rows are dealt out in the first epoch, for one sweep; and later those that matter, for so many
-# passes (`experiments/out_of_core.py`).
+# passes. Found on the rows of `experiments/out_of_core.py`.
 FIRST_DEALS, DEALS, PASSES = 2, 3, 3
 
 
