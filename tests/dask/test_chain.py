@@ -55,9 +55,11 @@ def test_reaches_the_optimum_of_one_machine(client, data, best, n_parts):
 def test_weights_counts_and_the_ordinary_model(client, data, tmp_path):
     X, y = data
     weight = np.arange(20) % 3.0
-    best = maxmargin.ChainSVC(C=0.1, normalize_loss=False, tol=1e-6).fit(X, y, weight)
-    model = ChainSVC(C=0.1, normalize_loss=False, tol=1e-6).fit(X, y, weight, client=client)
+    given = {"C": 0.1, "normalize_loss": False, "intercept_scaling": 3.0, "tol": 1e-6}
+    best = maxmargin.ChainSVC(**given).fit(X, y, weight)
+    model = ChainSVC(**given).fit(X, y, weight, client=client)
     assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=2e-6)
+    np.testing.assert_allclose(model.transitions_, best.transitions_, atol=1e-2)
     local = model.to_local()
     assert type(local) is maxmargin.ChainSVC
     assert local.solver == "pairwise"
@@ -79,7 +81,7 @@ def test_planes_touch_the_loss_and_bound_it(data):
     X, y = data
     weight = 1.0 + np.arange(20) % 2
     block = read_sequences(0, X, y, weight)
-    part = ChainPart(block, Terms(np.array(list("abc")), 0.7, True))
+    part = ChainPart(block, Terms(np.array(list("abc")), 0.7, True, 1.0))
     rng = np.random.default_rng(1)
     theta, other = rng.normal(size=(2, part.problem.size))
     labels, risk = part.risk(theta)
