@@ -123,16 +123,14 @@ def test_project(numbers, samples, rounds, boxed):
     torch.testing.assert_close(alpha[:, block], some, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("whole", [0, 1])
 @pytest.mark.parametrize(("precision", "error"), [("tf32", 2e-2), ("ieee", 1e-5)])
-def test_carry(numbers, samples, whole, precision, error):
+def test_carry(numbers, samples, precision, error):
     K, E = numbers["K"], numbers["E"].clone()
     moved, block = numbers["B"][:, :M].contiguous(), samples[2 * M :]
     expected = E - moved @ K[block]
-    strip = K if whole else K[block].contiguous()
     triton_moves.carry[(2, 1)](
-        samples.to(torch.int32), 2, strip, whole, E, moved, N, L,
-        BLOCK=M, DEPTH=32, ROWS=16, COLUMNS=64, PRECISION=precision, num_warps=4,
+        samples.to(torch.int32), 2, K, E, moved, N, L,
+        BLOCK=M, ROWS=16, COLUMNS=64, PRECISION=precision, num_warps=4,
     )  # fmt: skip
     torch.testing.assert_close(E, expected, atol=error, rtol=0)
 

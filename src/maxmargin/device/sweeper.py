@@ -122,8 +122,8 @@ class Sweeper:
         self.program(board, order, k, self.tile)
         rows = 16 if L <= 16 else 32 if L <= 32 else 64 if L <= 64 else 128
         triton_moves.carry[(-(-n // COLUMNS), -(-L // rows))](
-            order, k, K, 1, board.scores, board.moved, n, L,
-            BLOCK=m, DEPTH=m, ROWS=rows, COLUMNS=COLUMNS, PRECISION=PRECISION, num_warps=WARPS,
+            order, k, K, board.scores, board.moved, n, L,
+            BLOCK=m, ROWS=rows, COLUMNS=COLUMNS, PRECISION=PRECISION, num_warps=WARPS,
         )  # fmt: skip
 
     def _replay(self) -> None:

@@ -235,26 +235,19 @@ def project(
 
 @triton.jit(do_not_specialize=["k"])
 def carry(
-    order, k, strip, whole, e, moved, n, L,
-    BLOCK: tl.constexpr, DEPTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    order, k, K, e, moved, n, L,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """e -= moved K[block]; `strip` is all of K where `whole` is 1, else the rows of the block."""
+    """e -= moved K[block]."""
     cols = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    inside, known = cols < n, rows < L
+    inside, known, places = cols < n, rows < L, tl.arange(0, BLOCK)
     here = rows.to(tl.int64)[:, None] * n + cols[None, :]
     mask = known[:, None] & inside[None, :]
-    total = tl.load(e + here, mask=mask, other=0.0)
-    for first in range(0, BLOCK, DEPTH):
-        some = first + tl.arange(0, DEPTH)
-        change = tl.load(moved + rows[:, None] * BLOCK + some[None, :], mask=known[:, None], other=0.0)
-        if whole == 1:
-            samples = tl.load(order + k * BLOCK + some).to(tl.int64)
-        else:
-            samples = some.to(tl.int64)
-        values = tl.load(strip + samples[:, None] * n + cols[None, :], mask=inside[None, :], other=0.0)
-        total -= tl.dot(change, values, input_precision=PRECISION)
+    change = tl.load(moved + rows[:, None] * BLOCK + places[None, :], mask=known[:, None], other=0.0)
+    samples = tl.load(order + k * BLOCK + places).to(tl.int64)
+    values = tl.load(K + samples[:, None] * n + cols[None, :], mask=inside[None, :], other=0.0)
+    total = tl.load(e + here, mask=mask, other=0.0) - tl.dot(change, values, input_precision=PRECISION)
     tl.store(e + here, total, mask=mask)
 
 
