@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import singledispatch
+from functools import cache, singledispatch
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,7 @@ def declaration(cls: type) -> State:
     return table
 
 
+@cache
 def parameters_of(cls: type) -> tuple[str, ...]:
     """Names of the parameters of an estimator; other objects have none."""
     return tuple(cls._get_param_names()) if hasattr(cls, "_get_param_names") else ()
