@@ -91,6 +91,8 @@ class Newton:
     n_threads : int, default=1
         Threads over labels.
     rule : NewtonRule
+    columns : (Columns, array), optional
+        What `scaled_columns` makes of the problem, where other problems on the same rows share it.
     """
 
     def __init__(
@@ -101,11 +103,12 @@ class Newton:
         tol: float,
         n_threads: int = 1,
         rule: NewtonRule | None = None,
+        columns: tuple[loops.Columns, np.ndarray] | None = None,
     ) -> None:
         self.problem, self.tol, self.n_threads = problem, tol, n_threads
         self.rule = NewtonRule() if rule is None else rule
         self.boxes = problem.costs.boxes()
-        self.columns, self.scale = scaled_columns(problem)
+        self.columns, self.scale = scaled_columns(problem) if columns is None else columns
         self.costs = joined(problem) if problem.coupled else problem.costs.flat(np.float64)
         self.widest = float(problem.costs.margins().max(initial=0.0)) or 1.0
         (n, L), D = self.costs.signs.shape, len(self.scale)
