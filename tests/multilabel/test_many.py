@@ -13,8 +13,8 @@ from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel import by_blocks
 from maxmargin.multilabel.many import BlockRule, LabelBlocks, ManyM3L
-from maxmargin.multilabel.near_loops import LANES, look
 from maxmargin.multilabel.narrow import LabelNewton
+from maxmargin.multilabel.near_loops import LANES, look
 from maxmargin.multilabel.squared import SquaredNewton
 from tests.naive import many as naive
 

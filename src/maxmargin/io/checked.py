@@ -60,7 +60,8 @@ def check_model(model: Any, where: str) -> None:
 
 def check_object(value: Any, where: str, sizes: Sizes) -> None:
     """Parameters, declared attributes and rule of one object."""
-    cls, state = type(value), state_of(value)
+    cls: type = type(value)
+    state = state_of(value)
     table = declaration(cls)
     names = parameters_of(cls)
     strange = sorted(set(state) - set(table.fields) - set(names))

@@ -1,4 +1,4 @@
-"""Newton's method for the labels of `ManyM3L` with the hinge loss where features are few, one label at a time.
+"""Newton's method for the labels of `ManyM3L` with the hinge loss with few features, one label at a time.
 
 Members near a label are few where samples are far apart, as texts are. In a few dense dimensions every
 sample is near every label, and the ascent on members needs thousands of looks. There each label is a problem
