@@ -2,7 +2,8 @@
 
 The files are tried in a process of its own with limits on memory and time, a batch at a time. What
 is reported, with the number that makes the file again (``--only``): a crash, a hang, any exception
-but the documented one, and a file that takes more than 100 MB.
+but the documented one, and a file that takes more than 100 MB. A line per batch counts what was tried
+so far and says where to go on (``--from``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import time
 import traceback
 from pathlib import Path
 
-SECONDS = 20  # for one file
+SECONDS = 20  # of the processor, for one file
+WAITING = 10  # times as many seconds by the clock: a busy machine is no hang, a process that sleeps is one
 MEGABYTES = 100  # by which one file may raise the peak of memory
 ADDRESSES = 8 << 30  # of the process, libraries and their threads included
 BATCH = 20_000
@@ -70,6 +72,12 @@ def warm_up(kind: str, folder: Path) -> None:
             readers.attempt(name, readers.start(name), folder / "changed")
 
 
+def spent(process: int) -> float:
+    """Seconds of the processor that a running process has taken."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def work(kind: str, first: int, count: int) -> None:
     """Try a batch; a line per file says what came of it."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
@@ -102,10 +110,14 @@ class Watcher:
             [*command, "--count", str(count)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
         assert process.stdout is not None and process.stderr is not None
-        current, rest, deadline = first, b"", time.monotonic() + 10 * SECONDS
+        # Until it has imported and compiled, as long as it may sleep for a file.
+        current, rest, since, used = first, b"", time.monotonic(), (WAITING - 1) * SECONDS
         while True:
-            ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select([process.stdout], [], [], SECONDS)
             if not ready:
+                clock = time.monotonic() - since
+                if spent(process.pid) - used < SECONDS and clock < WAITING * SECONDS:
+                    continue
                 process.kill()
                 process.wait()
                 return self.found(current, f"hang: more than {SECONDS} seconds")
@@ -119,9 +131,11 @@ class Watcher:
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
                 word, number, *said = line.decode().split(" ", 2)
-                current, deadline = int(number), time.monotonic() + SECONDS
+                current = int(number)
                 if word == "done":
                     self.count(current, said[0])
+            if lines:
+                since, used = time.monotonic(), spent(process.pid)
         words = process.stderr.read().decode(errors="replace").strip().splitlines()
         if process.wait() != 0:
             return self.found(current, f"crash: status {process.returncode} {words[-1:]}")
@@ -132,6 +146,11 @@ class Watcher:
         if answer not in ("refused", "used"):
             self.findings.append((number, answer))
             print(f"{self.kind} {number}: {answer}", flush=True)
+
+    def summary(self, first: int, number: int) -> str:
+        """What was tried so far."""
+        tried, counts = sum(self.counts.values()), dict(self.counts)
+        return f"{self.kind}: {tried} files from {first} to {number}, {counts}, {len(self.findings)} findings"
 
     def found(self, number: int, what: str) -> int:
         self.count(number, what)
@@ -146,7 +165,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many minutes")
     parser.add_argument("--only", type=int, help="try the file of one number, here, with its traceback")
     parser.add_argument("--work", help=argparse.SUPPRESS)
-    parser.add_argument("--from", dest="first", type=int, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--from", dest="first", type=int, help="begin with this number instead of a seed's first"
+    )
     options = parser.parse_args()
     if options.work:
         work(options.work, options.first, options.count)
@@ -158,13 +179,10 @@ def main() -> int:
     failed, end = False, time.monotonic() + 60 * options.minutes
     for kind in [options.kind] if options.kind else ["models", "readers"]:
         watcher = Watcher(kind, end)
-        number = first = options.seed * 10**9
+        number = first = options.seed * 10**9 if options.first is None else options.first
         while number < first + options.count and time.monotonic() < end:
             number = watcher.batch(number, min(BATCH, first + options.count - number))
-        tried = sum(watcher.counts.values())
-        print(
-            f"{kind}: {tried} files from {first} on, {dict(watcher.counts)}, {len(watcher.findings)} findings"
-        )
+            print(watcher.summary(first, number), flush=True)
         failed = failed or bool(watcher.findings)
     return int(failed)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
+import marshal
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,30 @@ from safetensors.numpy import load_file, save
 
 from maxmargin.io.model_file import _digest
 
+Way = tuple[Any, ...]
+
+
+def duplicate(value: Any) -> Any:
+    """A copy of a JSON value, several times faster than `copy.deepcopy` makes it."""
+    return marshal.loads(marshal.dumps(value))
+
+
+def gather(value: Any, way: Way, found: list[Way]) -> None:
+    """Add all places inside a JSON value."""
+    for key, item in value.items() if type(value) is dict else enumerate(value):
+        here = (*way, key)
+        found.append(here)
+        if type(item) is dict or type(item) is list:
+            gather(item, here, found)
+
 
 class Forged:
     """The document and the arrays of a model file, free to change."""
 
-    def __init__(self, document: Any, tensors: dict[str, np.ndarray]) -> None:
-        self.document, self.tensors = document, tensors
+    def __init__(
+        self, document: Any, tensors: dict[str, np.ndarray], places: list[Way] | None = None
+    ) -> None:
+        self.document, self.tensors, self._places = document, tensors, places
 
     @classmethod
     def of(cls, path: Path) -> Forged:
@@ -27,7 +45,19 @@ class Forged:
         return cls(json.loads(header["__metadata__"]["maxmargin"]), load_file(path))
 
     def copy(self) -> Forged:
-        return Forged(copy.deepcopy(self.document), dict(self.tensors))
+        return Forged(duplicate(self.document), dict(self.tensors), self._places)
+
+    @property
+    def places(self) -> list[Way]:
+        """All places inside the model, in the order of the document; a copy knows those of its original."""
+        if self._places is None:
+            gather(self.document["model"], (), found := [])
+            self._places = found
+        return self._places
+
+    def changed(self) -> None:
+        """The document has other places than before."""
+        self._places = None
 
     @property
     def state(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from maxmargin import priors
 from maxmargin.baselines import ThresholdTuner
 from maxmargin.io.reach import scaling
 from maxmargin.persistence import ModelFileError, describe
-from tests.fuzz.forge import Forged
+from tests.fuzz.forge import Forged, duplicate
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "models"
 WIDEST = 10_000
@@ -101,13 +101,6 @@ def shorten(value: Any) -> None:
         del value["history_"][2:]
 
 
-def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All places inside a JSON value."""
-    entries = list(value.items()) if isinstance(value, dict) else []
-    entries = list(enumerate(value)) if isinstance(value, list) else entries
-    return [place for key, item in entries for place in [(*way, key), *places(item, (*way, key))]]
-
-
 def at(value: Any, way: tuple[Any, ...]) -> Any:
     return functools.reduce(lambda inner, key: inner[key], way, value)
 
@@ -124,8 +117,7 @@ def junk(rng: random.Random, depth: int) -> Any:
 
 def change_document(rng: random.Random, file: Forged, others: list[Forged]) -> None:
     """Something else at one place: junk, another value of a sound file, a word of the format, or nothing."""
-    model = file.document["model"]
-    spots = places(model)
+    model, spots = file.document["model"], file.places
     *way, last = rng.choice(spots)
     inner = at(model, tuple(way))
     kind = rng.randrange(7)
@@ -134,18 +126,19 @@ def change_document(rng: random.Random, file: Forged, others: list[Forged]) -> N
     elif kind == 6:
         inner[last] = junk(rng, 3)
     elif kind == 1:
-        other = rng.choice(others).document["model"]
-        same = [spot for spot in places(other) if spot[-1] == last] or places(other)
-        inner[last] = copy.deepcopy(at(other, rng.choice(same)))
+        other = rng.choice(others)
+        same = [spot for spot in other.places if spot[-1] == last] or other.places
+        inner[last] = duplicate(at(other.document["model"], rng.choice(same)))
     elif kind == 2 and isinstance(inner[last], (int, float)):
         inner[last] = rng.choice([inner[last] + 1, inner[last] - 1, -inner[last], inner[last] * 2, 0])
     elif kind == 3 and isinstance(inner[last], str):
-        words = [word for way in places(model) if isinstance(word := at(model, way), str)]
+        words = [word for way in spots if isinstance(word := at(model, way), str)]
         inner[last] = rng.choice([*words, *KINDS, inner[last] + "x", inner[last][:-1]])
     elif kind == 4:
         del inner[last]
     else:
-        inner[last] = copy.deepcopy(at(model, rng.choice(spots)))
+        inner[last] = duplicate(at(model, rng.choice(spots)))
+    file.changed()
 
 
 def change_arrays(rng: random.Random, file: Forged) -> None:

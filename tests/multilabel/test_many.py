@@ -13,6 +13,7 @@ from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel import by_blocks
 from maxmargin.multilabel.many import BlockRule, LabelBlocks, ManyM3L
+from maxmargin.multilabel.narrow import LabelNewton
 from maxmargin.multilabel.near_loops import LANES, look
 from maxmargin.multilabel.squared import SquaredNewton
 from tests.naive import many as naive
@@ -84,24 +85,65 @@ def test_both_methods_of_the_squared_hinge_loss_agree():
     )
 
 
-@pytest.mark.parametrize("columns, method", [(D, SquaredNewton), (600, LabelBlocks)])
-def test_newton_is_for_few_features(columns, method):
+@pytest.mark.parametrize(
+    "columns, squared, method",
+    [(D, True, SquaredNewton), (D, False, LabelNewton), (600, True, LabelBlocks), (600, False, LabelBlocks)],
+)
+def test_newton_is_for_few_features(columns, squared, method):
     rows = sp.csr_array(np.ones((3, columns)))
-    posed = problem(rows, np.eye(3, dtype=int), squared=True)
+    posed = problem(rows, np.eye(3, dtype=int), squared=squared)
     assert type(by_blocks.default(posed, rng=np.random.RandomState(0), tol=1e-3)) is method
 
 
-def test_newton_drops_weights_within_the_gap_and_labels_it_has_no_time_for_are_off():
-    solver = SquaredNewton(problem(squared=True), tol=1e-2, cull=0.05)
+@pytest.mark.parametrize("method, squared", [(SquaredNewton, True), (LabelNewton, False)])
+def test_newton_drops_weights_within_the_gap_and_labels_it_has_no_time_for_are_off(method, squared):
+    posed = problem(squared=squared)
+    solver = method(posed, tol=1e-2, cull=0.05)
     solver.epoch(Clock(0.0))
     np.testing.assert_array_equal(solver.solution().weights.toarray()[-1], -1.0)
-    whole = SquaredNewton(problem(squared=True), tol=1e-2)
-    culled = SquaredNewton(problem(squared=True), tol=1e-2, cull=0.05)
-    run(whole, Stopping(1e-2, 1))
-    assert run(culled, Stopping(1e-2, 1)).converged
+    whole = method(posed, tol=1e-2)
+    culled = method(posed, tol=1e-2, cull=0.05)
+    run(whole, Stopping(1e-2, whole.n_epochs))
+    assert run(culled, Stopping(1e-2, culled.n_epochs)).converged
     assert culled.solution().weights.nnz < whole.solution().weights.nnz
     W = culled.solution().weights.toarray()
-    assert naive.primal(X, Y, W, 1.0, squared=True) == pytest.approx(culled.certify().primal, rel=1e-12)
+    assert naive.primal(X, Y, W, 1.0, squared=squared) == pytest.approx(culled.certify().primal, rel=1e-12)
+
+
+@pytest.mark.parametrize("C, bias", [(0.1, 1.0), (1.0, 0.0), (30.0, 2.0)])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_newton_reaches_the_optimum_of_the_hinge_loss(C, bias, sparse):
+    rows = X if sparse else np.ascontiguousarray(X.toarray())
+    weight = RNG.integers(0, 3, N).astype(float)
+    solver = LabelNewton(problem(rows, Y[:, :2], C, bias, weight=weight), tol=TOL, n_threads=2)
+    outcome = run(solver, Stopping(TOL, solver.n_epochs))
+    assert outcome.converged
+    W = solver.solution().weights.toarray()
+    repeated = np.repeat(np.arange(N), weight.astype(int))
+    for l in range(2):
+        best, w = naive.dual_optimum(X.toarray()[repeated], Y[repeated, l], bias, C)
+        assert solver.primal[l] == pytest.approx(best, rel=1e-7)
+        np.testing.assert_allclose(W[:, l], w, atol=2e-3)
+
+
+def test_few_dense_features_converge_block_by_block_as_they_do_at_once():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 4)) * [1.0, 30.0, 0.01, 1.0] + [0.0, 0.0, 0.0, 10.0]
+    labels = (rng.random((60, 3)) < 0.5).astype(int)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = MultiLabelSVC(C=100.0, memory_limit=0, cull=0, n_jobs=2).fit(rows, labels)
+        again = MultiLabelSVC(C=100.0, memory_limit=0, cull=0).fit(rows, labels)
+        whole = MultiLabelSVC(C=100.0).fit(rows, labels)
+    assert sp.issparse(model.coef_) and model.duality_gap_ <= model.tol
+    assert model.primal_objective_ == pytest.approx(whole.primal_objective_, rel=2e-3)
+    np.testing.assert_array_equal(model.coef_.toarray(), again.coef_.toarray())
+
+
+def test_features_that_differ_too_much_are_named_where_rounding_stops_a_label():
+    rows = np.array([[1e14, 1.0], [1e14, 2.0], [1e14, 3.0], [1e14, 4.0]])
+    with pytest.warns(ConvergenceWarning, match="scale the features or loosen tol"):
+        MultiLabelSVC(C=1e6, memory_limit=0, tol=1e-9).fit(rows, [[0], [1], [0], [1]])
 
 
 @pytest.mark.parametrize("mixed", [True, False])

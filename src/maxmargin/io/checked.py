@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import singledispatch
+from functools import cache, singledispatch
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,8 @@ def check_model(model: Any, where: str) -> None:
 
 def check_object(value: Any, where: str, sizes: Sizes) -> None:
     """Parameters, declared attributes and rule of one object."""
-    cls, state = type(value), state_of(value)
+    cls: type = type(value)
+    state = state_of(value)
     table = declaration(cls)
     names = parameters_of(cls)
     strange = sorted(set(state) - set(table.fields) - set(names))
@@ -118,6 +119,7 @@ def declaration(cls: type) -> State:
     return table
 
 
+@cache
 def parameters_of(cls: type) -> tuple[str, ...]:
     """Names of the parameters of an estimator; other objects have none."""
     return tuple(cls._get_param_names()) if hasattr(cls, "_get_param_names") else ()

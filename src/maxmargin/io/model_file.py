@@ -239,10 +239,11 @@ def _check_document(document: Any, name: str) -> None:
 def _decoded(document: dict[str, Any], tensors: dict[str, np.ndarray]) -> Any:
     decoder = Decoder(tensors)
     model = decoder.decode(document["model"])
-    missing = [name for name in parameters_of(type(model)) if name not in vars(model)]
+    cls: type = type(model)
+    missing = [name for name in parameters_of(cls) if name not in vars(model)]
     if missing:
         raise ModelFileError(f"its parameters {missing} are missing")
-    check_model(model, type(model).__name__)
+    check_model(model, cls.__name__)
     for step in decoder.incomplete:
         rebuild(step)
     return model

@@ -21,6 +21,7 @@ whether the values make a sound model is for `io.checked` to say.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -278,6 +279,7 @@ class Decoder:
         return restored
 
 
+@functools.cache
 def _defaults(cls: type) -> dict[str, Any]:
     """Defaults of the parameters, for those that the version that wrote a file did not have."""
     if not parameters_of(cls):

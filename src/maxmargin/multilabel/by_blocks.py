@@ -15,8 +15,10 @@ import scipy.sparse as sp
 
 from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import run_threads
+from maxmargin.multilabel import narrow
 from maxmargin.multilabel import score_loops as loops
 from maxmargin.multilabel.many import LabelBlocks, ManyM3L, ManySolution
+from maxmargin.multilabel.narrow import LabelNewton
 from maxmargin.multilabel.problem import check_digits, used_columns
 from maxmargin.multilabel.squared import SquaredNewton, few_features
 
@@ -45,8 +47,12 @@ def pose(X: Any, on: sp.csr_array, **costs: Any) -> ManyM3L:
     return problem
 
 
-def default(problem: ManyM3L, *, rng: np.random.RandomState, **options: Any) -> LabelBlocks | SquaredNewton:
-    """Newton's method for the squared hinge loss of few features; else ascent on the samples near a label."""
+def default(
+    problem: ManyM3L, *, rng: np.random.RandomState, **options: Any
+) -> LabelBlocks | LabelNewton | SquaredNewton:
+    """Newton's method, of the loss, for few features; else ascent on the samples near a label."""
+    if narrow.suits(problem):
+        return LabelNewton(problem, **options)
     if few_features(problem):
         return SquaredNewton(problem, **options)
     return LabelBlocks(problem, rng=rng, **options)

@@ -30,6 +30,7 @@ not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -248,6 +249,25 @@ class ManyM3L:
             near=np.empty((K, n + 1), np.int64),
             score=np.empty((K, n + 1), np.float32),
         )
+
+
+def cull_weights(
+    w: np.ndarray,
+    primal: float,
+    dual: float,
+    cull: float,
+    tol: float,
+    primal_of: Callable[[np.ndarray], float],
+) -> tuple[np.ndarray, float]:
+    """The weights of a label without those up to `cull`, or less where the gap needs them, and their P."""
+    while cull > 0.0:
+        kept = np.where(np.abs(w) > cull, w, 0.0)
+        kept[-1] = w[-1]
+        found = primal_of(kept)
+        if found - dual <= tol * found:
+            return kept, found
+        cull = 0.25 * cull if cull > 1e-6 else 0.0
+    return w, primal
 
 
 def by_label(on: sp.csr_array) -> RowArrays:

@@ -26,6 +26,11 @@ Coupled labels are one label of N L entries, whose rows are x_i kron P_l with R 
 Columns are scaled by powers of two inside, so the scale of a feature does not matter. The weights with the
 smallest primal and the shares with the largest dual value are kept, each for itself.
 
+Where C is so large that no optimal alpha comes near its box, shares drown in rounding. At the optimum
+1/2 |V|^2 <= P, so that <m, alpha> <= 2 P(z) for every z: once steps are stuck, boxes end at 2 P(z) / m, which
+changes no optimum, and the steps begin anew. A rounding of the margins still costs C; a multiple of z
+just above 1 keeps them.
+
 Yan, Li, "An efficient augmented Lagrangian method for support vector machine", Optimization Methods and
 Software 35, 2020.
 """
@@ -42,6 +47,9 @@ from maxmargin.core.rows import readonly
 from maxmargin.core.threads import run_threads
 from maxmargin.multilabel import loops
 from maxmargin.multilabel.problem import LinearM3L, Solution, powers_of_two
+
+# A multiple of weights that keeps margins which rounding has cut.
+ABOVE_ONE = 1 + 2.0**-40
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,8 @@ class Newton:
     n_threads : int, default=1
         Threads over labels.
     rule : NewtonRule
+    columns : (Columns, array), optional
+        What `scaled_columns` makes of the problem, where other problems on the same rows share it.
     """
 
     def __init__(
@@ -101,11 +111,12 @@ class Newton:
         tol: float,
         n_threads: int = 1,
         rule: NewtonRule | None = None,
+        columns: tuple[loops.Columns, np.ndarray] | None = None,
     ) -> None:
         self.problem, self.tol, self.n_threads = problem, tol, n_threads
         self.rule = NewtonRule() if rule is None else rule
         self.boxes = problem.costs.boxes()
-        self.columns, self.scale = scaled_columns(problem)
+        self.columns, self.scale = scaled_columns(problem) if columns is None else columns
         self.costs = joined(problem) if problem.coupled else problem.costs.flat(np.float64)
         self.widest = float(problem.costs.margins().max(initial=0.0)) or 1.0
         (n, L), D = self.costs.signs.shape, len(self.scale)
@@ -122,6 +133,7 @@ class Newton:
         self.n_steps = int(np.clip(self.rule.epoch / max(n * L * D, 1), 1, self.rule.n_steps))
         self.gap, self.aim = np.inf, self.rule.aim
         self.patience = Patience(200 // self.n_steps)
+        self.capped = False
         self._answer: tuple[Solution, Certificate] | None = None
         if alpha.any():
             self._begin_at(alpha)
@@ -137,7 +149,7 @@ class Newton:
         if self.patience.exhausted(certificate.gap):
             self._refine()
             certificate = self._bounds()
-            stuck = "" if certificate.gap <= self.tol else "scale the features"
+            stuck = "" if certificate.gap <= self.tol or self._cap() else "scale the features"
         self.gap = certificate.gap
         return Progress(certificate, self.problem.shape[0], stuck=stuck)
 
@@ -156,7 +168,12 @@ class Newton:
         """The best weights and dual variables as they are, kept until the next epoch."""
         if self._answer is None:
             alpha = self.state.best_share.T.reshape(self.boxes.shape) * self.boxes
-            Z, certificate = self.problem.evaluate(alpha, n_threads=self.n_threads, weights=self.weights())
+            weights = self.weights()
+            Z, certificate = self.problem.evaluate(alpha, n_threads=self.n_threads, weights=weights)
+            if self.capped and certificate.gap > self.tol:
+                Z, certificate = self.problem.evaluate(
+                    alpha, n_threads=self.n_threads, weights=ABOVE_ONE * weights
+                )
             self._answer = Solution(readonly(alpha), Z), certificate
         return self._answer
 
@@ -200,6 +217,23 @@ class Newton:
             dual = float(alpha @ m) - 0.5 * float(V @ V)
             if dual > state.dual[l]:
                 state.dual[l], state.best_share[l, free] = dual, alpha[free] / box[free]
+
+    def _cap(self, *, far: float = 1e-3) -> bool:
+        """Cut boxes to what an optimum may fill and begin anew, once, if that is far less than they hold."""
+        state, shape = self.state, self.state.centre.shape[::-1]
+        boxes, margins = (values.reshape(shape) for values in (self.boxes, self.problem.costs.margins()))
+        most = np.divide(2 * state.primal, margins, out=np.full(shape, np.inf), where=margins > 0)
+        if self.capped or not np.minimum(boxes, most).max() < far * boxes.max():
+            return False
+        self.capped = True
+        boxes = np.minimum(boxes, most)
+        self.boxes = boxes.reshape(self.boxes.shape)
+        self.costs = self.costs._replace(weight=readonly(boxes), upper=readonly(np.ones((2, shape[1]))))
+        state.omega[:], state.centre[:] = self.rule.first * self.widest, 0.5
+        state.z[:] = 0.0
+        self._resynchronise()
+        self.patience = Patience(200 // self.n_steps)
+        return True
 
     def _begin_at(self, alpha: np.ndarray) -> None:
         """Start from dual variables: their shares as the centre, the weights that they make.

@@ -23,7 +23,7 @@ from scipy.linalg import cho_solve
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.threads import one_blas_thread, run_threads
-from maxmargin.multilabel.many import ManyM3L, ManySolution
+from maxmargin.multilabel.many import ManyM3L, ManySolution, cull_weights
 from maxmargin.multilabel.problem import powers_of_two
 
 # Labels of an epoch for each thread.
@@ -129,16 +129,13 @@ class SquaredNewton:
     def _store(self, l: int, w: np.ndarray, dual: float, label) -> None:
         """Keep the weights that the gap needs, and the primal objective of these."""
         y, c, margin = label
-        cull = self.cull
-        while True:
-            kept = np.where(np.abs(w) > cull, w, 0.0)
-            kept[-1] = w[-1]
+
+        def primal(kept: np.ndarray) -> float:
             h = np.maximum(margin - y * (self.Z @ (self.scale * kept)), 0.0)
-            primal = 0.5 * kept @ kept + c @ h**2
-            if cull == 0.0 or primal - dual <= self.tol * primal:
-                break
-            cull = 0.25 * cull if cull > 1e-6 else 0.0
-        self.W[:, l], self.primal[l], self.dual[l] = kept, primal, dual
+            return 0.5 * kept @ kept + c @ h**2
+
+        self.W[:, l], self.primal[l] = cull_weights(w, primal(w), dual, self.cull, self.tol, primal)
+        self.dual[l] = dual
 
 
 def few_features(problem: ManyM3L, most: int = 500, filled: float = 0.2, cells: int = 5 * 10**7) -> bool:
