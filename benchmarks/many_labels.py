@@ -237,7 +237,7 @@ def libmultilabel_tree(X, Y, E, options) -> tuple[np.ndarray, dict]:
 
 
 def libmultilabel(X, Y, E, options) -> tuple[np.ndarray, dict]:
-    """One-vs-rest on every hundredth label, whose time counts a hundredfold; it gives no answers for the rest."""
+    """One-vs-rest on every hundredth label, times a hundred; it gives no answers for the others."""
     from libmultilabel.linear import train_1vsrest
 
     _, told = _libmultilabel(train_1vsrest, X, Y[:, ::SAMPLED], E, options)
