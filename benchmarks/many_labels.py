@@ -2,7 +2,7 @@
 
     MAXMARGIN_DATA=... python -m benchmarks.many_labels cut                # 40,000 titles, 13,000 subjects
     MAXMARGIN_DATA=... python -m benchmarks.many_labels full --jobs 2      # 653,485 titles, 25,147 subjects
-    python -m benchmarks.many_labels generated --labels 1000000 --part 50000     # memory flat, time linear
+    python -m benchmarks.many_labels generated --labels 1000000 --texts 20000 --part 50000   # memory flat
     python -m benchmarks.many_labels cut --peer omikuji --python /venv-omikuji/bin/python
     python -m benchmarks.many_labels cut --choose-C                        # and the fit with the C it chose
     python -m benchmarks.many_labels cut --peer constant                   # the most frequent labels for all
@@ -72,7 +72,7 @@ def text_problem(folder: Path, small: bool) -> tuple[sp.csr_array, ...]:
     return X, Y[train], words.transform([texts[i] for i in test]), Y[test]
 
 
-def made_problem(n_labels: int, n: int = 200_000) -> tuple[sp.csr_array, ...]:
+def made_problem(n_labels: int, n: int) -> tuple[sp.csr_array, ...]:
     """Texts of five words that their subjects speak of and five that anyone uses; five texts for every label.
 
     The texts are the same whatever the number of labels is.
@@ -347,6 +347,7 @@ def main() -> None:
     parser.add_argument("--loss", choices=["hamming", "squared_hinge"], default="hamming")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--labels", type=int, default=100_000, help="labels of the generated problem")
+    parser.add_argument("--texts", type=int, default=200_000, help="texts of the generated problem")
     parser.add_argument("--part", type=int, default=0, help="labels to fit at a time; 0 means all")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -354,7 +355,7 @@ def main() -> None:
         inside(options.folder, options)
         return
     if options.problem == "generated":
-        X, Y, E, truth = made_problem(options.labels)
+        X, Y, E, truth = made_problem(options.labels, options.texts)
     else:
         X, Y, E, truth = text_problem(Path(os.environ["MAXMARGIN_DATA"]), options.problem != "full")
     if options.problem == "culling":
