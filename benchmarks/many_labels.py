@@ -2,7 +2,7 @@
 
     MAXMARGIN_DATA=... python -m benchmarks.many_labels cut                # 40,000 titles, 13,000 subjects
     MAXMARGIN_DATA=... python -m benchmarks.many_labels full --jobs 2      # 653,485 titles, 25,147 subjects
-    python -m benchmarks.many_labels generated --labels 1000000            # memory flat, time linear
+    python -m benchmarks.many_labels generated --labels 1000000 --texts 20000 --part 50000   # memory flat
     python -m benchmarks.many_labels cut --peer omikuji --python /venv-omikuji/bin/python
     python -m benchmarks.many_labels cut --choose-C                        # and the fit with the C it chose
     python -m benchmarks.many_labels cut --peer constant                   # the most frequent labels for all
@@ -13,7 +13,8 @@ comes back are five labels for every test text. One row of results/many_labels.c
 nDCG@5, PSP@5, CPU seconds of training, CPU milliseconds of prediction for 1,000 texts, size of the model and
 peak memory (above that of the data, both in MB), and the certified gap, which only we have; times count where
 the load of the machine is that of the jobs alone. C is chosen by
-P@1 on a tenth of the training texts, by models of the others; what that takes is not in the time.
+P@1 on a tenth of the training texts, by models of the others; what that takes is not in the time. With
+`--part` so many labels are fitted at a time, and their weights go to a file before the next ones come.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ import scipy.sparse as sp
 CHOICES = (0.3, 1.0, 3.0)
 RESULTS = Path(__file__).parent / "results" / "many_labels.csv"
 TEST = 10_000
+# One of so many labels is trained where all would take too long.
+SAMPLED = 100
 
 
 def titles(folder: Path) -> tuple[list[str], sp.csr_array]:
@@ -69,7 +72,7 @@ def text_problem(folder: Path, small: bool) -> tuple[sp.csr_array, ...]:
     return X, Y[train], words.transform([texts[i] for i in test]), Y[test]
 
 
-def made_problem(n_labels: int, n: int = 200_000) -> tuple[sp.csr_array, ...]:
+def made_problem(n_labels: int, n: int) -> tuple[sp.csr_array, ...]:
     """Texts of five words that their subjects speak of and five that anyone uses; five texts for every label.
 
     The texts are the same whatever the number of labels is.
@@ -100,12 +103,37 @@ def ours(X, Y, E, options) -> tuple[np.ndarray, dict]:
     model = MultiLabelSVC(memory_limit=64, random_state=0, **given)
     small = MultiLabelSVC(memory_limit=0, random_state=0, **given).fit(X[:500], _frequent(Y[:500]))
     small.predict_top(E[:2], 5)
+    if options.part:
+        return in_parts(X, Y, E, model, options.part)
     start = time.process_time()
     model.fit(X, Y)
     trained = time.process_time()
     top, _ = model.predict_top(E, 5)
     told = {"gap": model.duality_gap_, "model MB": (model.coef_.nnz * 12) / 1e6, "C": model.C}
     return top, told | _times(start, trained, E)
+
+
+def in_parts(X, Y, E, model, size: int) -> tuple[np.ndarray, dict]:
+    """Fit some labels after the others, keep their weights in files, and the best five labels of all."""
+    rows, Y = np.arange(E.shape[0])[:, None], Y.tocsc()
+    top, best = np.zeros((len(rows), 0), int), np.zeros((len(rows), 0))
+    primal = dual = train = predict = stored = 0.0
+    with tempfile.TemporaryDirectory() as folder:
+        for first in range(0, Y.shape[1], size):
+            start = time.process_time()
+            model.fit(X, sp.csr_array(Y[:, first : first + size]))
+            trained = time.process_time()
+            labels, scores = model.predict_top(E, 5)
+            top, best = np.hstack([top, first + labels]), np.hstack([best, scores])
+            order = np.argsort(-best, axis=1, kind="stable")[:, :5]
+            top, best = top[rows, order], best[rows, order]
+            train, predict = train + trained - start, predict + time.process_time() - trained
+            primal, dual = primal + model.primal_objective_, dual + model.dual_objective_
+            file = Path(folder) / f"{first}.npz"
+            sp.save_npz(file, model.coef_, compressed=False)
+            stored += file.stat().st_size / 1e6
+    told = {"gap": 1 - dual / primal, "model MB": stored, "C": model.C}
+    return top, told | {"train s": train, "predict ms/1000": 1e6 * predict / len(rows)}
 
 
 def chosen(X, Y, given: dict) -> float:
@@ -164,7 +192,7 @@ def omikuji(X, Y, E, options) -> tuple[np.ndarray, dict]:
         top = [[label for label, _ in model.predict(_pairs(E, i), top_k=5)] for i in range(E.shape[0])]
         told = _times(start, trained, E)
         model.save(folder + "/model")
-        told["model MB"] = sum(file.stat().st_size for file in Path(folder, "model").rglob("*")) / 1e6
+        told["model MB"] = _stored(folder + "/model")
     return np.array([row + [-1] * (5 - len(row)) for row in top]), told
 
 
@@ -179,11 +207,81 @@ def napkinxc(X, Y, E, options) -> tuple[np.ndarray, dict]:
         trained = time.process_time()
         top = model.predict(sp.csr_matrix(E), top_k=5)
         told = _times(start, trained, E)
-        told["model MB"] = sum(file.stat().st_size for file in Path(folder, "model").rglob("*")) / 1e6
+        told["model MB"] = _stored(folder + "/model")
     return np.array([list(row) + [-1] * (5 - len(row)) for row in top]), told
 
 
-PEERS = {"ours": ours, "constant": constant, "omikuji": omikuji, "napkinxc": napkinxc}
+def pecos(X, Y, E, options) -> tuple[np.ndarray, dict]:
+    """XR-Linear, with the tree that its guide makes; the library also wants the labels as floats."""
+    from pecos.xmc import Indexer, LabelEmbeddingFactory
+    from pecos.xmc.xlinear.model import XLinearModel
+
+    X, Y, E = (sp.csr_matrix(matrix, dtype=np.float32) for matrix in (X, Y, E))
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.process_time()
+        tree = Indexer.gen(LabelEmbeddingFactory.create(Y, X, method="pifa"), threads=options.jobs)
+        model = XLinearModel.train(X, Y, C=tree, threads=options.jobs)
+        trained = time.process_time()
+        answer = sp.csr_matrix(model.predict(E, only_topk=5, threads=options.jobs))
+        told = _times(start, trained, E)
+        model.save(folder)
+        told["model MB"] = _stored(folder)
+    return _best(answer), told
+
+
+def libmultilabel_tree(X, Y, E, options) -> tuple[np.ndarray, dict]:
+    """Its tree of labels."""
+    from libmultilabel.linear import train_tree
+
+    return _libmultilabel(train_tree, X, Y, E, options)
+
+
+def libmultilabel(X, Y, E, options) -> tuple[np.ndarray, dict]:
+    """One-vs-rest on every hundredth label, times a hundred; it gives no answers for the others."""
+    from libmultilabel.linear import train_1vsrest
+
+    _, told = _libmultilabel(train_1vsrest, X, Y[:, ::SAMPLED], E, options)
+    for key in ("train s", "predict ms/1000", "model MB"):
+        told[key] *= SAMPLED
+    return np.full((E.shape[0], 5), -1), told
+
+
+def _libmultilabel(train, X, Y, E, options) -> tuple[np.ndarray, dict]:
+    import pickle
+
+    X, Y, E = (sp.csr_matrix(matrix, dtype=np.float64) for matrix in (X, Y, E))
+    start = time.process_time()
+    model = train(Y, X, f"-s 1 -B 1 -e 0.0001 -q -m {options.jobs}", verbose=False)
+    trained = time.process_time()
+    scores = np.vstack([model.predict_values(E[a : a + 500]) for a in range(0, E.shape[0], 500)])
+    told = _times(start, trained, E) | {"model MB": len(pickle.dumps(model)) / 1e6}
+    return np.argsort(-scores, axis=1, kind="stable")[:, :5], told
+
+
+def _stored(folder: str) -> float:
+    """Size of the files of a folder, in MB."""
+    return sum(file.stat().st_size for file in Path(folder).rglob("*")) / 1e6
+
+
+def _best(scores: sp.csr_matrix) -> np.ndarray:
+    """Five labels of sparse rows of scores, the best first; -1 where there are fewer."""
+    top = np.full((scores.shape[0], 5), -1)
+    for i in range(scores.shape[0]):
+        part = slice(scores.indptr[i], scores.indptr[i + 1])
+        order = np.argsort(-scores.data[part], kind="stable")[:5]
+        top[i, : len(order)] = scores.indices[part][order]
+    return top
+
+
+PEERS = {
+    "ours": ours,
+    "constant": constant,
+    "omikuji": omikuji,
+    "napkinxc": napkinxc,
+    "pecos": pecos,
+    "libmultilabel": libmultilabel,
+    "libmultilabel-tree": libmultilabel_tree,
+}
 
 
 def _times(start: float, trained: float, E) -> dict:
@@ -249,13 +347,15 @@ def main() -> None:
     parser.add_argument("--loss", choices=["hamming", "squared_hinge"], default="hamming")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--labels", type=int, default=100_000, help="labels of the generated problem")
+    parser.add_argument("--texts", type=int, default=200_000, help="texts of the generated problem")
+    parser.add_argument("--part", type=int, default=0, help="labels to fit at a time; 0 means all")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.folder is not None:
         inside(options.folder, options)
         return
     if options.problem == "generated":
-        X, Y, E, truth = made_problem(options.labels)
+        X, Y, E, truth = made_problem(options.labels, options.texts)
     else:
         X, Y, E, truth = text_problem(Path(os.environ["MAXMARGIN_DATA"]), options.problem != "full")
     if options.problem == "culling":

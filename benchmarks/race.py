@@ -262,14 +262,14 @@ def run_command(words: Sequence[str], folder: Path) -> dict[str, float]:
     }
 
 
-def machine() -> str:
-    """The kind of machine, and whether it was busy with other work."""
+def machine(own: int = 0) -> str:
+    """The kind of machine, and whether it was busy with other work than so many processes of ours."""
     model, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
     if info.exists():
         lines = (line for line in info.read_text().splitlines() if "model name" in line)
         model = next((line.split(":", 1)[1].strip() for line in lines), model)
     load = os.getloadavg()[0]
-    state = "shared with other work" if load > 0.5 else "quiet"
+    state = "shared with other work" if load > own + 0.5 else "quiet"
     return f"{model}, {os.cpu_count()} cores, load {load:.1f} ({state})"
 
 

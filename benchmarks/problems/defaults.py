@@ -9,6 +9,9 @@ On two cores, in about a quarter of an hour:
 
 taskset -c 0 python -m benchmarks defaults multiclass & taskset -c 1 python -m benchmarks defaults multilabel
 
+More sets can run at once, each on a core of its own; they write to one file. A last run then writes the
+tables, and says how many there were: python -m benchmarks defaults -p resume=true -p at_once=6
+
 Raw and with columns of mean 0 and variance 1 (sparse tables: raw alone), in the split of the source, else
 with three in ten rows to test, drawn by class. Each fit runs in a process of its own after a fit of some
 rows, so that compiling is not counted, three times unless it takes long, and the median of its CPU
@@ -129,8 +132,26 @@ def _ours(name: str, **params: Any) -> Any:
     return getattr(maxmargin, name)(**params)
 
 
+class Constant:
+    """The same for every row: the most frequent class, or the labels of the best micro F1 in training."""
+
+    def fit(self, X: Any, y: np.ndarray) -> Constant:
+        if y.ndim == 1:
+            self.answer = np.bincount(y).argmax()
+        else:
+            counts = y.sum(axis=0)
+            order = np.argsort(-counts, kind="stable")
+            f1 = 2 * np.cumsum(counts[order]) / (len(y) * np.arange(1, len(order) + 1) + counts.sum())
+            self.answer = np.isin(np.arange(len(order)), order[: f1.argmax() + 1]).astype(int)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.array([self.answer] * X.shape[0])
+
+
 # Name of the column -> how to build it; kernel machines are named apart.
 SINGLE: dict[str, Build] = {
+    "constant": Constant,
     "LinearSVC": partial(_sklearn, "svm", "LinearSVC"),
     "LinearSVC cs": partial(_sklearn, "svm", "LinearSVC", multi_class="crammer_singer"),
     "LogisticRegression": partial(_sklearn, "linear_model", "LogisticRegression"),
@@ -141,6 +162,7 @@ SINGLE: dict[str, Build] = {
     "SparseMultiClassSVC": partial(_ours, "SparseMultiClassSVC"),
 }
 SEVERAL: dict[str, Build] = {
+    "constant": Constant,
     "LinearSVC": partial(_sklearn, "svm", "LinearSVC", per_label=True),
     "LogisticRegression": partial(_sklearn, "linear_model", "LogisticRegression", per_label=True),
     "MultiLabelSVC": partial(_ours, "MultiLabelSVC"),
@@ -247,6 +269,7 @@ def run(
     names: Sequence[str],
     limit: float = LIMIT,
     resume: bool = False,
+    at_once: int = 1,
 ) -> None:
     """All models on the named sets, or with `resume` those whose rows are not written yet."""
     known = {tuple(row[k] for k in KEY) for row in written(setting)} if resume else set()
@@ -258,7 +281,7 @@ def run(
                 if not too_large and (each.name, each.prep, model) not in known:
                     save(setting, "defaults", [measured(each, model, build, setting.times(3), limit)], KEY)
         if setting.out is not None:
-            (setting.out / "defaults.md").write_text(markdown(written(setting)), "utf-8")
+            (setting.out / "defaults.md").write_text(markdown(written(setting), at_once), "utf-8")
 
 
 def written(setting: Setting) -> list[dict[str, str]]:
@@ -270,31 +293,42 @@ def written(setting: Setting) -> list[dict[str, str]]:
 
 
 def multiclass(
-    setting: Setting, names: Sequence[str] = MULTICLASS, limit: float = LIMIT, resume: bool = False
+    setting: Setting,
+    names: Sequence[str] = MULTICLASS,
+    limit: float = LIMIT,
+    resume: bool = False,
+    at_once: int = 1,
 ) -> None:
     if setting.small:
         few = {name: SINGLE[name] for name in ("LinearSVC", "MultiClassSVC")}
         run(setting, lambda name: toy(False), few, ("toy",), limit)
     else:
-        run(setting, multiclass_table, SINGLE, names, limit, resume)
+        run(setting, multiclass_table, SINGLE, names, limit, resume, at_once)
 
 
 def multilabel(
-    setting: Setting, names: Sequence[str] = MULTILABEL, limit: float = LIMIT, resume: bool = False
+    setting: Setting,
+    names: Sequence[str] = MULTILABEL,
+    limit: float = LIMIT,
+    resume: bool = False,
+    at_once: int = 1,
 ) -> None:
     if setting.small:
         few = {name: SEVERAL[name] for name in ("LinearSVC", "MultiLabelSVC")}
         run(setting, lambda name: toy(True), few, ("toy",), limit)
     else:
-        run(setting, multilabel_table, SEVERAL, names, limit, resume)
+        run(setting, multilabel_table, SEVERAL, names, limit, resume, at_once)
 
 
-def markdown(rows: Sequence[Mapping[str, str]]) -> str:
+def markdown(rows: Sequence[Mapping[str, str]], at_once: int = 1) -> str:
     """The tables for people: a summary, then all sets, in one table per task."""
+    order = [*MULTICLASS, *MULTILABEL]
+    rows = sorted(rows, key=lambda row: order.index(row["data"]) if row["data"] in order else -1)
+    many = f", {at_once} sets at once, each on a core of its own" if at_once > 1 else ""
     parts = [
         "# Defaults\n",
         "Default parameters of everybody; written by `python -m benchmarks defaults`, which says how it is "
-        f"measured. {machine()}.\n",
+        f"measured. {machine(at_once if many else 0)}{many}.\n",
         "`raw`: as loaded. `std`: columns of mean 0 and variance 1. !: did not converge.\n",
         summary(rows),
     ]

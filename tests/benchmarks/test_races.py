@@ -90,8 +90,20 @@ def test_defaults_are_summed_up_beside_their_peers():
         row("c", "MultiClassSVC", "0.8000", "1"),
     ]
     assert summary(rows).splitlines()[2] == "| MultiClassSVC | LinearSVC | 1 | 0 | 1 | 1.2 | a raw |"
-    text = markdown(rows)
+    text = markdown(
+        [*rows, row("wine", "LinearSVC", "1.0000", "0.01"), row("iris", "LinearSVC", "1.0000", "1")], 3
+    )
+    assert text.index("| c |") < text.index("| iris |") < text.index("| wine |") and "3 sets at once" in text
     assert "| a | raw | 0.900 0.01 s | 0.950 0.02 s! |" in text and "| c | raw | >60 s | 0.800 1 s |" in text
+
+
+def test_a_constant_answer_is_the_best_one_on_the_training_part():
+    from benchmarks.problems.defaults import Constant
+
+    assert list(Constant().fit(None, np.array([0, 2, 2])).predict(np.zeros((2, 1)))) == [2, 2]
+    Y = np.array([[1, 0, 1], [1, 1, 0], [1, 0, 0], [1, 0, 1]])
+    assert Constant().fit(None, Y).predict(np.zeros((2, 1))).tolist() == [[1, 0, 1]] * 2
+    assert Constant().fit(None, Y[:2] * [1, 0, 0]).predict(np.zeros((1, 1))).tolist() == [[1, 0, 0]]
 
 
 def test_a_fit_beyond_the_limit_is_told_and_not_waited_for():

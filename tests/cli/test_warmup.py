@@ -57,6 +57,17 @@ def test_the_warmup_of_bags_changes_their_candidates(monkeypatch):
     assert seen
 
 
+@pytest.mark.nojit
+@pytest.mark.parametrize("defaults", [False, True])
+def test_labels_block_by_block_are_warmed_up_unless_defaults_are_asked_for(monkeypatch, defaults):
+    from maxmargin.cli import warmup
+
+    fitted = []
+    monkeypatch.setattr(warmup, "fit_a_little", lambda _, task, params, *rest: fitted.append(params))
+    warmup.warm("multilabel", defaults)
+    assert ({"memory_limit": 0} in fitted) is not defaults
+
+
 # What a process needs to compile for the demo, after a warm-up of default fits by another.
 DEMO = """
 from maxmargin.cli import main

@@ -320,3 +320,26 @@ def test_what_numba_brings_is_a_part_of_a_loop_and_of_nobody_else():
         finally:
             event.unregister("numba:compile", parts)
         assert {type(inner) for inner in parts.seen if inner is not outer} == {expected}
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_numba_is_asked_about_a_call_once_by_loops_and_every_time_by_others(monkeypatch):
+    asked, find = [], dispatch.find_call_type
+    monkeypatch.setattr(
+        dispatch, "find_call_type", lambda *given: (asked.append(given[0].typing_key), find(*given))[1]
+    )
+
+    def total(x):
+        s = x[0]
+        for i in range(1, x.size):
+            s += x[i]
+        return s
+
+    def asked_by(decorate):
+        asked.clear()
+        assert decorate(total)(np.ones(3, np.int16)) == 3
+        return len(asked)
+
+    first = asked_by(compiled)
+    assert asked_by(compiled) == 0 < first
+    assert asked_by(numba.njit) >= first

@@ -355,11 +355,11 @@ def test_violations_that_are_all_alike_are_found():
 def test_a_look_lists_what_dense_scores_say(sparse):
     posed = problem(X if sparse else np.ascontiguousarray(X.toarray()))
     lanes = posed.lanes()
-    lanes.weights[:, : len(LANES)] = RNG.normal(size=(D, len(LANES)))
+    lanes.weights[:D] = RNG.normal(size=(D, len(LANES)))
     lanes.limit[:] = np.linspace(-1, 1, len(LANES))
     lanes.limit[3] = np.inf  # a lane that is free
     look(posed.rows.flat, lanes)
-    scores = X.toarray() @ lanes.weights
+    scores = X.toarray() @ lanes.weights[:D]
     for k in range(len(LANES)):
         expected = np.flatnonzero(scores[:, k] >= lanes.limit[k])
         found = lanes.found[k]
@@ -367,12 +367,22 @@ def test_a_look_lists_what_dense_scores_say(sparse):
         np.testing.assert_allclose(lanes.score[k, :found], scores[expected, k], rtol=1e-5, atol=1e-5)
 
 
+def test_words_of_one_sample_are_looked_at_only_where_it_carries_the_background():
+    rows = sp.csr_array(np.array([[1.0, 0, 0, 2], [1, 3, 0, 0], [1, 0, 4, 0]]))
+    posed = problem(rows, np.eye(3, dtype=int))
+    samples = posed.samples(1.0, np.array([0.1, 0.0, 0.2, 0.0]))
+    # The frequent word first, then the carried one; the other two share the seat that nobody reads.
+    np.testing.assert_array_equal(samples.seat, [0, 2, 1, 2])
+    np.testing.assert_array_equal(samples.seen.indices, [0, 0, 0, 1])
+    np.testing.assert_array_equal(samples.seen.data, [1, 1, 1, 4])
+
+
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_a_score_that_overflows_single_precision_is_looked_at_again():
     posed = problem(sp.csr_array(np.array([[1e30, 1e30], [1.0, 0.0]])), np.eye(2, dtype=int))
     lanes = posed.lanes()
-    lanes.weights[:] = np.array([[1e30], [-1e30]])
+    lanes.weights[:2] = np.array([[1e30], [-1e30]])
     lanes.limit[:] = 1.0
     look(posed.rows.flat, lanes)
     np.testing.assert_array_equal(lanes.near[:, 0], 0)

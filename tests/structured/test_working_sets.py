@@ -54,7 +54,7 @@ def test_settling_follows_the_naive_twin(dtype):
     orders = np.array([np.random.default_rng(k).permutation(14) for k in range(2)])
     scores = np.zeros((4, 14), dtype)
     arrays = problem.arrays_with(Delta, np.dtype(dtype), problem.arrays.lanes, 0.0)
-    plan = loops.Plan(passes=3, share=0.0, shrinking=False, quiet=0.0)
+    plan = loops.Plan(passes=3, share=0.0, shrinking=False, quiet=0.0, again=False)
     blocks = alpha.astype(dtype)
     moved = loops.settle(readonly((X @ X.T).astype(dtype)), arrays, plan, readonly(orders), scores, blocks)
     for k in range(3):
@@ -88,10 +88,24 @@ def test_blocks_that_are_done_are_left_alone():
     run(solver, Stopping(1e-9, 1000))
     alpha, scores = solver.alpha.copy(), np.ascontiguousarray(solver.scores.T)
     orders = readonly(np.arange(80)[None])
-    plan = loops.Plan(passes=5, share=0.0, shrinking=True, quiet=0.0)
+    plan = loops.Plan(passes=5, share=0.0, shrinking=True, quiet=0.0, again=False)
     arrays = problem.arrays._replace(rounding=1e-6)
     assert loops.settle(readonly(problem.K.whole), arrays, plan, orders, scores, alpha) == 0
     np.testing.assert_array_equal(alpha, solver.alpha)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_blocks_that_were_done_too_early_are_visited_again(again):
+    X, y = overlapping()
+    problem = problem_of(X, y, 10.0)
+    alpha, scores, gaps = naive.start(y, problem.c), np.zeros((problem.c, 80)), np.empty(80)
+    loops.measure(problem.arrays, np.ascontiguousarray(scores.T), alpha, gaps)
+    first = gaps.sum()
+    orders = readonly(np.array([np.random.default_rng(k).permutation(80) for k in range(8)]))
+    plan = loops.Plan(passes=10_000, share=1e-4, shrinking=True, quiet=0.3, again=again)
+    loops.settle(readonly(problem.K.whole), problem.arrays, plan, orders, scores, alpha)
+    loops.measure(problem.arrays, np.ascontiguousarray(scores.T), alpha, gaps)
+    assert bool(gaps.sum() <= 2e-4 * first) is again
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -31,8 +31,9 @@ SLOWEST_FIRST = sorted(WARMED, key=[*SLOW, *WARMED].index)
 CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 # What else does, where not all values matter: all kernels that are not linear share their loops.
 FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("auto", "single", "double")}
-# Parameters with loops of their own, whatever the others are.
-ALONE = {"LabelRanker": {"weighting": "idf"}}
+# Parameters with loops of their own, whatever the others are; those of ASKED are no part of --defaults.
+ALONE: dict[str, dict[str, Any]] = {"LabelRanker": {"weighting": "idf"}}
+ASKED: dict[str, dict[str, Any]] = {"MultiLabelSVC": {"memory_limit": 0}}
 WIDTHS = ("float64", "float32")
 # Enough epochs, and no end before: some loops come in only when the first ones slow down.
 LONG = {"max_iter": 70, "tol": 1e-10, "max_basis": 5}
@@ -98,7 +99,8 @@ def warm(name: str, defaults: bool = False) -> None:
     sizes = FEW[task] + WIDE.get(estimator, ())
     for params in ordinary(estimator) if defaults else variants(estimator):
         fit_a_little(estimator, task, params, sizes, widths, settings)
-    fit_a_little(estimator, task, ALONE.get(estimator, {}), FEW[task], widths, SHORT)
+    alone = ALONE.get(estimator, {}) | ({} if defaults else ASKED.get(estimator, {}))
+    fit_a_little(estimator, task, alone, FEW[task], widths, SHORT)
     fit_a_little(estimator, task, {}, MANY.get(task, ()), widths, SHORT)
 
 

@@ -171,7 +171,7 @@ class KernelMatrix:
                     some = slice(start, min(start + MIRRORED, part.stop))
                     self._whole[some, rows] = tile[:, some.start - part.start : some.stop - part.start].T
             square = self._whole[rows, rows]
-            square[:] = np.triu(square) + np.triu(square, 1).T
+            np.copyto(square, square.T, where=np.tri(len(square), k=-1, dtype=bool))
             self._built = rows.stop
         return self._built == self.n
 

@@ -7,6 +7,7 @@ every estimator; constraints stand beside them.
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -213,6 +214,12 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     verbose: int
     # Set for the time of a fit by those who start others from its dual solution.
     _keep_dual: bool = False
+
+    @classmethod
+    @functools.cache
+    def _get_param_names(cls):
+        """As scikit-learn, which reads the signature anew for every fit: a tenth of a small one."""
+        return super()._get_param_names()
 
     def _stopping(self) -> Stopping:
         """When to stop."""

@@ -34,10 +34,14 @@ def _open(costs, on, lanes, k, rule):
 @compiled(inline=True)
 def _enter(samples, costs, room, lanes, k, first, known):
     """The members of a lane from `first` on come into the room; returns how many features are known then."""
-    for t in range(first, lanes.size[k]):
-        ahead = samples.rows.indptr[lanes.members[k, min(t + AHEAD, lanes.size[k] - 1)]]
+    last = lanes.size[k] - 1
+    for t in range(first, last + 1):
+        ahead = samples.rows.indptr[lanes.members[k, min(t + AHEAD, last)]]
         prefetch(samples.rows.data, ahead)
         prefetch(samples.rows.indices, ahead)
+        further = lanes.members[k, min(t + 2 * AHEAD, last)]
+        prefetch(samples.rows.indptr, further)
+        prefetch(samples.squares, further)
         side = 1 if t < lanes.n_on[k] else 0
         known = join(samples, costs, room, lanes.label[k], lanes.members[k, t], side, t, known)
         a = room.alpha[t] = lanes.alpha[k, t]
@@ -93,9 +97,9 @@ def _cull(background, room, known, u, cull):
 
 
 @compiled(inline=True)
-def _put(lanes, k, count, j, x):
+def _put(samples, lanes, k, count, j, x):
     lanes.features[k, count], lanes.values[k, count] = j, x
-    lanes.weights[j, k] = x
+    lanes.weights[samples.seat[j], k] = x
     return count + 1
 
 
@@ -105,7 +109,7 @@ def _show(samples, costs, background, room, lanes, k, known):
     D, u, cull, l, count = room.w.shape[0] - 1, lanes.u[k], lanes.cull[k], lanes.label[k], 0
     for t in range(known):
         if room.kept[t] != 0.0:
-            count = _put(lanes, k, count, room.features[t], room.kept[t])
+            count = _put(samples, lanes, k, count, room.features[t], room.kept[t])
     if u > 0.0:
         for s in range(D):
             j = background.order[s]
@@ -113,7 +117,7 @@ def _show(samples, costs, background, room, lanes, k, known):
             if abs(x) <= cull:
                 break
             if room.place[j] < 0:
-                count = _put(lanes, k, count, j, x)
+                count = _put(samples, lanes, k, count, j, x)
     lanes.n_kept[k], lanes.bias[k] = count, room.w[D]
     limit = -costs.margin[l] - costs.bias * room.w[D]
     limit -= samples.slack * np.sqrt(2.0 * lanes.half[k]) + 1e-6 * abs(limit)
@@ -121,10 +125,10 @@ def _show(samples, costs, background, room, lanes, k, known):
 
 
 @compiled(inline=True)
-def _hide(lanes, k):
+def _hide(samples, lanes, k):
     """Take the weights of a lane away."""
     for t in range(lanes.n_kept[k]):
-        lanes.weights[lanes.features[k, t], k] = 0.0
+        lanes.weights[samples.seat[lanes.features[k, t]], k] = 0.0
     lanes.n_kept[k], lanes.limit[k] = 0, np.inf
 
 
@@ -188,7 +192,7 @@ def climb(samples, costs, background, on, rule, draws, room, lanes):
     """Every lane: ascent on its members, its dual objective, and the weights that are looked at next."""
     state = np.zeros(3)
     for k in range(len(LANES)):
-        _hide(lanes, k)
+        _hide(samples, lanes, k)
         l = lanes.label[k]
         if l >= 0:
             known = arrive(samples, costs, background, on, rule, room, lanes, k)

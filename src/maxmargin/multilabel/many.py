@@ -75,6 +75,8 @@ class BlockRule:
         Part of the gap, at least of that which tol allows, that dropping weights may add.
     spread_passes, n_draws : int
         Passes that find the background; random numbers for the orders.
+    share : int
+        Blocks of an epoch for each of several threads, so that none waits long for the others.
     """
 
     block: int = 512
@@ -90,6 +92,7 @@ class BlockRule:
     spare: float = 0.3
     spread_passes: int = 100
     n_draws: int = 1 << 13
+    share: int = 4
 
     def told(self, tol: float, cull: float, max_rounds: int) -> loops.Rule:
         """What the loops are told."""
@@ -175,22 +178,30 @@ class ManyM3L:
             readonly(np.argsort(-np.abs(m), kind="stable")),
         )
 
-    def samples(self, common: float) -> loops.Samples:
+    def samples(self, common: float, m: np.ndarray) -> loops.Samples:
         """X by rows and columns; features in more than this part of the samples are common."""
-        X, n = self.rows.matrix, self.shape[0]
+        X, (n, _), D = self.rows.matrix, self.shape, self.n_features
         longest = int(np.diff(self.rows.indptr).max(initial=0))
-        reach = 1e-30 + float(np.sqrt(self.squares.max(initial=0.0)))
+        slack = 2.0**-22 * (longest + 4) * (1e-30 + float(np.sqrt(self.squares.max(initial=0.0))))
         if self.rows.dense:
-            columns = sp.csr_array((self.n_features, n), dtype=X.dtype)
-        else:
-            columns = sp.csr_array(X.T.tocsr())
-            counts = np.diff(columns.indptr)
-            rare = counts <= max(common * n, LEAST_COMMON)
-            stays = np.repeat(rare, counts)
-            indptr = np.concatenate([[0], np.cumsum(np.where(rare, counts, 0))])
-            columns = sp.csr_array((columns.data[stays], columns.indices[stays], indptr), columns.shape)
-        slack = 2.0**-22 * (longest + 4) * reach
-        return loops.Samples(self.rows.flat, self.squares, Rows.of(columns).flat, slack)
+            none = Rows.of(sp.csr_array((D, n), dtype=X.dtype))
+            return loops.Samples(
+                self.rows.flat, self.squares, none.flat, self.rows.flat, readonly(np.arange(D)), slack
+            )
+        columns = sp.csr_array(X.T.tocsr())
+        counts = np.diff(columns.indptr)
+        rare = counts <= max(common * n, LEAST_COMMON)
+        stays = np.repeat(rare, counts)
+        indptr = np.concatenate([[0], np.cumsum(np.where(rare, counts, 0))])
+        columns = sp.csr_array((columns.data[stays], columns.indices[stays], indptr), columns.shape)
+        order = np.argsort(-counts, kind="stable")
+        order = order[(counts[order] > 1) | (m[order] != 0)]
+        seat = np.full(D, len(order))
+        seat[order] = np.arange(len(order))
+        seen = sp.csr_array(X[:, order].astype(np.float32))
+        return loops.Samples(
+            self.rows.flat, self.squares, Rows.of(columns).flat, Rows.of(seen).flat, readonly(seat), slack
+        )
 
     def room(self) -> loops.Room:
         """Memory for one thread; what is not used is never touched."""
@@ -243,7 +254,7 @@ class ManyM3L:
             n_kept=whole[3],
             features=np.empty((K, D), np.int32),
             values=np.empty((K, D)),
-            weights=aligned_zeros(D, K, np.float32),
+            weights=aligned_zeros(D + 1, K, np.float32),
             limit=np.full(K, np.inf, np.float32),
             found=np.zeros(K, np.int64),
             near=np.empty((K, n + 1), np.int64),
@@ -311,22 +322,23 @@ class LabelBlocks:
         L = problem.shape[1]
         self.draws = readonly(rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
         self.background = problem.background(self.rule.spread_passes)
-        self.samples = problem.samples(self.rule.common)
+        self.samples = problem.samples(self.rule.common, self.background.m)
         self.on = by_label(problem.on)
         self.told = self.rule.told(tol, cull, max_rounds)
         self.constant, self.primal = problem.at_rest()
         self.dual = np.zeros(L)
         self.blocks = [np.arange(a, min(a + self.rule.block, L)) for a in range(0, L, self.rule.block)]
+        self.batch = 1 if n_threads == 1 else n_threads * self.rule.share
         self.done: list[Kept | None] = [None] * len(self.blocks)
         self.next = 0
 
     @property
     def n_epochs(self) -> int:
         """Epochs that all blocks take."""
-        return -(-len(self.blocks) // self.n_threads)
+        return -(-len(self.blocks) // self.batch)
 
     def epoch(self, clock: Clock) -> Progress:
-        batch = range(self.next, min(self.next + self.n_threads, len(self.blocks)))
+        batch = range(self.next, min(self.next + self.batch, len(self.blocks)))
         for b, answer in zip(
             batch, run_threads(lambda b: self._block(b, clock), batch, self.n_threads), strict=True
         ):
@@ -372,7 +384,7 @@ class LabelBlocks:
             if len(kept) == len(labels) or clock.expired():
                 break
             climb(self.samples, problem.costs, self.background, self.on, self.told, self.draws, room, lanes)
-            look(self.samples.rows, lanes)
+            look(self.samples.seen, lanes)
             judge(self.samples, problem.costs, self.background, self.told, room, lanes)
         bias = np.array([problem.n_features], np.int32)
         parts = [kept.get(l, (bias, self.constant[[l]])) for l in labels.tolist()]

@@ -43,9 +43,10 @@ def look(rows, lanes):
         for r in range(size):
             if passing[r]:
                 for k in range(width):
-                    at = lanes.found[k]
-                    lanes.near[k, at], lanes.score[k, at] = first + r, scores[r, k]
-                    lanes.found[k] = at + (not scores[r, k] < lanes.limit[k])
+                    if not scores[r, k] < lanes.limit[k]:
+                        at = lanes.found[k]
+                        lanes.near[k, at], lanes.score[k, at] = first + r, scores[r, k]
+                        lanes.found[k] = at + 1
 
 
 @compiled(inline=True)

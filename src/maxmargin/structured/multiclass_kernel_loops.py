@@ -25,14 +25,16 @@ from maxmargin.structured.multiclass_loops import (
 class Plan(NamedTuple):
     """At most `passes`, until the gaps found in one are the part `share` of those of the first.
 
-    With `shrinking`, a block at a vertex with next to no gap is not visited again. A block with less
-    than the part `quiet` of the mean gap of the pass before is not moved.
+    With `shrinking`, a block at a vertex with next to no gap is not visited again, or, with `again`, only
+    once the others have come so far; then the last pass is one over all. A block with less than the part
+    `quiet` of the mean gap of the pass before is not moved.
     """
 
     passes: int
     share: float
     shrinking: bool
     quiet: float
+    again: bool
 
 
 # A gap that is no reason to visit a block again, as a part of the mean gap that is aimed at.
@@ -46,7 +48,7 @@ def settle(K, problem, plan, orders, scores, alpha):
     `scores` (c, size) and `alpha` (size, c) are those of the set and move, in the precision of K; the
     passes take the rows of `orders` in turn. Returns how many blocks were moved.
     """
-    passes, share, shrinking, quiet = plan
+    passes, share, shrinking, quiet, again = plan
     y, costs, norms, Delta, loss, bias, rounding, lanes = problem
     size, c = alpha.shape
     width = -(-c // len(lanes)) * len(lanes)
@@ -83,8 +85,11 @@ def settle(K, problem, plan, orders, scores, alpha):
             first = found
             least = NEGLIGIBLE * share * unit / size
         if found <= share * first or count == 0:
-            break
-        level = quiet * unit / count
+            if count == size or not again:
+                break
+            for i in range(size):
+                done[i] = False
+        level = quiet * unit / max(count, 1)
     return moves
 
 

@@ -48,6 +48,9 @@ class SetRule:
         Samples of a set, when the kernel matrix is at hand, and when rows are computed for every set.
     passes, share : int, float
         Passes over a set end when the gaps found have fallen to this share, or after so many.
+    work : int
+        Where so many multiply-adds are more than `passes` over all samples, passes over those with a gap
+        go on until all are done: on small tables an epoch costs more (`benchmarks/results/defaults.md`).
     aim : float
         They need not fall below this part of the gap that `tol` allows.
     quiet : float
@@ -72,6 +75,7 @@ class SetRule:
     streamed: int = 2048
     passes: int = 40
     share: float = 0.1
+    work: int = 8_000_000
     aim: float = 0.5
     quiet: float = 0.3
     relaxation: float = 1.4
@@ -112,7 +116,7 @@ class WorkingSets:
         self.tol, self.rng = setup.tol, setup.rng
         self.rule = rule = SetRule() if rule is None else rule
         self.by_gap = sampling == "gap"
-        self.plan = loops.Plan(rule.passes, rule.share, shrinking, rule.quiet)
+        self.plan = loops.Plan(rule.passes, rule.share, shrinking, rule.quiet, False)
         iterate = problem.iterate(setup)
         self.alpha = iterate.alpha
         self.scores = np.ascontiguousarray(iterate.scores.T)
@@ -195,15 +199,21 @@ class WorkingSets:
         """Exact block steps inside the kernel of some samples, carried to all scores."""
         problem, rule = self.problem, self.rule
         K, costs = problem.K, problem.costs[chosen]
-        rows = K.whole[chosen] if K.whole is not None and len(chosen) < problem.n else K.whole
+        rows = K.whole
+        if rows is not None and len(chosen) < problem.n:
+            rows = rows[chosen]
         inside = K.square(chosen) if rows is None else rows[:, chosen] if len(chosen) < problem.n else rows
         scores = self.scores[chosen].T.astype(self.dtype, order="C")
         alpha = self.alpha[chosen].astype(self.dtype)
         orders = np.array([self.rng.permutation(len(chosen)) for _ in range(rule.orders)])
         needed = min(rule.aim * self.tol / self.certificate.gap, 0.5)
-        # What others will move again is not worth the last digits.
-        share = needed if len(chosen) == np.count_nonzero(self.gaps) else max(rule.share, needed)
-        plan = self.plan._replace(share=share)
+        if len(chosen) == np.count_nonzero(self.gaps):
+            passes = rule.work // problem.n**2
+            many = passes > rule.passes
+            plan = self.plan._replace(share=needed, passes=max(passes, rule.passes), again=many)
+        else:
+            # What others will move again is not worth the last digits.
+            plan = self.plan._replace(share=max(rule.share, needed))
         moved = loops.settle(
             readonly(inside), restricted(self.relaxed, chosen), plan, readonly(orders), scores, alpha
         )
