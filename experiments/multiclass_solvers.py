@@ -42,7 +42,7 @@ DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
 SIZES = (1000, 4000, 16000, 10**9)
 LAMBDAS = (0.1, 0.01, 0.001)
 GRID = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
-LIMIT, SHORT, PASSES = (0.1, 0.1, 10) if SMALL else (5.0, 1.0, 10_000)
+LIMIT, SHORT, PASSES = (0.1, 0.1, 10) if SMALL else (3.0, 1.0, 10_000)
 SEEDS = range(1 if SMALL else 3)
 SOLVERS: dict[str, dict[str, Any]] = {
     "exact": {"solver": "exact"},
