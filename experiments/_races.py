@@ -60,3 +60,8 @@ def common(first: list[Curve], second: list[Curve]) -> float:
 def mean_and_spread(values: list[float]) -> tuple[float, float]:
     """Mean and standard deviation (of the sample; 0 for one value)."""
     return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def thin(n: int, most: int = 40) -> list[int]:
+    """At most about `most` of the positions 0 ... n - 1, closer together at the beginning; the last is kept."""
+    return np.unique(np.geomspace(1, n, min(n, most)).round().astype(int) - 1).tolist() if n else []

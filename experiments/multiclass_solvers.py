@@ -1,27 +1,32 @@
 """Partial linearization against its rivals: is BCPL faster than BCFW?
 
     python -m experiments.multiclass_solvers [--small] [data ...]
+    python -m experiments.multiclass_solvers mnist --sizes 1000 4000 --lambdas 0.01 --parts races
+    python -m experiments.multiclass_solvers --parts draw        # pictures, from the results kept
 
-For every data set and lambda = 0.1, 0.01, 0.001 (C = 1 / (lambda n)), each solver runs to a
-certified relative gap of 1e-3 or `LIMIT` seconds. OEG's temperature is the one of the paper's grid
-with the best dual after `SHORT` seconds. The sweep of temperatures and the ablation are at
-lambda = 0.01 and at most `SWEEP` seconds a run. Written to results/, data set by data set:
+Five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001 (C = 1 / (lambda n)). Each solver runs
+to a certified relative gap of 1e-3 or until `LIMIT` CPU seconds are over, `SEEDS` times. OEG's temperature is
+the one of the paper's grid with the best dual after ten passes (at most `SHORT` seconds). The sweep of
+temperatures and the ablation are at lambda = 0.01 with all samples. Written to results/, row by row:
 
-- multiclass_solvers.csv: passes, seconds and final gap of each solver;
-- multiclass_curves_<data>.png: dual objective against seconds and passes;
+- multiclass_solvers.csv: passes, CPU seconds and final gap of each solver, means and standard deviations;
+- multiclass_curves.csv and multiclass_curves_<data>.png: dual objective (times lambda) against CPU seconds and
+  passes of the first seed, all samples;
 - multiclass_mean_time.png: mean seconds over lambda to the gap, as in the paper's figure 2;
 - multiclass_temperature.csv: passes over the paper's grid of temperatures;
 - multiclass_ablation.csv: the exact solver without gap sampling, shrinking or single
   precision, and BCPL without safeguard or floor.
 
-A solver that did not reach the gap is charged the limit, so its mean is a lower bound. Rows whose `note` says
-so are from before entropic steps began near W = 0; partial_linearization compares them as they are now.
+`reached` says how many of the runs came to the gap; the others count with the seconds they had, so that their
+mean is a lower bound. Seconds are CPU time of one thread.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -29,13 +34,16 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import MinMaxScaler
 
-from experiments._results import RESULTS, SMALL, chosen, write
+from experiments._races import CpuClock, mean_and_spread, thin
+from experiments._results import RESULTS, SMALL, write
 from maxmargin import MultiClassSVC, datasets
 
 DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
+SIZES = (1000, 4000, 16000, 10**9)
 LAMBDAS = (0.1, 0.01, 0.001)
 GRID = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
-LIMIT, SWEEP, SHORT, PASSES = 6.0, 3.0, 1.0, 10_000
+LIMIT, SHORT, PASSES = (0.1, 0.1, 10) if SMALL else (3.0, 1.0, 10_000)
+SEEDS = range(1 if SMALL else 3)
 SOLVERS: dict[str, dict[str, Any]] = {
     "exact": {"solver": "exact"},
     "exact, every block": {"solver": "exact", "sampling": "uniform", "shrinking": False},
@@ -73,83 +81,136 @@ def problem(name: str, small: bool) -> tuple[Any, np.ndarray]:
     return X, y
 
 
-def fit(X: Any, y: np.ndarray, lam: float, limit: float, **options: Any) -> MultiClassSVC:
-    model = MultiClassSVC(
-        C=1.0 / (lam * len(y)),
-        fit_intercept=False,
-        max_iter=PASSES,
-        time_limit=limit,
-        random_state=0,
-        **options,
-    )
-    return model.fit(X, y)
+class Run:
+    """One fit, its CPU seconds after every pass, and what is kept of it."""
+
+    def __init__(self, X: Any, y: np.ndarray, lam: float, seed: int, limit: float, **options: Any) -> None:
+        clock = CpuClock(limit)
+        options = {"max_iter": PASSES, **options}
+        model = MultiClassSVC(C=1.0 / (lam * len(y)), fit_intercept=False, random_state=seed, **options)
+        model.set_callbacks(clock).fit(X, y)
+        history = model.history_
+        self.seconds = clock.seconds[: len(history)]
+        self.dual = [lam * record["dual"] for record in history]
+        self.visits = sum(record["active"] for record in history) / history[0]["active"]
+        self.gap, self.reached = model.duality_gap_, model.duality_gap_ <= model.tol
 
 
-def row(name: str, lam: float, label: str, model: MultiClassSVC, limit: float) -> dict[str, Any]:
-    reached = model.duality_gap_ <= model.tol
-    visits = sum(record["active"] for record in model.history_)
-    return {
-        "data": name,
-        "lambda": lam,
-        "solver": label,
-        "reached": reached,
-        "passes": model.n_iter_,
-        "visits_per_sample": visits / model.history_[0]["active"],
-        "seconds": model.history_[-1]["seconds"] if reached else limit,
-        "gap": model.duality_gap_,
-        "note": "",
+def runs(X: Any, y: np.ndarray, lam: float, **options: Any) -> list[Run]:
+    return [Run(X, y, lam, seed, LIMIT, **options) for seed in SEEDS]
+
+
+def row(label: str, found: list[Run]) -> dict[str, Any]:
+    """Means and spreads over the seeds."""
+    answer: dict[str, Any] = {"solver": label, "seeds": len(found)}
+    answer["reached"] = f"{sum(run.reached for run in found)} of {len(found)}"
+    answer["passes"], answer["passes_spread"] = mean_and_spread([float(len(run.dual)) for run in found])
+    answer["visits_per_sample"] = mean_and_spread([run.visits for run in found])[0]
+    answer["cpu_s"], answer["cpu_spread"] = mean_and_spread([run.seconds[-1] for run in found])
+    answer["gap"] = mean_and_spread([float(run.gap) for run in found])[0]
+    return answer | {"limit_s": LIMIT}
+
+
+def best_temperature(X: Any, y: np.ndarray, lam: float) -> float:
+    """The temperature of the paper's grid that raises OEG's dual most in a short run."""
+    duals = {
+        tau: Run(X, y, lam, 0, SHORT, solver="oeg", temperature=tau, max_iter=10).dual[-1] for tau in GRID
     }
+    return max(GRID, key=lambda tau: np.nan_to_num(duals[tau], nan=-np.inf))
 
 
-def best_oeg(X: Any, y: np.ndarray, lam: float, limit: float) -> tuple[float, MultiClassSVC]:
-    """OEG at the temperature of the paper's grid that raises the dual most in a short run."""
-    short = min(limit, SHORT)
-    duals = {tau: fit(X, y, lam, short, solver="oeg", temperature=tau).history_[-1]["dual"] for tau in GRID}
-    tau = max(GRID, key=lambda tau: np.nan_to_num(duals[tau], nan=-np.inf))
-    return tau, fit(X, y, lam, limit, solver="oeg", temperature=tau)
+def races(name: str, X: Any, y: np.ndarray, sizes: Iterable[int], lambdas: Iterable[float]) -> None:
+    """All solvers at every n and lambda, and the curves with all samples."""
+    order = np.random.default_rng(0).permutation(len(y))
+    for n in sorted({min(n, len(y)) for n in sizes}):
+        A, b = X[order[:n]], y[order[:n]]
+        for lam in lambdas:
+            about = {"data": name, "n": n, "all": n == len(y), "lambda": lam}
+            entries = {label: (options, "") for label, options in SOLVERS.items()}
+            tau = best_temperature(A, b, lam)
+            entries["oeg best"] = ({"solver": "oeg", "temperature": tau}, tau)
+            for label, (options, temperature) in entries.items():
+                found = runs(A, b, lam, **options)
+                write("multiclass_solvers", [{**about, **row(label, found), "temperature": temperature}],
+                      ("data", "n", "lambda", "solver"))  # fmt: skip
+                if n == len(y):
+                    write("multiclass_curves", points(name, lam, label, found[0]),
+                          ("data", "lambda", "solver", "pass"))  # fmt: skip
+            print(name, n, lam, flush=True)
 
 
-def curves(name: str, models: dict[float, dict[str, MultiClassSVC]]) -> None:
+def points(name: str, lam: float, label: str, run: Run) -> list[dict[str, Any]]:
+    """The curve of one run, thinned."""
+    about = {"data": name, "lambda": lam, "solver": label}
+    return [
+        {**about, "pass": k + 1, "cpu_s": run.seconds[k], "dual": run.dual[k]} for k in thin(len(run.dual))
+    ]
+
+
+def sweeps(name: str, X: Any, y: np.ndarray) -> None:
+    """BCPL over the paper's temperatures, and the ablation."""
+    lam = 0.01
+    for tau in GRID:
+        found = runs(X, y, lam, solver="bcpl", temperature=tau, safeguard=False)
+        write("multiclass_temperature",
+              [{"data": name, "lambda": lam, **row("bcpl", found), "temperature": tau}],
+              ("data", "lambda", "temperature"))  # fmt: skip
+    for label, options in ABLATION.items():
+        write("multiclass_ablation", [{"data": name, "lambda": lam, **row(label, runs(X, y, lam, **options))}],
+              ("data", "lambda", "solver"))  # fmt: skip
+
+
+def read(name: str) -> list[dict[str, str]]:
+    path = RESULTS / f"{name}.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def draw() -> None:
+    """The curves of every set, and the bars."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(2, len(models), figsize=(5 * len(models), 7), squeeze=False)
-    for column, (lam, by_solver) in enumerate(models.items()):
-        for label, model in by_solver.items():
-            dual = [record["dual"] for record in model.history_]
-            axes[0, column].plot([record["seconds"] for record in model.history_], dual, label=label)
-            axes[1, column].plot([record["epoch"] for record in model.history_], dual, label=label)
-        top = max(model.dual_objective_ for model in by_solver.values())
-        for axis, unit in zip(axes[:, column], ("seconds", "passes"), strict=True):
-            axis.set(xscale="log", xlabel=unit, ylabel="dual objective", ylim=(0.5 * top, 1.01 * top))
-        axes[0, column].set_title(f"{name}, lambda = {lam:g}")
-    axes[0, -1].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(RESULTS / f"multiclass_curves_{name}.png", dpi=110)
-    plt.close(figure)
+    rows = read("multiclass_curves")
+    for name in dict.fromkeys(row["data"] for row in rows):
+        mine = [row for row in rows if row["data"] == name]
+        lambdas = sorted({row["lambda"] for row in mine}, key=float, reverse=True)
+        figure, axes = plt.subplots(2, len(lambdas), figsize=(5 * len(lambdas), 7), squeeze=False)
+        for column, lam in enumerate(lambdas):
+            part = [row for row in mine if row["lambda"] == lam]
+            for label in dict.fromkeys(row["solver"] for row in part):
+                line = [row for row in part if row["solver"] == label]
+                for axis, key in zip(axes[:, column], ("cpu_s", "pass"), strict=True):
+                    axis.plot([float(r[key]) for r in line], [float(r["dual"]) for r in line], label=label)
+            top = max(float(row["dual"]) for row in part)
+            for axis, unit in zip(axes[:, column], ("CPU seconds", "passes"), strict=True):
+                axis.set(xscale="log", xlabel=unit, ylabel="dual objective", ylim=(0.5 * top, 1.01 * top))
+            axes[0, column].set_title(f"{name}, lambda = {lam}")
+        axes[0, -1].legend(fontsize=7)
+        figure.tight_layout()
+        figure.savefig(RESULTS / f"multiclass_curves_{name}.png", dpi=110)
+        plt.close(figure)
+    bars([row for row in read("multiclass_solvers") if row["all"] == "True"])
 
 
-def mean_times() -> None:
-    """Bars of the mean seconds over lambda, from the rows of all data sets that were run."""
-    import matplotlib
-
-    matplotlib.use("Agg")
+def bars(rows: list[dict[str, str]]) -> None:
+    """Mean seconds over lambda with all samples."""
     import matplotlib.pyplot as plt
 
-    with (RESULTS / "multiclass_solvers.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
     labels = list(dict.fromkeys(row["solver"] for row in rows))
     names = list(dict.fromkeys(row["data"] for row in rows))
     figure, axis = plt.subplots(figsize=(1.5 + 2 * len(names), 4))
     for k, label in enumerate(labels):
         means = [
-            np.mean([float(row["seconds"]) for row in rows if (row["solver"], row["data"]) == (label, name)])
+            np.mean([float(row["cpu_s"]) for row in rows if (row["solver"], row["data"]) == (label, name)])
             for name in names
         ]
         axis.bar(np.arange(len(names)) + k * 0.8 / len(labels), means, 0.8 / len(labels), label=label)
-    axis.set(yscale="log", ylabel=f"mean seconds to gap 1e-3 (at most {LIMIT:g})")
+    axis.set(yscale="log", ylabel=f"mean CPU seconds to gap 1e-3 (at most {LIMIT:g})")
     axis.set_xticks(np.arange(len(names)) + 0.4, names)
     axis.legend(fontsize=7)
     figure.tight_layout()
@@ -157,41 +218,27 @@ def mean_times() -> None:
     plt.close(figure)
 
 
-def sweeps(name: str, X: Any, y: np.ndarray, limit: float) -> tuple[list[dict], list[dict]]:
-    """BCPL over the paper's temperatures, and the ablation."""
-    lam = 0.01
-    temperatures = []
-    for tau in GRID:
-        model = fit(X, y, lam, limit, solver="bcpl", temperature=tau, safeguard=False)
-        temperatures.append({**row(name, lam, "bcpl", model, limit), "temperature": tau})
-    ablation = [
-        row(name, lam, label, fit(X, y, lam, limit, **options), limit) for label, options in ABLATION.items()
-    ]
-    return temperatures, ablation
-
-
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", nargs="*", default=["letter"] if SMALL else DATA)
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--lambdas", type=float, nargs="*", default=LAMBDAS)
+    parser.add_argument("--parts", nargs="*", default=["races", "sweeps", "draw"])
+    parser.add_argument("--small", action="store_true")
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
-    limit, sweep = (0.1, 0.1) if SMALL else (LIMIT, SWEEP)
-    for name in chosen(DATA, ["letter"]):
+    for name in given.data if set(given.parts) - {"draw"} else []:
         X, y = problem(name, SMALL)
-        for options in SOLVERS.values():  # compiles
-            fit(X[:500], y[:500], 0.1, 1.0, **options)
-        models: dict[float, dict[str, MultiClassSVC]] = {}
-        table = []
-        for lam in LAMBDAS:
-            models[lam] = {label: fit(X, y, lam, limit, **options) for label, options in SOLVERS.items()}
-            tau, models[lam]["oeg best"] = best_oeg(X, y, lam, limit)
-            for label, model in models[lam].items():
-                table.append({**row(name, lam, label, model, limit), "temperature": ""})
-            table[-1]["temperature"] = tau
-            print(name, lam, {label: model.n_iter_ for label, model in models[lam].items()}, flush=True)
-        temperatures, ablation = sweeps(name, X, y, sweep)
-        write("multiclass_solvers", table, ("data", "lambda", "solver"))
-        write("multiclass_temperature", temperatures, ("data", "lambda", "temperature"))
-        write("multiclass_ablation", ablation, ("data", "lambda", "solver"))
-        curves(name, models)
-        mean_times()
+        for options in (SOLVERS | ABLATION).values():  # compiles
+            Run(X[:500], y[:500], 0.1, 0, 1.0, **options)
+        if "races" in given.parts:
+            races(name, X, y, given.sizes, given.lambdas)
+        if "sweeps" in given.parts:
+            sweeps(name, X, y)
+    if "draw" in given.parts:
+        draw()
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
 Run it as ``python -m experiments.ocr_words [--seconds 10] [--out experiments/results]`` with the
 OCR letters reachable by ``maxmargin.datasets.load``. Fold 0 trains, the other folds test.
 
-ocr_words_curves.csv  one line per solver, lambda and epoch
+ocr_words_curves.csv  some epochs of every solver and lambda, BCPL and OEG at the paper's eight temperatures
 ocr_words_errors.csv  letter and word error on the test folds
 ocr_words_chosen.csv  the same for parameters chosen by the letter error of five folds of the training words,
                       with the same freedom for both models: strength, and size of pixels beside constants
-ocr_words.png         the curves
+ocr_words.png         the curves of the solvers, BCPL at the paper's temperature and OEG at its best
+ocr_words_temperatures.png  those of BCPL and OEG at all temperatures
 
 Seconds are CPU seconds of one thread, so that a shared machine does not spoil them.
 """
@@ -15,34 +16,33 @@ Seconds are CPU seconds of one thread, so that a shared machine does not spoil t
 from __future__ import annotations
 
 import argparse
+import csv
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from sklearn.exceptions import ConvergenceWarning
 
-from experiments._races import CpuClock
+from experiments._races import CpuClock, thin
 from experiments._results import RESULTS, SMALL, machine_state
 from experiments._words import Words, load_words
 from maxmargin import ChainSVC, MultiClassSVC
 from maxmargin.metrics import word_accuracy
 
 LAMBDAS = (0.1, 0.01, 0.001)
-SOLVERS = {
+GRID = (10.0, 0.01) if SMALL else (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
+SOLVERS: dict[str, dict[str, Any]] = {
     "BCFW": {"solver": "bcfw"},
-    "BCPL tau=0.01": {"solver": "bcpl", "temperature": 0.01, "safeguard": False},
     "BCPL safeguarded": {"solver": "bcpl"},
     "pairwise, cached": {"solver": "pairwise"},
-    "OEG tau=1": {"solver": "oeg", "temperature": 1.0},
-    "OEG tau=10": {"solver": "oeg", "temperature": 10.0},
     "OEG safe tau": {"solver": "oeg"},
+    **{f"BCPL tau={tau:g}": {"solver": "bcpl", "temperature": tau, "safeguard": False} for tau in GRID},
+    **{f"OEG tau={tau:g}": {"solver": "oeg", "temperature": tau} for tau in GRID},
 }
 # For letters alone, which are eight times as many as words.
 LETTER_LAMBDAS = (0.01, 0.001, 0.0001)
@@ -53,36 +53,30 @@ SCALINGS = (1.0, 2.0, 4.0, 8.0)
 FOLDS = 5
 
 
-def curves(train: Words, seconds: float) -> pd.DataFrame:
-    """Train with every solver at every lambda for the same time, and keep the history."""
-    records = []
-    for lam in LAMBDAS:
+def curves(train: Words, seconds: float, lambdas: Sequence[float]) -> Iterator[dict[str, Any]]:
+    """Train with every solver at every lambda for the same time, and keep some of the history."""
+    for lam, (name, options) in product(lambdas, SOLVERS.items()):
         C = 1 / (lam * train.lengths.size)
-        for name, options in SOLVERS.items():
-            ChainSVC(C=C, max_iter=1, random_state=0, **options).fit(train.X, train.y, lengths=train.lengths)
-            clock = CpuClock(seconds)
-            model = ChainSVC(C=C, tol=1e-4, max_iter=100_000, random_state=0, **options)
-            model.set_callbacks(clock).fit(train.X, train.y, lengths=train.lengths)
-            for record, cpu in zip(model.history_, clock.seconds, strict=True):
-                # The paper's scaling: lambda times ours.
-                records.append(
-                    {
-                        "solver": name,
-                        "lambda": lam,
-                        **record,
-                        "seconds": cpu,
-                        "primal": lam * record["primal"],
-                        "dual": lam * record["dual"],
-                    }
-                )
-            print(
-                f"lambda {lam:5}  {name:18s} {model.n_iter_:5d} epochs  gap {model.duality_gap_:.2e}",
-                flush=True,
-            )
-    return pd.DataFrame(records)
+        ChainSVC(C=C, max_iter=1, random_state=0, **options).fit(train.X, train.y, lengths=train.lengths)
+        clock = CpuClock(seconds)
+        model = ChainSVC(C=C, tol=1e-4, max_iter=100_000, random_state=0, **options)
+        model.set_callbacks(clock).fit(train.X, train.y, lengths=train.lengths)
+        for k in thin(model.n_iter_):
+            record = model.history_[k]
+            # The paper's scaling: lambda times ours.
+            yield {
+                "solver": name,
+                "lambda": lam,
+                "epoch": record["epoch"],
+                "seconds": clock.seconds[k],
+                "primal": lam * record["primal"],
+                "dual": lam * record["dual"],
+                "gap": record["gap"],
+            }
+        print(f"lambda {lam:5}  {name:18s} {model.n_iter_:5d} epochs  gap {model.duality_gap_:.2e}", flush=True)
 
 
-def errors(train: Words, test: Words) -> pd.DataFrame:
+def errors(train: Words, test: Words) -> list[dict[str, Any]]:
     """Letter and word error of chains, independent letters and a conditional random field."""
     rows = []
 
@@ -112,7 +106,7 @@ def errors(train: Words, test: Words) -> pd.DataFrame:
         record("ChainSVC", f"lambda={lam}", model.predict(test.X, lengths=test.lengths), seconds)
     independent(train, test, record)
     random_field(train, test, record)
-    return pd.DataFrame(rows)
+    return rows
 
 
 def independent(train: Words, test: Words, record) -> None:
@@ -144,10 +138,12 @@ def random_field(train: Words, test: Words, record) -> None:
         record("sklearn-crfsuite", f"c2={c2}", np.array([c for word in predicted for c in word]), seconds)
 
 
-def chosen(train: Words, test: Words) -> pd.DataFrame:
+def chosen(train: Words, test: Words) -> list[dict[str, Any]]:
     """Test errors of what is best on folds of the training words, beside the most frequent letter."""
     letters, counts = np.unique(train.y, return_counts=True)
-    rows = [{"model": "constant", **errors_of(np.full(test.y.size, letters[counts.argmax()]), test)}]
+    constant = errors_of(np.full(test.y.size, letters[counts.argmax()]), test)
+    empty = dict.fromkeys(("setting", "letter error on folds", "CPU seconds"), "")
+    rows: list[dict[str, Any]] = [{"model": "constant", **constant, **empty}]
     models: dict[str, tuple[Callable[..., np.ndarray], dict[str, Any]]] = {
         "ChainSVC": (
             labels_of_chain,
@@ -182,7 +178,7 @@ def chosen(train: Words, test: Words) -> pd.DataFrame:
             }
         )
         print(rows[-1], flush=True)
-    return pd.DataFrame(rows)
+    return rows
 
 
 def errors_of(predicted: np.ndarray, test: Words) -> dict[str, float]:
@@ -228,22 +224,51 @@ def pixel_features(words: Words, value: float = 1.0) -> list[list[dict[str, floa
     return sequences
 
 
-def draw(table: pd.DataFrame, path: Path) -> None:
-    """Distance of the dual to the best value seen, against passes (above) and seconds (below)."""
-    figure, axes = plt.subplots(2, 3, figsize=(13, 7.5), sharey="col")
-    for column, lam in enumerate(LAMBDAS):
-        part = table[table["lambda"] == lam]
-        best = part["primal"].min()
-        for name in SOLVERS:
-            line = part[part["solver"] == name]
-            missing = (best - line["dual"]) / best
-            axes[0, column].loglog(line["epoch"], missing, label=name)
-            axes[1, column].loglog(line["seconds"], missing, label=name)
-        axes[0, column].set(title=f"$\\lambda$ = {lam}", xlabel="passes")
-        axes[1, column].set(xlabel="CPU seconds, one thread")
+def draw(path: Path) -> None:
+    """Distance of the dual to the best value seen: one picture of the solvers, one of the temperatures."""
+    import matplotlib.pyplot as plt
+
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    lambdas = list(dict.fromkeys(row["lambda"] for row in rows))
+
+    def missing(axis: Any, lam: str, solver: str, against: str, **look: Any) -> None:
+        part = [row for row in rows if row["lambda"] == lam]
+        best = min(float(row["primal"]) for row in part)
+        line = [row for row in part if row["solver"] == solver]
+        far = [(best - float(row["dual"])) / best for row in line]
+        axis.loglog([float(row[against]) for row in line], far, **{"label": solver, **look})
+
+    def last_dual(lam: str, solver: str) -> float:
+        return float([row for row in rows if (row["lambda"], row["solver"]) == (lam, solver)][-1]["dual"])
+
+    figure, axes = plt.subplots(2, len(lambdas), figsize=(13, 7.5), sharey="col", squeeze=False)
+    colours, units = plt.get_cmap("tab10").colors, (("epoch", "passes"), ("seconds", "CPU seconds, one thread"))
+    for column, lam in enumerate(lambdas):
+        oeg = max((f"OEG tau={tau:g}" for tau in GRID), key=lambda solver: last_dual(lam, solver))  # noqa: B023
+        shown = ["BCFW", "BCPL tau=0.01", "BCPL safeguarded", "pairwise, cached", "OEG safe tau", oeg]
+        for row, (against, unit) in enumerate(units):
+            for colour, solver in zip(colours, shown, strict=False):
+                missing(axes[row, column], lam, solver, against, color=colour)
+            axes[row, column].set(xlabel=unit)
+        axes[0, column].set_title(f"$\\lambda$ = {lam}")
+        axes[0, column].legend(fontsize=7)
+    finish(figure, axes, path.with_name("ocr_words.png"))
+    figure, axes = plt.subplots(2, len(lambdas), figsize=(13, 7.5), sharey="col", squeeze=False)
+    for column, lam in enumerate(lambdas):
+        for row, method in enumerate(("BCPL", "OEG")):
+            for k, tau in enumerate(GRID):
+                colour = plt.get_cmap("coolwarm")(1 - k / (len(GRID) - 1))
+                missing(axes[row, column], lam, f"{method} tau={tau:g}", "seconds", color=colour)
+            missing(axes[row, column], lam, "BCFW", "seconds", color="black", linestyle=":")
+            axes[row, column].set(title=f"{method}, $\\lambda$ = {lam}", xlabel="CPU seconds, one thread")
+            axes[row, 0].legend(fontsize=7)
+    finish(figure, axes, path.with_name("ocr_words_temperatures.png"))
+
+
+def finish(figure: Any, axes: np.ndarray, path: Path) -> None:
     for row in axes:
         row[0].set_ylabel("(best primal - dual) / best primal")
-    axes[0, 0].legend(fontsize=8)
     figure.suptitle("OCR words, 626 for training: how far the dual objective still is")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
@@ -257,7 +282,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=seconds, help="CPU time for each solver and lambda")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--only", choices=("curves", "errors", "chosen"), default=None)
+    parser.add_argument("--lambdas", type=float, nargs="*", default=LAMBDAS, help="those of the curves")
+    parser.add_argument("--only", choices=("curves", "draw", "errors", "chosen"), default=None)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     header = f"# {machine_state()}, one thread\n"
@@ -267,20 +293,27 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         if arguments.only in (None, "curves"):
-            table = curves(train, arguments.seconds)
-            thin = table[(table["epoch"] <= 100) | (table["epoch"] % 10 == 0)]
-            save(thin, header, arguments.out / "ocr_words_curves.csv")
-            draw(table, arguments.out / "ocr_words.png")
+            table = curves(train, arguments.seconds, arguments.lambdas)
+            save(table, header, arguments.out / "ocr_words_curves.csv")
+        if arguments.only in (None, "draw"):
+            draw(arguments.out / "ocr_words_curves.csv")
         if arguments.only in (None, "errors"):
             save(errors(train, test), header, arguments.out / "ocr_words_errors.csv")
         if arguments.only in (None, "chosen"):
             save(chosen(train, test), header, arguments.out / "ocr_words_chosen.csv")
 
 
-def save(table: pd.DataFrame, header: str, path: Path) -> None:
-    with path.open("w") as file:
+def save(rows: Iterable[Mapping[str, Any]], header: str, path: Path) -> None:
+    """Write rows as they come, below a line that tells the machine."""
+    with path.open("w", newline="") as file:
         file.write(header)
-        table.to_csv(file, index=False, float_format="%.6g")
+        writer: csv.DictWriter[str] | None = None
+        for row in rows:
+            if writer is None:
+                writer = csv.DictWriter(file, list(row), restval="", lineterminator="\n")
+                writer.writeheader()
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+            file.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Partial linearization (BCPL) beside Frank-Wolfe (BCFW) and exponentiated gradient (OEG): which is first?
 
     python -m experiments.partial_linearization [--small] [sizes] [why] [words] [bags]
+    python -m experiments.partial_linearization sizes --data mnist --n 1000 4000
+    python -m experiments.partial_linearization draw         # the picture, from the results kept
 
 Written to results/, row by row, with lambda = 1 / (C n), no intercept and dual objectives times lambda:
 
@@ -22,6 +24,7 @@ thread; certificates after every pass are part of them, for all methods alike.
 
 from __future__ import annotations
 
+import argparse
 import csv
 import time
 import warnings
@@ -34,7 +37,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from experiments._races import Curve, common, mean_and_spread, trace
-from experiments._results import RESULTS, SMALL, chosen, write
+from experiments._results import RESULTS, SMALL, write
 from experiments._words import load_words
 from experiments.latent_digits import hide, windows
 from experiments.multiclass_solvers import problem
@@ -48,8 +51,8 @@ SIZES = (300,) if SMALL else (1000, 4000, 16000, 10**9)
 LAMBDAS = (0.1, 0.01) if SMALL else (0.1, 0.01, 0.001)
 SEEDS = range(1 if SMALL else 3)
 GRID = (10.0, 0.01) if SMALL else (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
-PASSES, LIMIT = (5, 0.1) if SMALL else (150, 0.4)
-WORD_PASSES, BAG_PASSES = (2, 2) if SMALL else (40, 40)
+PASSES, LIMIT = (5, 0.1) if SMALL else (1000, 5.0)
+WORD_PASSES, BAG_PASSES = (2, 2) if SMALL else (150, 100)
 PAPER = {"solver": "bcpl", "temperature": 0.01, "safeguard": False}
 SOLVERS: dict[str, dict[str, Any]] = {
     "BCFW": {"solver": "bcfw"},
@@ -71,8 +74,7 @@ def races(make: Any) -> Iterator[dict[str, Any]]:
     """A row for every solver: `make(options, seed)` runs it. BCFW comes first."""
     curves: dict[str, list[Curve]] = {}
     for label, options in SOLVERS.items():
-        seeds = SEEDS if label in ("BCFW", "BCPL") else range(1)
-        curves[label] = [make(options, seed) for seed in seeds]
+        curves[label] = [make(options, seed) for seed in SEEDS]
         yield row_of(label, curves[label], curves["BCFW"])
 
 
@@ -91,22 +93,21 @@ def row_of(label: str, mine: list[Curve], theirs: list[Curve]) -> dict[str, Any]
     return row
 
 
-def sizes() -> None:
+def sizes(given: argparse.Namespace) -> None:
     """Figures 1a to 1c at several n."""
-    for name in DATA[:1] if SMALL else DATA:
+    for name in given.data:
         X, y = problem(name, SMALL)
         order = np.random.default_rng(0).permutation(len(y))
         for options in SOLVERS.values():  # compiles
             multiclass(X[:200], y[:200], 0.1, 0, 0.1, **options)
-        for n in sorted({min(n, len(y)) for n in SIZES}):
+        for n in sorted({min(n, len(y)) for n in given.n}):
             A, b = X[order[:n]], y[order[:n]]
             squares = sp.csr_array(A).power(2).sum(axis=1) if sp.issparse(A) else np.square(A).sum(axis=1)
-            for lam in LAMBDAS:
-                limit = LIMIT if n <= 4000 else 2 * LIMIT
+            for lam in given.lambdas:
                 about = {"data": name, "n": n, "all": n == len(y), "lambda": lam}
                 about["kappa"] = float(np.mean(squares)) / (lam * n)
-                for row in races(lambda options, seed: multiclass(A, b, lam, seed, limit, **options)):  # noqa: B023
-                    write("partial_linearization_sizes", [{**about, **row, "limit_s": limit}],
+                for row in races(lambda options, seed: multiclass(A, b, lam, seed, LIMIT, **options)):  # noqa: B023
+                    write("partial_linearization_sizes", [{**about, **row, "limit_s": LIMIT}],
                           ("data", "n", "lambda", "solver"))  # fmt: skip
                 print(name, n, lam, flush=True)
 
@@ -119,7 +120,7 @@ def spread_blocks(X: Any, y: np.ndarray, lam: float) -> float:
     return float(np.mean(blocks.max(axis=1) < 1 - 1e-6))
 
 
-def why() -> None:
+def why(given: argparse.Namespace) -> None:
     """Is it curvature, the number of blocks, or where the optimum lies? One change at a time."""
     X, y = problem("mnist", False)
     order, lam, n = np.random.default_rng(0).permutation(len(y)), 0.1, 200 if SMALL else 1000
@@ -140,12 +141,12 @@ def why() -> None:
         about = {"problem": name, "n": len(b), "features": A.shape[1], "lambda": strength}
         about["kappa"] = float(np.square(A).sum(axis=1).mean()) / (strength * len(b))
         about["spread_blocks"] = spread_blocks(A, b, strength)
-        for row in races(lambda options, seed: multiclass(A, b, strength, seed, 6 * LIMIT, **options)):  # noqa: B023
+        for row in races(lambda options, seed: multiclass(A, b, strength, seed, LIMIT, **options)):  # noqa: B023
             write("partial_linearization_why", [{**about, **row}], ("problem", "solver"))
         print(about, flush=True)
 
 
-def words() -> None:
+def words(given: argparse.Namespace) -> None:
     """Figures 1e and 2e: chains."""
     train = load_words("train")
     n = train.lengths.size
@@ -155,27 +156,26 @@ def words() -> None:
         curve = trace(model, np.inf, train.X, train.y, lengths=train.lengths)
         return curve._replace(dual=lam * curve.dual)
 
-    for lam in LAMBDAS:
+    for lam in given.lambdas:
         for options in ({"solver": "bcfw"}, PAPER, {"solver": "oeg"}):  # compiles
             run(options, 0, 1, lam)
         theirs = [run({"solver": "bcfw"}, seed, 4 * WORD_PASSES, lam) for seed in SEEDS]
-        entries: list[tuple[str, float | str, dict[str, Any], range]] = [
-            ("BCPL, safeguarded", "auto", {"solver": "bcpl"}, range(1)),
-            ("OEG", "auto", {"solver": "oeg"}, range(1)),
+        entries: list[tuple[str, float | str, dict[str, Any]]] = [
+            ("BCPL, safeguarded", "auto", {"solver": "bcpl"}),
+            ("OEG", "auto", {"solver": "oeg"}),
         ]
         for tau in GRID:
-            seeds = SEEDS if tau == 0.01 else range(1)
-            entries.append(("BCPL", tau, {**PAPER, "temperature": tau}, seeds))
-            entries.append(("OEG", tau, {"solver": "oeg", "temperature": tau}, range(1)))
+            entries.append(("BCPL", tau, {**PAPER, "temperature": tau}))
+            entries.append(("OEG", tau, {"solver": "oeg", "temperature": tau}))
         rows = [{"lambda": lam, "temperature": "", **row_of("BCFW", theirs, theirs)}]
-        for label, tau, options, seeds in entries:
-            mine = [run(options, seed, WORD_PASSES, lam) for seed in seeds]
+        for label, tau, options in entries:
+            mine = [run(options, seed, WORD_PASSES, lam) for seed in SEEDS]
             rows.append({"lambda": lam, "temperature": tau, **row_of(label, mine, theirs)})
             print(lam, label, tau, rows[-1]["dual_objective"], flush=True)
         write("partial_linearization_words", rows, ("lambda", "solver", "temperature"))
 
 
-def bags() -> None:
+def bags(given: argparse.Namespace) -> None:
     """Figures 1d and 2d: the convex problem with the candidates at which a fit has ended."""
     digits = load_digits()
     keep = np.random.default_rng(0).permutation(len(digits.target))[: 30 if SMALL else 300]
@@ -190,7 +190,7 @@ def bags() -> None:
         model = LatentSVC(C=1 / (lam * len(y)), fit_intercept=False, tol=1e-2, random_state=0)
         return model.fit(X, y).latent_
 
-    candidates = {lam: last(lam) for lam in LAMBDAS}
+    candidates = {lam: last(lam) for lam in given.lambdas}
 
     def run(label: str, tau: float | str, seed: int, lam: float) -> Curve:
         task, found = LatentProblem(rows, offsets, y, 10, 1 / (lam * len(y))), candidates[lam]
@@ -207,14 +207,14 @@ def bags() -> None:
         return Curve(np.array(dual), np.array(seconds), (upper - dual[-1]) / upper)
 
     for label in ("BCFW", "BCPL", "OEG"):  # compiles
-        run(label, 1.0, 0, 0.1)
-    for lam in LAMBDAS:
+        run(label, 1.0, 0, given.lambdas[0])
+    for lam in given.lambdas:
         theirs = [run("BCFW", "auto", seed, lam) for seed in SEEDS]
         entries = [("BCPL", 0.01), ("BCPL, safeguarded", "auto"), ("OEG", "auto")]
         entries += [("OEG", tau) for tau in GRID]
         table = [{"lambda": lam, "temperature": "", **row_of("BCFW", theirs, theirs)}]
         for label, tau in entries:
-            mine = [run(label, tau, seed, lam) for seed in (SEEDS if label == "BCPL" else range(1))]
+            mine = [run(label, tau, seed, lam) for seed in SEEDS]
             table.append({"lambda": lam, "temperature": tau, **row_of(label, mine, theirs)})
         write("partial_linearization_bags", table, ("lambda", "solver", "temperature"))
         print("bags", lam, flush=True)
@@ -256,10 +256,21 @@ PARTS = {"why": why, "words": words, "bags": bags, "sizes": sizes}
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", default=[*PARTS, "draw"], help="of why, words, bags, sizes, draw")
+    parser.add_argument("--data", nargs="*", default=DATA[:1] if SMALL else DATA, help="sets of `sizes`")
+    parser.add_argument("--n", type=int, nargs="*", default=SIZES, help="numbers of samples of `sizes`")
+    parser.add_argument("--lambdas", type=float, nargs="*", default=LAMBDAS)
+    parser.add_argument("--small", action="store_true")
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
-    for part in chosen(list(PARTS), list(PARTS)):
-        PARTS[part]()
-    bars()
+    for part in given.parts:
+        if part in PARTS:
+            PARTS[part](given)
+    if "draw" in given.parts:
+        bars()
 
 
 if __name__ == "__main__":

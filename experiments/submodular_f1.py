@@ -8,13 +8,13 @@
 C and the interaction scale (0 is RML) are chosen by cross-validation on the training part, in `FOLDS` folds
 (the paper: 5), for every scale of `SCALES`. C goes in steps of ten, from three values on as far as the best
 of them stands at an end (to 1e-6 and 1e4), and the larger of two that are equally good counts; `edge` says
-what was chosen at an end all the same. In validation a fit of the submodular machine stops at a gap of 5 %,
-and nothing else cuts it. The final fit heads for 1 %, at most `FINAL` CPU seconds long. With more than 15
+what was chosen at an end all the same. In validation a fit of the submodular machine stops at a gap of 5 %, or
+with the first epoch that ends after `VALIDATION` CPU seconds; `note` says how many did. The final fit heads for 1 %, at most `FINAL` CPU seconds long. With more than 15
 labels training finds its sets by Algorithm 2, as in the paper, and `gap` is the one that it sees; with fewer,
 exactly. "constant set" answers one set for all samples, the one grown label by label for the best example F1
 on the training part. Tuned thresholds take the C chosen for binary relevance. RAkEL has labelsets of V/2
 labels and 2 V models (the paper's "2 N" is read as twice the number of labels) on ridge classifiers, ML-kNN
-ten neighbours and s = 1. Rows of which `note` says so are older.
+ten neighbours and s = 1.
 The paper gives a figure without numbers: with all features its model and RML are about equal, with fewer its
 model is better.
 Results: results/submodular_f1.csv, written as they come, results/submodular_f1_means.csv and
@@ -27,7 +27,9 @@ import argparse
 import csv
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -55,6 +57,8 @@ MACHINE_C, SVM_C = ((-1,), (0,)) if SMALL else ((-3, -2, -1), (-1, 0, 1))
 START = {} if SMALL else {"enron": (-4, -3, -2)}
 LOWEST, HIGHEST = (0, -1) if SMALL else (-6, 4)
 FINAL = 20.0
+# CPU seconds of a fit in validation, where `note` says how many ended so.
+VALIDATION = 30.0
 FOLDS, DRAWS = (2, 1) if SMALL else (3, 5)
 # Beyond this many labels RAkEL trains hundreds of models on hundreds of classes each.
 RAKEL_LABELS = 60
@@ -77,27 +81,66 @@ def dense(Y: Any) -> np.ndarray:
     return np.asarray(Y.toarray() if hasattr(Y, "toarray") else Y)
 
 
-def chosen_C(
-    model: Any, start: tuple[int, ...], X: Any, Y: np.ndarray, folds: int
+class Validation:
+    """The folds of a training part, whose fits run in several processes.
+
+    `cpu` sums the seconds of the fits, `cut` has one entry for each: whether `VALIDATION` seconds ended it.
+    """
+
+    def __init__(self, X: Any, Y: np.ndarray, folds: int, workers: ProcessPoolExecutor) -> None:
+        self.X, self.Y, self.workers = X, Y, workers
+        self.folds = list(KFold(folds, shuffle=True, random_state=0).split(Y))
+        self.forget()
+
+    def forget(self) -> None:
+        """Count anew."""
+        self.cpu, self.cut = 0.0, []
+
+    @property
+    def note(self) -> str:
+        cut = sum(self.cut)
+        return f"{cut} of {len(self.cut)} fits in validation ended by {VALIDATION:g} CPU s" if cut else ""
+
+    def scores(self, model: Any, powers: Iterable[int]) -> dict[int, float]:
+        """The mean example F1 over the folds for every C = 10 ** power."""
+        waiting = {
+            power: [
+                self.workers.submit(fold_score, clone(model).set_params(C=10.0**power), self.X, self.Y, *fold)
+                for fold in self.folds
+            ]
+            for power in powers
+        }
+        found = {}
+        for power, parts in waiting.items():
+            answers = [part.result() for part in parts]
+            found[power] = float(np.mean([score for score, _, _ in answers]))
+            self.cpu += sum(seconds for _, seconds, _ in answers)
+            self.cut += [cut for _, _, cut in answers]
+        return found
+
+
+def fold_score(
+    model: Any, X: Any, Y: np.ndarray, fit: np.ndarray, check: np.ndarray
 ) -> tuple[float, float, bool]:
+    """Example F1 of one fold, CPU seconds, and whether time ended the fit."""
+    started = time.process_time()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.set_callbacks(CpuClock(VALIDATION)).fit(X[fit], Y[fit])
+        score = example_f1(Y[check], dense(model.predict(X[check])))
+    seconds = time.process_time() - started
+    return score, seconds, bool(seconds > VALIDATION and model.duality_gap_ > model.tol)
+
+
+def chosen_C(model: Any, start: tuple[int, ...], validation: Validation) -> tuple[float, float, bool]:
     """C by the mean example F1 over the folds, that mean, and whether C is at an end of what was tried."""
-    found: dict[int, float] = {}
-
-    def tried(power: int) -> None:
-        scores = []
-        for fit, check in KFold(folds, shuffle=True, random_state=0).split(Y):
-            candidate = clone(model).set_params(C=10.0**power).fit(X[fit], Y[fit])
-            scores.append(example_f1(Y[check], dense(candidate.predict(X[check]))))
-        found[power] = float(np.mean(scores))
-
-    for power in start:
-        tried(power)
+    found = validation.scores(model, start)
     while True:
         best = max(found, key=lambda power: (found[power], power))
         if best == min(found) and best > LOWEST:
-            tried(best - 1)
+            found |= validation.scores(model, [best - 1])
         elif best == max(found) and best < HIGHEST:
-            tried(best + 1)
+            found |= validation.scores(model, [best + 1])
         else:
             return 10.0**best, found[best], best in (min(found), max(found))
 
@@ -116,7 +159,7 @@ def constant_set(Y: np.ndarray) -> np.ndarray:
 
 
 def competitors(
-    name: str, X: Any, Y: np.ndarray, folds: int
+    name: str, Y: np.ndarray, validation: Validation
 ) -> Iterator[tuple[str, Any, dict[str, float], str]]:
     """Every method with the setting chosen for it, not yet fitted, and what of it stands at an edge."""
     V = Y.shape[1]
@@ -125,9 +168,11 @@ def competitors(
     if V > 15:
         machine.set_params(solver="bcfw", inference="fixed_point")
     found, start, scales = [], START.get(name, MACHINE_C), SCALES_OF.get(name, SCALES)
-    for scale in scales:
-        C, score, edge = chosen_C(clone(machine).set_params(interaction_scale=scale), start, X, Y, folds)
-        found.append((score, {"C": C, "interaction_scale": scale}, "C" if edge else ""))
+    with ThreadPoolExecutor(len(scales)) as threads:
+        machines = [clone(machine).set_params(interaction_scale=scale) for scale in scales]
+        choices = threads.map(lambda one: chosen_C(one, start, validation), machines)
+        for scale, (C, score, at_end) in zip(scales, choices, strict=True):
+            found.append((score, {"C": C, "interaction_scale": scale}, "C" if at_end else ""))
     for method, some in (("SubmodularSVC", found), ("RML", found[:1])):
         _, params, edge = max(some, key=lambda one: one[0])
         if params["interaction_scale"] == scales[-1]:
@@ -135,7 +180,7 @@ def competitors(
         final = clone(machine).set_params(**params, tol=1e-2).set_callbacks(CpuClock(FINAL))
         yield method, final, params, edge
     svm = MultiLabelSVC(tol=1e-2, random_state=0)
-    C, _, at_end = chosen_C(svm, SVM_C, X, Y, folds)
+    C, _, at_end = chosen_C(svm, SVM_C, validation)
     params, edge = {"C": C}, "C" if at_end else ""
     yield "binary relevance", clone(svm).set_params(C=C), params, edge
     tuned = ThresholdTuner(clone(svm).set_params(C=C), cv=3)
@@ -153,7 +198,7 @@ def split(name: str) -> tuple[Any, Any, Any, Any]:
     return iterative_train_test_split(data.X, data.Y, test_size=0.3, random_state=0)
 
 
-def compete(name: str, draw: int, fraction: float, folds: int) -> None:
+def compete(name: str, draw: int, fraction: float, folds: int, workers: ProcessPoolExecutor) -> None:
     """All competitors on one random subset of the features."""
     X, X_test, Y, Y_test = split(name)
     Y, Y_test, D = dense(Y), dense(Y_test), X.shape[1]
@@ -166,8 +211,8 @@ def compete(name: str, draw: int, fraction: float, folds: int) -> None:
         begun = {"data": name, "features": fraction, "draw": draw}
         constant = example_f1(Y_test, np.tile(constant_set(Y), (len(Y_test), 1)))
         record(begun | {"method": "constant set", "example_f1": constant, "folds": folds})
-        started = time.process_time()
-        for method, model, params, edge in competitors(name, X, Y, folds):
+        started, validation = time.process_time(), Validation(X, Y, folds, workers)
+        for method, model, params, edge in competitors(name, Y, validation):
             model.fit(X, Y)
             record(begun | {
                 "method": method,
@@ -176,9 +221,11 @@ def compete(name: str, draw: int, fraction: float, folds: int) -> None:
                 "edge": edge,
                 "folds": folds,
                 "gap": float(getattr(model, "duality_gap_", np.nan)),
-                "cpu_s": time.process_time() - started,
+                "cpu_s": time.process_time() - started + validation.cpu,
+                "note": validation.note,
             })  # fmt: skip
             started = time.process_time()
+            validation.forget()
 
 
 def record(row: dict[str, Any]) -> None:
@@ -233,12 +280,14 @@ def main() -> None:
     parser.add_argument("data", nargs="*")
     parser.add_argument("--draws", type=int, nargs="*", default=range(DRAWS), help="which: 0 1 2 ...")
     parser.add_argument("--fractions", type=float, nargs="*", default=[0.01] if SMALL else FRACTIONS)
+    parser.add_argument("--jobs", type=int, default=1, help="processes that validate side by side")
     parser.add_argument("--small", action="store_true")
     given = parser.parse_args()
-    for name in (given.data or ["yeast"]) if given.what in ("figure1", "table") else []:
-        for fraction in given.fractions if given.what == "figure1" else (1.0,):
-            for draw in [0] if fraction == 1.0 else given.draws:
-                compete(name, draw, fraction, FOLDS)
+    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as workers:
+        for name in (given.data or ["yeast"]) if given.what in ("figure1", "table") else []:
+            for fraction in given.fractions if given.what == "figure1" else (1.0,):
+                for draw in [0] if fraction == 1.0 else given.draws:
+                    compete(name, draw, fraction, FOLDS, workers)
     if given.what != "table":
         summary()
         plot()

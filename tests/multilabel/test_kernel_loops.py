@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from maxmargin.core.loop import Clock
 from maxmargin.multilabel import kernel_loops as loops
 from maxmargin.multilabel.pairs import PairRule, newton_step
 from maxmargin.multilabel.problem import KernelM3L, hamming_costs
-from maxmargin.multilabel.smo import SMO
+from maxmargin.multilabel.smo import SMO, factors
 from tests.naive import kernel_m3l as naive
 
 
@@ -55,22 +57,50 @@ def test_pair_step_is_the_best_of_all_faces(seed):
 
 
 @pytest.mark.nojit
+@pytest.mark.parametrize("shares", [(1.0, 1.0), (0.5, 0.1)])
 @pytest.mark.parametrize("break_factor", [0.0, 0.5])
 @pytest.mark.parametrize("rank", [None, 1])
-def test_smo_rounds_follow_the_corrected_algorithm(rank, break_factor):
+def test_smo_rounds_follow_the_corrected_algorithm(rank, break_factor, shares):
     K, R, Y, m, C = data(rank=rank)
-    now = state(Y, m, C)
-    chosen, u = loops.selection(len(R), len(K)), np.zeros(len(K))
-    rule = loops.InnerRule(4, break_factor, 1e-12)
-    loops.renew_selection(now, u, chosen)
-    start = np.abs(naive.projected(naive.gradient(K, R, Y, m, np.zeros(Y.shape)), np.zeros(Y.shape), C))
-    np.testing.assert_allclose(chosen.largest, start.max(axis=0))
-    for alpha in naive.smo_rounds(K, R, Y, m, C, 8, 4, break_factor):
-        loops.smo_rounds(K, np.diag(K).copy(), R, now, chosen, u, 1, rule)
-        np.testing.assert_allclose(now.B.T, Y * alpha, atol=1e-9)
-        left = np.abs(naive.projected(naive.gradient(K, R, Y, m, alpha), alpha, C)).max(axis=0)
-        np.testing.assert_allclose(chosen.largest, left, atol=1e-9)
-        np.testing.assert_allclose(now.E.T, Y * naive.gradient(K, R, Y, m, alpha), atol=1e-9)
+    solver = smo_of(K, R, Y, m, C, break_factor, shares)
+    assert solver.ties.S.shape == (rank or len(R), len(K))
+    start = naive.violations(K, R, Y, m, np.zeros(Y.shape), C)
+    np.testing.assert_allclose(solver.violations.estimate, start)
+    for alpha, estimate in naive.smo_rounds(K, R, Y, m, C, 8, 4, break_factor, *shares):
+        solver._rounds(1, Clock())
+        np.testing.assert_allclose(solver.B.T, Y * alpha, atol=1e-9)
+        np.testing.assert_allclose(solver.violations.estimate, estimate, atol=1e-9)
+        F = (solver.ties.out @ solver.ties.S).T
+        np.testing.assert_allclose(Y * (m - Y * F), Y * naive.gradient(K, R, Y, m, alpha), atol=1e-9)
+
+
+def smo_of(K, R, Y, m, C, break_factor, shares):
+    """Algorithm 1 at its start, four steps on a label at most."""
+    given = state(Y, m, C)
+    problem = SimpleNamespace(
+        target=given.E, bounds=(given.lo, given.hi), prior=R, coefficients=lambda alpha: (Y * alpha).T.copy(),
+        K=SimpleNamespace(whole=K, diagonal=np.diag(K).copy()),
+    )  # fmt: skip
+    accepted, growth = shares
+    return SMO(problem, np.zeros(Y.shape), tol=1e-3, n_inner=4, break_factor=break_factor, accepted=accepted,
+               growth=growth)  # fmt: skip
+
+
+def test_the_largest_violation_is_the_one_taken():
+    """With both shares 1 the naive twin takes the label with the largest violation in every round."""
+    K, R, Y, m, C = data(5, L=4)
+    before = np.zeros(Y.shape)
+    for alpha, _ in naive.smo_rounds(K, R, Y, m, C, 10, 4, 0.5):
+        moved = np.flatnonzero((alpha != before).any(axis=0))
+        assert moved.tolist() == [np.argmax(naive.violations(K, R, Y, m, before, C))]
+        before = alpha
+
+
+@pytest.mark.parametrize("R", [np.eye(3), np.diag([1.0, 2.0, 0.5]), np.ones((4, 4)), np.full((4, 4), 0.3) + np.eye(4)])
+def test_a_prior_is_factored(R):
+    out, into = factors(R)
+    np.testing.assert_allclose(out @ into.T, R, atol=1e-14)
+    assert out.shape[1] == (1 if np.array_equal(R, np.ones((4, 4))) else len(R))
 
 
 def test_smo_on_cached_rows_makes_the_same_steps():
@@ -129,7 +159,6 @@ def test_argmax_of_bits_is_argmax(values):
         v = np.array(values, dtype)
         expected = int(np.argmax(v)) if v.any() else -1
         assert loops.argmax_bits(v.view(integer)) == expected
-        assert loops.largest_bits(v.view(integer)) == v.max().view(integer)
 
 
 @pytest.mark.nojit

@@ -76,21 +76,34 @@ def move_pair(K, R, Y, m, C, alpha, l, p, q):
     return np.clip(alpha, 0, C)
 
 
-def smo_rounds(K, R, Y, m, C, n_rounds, n_inner, break_factor):
-    """Algorithm 1, corrected; yields alpha after every round."""
+def smo_rounds(K, R, Y, m, C, n_rounds, n_inner, break_factor, accepted=1.0, growth=1.0):
+    """Algorithm 1, corrected; yields alpha and the estimated violations after every round.
+
+    With both shares 1 the label is the one with the largest violation: estimates are bounds then.
+    """
     alpha = np.zeros(Y.shape)
+    estimate = violations(K, R, Y, m, alpha, C)
     for _ in range(n_rounds):
-        violations = np.abs(projected(gradient(K, R, Y, m, alpha), alpha, C)).max(axis=0)
-        l = int(np.argmax(violations))
-        entry = violations[l]
+        while True:
+            l = int(np.argmax(estimate))
+            estimate[l] = entry = violations(K, R, Y, m, alpha, C)[l]
+            if entry > 0 and entry >= accepted * np.delete(estimate, l).max():
+                break
+        before = alpha.copy()
         for step in range(n_inner):
-            g = gradient(K, R, Y, m, alpha)
-            violation = np.abs(projected(g, alpha, C)[:, l]).max()
+            violation = violations(K, R, Y, m, alpha, C)[l]
             if violation == 0 or (step > 0 and violation < break_factor * entry):
                 break
-            p, q = choose_pair(K, Y, g, alpha, C, l)
+            p, q = choose_pair(K, Y, gradient(K, R, Y, m, alpha), alpha, C, l)
             alpha = move_pair(K, R, Y, m, C, alpha, l, p, q)
-        yield alpha
+        estimate += growth * np.abs(R[l]) * np.abs(K @ (Y * (alpha - before))[:, l]).max()
+        estimate[l] = violations(K, R, Y, m, alpha, C)[l]
+        yield alpha, estimate
+
+
+def violations(K, R, Y, m, alpha, C):
+    """The largest projected gradient of every label."""
+    return np.abs(projected(gradient(K, R, Y, m, alpha), alpha, C)).max(axis=0)
 
 
 def label_steps(K, r, Y, m, C, alpha, n_steps):

@@ -41,35 +41,6 @@ class Coefficient(NamedTuple):
     hi: float
 
 
-class InnerRule(NamedTuple):
-    """When the inner loop of Algorithm 1 ends, and below which determinant a pair is singular."""
-
-    n_inner: int
-    break_factor: float
-    singular: float
-
-
-class Selection(NamedTuple):
-    """What the choice of the next label looks at.
-
-    The largest violation of every label; whether each coefficient can rise and fall (labels x samples); the
-    violations of one label, and these seen as integers.
-    """
-
-    largest: np.ndarray
-    up: np.ndarray
-    down: np.ndarray
-    violation: np.ndarray
-    bits: np.ndarray
-
-
-def selection(n_labels, n):
-    """Memory for the choice among so many labels."""
-    up, down = np.empty((2, n_labels, n), np.bool_)
-    violation = np.empty(n)
-    return Selection(np.zeros(n_labels), up, down, violation, violation.view(np.int64))
-
-
 class Scratch(NamedTuple):
     """Four vectors of `label_steps`, and the last two seen as integers."""
 
@@ -136,21 +107,6 @@ def pair_step(first, second, k_pp, k_qq, k_pq):
 
 
 @compiled
-def worst(label):
-    """The movable coefficient with the largest violation, and that violation (-1, 0: none).
-
-    The first sample of a pair: the largest projected gradient (31), (32).
-    """
-    e, b, lo, hi = label
-    p, largest = -1, 0.0
-    for i in range(len(e)):
-        x = e[i]
-        if (x > largest and b[i] < hi[i]) or (-x > largest and b[i] > lo[i]):
-            p, largest = i, abs(x)
-    return p, largest
-
-
-@compiled
 def count_movable(state):
     """Number of samples with a movable coefficient in any label."""
     E, B, lo, hi = state
@@ -177,24 +133,6 @@ def settled(state):
 
 
 @compiled
-def partner(K_p, diagonal, p, label, singular):
-    """The q whose pair with p promises the largest unconstrained gain (30), (56) (-1: none)."""
-    e, b, lo, hi = label
-    q, largest = -1, 0.0
-    e_p, k_pp = e[p], diagonal[p]
-    for j in range(len(e)):
-        x = e[j]
-        if (x >= 0 and b[j] < hi[j]) or (x <= 0 and b[j] > lo[j]):
-            k, k_jj = K_p[j], diagonal[j]
-            det = k_pp * k_jj - k * k
-            if det > singular * k_pp * k_jj:
-                gain = (e_p * e_p * k_jj + x * x * k_pp - 2 * e_p * x * k) / det
-                if gain > largest:
-                    q, largest = j, gain
-    return q
-
-
-@compiled
 def move(p, q, k_pq, diagonal, r, label):
     """Move the pair p, q (q = -1: p alone) to the optimum of (26)-(28); returns both changes of b."""
     e, b, lo, hi = label
@@ -216,108 +154,13 @@ def move(p, q, k_pq, diagonal, r, label):
 
 
 @compiled(reorder=True)
-def update_label(K_p, K_q, w_p, w_q, r, e, u):
-    """Carry a pair step to the residual of its label, (33), and collect it in u, (36), for the others."""
-    for i in range(len(e)):
-        w = w_p * K_p[i] + w_q * K_q[i]
-        e[i] -= r * w
-        u[i] += w
-
-
-@compiled(reorder=True)
 def update_tied(l, R, u, E):
-    """Carry what label l collected to the residuals of the labels tied to it, (35)."""
+    """Carry what label l collected to the residuals of the labels tied to it."""
     for k in range(len(E)):
         if k != l and R[k, l] != 0:
             e, weight = E[k], R[k, l]
             for i in range(len(u)):
                 e[i] -= weight * u[i]
-
-
-@compiled
-def mark_movable(label, up, down):
-    """Which coefficients of one label can rise, and which can fall."""
-    _, b, lo, hi = label
-    for i in range(len(b)):
-        up[i] = b[i] < hi[i]
-        down[i] = b[i] > lo[i]
-
-
-@compiled(reorder=True)
-def carry_and_measure(weight, u, e, up, down, violation):
-    """Carry what another label collected to one residual, (35), and measure its violations in one pass."""
-    for i in range(len(e)):
-        x = e[i] - weight * u[i]
-        e[i] = x
-        rise = x if up[i] else 0.0
-        fall = -x if down[i] else 0.0
-        violation[i] = rise if rise > fall else fall
-
-
-@compiled
-def carry_to_all(l, R, state, u, chosen):
-    """Carry what label l collected in u to all labels tied to it, and renew their largest violations.
-
-    Label l itself has followed already.
-    """
-    largest, up, down, violation, bits = chosen
-    E, B, lo, hi = state
-    mark_movable(KernelState(E[l], B[l], lo[l], hi[l]), up[l], down[l])
-    for k in range(len(E)):
-        if k == l or R[k, l] != 0:
-            carry_and_measure(0.0 if k == l else R[k, l], u, E[k], up[k], down[k], violation)
-            bits[0] = largest_bits(bits)
-            largest[k] = violation[0]
-
-
-@compiled
-def renew_selection(state, u, chosen):
-    """Look at all labels anew."""
-    largest, up, down, violation, bits = chosen
-    E, B, lo, hi = state
-    for k in range(len(E)):
-        mark_movable(KernelState(E[k], B[k], lo[k], hi[k]), up[k], down[k])
-        carry_and_measure(0.0, u, E[k], up[k], down[k], violation)
-        bits[0] = largest_bits(bits)
-        largest[k] = violation[0]
-
-
-@compiled
-def smo_label(K, diagonal, r, label, u, rule):
-    """Inner loop of Algorithm 1 for one label; returns the number of steps."""
-    n_inner, break_factor, singular = rule
-    entry = -1.0
-    for step in range(n_inner):
-        p, violation = worst(label)
-        if step == 0:
-            entry = violation
-        if p < 0 or (step > 0 and violation < break_factor * entry):
-            return step
-        q = partner(K[p], diagonal, p, label, singular)
-        other = q if q >= 0 else p
-        w_p, w_q = move(p, q, K[p, other], diagonal, r, label)
-        if w_p == 0 and w_q == 0:
-            return step
-        update_label(K[p], K[other], w_p, w_q, r, label.E, u)
-    return n_inner
-
-
-@compiled
-def smo_rounds(K, diagonal, R, state, chosen, u, n_rounds, rule):
-    """Outer loop of Algorithm 1 over the whole kernel matrix; returns the number of steps."""
-    E, B, lo, hi = state
-    steps = 0
-    for _ in range(n_rounds):
-        l = np.argmax(chosen.largest)
-        if chosen.largest[l] <= 0:
-            break
-        u[:] = 0
-        done = smo_label(K, diagonal, R[l, l], KernelState(E[l], B[l], lo[l], hi[l]), u, rule)
-        carry_to_all(l, R, state, u, chosen)
-        if done == 0:
-            chosen.largest[l] = 0
-        steps += done
-    return steps
 
 
 @compiled(reorder=True)
@@ -349,15 +192,6 @@ def measure_labels(state, T, gaps, duals):
     for l in range(len(E)):
         gaps[l] = label_gap(KernelState(E[l], B[l], lo[l], hi[l]))
         duals[l] = label_dual(E[l], B[l], T[l])
-
-
-@compiled
-def largest_bits(bits):
-    """The largest of some nonnegative floats seen as integers, as such."""
-    top = bits.dtype.type(0)
-    for i in range(len(bits)):
-        top = max(top, bits[i])
-    return top
 
 
 @compiled

@@ -3,7 +3,7 @@
 Problem, dual, gap and letters are those of `problem`: signed coefficients B between lo and hi,
 residuals E = T - K B R, all label-major.
 
-One round takes the label l with the largest violation max_i |projected E_li| and makes up
+One round takes a label l with a large violation max_i |projected E_li| and makes up
 to `n_inner` steps on it. A step takes the worst sample p, its partner q that promises the
 largest unconstrained gain
 
@@ -12,7 +12,11 @@ largest unconstrained gain
 among those with a positive definite pair, and solves the two-variable problem exactly
 within the box; without a partner p moves alone. Only the residual of label l follows each
 step. What the steps did, u = K dB_l, is carried to the other labels once, after the inner
-loop, E_k -= R_kl u; this delay makes a step cost O(N) instead of O(N L).
+loop; this delay makes a step cost O(N) instead of O(N L). The prior stays factored, R = out into'
+of rank r: u is added to the r rows that all labels share, and the residual of a label is made of
+them when its turn comes, so that a round costs O(N r) beside its steps. So violations of the other
+labels are estimated; `smo_loops` says how, and with `accepted` = `growth` = 1 the label taken is the one with
+the largest violation, as in the paper, for which nearly all of them have to be looked at.
 
 The inner loop ends early when the violation of label l has fallen below `break_factor`
 times its value at entry: with a prior that ties labels, the others will move it again.
@@ -31,7 +35,8 @@ import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.multilabel import kernel_loops as loops
+from maxmargin.multilabel import smo_loops as loops
+from maxmargin.multilabel.kernel_loops import KernelState, argmax_bits, count_movable
 from maxmargin.multilabel.problem import KernelM3L, Solution
 
 
@@ -51,6 +56,9 @@ class SMO:
         See above; 0 is the paper's own rule.
     singular : float, default=1e-12
         A pair is taken as singular when its determinant is below this fraction of K_pp K_qq.
+    accepted, growth : float, default=0.5, 0.1
+        A label is taken if its violation is this share of the largest estimate, and estimates grow by this
+        share of what is possible.
     epoch_share : float, default=1/16
         Steps of an epoch as a share of the number of coefficients, so that records come often enough.
     """
@@ -64,42 +72,50 @@ class SMO:
         n_inner: int | None = None,
         break_factor: float = 0.5,
         singular: float = 1e-12,
+        accepted: float = 0.5,
+        growth: float = 0.1,
         epoch_share: float = 1 / 16,
     ) -> None:
         self.problem, self.tol = problem, tol
         L, n = problem.target.shape
         n_inner = max(L, 10) if n_inner is None else n_inner
-        self.rule = loops.InnerRule(n_inner, break_factor, singular)
+        self.rule = loops.InnerRule(n_inner, break_factor, singular, accepted, growth)
         self.n_steps = max(L, int(epoch_share * n * L))
-        self.R, self.diagonal = readonly(problem.prior), readonly(problem.K.diagonal)
+        self.diagonal = readonly(problem.K.diagonal)
         self.B = problem.coefficients(alpha)
-        self.E = problem.target - problem.scores(self.B) if self.B.any() else problem.target.copy()
-        self.state = loops.KernelState(self.E, self.B, *(readonly(bound) for bound in problem.bounds))
-        self.chosen, self.u = loops.selection(L, n), np.zeros(n)
+        self.duals = loops.Duals(readonly(problem.target), self.B, *map(readonly, problem.bounds))
+        R = np.ascontiguousarray(problem.prior)
+        out, into = factors(R)
+        self.ties = loops.Ties(R, out, into, np.zeros((out.shape[1], n)))
+        self.look = loops.look_of(n)
+        self.violations = loops.Violations(np.zeros(L), np.empty((L, n)), np.empty((L, n)))
         self.steps, self.gap = 0, np.inf
         self._known: tuple[np.ndarray, Certificate] | None = None
-        loops.renew_selection(self.state, self.u, self.chosen)
+        if self.B.any():
+            self._recompute()
+        self._renew()
 
     def epoch(self, clock: Clock) -> Progress:
-        """Some rounds; the certificate is that of the running residuals."""
+        """Some rounds; the certificate is that of the running scores."""
         if self.gap <= self.tol:
-            # The running gap was small enough and yet there is another epoch: residuals have drifted, or
+            # The running gap was small enough and yet there is another epoch: scores have drifted, or
             # kernel values in single precision are those of another problem.
             if self.problem.K.dtype != np.float64:
-                self.problem, self._known = self.problem.precise(), None
-            np.subtract(self.problem.target, self._evaluated()[0], out=self.E)
-            loops.renew_selection(self.state, self.u, self.chosen)
+                self.problem = self.problem.precise()
+            self._recompute()
+            self._renew()
         self._known = None
         enough = self.steps + self.n_steps
         while self.steps < enough and self.problem.K.build(clock.expired) and not clock.expired():
-            done = self._rounds(len(self.R), clock)
+            done = self._rounds(len(self.B), clock)
             self.steps += done
             if not done:
                 break
-        loops.renew_selection(self.state, self.u, self.chosen)
-        certificate = self.problem.certificate(self.B, self.problem.target - self.E)
+        F = self._renew()
+        certificate = self.problem.certificate(self.B, F)
         self.gap = certificate.gap
-        return Progress(certificate, int(loops.count_movable(self.state)))
+        state = KernelState(self.duals.T - F, *self.duals[1:])
+        return Progress(certificate, int(count_movable(state)))
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -114,39 +130,60 @@ class SMO:
             self._known = F, self.problem.certificate(self.B, F)
         return self._known
 
+    def _recompute(self) -> None:
+        """The shared scores of B as it is."""
+        self.ties.S[:] = (self.problem.K.times(np.ascontiguousarray(self.B.T)) @ self.ties.into).T
+
+    def _renew(self) -> np.ndarray:
+        """Look at all labels anew; returns their scores."""
+        T, B, lo, hi = self.duals
+        estimate, up, down = self.violations
+        np.less(B, hi, out=up)
+        np.greater(B, lo, out=down)
+        F = self.ties.out @ self.ties.S
+        E = T - F
+        estimate[:] = np.maximum(E * up, -E * down).max(axis=1, initial=0.0)
+        return F
+
     def _rounds(self, n_rounds: int, clock: Clock) -> int:
         whole = self.problem.K.whole
         if whole is None:
             return sum(0 if clock.expired() else self._cached_round() for _ in range(n_rounds))
         return loops.smo_rounds(
-            readonly(whole), self.diagonal, self.R, self.state, self.chosen, self.u, n_rounds, self.rule
+            readonly(whole), self.diagonal, self.ties, self.duals, self.violations, self.look, n_rounds, self.rule
         )
 
     def _cached_round(self) -> int:
         """One round on rows from the cache; the same steps as `smo_rounds`."""
-        l = int(np.argmax(self.chosen.largest))
-        if self.chosen.largest[l] <= 0:
+        cache, parts, look = self.problem.K.cache, (self.ties, self.duals, self.violations), self.look
+        n_inner, break_factor, singular, accepted, growth = self.rule
+        l, p = loops.choose(*parts, look, accepted)
+        if l < 0:
             return 0
-        self.u[:] = 0
-        done = self._cached_label(l)
-        loops.carry_to_all(l, self.R, self.state, self.u, self.chosen)
+        entry, done = self.violations.estimate[l], 0
+        while done < n_inner:
+            K_p = readonly(cache.row(p))
+            q = loops.partner(K_p, self.diagonal, l, p, self.violations, look, singular)
+            K_q = K_p if q < 0 else readonly(cache.row(q, pinned=(p,)))
+            if not loops.step(K_p, K_q, self.diagonal, l, p, q, *parts, look):
+                break
+            done += 1
+            p = argmax_bits(look.violation_bits)
+            if p < 0 or look.violation[p] < break_factor * entry:
+                break
+        loops.carry(l, self.ties, self.violations, look, growth)
         if done == 0:
-            self.chosen.largest[l] = 0
+            self.violations.estimate[l] = 0
         return done
 
-    def _cached_label(self, l: int) -> int:
-        cache, diagonal, r = self.problem.K.cache, self.diagonal, self.R[l, l]
-        label, (n_inner, break_factor, singular) = self.state.label(l), self.rule
-        entry = self.chosen.largest[l]
-        for step in range(n_inner):
-            p, violation = loops.worst(label)
-            if p < 0 or (step > 0 and violation < break_factor * entry):
-                return step
-            K_p = readonly(cache.row(p))
-            q = loops.partner(K_p, diagonal, p, label, singular)
-            K_q = K_p if q < 0 else readonly(cache.row(q, pinned=(p,)))
-            w_p, w_q = loops.move(p, q, K_p[p if q < 0 else q], diagonal, r, label)
-            if w_p == 0 and w_q == 0:
-                return step
-            loops.update_label(K_p, K_q, w_p, w_q, r, label.E, self.u)
-        return n_inner
+
+def factors(R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """R as out @ into.T: with few columns if its rank is low, else R and the identity."""
+    L = len(R)
+    if np.count_nonzero(R - np.diag(np.diagonal(R))):
+        values, vectors = np.linalg.eigh(R)
+        kept = values > L * np.finfo(float).eps * values[-1]
+        if 2 * kept.sum() <= L:
+            G = np.ascontiguousarray(vectors[:, kept] * np.sqrt(values[kept]))
+            return G, G
+    return R, np.eye(L)
