@@ -22,11 +22,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled
+from maxmargin.core.simd import prefetch
 
 # More columns than 32 bits can count.
 WIDE = 1 << 32
 # Nonzeros squared at a time.
 PIECE = 1 << 20
+# Cache lines of a row that are asked for ahead of their use.
+LINES = 32
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
@@ -85,6 +88,13 @@ class Rows:
         """The same pattern with other values, one for every entry of `data`."""
         X = values.reshape(self.shape) if self.dense else _like(self.matrix, values)
         return replace(self, data=readonly(values), matrix=X)
+
+    def renumbered(self, indices: np.ndarray, n_columns: int) -> Rows:
+        """The same values of a CSR matrix in other columns, in any order within a row."""
+        X = sp.csr_array(
+            (self.data, indices.view(np.int32), self.matrix.indptr), shape=(self.shape[0], n_columns)
+        )
+        return replace(self, indices=readonly(indices), shape=X.shape, matrix=X)
 
     def squared_norms(self) -> np.ndarray:
         """Squared Euclidean norm of every row, in float64."""
@@ -236,6 +246,20 @@ def row_column_add(rows, i, bias, step, k, W):
     shift = dense * indptr[i]
     for t in range(indptr[i], indptr[i + 1]):
         W[indices[t - shift], k] += data[t] * step
+
+
+@compiled(inline=True)
+def prefetch_row(rows, r):
+    """Ask for the beginning of a row."""
+    data, indices, indptr, dense = rows
+    first, last = indptr[r], indptr[r + 1]
+    line = 64 // data.itemsize
+    for p in range(first, min(last, first + LINES * line), line):
+        prefetch(data, p)
+    if not dense:
+        line = 64 // indices.itemsize
+        for p in range(first, min(last, first + LINES * line), line):
+            prefetch(indices, p)
 
 
 @compiled

@@ -71,13 +71,13 @@ from maxmargin.multilabel.problem import (
     LinearM3L,
     Solution,
     entry_weights,
+    frequent_first,
     given_costs,
     hamming_costs,
     label_numbers,
     side_totals,
     side_weights,
     tied_costs,
-    used_columns,
 )
 from maxmargin.multilabel.projected import UntilProjected
 from maxmargin.multilabel.rescue import kernel_default
@@ -543,8 +543,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self._needs_kernel():
             return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
-        X, columns = used_columns(X)
-        return LinearM3L(Rows.of(X), costs, self.prior_, bias, columns)
+        rows, columns = frequent_first(Rows.of(X))
+        return LinearM3L(rows, costs, self.prior_, bias, columns)
 
     def _device(self, problem: LinearM3L | KernelM3L | ManyM3L) -> Any:
         """The GPU to work on, or None."""
@@ -666,8 +666,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         Z = solution.weights
         coef = np.ascontiguousarray(Z[:-1].T)
         if problem.columns is not None:
-            coef = np.zeros((Z.shape[1], self.n_features_in_))
-            coef[:, problem.columns] = Z[:-1].T
+            coef, used = np.zeros((Z.shape[1], self.n_features_in_)), coef
+            for whole, part in zip(coef, used, strict=True):  # one label in cache at a time
+                whole[problem.columns] = part
         return {"coef_": coef, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:

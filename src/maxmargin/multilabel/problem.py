@@ -51,6 +51,8 @@ PIECE, MOST_PIECES = 1024, 16
 LARGEST_DIGITS = 140
 # Condition of R up to which products with it keep twelve digits.
 WELL_CONDITIONED = 1e4
+# Columns from which on the weights of a label do not fit into the fastest cache.
+WIDE = 4096
 # Bytes of a dense matrix that a solver for few features may make.
 LARGEST_DENSE = 2**30
 
@@ -247,6 +249,21 @@ def used_columns(X: Any) -> tuple[Any, np.ndarray | None]:
     return sp.csr_array((X.data, places, X.indptr), shape=(X.shape[0], len(columns))), columns
 
 
+def frequent_first(rows: Rows) -> tuple[Rows, np.ndarray | None]:
+    """Rows with their columns numbered by how often they are filled, without empty ones, and which these are.
+
+    Weights that are used often then lie side by side and stay in cache. The rows themselves and None where
+    there are so few columns that their weights do so anyway.
+    """
+    if rows.dense or rows.shape[1] < WIDE:
+        return rows, None
+    counts = np.bincount(rows.indices, minlength=rows.shape[1])
+    columns = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    places = np.zeros(rows.shape[1], np.uint32)
+    places[columns] = np.arange(len(columns), dtype=np.uint32)
+    return rows.renumbered(places[rows.indices], len(columns)), columns
+
+
 def check_digits(reach: float, *factors: float) -> None:
     """Refuse a largest score and its factors whose squared product leaves floating point."""
     if not sum(math.log10(max(x, 1.0)) for x in (reach, *factors)) <= LARGEST_DIGITS:
@@ -378,13 +395,22 @@ class LinearM3L(M3L):
         """Squared norm of every sample, without the bias."""
         return self.rows.squared_norms()
 
+    @cached_property
+    def single_rows(self) -> Rows:
+        """The rows in single precision, where they are sparse; dense ones may be too large for a copy."""
+        return self.rows if self.rows.dense else self.rows.with_values(self.rows.data.astype(np.float32))
+
+    def rows_for(self, dtype: type) -> Rows:
+        """The rows for loops that work in this precision."""
+        return self.single_rows if dtype == np.float32 else self.rows
+
     def accumulate(self, alpha: np.ndarray, dtype: type = np.float64, n_threads: int = 1) -> np.ndarray:
         """V = X'A, feature-major with the bias last."""
         V: np.ndarray = np.zeros((self.n_features + 1, self.shape[1]), dtype)
 
         def work(part: tuple[np.uint64, np.uint64]) -> None:
             loops.accumulate(
-                self.rows.flat, dtype(self.bias), readonly(alpha), readonly(self.costs.signs), *part, V
+                self.rows_for(dtype).flat, dtype(self.bias), readonly(alpha), readonly(self.costs.signs), *part, V
             )
 
         run_threads(work, self.label_ranges(n_threads), n_threads)
@@ -474,7 +500,7 @@ class LinearM3L(M3L):
 
         def work(part: tuple[np.int64, np.int64]) -> np.ndarray:
             sums = np.zeros((4, L))
-            loops.measure(self.rows.flat, costs, scoring, *part, readonly(alpha), dtype(quiet), flags, sums)
+            loops.measure(self.rows_for(dtype).flat, costs, scoring, *part, readonly(alpha), dtype(quiet), flags, sums)
             return sums
 
         return Sums(*sum(run_threads(work, list(pairwise(bounds)), n_threads), np.zeros((4, L))))

@@ -21,6 +21,7 @@ import numpy as np
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import (
     dot,
+    prefetch_row,
     row_add,
     row_column_dot,
     row_dot,
@@ -29,6 +30,9 @@ from maxmargin.core.rows import (
     row_scores,
 )
 from maxmargin.multilabel.loops import entry_costs, row_costs
+
+# How many visits ahead a row is asked for.
+AHEAD = 2
 
 
 class Geometry(NamedTuple):
@@ -198,6 +202,7 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
     while t < active:
         o = turn[t]
         i = listed[o]
+        prefetch_row(rows, listed[turn[min(t + AHEAD, active - 1)]])
         g = m[o] - y[o] * real(row_dot(rows, i, bias, w))
         share = c[o] * max(g, zero) - a[o] * g
         left += share

@@ -181,6 +181,7 @@ class Sweeps(ABC):
         """Set up the state in the precision of alpha."""
         self.alpha, self.real = alpha, alpha.dtype.type
         self.bias = self.real(self.problem.bias)
+        self.rows = self.problem.rows_for(self.real).flat
         self.q = readonly(self.problem.q.astype(self.real))
         self.r = readonly(self.problem.r.astype(self.real))
         self.costs = self.problem.costs.flat(self.real)
@@ -267,7 +268,7 @@ class LabelSweeps(Sweeps):
         state = loops.Ascent(self.alpha, self.W, self.S)
 
         def work(part: tuple[np.uint64, np.uint64]) -> None:
-            loops.sweep_labels(self.problem.rows.flat, self.costs, geometry, order, *part, state)
+            loops.sweep_labels(self.rows, self.costs, geometry, order, *part, state)
 
         run_threads(work, self.problem.label_ranges(self.n_threads), self.n_threads)
         goal = (self.problem.bias * self.S * self.problem.r).astype(self.real)
@@ -285,7 +286,7 @@ class LabelSweeps(Sweeps):
         def work(labels: np.ndarray) -> None:
             if not clock.expired():
                 loops.polish_labels(
-                    self.problem.rows.flat, self.costs, geometry, readonly(labels), lists, draws,
+                    self.rows, self.costs, geometry, readonly(labels), lists, draws,
                     self.rule.label_passes, state, remaining,
                 )  # fmt: skip
 
@@ -355,7 +356,7 @@ class SampleSweeps(Sweeps):
             low, high = np.zeros((2, 2, self.L), self.real)
             low[0], high[0] = bounds
             loops.sweep_samples(
-                self.problem.rows.flat, self.costs, geometry, readonly(self.rng.permutation(self.n)),
+                self.rows, self.costs, geometry, readonly(self.rng.permutation(self.n)),
                 readonly(self.rng.permutation(self.L)), self.GT,
                 loops.Ascent(self.alpha, self.T, self.S), loops.Reach(self.flags, low, high), counts,
             )  # fmt: skip

@@ -26,7 +26,7 @@ import numpy as np
 
 from maxmargin.core import simd, simplex
 from maxmargin.core.jit import compiled
-from maxmargin.core.rows import RowArrays
+from maxmargin.core.rows import RowArrays, prefetch_row
 
 CRAMMER_SINGER, WESTON_WATKINS = 0, 1
 FRANK_WOLFE, PAIRWISE, LINEARIZED, EXPONENTIATED = 0, 1, 2, 3
@@ -36,8 +36,8 @@ TINY = 1e-30
 ZERO, ONE, TWO = np.uint64(0), np.uint64(1), np.uint64(2)
 # Dense rows of at least this many entries are searched for zeros.
 LONG = np.uint64(64)
-# How many visits ahead a row is asked for, and how many cache lines of it at most.
-AHEAD, LINES = 2, 32
+# How many visits ahead a row is asked for.
+AHEAD = 2
 
 
 class ProblemArrays(NamedTuple):
@@ -251,20 +251,6 @@ def row_outer(rows, r, bias, step, lanes, W):
         for o in range(0, W.shape[1], len(lanes)):
             w, s = simd.load_row(W, d, o, lanes), simd.load(step, o, lanes)
             simd.store_row(simd.add_product(w, -W.dtype.type(bias), s), W, d, o)
-
-
-@compiled(inline=True)
-def prefetch_row(rows, r):
-    """Ask for the beginning of a row."""
-    data, indices, indptr, dense = rows
-    first, last = indptr[r], indptr[r + 1]
-    line = 64 // data.itemsize
-    for p in range(first, min(last, first + LINES * line), line):
-        simd.prefetch(data, p)
-    if not dense:
-        line = 64 // indices.itemsize
-        for p in range(first, min(last, first + LINES * line), line):
-            simd.prefetch(indices, p)
 
 
 # One block.
