@@ -34,6 +34,19 @@ def test_probabilities_from_fit_to_report(run):
     assert code == 2 and "fit it with --probabilities" in said
 
 
+def test_probabilities_of_the_folds(run):
+    fit = ("fit", "flags", "-m", "multilabel", "--scale", "standard", "--ensemble", "-o", "m.mm")
+    code, _, said = run(*fit)
+    assert code == 2 and "--ensemble needs --probabilities" in said
+    assert run(*fit, "--probabilities", "sigmoid")[0] == 0
+    model, test = maxmargin.load("m.mm"), datasets.load("flags", split="test")
+    assert len(model.estimators_) == 5
+    code, out, _ = run("predict", "m.mm", "flags", "--probabilities")
+    table = np.array([line.split(",") for line in out.strip().split("\n")[1:]], float)
+    np.testing.assert_allclose(table, model.predict_proba(test.X))
+    assert run("explain", "m.mm", "flags", "--rows", 1)[0] == 0
+
+
 def test_probabilities_of_classes(run):
     assert run("fit", "iris", "-m", "multiclass", "--probabilities", "temperature", "-o", "m.mm")[0] == 0
     code, out, _ = run("predict", "m.mm", "iris", "--probabilities")

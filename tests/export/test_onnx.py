@@ -49,6 +49,11 @@ X = np.abs(RNG.normal(size=(N, D)))
 Y = (X @ RNG.normal(size=(D, 3)) + 0.5 * RNG.normal(size=(N, 3)) > 0).astype(int)
 WORDS = np.array(["ant", "bee", "cat"])[np.argmax(X[:, :3] + 0.3 * RNG.normal(size=(N, 3)), axis=1)]
 TWO = WORDS == "ant"
+ONE = (np.arange(N) == 7).astype(int)
+RARE = np.where(ONE, "rare", WORDS)
+RARE_SETS = [
+    {*np.array(list("pqr"))[row > 0], *(["rare"] if one else [])} for row, one in zip(Y, ONE, strict=True)
+]
 SMALL = {"max_basis": 5, "n_candidates": 5, "random_state": 0}
 CASES = {
     "linear": (MultiLabelSVC(), Y),
@@ -87,6 +92,11 @@ CASES = {
     "temperature of two": (Calibrated(MultiClassSVC(), cv=3, method="temperature"), TWO),
     "sigmoids of classes": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2), WORDS),
     "sigmoids of two": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2), TWO),
+    "folds": (Calibrated(MultiLabelSVC(), cv=3, ensemble=True), np.column_stack([Y, ONE, np.zeros(N, int)])),
+    "folds of sets": (Calibrated(MultiLabelSVC(), cv=3, ensemble=True, method="isotonic"), RARE_SETS),
+    "folds of classes": (Calibrated(MultiClassSVC(), cv=2, ensemble=True, method="temperature"), RARE),
+    "folds of two": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2, ensemble=True), TWO),
+    "folds of which one has met one class": (Calibrated(MultiClassSVC(), cv=2, ensemble=True), ONE > 0),
     "promised": (LabelSets(MultiLabelSVC(), random_state=0), Y),
     "promised classes": (LabelSets(Calibrated(MultiClassSVC(), cv=2), recall=0.8, random_state=0), WORDS),
     "promised two": (LabelSets(MultiClassSVC(), recall=0.8, random_state=0), TWO),
