@@ -37,7 +37,7 @@ from maxmargin.cli.models import (
     scale_option,
     text_option,
 )
-from maxmargin.cli.structure import is_structure, prior_of, tree_of
+from maxmargin.cli.structure import LEARNED, is_structure, learn_prior, prior_of, tree_of
 
 _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
 _HELP = f"""Fit a model on DATA (a file, the name of a data set, or - for stdin) and save it.
@@ -178,11 +178,17 @@ def fit_command(
     if structure is not None:
         if "prior" not in inner.get_params():
             raise click.UsageError(f"--prior is no parameter of {chosen.estimator}; take -m multilabel.")
-        inner.set_params(prior=prior_of(structure, data.label_names))
+        if structure != LEARNED:
+            inner.set_params(prior=prior_of(structure, data.label_names))
+        elif chosen.estimator != "MultiLabelSVC":
+            raise click.UsageError("--prior learned is for MultiLabelSVC; take -m multilabel.")
     edges = () if tree is None else tree_of(tree, data.label_names)
-    model = decided(prepared(inner, scale, data, text_as), probabilities, recall, edges, ensemble)
+    plain = prepared(inner, scale, data, text_as)
+    model = decided(plain, probabilities, recall, edges, ensemble)
 
     def work() -> tuple[Fitted, dict[str, Any]]:
+        if structure == LEARNED:
+            learn_prior(plain, data.X, data.y)
         fitted = fit(model, data, f"fitting {chosen.name}")
         return fitted, noted(chosen, data, fitted, positional[0], reading)
 
