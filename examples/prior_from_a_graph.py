@@ -10,7 +10,8 @@ learn. That helps where samples are few, and stops helping as they become many.
 The labels here are the cells of a 5 x 5 map, and what is true of a cell is similar
 in the cells beside it. The data are generated that way, so the prior is right. A
 map with its cells mixed up still helps a little, since on a small map every cell
-has something in common with every other; it helps less than the right one.
+has something in common with every other; it helps less than the right one. Where
+nothing is known beforehand, `priors.learned` finds a prior together with the weights.
 """
 
 import matplotlib.pyplot as plt
@@ -35,7 +36,17 @@ candidates = {
     "no prior": None,
     "prior of the map": right,
     "prior of a wrong map": right[np.ix_(mixed, mixed)],
+    "learned prior": "learned",
 }
+
+
+def fitted(C, R, X, Y):
+    """The model, and before it the prior if that is to be learned."""
+    base = MultiLabelSVC(C=C, tol=1e-2, random_state=0)
+    if isinstance(R, str):
+        R = priors.learned(base, X, Y, n_rounds=2)
+    return base.set_params(prior=R).fit(X, Y)
+
 
 # %%
 # One noisy linear rule per cell, smooth over the map; four repetitions. Every prior
@@ -51,10 +62,7 @@ for repetition in range(4):
     Y = (X @ weights.T + 4 * rng.normal(size=(1500, len(cells))) > 0).astype(int)
     for place, n in enumerate(sizes):
         for name, R in candidates.items():
-            models = [
-                MultiLabelSVC(C=C, prior=R, tol=1e-2, random_state=0).fit(X[:n], Y[:n])
-                for C in CS
-            ]
+            models = [fitted(C, R, X[:n], Y[:n]) for C in CS]
             best = max(
                 models,
                 key=lambda model: np.mean(model.predict(X[500:800]) == Y[500:800]),
@@ -74,7 +82,7 @@ image = left.imshow(
 )
 fig.colorbar(image, ax=left)
 left.set(title="correlation with the cell in the middle", xticks=[], yticks=[])
-for (name, values), color in zip(found.items(), ("0.5", "C0", "C3"), strict=True):
+for (name, values), color in zip(found.items(), ("0.5", "C0", "C3", "C2"), strict=True):
     middle.errorbar(
         sizes,
         values.mean(axis=0),

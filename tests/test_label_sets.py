@@ -10,6 +10,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import f1_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from maxmargin import LabelRanker, MultiLabelSVC, SparseMultiLabelSVC, SubmodularSVC, metrics
 from maxmargin.baselines import ThresholdTuner
@@ -118,6 +119,20 @@ def test_a_search_over_texts_and_sets():
     search.fit(texts, pd.Series(SETS))
     assert search.best_score_ > 0.9
     assert isinstance(search.predict(texts)[0], set)
+
+
+def test_a_frame_of_sets_takes_scorers_by_name():
+    binary = MultiLabelBinarizer()
+    frame = pd.DataFrame(binary.fit_transform(SETS), columns=binary.classes_)
+    search = GridSearchCV(MultiLabelSVC(random_state=0), {"C": [0.1, 1.0]}, scoring="f1_micro", cv=KFold(3))
+    search.fit(X, frame)
+    by_sets = GridSearchCV(
+        MultiLabelSVC(random_state=0), {"C": [0.1, 1.0]}, scoring=metrics.scorer("f1_micro"), cv=KFold(3)
+    ).fit(X, SETS)
+    scores = search.cv_results_["mean_test_score"]
+    np.testing.assert_allclose(scores, by_sets.cv_results_["mean_test_score"])
+    assert (scores > 0.5).all()
+    assert search.predict(X).columns.tolist() == search.classes_.tolist() == NAMES.tolist()
 
 
 def test_a_scorer_travels_and_an_unknown_one_is_refused():

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,13 @@ def test_the_conda_recipe_asks_for_the_same():
 def test_the_citation_has_the_version():
     assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
     assert PROJECT["version"] == VERSION
+
+
+def test_the_home_page_is_where_pip_finds_the_package():
+    assert PROJECT["urls"] == {"Homepage": f"https://pypi.org/project/{PROJECT['name']}/"}
+    assert f'pip install "{PROJECT["name"]}[' in (ROOT / "README.md").read_text()
+    recipe = (ROOT / "tools" / "conda" / "meta.yaml").read_text()
+    assert f"  home: {PROJECT['urls']['Homepage']}\n" in recipe
 
 
 def test_every_import_is_declared():
@@ -109,6 +117,9 @@ def test_distribution_files_pass_the_check_of_the_index(tmp_path):
     subprocess.run(made, check=True, capture_output=True)
     files = sorted(map(str, tmp_path.iterdir()))
     assert len(files) == 2
+    with zipfile.ZipFile(next(name for name in files if name.endswith(".whl"))) as wheel:
+        metadata = wheel.read(f"maxmargin-{VERSION}.dist-info/METADATA").decode()
+    assert f"Project-URL: Homepage, {PROJECT['urls']['Homepage']}\n" in metadata
     done = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", *files],
         capture_output=True,

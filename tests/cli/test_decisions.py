@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import StandardScaler
 
 import maxmargin
 from maxmargin import datasets
@@ -32,6 +33,19 @@ def test_probabilities_from_fit_to_report(run):
     assert run(*fit)[0] == 0
     code, _, said = run("predict", "m.mm", "flags", "--probabilities")
     assert code == 2 and "fit it with --probabilities" in said
+
+
+def test_probabilities_of_the_folds(run):
+    fit = ("fit", "flags", "-m", "multilabel", "--scale", "standard", "--ensemble", "-o", "m.mm")
+    code, _, said = run(*fit)
+    assert code == 2 and "--ensemble needs --probabilities" in said
+    assert run(*fit, "--probabilities", "sigmoid")[0] == 0
+    model, test = maxmargin.load("m.mm"), datasets.load("flags", split="test")
+    assert len(model.estimators_) == 5
+    code, out, _ = run("predict", "m.mm", "flags", "--probabilities")
+    table = np.array([line.split(",") for line in out.strip().split("\n")[1:]], float)
+    np.testing.assert_allclose(table, model.predict_proba(test.X))
+    assert run("explain", "m.mm", "flags", "--rows", 1)[0] == 0
 
 
 def test_probabilities_of_classes(run):
@@ -129,6 +143,15 @@ def test_a_tree_of_labels(run):
     Path("graph.csv").write_text(f"{names[1]},{names[2]},2.5\n")
     assert run(*fit, "--prior", "graph:graph.csv")[0] == 0
     assert maxmargin.load("m.mm").prior_[1, 2] > 0.5
+    assert run(*fit, "--prior", "learned", "--scale", "standard")[0] == 0
+    pipe, table = maxmargin.load("m.mm"), datasets.read_csv("t.csv", label_prefix="is_")
+    base = maxmargin.MultiLabelSVC(random_state=0)
+    R = maxmargin.priors.learned(base, StandardScaler().fit_transform(table.X), table.Y)
+    np.testing.assert_allclose(pipe[-1].prior_, R, rtol=1e-6)
+    code, _, said = run(
+        "fit", "t.csv", "--label-prefix", "is_", "-m", "sparse-multilabel", "--prior", "learned", "-o", "m.mm"
+    )
+    assert code == 2 and "take -m multilabel" in said
 
 
 @pytest.mark.parametrize(

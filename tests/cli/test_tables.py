@@ -106,6 +106,15 @@ def test_kinds_can_be_told_and_characters_asked_for(run, tmp_path):
     assert maxmargin.load("m.mm").steps[0][1].transformers_[0][1].analyzer == "char_wb"
 
 
+def test_columns_are_told_together_or_one_after_the_other(run, tmp_path):
+    (tmp_path / "t.jsonl").write_text(
+        "".join(f'{{"a": {i}, "b": {i % 3}, "c": {i % 5}, "y": "{i % 2}"}}\n' for i in range(20))
+    )
+    for how in (["--drop", "a,b"], ["--drop", "a", "--drop", "b"]):
+        code, _, err = run("fit", tmp_path / "t.jsonl", "--target", "y", *how, "-o", "m.mm")
+        assert code == 0 and "number: c." in err
+
+
 @pytest.mark.parametrize("scale", ["auto", "none"])
 def test_numbers_beside_words_are_scaled_unless_told_otherwise(run, tmp_path, scale):
     write(tmp_path / "shop.csv")

@@ -268,6 +268,67 @@ def test_missing_entries_are_left_out():
     np.testing.assert_allclose(P[:, 0], 0.5)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_the_folds_answer_together(method):
+    """By hand: the models of the folds, one curve for all held-out scores, the mean over the models."""
+    fold = np.arange(N) % 3
+    cv = [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(3)]
+    base = MultiLabelSVC(random_state=0, tol=1e-8)
+    model = Calibrated(base, cv=cv, method=method, ensemble=True).fit(X, Y)
+    folds = [clone(base).fit(X[train], Y[train]) for train, _ in cv]
+    scores = np.empty(Y.shape)
+    for (_, test), one in zip(cv, folds, strict=True):
+        scores[test] = one.decision_function(X[test])
+    fitted = {"sigmoid": fit_sigmoids, "isotonic": fit_isotonic}[method]
+    curves = fitted(scores, Y > 0, np.ones(Y.shape), Y.mean(axis=0))
+    by_hand = np.mean([curves.probabilities(one.decision_function(X)) for one in folds], axis=0)
+    np.testing.assert_allclose(model.predict_proba(X), by_hand, atol=1e-3)
+    np.testing.assert_array_equal(model.predict(X), model.predict_proba(X) > 0.5)
+    assert len(model.estimators_) == 3
+    assert not any(one.warm_start or hasattr(one, "_warm") for one in model.estimators_)
+    model.set_params(ensemble=False).fit(X, Y)
+    assert not hasattr(model, "estimators_") and not hasattr(model, "_met")
+
+
+def test_folds_that_have_not_met_a_label_do_not_count():
+    Z = np.column_stack([Y, np.arange(N) == 7, np.zeros(N, int), np.ones(N, int)]).astype(int)
+    with pytest.warns(UserWarning, match="constant in y"):
+        model = Calibrated(MultiLabelSVC(random_state=0), cv=4, ensemble=True).fit(X, Z)
+    assert model._met.sum(axis=0).tolist() == [4, 4, 4, 3, 0, 0]
+    P = model.predict_proba(np.vstack([X, 1e6 * X[:3]]))
+    assert is_probability(P)
+    np.testing.assert_allclose(P[:, 4:], [[1 / (N + 2), (N + 1) / (N + 2)]] * len(P))
+    seen = [one for one, met in zip(model.estimators_, model._met[:, 3], strict=True) if met]
+    rare = [model.curves_.probabilities(one.decision_function(X))[:, 3] for one in seen]
+    np.testing.assert_allclose(P[:N, 3], np.mean(rare, axis=0))
+
+
+@pytest.mark.parametrize("method", [*METHODS, "temperature"])
+def test_folds_that_have_not_met_a_class(method):
+    y = WORDS.astype("U4").copy()
+    y[0] = "rare"
+    P = (
+        Calibrated(MultiClassSVC(random_state=0), method=method, cv=3, ensemble=True)
+        .fit(X, y)
+        .predict_proba(X)
+    )
+    assert P.shape == (N, 4) and is_probability(P) and P[:, 3].max() < 0.5
+    np.testing.assert_allclose(P.sum(axis=1), 1)
+    with pytest.warns(UserWarning, match="one class only"):
+        model = Calibrated(MultiClassSVC(), method=method, ensemble=True).fit(X, np.full(N, "ant"))
+    np.testing.assert_array_equal(model.predict_proba(X), np.ones((N, 1)))
+
+
+def test_folds_of_missing_entries():
+    Z = Y.astype(float)
+    Z[RNG.random(Y.shape) < 0.3] = np.nan
+    Z[:, 0] = np.nan
+    with pytest.warns(UserWarning, match="constant"):
+        P = Calibrated(MultiLabelSVC(random_state=0), ensemble=True).fit(X, Z).predict_proba(X)
+    assert is_probability(P)
+    np.testing.assert_allclose(P[:, 0], 0.5)
+
+
 def test_weights_repeat_samples():
     """Where folds are the same, a weight of two is the sample twice."""
     w = np.where(np.arange(N) % 2, 1.0, 2.0)
@@ -306,6 +367,8 @@ def test_chains_have_a_temperature():
     assert log_loss(truth, np.vstack(P)) < log_loss(truth, np.vstack(plain))
     with pytest.raises(ValueError, match="use method='temperature'"):
         Calibrated(maxmargin.ChainSVC()).fit(words, y)
+    with pytest.raises(ValueError, match="use ensemble=False"):
+        Calibrated(maxmargin.ChainSVC(), method="temperature", ensemble=True).fit(words, y)
 
 
 def test_what_does_not_go_together_is_said():
@@ -365,6 +428,8 @@ CASES = {
     "temperature": (Calibrated(MultiClassSVC(), method="temperature"), WORDS),
     "two classes": (Calibrated(maxmargin.SparseMultiClassSVC(max_basis=4, random_state=0)), WORDS == "ant"),
     "ranker": (Calibrated(maxmargin.LabelRanker(random_state=0)), Y),
+    "folds": (Calibrated(make_pipeline(StandardScaler(), MultiLabelSVC()), cv=3, ensemble=True), Y),
+    "folds of classes": (Calibrated(MultiClassSVC(), cv=2, method="temperature", ensemble=True), WORDS),
     "in a pipeline": (make_pipeline(StandardScaler(), Calibrated(MultiLabelSVC())), Y),
 }
 
@@ -395,3 +460,17 @@ def test_a_file_whose_curves_do_not_fit_is_refused(tmp_path):
     model.curves_ = curves
     with pytest.raises(ModelFileError, match="n_curves"):
         maxmargin.save(model, tmp_path / "m.mm")
+
+
+def test_a_file_whose_folds_do_not_fit_is_refused(tmp_path):
+    model = Calibrated(MultiLabelSVC(random_state=0), cv=2, ensemble=True).fit(X, Y)
+    folds = model.estimators_
+    for wrong, said in (
+        (folds[:1], "n_folds"),
+        ([folds[0], MultiLabelSVC().fit(X[:, :2], Y)], "another width"),
+        ([folds[0], MultiLabelSVC()], "not fitted"),
+        ([folds[0], MultiLabelSVC().fit(X, [{"pq"[i % 2]} for i in range(N)])], "labels of its own"),
+    ):
+        model.estimators_ = wrong
+        with pytest.raises(ModelFileError, match=said):
+            maxmargin.save(model, tmp_path / "m.mm")

@@ -49,6 +49,11 @@ X = np.abs(RNG.normal(size=(N, D)))
 Y = (X @ RNG.normal(size=(D, 3)) + 0.5 * RNG.normal(size=(N, 3)) > 0).astype(int)
 WORDS = np.array(["ant", "bee", "cat"])[np.argmax(X[:, :3] + 0.3 * RNG.normal(size=(N, 3)), axis=1)]
 TWO = WORDS == "ant"
+ONE = (np.arange(N) == 7).astype(int)
+RARE = np.where(ONE, "rare", WORDS)
+RARE_SETS = [
+    {*np.array(list("pqr"))[row > 0], *(["rare"] if one else [])} for row, one in zip(Y, ONE, strict=True)
+]
 SMALL = {"max_basis": 5, "n_candidates": 5, "random_state": 0}
 CASES = {
     "linear": (MultiLabelSVC(), Y),
@@ -56,6 +61,8 @@ CASES = {
     "signs": (MultiLabelSVC(), 2 * Y - 1),
     "frame": (MultiLabelSVC(), pd.DataFrame(Y, columns=["p", "q", "r"])),
     "block by block": (MultiLabelSVC(memory_limit=0), Y),
+    "squared hinges": (MultiLabelSVC(loss="squared_hinge"), Y),
+    "tied labels": (MultiLabelSVC(prior=np.eye(3) + 0.3), Y),
     "tree": (TreeLabels(MultiLabelSVC(), [(2, 0), (0, 1)]), Y),
     "probable tree": (TreeLabels(Calibrated(MultiLabelSVC(), cv=2), [(2, 0), (2, 1)]), 2 * Y - 1),
     "one against the rest": (MultiLabelSVC(), WORDS),
@@ -64,12 +71,15 @@ CASES = {
     "constant": (MultiLabelSVC(), np.column_stack([Y, np.ones(N, int), np.zeros(N, int)])),
     "classes": (MultiClassSVC(), WORDS),
     "numbers": (MultiClassSVC(), np.searchsorted(["ant", "bee", "cat"], WORDS) * 10),
+    "all the others": (MultiClassSVC(loss="weston_watkins", intercept_scaling=3.0), WORDS),
     "two": (MultiClassSVC(), np.where(TWO, "yes", "no")),
     "one class": (MultiClassSVC(), np.full(N, "ant")),
     **{f"multi-class {name}": (MultiClassSVC(kernel=name), WORDS) for name in ("rbf", "poly", "chi2")},
     "sparse classes": (SparseMultiClassSVC(**SMALL), WORDS),
     "sparse two": (SparseMultiClassSVC(**SMALL), TWO),
     "sparse learned": (SparseMultiClassSVC(**SMALL, basis="learned"), WORDS),
+    "sparse squares": (SparseMultiClassSVC(**SMALL, loss="crammer_singer"), WORDS),
+    "sparse learned labels": (SparseMultiLabelSVC(**SMALL, basis="learned"), Y),
     "sparse labels": (SparseMultiLabelSVC(**SMALL, fit_intercept=True), Y),
     "ranker": (LabelRanker(), Y),
     "ranker top": (LabelRanker(n_predicted=2), Y),
@@ -87,6 +97,11 @@ CASES = {
     "temperature of two": (Calibrated(MultiClassSVC(), cv=3, method="temperature"), TWO),
     "sigmoids of classes": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2), WORDS),
     "sigmoids of two": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2), TWO),
+    "folds": (Calibrated(MultiLabelSVC(), cv=3, ensemble=True), np.column_stack([Y, ONE, np.zeros(N, int)])),
+    "folds of sets": (Calibrated(MultiLabelSVC(), cv=3, ensemble=True, method="isotonic"), RARE_SETS),
+    "folds of classes": (Calibrated(MultiClassSVC(), cv=2, ensemble=True, method="temperature"), RARE),
+    "folds of two": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2, ensemble=True), TWO),
+    "folds of which one has met one class": (Calibrated(MultiClassSVC(), cv=2, ensemble=True), ONE > 0),
     "promised": (LabelSets(MultiLabelSVC(), random_state=0), Y),
     "promised classes": (LabelSets(Calibrated(MultiClassSVC(), cv=2), recall=0.8, random_state=0), WORDS),
     "promised two": (LabelSets(MultiClassSVC(), recall=0.8, random_state=0), TWO),
@@ -173,24 +188,49 @@ def test_precomputed_kernels():
         agrees(model.fit(K, y), rows_of(50) @ X.T)
 
 
-def test_sequences_by_scan():
-    words = list(X.reshape(30, 3, D))
-    model = ChainSVC(random_state=0).fit(words, list(WORDS.reshape(30, 3)))
-    proto = to_onnx(model)
+def session_of(model):
+    return runtime.InferenceSession(to_onnx(model).SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def chain(**how):
+    return ChainSVC(random_state=0, **how).fit(list(X.reshape(30, 3, D)), list(WORDS.reshape(30, 3)))
+
+
+@pytest.mark.parametrize("how", [{}, {"intercept_scaling": 4.0}], ids=str)
+def test_sequences_by_scan(how):
+    model = chain(**how)
+    session = session_of(model)
     rng = np.random.default_rng(2)
     for length in (1, 2, 5, 40):
         word = rng.normal(size=(length, D))
-        assert run(proto, word)["labels"].tolist() == list(model.predict([word])[0])
+        assert session.run(["labels"], {"X": word})[0].tolist() == list(model.predict([word])[0])
+
+
+def bag_machine():
+    return LatentSVC(random_state=0).fit(list(X.reshape(30, 3, D)), WORDS[::3])
+
+
+def check_bags(model, bags):
+    session = session_of(model)
+    found = [session.run(["labels", "scores"], {"X": bag}) for bag in bags]
+    assert np.concatenate([labels for labels, _ in found]).tolist() == model.predict(bags).tolist()
+    np.testing.assert_allclose(np.vstack([scores for _, scores in found]), model.decision_function(bags))
 
 
 def test_bags():
-    bags = list(X.reshape(30, 3, D))
-    model = LatentSVC(random_state=0).fit(bags, WORDS[::3])
-    proto = to_onnx(model)
-    for bag in bags[:10]:
-        found = run(proto, bag)
-        assert found["labels"].tolist() == model.predict([bag]).tolist()
-        np.testing.assert_allclose(found["scores"], model.decision_function([bag]))
+    check_bags(bag_machine(), list(X.reshape(30, 3, D))[:10])
+
+
+@pytest.mark.slow
+def test_many_rows_in_sequences_and_bags():
+    rows = np.random.default_rng(3).normal(size=(10**5, D))
+    check_bags(bag_machine(), list(rows.reshape(-1, 4, D)))
+    for how in ({}, {"intercept_scaling": 4.0}):
+        model = chain(**how)
+        session = session_of(model)
+        words = list(rows.reshape(-1, 50, D))
+        found = [session.run(["labels"], {"X": word})[0] for word in words]
+        np.testing.assert_array_equal(np.concatenate(found), np.concatenate(model.predict(words)))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

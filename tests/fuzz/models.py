@@ -60,6 +60,7 @@ def made() -> dict[str, Any]:
         "table": make_pipeline(maxmargin.prepare(SHOP), Multi()).fit(SHOP, kinds),
         "tuner": ThresholdTuner(Multi(), cv=2).fit(X, Y),
         "probable": maxmargin.Calibrated(Multi(), cv=2).fit(X, Y),
+        "together": maxmargin.Calibrated(Multi(), cv=2, ensemble=True).fit(X, Y),
         "isotonic": maxmargin.Calibrated(Multi(), method="isotonic", cv=2).fit(X, Y),
         "cooled": maxmargin.Calibrated(maxmargin.MultiClassSVC(), method="temperature", cv=2).fit(X, words),
         "promised": maxmargin.LabelSets(Multi(), recall=0.5, random_state=0).fit(X, Y),

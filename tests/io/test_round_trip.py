@@ -214,7 +214,9 @@ def test_skops_works_with_the_documented_types(tmp_path, case):
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 def test_skops_works_with_what_decides(tmp_path, method):
     skops = pytest.importorskip("skops.io", reason="skops is not installed")
-    base = maxmargin.Calibrated(maxmargin.MultiLabelSVC(random_state=0), method=method, cv=2)
+    base = maxmargin.Calibrated(
+        maxmargin.MultiLabelSVC(random_state=0), method=method, cv=2, ensemble=method == "isotonic"
+    )
     model = maxmargin.LabelSets(base, recall=0.5, random_state=0).fit(X, Y)
     skops.dump(model, tmp_path / "m.skops")
     assert_same(skops.load(tmp_path / "m.skops", trusted=SKOPS_TRUSTED).predict(X), model.predict(X))

@@ -37,7 +37,7 @@ from maxmargin.cli.models import (
     scale_option,
     text_option,
 )
-from maxmargin.cli.structure import is_structure, prior_of, tree_of
+from maxmargin.cli.structure import LEARNED, is_structure, learn_prior, prior_of, tree_of
 
 _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
 _HELP = f"""Fit a model on DATA (a file, the name of a data set, or - for stdin) and save it.
@@ -87,6 +87,11 @@ NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
     help="Calibrate scores in this way, so that the model gives probabilities.",
 )
 @click.option(
+    "--ensemble",
+    is_flag=True,
+    help="With --probabilities: the mean of those of the folds' models, better as a rule; a larger model.",
+)
+@click.option(
     "--recall",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Answer sets in which this share of the true labels is expected; several labels per sample only.",
@@ -113,6 +118,7 @@ def fit_command(
     scale: str,
     text_as: str,
     probabilities: str | None,
+    ensemble: bool,
     recall: float | None,
     tree: Path | None,
     place: str | None,
@@ -128,6 +134,8 @@ def fit_command(
         print_table(f"Parameters of {chosen.estimator}", ["option", "default", "what it is"], rows, (0, 1, 2))
         return 0
     positional, given = split_words(words)
+    if ensemble and probabilities is None:
+        raise click.UsageError("--ensemble needs --probabilities: say sigmoid, isotonic or temperature.")
     if place is not None:
         from maxmargin.cli import cluster
 
@@ -170,11 +178,17 @@ def fit_command(
     if structure is not None:
         if "prior" not in inner.get_params():
             raise click.UsageError(f"--prior is no parameter of {chosen.estimator}; take -m multilabel.")
-        inner.set_params(prior=prior_of(structure, data.label_names))
+        if structure != LEARNED:
+            inner.set_params(prior=prior_of(structure, data.label_names))
+        elif chosen.estimator != "MultiLabelSVC":
+            raise click.UsageError("--prior learned is for MultiLabelSVC; take -m multilabel.")
     edges = () if tree is None else tree_of(tree, data.label_names)
-    model = decided(prepared(inner, scale, data, text_as), probabilities, recall, edges)
+    plain = prepared(inner, scale, data, text_as)
+    model = decided(plain, probabilities, recall, edges, ensemble)
 
     def work() -> tuple[Fitted, dict[str, Any]]:
+        if structure == LEARNED:
+            learn_prior(plain, data.X, data.y)
         fitted = fit(model, data, f"fitting {chosen.name}")
         return fitted, noted(chosen, data, fitted, positional[0], reading)
 

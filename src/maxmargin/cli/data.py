@@ -100,23 +100,34 @@ class ReadOptions:
         return np.float32 if self.float32 else np.float64
 
 
+def _joined(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """Names that an option was given, once as a,b,c or one after the other."""
+    return ",".join(values) or None
+
+
+_NAMES: dict[str, Any] = {"multiple": True, "callback": _joined}
 _OPTIONS = (
     click.option("--format", type=click.Choice(FORMATS), help="Format of the file; default: by its name."),
     click.option("--target", help="Tables: the column with the class of each sample (name or position)."),
     click.option(
         "--labels",
+        **_NAMES,
         help="Tables: 0/1 label columns, as names a,b,c or how many of the last; or one column of tags: "
         "words with a separator, a list, a list in JSON.",
     ),
     click.option("--label-prefix", help="Tables: 0/1 label columns, as the start of their names."),
     click.option("--separator", help="Tables: what stands between tags; default: the first found of ; | ,"),
-    click.option("--numbers", help="Tables: columns of numbers, a,b,c; default: seen by their values."),
-    click.option("--categories", help="Tables: columns of categories, a,b,c; default: seen by their values."),
-    click.option("--text", help="Tables: columns of text, a,b,c; default: seen by their values."),
+    click.option(
+        "--numbers", **_NAMES, help="Tables: columns of numbers, a,b,c; default: seen by their values."
+    ),
+    click.option(
+        "--categories", **_NAMES, help="Tables: columns of categories, a,b,c; default: seen by their values."
+    ),
+    click.option("--text", **_NAMES, help="Tables: columns of text, a,b,c; default: seen by their values."),
     click.option(
         "--xml", type=click.Path(path_type=Path), help="ARFF: the Mulan file that names the labels."
     ),
-    click.option("--drop", help="Tables: columns to leave out, a,b,c."),
+    click.option("--drop", **_NAMES, help="Tables: columns to leave out, a,b,c."),
     click.option("--header/--no-header", default=True, help="CSV: whether the first line names the columns."),
     click.option("--delimiter", help="CSV: the character between fields; default: as the first line has it."),
     click.option(

@@ -66,7 +66,11 @@ def bare(model: Any) -> Any:
 
 
 def decided(
-    model: Any, probabilities: str | None, recall: float | None, edges: Sequence[tuple[int, int]] = ()
+    model: Any,
+    probabilities: str | None,
+    recall: float | None,
+    edges: Sequence[tuple[int, int]] = (),
+    ensemble: bool = False,
 ) -> Any:
     """The model inside what makes decisions of its scores.
 
@@ -77,7 +81,7 @@ def decided(
     from maxmargin.decisions.tree import TreeLabels
 
     if probabilities is not None:
-        model = Calibrated(model, method=probabilities)
+        model = Calibrated(model, method=probabilities, ensemble=ensemble)
     if edges:
         return TreeLabels(model, list(edges))
     return model if recall is None else LabelSets(model, recall=recall, random_state=0)

@@ -1,4 +1,4 @@
-"""What a person knows of how labels hang together, from a file of pairs: trees and graphs of labels."""
+"""How labels hang together: from a file of pairs, trees and graphs, or learnt with the model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+# The word for a prior that is learnt with the weights.
+LEARNED = "learned"
 
 
 def read_pairs(path: Path, option: str) -> list[tuple[str, ...]]:
@@ -78,5 +81,17 @@ def prior_of(word: str, labels: Sequence[str]) -> Any:
 
 
 def is_structure(word: Any) -> bool:
-    """Whether the word given for a prior names a file of pairs."""
-    return isinstance(word, str) and word.startswith(("tree:", "graph:"))
+    """Whether the word given for a prior names a file of pairs, or says that it is learnt from the data."""
+    return isinstance(word, str) and (word == LEARNED or word.startswith(("tree:", "graph:")))
+
+
+def learn_prior(model: Any, X: Any, y: Any) -> None:
+    """Give the estimator, at the end of a pipeline or alone, the prior that is learnt with its weights."""
+    from sklearn.base import clone
+
+    from maxmargin import priors
+
+    if hasattr(model, "steps"):
+        X = clone(model[:-1]).fit_transform(X)
+        model = model.steps[-1][1]
+    model.set_params(prior=priors.learned(model, X, y))

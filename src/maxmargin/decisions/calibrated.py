@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin._names import ESTIMATORS
 from maxmargin.core.kernels import chunks
-from maxmargin.core.state import INPUT, Field, LabelNames, Sizes, State, Whole, part
+from maxmargin.core.state import INPUT, Field, LabelNames, Several, Sizes, State, Whole, flags, part
 from maxmargin.decisions.curves import Temperature, coolest, fit_isotonic, fit_sigmoids, fit_temperature
 from maxmargin.decisions.held_out import (
+    aligned,
     fit_remembering,
     held_out_scores,
     quiet,
@@ -34,6 +35,8 @@ METHODS: dict[str, Callable[..., Any]] = {
 }
 # What a model file can hold behind a wrapper; the width is there if the estimator tells it.
 INNER = (*(name for name in ESTIMATORS if name != "StreamRanker"), "Pipeline")
+# The score of a class that the model of a fold has not met: no curve makes anything of it.
+UNMET = -1e30
 WIDTH: dict[str, Field] = {**INPUT, "n_features_in_": Whole(size="n_features", group="width")}
 
 
@@ -43,6 +46,10 @@ def check_wrapped(state: Mapping[str, Any], sizes: Sizes) -> None:
         return
     check_width(state)
     check_same(state["classes_"], state["estimator_"].classes_)
+    for inner in state.get("estimators_", ()):
+        check_width({**state, "estimator_": inner})
+        if not set(inner.classes_.tolist()) <= set(state["classes_"].tolist()):
+            raise ValueError("the model of a fold has labels of its own")
     if "_labels" in state:
         check_answers(state["_labels"], state["classes_"])
         if "n_curves" in sizes:
@@ -68,7 +75,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     Every sample is scored by a model that has not seen it; one pass over the folds serves all labels
     (`cv` fits, each started from the solution on all samples where the estimator can), and from these
     scores come the curves that turn a score into a probability. The estimator itself is fitted on all
-    samples.
+    samples; with ``ensemble=True`` the models of the folds answer instead of it.
 
     Parameters
     ----------
@@ -81,10 +88,15 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         sequences. For one class per sample the first two are normalised to sum one.
     cv : int, cross-validation generator or iterable, default=5
         A number of folds keeps the share of every label in each.
+    ensemble : bool, default=False
+        Whether probabilities are means over the models of the folds: better ones, as a rule, from a model
+        that is `cv` times as large and as slow to ask. The curves are those of all held-out scores, which
+        is more than the fold by fold ones of scikit-learn's `CalibratedClassifierCV`. Not for sequences.
 
     Attributes
     ----------
     estimator_ : the estimator, fitted on all samples
+    estimators_ : list of the models of the folds, if they answer
     curves_ : the fitted curves
     classes_ : array of shape (n_labels,)
     n_features_in_, feature_names_in_ : those of the estimator, if it has them
@@ -97,6 +109,8 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     see and score, has the slope of the others. Unknown entries of y (NaN) are left out, if the
     estimator takes them. Probabilities are between 0 and 1 and never NaN. Held-out scores take
     n_samples x n_labels numbers.
+
+    With `ensemble` the mean of a label is that of the folds that have met it.
 
     Where a fold starts from the solution on all samples it has seen a trace of the samples it scores,
     no larger than `tol` of the estimator lets it be.
@@ -121,6 +135,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         ],
         "method": [StrOptions(set(METHODS))],
         "cv": ["cv_object"],
+        "ensemble": ["boolean"],
     }
 
     STATE: ClassVar[State] = State(
@@ -130,15 +145,20 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             "_labels": part("LabelSpace", group="labels"),
             "curves_": part("Sigmoids", "IsotonicCurves", "Temperature"),
             "estimator_": part(*INNER, apart=True),
+            "estimators_": Several(part(*INNER, apart=True), size="n_folds", group="ensemble"),
+            "_met": flags("n_folds", "n_curves", group="ensemble"),
         },
         check_wrapped,
         {"estimator": part(*INNER), "cv": Whole(2, 10**6, none=True)},
     )
 
-    def __init__(self, estimator: Any, *, method: str = "sigmoid", cv: Any = 5) -> None:
+    def __init__(
+        self, estimator: Any, *, method: str = "sigmoid", cv: Any = 5, ensemble: bool = False
+    ) -> None:
         self.estimator = estimator
         self.method = method
         self.cv = cv
+        self.ensemble = ensemble
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Calibrated:
@@ -152,7 +172,8 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         sample_weight : array-like of shape (n_samples,), default=None
             Goes to the estimator, and counts in the curves.
         """
-        self.__dict__.pop("_labels", None)
+        for name in ("_labels", "estimators_", "_met"):
+            self.__dict__.pop(name, None)
         X, y, sample_weight = indexable(X, y, sample_weight)
         if hasattr(self.estimator, "predict_marginals"):
             self._fit_sequences(X, y, sample_weight)
@@ -176,8 +197,10 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         weight = np.broadcast_to(weight if weight.ndim == 2 else weight[:, None], signs.shape)
         self.estimator_, dual = fit_remembering(self.estimator, X, y, sample_weight)
         held_out = held_out_scores(
-            self.estimator, (X, y, sample_weight), (self._labels, signs), self.cv, dual
+            self.estimator, (X, y, sample_weight), (self._labels, signs), self.cv, dual, self.ensemble
         )
+        if self.ensemble:
+            self.estimators_, self._met = held_out.models, held_out.met
         on = signs > 0
         met = weight * (signs != 0)
         rate = ((met * on).sum(axis=0) + 1) / (met.sum(axis=0) + 2)
@@ -190,6 +213,11 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             raise ValueError(
                 f"method={self.method!r} needs one score per label, and sequences are scored as a whole; "
                 "use method='temperature'."
+            )
+        if self.ensemble:
+            raise ValueError(
+                "ensemble=True takes the mean of the probabilities of labels, and sequences are answered as "
+                "a whole; use ensemble=False."
             )
         if not isinstance(X, (list, tuple)) and np.ndim(X) != 3:
             raise ValueError("X must be a list of matrices, one for each sequence.")
@@ -243,11 +271,22 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         return sp.vstack(pieces, format="csr")
 
     def _probabilities(self, X: Any) -> np.ndarray:
-        scores = score_columns(self.estimator_, X, self._labels)
-        found = np.asarray(self.curves_.probabilities(np.asarray(scores, np.float64)))
+        if hasattr(self, "estimators_"):
+            found = self._mean_of_folds(X)
+        else:
+            scores = score_columns(self.estimator_, X, self._labels)
+            found = np.asarray(self.curves_.probabilities(np.asarray(scores, np.float64)))
         if self._labels.kind == "binary":
             return np.hstack([1 - found, found])
         return found / found.sum(axis=1, keepdims=True) if self._labels.kind == "multiclass" else found
+
+    def _mean_of_folds(self, X: Any) -> np.ndarray:
+        """Probabilities by the curves of all folds from the scores of each, weighed by `fold_shares`."""
+        found, elsewhere = np.zeros(1), never_met(self._met)
+        for model, met, share in zip(self.estimators_, self._met, fold_shares(self._met), strict=True):
+            scores = np.where(met, aligned(model, X, self._labels), elsewhere)
+            found = found + share * self.curves_.probabilities(scores)
+        return found
 
     def predict(self, X: Any) -> Any:
         """Labels more probable than not, or the most probable class, in the kind that `fit` was given.
@@ -269,6 +308,17 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         tags.input_tags.sparse = inner.input_tags.sparse
         tags.input_tags.pairwise = inner.input_tags.pairwise
         return tags
+
+
+def fold_shares(met: np.ndarray) -> np.ndarray:
+    """What each fold counts in the mean of each label: those that have met it, or all where none has."""
+    counted = met | ~met.any(axis=0)
+    return counted / counted.sum(axis=0)
+
+
+def never_met(met: np.ndarray) -> np.ndarray:
+    """Scores in place of those of labels that a fold has not met; the curve of one that none has is flat."""
+    return np.where(met.any(axis=0), UNMET, 0.0)
 
 
 def largest(values: np.ndarray, top: int) -> sp.csr_array:

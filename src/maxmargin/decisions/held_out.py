@@ -27,11 +27,14 @@ class HeldOut:
     """Scores (n_samples x n_columns), -inf for a label that the model has not met.
 
     An entry is `known` when its label is, and when the model that scored it has met both sides of
-    the label; a model that has not gives a constant.
+    the label; a model that has not gives a constant. Row k of `met` says of which labels the model of
+    fold k has met both sides; `models` are there if they are asked for.
     """
 
     scores: np.ndarray
     known: np.ndarray
+    met: np.ndarray
+    models: list[Any]
 
 
 def last_step(model: Any) -> Any:
@@ -128,6 +131,7 @@ def held_out_scores(
     labels: tuple[LabelSpace, np.ndarray],
     cv: Any,
     dual: Any = None,
+    keep: bool = False,
 ) -> HeldOut:
     """Scores of all samples by models that have not seen them.
 
@@ -139,11 +143,14 @@ def held_out_scores(
     cv : int, cross-validation generator or iterable
     dual : array of n_samples rows, default=None
         Dual solution of a fit on all samples: each fold starts from its rows of it.
+    keep : bool, default=False
+        Keep the models of the folds.
     """
     X, y, sample_weight = data
     space, signs = labels
     scores = np.full(signs.shape, -np.inf)
     known = np.zeros(signs.shape, bool)
+    met, models = [], []
     for train, test in splits(cv, X, y, signs):
         model = clone(estimator)
         two_sided = (signs[train] > 0).any(axis=0) & (signs[train] < 0).any(axis=0)
@@ -155,4 +162,16 @@ def held_out_scores(
             model.fit(take(X, train), take(y, train), **weighted(take(sample_weight, train)))
         scores[test] = aligned(model, take(X, test), space)
         known[test] = two_sided & (signs[test] != 0)
-    return HeldOut(scores, known)
+        met.append(two_sided)
+        if keep:
+            models.append(without_start(model, estimator))
+    return HeldOut(scores, known, np.array(met), models)
+
+
+def without_start(model: Any, estimator: Any) -> Any:
+    """A model of a fold with the parameters of the estimator, and without the dual solution of its fit."""
+    inner, asked = last_step(model), getattr(last_step(estimator), "warm_start", False)
+    if getattr(inner, "warm_start", False) and not asked:
+        inner.set_params(warm_start=False)
+        vars(inner).pop("_warm", None)
+    return model

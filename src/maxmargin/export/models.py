@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 
 from maxmargin.baselines.thresholds import ThresholdTuner
-from maxmargin.decisions.calibrated import Calibrated
+from maxmargin.decisions.calibrated import Calibrated, fold_shares, never_met
 from maxmargin.decisions.curves import IsotonicCurves, Sigmoids, Temperature
 from maxmargin.decisions.held_out import method_of
 from maxmargin.decisions.sets import LabelSets
@@ -133,8 +133,11 @@ def _(model: Calibrated, graph: Graph, x: str) -> Answers:
         return answers(model.estimator_, graph, x)
     plain = columns(model.estimator_, graph, x)
     lone = model._labels.kind == "binary"
-    scores = _lead(graph, plain) if lone and _width(model.estimator_) == 2 else plain
-    found = curved(model.curves_, graph, scores, lone)
+    if hasattr(model, "estimators_"):
+        found = mean_of_folds(model, graph, x)
+    else:
+        scores = _lead(graph, plain) if lone and _width(model.estimator_) == 2 else plain
+        found = curved(model.curves_, graph, scores, lone)
     if model._labels.kind == "multiclass":
         found = graph.add("Div", found, graph.sums(found))
     half = graph.add("Sub", found, graph.numbers(0.5))
@@ -143,6 +146,37 @@ def _(model: Calibrated, graph: Graph, x: str) -> Answers:
         other = graph.add("Sub", graph.numbers(1.0), found)
         found = graph.add("Concat", other, found, axis=1)
     return Answers(labels, decision(model.estimator_, graph, plain), found)
+
+
+def mean_of_folds(model: Calibrated, graph: Graph, x: str) -> str:
+    """The mean of the probabilities that the models of the folds give."""
+    parts = []
+    for fold, met, share in zip(model.estimators_, model._met, fold_shares(model._met), strict=True):
+        scores = graph.add(
+            "Where",
+            graph.constant(met),
+            placed(fold, model._labels, graph, columns(fold, graph, x)),
+            graph.numbers(never_met(model._met)),
+        )
+        found = curved(model.curves_, graph, scores, model._labels.kind == "binary")
+        parts.append(graph.add("Mul", found, graph.numbers(share)))
+    return graph.add("Sum", *parts)
+
+
+def placed(fold: Any, space: LabelSpace, graph: Graph, scores: str) -> str:
+    """The scores of a model in the columns of a space, some of whose names it may not have met."""
+    names, met = space.names.tolist(), fold.classes_.tolist()
+    if space.kind == "binary" and len(met) == 2:
+        return _lead(graph, scores) if _width(fold) == 2 else scores
+    if met == names and _width(fold) == len(names):
+        return scores
+    if len(met) == 2 and _width(fold) == 1:
+        scores = graph.add("Concat", graph.add("Neg", scores), scores, axis=1)
+    place = np.zeros((len(met), len(names)))
+    for k, name in enumerate(met):
+        if name in names:
+            place[k, names.index(name)] = 1.0
+    return graph.add("MatMul", scores, graph.numbers(place))
 
 
 @answers.register

@@ -30,6 +30,7 @@ from maxmargin.io.table import (
     open_csv,
     open_parquet,
 )
+from maxmargin.io.words import no_column
 
 FORMATS = ("csv", "jsonl", "parquet")
 # Separators of tags, in the order in which they are looked for.
@@ -188,7 +189,7 @@ def read_mixed(
     check_names(names, drop, source.path)
     absent = [name for name in told if name not in columns]
     if absent:
-        raise source.fault(f"no column is called {absent[0]!r}; there are {', '.join(map(repr, names))}")
+        raise source.fault(no_column(absent, names))
     taken = [name for name in told if name in label_names]
     if taken:
         raise source.fault(f"column {taken[0]!r} holds the labels and cannot be a feature, too")
@@ -215,7 +216,7 @@ def read_pieces(source: Source, kinds: Mapping[str, str], dtype: Any = np.float6
         there = {name for _, row in piece for name in row}
         absent = [name for name in kinds if name not in there]
         if absent:
-            raise source.fault(f"no column is called {absent[0]!r} ({len(absent)} absent)", lines[0])
+            raise source.fault(no_column(absent, sorted(there)), lines[0])
         columns = {name: [row.get(name) for _, row in piece] for name in kinds}
         X = _features(source, columns, kinds, lines, dtype)
         yield Dataset(X, X, tuple(kinds))

@@ -16,6 +16,7 @@ from maxmargin.io.files import Progress, text_lines
 from maxmargin.io.letters import Letters
 from maxmargin.io.svmlight import Rows, Rules, parsed_blocks
 from maxmargin.io.table import column_numbers, field_values, number, open_csv, open_parquet
+from maxmargin.io.words import no_column
 
 ROWS = 4096
 
@@ -153,5 +154,5 @@ def _places(columns: Iterable[str], names: Sequence[str], path: PathLike) -> lis
     position = {name: j for j, name in enumerate(names)}
     absent = [name for name in columns if name not in position]
     if absent:
-        raise DataFormatError(f"no column is called {absent[0]!r} ({len(absent)} absent)", path, 1)
+        raise DataFormatError(no_column(absent, names), path, 1)
     return [position[name] for name in columns]

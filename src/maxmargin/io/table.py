@@ -17,6 +17,7 @@ import numpy as np
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.files import Progress, text_lines
+from maxmargin.io.words import no_column
 
 _YES = {"1", "1.0", "yes", "true", "y", "t"}
 _NO = {"0", "0.0", "-1", "-1.0", "no", "false", "n", "f"}
@@ -154,7 +155,7 @@ def check_names(names: list[str], drop: Sequence[str], path: PathLike) -> None:
         seen.add(name)
     absent = [name for name in drop if name not in seen]
     if absent:
-        raise DataFormatError(f"no column is called {absent[0]!r} (to drop)", path, 1)
+        raise DataFormatError(f"to drop, {no_column(absent, names)}", path, 1)
 
 
 def open_csv(
@@ -300,13 +301,13 @@ class LabelColumns:
         position = {name: j for j, name in enumerate(names)}
         absent = [name for name in self.labels if name not in position]
         if absent:
-            raise DataFormatError(f"no column is called {absent[0]!r} ({len(absent)} absent)", path, line)
+            raise DataFormatError(no_column(absent, names), path, line)
         return sorted({position[name] for name in self.labels})
 
     def _target(self, names: Sequence[str], path: PathLike, line: int | None) -> int:
         if isinstance(self.target, str):
             if self.target not in names:
-                raise DataFormatError(f"no column is called {self.target!r}", path, line)
+                raise DataFormatError(no_column([self.target], names), path, line)
             return names.index(self.target)
         assert self.target is not None
         if not -len(names) <= self.target < len(names):
