@@ -19,7 +19,7 @@ from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
 from maxmargin.dask.label_groups import WholeRows, groups_of
 from maxmargin.dask.rounds import Rounds, Scattered, Tasks
-from maxmargin.dask.streamed import Streamed, suits
+from maxmargin.dask.streamed import Streamed, fitting_rows, suits
 from maxmargin.dask.working_sets import accumulated, everything, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
@@ -156,6 +156,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         if not (cluster.in_turn and self.solver == "auto" and suits(problem)):
             return rounds()
         dtype = self._working_dtype(self._stopping(), pays=True)
+        how["budget"] = self.working_rows or fitting_rows(problem, n_bytes, self.memory_limit)
         return WithRescue(Streamed(problem, **how, dtype=dtype), rounds)
 
     def _weights(self, problem: Scattered, Z: np.ndarray) -> dict[str, Any]:
