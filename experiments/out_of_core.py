@@ -1,7 +1,7 @@
 """A fit whose rows are mapped from files, beside the fit of the same rows in memory.
 
 Generated sparse rows with noisy linear labels; certified relative gap 1e-3. Mapped rows are given a memory of
-a tenth of X. Each fit runs in a process of its own, which reports its CPU seconds, the time on the clock and by
+a tenth of X. Each fit runs in a process of its own, which reports its CPU seconds, those on the clock, and by
 how many bytes its own memory (pages that are not those of files) grew at most while it fitted. Writes
 ``experiments/results/out_of_core.csv``.
 
