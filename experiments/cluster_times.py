@@ -3,11 +3,11 @@
 RCV1, linear, certified relative gap 1e-3; the rows are with the workers before the clock starts. Beside our
 models stands scikit-learn's one-vs-rest LinearSVC on the same cluster, through joblib, and with ``--dask-ml``
 (where that is installed) its `Incremental` around an SGDClassifier for every label, which passes over the
-partitions once. With ``--spark`` (where pyspark and Java are) its LinearSVC, one for every label, as many at a
-time as there are workers, on Spark's threads in place of the cluster; it is timed once, after a fit of one
-label; take few labels, as it needs hundreds of jobs for each. The objective, hinge losses and all, says how good each model is; that of the trivial
-model, in which all weights are zero, is one. Writes ``experiments/results/cluster_times.csv``. Run it on a
-machine that does nothing else.
+partitions once. With ``--spark`` (where pyspark and Java are) its LinearSVC, one for every label, as many at
+a time as there are workers, on Spark's threads in place of the cluster; it is timed once, after a fit of one
+label; take few labels, as it needs hundreds of jobs for each. The objective, hinge losses and all, says how
+good each model is; that of the trivial model, in which all weights are zero, is one. Writes
+``experiments/results/cluster_times.csv``. Run it on a machine that does nothing else.
 
     MAXMARGIN_DATA=... python -m experiments.cluster_times [--workers 2] [--labels 0] [--dask-ml] [--spark]
 """

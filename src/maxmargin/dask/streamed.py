@@ -45,8 +45,8 @@ RUN = 64
 # How often all rows are dealt out in the first epoch, for one sweep; and later those that matter, for so many
 # passes. Found on the rows of `experiments/out_of_core.py`.
 FIRST_DEALS, DEALS, PASSES = 2, 3, 3
-# Bytes of a group beside its rows, for each of them and for each of their labels; likewise of the largest part
-# while it is looked at; and of the weights: W and its transpose in working precision, Z and two like it.
+# Bytes of a group beside its rows, for each of them and for each of their labels; the same of the largest
+# part while it is looked at; and of the weights: W and its transpose in working precision, Z and two like it.
 PER_ROW, PER_ENTRY, PER_SEEN_ROW, PER_SEEN_ENTRY, PER_WEIGHT = 100, 16, 40, 20, 40
 
 
