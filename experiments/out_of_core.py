@@ -47,7 +47,7 @@ def part(number: int, n: int, labels: int) -> tuple[Any, np.ndarray]:
 def own_memory() -> int:
     """Bytes of this process that belong to no file."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith("RssAnon")).split()[1])
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem")))
 
 
 class Peak(threading.Thread):

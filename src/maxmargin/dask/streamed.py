@@ -20,6 +20,7 @@ pass over all rows. Within a group it is drawn to where it was, plus what the gr
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from collections.abc import Iterator
@@ -82,19 +83,26 @@ def mapped_zeros(shape: tuple[int, int], dtype: type) -> np.ndarray:
     return np.asarray(zeros)
 
 
+def paged(size: int, dtype: np.dtype) -> np.ndarray:
+    """Zeros in pages of their own, which go back to the system with them, where malloc would keep them."""
+    return np.frombuffer(mmap.mmap(-1, max(size * dtype.itemsize, 1)), dtype, size)
+
+
 def gathered(some: list[tuple[Any, np.ndarray]]) -> Any:
     """Rows of several matrices as one, copied one matrix after the other to need no room for two copies."""
     first, _ = some[0]
     dtype = np.result_type(*(X.dtype for X, _ in some))
     ends = np.cumsum([0, *(len(ids) for _, ids in some)])
     if not sp.issparse(first):
-        dense = np.empty((ends[-1], first.shape[1]), dtype)
+        dense = paged(ends[-1] * first.shape[1], dtype).reshape(-1, first.shape[1])
         for (X, ids), (a, b) in zip(some, pairwise(ends), strict=True):
             dense[a:b] = X[ids]
         return dense
     lengths = np.concatenate([np.diff(X.indptr)[ids] for X, ids in some])
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], first.indices.dtype)
+    # One type of integers for both: scipy would copy the columns to make it so.
+    indptr = indptr.astype(np.result_type(first.indices.dtype, np.min_scalar_type(-indptr[-1])))
+    data, indices = paged(indptr[-1], dtype), paged(indptr[-1], indptr.dtype)
     for (X, ids), (a, b) in zip(some, pairwise(indptr[ends]), strict=True):
         piece = X[ids]
         data[a:b], indices[a:b] = piece.data, piece.indices
