@@ -26,7 +26,7 @@ from maxmargin.core.jit import compiled
 # More columns than 32 bits can count.
 WIDE = 1 << 32
 # Nonzeros squared at a time.
-PIECE = 1 << 17
+PIECE = 1 << 15
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 

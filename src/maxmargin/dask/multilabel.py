@@ -52,7 +52,10 @@ max_iter, time_limit, n_jobs, random_state, verbose
         labels. "auto" is "labels" where no prior couples the labels and X fits the workers four times over.
     working_rows : int, default=None
         With rows that stay: how many of them a solve may hold; None is the size of the largest partition, at
-        least 10,000. The more, the fewer rounds.
+        least 10,000, or with ``client="here"`` as many as `memory_limit` allows. The more, the fewer rounds.
+    memory_limit : float, default=2048
+        With ``client="here"`` and labels that no prior couples: memory in MiB for everything but what lies in
+        files. Dual variables lie in a temporary file (the variable TMPDIR says where such files are).
 
     Attributes
     ----------

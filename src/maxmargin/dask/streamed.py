@@ -36,6 +36,7 @@ from maxmargin.core.rows import Rows
 from maxmargin.core.threads import aligned_zeros
 from maxmargin.dask.label_groups import whole
 from maxmargin.dask.rounds import Scattered
+from maxmargin.dask.stored import integers_for
 from maxmargin.dask.working_sets import Part, rows_of
 from maxmargin.multilabel.newton import few_features
 from maxmargin.multilabel.problem import LinearM3L, Sums
@@ -46,9 +47,11 @@ RUN = 64
 # How often all rows are dealt out in the first epoch, for one sweep; and later those that matter, for so many
 # passes. Found on the rows of `experiments/out_of_core.py`.
 FIRST_DEALS, DEALS, PASSES = 2, 3, 3
+# Columns of W come in multiples of that.
+LANES = 16
 # Bytes of a group beside its rows, for each of them and for each of their labels; the same of the largest
-# part while it is looked at; and of the weights: W and its transpose in working precision, Z and two like it.
-PER_ROW, PER_ENTRY, PER_SEEN_ROW, PER_SEEN_ENTRY, PER_WEIGHT = 100, 16, 40, 20, 40
+# part while it is looked at. And of what does not depend on sizes: squares of some entries, random numbers.
+PER_ROW, PER_ENTRY, PER_SEEN_ROW, PER_SEEN_ENTRY, ALWAYS = 100, 16, 40, 20, 1 << 20
 
 
 def suits(problem: Scattered) -> bool:
@@ -61,15 +64,16 @@ def suits(problem: Scattered) -> bool:
 def fitting_rows(problem: Scattered, n_bytes: int, limit: float) -> int:
     """Rows of a group for which a fit needs no more than `limit` MiB; X takes `n_bytes`."""
     n, L, largest = sum(problem.sizes), problem.parts[0].costs.signs.shape[1], max(problem.sizes)
+    # Labels, weights of samples, marks; W and its transpose; Z, what it is summed up from, and a copy of it.
     kept = sum(part.costs.signs.nbytes + part.costs.weight.nbytes for part in problem.parts) + 2 * n
-    kept += PER_WEIGHT * (problem.n_features + 1) * L
-    seen = largest * (PER_SEEN_ROW + PER_SEEN_ENTRY * L)
-    fitting = int((limit * 2**20 - kept - seen) / (n_bytes / n + PER_ROW + PER_ENTRY * L))
+    kept += 8 * (problem.n_features + 1) * (2 * LANES * -(-L // LANES) + 3 * L)
+    kept += largest * (PER_SEEN_ROW + PER_SEEN_ENTRY * L) + ALWAYS
+    each = n_bytes / n + PER_ROW + PER_ENTRY * L
+    fitting = int((limit * 2**20 - kept) / each)
     if fitting < RUN:
-        least = (kept + seen + RUN * (n_bytes / n + PER_ROW + PER_ENTRY * L)) / 2**20
         raise ValueError(
-            f"memory_limit={limit:g} (MiB) is too little for the labels of {n:,} samples and {L} weight "
-            f"vectors; raise it to {least:.3g} or more, or give working_rows."
+            f"memory_limit={limit:g} (MiB) is too little for the labels of {n:,} samples and the weights; "
+            f"raise it to {(kept + RUN * each) / 2**20 + 0.1:.1f} or more, or give working_rows."
         )
     return min(fitting, n)
 
@@ -100,8 +104,8 @@ def gathered(some: list[tuple[Any, np.ndarray]]) -> Any:
         return dense
     lengths = np.concatenate([np.diff(X.indptr)[ids] for X, ids in some])
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    # One type of integers for both: scipy would copy the columns to make it so.
-    indptr = indptr.astype(np.result_type(first.indices.dtype, np.min_scalar_type(-indptr[-1])))
+    # One type of integers for both, or scipy would copy the columns to make it so.
+    indptr = indptr.astype(integers_for(max(indptr[-1], first.shape[1])))
     data, indices = paged(indptr[-1], dtype), paged(indptr[-1], indptr.dtype)
     for (X, ids), (a, b) in zip(some, pairwise(indptr[ends]), strict=True):
         piece = X[ids]
