@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000 if SMALL else 1_100_000)
     parser.add_argument("--labels", type=int, nargs="+", default=[3] if SMALL else [3, 10])
     parser.add_argument("--parts", type=int, default=40)
-    parser.add_argument("--share", type=float, default=0.5 if SMALL else 0.1, help="memory, as a part of X")
+    parser.add_argument("--share", type=float, default=1.0 if SMALL else 0.1, help="memory, as a part of X")
     parser.add_argument("--small", action="store_true", help="few rows, to see that it runs")
     chosen = parser.parse_args()
     for labels in chosen.labels:
