@@ -3,11 +3,13 @@
 RCV1, linear, certified relative gap 1e-3; the rows are with the workers before the clock starts. Beside our
 models stands scikit-learn's one-vs-rest LinearSVC on the same cluster, through joblib, and with ``--dask-ml``
 (where that is installed) its `Incremental` around an SGDClassifier for every label, which passes over the
-partitions once. The objective, hinge losses and all, says how good each model is; that of the trivial model,
-in which all weights are zero, is one. Writes ``experiments/results/cluster_times.csv``. Run it on a machine
-that does nothing else.
+partitions once. With ``--spark`` (where pyspark and Java are) its LinearSVC, one for every label, as many at
+a time as there are workers, on Spark's threads in place of the cluster; it is timed once, after a fit of one
+label; take few labels, as it needs hundreds of jobs for each. The objective, hinge losses and all, says how
+good each model is; that of the trivial model, in which all weights are zero, is one. Writes
+``experiments/results/cluster_times.csv``. Run it on a machine that does nothing else.
 
-    MAXMARGIN_DATA=... python -m experiments.cluster_times [--workers 2] [--labels 0] [--dask-ml] [--small]
+    MAXMARGIN_DATA=... python -m experiments.cluster_times [--workers 2] [--labels 0] [--dask-ml] [--spark]
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import joblib
 import numpy as np
@@ -66,6 +70,13 @@ def objective(model: Any, X: Any, Y: np.ndarray) -> float:
     return float(0.5 * (np.sum(W**2) + np.sum(b**2)) + hinge.sum()) / Y.size
 
 
+class Head(NamedTuple):
+    """The weights and the bias of one label, under scikit-learn's names."""
+
+    coef_: np.ndarray
+    intercept_: float
+
+
 class PerLabel:
     """Models of single labels."""
 
@@ -91,6 +102,58 @@ def incremental(parts: list[Any], shape: tuple[int, int], Y: np.ndarray) -> PerL
     return PerLabel(heads)
 
 
+@contextmanager
+def spark_fit(X: Any, Y: np.ndarray, workers: int) -> Iterator[Callable[[int], PerLabel]]:
+    """What learns so many labels with Spark's LinearSVC, from rows that it has read."""
+    from pyspark.ml.classification import LinearSVC
+    from pyspark.ml.linalg import Vectors
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.driver.memory": "3g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+    session = SparkSession.builder.master(f"local[{workers}]").config(map=settings).getOrCreate()
+    names = [f"label{k}" for k in range(Y.shape[1])]
+    rows = (
+        (Vectors.sparse(X.shape[1], X.indices[a:b].tolist(), X.data[a:b].tolist()), *map(float, y))
+        for a, b, y in zip(X.indptr[:-1], X.indptr[1:], Y, strict=True)
+    )
+    frame = session.createDataFrame(rows, ["features", *names]).repartition(workers).cache()
+    frame.count()
+
+    def learn(name: str) -> Any:
+        machine = LinearSVC(labelCol=name, regParam=1.0 / len(Y), standardization=False)
+        fitted = machine.fit(frame)
+        return Head(fitted.coefficients.toArray()[None], fitted.intercept)
+
+    def fit(labels: int) -> PerLabel:
+        with ThreadPoolExecutor(workers) as pool:
+            return PerLabel(list(pool.map(learn, names[:labels])))
+
+    yield fit
+    session.stop()
+
+
+def line(name: str, seconds: float, model: Any, X: Any, Y: np.ndarray, workers: int) -> dict[str, Any]:
+    """A line of the table."""
+    found = {
+        "rows": len(Y),
+        "labels": Y.shape[1],
+        "workers": workers,
+        "fit": name,
+        "seconds": round(seconds, 3),
+        "rounds": getattr(model, "n_iter_", ""),
+        "gap": f"{model.duality_gap_:.3g}" if hasattr(model, "duality_gap_") else "",
+        "objective": f"{objective(model, X, Y):.6f}",
+    }
+    print(found, flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
@@ -98,6 +161,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1 if SMALL else 3)
     parser.add_argument("--small", action="store_true", help="few rows, to see that it runs")
     parser.add_argument("--dask-ml", action="store_true", help="with its wrapper around stochastic gradients")
+    parser.add_argument("--spark", action="store_true", help="with its LinearSVC")
     chosen = parser.parse_args()
     X, Y = load(chosen.labels)
     with (
@@ -134,21 +198,16 @@ def main() -> None:
         if chosen.dask_ml:
             fits["cluster, dask-ml Incremental"] = lambda: incremental(parts, X.shape, Y)
         table = []
-        for name, fit in fits.items():
-            seconds, model = fastest(fit, chosen.repeats)
-            table.append(
-                {
-                    "rows": len(Y),
-                    "labels": Y.shape[1],
-                    "workers": chosen.workers,
-                    "fit": name,
-                    "seconds": round(seconds, 3),
-                    "rounds": getattr(model, "n_iter_", ""),
-                    "gap": f"{model.duality_gap_:.3g}" if hasattr(model, "duality_gap_") else "",
-                    "objective": f"{objective(model, X, Y):.6f}",
-                }
-            )
-            print(table[-1], flush=True)
+        for name, learn in fits.items():
+            seconds, model = fastest(learn, chosen.repeats)
+            table.append(line(name, seconds, model, X, Y, chosen.workers))
+    if chosen.spark:
+        with spark_fit(X, Y, chosen.workers) as fit:
+            fit(1)
+            start = time.perf_counter()
+            model = fit(Y.shape[1])
+            seconds = time.perf_counter() - start
+        table.append(line("Spark, LinearSVC per label", seconds, model, X, Y, chosen.workers))
     write(
         "cluster_times",
         table,

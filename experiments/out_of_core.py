@@ -1,10 +1,11 @@
 """A fit whose rows are mapped from files, beside the fit of the same rows in memory.
 
-Generated sparse rows with noisy linear labels; certified relative gap 1e-3. Each fit runs in a process of its
-own, which reports its CPU seconds and by how many bytes its own memory (pages that are not those of files)
-grew while it fitted. Writes ``experiments/results/out_of_core.csv``.
+Generated sparse rows with noisy linear labels; certified relative gap 1e-3. Mapped rows are given a memory of
+a tenth of X. Each fit runs in a process of its own, which reports its CPU seconds, those on the clock, and by
+how many bytes its own memory (pages that are not those of files) grew at most while it fitted. Writes
+``experiments/results/out_of_core.csv``.
 
-    python -m experiments.out_of_core [--rows 200000] [--labels 10] [--parts 20]
+    python -m experiments.out_of_core [--rows 1100000] [--labels 3 10] [--parts 40]
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def part(number: int, n: int, labels: int) -> tuple[Any, np.ndarray]:
 def own_memory() -> int:
     """Bytes of this process that belong to no file."""
     lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith("RssAnon")).split()[1])
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon", "RssShmem")))
 
 
 class Peak(threading.Thread):
@@ -62,10 +63,11 @@ class Peak(threading.Thread):
             self.most = max(self.most, own_memory())
 
 
-def measured(folder: str, mapped: bool, working_rows: int, answers: Any) -> None:
+def measured(folder: str, mapped: bool, memory: float, answers: Any) -> None:
     """Fit, and put seconds, bytes, gap and objective into a queue."""
-    small = [delayed(part)(k, 200, 2) for k in range(2)]
-    MultiLabelSVC(tol=TOL, working_rows=200).fit(small, client="here")  # compiles
+    with tempfile.TemporaryDirectory() as other:  # compiles, and loads what is loaded once
+        small = store([delayed(part)(k, 200, 2) for k in range(2)], other)
+        MultiLabelSVC(tol=TOL, working_rows=200).fit(small, client="here")
     maxmargin.MultiLabelSVC(tol=TOL).fit(*part(0, 200, 2))
     pairs = stored(folder)
     rows: Any = None
@@ -74,45 +76,39 @@ def measured(folder: str, mapped: bool, working_rows: int, answers: Any) -> None
         rows = sp.vstack([X for X, _ in blocks], format="csr"), np.vstack([np.array(y) for _, y in blocks])
     peak = Peak()
     peak.start()
-    start = time.process_time()
+    start = time.process_time(), time.perf_counter()
     if mapped:
-        model = MultiLabelSVC(tol=TOL, working_rows=working_rows, random_state=0).fit(pairs, client="here")
+        model = MultiLabelSVC(tol=TOL, memory_limit=memory, random_state=0).fit(pairs, client="here")
     else:
         model = maxmargin.MultiLabelSVC(tol=TOL, random_state=0).fit(*rows)
-    seconds = time.process_time() - start
+    seconds = time.process_time() - start[0], time.perf_counter() - start[1]
     peak.done.set()
     peak.join()
     answers.put((seconds, peak.most - peak.first, model.duality_gap_, model.primal_objective_, model.n_iter_))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=2_000 if SMALL else 200_000)
-    parser.add_argument("--labels", type=int, default=10)
-    parser.add_argument("--parts", type=int, default=4 if SMALL else 20)
-    parser.add_argument("--small", action="store_true", help="few rows, to see that it runs")
-    parser.add_argument("--working-rows", type=int, default=0, help="0 is a tenth of the rows")
-    chosen = parser.parse_args()
+def race(rows: int, labels: int, n_parts: int, share: float) -> list[dict[str, Any]]:
+    """Both fits of generated rows."""
     context = multiprocessing.get_context("spawn")
     table = []
     with tempfile.TemporaryDirectory() as folder:
-        n = chosen.rows // chosen.parts
-        store([delayed(part)(k, n, chosen.labels) for k in range(chosen.parts)], folder)
+        store([delayed(part)(k, rows // n_parts, labels) for k in range(n_parts)], folder)
         size = sum(path.stat().st_size for path in Path(folder).glob("*-X-*.npy"))
         for mapped in (False, True):
             answers = context.Queue()
-            arguments = folder, mapped, chosen.working_rows or chosen.rows // 10, answers
-            process = context.Process(target=measured, args=arguments)
+            process = context.Process(target=measured, args=(folder, mapped, share * size / 2**20, answers))
             process.start()
-            seconds, grown, gap, objective, rounds = answers.get()
+            (seconds, clock), grown, gap, objective, rounds = answers.get()
             process.join()
             table.append(
                 {
-                    "rows": chosen.rows,
-                    "labels": chosen.labels,
+                    "rows": rows,
+                    "labels": labels,
                     "bytes of X": size,
                     "fit": "mapped" if mapped else "in memory",
+                    "memory given": int(share * size) if mapped else "",
                     "cpu seconds": round(seconds, 2),
+                    "seconds": round(clock, 2),
                     "bytes beside X": grown,
                     "gap": f"{gap:.3g}",
                     "objective": f"{objective:.6g}",
@@ -120,7 +116,20 @@ def main() -> None:
                 }
             )
             print(table[-1], flush=True)
-    write("out_of_core", table, ("rows", "labels", "fit"), conditions=f"load {os.getloadavg()[0]:.1f}")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=20_000 if SMALL else 1_100_000)
+    parser.add_argument("--labels", type=int, nargs="+", default=[3] if SMALL else [3, 10])
+    parser.add_argument("--parts", type=int, default=40)
+    parser.add_argument("--share", type=float, default=1.0 if SMALL else 0.1, help="memory, as a part of X")
+    parser.add_argument("--small", action="store_true", help="few rows, to see that it runs")
+    chosen = parser.parse_args()
+    for labels in chosen.labels:
+        table = race(chosen.rows, labels, chosen.parts, chosen.share)
+        write("out_of_core", table, ("rows", "labels", "fit"), conditions=f"load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Rows that do not fit the memory: random groups of them reach the optimum of all rows at once."""
 
+import tracemalloc
+
 import dask
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ import scipy.sparse as sp
 import maxmargin
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.dask import MultiLabelSVC, store
+from maxmargin.dask import MultiLabelSVC, store, streamed
 from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import Scattered
 from maxmargin.dask.streamed import Streamed, gathered, suits
@@ -57,11 +59,11 @@ def test_groups_reach_the_optimum_and_the_certificate_is_true(data, name, budget
     X, Y = data
     problem = scattered(X, Y, **VARIANTS[name])
     assert suits(problem)
-    solver = Streamed(problem, tol=1e-8, budget=budget, dtype=np.float64, rng=np.random.RandomState(0))
+    solver = Streamed(problem, tol=1e-8, budget=budget or N, dtype=np.float64, rng=np.random.RandomState(0))
     outcome = run(solver, Stopping(1e-8, 500))
     assert outcome.converged
     # Objectives from the definition, and the same answer again: certifying changes nothing.
-    Z, alpha = solver.solution(), solver.alpha.toarray()
+    Z, alpha = solver.solution(), solver.alpha
     costs = [part.costs for part in problem.parts]
     margins, boxes = (np.vstack([getattr(c, kind)() for c in costs]) for kind in ("margins", "boxes"))
     r = np.ones(L) if problem.R is None else np.diag(problem.R)
@@ -86,7 +88,7 @@ def test_time_that_is_up_leaves_a_feasible_state(data):
     X, Y = data
     solver = Streamed(scattered(X, Y), tol=1e-8, budget=60, dtype=np.float64, rng=np.random.RandomState(0))
     solver.epoch(Clock(0.0))
-    assert not solver.alpha.nnz
+    assert not solver.alpha.any()
     certificate = solver.certify()
     assert certificate.dual == 0.0 < certificate.primal
 
@@ -115,3 +117,31 @@ def test_what_does_not_suit_is_left_to_rounds(data):
     X, Y = data
     assert not suits(scattered(X, Y, R=np.array([[1.0, 0.5, 0], [0.5, 1.0, 0], [0, 0, 1.0]])))
     assert not suits(scattered(X.toarray() + 1.0, Y))
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Rows of 960 bytes in 16 partitions of a thousand, with places of 64 bits."""
+    rng, parts, weights = np.random.default_rng(0), [], np.random.default_rng(1).normal(size=800)
+    for _ in range(16):
+        columns = 10 * np.arange(80) + rng.integers(0, 10, (1000, 80))
+        X = sp.csr_array((rng.normal(size=columns.size), columns.ravel(), np.arange(1001) * 80), (1000, 800))
+        parts.append((X, (X @ weights > rng.normal(size=1000)).astype(np.int8)[:, None]))
+    return parts
+
+
+def test_a_fit_keeps_to_the_memory_given(many, tmp_path, monkeypatch):
+    mapped = store([dask.delayed(pair) for pair in many], tmp_path)
+    assert sum(path.stat().st_size for path in tmp_path.glob("*-X-*.npy")) < 16.2 * 960_000
+    model = MultiLabelSVC(C=0.001, tol=0.02, memory_limit=2.5, random_state=0)
+    model.fit(mapped, client="here")  # what is loaded or compiled once does not count
+    # Pages are told to the counter of memory as well.
+    monkeypatch.setattr(streamed, "paged", lambda size, dtype: np.zeros(size, dtype))
+    tracemalloc.start()
+    model.fit(mapped, client="here")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert model.duality_gap_ <= 0.02
+    assert 1.0 < peak / 2**20 <= 2.5
+    with pytest.raises(ValueError, match=r"memory_limit=0.1 .* raise it to \d\.\d"):
+        MultiLabelSVC(memory_limit=0.1).fit(mapped, client="here")

@@ -27,7 +27,7 @@ from maxmargin.core.simd import prefetch
 # More columns than 32 bits can count.
 WIDE = 1 << 32
 # Nonzeros squared at a time.
-PIECE = 1 << 20
+PIECE = 1 << 15
 # Cache lines of a row that are asked for ahead of their use.
 LINES = 32
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)

@@ -19,7 +19,7 @@ from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
 from maxmargin.dask.label_groups import WholeRows, groups_of
 from maxmargin.dask.rounds import Rounds, Scattered, Tasks
-from maxmargin.dask.streamed import Streamed, suits
+from maxmargin.dask.streamed import Streamed, fitting_rows, suits
 from maxmargin.dask.working_sets import accumulated, everything, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
@@ -52,7 +52,10 @@ max_iter, time_limit, n_jobs, random_state, verbose
         labels. "auto" is "labels" where no prior couples the labels and X fits the workers four times over.
     working_rows : int, default=None
         With rows that stay: how many of them a solve may hold; None is the size of the largest partition, at
-        least 10,000. The more, the fewer rounds.
+        least 10,000, or with ``client="here"`` as many as `memory_limit` allows. The more, the fewer rounds.
+    memory_limit : float, default=2048
+        With ``client="here"`` and labels that no prior couples: memory in MiB for everything but what lies in
+        files. Dual variables lie in a temporary file (the variable TMPDIR says where such files are).
 
     Attributes
     ----------
@@ -156,6 +159,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         if not (cluster.in_turn and self.solver == "auto" and suits(problem)):
             return rounds()
         dtype = self._working_dtype(self._stopping(), pays=True)
+        how["budget"] = self.working_rows or fitting_rows(problem, n_bytes, self.memory_limit)
         return WithRescue(Streamed(problem, **how, dtype=dtype), rounds)
 
     def _weights(self, problem: Scattered, Z: np.ndarray) -> dict[str, Any]:

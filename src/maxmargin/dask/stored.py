@@ -84,9 +84,15 @@ def _write(values: Any, stem: Path) -> None:
     if not sp.issparse(values):
         np.save(f"{stem}.npy", np.asarray(values))
         return
-    for name in ARRAYS:
-        np.save(f"{stem}-{name}.npy", getattr(sp.csr_array(values), name))
+    rows, integers = sp.csr_array(values), integers_for(max(values.nnz, values.shape[1]))
+    for name, dtype in zip(ARRAYS, (rows.dtype, integers, integers), strict=True):
+        np.save(f"{stem}-{name}.npy", getattr(rows, name).astype(dtype, copy=False))
     np.save(f"{stem}-shape.npy", np.array(values.shape))
+
+
+def integers_for(largest: int) -> type:
+    """The type of places in a matrix: 32 bits where these do."""
+    return np.int32 if largest <= np.iinfo(np.int32).max else np.int64
 
 
 def _mapped(folder: Path, number: str) -> tuple[Any, Any]:

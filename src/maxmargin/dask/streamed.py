@@ -1,7 +1,8 @@
 """Linear M3L whose rows do not fit the memory: random groups of rows that still matter, one after the other.
 
 Problem, dual and gap as in `multilabel.problem`, for labels that no prior couples; the ascent is that of
-`multilabel.sweeps`. The weights, and the dual variables that are not zero, are in memory. An epoch
+`multilabel.sweeps`. The weights are in memory, with the labels of all rows and one group of these; dual
+variables lie in a temporary file, as the rows do in theirs. An epoch
 
 1. *moves*: rows with a share of the gap are dealt out at random to groups that fit the memory; each group is
    copied, its dual variables take some passes under the weights of all, and it is forgotten. That happens a
@@ -19,6 +20,9 @@ pass over all rows. Within a group it is drawn to where it was, plus what the gr
 
 from __future__ import annotations
 
+import mmap
+import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -31,7 +35,8 @@ from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import Rows
 from maxmargin.core.threads import aligned_zeros
 from maxmargin.dask.label_groups import whole
-from maxmargin.dask.rounds import FEW_ROWS, Scattered
+from maxmargin.dask.rounds import Scattered
+from maxmargin.dask.stored import integers_for
 from maxmargin.dask.working_sets import Part, rows_of
 from maxmargin.multilabel.newton import few_features
 from maxmargin.multilabel.problem import LinearM3L, Sums
@@ -42,6 +47,11 @@ RUN = 64
 # How often all rows are dealt out in the first epoch, for one sweep; and later those that matter, for so many
 # passes. Found on the rows of `experiments/out_of_core.py`.
 FIRST_DEALS, DEALS, PASSES = 2, 3, 3
+# Columns of W come in multiples of that.
+LANES = 16
+# Bytes of a group beside its rows, for each of them and for each of their labels; the same of the largest
+# part while it is looked at. And of what does not depend on sizes: squares of some entries, random numbers.
+PER_ROW, PER_ENTRY, PER_SEEN_ROW, PER_SEEN_ENTRY, ALWAYS = 100, 16, 40, 20, 1 << 20
 
 
 def suits(problem: Scattered) -> bool:
@@ -51,19 +61,52 @@ def suits(problem: Scattered) -> bool:
     return not problem_of_part.coupled and not few_features(problem_of_part)
 
 
+def fitting_rows(problem: Scattered, n_bytes: int, limit: float) -> int:
+    """Rows of a group for which a fit needs no more than `limit` MiB; X takes `n_bytes`."""
+    n, L, largest = sum(problem.sizes), problem.parts[0].costs.signs.shape[1], max(problem.sizes)
+    # Labels, weights of samples, marks; W and its transpose; Z, what it is summed up from, and a copy of it.
+    kept = sum(part.costs.signs.nbytes + part.costs.weight.nbytes for part in problem.parts) + 2 * n
+    kept += 8 * (problem.n_features + 1) * (2 * LANES * -(-L // LANES) + 3 * L)
+    kept += largest * (PER_SEEN_ROW + PER_SEEN_ENTRY * L) + ALWAYS
+    each = n_bytes / n + PER_ROW + PER_ENTRY * L
+    fitting = int((limit * 2**20 - kept) / each)
+    if fitting < RUN:
+        raise ValueError(
+            f"memory_limit={limit:g} (MiB) is too little for the labels of {n:,} samples and the weights; "
+            f"raise it to {(kept + RUN * each) / 2**20 + 0.1:.1f} or more, or give working_rows."
+        )
+    return min(fitting, n)
+
+
+def mapped_zeros(shape: tuple[int, int], dtype: type) -> np.ndarray:
+    """Zeros in a temporary file that goes when they do; the room for them is taken at once."""
+    with tempfile.TemporaryFile(prefix="maxmargin-") as file:
+        zeros = np.memmap(file, dtype, "w+", shape=shape)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, zeros.nbytes)
+    return np.asarray(zeros)
+
+
+def paged(size: int, dtype: np.dtype) -> np.ndarray:
+    """Zeros in pages of their own, which go back to the system with them, where malloc would keep them."""
+    return np.frombuffer(mmap.mmap(-1, max(size * dtype.itemsize, 1)), dtype, size)
+
+
 def gathered(some: list[tuple[Any, np.ndarray]]) -> Any:
     """Rows of several matrices as one, copied one matrix after the other to need no room for two copies."""
     first, _ = some[0]
     dtype = np.result_type(*(X.dtype for X, _ in some))
     ends = np.cumsum([0, *(len(ids) for _, ids in some)])
     if not sp.issparse(first):
-        dense = np.empty((ends[-1], first.shape[1]), dtype)
+        dense = paged(ends[-1] * first.shape[1], dtype).reshape(-1, first.shape[1])
         for (X, ids), (a, b) in zip(some, pairwise(ends), strict=True):
             dense[a:b] = X[ids]
         return dense
     lengths = np.concatenate([np.diff(X.indptr)[ids] for X, ids in some])
     indptr = np.concatenate([[0], np.cumsum(lengths)])
-    data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], first.indices.dtype)
+    # One type of integers for both, or scipy would copy the columns to make it so.
+    indptr = indptr.astype(integers_for(max(indptr[-1], first.shape[1])))
+    data, indices = paged(indptr[-1], dtype), paged(indptr[-1], indptr.dtype)
     for (X, ids), (a, b) in zip(some, pairwise(indptr[ends]), strict=True):
         piece = X[ids]
         data[a:b], indices[a:b] = piece.data, piece.indices
@@ -91,7 +134,7 @@ class GroupSweeps(LabelSweeps):
 
 
 class Streamed:
-    """The solver: weights and sparse dual variables in memory, rows wherever they are.
+    """The solver: weights in memory, dual variables in a temporary file, rows wherever they are.
 
     Parameters
     ----------
@@ -99,8 +142,8 @@ class Streamed:
         Of labels that no prior couples; its parts are at hand.
     tol : float
         The relative gap to reach.
-    budget : int or None
-        Rows of a group; None is the size of the largest part, at least 10,000.
+    budget : int
+        Rows of a group.
     dtype : type
         Working precision; double takes over where single does not get further.
     rng : numpy.random.RandomState
@@ -112,25 +155,27 @@ class Streamed:
         problem: Scattered,
         *,
         tol: float,
-        budget: int | None,
+        budget: int,
         dtype: type,
         rng: np.random.RandomState,
         n_threads: int = 1,
     ) -> None:
         self.problem, self.tol, self.rng, self.n_threads = problem, tol, rng, n_threads
         self.parts: list[Part] = problem.parts
-        self.budget = budget or max(FEW_ROWS, *problem.sizes)
+        self.budget = budget
         self.ends = np.concatenate([[0], np.cumsum(problem.sizes)])
         self.n, self.L = int(self.ends[-1]), self.parts[0].costs.signs.shape[1]
         self.r = np.ones(self.L) if problem.R is None else np.diag(problem.R).copy()
         self.rule = SweepRule()
-        self.alpha = sp.csr_array((self.n, self.L), dtype=dtype)
+        self.alpha = mapped_zeros((self.n, self.L), dtype)
+        self.flags = mapped_zeros((self.n, self.L), np.bool_)
         self.W = aligned_zeros(problem.n_features + 1, self.L, dtype)
         self.S = np.zeros(self.L)
-        norms = np.concatenate([self._of(part).q for part in self.parts])
-        self.follow = BiasPull(problem.bias, norms, self.L, self.rule)
+        norm = sum(float(self._of(part).q.sum()) for part in self.parts) / self.n
+        self.follow = BiasPull(problem.bias, np.array([norm]), self.L, self.rule)
         self.patience = Patience()
-        self.marks = sp.csr_array((self.n, self.L), dtype=np.bool_)
+        # Rows with a share of the gap, and how many there are for every label.
+        self.marked, self.counts = np.ones(self.n, np.bool_), np.full(self.L, self.n)
         self.gaps, self.gap, self.quiet = np.zeros(self.L), np.inf, 0.0
         self._answer: tuple[np.ndarray, Certificate] | None = None
 
@@ -141,13 +186,13 @@ class Streamed:
         self._answer = None
         if np.isinf(self.gap):
             for _ in range(FIRST_DEALS):
-                self._deal(np.arange(self.n), None, clock)
+                self._deal(None, clock)
         else:
             self._move(clock)
         certificate = self._measure()
         if self.patience.exhausted(certificate.gap) and self.W.dtype == np.float32:
-            self.alpha, self.W = self.alpha.astype(np.float64), self.W.astype(np.float64)
-        return Progress(certificate, len(self._marked()))
+            self._double()
+        return Progress(certificate, int(np.count_nonzero(self.marked)))
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -159,47 +204,48 @@ class Streamed:
     def _of(self, part: Part) -> LinearM3L:
         return LinearM3L(Rows.of(part.X), part.costs, self.problem.R, part.bias)
 
-    def _marked(self) -> np.ndarray:
-        """The rows with a share of the gap."""
-        return np.flatnonzero(np.diff(self.marks.indptr))
+    def _double(self) -> None:
+        """Go on in double precision."""
+        alpha = mapped_zeros(self.alpha.shape, np.float64)
+        for first, last in pairwise(self.ends):
+            alpha[first:last] = self.alpha[first:last]
+        self.alpha, self.W = alpha, self.W.astype(np.float64)
 
     def _move(self, clock: Clock) -> None:
-        rows = self._marked()
-        if len(rows) <= self.budget:
-            self._deal(rows, self.rule.label_passes, clock)
+        if np.count_nonzero(self.marked) <= self.budget:
+            self._deal(self.rule.label_passes, clock)
             return
         for _ in range(DEALS):
-            self._deal(rows, PASSES, clock)
+            self._deal(PASSES, clock)
 
-    def _deal(self, rows: np.ndarray, passes: int | None, clock: Clock) -> None:
-        """Deal rows out to groups, let each of these move in turn, then the bias.
+    def _deal(self, passes: int | None, clock: Clock) -> None:
+        """Deal marked rows out to groups, let each of these move in turn, then the bias.
 
         `passes` are over marked entries; None is one over all.
         """
-        moved, answers = [], []
-        groups = self._groups(rows)
-        for group in groups:
+        groups = self._groups()
+        for runs in groups:
             if clock.expired():
-                break
-            answers.append(self._visit(group, passes, len(groups) == 1, clock))
-            moved.append(group)
-        if not moved:
-            return
-        rest = np.setdiff1d(np.arange(self.n), np.concatenate(moved), assume_unique=True)
-        order = np.argsort(np.concatenate([*moved, rest]))
-        self.alpha = sp.csr_array(sp.vstack([*answers, self.alpha[rest]], format="csr")[order])
+                return
+            self._visit(self._rows_in(runs), passes, len(groups) == 1, clock)
         if len(groups) > 1:
             goal = self.problem.bias * self.S * self.r
             self.W[-1, : self.L] += self.follow.pull * (goal - self.W[-1, : self.L])
 
-    def _groups(self, rows: np.ndarray) -> list[np.ndarray]:
-        """Random groups of about the rows that fit the memory, made of runs."""
-        runs, places = np.unique(rows // RUN, return_inverse=True)
-        number = -(-len(rows) // self.budget)
-        dealt = (self.rng.permutation(len(runs)) % max(number, 1))[places]
-        return [rows[dealt == k] for k in range(number)]
+    def _groups(self) -> list[np.ndarray]:
+        """Random groups of runs, whose marked rows are about as many as fit the memory."""
+        runs = np.flatnonzero(np.logical_or.reduceat(self.marked, np.arange(0, self.n, RUN)))
+        number = -(-np.count_nonzero(self.marked) // self.budget)
+        dealt = self.rng.permutation(runs)
+        return [np.sort(dealt[k::number]) for k in range(number)]
 
-    def _visit(self, rows: np.ndarray, passes: int | None, alone: bool, clock: Clock) -> sp.csr_array:
+    def _rows_in(self, runs: np.ndarray) -> np.ndarray:
+        """The marked rows of some runs."""
+        rows = (runs[:, None] * RUN + np.arange(RUN)).ravel()
+        rows = rows[rows < self.n]
+        return rows[self.marked[rows]]
+
+    def _visit(self, rows: np.ndarray, passes: int | None, alone: bool, clock: Clock) -> None:
         """Move the dual variables of some rows, and the weights with them.
 
         Rows that are `alone` move the bias as in `sweeps`. Others see it where it should be, and it answers
@@ -209,7 +255,7 @@ class Streamed:
         S = self.S if alone or not bias else before / (bias * self.r)
         sweeps = GroupSweeps(
             self._of(self._taken(rows)),
-            self.alpha[rows].toarray(),
+            self.alpha[rows],
             tol=self.tol,
             rng=self.rng,
             n_threads=self.n_threads,
@@ -219,15 +265,14 @@ class Streamed:
         if passes is None:
             sweeps.sweep()
         else:
-            flags = self.marks[rows].toarray()
-            marked = np.bincount(self.marks.indices, minlength=self.L)
-            share = np.count_nonzero(flags, axis=0) / np.maximum(marked, 1)
+            flags = self.flags[rows]
+            share = np.count_nonzero(flags, axis=0) / np.maximum(self.counts, 1)
             sweeps.polish(flags, self.gaps * share, self.gap, clock)
+        self.alpha[rows] = sweeps.alpha
         change = sweeps.S - S
         self.S = self.S + change
         if not alone:
             self.W[-1, : self.L] = before + self.follow.pull * bias * change * self.r
-        return sp.csr_array(sweeps.alpha)
 
     def _taken(self, rows: np.ndarray) -> Part:
         """Copies of some rows of all parts, in their order."""
@@ -242,9 +287,15 @@ class Streamed:
 
     def _measure(self) -> Certificate:
         """The certificate by the weights at hand; marks what to visit next."""
-        marks: list[sp.csr_array] = []
-        sums = self._sums(self.W, self.quiet, marks)
-        self.marks, self.S = sp.csr_array(sp.vstack(marks, format="csr")), sums.S
+        self.counts = np.zeros(self.L, np.int64)
+        total = np.zeros((4, self.L))
+        for part, rows in self._filled():
+            flags = self.flags[rows]
+            total += self._of(part).measure(self.alpha[rows], self.W, None, flags, self.n_threads, self.quiet)
+            self.marked[rows] = flags.any(axis=1)
+            self.counts += np.count_nonzero(flags, axis=0)
+        sums = Sums(*total)
+        self.S = sums.S
         lag = self.W[-1, : self.L] / self.r - self.problem.bias * self.S
         lag_share = 0.5 * self.r * lag**2
         self.gaps = sums.gap + lag_share
@@ -256,38 +307,32 @@ class Streamed:
         self.quiet = self.rule.neglected * self.tol * abs(primal) / (self.n * self.L)
         return certificate
 
-    def _sums(self, Z: np.ndarray, quiet: float, marks: list[sp.csr_array]) -> Sums:
-        """Sums over all rows under weights Z, part by part; adds marks of their entries."""
-        total = np.zeros((4, self.L))
-        for part, alpha in self._dual():
-            flags = np.zeros(alpha.shape, np.bool_)
-            if len(alpha):
-                total += self._of(part).measure(alpha, Z, None, flags, self.n_threads, quiet)
-            marks.append(sp.csr_array(flags))
-        return Sums(*total)
-
-    def _dual(self) -> Iterator[tuple[Part, np.ndarray]]:
-        """Every part with its dual variables."""
+    def _filled(self) -> Iterator[tuple[Part, slice]]:
+        """Every part that is not empty, and where its rows are among all."""
         for part, (first, last) in zip(self.parts, pairwise(self.ends), strict=True):
-            yield part, self.alpha[first:last].toarray()
+            if first < last:
+                yield part, slice(first, last)
 
     def _evaluated(self) -> tuple[np.ndarray, Certificate]:
         """Weights and certificate from the stored dual variables in float64, kept until the next epoch."""
         if self._answer is None:
-            V = np.zeros((self.problem.n_features + 1, self.L))
-            for part, alpha in self._dual():
-                V += self._of(part).accumulate(alpha, n_threads=self.n_threads)
-            Z, norms = V * self.r, (V * V) @ self.r
+            Z = np.zeros((self.problem.n_features + 1, self.L))
+            for part, rows in self._filled():
+                Z += self._of(part).accumulate(self.alpha[rows], n_threads=self.n_threads)
+            norms = np.einsum("jl,jl,l->j", Z, Z, self.r)
             dual_norm = float(norms.sum())
+            Z *= self.r
             # The bias is a primal variable of its own, as in `sweeps`.
             Z[-1] = self.W[-1, : self.L]
             norms[-1] = float(np.sum(Z[-1] ** 2 / self.r))
-            sums, constant = self._sums(Z, 0.0, []), self.problem.constant
+            loss = value = 0.0
+            for part, rows in self._filled():
+                flags = np.empty(self.flags[rows].shape, np.bool_)
+                sums = self._of(part).measure(self.alpha[rows], Z, None, flags, self.n_threads)
+                loss, value = loss + float(sums.loss.sum()), value + float(sums.value.sum())
+            constant = self.problem.constant
             self._answer = (
                 Z,
-                Certificate(
-                    0.5 * float(norms.sum()) + float(sums.loss.sum()) + constant,
-                    float(sums.value.sum()) - 0.5 * dual_norm + constant,
-                ),
+                Certificate(0.5 * float(norms.sum()) + loss + constant, value - 0.5 * dual_norm + constant),
             )
         return self._answer
