@@ -64,6 +64,14 @@ def add_scaled(factor, x, target, size):
 
 
 @compiled(inline=True)
+def clear(matrix):
+    """matrix = 0."""
+    for a in range(matrix.shape[0]):
+        for b in range(matrix.shape[1]):
+            matrix[a, b] = 0.0
+
+
+@compiled(inline=True)
 def copy_rows(source, target):
     """target = source."""
     for i in range(source.shape[0]):
@@ -79,14 +87,15 @@ def score_rows(X, W, scores):
             scores[i, k] = dot(X[i], W[k], W.shape[1])
 
 
-@compiled(inline=True)
+@compiled(reorder=True, inline=True)
 def add_block(x, factor, row, column, matrix):
     """Add factor x x' to the block at (row, column), below the diagonal of the matrix alone."""
     D = x.size
     for f in range(D):
         s = factor * x[f]
         if s != 0.0:
-            add_scaled(s, x, matrix[row + f, column : column + D], f + 1 if row == column else D)
+            for g in range(f + 1 if row == column else D):
+                matrix[row + f, column + g] += s * x[g]
 
 
 @compiled(inline=True)
@@ -178,7 +187,7 @@ def find_direction(task, X, state):
     c, D = W.shape
     ridge = 0.0
     for _ in range(RIDGES):
-        matrix[:] = 0.0
+        clear(matrix)
         add_curvature(task, X, state.numbers[TAU], state.points.blocks, matrix)
         for a in range(matrix.shape[0]):
             matrix[a, a] += 1.0
@@ -210,7 +219,7 @@ def settle(X, totals, state):
     """W(alpha), P and D of the point whose proximal points were found, and the best of both sides."""
     W, image, numbers, points = state.W, state.image, state.numbers, state.points
     c, D = W.shape
-    image[:] = 0.0
+    clear(image)
     for i in range(X.shape[0]):
         if points.masses[i] > 0.0:
             for k in range(c):
