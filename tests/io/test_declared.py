@@ -42,6 +42,7 @@ def made(tmp_path_factory):
         "text": make_pipeline(TfidfVectorizer(), maxmargin.MultiLabelSVC()).fit(TEXTS, KINDS),
         "counts": make_pipeline(CountVectorizer(), maxmargin.LabelRanker()).fit(TEXTS, KINDS),
         "tuner": ThresholdTuner(maxmargin.MultiLabelSVC(), cv=2).fit(X, Y),
+        "promised": maxmargin.LabelSets(maxmargin.MultiLabelSVC(), recall=0.5, random_state=0).fit(X, Y),
         "precomputed": maxmargin.MultiLabelSVC(kernel="precomputed").fit(K, Y),
         "scaled": make_pipeline(MaxAbsScaler(), maxmargin.LabelRanker()).fit(X, Y),
         "csr": maxmargin.MultiClassSVC(kernel="poly").fit(sp.csr_array(X), np.arange(30) % 3),
@@ -242,6 +243,7 @@ ATTACKS = {
         "numbered",
     ),
     "thresholds": ("tuner", resized("", "thresholds_", 2), "thresholds_"),
+    "two classes of three": ("promised", inside("_labels", kind="binary"), "it has two classes, but 3 names"),
     "folds": ("tuner", put(cv={"$": "type", "value": "list"}), "cv"),
 }
 

@@ -13,9 +13,10 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import newton
 from maxmargin.structured import newton_loops as loops
 from maxmargin.structured.automatic import Shortfall, SweepsThenNewton, suits_late
+from maxmargin.structured.curvature import Curvature
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_problem import Labels, LinearMultiClass, Setup
-from maxmargin.structured.newton import Curvature, ProximalNewton, suits
+from maxmargin.structured.newton import ProximalNewton, suits
 from maxmargin.structured.newton_loops import Along, Points, ProximalTask
 from tests.naive import multiclass as naive
 

@@ -31,7 +31,7 @@ from maxmargin.core.state import LabelNames, Sizes, State, Whole, floats, part
 from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
 from maxmargin.decisions.held_out import aligned, held_out_scores, method_of, quiet, take
 from maxmargin.edge.estimator import warn
-from maxmargin.edge.labels import SHOWN, LabelSpace, check_same
+from maxmargin.edge.labels import SHOWN, LabelSpace, check_answers
 
 SHARE = [Interval(Real, 0, 1, closed="neither"), None]
 
@@ -41,7 +41,7 @@ def _check_sets(state: Mapping[str, Any], sizes: Sizes) -> None:
     if "estimator_" not in state:
         return
     check_width(state)
-    check_same(state["classes_"], state["_labels"].classes)
+    check_answers(state["_labels"], state["classes_"])
     if not set(state["estimator_"].classes_.tolist()) <= set(state["classes_"].tolist()):
         raise ValueError("its estimator has labels of its own")
     if np.isnan(state["thresholds_"]).any():

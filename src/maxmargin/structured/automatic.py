@@ -20,10 +20,11 @@ from dataclasses import replace
 import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.structured.curvature import PIECE
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
 from maxmargin.structured.multiclass_problem import LinearMultiClass, LinearSolution, Setup
-from maxmargin.structured.newton import FACTORED, PIECE, ProximalNewton
+from maxmargin.structured.newton import FACTORED, ProximalNewton
 
 
 def suits_late(problem: LinearMultiClass, *, most: int = 2000) -> bool:

@@ -48,7 +48,7 @@ from maxmargin.structured.multiclass_problem import (
     Setup,
     single_is_enough,
 )
-from maxmargin.structured.newton import ProximalNewton, suits
+from maxmargin.structured.newton import newton, suits
 from maxmargin.structured.working_sets import WorkingSets
 
 
@@ -62,7 +62,7 @@ def exact(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options:
 def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup) -> Solver:
     """Newton steps where features are few, or where exact block steps turn out to be slow."""
     if isinstance(problem, LinearMultiClass) and suits(problem):
-        return ProximalNewton(problem, setup)
+        return newton(problem, setup)
     if isinstance(problem, LinearMultiClass) and suits_late(problem):
         return SweepsThenNewton(problem, setup)
     return SOLVERS["exact"].build(problem, setup)
@@ -73,9 +73,7 @@ SOLVERS: dict[str, Choice] = {
     "auto": Choice(
         automatic, '"newton" with a linear kernel and few features, "exact" otherwise, while that gets ahead.'
     ),
-    "newton": Choice(
-        ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
-    ),
+    "newton": Choice(newton, "Newton steps on a smoothed objective, for few features of whatever scale."),
     "exact": Choice(
         exact,
         "Solves one sample's block at a time by a projection, and visits blocks that are done less and less.",

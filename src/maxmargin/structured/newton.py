@@ -27,18 +27,20 @@ may have any curvature there, and gets that of the others, or rounding would dro
 A step costs O(n c D) for the scores, O(m D^2) for m pairs of classes with mass in a sample, and
 O((c D)^3 / 3), D the number of features and the bias; memory holds six arrays of n x c numbers and the
 matrix of order c D. Rows of any kind are read as they are, a few at a time. Where c D is above 600,
-conjugate gradients solve Newton's equation instead, preconditioned by the blocks of the classes.
+conjugate gradients (`curvature`) solve Newton's equation instead, preconditioned by the blocks of classes.
+
+On tables of some hundred rows the arithmetic of a step takes some microseconds, and NumPy's calls ten times
+as long: there a step is one call (`small_loops`), and X one dense float64 array with the constant feature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dposv
 
@@ -47,11 +49,11 @@ from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import one_blas_thread
 from maxmargin.structured import newton_loops as loops
+from maxmargin.structured import small_loops
+from maxmargin.structured.curvature import PIECE, Curvature
 from maxmargin.structured.multiclass_problem import LinearMultiClass, LinearSolution, Setup
 from maxmargin.structured.newton_loops import Along, Points, ProximalTask
 
-# Rows that are read at a time where X is not a dense float64 array.
-PIECE = 4096
 # Up to this many dual variables Newton steps are the first choice whatever the scale of the rows.
 SMALL = 5000
 # Up to this many a step takes less time than the rest of a fit, and the last digits are a few steps away.
@@ -126,11 +128,22 @@ class ProximalNewton:
         patience: int = 100,
         direct: int = 600,
     ) -> None:
-        self.problem, self.tol, self.shrink, self.share = problem, setup.tol, shrink, share
+        self._pose(problem, setup, share, shrink, patience)
         self.direct = direct
+        self.tau = first * self.largest_cost
+        self.state: State
+        self._move_to(self._image(self._steps(self.anchor)))
+        self.W, self.blocks = self.state.W, self.anchor
+        self.bounds = self.certify()
+
+    def _pose(
+        self, problem: LinearMultiClass, setup: Setup, share: float, shrink: float, patience: int
+    ) -> None:
+        """What a fit never changes, and the first anchor: given blocks, or all mass on the truth."""
+        self.problem, self.tol, self.shrink, self.share = problem, setup.tol, shrink, share
         Delta = problem.labels.Delta
         self.task = ProximalTask(problem.y, problem.costs, readonly(Delta), problem.loss)
-        self.tau = first * (float(Delta.max(initial=0.0)) or 1.0)
+        self.largest_cost = float(Delta.max(initial=0.0)) or 1.0
         if setup.blocks is None:
             self.anchor = np.zeros((problem.n, problem.c))
             self.anchor[np.arange(problem.n), problem.y] = 1.0
@@ -138,10 +151,6 @@ class ProximalNewton:
             self.anchor = problem.normalised(setup.blocks, False)
         self.samples = readonly(np.arange(problem.n))
         self.patience = Patience(patience, 0.99)
-        self.state: State
-        self._move_to(self._image(self._steps(self.anchor)))
-        self.W, self.blocks = self.state.W, self.anchor
-        self.bounds = self.certify()
 
     def epoch(self, clock: Clock) -> Progress:
         """One Newton step; where steps are next to free, all that are left once `tol` is reached."""
@@ -344,85 +353,90 @@ class ProximalNewton:
         return W
 
 
-class Curvature:
-    """The second derivative of F as a product with directions, from the samples that contribute to it.
+class SmallNewton(ProximalNewton):
+    """The solver "newton" on small problems; `flat` of the first slope is where its line search ends.
 
-    The preconditioner is its blocks on the diagonal, one for each class, or its diagonal alone where
-    features are many.
+    Parameters
+    ----------
+    problem : LinearMultiClass
+    setup : Setup
+    first, shrink, share, patience, flat
+        As in `ProximalNewton`.
     """
 
-    def __init__(self, problem: LinearMultiClass, blocks: np.ndarray, tau: float) -> None:
-        inside = blocks > 0
-        if problem.loss != loops.CRAMMER_SINGER:
-            inside &= blocks < 1
-            inside[np.arange(problem.n), problem.y] = True
-        samples = np.flatnonzero((inside.sum(axis=1) > 1) & (problem.costs > 0))
-        self.problem, self.y = problem, problem.y[samples]
-        self.X = problem.rows.matrix[samples].astype(np.float64)
-        self.inside = inside[samples].astype(np.float64)
-        self.sizes = self.inside.sum(axis=1, keepdims=True)
-        self.weights = problem.costs[samples, None] / tau
-        self.truth = np.arange(len(samples)), self.y
+    def __init__(
+        self,
+        problem: LinearMultiClass,
+        setup: Setup,
+        *,
+        first: float = 2.0,
+        shrink: float = 0.5,
+        share: float = 3.0,
+        patience: int = 100,
+        flat: float = 0.2,
+    ) -> None:
+        self._pose(problem, setup, share, shrink, patience)
+        self.flat = flat
+        n, c = self.anchor.shape
+        self.X = np.empty((n, problem.rows.shape[1] + 1))
+        self.X[:, -1] = problem.bias
+        for start, rows in self._pieces():
+            self.X[start : start + len(rows), :-1] = rows
+        D, order = self.X.shape[1], self.X.shape[1] * (c if c > 2 else 1)
+        W = self._steps(self.anchor).T @ self.X
+        # An infinite gap lets the first step begin with the anchor.
+        tau = first * self.largest_cost / shrink
+        self.small = small_loops.SmallState(
+            W=W,
+            image=W.copy(),
+            scores=np.empty((n, c)),
+            anchor=np.empty((n, c)),
+            points=Points(self.anchor.copy(), np.empty(n), np.empty((n, c))),
+            best_W=W.copy(),
+            best_blocks=self.anchor.copy(),
+            numbers=np.array([tau, np.inf, np.inf, -np.inf, np.inf, -np.inf]),
+            direction=np.empty((c, D)),
+            moves=np.empty((n, c)),
+            matrix=np.empty((order, order)),
+            vectors=np.empty((2, order)),
+        )
+        self.bounds = self.certify()
+        self.small.numbers[small_loops.BEST_PRIMAL] = self.bounds.primal
+        self.small.numbers[small_loops.BEST_DUAL] = self.bounds.dual
 
-    def product(self, V: np.ndarray) -> np.ndarray:
-        """V plus the curvature of the losses along V."""
-        moves = self.inside * (self.X @ V[:-1] + self.problem.bias * V[-1])
-        if self.problem.loss == loops.CRAMMER_SINGER:
-            moves -= self.inside * (moves.sum(axis=1, keepdims=True) / self.sizes)
-        else:
-            moves -= self.inside * moves[self.truth][:, None]
-            moves[self.truth] = -moves.sum(axis=1)
-        moves *= self.weights
-        out = V.copy()
-        out[:-1] += self.X.T @ moves
-        out[-1] += self.problem.bias * moves.sum(axis=0)
-        return out
+    def certify(self) -> Certificate:
+        W, steps = self.small.best_W, self._steps(self.small.best_blocks)
+        Delta = self.task.Delta[self.task.y]
+        H = self.X @ W.T
+        H += Delta - H[np.arange(len(H)), self.task.y][:, None]
+        losses = H.max(axis=1) if self.task.loss == loops.CRAMMER_SINGER else np.maximum(H, 0.0).sum(axis=1)
+        primal = half_square(W) + float(self.task.costs @ losses)
+        return Certificate(primal, -float(np.vdot(steps, Delta)) - half_square(steps.T @ self.X))
 
-    def shares(self) -> np.ndarray:
-        """Weights of x x' in the blocks on the diagonal, one column for each class."""
-        if self.problem.loss == loops.CRAMMER_SINGER:
-            return self.weights * self.inside * (1 - 1 / self.sizes)
-        shares = self.weights * self.inside
-        shares[self.truth] *= self.sizes[:, 0] - 1
-        return shares
+    def solution(self) -> LinearSolution:
+        return LinearSolution(np.ascontiguousarray(self.small.best_W.T), self.small.best_blocks.copy())
 
-    def precondition(self, *, most: int = 2000) -> Callable[[np.ndarray], np.ndarray]:
-        """V -> M^-1 V with M the blocks of the classes, or the diagonal where D is above `most`."""
-        shares, bias = self.shares(), self.problem.bias
-        if self.X.shape[1] > most or not self.problem.rows.dense:
-            squares = self.X.multiply(self.X) if sp.issparse(self.X) else self.X**2
-            diagonal = 1 + np.vstack([squares.T @ shares, bias**2 * shares.sum(axis=0)])
-            return lambda V: V / diagonal
-        factors, scales = [], []
-        for share in shares.T:
-            matrix = self._block(share)
-            scale = 1 / np.sqrt(np.diagonal(matrix))
-            factors.append(ridged_cholesky(matrix * scale * scale[:, None]))
-            scales.append(scale)
+    def _step(self) -> None:
+        rule = self.share, self.shrink, self.flat
+        small_loops.newton_step(self.task, readonly(self.X), self.samples, *rule, self.small)
+        numbers = self.small.numbers
+        self.bounds = Certificate(
+            float(numbers[small_loops.BEST_PRIMAL]), float(numbers[small_loops.BEST_DUAL])
+        )
 
-        def solve(V: np.ndarray) -> np.ndarray:
-            parts = zip(factors, scales, V.T, strict=True)
-            return np.stack(
-                [scale * cho_solve(factor, scale * v, check_finite=False) for factor, scale, v in parts],
-                axis=1,
-            )
+    def _threads(self) -> AbstractContextManager[Any]:
+        return nullcontext()
 
-        return solve
 
-    def _block(self, share: np.ndarray) -> np.ndarray:
-        """I + sum_i share_i x_i x_i', the bias last; rows are taken a few at a time."""
-        D = self.X.shape[1] + 1
-        matrix = np.eye(D)
-        used = np.flatnonzero(share)
-        for first in range(0, len(used), PIECE):
-            rows = used[first : first + PIECE]
-            root = np.sqrt(share[rows])
-            part = self.X[rows] * root[:, None]
-            matrix[:-1, :-1] += part.T @ part
-            matrix[-1, :-1] += self.problem.bias * (root @ part)
-        matrix[:-1, -1] = matrix[-1, :-1]
-        matrix[-1, -1] += self.problem.bias**2 * share.sum()
-        return matrix
+def is_small(problem: LinearMultiClass, *, order: int = 128, cells: int = 50_000) -> bool:
+    """Whether a step takes less time than the calls that it is made of."""
+    D = problem.rows.shape[1] + 1
+    return problem.c * D <= order and problem.n * problem.c <= SMALL and problem.n * D <= cells
+
+
+def newton(problem: LinearMultiClass, setup: Setup) -> ProximalNewton:
+    """The solver "newton", as suits the size of the problem."""
+    return SmallNewton(problem, setup) if is_small(problem) else ProximalNewton(problem, setup)
 
 
 def half_square(W: np.ndarray) -> float:
