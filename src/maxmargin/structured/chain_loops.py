@@ -397,7 +397,9 @@ def clear_difference(chain, w, i, z):
         if t > 0:
             R[y[start + t - 1], b] = 0.0
             R[z[t - 1], a] = 0.0
-    B[:] = 0.0
+    for s in range(B.shape[0]):
+        for a in range(B.shape[1]):
+            B[s, a] = 0.0
 
 
 @compiled(inline=True)
