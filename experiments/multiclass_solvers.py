@@ -4,14 +4,14 @@
     python -m experiments.multiclass_solvers mnist --sizes 1000 4000 --lambdas 0.01 --parts races
     python -m experiments.multiclass_solvers --parts draw        # pictures, from the results kept
 
-Five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001 (C = 1 / (lambda n)). Each solver runs
-to a certified relative gap of 1e-3 or until `LIMIT` CPU seconds are over, `SEEDS` times. OEG's temperature is
-the one of the paper's grid with the best dual after ten passes (at most `SHORT` seconds). The sweep of
-temperatures and the ablation are at lambda = 0.01 with all samples. Written to results/, row by row:
+Five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001 (C = 1 / (lambda n)). Each solver
+runs to a certified relative gap of 1e-3 or until `LIMIT` CPU seconds are over, `SEEDS` times. OEG's
+temperature is the one of the paper's grid with the best dual after ten passes (at most `SHORT` seconds). The
+sweep of temperatures and the ablation are at lambda = 0.01 with all samples. Written to results/, row by row:
 
 - multiclass_solvers.csv: passes, CPU seconds and final gap of each solver, means and standard deviations;
-- multiclass_curves.csv and multiclass_curves_<data>.png: dual objective (times lambda) against CPU seconds and
-  passes of the first seed, all samples;
+- multiclass_curves.csv and multiclass_curves_<data>.png: dual objective (times lambda) against CPU seconds
+  and passes of the first seed, all samples;
 - multiclass_mean_time.png: mean seconds over lambda to the gap, as in the paper's figure 2;
 - multiclass_temperature.csv: passes over the paper's grid of temperatures;
 - multiclass_ablation.csv: the exact solver without gap sampling, shrinking or single
@@ -156,7 +156,8 @@ def sweeps(name: str, X: Any, y: np.ndarray) -> None:
               [{"data": name, "lambda": lam, **row("bcpl", found), "temperature": tau}],
               ("data", "lambda", "temperature"))  # fmt: skip
     for label, options in ABLATION.items():
-        write("multiclass_ablation", [{"data": name, "lambda": lam, **row(label, runs(X, y, lam, **options))}],
+        found = runs(X, y, lam, **options)
+        write("multiclass_ablation", [{"data": name, "lambda": lam, **row(label, found)}],
               ("data", "lambda", "solver"))  # fmt: skip
 
 
