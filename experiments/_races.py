@@ -63,5 +63,5 @@ def mean_and_spread(values: list[float]) -> tuple[float, float]:
 
 
 def thin(n: int, most: int = 40) -> list[int]:
-    """At most about `most` of the positions 0 ... n - 1, closer together at the beginning; the last is kept."""
+    """At most about `most` of the positions 0 ... n - 1, closer at the beginning; the last is kept."""
     return np.unique(np.geomspace(1, n, min(n, most)).round().astype(int) - 1).tolist() if n else []

@@ -20,6 +20,7 @@ import csv
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -73,7 +74,7 @@ def curves(train: Words, seconds: float, lambdas: Sequence[float]) -> Iterator[d
                 "dual": lam * record["dual"],
                 "gap": record["gap"],
             }
-        print(f"lambda {lam:5}  {name:18s} {model.n_iter_:5d} epochs  gap {model.duality_gap_:.2e}", flush=True)
+        print(lam, name, model.n_iter_, f"epochs, gap {model.duality_gap_:.2e}", flush=True)
 
 
 def errors(train: Words, test: Words) -> list[dict[str, Any]]:
@@ -243,13 +244,13 @@ def draw(path: Path) -> None:
         return float([row for row in rows if (row["lambda"], row["solver"]) == (lam, solver)][-1]["dual"])
 
     figure, axes = plt.subplots(2, len(lambdas), figsize=(13, 7.5), sharey="col", squeeze=False)
-    colours, units = plt.get_cmap("tab10").colors, (("epoch", "passes"), ("seconds", "CPU seconds, one thread"))
+    units = (("epoch", "passes"), ("seconds", "CPU seconds, one thread"))
     for column, lam in enumerate(lambdas):
-        oeg = max((f"OEG tau={tau:g}" for tau in GRID), key=lambda solver: last_dual(lam, solver))  # noqa: B023
+        oeg = max((f"OEG tau={tau:g}" for tau in GRID), key=partial(last_dual, lam))
         shown = ["BCFW", "BCPL tau=0.01", "BCPL safeguarded", "pairwise, cached", "OEG safe tau", oeg]
         for row, (against, unit) in enumerate(units):
-            for colour, solver in zip(colours, shown, strict=False):
-                missing(axes[row, column], lam, solver, against, color=colour)
+            for k, solver in enumerate(shown):
+                missing(axes[row, column], lam, solver, against, color=f"C{k}")
             axes[row, column].set(xlabel=unit)
         axes[0, column].set_title(f"$\\lambda$ = {lam}")
         axes[0, column].legend(fontsize=7)

@@ -51,8 +51,8 @@ SIZES = (300,) if SMALL else (1000, 4000, 16000, 10**9)
 LAMBDAS = (0.1, 0.01) if SMALL else (0.1, 0.01, 0.001)
 SEEDS = range(1 if SMALL else 3)
 GRID = (10.0, 0.01) if SMALL else (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
-PASSES, LIMIT = (5, 0.1) if SMALL else (1000, 5.0)
-WORD_PASSES, BAG_PASSES = (2, 2) if SMALL else (150, 100)
+PASSES, LIMIT = (5, 0.1) if SMALL else (150, 0.4)
+WORD_PASSES, BAG_PASSES = (2, 2) if SMALL else (40, 40)
 PAPER = {"solver": "bcpl", "temperature": 0.01, "safeguard": False}
 SOLVERS: dict[str, dict[str, Any]] = {
     "BCFW": {"solver": "bcfw"},
@@ -104,10 +104,11 @@ def sizes(given: argparse.Namespace) -> None:
             A, b = X[order[:n]], y[order[:n]]
             squares = sp.csr_array(A).power(2).sum(axis=1) if sp.issparse(A) else np.square(A).sum(axis=1)
             for lam in given.lambdas:
+                limit = LIMIT if n <= 4000 else 2 * LIMIT
                 about = {"data": name, "n": n, "all": n == len(y), "lambda": lam}
                 about["kappa"] = float(np.mean(squares)) / (lam * n)
-                for row in races(lambda options, seed: multiclass(A, b, lam, seed, LIMIT, **options)):  # noqa: B023
-                    write("partial_linearization_sizes", [{**about, **row, "limit_s": LIMIT}],
+                for row in races(lambda options, seed: multiclass(A, b, lam, seed, limit, **options)):  # noqa: B023
+                    write("partial_linearization_sizes", [{**about, **row, "limit_s": limit}],
                           ("data", "n", "lambda", "solver"))  # fmt: skip
                 print(name, n, lam, flush=True)
 
@@ -141,7 +142,7 @@ def why(given: argparse.Namespace) -> None:
         about = {"problem": name, "n": len(b), "features": A.shape[1], "lambda": strength}
         about["kappa"] = float(np.square(A).sum(axis=1).mean()) / (strength * len(b))
         about["spread_blocks"] = spread_blocks(A, b, strength)
-        for row in races(lambda options, seed: multiclass(A, b, strength, seed, LIMIT, **options)):  # noqa: B023
+        for row in races(lambda options, seed: multiclass(A, b, strength, seed, 6 * LIMIT, **options)):  # noqa: B023
             write("partial_linearization_why", [{**about, **row}], ("problem", "solver"))
         print(about, flush=True)
 

@@ -8,13 +8,14 @@
 C and the interaction scale (0 is RML) are chosen by cross-validation on the training part, in `FOLDS` folds
 (the paper: 5), for every scale of `SCALES`. C goes in steps of ten, from three values on as far as the best
 of them stands at an end (to 1e-6 and 1e4), and the larger of two that are equally good counts; `edge` says
-what was chosen at an end all the same. In validation a fit of the submodular machine stops at a gap of 5 %, or
-with the first epoch that ends after `VALIDATION` CPU seconds; `note` says how many did. The final fit heads for 1 %, at most `FINAL` CPU seconds long. With more than 15
+what was chosen at an end all the same. In validation a fit of the submodular machine stops at a gap of 5 %,
+or with the first epoch that ends after `VALIDATION` CPU seconds; `note` says how many did. The final fit
+heads for 1 %, at most `FINAL` CPU seconds long. With more than 15
 labels training finds its sets by Algorithm 2, as in the paper, and `gap` is the one that it sees; with fewer,
 exactly. "constant set" answers one set for all samples, the one grown label by label for the best example F1
 on the training part. Tuned thresholds take the C chosen for binary relevance. RAkEL has labelsets of V/2
 labels and 2 V models (the paper's "2 N" is read as twice the number of labels) on ridge classifiers, ML-kNN
-ten neighbours and s = 1.
+ten neighbours and s = 1. Rows whose `note` speaks of passes are older.
 The paper gives a figure without numbers: with all features its model and RML are about equal, with fewer its
 model is better.
 Results: results/submodular_f1.csv, written as they come, results/submodular_f1_means.csv and

@@ -96,7 +96,9 @@ def test_the_largest_violation_is_the_one_taken():
         before = alpha
 
 
-@pytest.mark.parametrize("R", [np.eye(3), np.diag([1.0, 2.0, 0.5]), np.ones((4, 4)), np.full((4, 4), 0.3) + np.eye(4)])
+@pytest.mark.parametrize(
+    "R", [np.eye(3), np.diag([1.0, 2.0, 0.5]), np.ones((4, 4)), np.full((4, 4), 0.3) + np.eye(4)]
+)
 def test_a_prior_is_factored(R):
     out, into = factors(R)
     np.testing.assert_allclose(out @ into.T, R, atol=1e-14)

@@ -95,6 +95,11 @@ class SMO:
             self._recompute()
         self._renew()
 
+    @property
+    def E(self) -> np.ndarray:
+        """Residuals of all labels, by the running scores."""
+        return self.duals.T - self.ties.out @ self.ties.S
+
     def epoch(self, clock: Clock) -> Progress:
         """Some rounds; the certificate is that of the running scores."""
         if self.gap <= self.tol:
@@ -111,11 +116,10 @@ class SMO:
             self.steps += done
             if not done:
                 break
-        F = self._renew()
-        certificate = self.problem.certificate(self.B, F)
+        E = self._renew()
+        certificate = self.problem.certificate(self.B, self.problem.target - E)
         self.gap = certificate.gap
-        state = KernelState(self.duals.T - F, *self.duals[1:])
-        return Progress(certificate, int(count_movable(state)))
+        return Progress(certificate, int(count_movable(KernelState(E, *self.duals[1:]))))
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -135,22 +139,28 @@ class SMO:
         self.ties.S[:] = (self.problem.K.times(np.ascontiguousarray(self.B.T)) @ self.ties.into).T
 
     def _renew(self) -> np.ndarray:
-        """Look at all labels anew; returns their scores."""
-        T, B, lo, hi = self.duals
+        """Look at all labels anew; returns their residuals."""
+        _, B, lo, hi = self.duals
         estimate, up, down = self.violations
         np.less(B, hi, out=up)
         np.greater(B, lo, out=down)
-        F = self.ties.out @ self.ties.S
-        E = T - F
+        E = self.E
         estimate[:] = np.maximum(E * up, -E * down).max(axis=1, initial=0.0)
-        return F
+        return E
 
     def _rounds(self, n_rounds: int, clock: Clock) -> int:
         whole = self.problem.K.whole
         if whole is None:
             return sum(0 if clock.expired() else self._cached_round() for _ in range(n_rounds))
         return loops.smo_rounds(
-            readonly(whole), self.diagonal, self.ties, self.duals, self.violations, self.look, n_rounds, self.rule
+            readonly(whole),
+            self.diagonal,
+            self.ties,
+            self.duals,
+            self.violations,
+            self.look,
+            n_rounds,
+            self.rule,
         )
 
     def _cached_round(self) -> int:

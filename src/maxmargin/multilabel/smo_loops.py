@@ -46,7 +46,7 @@ class Violations(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The label that was looked at last: residual, what its steps add to B K, violations, gains of partners."""
+    """The label looked at last: residual, what its steps add to B K, violations, gains of partners."""
 
     e: np.ndarray
     u: np.ndarray
@@ -134,7 +134,7 @@ def follow(K_p, K_q, w_p, w_q, r, e, u):
 @compiled
 def step(K_p, K_q, diagonal, l, p, q, ties, duals, violations, look):
     """Move p and q of label l (q = -1: p alone) and see what follows; whether anything moved."""
-    T, B, lo, hi = duals
+    _, B, lo, hi = duals
     _, up, down = violations
     r, other = ties.R[l, l], q if q >= 0 else p
     w_p, w_q = move(p, q, K_p[other], diagonal, r, KernelState(look.e, B[l], lo[l], hi[l]))
