@@ -11,7 +11,7 @@ from maxmargin import MultiLabelSVC, priors
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.multilabel.problem import LinearM3L, hamming_costs, used_columns
+from maxmargin.multilabel.problem import WIDE, LinearM3L, frequent_first, hamming_costs, used_columns
 from maxmargin.multilabel.sweeps import LabelSweeps
 from tests.multilabel.test_campaign import stored_objective
 
@@ -139,6 +139,34 @@ def test_empty_columns_cost_nothing_and_weigh_nothing():
     assert wide.coef_.shape == (1, 10**6) and np.count_nonzero(wide.coef_) <= len(columns)
     assert wide.primal_objective_ == pytest.approx(narrow.primal_objective_, rel=1e-7)
     np.testing.assert_allclose(wide.decision_function(X), narrow.decision_function(few), atol=1e-6)
+
+
+def test_columns_are_numbered_by_frequency_and_weights_go_back_to_their_own():
+    rng = np.random.default_rng(0)
+    dense = rng.random((40, WIDE)) * (rng.random((40, WIDE)) < 0.01)
+    dense[:, 7], dense[:30, 3000], dense[:, 11] = 1.0, -1.0, 0.0
+    X = sp.csr_array(dense)
+    rows, columns = frequent_first(Rows.of(X))
+    counts = np.diff(X.tocsc().indptr)
+    assert columns.tolist()[:2] == [7, 3000] and sorted(columns) == np.flatnonzero(counts).tolist()
+    assert (np.diff(counts[columns]) <= 0).all() and rows.shape == (40, len(columns))
+    np.testing.assert_array_equal(rows.matrix.toarray(), dense[:, columns])
+    Y = rng.random((40, 3)) < 0.5
+    given = {"C": 0.1, "tol": 1e-8, "random_state": 0}
+    wide, plain = (MultiLabelSVC(**given).fit(A, Y) for A in (X, dense))
+    assert not wide.coef_[:, counts == 0].any()
+    np.testing.assert_allclose(wide.coef_, plain.coef_, atol=1e-4)
+
+
+def test_sparse_rows_are_read_in_the_working_precision():
+    X, Y = data()
+    costs = hamming_costs(np.where(Y > 0, 1, -1).astype(np.int8), np.ones((2, 3)), np.ones((len(Y), 1)))
+    for A, single in ((sp.csr_array(X), np.float32), (X, np.float64)):
+        problem = LinearM3L(Rows.of(A), costs)
+        assert problem.rows_for(np.float32).data.dtype == single
+        assert problem.rows_for(np.float64) is problem.rows
+    huge = LinearM3L(Rows.of(sp.csr_array(1e30 * X)), costs)
+    assert huge.rows_for(np.float32).data.dtype == np.float64
 
 
 @pytest.mark.parametrize("value", [1e160, 1e308])

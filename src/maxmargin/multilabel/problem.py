@@ -51,6 +51,8 @@ PIECE, MOST_PIECES = 1024, 16
 LARGEST_DIGITS = 140
 # Condition of R up to which products with it keep twelve digits.
 WELL_CONDITIONED = 1e4
+# Size of a row whose square, summed over many, is still finite in single precision.
+LARGEST_SINGLE = 1e15
 # Columns from which on the weights of a label do not fit into the fastest cache.
 WIDE = 4096
 # Bytes of a dense matrix that a solver for few features may make.
@@ -257,11 +259,15 @@ def frequent_first(rows: Rows) -> tuple[Rows, np.ndarray | None]:
     """
     if rows.dense or rows.shape[1] < WIDE:
         return rows, None
-    counts = np.bincount(rows.indices, minlength=rows.shape[1])
-    columns = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    places = np.zeros(rows.shape[1], np.uint32)
-    places[columns] = np.arange(len(columns), dtype=np.uint32)
-    return rows.renumbered(places[rows.indices], len(columns)), columns
+    if 2 * len(rows.indices) < rows.shape[1]:
+        used, indices = np.unique(rows.indices, return_inverse=True)
+    else:
+        used, indices = np.arange(rows.shape[1]), rows.indices
+    counts = np.bincount(indices, minlength=len(used))
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    places = np.zeros(len(used), np.uint32)
+    places[order] = np.arange(len(order), dtype=np.uint32)
+    return rows.renumbered(places[indices], len(order)), used[order]
 
 
 def check_digits(reach: float, *factors: float) -> None:
@@ -397,8 +403,11 @@ class LinearM3L(M3L):
 
     @cached_property
     def single_rows(self) -> Rows:
-        """The rows in single precision, where they are sparse; dense ones may be too large for a copy."""
-        return self.rows if self.rows.dense else self.rows.with_values(self.rows.data.astype(np.float32))
+        """The rows in single precision, where it holds them; dense ones may be too large for a copy."""
+        rows = self.rows
+        if rows.dense or self.reach() > LARGEST_SINGLE:
+            return rows
+        return rows.with_values(rows.data.astype(np.float32))
 
     def rows_for(self, dtype: type) -> Rows:
         """The rows for loops that work in this precision."""
@@ -410,7 +419,12 @@ class LinearM3L(M3L):
 
         def work(part: tuple[np.uint64, np.uint64]) -> None:
             loops.accumulate(
-                self.rows_for(dtype).flat, dtype(self.bias), readonly(alpha), readonly(self.costs.signs), *part, V
+                self.rows_for(dtype).flat,
+                dtype(self.bias),
+                readonly(alpha),
+                readonly(self.costs.signs),
+                *part,
+                V,
             )
 
         run_threads(work, self.label_ranges(n_threads), n_threads)
@@ -492,7 +506,7 @@ class LinearM3L(M3L):
         """Sums per label for weights T (or T G); marks entries with a gap above `quiet`."""
         n, L = self.shape
         dtype = T.dtype.type
-        costs = self.costs.flat(dtype)
+        rows, costs = self.rows_for(dtype).flat, self.costs.flat(dtype)
         mix = np.empty((0, 0), dtype) if G is None else G
         scoring = loops.Scoring(readonly(T), readonly(mix), dtype(self.bias))
         # Pieces that do not depend on the number of threads, so that the sums do not either.
@@ -500,7 +514,7 @@ class LinearM3L(M3L):
 
         def work(part: tuple[np.int64, np.int64]) -> np.ndarray:
             sums = np.zeros((4, L))
-            loops.measure(self.rows_for(dtype).flat, costs, scoring, *part, readonly(alpha), dtype(quiet), flags, sums)
+            loops.measure(rows, costs, scoring, *part, readonly(alpha), dtype(quiet), flags, sums)
             return sums
 
         return Sums(*sum(run_threads(work, list(pairwise(bounds)), n_threads), np.zeros((4, L))))

@@ -50,8 +50,9 @@ from maxmargin.submodular.problem import (
 )
 
 S = TypeVar("S", BundleSolution, BlockSolution, InteriorSolution)
-# Up to so many weights (labels x (features + 1) + pairs) a system in all of them is cheap.
-FEW_WEIGHTS = 2000
+# Up to so many weights (labels x (features + 1) + pairs) a system in all of them is cheap; every set that is
+# remembered holds a number for each pair, so there must be few of these too.
+FEW_WEIGHTS, FEW_PAIRS = 2000, 200
 
 
 def _bundle(model: SubmodularSVC, problem: SubmodularF1) -> Bundle:
@@ -70,11 +71,12 @@ def _interior(model: SubmodularSVC, problem: SubmodularF1) -> InteriorPoint:
 
 
 def _auto(model: SubmodularSVC, problem: SubmodularF1) -> Solver:
-    return (_interior if problem.dimension <= FEW_WEIGHTS else _bcfw)(model, problem)
+    few = problem.dimension <= FEW_WEIGHTS and len(problem.pairs) <= FEW_PAIRS
+    return (_interior if few else _bcfw)(model, problem)
 
 
 SOLVERS = {
-    "auto": Choice(_auto, "interior up to 2,000 weights, otherwise bcfw"),
+    "auto": Choice(_auto, "interior up to 2,000 weights, of them up to 200 of pairs, otherwise bcfw"),
     "interior": Choice(_interior, "interior point method on remembered sets, inference after every step"),
     "bcfw": Choice(_bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of one label"),
     "bundle": Choice(
@@ -126,8 +128,8 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         An interior point method, block-coordinate Frank-Wolfe, or cutting planes with a nonnegative
         block (the paper's method). All reach the same optimum. "interior" solves a system in all weights
         in every step: it does not mind how features are scaled, and suits few of them. "bundle" uses
-        threads throughout. "auto" is "interior" up to 2,000 weights (labels x features and pairs) and
-        "bcfw" beyond.
+        threads throughout. "auto" is "interior" up to 2,000 weights (labels x features and pairs) and 200
+        pairs, "bcfw" beyond.
     line_search : bool, default=True
         Read by "bundle" only: ask for the next plane near the best point between the best
         weights so far and the minimiser of the model. False is the paper's method.
