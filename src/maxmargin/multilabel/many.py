@@ -206,8 +206,8 @@ class ManyM3L:
     def room(self) -> loops.Room:
         """Memory for one thread; what is not used is never touched."""
         n, D = self.shape[0], self.n_features
-        data = np.empty(self.rows.data.size, self.rows.data.dtype)
         dense = self.rows.dense
+        data = np.empty(self.rows.data.size + (0 if dense else 3 * n), self.rows.data.dtype)
         indices = np.arange(D, dtype=np.uint32) if dense else np.empty(data.size, np.uint32)
         every = np.arange(D, dtype=np.int64)
         return loops.Room(

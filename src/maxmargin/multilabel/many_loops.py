@@ -162,6 +162,7 @@ class Line(NamedTuple):
 # A step goes so far beyond the best place of its variable: members share the bias and the label's
 # words, which one variable at a time underrates.
 RELAXED = 1.4
+ZERO, ONE, FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
 
 
 @compiled
@@ -193,6 +194,10 @@ def join(samples, costs, room, l, i, side, size, known):
                 room.features[known] = j
                 known += 1
             indices[put + t] = room.place[j]
+        # Zeros up to a multiple of four, so that products of rows have few different lengths.
+        while length % FOUR != ZERO:
+            data[put + length], indices[put + length] = 0.0, 0
+            length += ONE
     indptr[size + 1] = put + length
     room.marks[i] = True
     room.own[size] = samples.squares[i] + costs.bias * costs.bias

@@ -79,14 +79,13 @@ def _violators(samples, costs, room, lanes, k, exact):
 @compiled(inline=True)
 def _losses(costs, room, lanes, k, found, shift):
     """Loss when every score is lower by `shift`, and its slope; half its squared bias is not in it."""
-    loss, slope, l = 0.0, 0.0, lanes.label[k]
+    loss, slope = 0.0, 0.0
     for t in range(found):
         h = max(room.excess[t] - shift, 0.0)
         loss += room.cost[t] * (h * h if costs.squared else h)
         slope -= room.cost[t] * (2.0 * h if costs.squared else np.float64(h > 0.0))
     for t in range(lanes.size[k]):
-        side = 1 if t < lanes.n_on[k] else 0
-        c, sign = costs.weight[lanes.members[k, t]] * costs.upper[side, l], 2.0 * side - 1.0
+        c, sign = room.box[t], 1.0 if t < lanes.n_on[k] else -1.0
         h = max(lanes.short[k, t] + sign * shift, 0.0)
         loss += c * (h * h if costs.squared else h)
         slope += sign * c * (2.0 * h if costs.squared else np.float64(h > 0.0))
@@ -187,10 +186,12 @@ def _dissolve(room, lanes, k, most, background):
 def judge(samples, costs, background, rule, room, lanes):
     """After a look: the primal objective of every lane, whether it is done, else its new members."""
     for k in range(len(LANES)):
-        if lanes.label[k] < 0:
+        l = lanes.label[k]
+        if l < 0:
             continue
         for t in range(lanes.size[k]):
-            room.marks[lanes.members[k, t]] = True
+            i, side = lanes.members[k, t], 1 if t < lanes.n_on[k] else 0
+            room.marks[i], room.box[t] = True, costs.weight[i] * costs.upper[side, l]
         found, primal, shift = _reached(samples, costs, rule, room, lanes, k)
         lanes.primal[k], dual = primal, lanes.dual[k]
         lanes.done[k] = primal - dual <= rule.tol * primal or lanes.turns[k] >= rule.max_rounds
