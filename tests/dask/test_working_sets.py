@@ -1,12 +1,14 @@
 """Rounds over parts in this process: every one an ascent, and the pieces that they are made of."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from maxmargin.core.loop import Clock
+from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.dask.multilabel import TASKS
-from maxmargin.dask.rounds import Here, Rounds, Scattered
+from maxmargin.dask.rounds import Here, Rounds, Scattered, fitting_rows
 from maxmargin.dask.working_sets import Move, Part, choose, replaced
 from maxmargin.multilabel.problem import LinearM3L, Rows, hamming_costs
 
@@ -78,6 +80,23 @@ def test_a_prior_of_low_rank_travels_in_its_factors(R):
     solver.epoch(Clock())
     assert solver.solution().shape == (5, 3)
     assert workers.columns == ({1, 2} if R is None else {int(np.linalg.matrix_rank(R))})
+
+
+def test_a_solve_that_holds_all_rows_needs_one_round():
+    problem, _ = scattered(4)
+    solver = Rounds(problem, Here(), tol=1e-6, budget=60, rng=np.random.RandomState(0))
+    assert solver.inner_tol == pytest.approx(0.7e-6)
+    assert run(solver, Stopping(1e-6, 5)).n_iter == 1
+
+
+def test_a_solve_holds_what_fits_a_worker():
+    problem, _ = scattered(4)
+    problem = replace(problem, sizes=[300_000, 100_000])
+    # Rows of 18 bytes, and 32 of two labels.
+    assert fitting_rows(problem, 400_000 * 18, np.inf) == 400_000
+    assert fitting_rows(problem, 400_000 * 18, 4 * 350_000 * 50) == 350_000
+    assert fitting_rows(problem, 400_000 * 18, 0.0) == 300_000
+    assert fitting_rows(replace(problem, sizes=[20]), 400, 0.0) == 10_000
 
 
 def test_half_of_the_rows_are_chosen_by_gap_and_half_by_nearness():

@@ -19,14 +19,17 @@ from maxmargin import priors
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.dask.working_sets import Look, Move, Task, Weights, added, folded, replaced
 
-# A solve goes to this part of the gap asked for, or of the gap there is if that is more.
-INNER, INNER_SHARE = 0.05, 0.005
+# A solve goes to this part of the gap asked for, or of the gap there is if that is more; one that holds all
+# rows, and has nobody to wait for, to another part of the gap asked for.
+INNER, INNER_SHARE, INNER_WHOLE = 0.05, 0.005, 0.7
 # Where a round gains less than that, solves go further by this factor from then on.
 CARE = 0.1
 # Rows of a working set that cost little anywhere.
 FEW_ROWS = 10_000
 # Epochs of a solve that visits a part in turn.
 VISIT = 2
+# A worker has room for so many times the rows of a solve, and so many bytes of each of their labels.
+ROOM, PER_ENTRY = 4, 16
 
 
 def nothing() -> None:
@@ -100,6 +103,13 @@ class Scattered:
     R: np.ndarray | None
     bias: float
     constant: float
+
+
+def fitting_rows(problem: Scattered, n_bytes: int, room: float) -> int:
+    """Rows that a solve may hold where a worker has `room` bytes; all rows together have `n_bytes`."""
+    n, widest = sum(problem.sizes), max(labels.stop - labels.start for labels in problem.groups)
+    fitting = room / (ROOM * (n_bytes / n + PER_ENTRY * widest))
+    return max(FEW_ROWS, *problem.sizes, int(min(fitting, n)))
 
 
 class Best(NamedTuple):
@@ -225,6 +235,7 @@ class Rounds:
         self.problem, self.workers, self.tol, self.rng = problem, workers, tol, rng
         self.solver, self.n_threads, self.in_turn = solver, n_threads, in_turn
         n, budget = sum(problem.sizes), budget or max(FEW_ROWS, *problem.sizes)
+        self.whole = budget >= n
         self.quotas = [-(-budget * size // n) for size in problem.sizes]
         self.groups = [Group(labels, problem) for labels in problem.groups]
         self.care = 1.0
@@ -235,6 +246,8 @@ class Rounds:
     @property
     def inner_tol(self) -> float:
         """The relative gap that solves go to."""
+        if self.whole:
+            return self.care * INNER_WHOLE * self.tol
         return self.care * max(INNER * self.tol, INNER_SHARE * self._total(self.certificates).gap)
 
     def epoch(self, clock: Clock) -> Progress:
