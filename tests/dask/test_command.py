@@ -55,7 +55,7 @@ def test_fit_of_parts_is_the_fit_of_the_whole(processes, files, capsys, monkeypa
         (["part-0.svm", "--workers", "2"], "--cluster local"),
         (["yeast", "--cluster", "local"], "workers read files"),
         (["nothing*.svm", "--cluster", "local"], "There is no file"),
-        (["part-0.svm", "-m", "chain", "--cluster", "local"], "not for clusters"),
+        (["part-0.svm", "-m", "chain", "--cluster", "local"], "maxmargin.dask.ChainSVC is, in Python"),
         (["part-0.svm", "-m", "multilabel", "--cluster", "local", "--kernal", "rbf"], "Did you mean"),
         (["--cluster", "local"], "Name the DATA"),
         (["part-0.svm", "--cluster", "tcp://127.0.0.1:9", "--workers", "2"], "--cluster local"),

@@ -133,7 +133,7 @@ def many():
 def test_a_fit_keeps_to_the_memory_given(many, tmp_path, monkeypatch):
     mapped = store([dask.delayed(pair) for pair in many], tmp_path)
     assert sum(path.stat().st_size for path in tmp_path.glob("*-X-*.npy")) < 16.2 * 960_000
-    model = MultiLabelSVC(C=0.001, tol=0.02, memory_limit=2.5, random_state=0)
+    model = MultiLabelSVC(C=0.001, tol=0.02, memory_limit=5, random_state=0)
     model.fit(mapped, client="here")  # what is loaded or compiled once does not count
     # Pages are told to the counter of memory as well.
     monkeypatch.setattr(streamed, "paged", lambda size, dtype: np.zeros(size, dtype))
@@ -142,6 +142,6 @@ def test_a_fit_keeps_to_the_memory_given(many, tmp_path, monkeypatch):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert model.duality_gap_ <= 0.02
-    assert 1.0 < peak / 2**20 <= 2.5
+    assert 3.0 < peak / 2**20 <= 5.0
     with pytest.raises(ValueError, match=r"memory_limit=0.1 .* raise it to \d\.\d"):
         MultiLabelSVC(memory_limit=0.1).fit(mapped, client="here")

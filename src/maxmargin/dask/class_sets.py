@@ -31,7 +31,6 @@ from maxmargin.dask.working_sets import (
     Weights,
     at_rest,
     choose,
-    scores,
     stacked,
 )
 from maxmargin.structured.exact import ExactBlocks
@@ -99,7 +98,9 @@ class BesideIterate(LinearIterate):
         return problem.value + problem.linear_term(self.blocks()) - 0.5 * self.squared_norm()
 
 
-def look(part: ClassPart, classes: slice, W: np.ndarray, wrong: sp.csr_array, quota: int, seed: int) -> Look:
+def look(
+    part: ClassPart, classes: slice, weights: Weights, wrong: sp.csr_array, quota: int, seed: int
+) -> Look:
     """Measure the rows of a part under the weights; choose up to `quota` rows to send."""
     labels = part.labels
     n = len(labels.y)
@@ -109,7 +110,7 @@ def look(part: ClassPart, classes: slice, W: np.ndarray, wrong: sp.csr_array, qu
         rows = slice(first, min(first + PIECE, n))
         b, y, costs = wrong[rows].toarray(), labels.y[rows], labels.costs[rows]
         truth = np.arange(len(y)), y
-        F, Delta = scores(part.X[rows], W, part.bias), labels.Delta[y]
+        F, Delta = weights.scores(part.X[rows], part.bias), labels.Delta[y]
         H = Delta + F - F[truth][:, None]
         H[truth] = 0.0
         worst = H.max(axis=1) if labels.loss == "crammer_singer" else np.maximum(H, 0.0).sum(axis=1)
@@ -146,19 +147,20 @@ def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.nda
     ids = [call.ids for call in calls]
     wrong = np.vstack([call.alpha for call in calls])
     if not wrong.size:
-        return at_rest(calls, weights.Z.shape), ids
+        return at_rest(calls, weights), ids
     labels = _joined([call.costs for call in calls])
     X = stacked([call.X for call in calls])
     before = blocks_of(wrong, labels.y)
+    Z = weights.Z
     own = LinearMultiClass(Rows.of(X), labels, task.bias).weights(before, False)[:, : len(labels.Delta)]
     value = task.dual - float(labels.costs @ np.einsum("ik,ik->i", wrong, labels.Delta[labels.y]))
-    value += 0.5 * float(np.vdot(weights.Z, weights.Z))
-    problem = Beside(X, labels, task.bias, weights.Z - own, value)
+    value += 0.5 * float(np.vdot(Z, Z))
+    problem = Beside(X, labels, task.bias, Z - own, value)
     setup = Setup(task.tol, np.random.RandomState(task.seed), before)
     solver = ExactBlocks(problem, setup, averaging=False)
     run(solver, Stopping(task.tol, task.epochs))
     solution = solver.solution()
-    dW = solution.weights - weights.Z
+    dW = solution.weights - Z
     after = solution.blocks.copy()
     after[np.arange(len(after)), labels.y] = 0.0
     ends = np.cumsum([len(some) for some in ids])[:-1]

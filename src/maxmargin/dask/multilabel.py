@@ -18,8 +18,8 @@ from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
 from maxmargin.dask.label_groups import WholeRows, groups_of
-from maxmargin.dask.rounds import Rounds, Scattered, Tasks
-from maxmargin.dask.streamed import Streamed, fitting_rows, suits
+from maxmargin.dask.rounds import ROOM, Rounds, Scattered, Tasks, fitting_rows
+from maxmargin.dask.streamed import Streamed, fitting_group, suits
 from maxmargin.dask.working_sets import accumulated, everything, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
@@ -29,8 +29,6 @@ from maxmargin.multilabel.problem import label_numbers, side_totals, side_weight
 from maxmargin.multilabel.rescue import WithRescue
 
 TASKS = Tasks(everything, look, solve, accumulated)
-# X travels whole where a worker has room for so many times its bytes.
-ROOM = 4
 
 
 @dataclass(eq=False, repr=False)
@@ -51,8 +49,9 @@ max_iter, time_limit, n_jobs, random_state, verbose
         stay where they are, and each round the ones that matter most go to whoever solves for a group of
         labels. "auto" is "labels" where no prior couples the labels and X fits the workers four times over.
     working_rows : int, default=None
-        With rows that stay: how many of them a solve may hold; None is the size of the largest partition, at
-        least 10,000, or with ``client="here"`` as many as `memory_limit` allows. The more, the fewer rounds.
+        With rows that stay: how many of them a solve may hold; None is as many as fit a worker's memory four
+        times over, at least 10,000 and the largest partition, or with ``client="here"`` as many as
+        `memory_limit` allows. The more, the fewer rounds.
     memory_limit : float, default=2048
         With ``client="here"`` and labels that no prior couples: memory in MiB for everything but what lies in
         files. Dual variables lie in a temporary file (the variable TMPDIR says where such files are).
@@ -153,13 +152,14 @@ n_iter_, history_, n_features_in_, feature_names_in_
         rng = check_random_state(self.random_state)
         if self.partition_ == "labels":
             return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
-        how: dict[str, Any] = {"tol": self._stopping().target, "budget": self.working_rows, "rng": rng}
+        how: dict[str, Any] = {"tol": self._stopping().target, "rng": rng}
+        how["budget"] = self.working_rows or fitting_rows(problem, n_bytes, cluster.room())
         how["n_threads"] = count_threads(self.n_jobs)
         rounds = partial(Rounds, problem, cluster, **how, solver=self.solver, in_turn=cluster.in_turn)
         if not (cluster.in_turn and self.solver == "auto" and suits(problem)):
             return rounds()
         dtype = self._working_dtype(self._stopping(), pays=True)
-        how["budget"] = self.working_rows or fitting_rows(problem, n_bytes, self.memory_limit)
+        how["budget"] = self.working_rows or fitting_group(problem, n_bytes, self.memory_limit)
         return WithRescue(Streamed(problem, **how, dtype=dtype), rounds)
 
     def _weights(self, problem: Scattered, Z: np.ndarray) -> dict[str, Any]:

@@ -15,17 +15,21 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin import priors
 from maxmargin.core.loop import Certificate, Clock, Progress
-from maxmargin.dask.working_sets import Look, Move, Task, Weights, added, replaced
+from maxmargin.dask.working_sets import Look, Move, Task, Weights, added, folded, replaced
 
-# A solve goes to this part of the gap asked for, or of the gap there is if that is more.
-INNER, INNER_SHARE = 0.05, 0.005
+# A solve goes to this part of the gap asked for, or of the gap there is if that is more; one that holds all
+# rows, and has nobody to wait for, to another part of the gap asked for.
+INNER, INNER_SHARE, INNER_WHOLE = 0.05, 0.005, 0.7
 # Where a round gains less than that, solves go further by this factor from then on.
 CARE = 0.1
 # Rows of a working set that cost little anywhere.
 FEW_ROWS = 10_000
 # Epochs of a solve that visits a part in turn.
 VISIT = 2
+# A worker has room for so many times the rows of a solve, and so many bytes of each of their labels.
+ROOM, PER_ENTRY = 4, 16
 
 
 def nothing() -> None:
@@ -101,16 +105,26 @@ class Scattered:
     constant: float
 
 
+def fitting_rows(problem: Scattered, n_bytes: int, room: float) -> int:
+    """Rows that a solve may hold where a worker has `room` bytes; all rows together have `n_bytes`."""
+    n, widest = sum(problem.sizes), max(labels.stop - labels.start for labels in problem.groups)
+    fitting = room / (ROOM * (n_bytes / n + PER_ENTRY * widest))
+    return max(FEW_ROWS, *problem.sizes, int(min(fitting, n)))
+
+
 class Best(NamedTuple):
     """The weights with the smallest primal so far, and tr(R^-1 Z'Z) of theirs."""
 
-    Z: np.ndarray
+    weights: Weights
     norm: float
     primal: float
 
 
 class Group:
     """The state of a group of labels: V, the bias row of Z, and the dual variables of every part.
+
+    Where R = P'P has at most half as many factors as labels, V stands for V P', all that Z = V R depends on:
+    so few columns travel and are kept.
 
     Any weights have a primal. What the dual variables make at the moment may be far from optimal while the
     dual is not, so the best ones are kept.
@@ -120,20 +134,27 @@ class Group:
         L = labels.stop - labels.start
         self.labels = labels
         self.R = None if problem.R is None else problem.R[labels, labels]
-        self.V = np.zeros((problem.n_features + 1, L))
+        P = None if self.R is None else priors.factor(self.R)
+        self.P = P if P is not None and 2 * len(P) <= L else None
+        self.V = np.zeros((problem.n_features + 1, L if self.P is None else len(self.P)))
         self.bias_row = np.zeros(L)
         self.alphas = [sp.csr_array((n, L)) for n in problem.sizes]
-        self.best = Best(self.V, 0.0, np.inf)
+        self.best = Best(self._travelling(self.V, self.bias_row), 0.0, np.inf)
         self.seen, self.means = 0, [np.zeros_like(self.V), np.zeros_like(self.bias_row)]
 
     def couple(self, V: np.ndarray) -> np.ndarray:
+        """Z = V R."""
+        if self.P is not None:
+            return V @ self.P
         return V if self.R is None else V @ self.R
 
     def weights(self) -> Weights:
-        """Z = V R, with the bias as the solves left it."""
-        Z = self.couple(self.V)
-        lag = Z[-1] - self.bias_row
-        return Weights(np.vstack([Z[:-1], self.bias_row]), lag)
+        """The weights, with the bias as the solves left it."""
+        return self._travelling(self.V, self.bias_row)
+
+    def _travelling(self, V: np.ndarray, bias_row: np.ndarray) -> Weights:
+        lag = self.couple(V[-1:])[0] - bias_row
+        return Weights(V if self.P is not None else self.couple(V), self.P, bias_row, lag)
 
     def remember(self) -> None:
         """Take note of the weights as they are, for `centre`."""
@@ -142,16 +163,15 @@ class Group:
             mean + (now - mean) / self.seen for mean, now in zip(self.means, self._point, strict=True)
         ]
 
-    def centre(self) -> tuple[np.ndarray, float]:
+    def centre(self) -> tuple[Weights, float]:
         """The mean of the weights noted since the last call, or the weights; and tr(R^-1 Z'Z) of them.
 
         Weights swing from part to part where these are visited in turn, and their mean does not.
         """
         V, b = self.means if self.seen else self._point
         self.seen, self.means = 0, [np.zeros_like(self.V), np.zeros_like(self.bias_row)]
-        Z = self.couple(V)
         bias = float(b @ b) if self.R is None else float(b @ np.linalg.pinv(self.R, hermitian=True) @ b)
-        return np.vstack([Z[:-1], b]), float(np.vdot(V[:-1], Z[:-1])) + bias
+        return self._travelling(V, b), self.dual_norm(V[:-1]) + bias
 
     @property
     def _point(self) -> list[np.ndarray]:
@@ -159,7 +179,7 @@ class Group:
 
     def dual_norm(self, V: np.ndarray) -> float:
         """tr(R^-1 Z'Z) of the weights that V makes."""
-        return float(np.vdot(V, self.couple(V)))
+        return float(np.vdot(V, V if self.P is not None else self.couple(V)))
 
     def move_part(self, number: int, move: Move) -> None:
         """Take over what a solve for one part found."""
@@ -215,6 +235,7 @@ class Rounds:
         self.problem, self.workers, self.tol, self.rng = problem, workers, tol, rng
         self.solver, self.n_threads, self.in_turn = solver, n_threads, in_turn
         n, budget = sum(problem.sizes), budget or max(FEW_ROWS, *problem.sizes)
+        self.whole = budget >= n
         self.quotas = [-(-budget * size // n) for size in problem.sizes]
         self.groups = [Group(labels, problem) for labels in problem.groups]
         self.care = 1.0
@@ -225,6 +246,8 @@ class Rounds:
     @property
     def inner_tol(self) -> float:
         """The relative gap that solves go to."""
+        if self.whole:
+            return self.care * INNER_WHOLE * self.tol
         return self.care * max(INNER * self.tol, INNER_SHARE * self._total(self.certificates).gap)
 
     def epoch(self, clock: Clock) -> Progress:
@@ -279,37 +302,42 @@ class Rounds:
         submit, gather = self.workers.submit, self.workers.gather
         sums_of_parts = [
             [
-                submit(self.problem.tasks.accumulated, part, group.labels, alpha)
+                self._accumulated(group, part, alpha)
                 for part, alpha in zip(self.problem.parts, group.alphas, strict=True)
             ]
             for group in self.groups
         ]
         V = gather([submit(added, *shares) for shares in sums_of_parts])
-        looks = self._looks([group.best.Z for group in self.groups], [0] * len(self.quotas))
+        looks = self._looks([group.best.weights for group in self.groups], [0] * len(self.quotas))
         certificates = [
             Certificate(0.5 * group.best.norm + loss, value - 0.5 * group.dual_norm(v))
             for group, v, (loss, value) in zip(self.groups, V, self._sums(looks), strict=True)
         ]
-        return np.hstack([group.best.Z for group in self.groups]), self._total(certificates)
+        return np.hstack([group.best.weights.Z for group in self.groups]), self._total(certificates)
+
+    def _accumulated(self, group: Group, part: Any, alpha: sp.csr_array) -> Any:
+        """Begin to sum up V of a part, as it travels."""
+        V = self.workers.submit(self.problem.tasks.accumulated, part, group.labels, alpha)
+        return V if group.P is None else self.workers.submit(folded, V, group.P)
 
     def _look(self) -> list[Certificate]:
         """Look at the weights as they are; keep them where they are the best."""
         points = [group.centre() for group in self.groups]
-        looks = self._looks([Z for Z, _ in points], self.quotas)
+        looks = self._looks([weights for weights, _ in points], self.quotas)
         certificates = []
-        for group, (Z, norm), (loss, value) in zip(self.groups, points, self._sums(looks), strict=True):
+        for group, (weights, norm), (loss, value) in zip(self.groups, points, self._sums(looks), strict=True):
             primal = 0.5 * norm + loss
             if primal < group.best.primal:
-                group.best = Best(Z, norm, primal)
+                group.best = Best(weights, norm, primal)
             certificates.append(Certificate(group.best.primal, value - 0.5 * group.dual_norm(group.V)))
         self.looks = looks
         return certificates
 
-    def _looks(self, points: list[np.ndarray], quotas: list[int]) -> list[list[Any]]:
+    def _looks(self, points: list[Weights], quotas: list[int]) -> list[list[Any]]:
         """Every part's look at given weights of every group."""
         answers = []
-        for group, Z in zip(self.groups, points, strict=True):
-            shared = self.workers.share(Z)
+        for group, weights in zip(self.groups, points, strict=True):
+            shared = self.workers.share(weights)
             seed = int(self.rng.randint(2**31)) if any(quotas) else 0
             answers.append(
                 [

@@ -61,7 +61,7 @@ def suits(problem: Scattered) -> bool:
     return not problem_of_part.coupled and not few_features(problem_of_part)
 
 
-def fitting_rows(problem: Scattered, n_bytes: int, limit: float) -> int:
+def fitting_group(problem: Scattered, n_bytes: int, limit: float) -> int:
     """Rows of a group for which a fit needs no more than `limit` MiB; X takes `n_bytes`."""
     n, L, largest = sum(problem.sizes), problem.parts[0].costs.signs.shape[1], max(problem.sizes)
     # Labels, weights of samples, marks; W and its transpose; Z, what it is summed up from, and a copy of it.

@@ -81,7 +81,7 @@ class Look(NamedTuple):
 class Move(NamedTuple):
     """Answer of a solve: the change of V, the bias row, and the new dual variables of every part's rows.
 
-    The solvers keep the bias as a primal variable, close to its dual value.
+    Of V travels what `folded` says. The solvers keep the bias as a primal variable, close to its dual value.
     """
 
     dV: np.ndarray
@@ -95,18 +95,40 @@ def scores(X: Any, Z: np.ndarray, bias: float) -> np.ndarray:
 
 
 class Weights(NamedTuple):
-    """Weights Z of some labels, and how far the dual value of their bias is from its row of Z."""
+    """Weights Z of some labels as they travel: the rows of features are those of T, or T P of lower rank.
 
-    Z: np.ndarray
+    `bias_row` is the last row of Z, and `lag` how far the dual value of the bias is from it.
+    """
+
+    T: np.ndarray
+    P: np.ndarray | None
+    bias_row: np.ndarray
     lag: np.ndarray
+
+    @property
+    def Z(self) -> np.ndarray:
+        """The weights themselves."""
+        return np.vstack([self._expanded(self.T[:-1]), self.bias_row])
 
     @property
     def dual(self) -> np.ndarray:
         """The weights that the dual variables make."""
-        return np.vstack([self.Z[:-1], self.Z[-1] + self.lag])
+        return np.vstack([self._expanded(self.T[:-1]), self.bias_row + self.lag])
+
+    def scores(self, X: Any, bias: float) -> np.ndarray:
+        """(x_i, bias)'Z of some rows, in float64."""
+        return self._expanded(np.asarray(X @ self.T[:-1])) + bias * self.bias_row
+
+    def _expanded(self, T: np.ndarray) -> np.ndarray:
+        return T if self.P is None else T @ self.P
 
 
-def look(part: Part, labels: slice, Z: np.ndarray, alpha: sp.csr_array, quota: int, seed: int) -> Look:
+def folded(V: np.ndarray, P: np.ndarray | None) -> np.ndarray:
+    """What travels of V: V P' where R = P'P is of low rank."""
+    return V if P is None else V @ P.T
+
+
+def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota: int, seed: int) -> Look:
     """Measure the rows of a part under the weights of some labels; choose up to `quota` rows to send."""
     costs = part.of(labels)
     n, L = costs.signs.shape
@@ -116,7 +138,7 @@ def look(part: Part, labels: slice, Z: np.ndarray, alpha: sp.csr_array, quota: i
         rows = slice(first, min(first + PIECE, n))
         some = rows_of(costs, rows)
         a, margins = alpha[rows].toarray(), some.margins()
-        gradient = margins - some.signs * scores(part.X[rows], Z, part.bias)
+        gradient = margins - some.signs * weights.scores(part.X[rows], part.bias)
         boxes = some.boxes()
         hinge = boxes * np.maximum(gradient, 0.0)
         loss += hinge.sum(axis=0)
@@ -179,7 +201,7 @@ def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.nda
     ids = [call.ids for call in calls]
     alpha = np.vstack([call.alpha for call in calls])
     if not alpha.size:
-        return at_rest(calls, weights.Z.shape), ids
+        return at_rest(calls, weights), ids
     problem, V = _restricted(task, weights, calls, alpha)
     rng = np.random.RandomState(task.seed)
     solver = SOLVERS[task.solver].build(
@@ -197,12 +219,12 @@ def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.nda
         share = max(slope, 0.0) / curvature
         step, dV, bias_row = share * step, share * dV, share * problem.couple(dV[-1:])[0]
     ends = np.cumsum([len(some) for some in ids])[:-1]
-    return Move(dV, bias_row, np.split(alpha + step, ends)), ids
+    return Move(folded(dV, weights.P), bias_row, np.split(alpha + step, ends)), ids
 
 
-def at_rest(calls: list[Call], shape: tuple[int, ...]) -> Move:
+def at_rest(calls: list[Call], weights: Weights) -> Move:
     """No move, as no part has sent any row."""
-    return Move(np.zeros(shape), np.zeros(shape[1]), [call.alpha for call in calls])
+    return Move(np.zeros_like(weights.T), np.zeros_like(weights.bias_row), [call.alpha for call in calls])
 
 
 def _restricted(
