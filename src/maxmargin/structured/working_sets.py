@@ -49,8 +49,9 @@ class SetRule:
     passes, share : int, float
         Passes over a set end when the gaps found have fallen to this share, or after so many.
     work : int
-        Where so many multiply-adds are more than `passes` over all samples, passes over those with a gap
-        go on until all are done: on small tables an epoch costs more (`benchmarks/results/defaults.md`).
+        Where so many multiply-adds are more than `passes` over all samples, and single precision is enough,
+        passes over those with a gap go on until all are done: on small tables an epoch costs more
+        (`benchmarks/results/defaults.md`).
     aim : float
         They need not fall below this part of the gap that `tol` allows.
     quiet : float
@@ -209,8 +210,8 @@ class WorkingSets:
         needed = min(rule.aim * self.tol / self.certificate.gap, 0.5)
         if len(chosen) == np.count_nonzero(self.gaps):
             passes = rule.work // problem.n**2
-            many = passes > rule.passes
-            plan = self.plan._replace(share=needed, passes=max(passes, rule.passes), again=many)
+            many = passes > rule.passes and self.dtype == np.float32
+            plan = self.plan._replace(share=needed, passes=passes if many else rule.passes, again=many)
         else:
             # What others will move again is not worth the last digits.
             plan = self.plan._replace(share=max(rule.share, needed))
