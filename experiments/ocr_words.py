@@ -255,7 +255,7 @@ def draw(path: Path) -> None:
         axes[0, column].set_title(f"$\\lambda$ = {lam}")
         axes[0, column].legend(fontsize=7)
     finish(figure, axes, path.with_name("ocr_words.png"))
-    figure, axes = plt.subplots(2, len(lambdas), figsize=(13, 7.5), sharey="col", squeeze=False)
+    figure, axes = plt.subplots(2, len(lambdas), figsize=(13, 7.5), squeeze=False)
     for column, lam in enumerate(lambdas):
         for row, method in enumerate(("BCPL", "OEG")):
             for k, tau in enumerate(GRID):
