@@ -177,7 +177,9 @@ def test_answers_of_numpy_on_many_rows(name):
     agrees(fit(name)[0], rows_of(10**5))
 
 
-@pytest.mark.parametrize("name", ["linear", "classes", "multi-label rbf", "sigmoids", "folds", "folds of classes"])
+@pytest.mark.parametrize(
+    "name", ["linear", "classes", "multi-label rbf", "sigmoids", "folds", "folds of classes"]
+)
 def test_single_precision_is_near(name):
     agrees(fit(name)[0], rows_of(2000, np.float32), 1e-4, near=2e-3)
 
