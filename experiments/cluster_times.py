@@ -5,7 +5,7 @@ models stands scikit-learn's one-vs-rest LinearSVC on the same cluster, through 
 (where that is installed) its `Incremental` around an SGDClassifier for every label, which passes over the
 partitions once. With ``--spark`` (where pyspark and Java are) its LinearSVC, one for every label, as many at
 a time as there are workers, on Spark's threads in place of the cluster; it is timed once, after a fit of one
-label; take few labels, as it needs hundreds of jobs for each. The objective, hinge losses and all, says how
+label; take few labels, as each needs hundreds of jobs. The objective, hinge losses and all, says how
 good each model is; that of the trivial model, in which all weights are zero, is one. Writes
 ``experiments/results/cluster_times.csv``. Run it on a machine that does nothing else.
 
@@ -37,6 +37,8 @@ from maxmargin import dask as on_cluster
 from maxmargin import datasets
 
 TOL = 1e-3
+# Each of them looks along a line and takes ten jobs or so.
+SPARK_ITERATIONS = 20
 
 
 def load(labels: int) -> tuple[Any, np.ndarray]:
@@ -126,7 +128,9 @@ def spark_fit(X: Any, Y: np.ndarray, workers: int) -> Iterator[Callable[[int], P
     frame.count()
 
     def learn(name: str) -> Any:
-        machine = LinearSVC(labelCol=name, regParam=1.0 / len(Y), standardization=False)
+        machine = LinearSVC(
+            labelCol=name, regParam=1.0 / len(Y), standardization=False, maxIter=SPARK_ITERATIONS
+        )
         fitted = machine.fit(frame)
         return Head(fitted.coefficients.toArray()[None], fitted.intercept)
 
@@ -152,6 +156,12 @@ def line(name: str, seconds: float, model: Any, X: Any, Y: np.ndarray, workers: 
     }
     print(found, flush=True)
     return found
+
+
+def keep(table: list[dict[str, Any]]) -> None:
+    """Write lines of the table."""
+    key = ("rows", "labels", "workers", "fit")
+    write("cluster_times", table, key, conditions=f"load {os.getloadavg()[0]:.1f}")
 
 
 def main() -> None:
@@ -201,19 +211,14 @@ def main() -> None:
         for name, learn in fits.items():
             seconds, model = fastest(learn, chosen.repeats)
             table.append(line(name, seconds, model, X, Y, chosen.workers))
+            keep(table)
     if chosen.spark:
         with spark_fit(X, Y, chosen.workers) as fit:
             fit(1)
             start = time.perf_counter()
             model = fit(Y.shape[1])
             seconds = time.perf_counter() - start
-        table.append(line("Spark, LinearSVC per label", seconds, model, X, Y, chosen.workers))
-    write(
-        "cluster_times",
-        table,
-        ("rows", "labels", "workers", "fit"),
-        conditions=f"load {os.getloadavg()[0]:.1f}",
-    )
+        keep([line("Spark, LinearSVC per label", seconds, model, X, Y, chosen.workers)])
 
 
 if __name__ == "__main__":
