@@ -330,3 +330,12 @@ def test_a_matrix_is_built_while_there_is_time():
     np.testing.assert_allclose(K.whole, REFERENCE["rbf"](X, X), rtol=1e-9)
     np.testing.assert_array_equal(K.whole, K.whole.T)
     assert KernelMatrix(settled(X, "rbf"), X, 0.1).build(lambda: True)
+
+
+def test_values_beyond_single_precision_stay_double():
+    X = np.linspace(-1, 1, 6)[:, None]
+    for offset, dtype in ((1.0, np.float32), (1e42, np.float64)):
+        kernel = Kernel.of(X, "rbf", gamma=1.0, offset=offset)
+        K = KernelMatrix(kernel, X, dtype=np.float32)
+        assert K.dtype == dtype
+        np.testing.assert_allclose(K.whole, kernel.block(X, X, np.dtype(np.float64)), rtol=1e-6)

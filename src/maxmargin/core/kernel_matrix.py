@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.core.kernels import Kernel, check_square, chunks
+from maxmargin.core.kernels import LARGEST_SINGLE, Kernel, check_square, chunks
 
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry.
 DEFINITENESS = 1e-6
@@ -124,7 +124,7 @@ class KernelMatrix:
     cache_size : float
         Memory for kernel values in MiB.
     dtype : dtype, default=None
-        Of the values kept; None is that of X.
+        Of the values kept; None is that of X. Values that float32 does not hold are kept in float64.
 
     Attributes
     ----------
@@ -141,8 +141,10 @@ class KernelMatrix:
     def __init__(self, kernel: Kernel, X: Any, cache_size: float = 200, dtype: Any = None) -> None:
         self.kernel, self.X = kernel, X
         self.n, self.cache_size = X.shape[0], cache_size
-        self.dtype = np.dtype(X.dtype if dtype is None else dtype)
         self.diagonal = kernel.diagonal(X)
+        self.dtype = np.dtype(X.dtype if dtype is None else dtype)
+        if self.diagonal.max() > LARGEST_SINGLE:
+            self.dtype = np.dtype(np.float64)
         self._built, self._whole = 0, np.empty((0, 0), self.dtype)
         self.fits = capacity((self.n, self.n), cache_size, self.dtype) >= self.n
         if kernel.name == "precomputed" and X.dtype == self.dtype and not kernel.offset:

@@ -227,7 +227,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     precision : {"auto", "single", "double"}, default="auto"
         Working precision of solver "auto", and of the kernel values of "smo"; the model and its
         certificate are always in double precision. "auto" takes single precision when tol is at
-        least 1e-4, X is float32 or large, and features are not few.
+        least 1e-4, X is float32 or large, and features are not few. Kernel values above 1e30 stay double.
     memory_limit : float, default=2048
         Memory in MiB for dual variables (n_samples x n_labels) and dense weights. Where they would
         take more, a linear fit without a prior works label block by label block: y stays
