@@ -50,8 +50,8 @@ FEW: dict[str, tuple[Size, ...]] = {
     # Some bags must come to prefer another candidate, for which there is a loop.
     "bags": ((60, 3, 5),),
 }
-# So many unknowns that default parameters choose other loops.
-MANY: dict[str, tuple[Size, ...]] = {"multiclass": ((140, 70, 12),)}
+# So many unknowns, or numbers in X, that default parameters choose other loops.
+MANY: dict[str, tuple[Size, ...]] = {"multiclass": ((140, 70, 12), (900, 2, 59))}
 
 
 @click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
