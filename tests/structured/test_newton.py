@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from maxmargin import MultiClassSVC
 from maxmargin.core.loop import Clock, Stopping, run
@@ -183,7 +183,7 @@ def test_block_steps_that_converge_are_left_alone():
     y = np.argmax(X[:, :8], axis=1)
     problem = problem_of(X, y, np.ones(300), 1 - np.eye(8))
     both = SweepsThenNewton(problem, Setup(1e-3, np.random.RandomState(0)))
-    alone = ExactBlocks(problem, Setup(1e-3, np.random.RandomState(0)))
+    alone = ExactBlocks(problem, Setup(1e-3, np.random.RandomState(0)), newton=False)
     assert run(both, Stopping(1e-3, 400)).certificate == run(alone, Stopping(1e-3, 400)).certificate
     assert isinstance(both.solver, ExactBlocks)
 
@@ -247,12 +247,44 @@ def test_few_features_and_overlapping_classes_converge(options):
     assert model.duality_gap_ <= 1e-3 and model.n_iter_ < 100
 
 
-def test_small_problems_end_at_the_last_digits_and_others_at_tol():
+@pytest.mark.parametrize("n", [30, 300, 3000])
+def test_tol_decides_whatever_the_size(n):
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(3000, 3)), np.arange(3000) % 3
-    assert MultiClassSVC(tol=0.1).fit(X[:300], y[:300]).duality_gap_ <= 1e-11
-    large = MultiClassSVC(tol=0.1).fit(X, y)
-    assert 1e-8 < large.duality_gap_ <= 0.1
+    X, y = rng.normal(size=(n, 3)), np.arange(n) % 3
+    gaps, steps = [], []
+    for tol in (0.1, 1e-3, 1e-9):
+        model = MultiClassSVC(tol=tol).fit(X, y)
+        assert model.duality_gap_ <= tol
+        gaps.append(model.duality_gap_)
+        steps.append(model.n_iter_)
+    assert gaps[0] > 1e-3 and gaps[1] > 1e-9
+    assert steps[0] < steps[1] < steps[2]
+
+
+def test_tol_decides_on_classes_that_can_be_told_apart():
+    X, y = load_digits(return_X_y=True)
+    loose, usual = (MultiClassSVC(tol=tol, random_state=0).fit(X, y) for tol in (0.1, 1e-3))
+    assert loose.n_iter_ < usual.n_iter_
+    assert 1e-3 < loose.duality_gap_ <= 0.1
+    assert 1e-9 < usual.duality_gap_ <= 1e-3
+
+
+@pytest.mark.parametrize("n", [90, 4000])
+def test_a_start_from_other_rows_is_no_worse_than_none(n):
+    """Raw features of very different size: the weights of some rows of a dual solution are nonsense."""
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % 3
+    X = 100 * rng.normal(size=(n, 4)) ** 3
+    X[:, 0] += 100 * y
+    X[:, 1] += 2 * X[:, 0]
+    whole = MultiClassSVC(C=100.0, warm_start=True).fit(X, y)
+    some = rng.permutation(n)[: 3 * n // 4]
+    cold = MultiClassSVC(C=100.0).fit(X[some], y[some])
+    warm = MultiClassSVC(C=100.0, warm_start=True)
+    warm._warm = whole._warm[0][some], 100.0, (len(some), 3)
+    warm.fit(X[some], y[some])
+    assert warm.duality_gap_ <= 1e-3
+    assert warm.primal_objective_ == pytest.approx(cold.primal_objective_, rel=2e-3)
 
 
 def test_a_matrix_that_rounding_made_indefinite_gets_a_ridge(monkeypatch):

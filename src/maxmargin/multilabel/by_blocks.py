@@ -15,12 +15,11 @@ import scipy.sparse as sp
 
 from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.multilabel import narrow
 from maxmargin.multilabel import score_loops as loops
 from maxmargin.multilabel.many import LabelBlocks, ManyM3L, ManySolution
 from maxmargin.multilabel.narrow import LabelNewton
 from maxmargin.multilabel.problem import check_digits, used_columns
-from maxmargin.multilabel.squared import SquaredNewton, few_features
+from maxmargin.multilabel.squared import SquaredNewton
 
 # Samples that are scored at a time, if memory allows it.
 SCORED, MIB = 256, 2**20
@@ -51,11 +50,25 @@ def default(
     problem: ManyM3L, *, rng: np.random.RandomState, **options: Any
 ) -> LabelBlocks | LabelNewton | SquaredNewton:
     """Newton's method, of the loss, for few features; else ascent on the samples near a label."""
-    if narrow.suits(problem):
-        return LabelNewton(problem, **options)
-    if few_features(problem):
-        return SquaredNewton(problem, **options)
-    return LabelBlocks(problem, rng=rng, **options)
+    if not few_features(problem, 500 if problem.squared else 300):
+        return LabelBlocks(problem, rng=rng, **options)
+    return SquaredNewton(problem, **options) if problem.squared else LabelNewton(problem, **options)
+
+
+def few_features(problem: ManyM3L, most: int, filled: float = 0.2, cells: int = 5 * 10**7) -> bool:
+    """Whether Newton's method is the first choice: dense columns, not too many of them.
+
+    Parameters
+    ----------
+    most : int
+        Largest number of features.
+    filled : float
+        Least part of X that is not zero.
+    cells : int
+        Largest size of the dense copy of X.
+    """
+    n, d = problem.shape[0], problem.n_features
+    return d <= most and filled * n * d <= problem.rows.data.size and n * d <= cells
 
 
 def attributes(problem: ManyM3L, solution: ManySolution, n_features: int) -> dict[str, Any]:

@@ -100,19 +100,3 @@ class LabelNewton:
 
         self.W[:, l], self.primal[l] = cull_weights(weights[:, 0], primal, dual, self.cull, self.tol, of)
         self.dual[l] = dual
-
-
-def suits(problem: ManyM3L, most: int = 300, filled: float = 0.2, cells: int = 5 * 10**7) -> bool:
-    """Whether this method is the first choice: dense columns, not too many of them.
-
-    Parameters
-    ----------
-    most : int
-        Largest number of features.
-    filled : float
-        Least part of X that is not zero.
-    cells : int
-        Largest size of the dense copy of X.
-    """
-    n, d = problem.shape[0], problem.n_features
-    return not problem.squared and d <= most and filled * n * d < problem.rows.data.size and n * d <= cells

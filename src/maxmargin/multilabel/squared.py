@@ -136,19 +136,3 @@ class SquaredNewton:
 
         self.W[:, l], self.primal[l] = cull_weights(w, primal(w), dual, self.cull, self.tol, primal)
         self.dual[l] = dual
-
-
-def few_features(problem: ManyM3L, most: int = 500, filled: float = 0.2, cells: int = 5 * 10**7) -> bool:
-    """Whether this method is the first choice: dense columns, not too many of them.
-
-    Parameters
-    ----------
-    most : int
-        Largest number of features.
-    filled : float
-        Least part of X that is not zero.
-    cells : int
-        Largest size of the dense copy of X.
-    """
-    n, d = problem.shape[0], problem.n_features
-    return problem.squared and d <= most and filled * n * d <= problem.rows.data.size and n * d <= cells

@@ -105,7 +105,8 @@ class SweepsThenNewton:
         order = problem.c * (problem.rows.shape[1] + 1)
         self.dear = order > factored
         self.every, self.factor = late if self.dear else early
-        self.solver: ExactBlocks | ProximalNewton = ExactBlocks(problem, setup)
+        # Newton steps on the active set of blocks are for where those on W are dear.
+        self.solver: ExactBlocks | ProximalNewton = ExactBlocks(problem, setup, newton=self.dear)
         self.epochs, self.gap = 0, np.inf
         self.settled = False
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dpotrs
 
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.structured import newton_loops as loops
@@ -69,15 +69,14 @@ class Curvature:
         for share in shares.T:
             matrix = self._block(share)
             scale = 1 / np.sqrt(np.diagonal(matrix))
-            factors.append(ridged_cholesky(matrix * scale * scale[:, None]))
+            factors.append(ridged_cholesky(matrix * scale * scale[:, None])[0])
             scales.append(scale)
 
         def solve(V: np.ndarray) -> np.ndarray:
-            parts = zip(factors, scales, V.T, strict=True)
-            return np.stack(
-                [scale * cho_solve(factor, scale * v, check_finite=False) for factor, scale, v in parts],
-                axis=1,
-            )
+            out = np.empty_like(V)
+            for k, (factor, scale) in enumerate(zip(factors, scales, strict=True)):
+                out[:, k] = scale * dpotrs(factor, scale * V[:, k], lower=True)[0]
+            return out
 
         return solve
 

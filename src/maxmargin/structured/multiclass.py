@@ -237,8 +237,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     and for a dense X with many zeros the nonzeros of all or the busiest rows, up to 1/6 of X. Newton
     steps with more than 600 weights hold a copy of the rows that are near the margin.
 
-    Up to 5000 dual variables "newton" goes on from `tol` to the last digits, which are a few steps
-    away then. With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
+    With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
     last passes where that mean has the smaller objective; otherwise it is the weights that
     belong to the dual variables.
 

@@ -56,8 +56,6 @@ from maxmargin.structured.newton_loops import Along, Points, ProximalTask
 
 # Up to this many dual variables Newton steps are the first choice whatever the scale of the rows.
 SMALL = 5000
-# Up to this many a step takes less time than the rest of a fit, and the last digits are a few steps away.
-TINY, LAST_DIGITS = 1000, 1e-12
 # The largest order of a matrix that may be factored in a step.
 FACTORED = 3000
 # BLAS takes one thread by itself up to this order of a matrix and this many multiplications.
@@ -110,6 +108,8 @@ class ProximalNewton:
         The first tau, relative to the largest cost of an error, and its factor from one anchor to the next.
     share : float
         The anchor moves once 1/2 |W - W(alpha)|^2 is at most this many times the other term of the gap.
+    flat : float
+        A line search ends where the slope is at most this share of the first one.
     patience : int
         After this many steps without progress float64 is exhausted.
     direct : int
@@ -125,62 +125,62 @@ class ProximalNewton:
         first: float = 2.0,
         shrink: float = 0.5,
         share: float = 3.0,
+        flat: float = 0.2,
         patience: int = 100,
         direct: int = 600,
     ) -> None:
-        self._pose(problem, setup, share, shrink, patience)
-        self.direct = direct
-        self.tau = first * self.largest_cost
-        self.state: State
-        self._move_to(self._image(self._steps(self.anchor)))
-        self.W, self.blocks = self.state.W, self.anchor
-        self.bounds = self.certify()
-
-    def _pose(
-        self, problem: LinearMultiClass, setup: Setup, share: float, shrink: float, patience: int
-    ) -> None:
-        """What a fit never changes, and the first anchor: given blocks, or all mass on the truth."""
-        self.problem, self.tol, self.shrink, self.share = problem, setup.tol, shrink, share
+        self.problem, self.tol, self.direct = problem, setup.tol, direct
+        self.shrink, self.share, self.flat = shrink, share, flat
         Delta = problem.labels.Delta
         self.task = ProximalTask(problem.y, problem.costs, readonly(Delta), problem.loss)
-        self.largest_cost = float(Delta.max(initial=0.0)) or 1.0
+        self.samples = readonly(np.arange(problem.n))
+        self.patience = Patience(patience, 0.99)
+        self.tau = first * (float(Delta.max(initial=0.0)) or 1.0)
         if setup.blocks is None:
             self.anchor = np.zeros((problem.n, problem.c))
             self.anchor[np.arange(problem.n), problem.y] = 1.0
         else:
             self.anchor = problem.normalised(setup.blocks, False)
-        self.samples = readonly(np.arange(problem.n))
-        self.patience = Patience(patience, 0.99)
+        W = self._image(self._steps(self.anchor))
+        # Given blocks know which samples matter, but what cancelled in the W of other rows no longer does.
+        self._begin(W if self._primal(W) <= problem.first_primal() else np.zeros_like(W))
+
+    def _begin(self, W: np.ndarray) -> None:
+        """Start at W with the first anchor."""
+        self.state: State
+        self._move_to(W)
+        self.W, self.blocks = W, self.anchor
+        self.bounds = self.certify()
 
     def epoch(self, clock: Clock) -> Progress:
-        """One Newton step; where steps are next to free, all that are left once `tol` is reached."""
+        """One Newton step."""
         with self._threads():
             self._step()
-            tiny, falls = self.problem.n * self.problem.c <= TINY, Patience()
-            while tiny and LAST_DIGITS < self.bounds.gap <= self.tol and not clock.expired():
-                self._step()
-                if falls.exhausted(self.bounds.gap):
-                    break
         progress = Progress(self.bounds, self.problem.n)
         if self.bounds.gap <= self.tol:
             progress = Progress(self.certify(), self.problem.n, exact=True)
-        return replace(progress, stuck=SCALES) if self.patience.exhausted(self.bounds.gap) else progress
+        falls = not self.patience.exhausted(self.bounds.primal - self.bounds.dual)
+        return progress if falls else replace(progress, stuck=SCALES)
 
     def _threads(self) -> AbstractContextManager[Any]:
-        order = self.state.W.size
+        order = self.W.size
         tiny = order <= TINY_ORDER and self.problem.n * order <= TINY_PRODUCT
         return nullcontext() if tiny else one_blas_thread()
 
     def certify(self) -> Certificate:
         """P at the best W and D at the best blocks."""
-        W, steps = self.W, self._steps(self.blocks)
-        losses = self._proximal(Along(self._scores(W), 0.0, self.scores)).losses
+        W, blocks = self.solution()
+        steps = self._steps(blocks)
         linear = -float(np.vdot(steps, self.task.Delta[self.task.y]))
-        return Certificate(half_square(W) + losses, linear - half_square(self._image(steps)))
+        return Certificate(self._primal(W), linear - half_square(self._image(steps)))
 
     def solution(self) -> LinearSolution:
         """The best W and the best blocks."""
         return LinearSolution(self.W, self.blocks)
+
+    def _primal(self, W: np.ndarray) -> float:
+        scores = self._scores(W)
+        return half_square(W) + self._proximal(Along(scores, 0.0, scores)).losses
 
     def _step(self) -> None:
         """One Newton step on F, whose anchor moves first if F is minimised well enough."""
@@ -255,7 +255,7 @@ class ProximalNewton:
         return self._solved()
 
     def _line_search(
-        self, direction: np.ndarray, moves: np.ndarray, *, flat: float = 0.2, tries: int = 60
+        self, direction: np.ndarray, moves: np.ndarray, *, tries: int = 60
     ) -> tuple[State, float]:
         """Look for a point at which F is nearly flat along the direction; F is convex.
 
@@ -273,7 +273,7 @@ class ProximalNewton:
         for attempt in range(tries):
             found, taken = self._proximal(Along(self.scores, t, moves), samples, points), t
             slope = start + t * growth - found.slope
-            if abs(slope) <= flat * abs(steepest):
+            if abs(slope) <= self.flat * abs(steepest):
                 break
             points = found.points
             if slope <= 0:
@@ -354,48 +354,28 @@ class ProximalNewton:
 
 
 class SmallNewton(ProximalNewton):
-    """The solver "newton" on small problems; `flat` of the first slope is where its line search ends.
+    """The solver "newton" on small problems: the same steps, each in one call."""
 
-    Parameters
-    ----------
-    problem : LinearMultiClass
-    setup : Setup
-    first, shrink, share, patience, flat
-        As in `ProximalNewton`.
-    """
-
-    def __init__(
-        self,
-        problem: LinearMultiClass,
-        setup: Setup,
-        *,
-        first: float = 2.0,
-        shrink: float = 0.5,
-        share: float = 3.0,
-        patience: int = 100,
-        flat: float = 0.2,
-    ) -> None:
-        self._pose(problem, setup, share, shrink, patience)
-        self.flat = flat
+    def _begin(self, W: np.ndarray) -> None:
         n, c = self.anchor.shape
-        self.X = np.empty((n, problem.rows.shape[1] + 1))
-        self.X[:, -1] = problem.bias
+        self.X = np.empty((n, len(W)))
+        self.X[:, -1] = self.problem.bias
         for start, rows in self._pieces():
             self.X[start : start + len(rows), :-1] = rows
-        D, order = self.X.shape[1], self.X.shape[1] * (c if c > 2 else 1)
-        W = self._steps(self.anchor).T @ self.X
+        order = len(W) * (c if c > 2 else 1)
+        weights = np.ascontiguousarray(W.T)
         # An infinite gap lets the first step begin with the anchor.
-        tau = first * self.largest_cost / shrink
+        tau = self.tau / self.shrink
         self.small = small_loops.SmallState(
-            W=W,
-            image=W.copy(),
+            W=weights,
+            image=weights.copy(),
             scores=np.empty((n, c)),
             anchor=np.empty((n, c)),
             points=Points(self.anchor.copy(), np.empty(n), np.empty((n, c))),
-            best_W=W.copy(),
+            best_W=weights.copy(),
             best_blocks=self.anchor.copy(),
             numbers=np.array([tau, np.inf, np.inf, -np.inf, np.inf, -np.inf]),
-            direction=np.empty((c, D)),
+            direction=np.empty((c, len(W))),
             moves=np.empty((n, c)),
             matrix=np.empty((order, order)),
             vectors=np.empty((2, order)),
@@ -403,15 +383,6 @@ class SmallNewton(ProximalNewton):
         self.bounds = self.certify()
         self.small.numbers[small_loops.BEST_PRIMAL] = self.bounds.primal
         self.small.numbers[small_loops.BEST_DUAL] = self.bounds.dual
-
-    def certify(self) -> Certificate:
-        W, steps = self.small.best_W, self._steps(self.small.best_blocks)
-        Delta = self.task.Delta[self.task.y]
-        H = self.X @ W.T
-        H += Delta - H[np.arange(len(H)), self.task.y][:, None]
-        losses = H.max(axis=1) if self.task.loss == loops.CRAMMER_SINGER else np.maximum(H, 0.0).sum(axis=1)
-        primal = half_square(W) + float(self.task.costs @ losses)
-        return Certificate(primal, -float(np.vdot(steps, Delta)) - half_square(steps.T @ self.X))
 
     def solution(self) -> LinearSolution:
         return LinearSolution(np.ascontiguousarray(self.small.best_W.T), self.small.best_blocks.copy())
