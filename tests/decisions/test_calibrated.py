@@ -24,6 +24,8 @@ from maxmargin.datasets import load
 from maxmargin.decisions.curves import (
     EXPECTED_SPREAD,
     ITS_PRECISION,
+    Sigmoids,
+    Temperature,
     fit_isotonic,
     fit_sigmoids,
     fit_temperature,
@@ -365,10 +367,46 @@ def test_chains_have_a_temperature():
     plain = model.estimator_.predict_marginals(words)
     truth = np.concatenate(y)
     assert log_loss(truth, np.vstack(P)) < log_loss(truth, np.vstack(plain))
-    with pytest.raises(ValueError, match="use method='temperature'"):
-        Calibrated(maxmargin.ChainSVC()).fit(words, y)
+    default = Calibrated(maxmargin.ChainSVC(random_state=0), cv=3).fit(words, y)
+    assert default.curves_.value == model.curves_.value
+    with pytest.raises(ValueError, match="leave it at 'auto'"):
+        Calibrated(maxmargin.ChainSVC(), method="sigmoid").fit(words, y)
     with pytest.raises(ValueError, match="use ensemble=False"):
         Calibrated(maxmargin.ChainSVC(), method="temperature", ensemble=True).fit(words, y)
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_the_default_suits_the_kind_of_labels(ensemble):
+    for y, curves in ((WORDS, Temperature), (WORDS[0] == WORDS, Sigmoids), (Y, Sigmoids)):
+        base = MultiLabelSVC(random_state=0) if y is Y else MultiClassSVC(random_state=0)
+        model = Calibrated(base, ensemble=ensemble).fit(X, y)
+        assert isinstance(model.curves_, curves)
+    classes = Calibrated(MultiClassSVC(random_state=0)).fit(X, WORDS)
+    np.testing.assert_array_equal(classes.predict(X), classes.estimator_.predict(X))
+
+
+def test_answers_that_are_all_right_leave_room_for_errors():
+    """As many pseudo errors as Platt's targets have, and T does not vanish."""
+    n = 50
+    on = np.eye(3, dtype=bool)[np.arange(n) % 3]
+    scores = np.where(on, 1.0, -1.0)
+    found = fit_temperature(scores, on, np.ones((n, 3)), np.full(3, 1 / 3))
+    P = found.probabilities(scores)
+    assert P[on] == pytest.approx(1 - 1 / (n + 2), abs=1e-4)
+
+
+def test_folds_on_a_raw_table_learn_as_much_as_the_model():
+    """Features of very different size, where the rows of a dual solution alone make no weights."""
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    rows = 100 * rng.normal(size=(300, 4)) ** 3
+    rows[:, 0] += 300 * y
+    rows[:, 1] += 2 * rows[:, 0]
+    model = Calibrated(MultiClassSVC()).fit(rows, y)
+    right = (model.predict(rows) == y).mean()
+    assert right == (model.estimator_.predict(rows) == y).mean()
+    # Log loss of a constant: log 3.
+    assert log_loss(y, model.predict_proba(rows)) < 0.8 * np.log(3)
 
 
 def test_what_does_not_go_together_is_said():

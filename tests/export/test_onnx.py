@@ -95,7 +95,7 @@ CASES = {
     "isotonic": (Calibrated(MultiLabelSVC(), cv=3, method="isotonic"), Y),
     "temperature": (Calibrated(MultiClassSVC(), cv=3, method="temperature"), WORDS),
     "temperature of two": (Calibrated(MultiClassSVC(), cv=3, method="temperature"), TWO),
-    "sigmoids of classes": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2), WORDS),
+    "sigmoids of classes": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2, method="sigmoid"), WORDS),
     "sigmoids of two": (Calibrated(SparseMultiClassSVC(**SMALL), cv=2), TWO),
     "folds": (Calibrated(MultiLabelSVC(), cv=3, ensemble=True), np.column_stack([Y, ONE, np.zeros(N, int)])),
     "folds of sets": (Calibrated(MultiLabelSVC(), cv=3, ensemble=True, method="isotonic"), RARE_SETS),

@@ -83,8 +83,8 @@ NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
 @text_option
 @click.option(
     "--probabilities",
-    type=click.Choice(["sigmoid", "isotonic", "temperature"]),
-    help="Calibrate scores in this way, so that the model gives probabilities.",
+    type=click.Choice(["auto", "sigmoid", "isotonic", "temperature"]),
+    help="Calibrate scores, so that the model gives probabilities; auto suits the kind of labels.",
 )
 @click.option(
     "--ensemble",
@@ -135,7 +135,9 @@ def fit_command(
         return 0
     positional, given = split_words(words)
     if ensemble and probabilities is None:
-        raise click.UsageError("--ensemble needs --probabilities: say sigmoid, isotonic or temperature.")
+        raise click.UsageError(
+            "--ensemble needs --probabilities: say auto, sigmoid, isotonic or temperature."
+        )
     if place is not None:
         from maxmargin.cli import cluster
 

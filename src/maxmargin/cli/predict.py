@@ -93,7 +93,7 @@ def predict_command(
     if (scores or probabilities) and kind not in ("csv", "jsonl"):
         raise click.UsageError(f"--{'scores' if scores else 'probabilities'} needs --to csv or --to jsonl.")
     if probabilities and not hasattr(stored.model, "predict_proba"):
-        raise click.UsageError("The model has no probabilities; fit it with --probabilities sigmoid.")
+        raise click.UsageError("The model has no probabilities; fit it with --probabilities auto.")
     if top is not None and (
         kind not in ("csv", "jsonl") or not hasattr(last_step(bare(stored.model)), "predict_top")
     ):

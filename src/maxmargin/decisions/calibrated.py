@@ -81,11 +81,12 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     ----------
     estimator : classifier with `decision_function` (or `predict_proba`), or `ChainSVC`
         It may stand at the end of a Pipeline.
-    method : {"sigmoid", "isotonic", "temperature"}, default="sigmoid"
+    method : {"auto", "sigmoid", "isotonic", "temperature"}, default="auto"
         "sigmoid": one for each label, its slope shrunk towards that of all labels as far as the label
         has few positives. "isotonic": a nondecreasing curve for each label; it needs hundreds of
-        positives. "temperature": softmax(scores / T), for one class per sample, and the only one for
-        sequences. For one class per sample the first two are normalised to sum one.
+        positives. "temperature": softmax(scores / T), for one class per sample, where it changes no
+        answer, and the only one for sequences. "auto" is "temperature" for three classes or more and for
+        sequences, and "sigmoid" otherwise. For one class per sample curves are normalised to sum one.
     cv : int, cross-validation generator or iterable, default=5
         A number of folds keeps the share of every label in each.
     ensemble : bool, default=False
@@ -133,7 +134,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             HasMethods(["fit", "predict_proba"]),
             HasMethods(["fit", "predict_marginals"]),
         ],
-        "method": [StrOptions(set(METHODS))],
+        "method": [StrOptions({"auto", *METHODS})],
         "cv": ["cv_object"],
         "ensemble": ["boolean"],
     }
@@ -152,9 +153,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         {"estimator": part(*INNER), "cv": Whole(2, 10**6, none=True)},
     )
 
-    def __init__(
-        self, estimator: Any, *, method: str = "sigmoid", cv: Any = 5, ensemble: bool = False
-    ) -> None:
+    def __init__(self, estimator: Any, *, method: str = "auto", cv: Any = 5, ensemble: bool = False) -> None:
         self.estimator = estimator
         self.method = method
         self.cv = cv
@@ -188,7 +187,11 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
 
     def _fit_labels(self, X: Any, y: Any, sample_weight: Any) -> None:
         self._labels, signs = LabelSpace.read(y)
-        if self.method == "temperature" and not self._labels.single_label:
+        method = self.method
+        if method == "auto":
+            # Scores of several classes mean something only beside each other.
+            method = "temperature" if self._labels.kind == "multiclass" else "sigmoid"
+        if method == "temperature" and not self._labels.single_label:
             raise ValueError(
                 "method='temperature' shares probability one among the classes of a sample, but y has "
                 "several labels per sample; use method='sigmoid'."
@@ -205,14 +208,14 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         met = weight * (signs != 0)
         rate = ((met * on).sum(axis=0) + 1) / (met.sum(axis=0) + 2)
         scores = np.where(held_out.known, held_out.scores, 0.0)
-        self.curves_: Any = METHODS[self.method](scores, on, weight * held_out.known, rate)
+        self.curves_: Any = METHODS[method](scores, on, weight * held_out.known, rate)
 
     def _fit_sequences(self, X: Any, y: Any, sample_weight: Any) -> None:
         """The temperature of the marginals, from held-out sequences."""
-        if self.method != "temperature":
+        if self.method not in ("auto", "temperature"):
             raise ValueError(
                 f"method={self.method!r} needs one score per label, and sequences are scored as a whole; "
-                "use method='temperature'."
+                "leave it at 'auto'."
             )
         if self.ensemble:
             raise ValueError(

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import expit, log_softmax, logit, softmax
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import expit, logit, softmax
 from sklearn.isotonic import IsotonicRegression
 
 from maxmargin.core.state import Array, Number, Sizes, State, floats, indices
@@ -270,7 +270,11 @@ def fit_isotonic(scores: np.ndarray, on: np.ndarray, weight: np.ndarray, rate: n
 
 
 def fit_temperature(scores: np.ndarray, on: np.ndarray, weight: np.ndarray, rate: np.ndarray) -> Temperature:
-    """The temperature of one class per sample, from the samples all of whose scores are known."""
+    """The temperature of one class per sample, from the samples all of whose scores are known.
+
+    n of them tell of no error rarer than 1 / (n + 2), as with Platt's sigmoids: so much of every target is
+    shared by the other classes, or answers that are all right would make T vanish.
+    """
     told = (weight > 0).all(axis=1)
     scores, on, weight = scores[told], on[told], weight[told, 0]
     if not len(scores) or (scores.shape[1] == 1 and (on.all() or not on.any())):
@@ -278,10 +282,18 @@ def fit_temperature(scores: np.ndarray, on: np.ndarray, weight: np.ndarray, rate
     if scores.shape[1] == 1:
         scores, on = np.hstack([np.zeros_like(scores), scores]), np.hstack([~on, on])
     rows, truth = np.arange(len(scores)), np.argmax(on, axis=1)
-    return coolest(
-        lambda T: -float(weight @ log_softmax(scores / T, axis=1)[rows, truth]),
-        float(np.abs(scores - scores[rows, truth][:, None]).mean()),
-    )
+    missed = 1 / (weight.sum() + 2)
+    target = np.where(on, 1 - missed, missed / max(scores.shape[1] - 1, 1))
+    unit = float(np.abs(scores - scores[rows, truth][:, None]).mean()) or 1.0
+
+    def slope(power: float) -> float:
+        """The slope of the log loss in 1 / T, which grows with it."""
+        P = softmax(scores / (unit * np.exp(power)), axis=1)
+        return float(weight @ np.einsum("ik,ik->i", P - target, scores))
+
+    if slope(COLDEST) <= 0 or slope(HOTTEST) >= 0:
+        return Temperature(unit * float(np.exp(COLDEST if slope(COLDEST) <= 0 else HOTTEST)))
+    return Temperature(unit * float(np.exp(brentq(slope, COLDEST, HOTTEST, xtol=1e-13))))
 
 
 def coolest(loss: Callable[[float], float], unit: float) -> Temperature:
