@@ -71,6 +71,17 @@ def test_recall_that_is_asked_for(run):
     assert code == 2 and "several labels per sample" in said
 
 
+def test_precision_that_is_asked_for(run):
+    fit = ("fit", "yeast", "-m", "multilabel", "--scale", "standard", "--tol", 0.1, "-o", "m.mm")
+    assert run(*fit, "--set-precision", 0.7, "--precision", "double")[0] == 0
+    model, test = maxmargin.load("m.mm"), datasets.load("yeast", split="test")
+    assert model.recall is None and model.precision == 0.7 and 0.65 < model.score(test.X, test.Y) < 0.95
+    assert run("report", "m.mm", "yeast", "-o", "r.html")[0] == 0
+    assert "<h3>Promise</h3>" in Path("r.html").read_text()
+    code, _, said = run(*fit, "--set-precision", 0.7, "--recall", 0.9)
+    assert code == 2 and "a set keeps one promise" in said
+
+
 def test_explain_adds_up(run):
     run("fit", "flags", "-m", "multilabel", "--scale", "standard", "--probabilities", "sigmoid", "-o", "m.mm")
     data = datasets.load("flags", split="test")
@@ -164,7 +175,11 @@ def test_a_tree_of_labels(run):
         ("a,b\n", ["--tree", "tree.csv"], "names none of the labels"),
         ("red,green,1\n", ["--tree", "tree.csv"], "three columns"),
         ("red,green,x\n", ["--prior", "graph:tree.csv"], "the third column of tree.csv is no weight"),
-        ("red,green\n", ["--tree", "tree.csv", "--recall", "0.9"], "one of --recall and --tree"),
+        (
+            "red,green\n",
+            ["--tree", "tree.csv", "--recall", "0.9"],
+            "one of --recall, --set-precision and --tree",
+        ),
         ("red,green\n", ["-m", "submodular", "--prior", "tree:tree.csv"], "take -m multilabel"),
         ("red,green\ngreen,red\n", ["--tree", "tree.csv"], "round in a circle"),
     ],

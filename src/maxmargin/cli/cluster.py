@@ -37,16 +37,16 @@ class Wanted:
     given: Mapping[str, str]
 
 
-def refuse(*, scale: str, probabilities: str | None, recall: float | None, tree: Path | None) -> None:
+def refuse(*, scale: str, decisions: bool) -> None:
     """Refuse what needs all rows in one place."""
     if scale not in ("auto", "none"):
         raise click.UsageError(
             f"--scale {scale} is not for clusters; scale the files before, or leave --cluster out."
         )
-    if probabilities is not None or recall is not None or tree is not None:
+    if decisions:
         raise click.UsageError(
-            "--probabilities, --recall and --tree are not for clusters, as they need all rows here; leave "
-            "--cluster out."
+            "--probabilities, --recall, --set-precision and --tree are not for clusters, as they need all "
+            "rows here; leave --cluster out."
         )
 
 

@@ -97,6 +97,11 @@ NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
     help="Answer sets in which this share of the true labels is expected; several labels per sample only.",
 )
 @click.option(
+    "--set-precision",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Instead: answer sets of which this share is expected to be true.",
+)
+@click.option(
     "--tree",
     type=click.Path(path_type=Path),
     help="File of pairs parent,child of labels: in every answer a child implies its parents.",
@@ -120,6 +125,7 @@ def fit_command(
     probabilities: str | None,
     ensemble: bool,
     recall: float | None,
+    set_precision: float | None,
     tree: Path | None,
     place: str | None,
     workers: int | None,
@@ -134,6 +140,8 @@ def fit_command(
         print_table(f"Parameters of {chosen.estimator}", ["option", "default", "what it is"], rows, (0, 1, 2))
         return 0
     positional, given = split_words(words)
+    shares = {"recall": recall, "precision": set_precision}
+    promised = {name: share for name, share in shares.items() if share is not None}
     if ensemble and probabilities is None:
         raise click.UsageError(
             "--ensemble needs --probabilities: say auto, sigmoid, isotonic or temperature."
@@ -141,7 +149,7 @@ def fit_command(
     if place is not None:
         from maxmargin.cli import cluster
 
-        cluster.refuse(scale=scale, probabilities=probabilities, recall=recall, tree=tree)
+        cluster.refuse(scale=scale, decisions=probabilities is not None or bool(promised) or tree is not None)
         output = _checked(output)
         wanted = cluster.Wanted(place, workers, positional, chosen, given)
 
@@ -156,9 +164,10 @@ def fit_command(
         raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
     output = _checked(output)
     structure = given.pop("prior") if is_structure(given.get("prior")) else None
-    if recall is not None and tree is not None:
+    if len(promised) + (tree is not None) > 1:
         raise click.UsageError(
-            "Give one of --recall and --tree: sets with a promise need not agree with a tree."
+            "Give one of --recall, --set-precision and --tree: a set keeps one promise, and need not agree "
+            "with a tree."
         )
     if chosen is not None:
         estimator(chosen, given)  # a mistake in the parameters is told before a long reading
@@ -170,9 +179,13 @@ def fit_command(
         raise click.UsageError(
             "--probabilities: sequences are calibrated in Python, by maxmargin.Calibrated."
         )
-    if chosen.task != "multilabel" and recall is not None:
-        raise click.UsageError("--recall is for models of several labels per sample.")
-    for option, asked in (("--tree", tree), ("--prior", structure)):
+    of_sets = (
+        ("--recall", recall),
+        ("--set-precision", set_precision),
+        ("--tree", tree),
+        ("--prior", structure),
+    )
+    for option, asked in of_sets:
         if asked is not None and chosen.task != "multilabel":
             raise click.UsageError(f"{option} {asked} is for models of several labels per sample.")
     data = samples(known, chosen)
@@ -186,7 +199,7 @@ def fit_command(
             raise click.UsageError("--prior learned is for MultiLabelSVC; take -m multilabel.")
     edges = () if tree is None else tree_of(tree, data.label_names)
     plain = prepared(inner, scale, data, text_as)
-    model = decided(plain, probabilities, recall, edges, ensemble)
+    model = decided(plain, probabilities, promised, edges, ensemble)
 
     def work() -> tuple[Fitted, dict[str, Any]]:
         if structure == LEARNED:

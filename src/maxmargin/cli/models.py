@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,13 +68,13 @@ def bare(model: Any) -> Any:
 def decided(
     model: Any,
     probabilities: str | None,
-    recall: float | None,
+    promised: Mapping[str, float],
     edges: Sequence[tuple[int, int]] = (),
     ensemble: bool = False,
 ) -> Any:
     """The model inside what makes decisions of its scores.
 
-    That is probabilities, sets with the recall asked for, or sets that agree with a tree.
+    That is probabilities, sets with the recall or precision asked for, or sets that agree with a tree.
     """
     from maxmargin.decisions.calibrated import Calibrated
     from maxmargin.decisions.sets import LabelSets
@@ -84,7 +84,7 @@ def decided(
         model = Calibrated(model, method=probabilities, ensemble=ensemble)
     if edges:
         return TreeLabels(model, list(edges))
-    return model if recall is None else LabelSets(model, recall=recall, random_state=0)
+    return LabelSets(model, **{"recall": None, **promised}, random_state=0) if promised else model
 
 
 def preprocessing(model: Any) -> Any:
