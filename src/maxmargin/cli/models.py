@@ -84,7 +84,11 @@ def decided(
         model = Calibrated(model, method=probabilities, ensemble=ensemble)
     if edges:
         return TreeLabels(model, list(edges))
-    return LabelSets(model, **{"recall": None, **promised}, random_state=0) if promised else model
+    if not promised:
+        return model
+    return LabelSets(
+        model, recall=promised.get("recall"), precision=promised.get("precision"), random_state=0
+    )
 
 
 def preprocessing(model: Any) -> Any:
