@@ -5,7 +5,7 @@
     python -m experiments.multiclass_solvers --parts draw        # pictures, from the results kept
 
 Five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001 (C = 1 / (lambda n)). Each solver
-runs to a certified relative gap of 1e-3 or until `LIMIT` CPU seconds are over, `SEEDS` times. OEG's
+runs to a certified relative gap of 1e-3 or until --limit CPU seconds are over, `SEEDS` times. OEG's
 temperature is the one of the paper's grid with the best dual after ten passes (at most `SHORT` seconds). The
 sweep of temperatures and the ablation are at lambda = 0.01 with all samples. Written to results/, row by row:
 
@@ -37,14 +37,14 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import MinMaxScaler
 
 from experiments._races import CpuClock, mean_and_spread, thin
-from experiments._results import RESULTS, SMALL, write
+from experiments._results import RESULTS, SMALL, load, write
 from maxmargin import MultiClassSVC, datasets
 
 DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
 SIZES = (1000, 4000, 16000, 10**9)
 LAMBDAS = (0.1, 0.01, 0.001)
 GRID = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
-LIMIT, SHORT, PASSES = (0.1, 0.1, 10) if SMALL else (3.0, 1.0, 10_000)
+LIMIT, SHORT, PASSES = (0.1, 0.1, 10) if SMALL else (3.0, 1.0, 10_000)  # LIMIT: unless --limit is given
 SEEDS = range(1 if SMALL else 3)
 SOLVERS: dict[str, dict[str, Any]] = {
     "exact": {"solver": "exact"},
@@ -99,11 +99,11 @@ class Run:
         self.charged = self.seconds[-1] if self.reached else max(limit, self.seconds[-1])
 
 
-def runs(X: Any, y: np.ndarray, lam: float, **options: Any) -> list[Run]:
-    return [Run(X, y, lam, seed, LIMIT, **options) for seed in SEEDS]
+def runs(X: Any, y: np.ndarray, lam: float, limit: float, **options: Any) -> list[Run]:
+    return [Run(X, y, lam, seed, limit, **options) for seed in SEEDS]
 
 
-def row(label: str, found: list[Run]) -> dict[str, Any]:
+def row(label: str, found: list[Run], limit: float) -> dict[str, Any]:
     """Means and spreads over the seeds."""
     answer: dict[str, Any] = {"solver": label, "seeds": len(found)}
     answer["reached"] = f"{sum(run.reached for run in found)} of {len(found)}"
@@ -111,7 +111,7 @@ def row(label: str, found: list[Run]) -> dict[str, Any]:
     answer["visits_per_sample"] = mean_and_spread([run.visits for run in found])[0]
     answer["cpu_s"], answer["cpu_spread"] = mean_and_spread([run.charged for run in found])
     answer["gap"] = mean_and_spread([float(run.gap) for run in found])[0]
-    return answer | {"limit_s": LIMIT}
+    return answer | {"limit_s": limit}
 
 
 def best_temperature(X: Any, y: np.ndarray, lam: float) -> float:
@@ -122,7 +122,9 @@ def best_temperature(X: Any, y: np.ndarray, lam: float) -> float:
     return max(GRID, key=lambda tau: np.nan_to_num(duals[tau], nan=-np.inf))
 
 
-def races(name: str, X: Any, y: np.ndarray, sizes: Iterable[int], lambdas: Iterable[float]) -> None:
+def races(
+    name: str, X: Any, y: np.ndarray, sizes: Iterable[int], lambdas: Iterable[float], limit: float
+) -> None:
     """All solvers at every n and lambda, and the curves with all samples."""
     order = np.random.default_rng(0).permutation(len(y))
     for n in sorted({min(n, len(y)) for n in sizes}):
@@ -133,12 +135,12 @@ def races(name: str, X: Any, y: np.ndarray, sizes: Iterable[int], lambdas: Itera
             tau = best_temperature(A, b, lam)
             entries["oeg best"] = ({"solver": "oeg", "temperature": tau}, tau)
             for label, (options, temperature) in entries.items():
-                found = runs(A, b, lam, **options)
-                write("multiclass_solvers", [{**about, **row(label, found), "temperature": temperature}],
-                      ("data", "n", "lambda", "solver"))  # fmt: skip
+                found = runs(A, b, lam, limit, **options)
+                kept = {**about, **row(label, found, limit), "temperature": temperature}
+                write("multiclass_solvers", [kept], ("data", "n", "lambda", "solver"), conditions=load())
                 if n == len(y):
                     write("multiclass_curves", points(name, lam, label, found[0]),
-                          ("data", "lambda", "solver", "pass"))  # fmt: skip
+                          ("data", "lambda", "solver", "pass"), conditions=load())  # fmt: skip
             print(name, n, lam, flush=True)
 
 
@@ -150,18 +152,18 @@ def points(name: str, lam: float, label: str, run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def sweeps(name: str, X: Any, y: np.ndarray) -> None:
+def sweeps(name: str, X: Any, y: np.ndarray, limit: float) -> None:
     """BCPL over the paper's temperatures, and the ablation."""
     lam = 0.01
     for tau in GRID:
-        found = runs(X, y, lam, solver="bcpl", temperature=tau, safeguard=False)
+        found = runs(X, y, lam, limit, solver="bcpl", temperature=tau, safeguard=False)
         write("multiclass_temperature",
-              [{"data": name, "lambda": lam, **row("bcpl", found), "temperature": tau}],
-              ("data", "lambda", "temperature"))  # fmt: skip
+              [{"data": name, "lambda": lam, **row("bcpl", found, limit), "temperature": tau}],
+              ("data", "lambda", "temperature"), conditions=load())  # fmt: skip
     for label, options in ABLATION.items():
-        found = runs(X, y, lam, **options)
-        write("multiclass_ablation", [{"data": name, "lambda": lam, **row(label, found)}],
-              ("data", "lambda", "solver"))  # fmt: skip
+        found = runs(X, y, lam, limit, **options)
+        write("multiclass_ablation", [{"data": name, "lambda": lam, **row(label, found, limit)}],
+              ("data", "lambda", "solver"), conditions=load())  # fmt: skip
 
 
 def read(name: str) -> list[dict[str, str]]:
@@ -233,6 +235,7 @@ def main() -> None:
     parser.add_argument("data", nargs="*", default=["letter"] if SMALL else DATA)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     parser.add_argument("--lambdas", type=float, nargs="*", default=LAMBDAS)
+    parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds for each run")
     parser.add_argument("--parts", nargs="*", default=["races", "sweeps", "draw"])
     parser.add_argument("--small", action="store_true")
     given = parser.parse_args()
@@ -242,9 +245,9 @@ def main() -> None:
         for options in (SOLVERS | ABLATION).values():  # compiles
             Run(X[:500], y[:500], 0.1, 0, 1.0, **options)
         if "races" in given.parts:
-            races(name, X, y, given.sizes, given.lambdas)
+            races(name, X, y, given.sizes, given.lambdas, given.limit)
         if "sweeps" in given.parts:
-            sweeps(name, X, y)
+            sweeps(name, X, y, given.limit)
     if "draw" in given.parts:
         draw()
 
