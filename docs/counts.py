@@ -269,6 +269,47 @@ def pl_less_time(tables: Tables) -> str:
     return str(_fewer(tables.rows("partial_linearization_sizes", solver="BCPL"), "cpu"))
 
 
+def _to_the_gap(tables: Tables) -> list[tuple[Row, Row]]:
+    """BCPL at the paper's temperature and BCFW, on every set at every n and lambda."""
+    bcfw = {_case(row): row for row in tables.rows("multiclass_solvers", solver="bcfw")}
+    rows = tables.rows("multiclass_solvers", solver="bcpl 0.01 (paper)")
+    return [(row, bcfw[_case(row)]) for row in rows]
+
+
+def _case(row: Row) -> tuple[str, str, str]:
+    return row["data"], row["n"], row["lambda"]
+
+
+def _reached(row: Row) -> bool:
+    return row["reached"] == f"{row['seeds']} of {row['seeds']}"
+
+
+@counter
+def gap_cases(tables: Tables) -> str:
+    return str(len(_to_the_gap(tables)))
+
+
+@counter
+def gap_less_time(tables: Tables) -> str:
+    """How often BCPL comes to the gap, and sooner than BCFW."""
+    return str(sum(_reached(ours) and _sooner(ours, other, "cpu_s") for ours, other in _to_the_gap(tables)))
+
+
+@counter
+def gap_fewer_passes(tables: Tables) -> str:
+    return str(sum(_reached(ours) and _sooner(ours, other, "passes") for ours, other in _to_the_gap(tables)))
+
+
+@counter
+def gap_missed(tables: Tables) -> str:
+    """How often neither comes to the gap within the limit."""
+    return str(sum(not _reached(ours) and not _reached(other) for ours, other in _to_the_gap(tables)))
+
+
+def _sooner(ours: Row, other: Row, column: str) -> bool:
+    return not _reached(other) or float(ours[column]) < float(other[column])
+
+
 def _passes(tables: Tables, table: str) -> str:
     """Passes of BCPL and of BCFW to the common objective, by falling lambda."""
     rows = tables.rows(table, solver="BCPL", temperature="0.01")
