@@ -346,6 +346,43 @@ def pass_costs(tables: Tables) -> str:
     return span(_pass_costs(tables))
 
 
+def _last(tables: Tables, solver: str) -> list[Row]:
+    """The last record of a line of the OCR curves, by falling lambda; of several lines the highest dual."""
+    rows = [row for row in tables.rows("ocr_words_curves") if row["solver"].startswith(solver)]
+    lines = {(row["lambda"], row["solver"]): row for row in rows}
+    lambdas = sorted({lam for lam, _ in lines}, key=float, reverse=True)
+    return [
+        max((row for (at, _), row in lines.items() if at == lam), key=lambda row: float(row["dual"]))
+        for lam in lambdas
+    ]
+
+
+def _gaps(tables: Tables, solver: str) -> str:
+    return ", ".join(f"{float(row['gap']):.2g}" for row in _last(tables, solver))
+
+
+@counter
+def ocr_cut(tables: Tables) -> str:
+    """The CPU seconds of every line."""
+    (cut,) = {row["limit_s"] for row in tables.rows("ocr_words_curves")}
+    return f"{float(cut):g}"
+
+
+@counter
+def ocr_bcfw_gaps(tables: Tables) -> str:
+    return _gaps(tables, "BCFW")
+
+
+@counter
+def ocr_bcpl_gaps(tables: Tables) -> str:
+    return _gaps(tables, "BCPL tau=0.01")
+
+
+@counter
+def ocr_oeg_gaps(tables: Tables) -> str:
+    return _gaps(tables, "OEG tau=")
+
+
 # Few basis vectors
 
 
