@@ -331,6 +331,28 @@ def _pass_costs(tables: Tables) -> list[float]:
     ]  # fmt: skip
 
 
+def _times(tables: Tables, table: str, temperature: str) -> str:
+    """CPU seconds of BCPL and of BCFW to the common objective, by falling lambda."""
+    rows = tables.rows(table, solver="BCPL", temperature=temperature)
+    both = [(float(row["cpu_to_common"]), float(row["bcfw_cpu_to_common"])) for row in rows]
+    return ", ".join(f"{ours:.2g} against {other:.2g}" for ours, other in both)
+
+
+@counter
+def word_times(tables: Tables) -> str:
+    return _times(tables, "partial_linearization_words", "0.01")
+
+
+@counter
+def word_times_hotter(tables: Tables) -> str:
+    return _times(tables, "partial_linearization_words", "0.1")
+
+
+@counter
+def bag_times(tables: Tables) -> str:
+    return _times(tables, "partial_linearization_bags", "0.01")
+
+
 @counter
 def word_passes(tables: Tables) -> str:
     return _passes(tables, "partial_linearization_words")
