@@ -216,8 +216,8 @@ def means(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
             for label in [*SOLVERS, "oeg best"]:
                 part = [row for row in mine if row["solver"] == label]
                 there = all(row["reached"] == f"{row['seeds']} of {row['seeds']}" for row in part)
-                mean = np.mean([float(row[column]) for row in part])
-                line[label] = f"{'' if there else '> '}{mean:.3g}"
+                values = [float(row[column]) for row in part]
+                line[label] = f"{'' if there else '> '}{np.mean(values):.3g}" if values else ""
             answer.append(line)
     return answer
 
