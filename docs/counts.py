@@ -269,6 +269,47 @@ def pl_less_time(tables: Tables) -> str:
     return str(_fewer(tables.rows("partial_linearization_sizes", solver="BCPL"), "cpu"))
 
 
+def _to_the_gap(tables: Tables) -> list[tuple[Row, Row]]:
+    """BCPL at the paper's temperature and BCFW, on every set at every n and lambda."""
+    bcfw = {_case(row): row for row in tables.rows("multiclass_solvers", solver="bcfw")}
+    rows = tables.rows("multiclass_solvers", solver="bcpl 0.01 (paper)")
+    return [(row, bcfw[_case(row)]) for row in rows]
+
+
+def _case(row: Row) -> tuple[str, str, str]:
+    return row["data"], row["n"], row["lambda"]
+
+
+def _reached(row: Row) -> bool:
+    return row["reached"] == f"{row['seeds']} of {row['seeds']}"
+
+
+@counter
+def gap_cases(tables: Tables) -> str:
+    return str(len(_to_the_gap(tables)))
+
+
+@counter
+def gap_less_time(tables: Tables) -> str:
+    """How often BCPL comes to the gap, and sooner than BCFW."""
+    return str(sum(_reached(ours) and _sooner(ours, other, "cpu_s") for ours, other in _to_the_gap(tables)))
+
+
+@counter
+def gap_fewer_passes(tables: Tables) -> str:
+    return str(sum(_reached(ours) and _sooner(ours, other, "passes") for ours, other in _to_the_gap(tables)))
+
+
+@counter
+def gap_missed(tables: Tables) -> str:
+    """How often neither comes to the gap within the limit."""
+    return str(sum(not _reached(ours) and not _reached(other) for ours, other in _to_the_gap(tables)))
+
+
+def _sooner(ours: Row, other: Row, column: str) -> bool:
+    return not _reached(other) or float(ours[column]) < float(other[column])
+
+
 def _passes(tables: Tables, table: str) -> str:
     """Passes of BCPL and of BCFW to the common objective, by falling lambda."""
     rows = tables.rows(table, solver="BCPL", temperature="0.01")
@@ -290,6 +331,28 @@ def _pass_costs(tables: Tables) -> list[float]:
     ]  # fmt: skip
 
 
+def _times(tables: Tables, table: str, temperature: str) -> str:
+    """CPU seconds of BCPL and of BCFW to the common objective, by falling lambda."""
+    rows = tables.rows(table, solver="BCPL", temperature=temperature)
+    both = [(float(row["cpu_to_common"]), float(row["bcfw_cpu_to_common"])) for row in rows]
+    return ", ".join(f"{ours:.2g} against {other:.2g}" for ours, other in both)
+
+
+@counter
+def word_times(tables: Tables) -> str:
+    return _times(tables, "partial_linearization_words", "0.01")
+
+
+@counter
+def word_times_hotter(tables: Tables) -> str:
+    return _times(tables, "partial_linearization_words", "0.1")
+
+
+@counter
+def bag_times(tables: Tables) -> str:
+    return _times(tables, "partial_linearization_bags", "0.01")
+
+
 @counter
 def word_passes(tables: Tables) -> str:
     return _passes(tables, "partial_linearization_words")
@@ -303,6 +366,43 @@ def bag_passes(tables: Tables) -> str:
 @counter
 def pass_costs(tables: Tables) -> str:
     return span(_pass_costs(tables))
+
+
+def _last(tables: Tables, solver: str) -> list[Row]:
+    """The last record of a line of the OCR curves, by falling lambda; of several lines the highest dual."""
+    rows = [row for row in tables.rows("ocr_words_curves") if row["solver"].startswith(solver)]
+    lines = {(row["lambda"], row["solver"]): row for row in rows}
+    lambdas = sorted({lam for lam, _ in lines}, key=float, reverse=True)
+    return [
+        max((row for (at, _), row in lines.items() if at == lam), key=lambda row: float(row["dual"]))
+        for lam in lambdas
+    ]
+
+
+def _gaps(tables: Tables, solver: str) -> str:
+    return ", ".join(f"{float(row['gap']):.2g}" for row in _last(tables, solver))
+
+
+@counter
+def ocr_cut(tables: Tables) -> str:
+    """The CPU seconds of every line."""
+    (cut,) = {row["limit_s"] for row in tables.rows("ocr_words_curves")}
+    return f"{float(cut):g}"
+
+
+@counter
+def ocr_bcfw_gaps(tables: Tables) -> str:
+    return _gaps(tables, "BCFW")
+
+
+@counter
+def ocr_bcpl_gaps(tables: Tables) -> str:
+    return _gaps(tables, "BCPL tau=0.01")
+
+
+@counter
+def ocr_oeg_gaps(tables: Tables) -> str:
+    return _gaps(tables, "OEG tau=")
 
 
 # Few basis vectors

@@ -5,15 +5,16 @@
     python -m experiments.multiclass_solvers --parts draw        # pictures, from the results kept
 
 Five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001 (C = 1 / (lambda n)). Each solver
-runs to a certified relative gap of 1e-3 or until `LIMIT` CPU seconds are over, `SEEDS` times. OEG's
+runs to a certified relative gap of 1e-3 or until --limit CPU seconds are over, `SEEDS` times. OEG's
 temperature is the one of the paper's grid with the best dual after ten passes (at most `SHORT` seconds). The
 sweep of temperatures and the ablation are at lambda = 0.01 with all samples. Written to results/, row by row:
 
 - multiclass_solvers.csv: passes, CPU seconds and final gap of each solver, means and standard deviations;
 - multiclass_curves.csv and multiclass_curves_<data>.png: dual objective (times lambda) against CPU seconds
   and passes of the first seed, all samples;
-- multiclass_mean_time.png: mean seconds over lambda to the gap, as in the paper's figure 2, with 1,000
-  samples and with all;
+- multiclass_mean_time.png: mean seconds over lambda to the gap, as in the paper's figure 2, with 1,000 and
+  4,000 samples and with all;
+- multiclass_mean_time.csv: the same in numbers, and mean passes; ">" where a run did not come to the gap;
 - multiclass_temperature.csv: passes over the paper's grid of temperatures;
 - multiclass_ablation.csv: the exact solver without gap sampling, shrinking or single
   precision, and BCPL without safeguard or floor.
@@ -37,14 +38,14 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import MinMaxScaler
 
 from experiments._races import CpuClock, mean_and_spread, thin
-from experiments._results import RESULTS, SMALL, write
+from experiments._results import RESULTS, SMALL, load, write
 from maxmargin import MultiClassSVC, datasets
 
 DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
 SIZES = (1000, 4000, 16000, 10**9)
 LAMBDAS = (0.1, 0.01, 0.001)
 GRID = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
-LIMIT, SHORT, PASSES = (0.1, 0.1, 10) if SMALL else (3.0, 1.0, 10_000)
+LIMIT, SHORT, PASSES = (0.1, 0.1, 10) if SMALL else (3.0, 1.0, 10_000)  # LIMIT: unless --limit is given
 SEEDS = range(1 if SMALL else 3)
 SOLVERS: dict[str, dict[str, Any]] = {
     "exact": {"solver": "exact"},
@@ -99,11 +100,11 @@ class Run:
         self.charged = self.seconds[-1] if self.reached else max(limit, self.seconds[-1])
 
 
-def runs(X: Any, y: np.ndarray, lam: float, **options: Any) -> list[Run]:
-    return [Run(X, y, lam, seed, LIMIT, **options) for seed in SEEDS]
+def runs(X: Any, y: np.ndarray, lam: float, limit: float, **options: Any) -> list[Run]:
+    return [Run(X, y, lam, seed, limit, **options) for seed in SEEDS]
 
 
-def row(label: str, found: list[Run]) -> dict[str, Any]:
+def row(label: str, found: list[Run], limit: float) -> dict[str, Any]:
     """Means and spreads over the seeds."""
     answer: dict[str, Any] = {"solver": label, "seeds": len(found)}
     answer["reached"] = f"{sum(run.reached for run in found)} of {len(found)}"
@@ -111,7 +112,7 @@ def row(label: str, found: list[Run]) -> dict[str, Any]:
     answer["visits_per_sample"] = mean_and_spread([run.visits for run in found])[0]
     answer["cpu_s"], answer["cpu_spread"] = mean_and_spread([run.charged for run in found])
     answer["gap"] = mean_and_spread([float(run.gap) for run in found])[0]
-    return answer | {"limit_s": LIMIT}
+    return answer | {"limit_s": limit}
 
 
 def best_temperature(X: Any, y: np.ndarray, lam: float) -> float:
@@ -122,7 +123,9 @@ def best_temperature(X: Any, y: np.ndarray, lam: float) -> float:
     return max(GRID, key=lambda tau: np.nan_to_num(duals[tau], nan=-np.inf))
 
 
-def races(name: str, X: Any, y: np.ndarray, sizes: Iterable[int], lambdas: Iterable[float]) -> None:
+def races(
+    name: str, X: Any, y: np.ndarray, sizes: Iterable[int], lambdas: Iterable[float], limit: float
+) -> None:
     """All solvers at every n and lambda, and the curves with all samples."""
     order = np.random.default_rng(0).permutation(len(y))
     for n in sorted({min(n, len(y)) for n in sizes}):
@@ -133,12 +136,12 @@ def races(name: str, X: Any, y: np.ndarray, sizes: Iterable[int], lambdas: Itera
             tau = best_temperature(A, b, lam)
             entries["oeg best"] = ({"solver": "oeg", "temperature": tau}, tau)
             for label, (options, temperature) in entries.items():
-                found = runs(A, b, lam, **options)
-                write("multiclass_solvers", [{**about, **row(label, found), "temperature": temperature}],
-                      ("data", "n", "lambda", "solver"))  # fmt: skip
+                found = runs(A, b, lam, limit, **options)
+                kept = {**about, **row(label, found, limit), "temperature": temperature}
+                write("multiclass_solvers", [kept], ("data", "n", "lambda", "solver"), conditions=load())
                 if n == len(y):
                     write("multiclass_curves", points(name, lam, label, found[0]),
-                          ("data", "lambda", "solver", "pass"))  # fmt: skip
+                          ("data", "lambda", "solver", "pass"), conditions=load())  # fmt: skip
             print(name, n, lam, flush=True)
 
 
@@ -150,18 +153,18 @@ def points(name: str, lam: float, label: str, run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def sweeps(name: str, X: Any, y: np.ndarray) -> None:
+def sweeps(name: str, X: Any, y: np.ndarray, limit: float) -> None:
     """BCPL over the paper's temperatures, and the ablation."""
     lam = 0.01
     for tau in GRID:
-        found = runs(X, y, lam, solver="bcpl", temperature=tau, safeguard=False)
+        found = runs(X, y, lam, limit, solver="bcpl", temperature=tau, safeguard=False)
         write("multiclass_temperature",
-              [{"data": name, "lambda": lam, **row("bcpl", found), "temperature": tau}],
-              ("data", "lambda", "temperature"))  # fmt: skip
+              [{"data": name, "lambda": lam, **row("bcpl", found, limit), "temperature": tau}],
+              ("data", "lambda", "temperature"), conditions=load())  # fmt: skip
     for label, options in ABLATION.items():
-        found = runs(X, y, lam, **options)
-        write("multiclass_ablation", [{"data": name, "lambda": lam, **row(label, found)}],
-              ("data", "lambda", "solver"))  # fmt: skip
+        found = runs(X, y, lam, limit, **options)
+        write("multiclass_ablation", [{"data": name, "lambda": lam, **row(label, found, limit)}],
+              ("data", "lambda", "solver"), conditions=load())  # fmt: skip
 
 
 def read(name: str) -> list[dict[str, str]]:
@@ -198,20 +201,41 @@ def draw() -> None:
         figure.tight_layout()
         figure.savefig(RESULTS / f"multiclass_curves_{name}.png", dpi=110)
         plt.close(figure)
-    bars(read("multiclass_solvers"))
+    rows = read("multiclass_solvers")
+    write("multiclass_mean_time", means(rows), ("data", "n", "mean_of"))
+    bars(rows)
+
+
+def means(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """Mean passes and seconds over lambda by solver; ">" where a run did not come to the gap."""
+    answer = []
+    for name, n in dict.fromkeys((row["data"], row["n"]) for row in rows):
+        for column in ("passes", "cpu_s"):
+            mine = [row for row in rows if (row["data"], row["n"]) == (name, n)]
+            line: dict[str, Any] = {"data": name, "n": n, "mean_of": column, "limit_s": mine[0]["limit_s"]}
+            for label in [*SOLVERS, "oeg best"]:
+                part = [row for row in mine if row["solver"] == label]
+                there = all(row["reached"] == f"{row['seeds']} of {row['seeds']}" for row in part)
+                values = [float(row[column]) for row in part]
+                line[label] = f"{'' if there else '> '}{np.mean(values):.3g}" if values else ""
+            answer.append(line)
+    return answer
 
 
 def bars(rows: list[dict[str, str]]) -> None:
-    """Mean seconds over lambda, with the fewest samples and with all."""
+    """Mean seconds over lambda at every n that several sets have, and with all samples."""
     import matplotlib.pyplot as plt
 
     labels = list(dict.fromkeys(row["solver"] for row in rows))
     names = list(dict.fromkeys(row["data"] for row in rows))
-    fewest = str(min(int(row["n"]) for row in rows))
-    parts = {f"n = {fewest}": [row for row in rows if row["n"] == fewest]}
+    several = sorted({int(row["n"]) for row in rows if row["all"] == "False"})
+    parts = {f"n = {n:,}": [row for row in rows if row["n"] == str(n)] for n in several}
+    parts = {title: part for title, part in parts.items() if len({row["data"] for row in part}) > 1}
     parts["all samples"] = [row for row in rows if row["all"] == "True"]
-    figure, axes = plt.subplots(len(parts), 1, figsize=(1.5 + 2 * len(names), 7))
-    for axis, (title, part) in zip(axes, parts.items(), strict=True):
+    figure, axes = plt.subplots(
+        len(parts), 1, figsize=(1.5 + 2 * len(names), 3.5 * len(parts)), squeeze=False
+    )
+    for axis, (title, part) in zip(axes[:, 0], parts.items(), strict=True):
         for k, label in enumerate(labels):
             mine = [row for row in part if row["solver"] == label]
             known = [name for name in names if any(row["data"] == name for row in mine)]
@@ -220,7 +244,7 @@ def bars(rows: list[dict[str, str]]) -> None:
             axis.bar(at, means, 0.8 / len(labels), label=label, color=f"C{k}")
         axis.set(yscale="log", ylabel="mean seconds to gap 1e-3", title=title)
         axis.set_xticks(np.arange(len(names)) + 0.4, names)
-    axes[0].legend(fontsize=7)
+    axes[0, 0].legend(fontsize=7)
     figure.tight_layout()
     figure.savefig(RESULTS / "multiclass_mean_time.png", dpi=110)
     plt.close(figure)
@@ -233,6 +257,7 @@ def main() -> None:
     parser.add_argument("data", nargs="*", default=["letter"] if SMALL else DATA)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     parser.add_argument("--lambdas", type=float, nargs="*", default=LAMBDAS)
+    parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds for each run")
     parser.add_argument("--parts", nargs="*", default=["races", "sweeps", "draw"])
     parser.add_argument("--small", action="store_true")
     given = parser.parse_args()
@@ -242,9 +267,9 @@ def main() -> None:
         for options in (SOLVERS | ABLATION).values():  # compiles
             Run(X[:500], y[:500], 0.1, 0, 1.0, **options)
         if "races" in given.parts:
-            races(name, X, y, given.sizes, given.lambdas)
+            races(name, X, y, given.sizes, given.lambdas, given.limit)
         if "sweeps" in given.parts:
-            sweeps(name, X, y)
+            sweeps(name, X, y, given.limit)
     if "draw" in given.parts:
         draw()
 

@@ -2,9 +2,12 @@
 
     python -m experiments.submodular_f1 figure1 yeast         # 1 %, 10 %, 100 % of the features
     python -m experiments.submodular_f1 figure1 enron
-    python -m experiments.submodular_f1 table emotions birds medical bibtex
+    python -m experiments.submodular_f1 table emotions birds medical
+    python -m experiments.submodular_f1 table enron bibtex --draws 0
     python -m experiments.submodular_f1 plot                  # means and picture, from the results kept
 
+A draw chooses the features at random; with all of them, draw 0 has the published parts and every further one
+a training and a test part of the same sizes, drawn anew from all samples.
 C and the interaction scale (0 is RML) are chosen by cross-validation on the training part, in `FOLDS` folds
 (the paper: 5), for every scale of `SCALES`. C goes in steps of ten, from three values on as far as the best
 of them stands at an end (to 1e-6 and 1e4), and the larger of two that are equally good counts; `edge` says
@@ -42,7 +45,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
 
 from experiments._races import CpuClock
-from experiments._results import RESULTS, SMALL, write
+from experiments._results import RESULTS, SMALL, load, write
 from maxmargin import MultiLabelSVC, SubmodularSVC, datasets
 from maxmargin.baselines import MLkNN, RAkEL, ThresholdTuner
 from maxmargin.metrics import example_f1
@@ -192,16 +195,21 @@ def competitors(
     yield "ML-kNN", MLkNN(10, smoothing=1.0), {}, ""
 
 
-def split(name: str) -> tuple[Any, Any, Any, Any]:
+def split(name: str, anew: int = 0) -> tuple[Any, Any, Any, Any]:
+    """The published parts (30 % for the test where there are none); with `anew` others of the same sizes."""
     data = datasets.load(name)
-    if data.train is not None:
-        return data.X[data.train], data.X[data.test], data.Y[data.train], data.Y[data.test]
-    return iterative_train_test_split(data.X, data.Y, test_size=0.3, random_state=0)
+    if data.train is None:
+        return iterative_train_test_split(data.X, data.Y, test_size=0.3, random_state=anew)
+    train, test = data.train, data.test
+    if anew:
+        samples = np.random.default_rng(anew).permutation(np.concatenate([train, test]))
+        train, test = np.split(samples, [len(train)])
+    return data.X[train], data.X[test], data.Y[train], data.Y[test]
 
 
 def compete(name: str, draw: int, fraction: float, folds: int, workers: ProcessPoolExecutor) -> None:
-    """All competitors on one random subset of the features."""
-    X, X_test, Y, Y_test = split(name)
+    """All competitors on one random subset of the features, or on one split with all of them."""
+    X, X_test, Y, Y_test = split(name, draw if fraction == 1.0 else 0)
     Y, Y_test, D = dense(Y), dense(Y_test), X.shape[1]
     kept = np.sort(np.random.default_rng(draw).permutation(D)[: max(1, round(fraction * D))])
     scaler = MaxAbsScaler().fit(X[:, kept])
@@ -233,7 +241,7 @@ def record(row: dict[str, Any]) -> None:
     """Keep one row, with all columns."""
     row = {**dict.fromkeys(COLUMNS, ""), **row}
     print(row, flush=True)
-    write("submodular_f1", [row], ("data", "features", "draw", "method"))
+    write("submodular_f1", [row], ("data", "features", "draw", "method"), conditions=load())
 
 
 def summary() -> None:
@@ -287,7 +295,7 @@ def main() -> None:
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as workers:
         for name in (given.data or ["yeast"]) if given.what in ("figure1", "table") else []:
             for fraction in given.fractions if given.what == "figure1" else (1.0,):
-                for draw in [0] if fraction == 1.0 else given.draws:
+                for draw in given.draws:
                     compete(name, draw, fraction, FOLDS, workers)
     if given.what != "table":
         summary()
