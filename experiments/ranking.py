@@ -51,13 +51,13 @@ GRID = {
 
 def mistakes(X: Any, y: np.ndarray, update: str, regulariser: str, C: float, margin: float) -> np.ndarray:
     """Whether each round of the stream was a mistake."""
-    model = LabelRanker(update, regulariser, C=C, margin=margin, trace=True)
+    model = LabelRanker(update, regulariser, C=C, margin=margin, weighting=None, trace=True)
     return model.partial_fit(X, y, classes=np.unique(y)).trace_["mistake"]
 
 
 def growing(X: Any, y: np.ndarray, update: str, regulariser: str, pair: tuple) -> tuple[float, int]:
     """The same, but folders become known when they first occur: error in percent, first occurrences."""
-    model = LabelRanker(update, regulariser, C=pair[0], margin=pair[1]).partial_fit(X, y)
+    model = LabelRanker(update, regulariser, C=pair[0], margin=pair[1], weighting=None).partial_fit(X, y)
     return 100 * model.n_mistakes_ / len(y), model.n_first_occurrences_
 
 

@@ -43,7 +43,8 @@ COUNTED = 100 if SMALL else 400
 
 def learner(regulariser: str, C: float, margin: float, X: Any, y: np.ndarray) -> LabelRanker:
     """Update III on the whole stream, all folders known from the start."""
-    return LabelRanker("all_pairs", regulariser, C=C, margin=margin).partial_fit(X, y, classes=np.unique(y))
+    model = LabelRanker("all_pairs", regulariser, C=C, margin=margin, weighting=None)
+    return model.partial_fit(X, y, classes=np.unique(y))
 
 
 def table_setting(user: str, regulariser: str) -> tuple[float, float]:
@@ -58,7 +59,9 @@ def table_setting(user: str, regulariser: str) -> tuple[float, float]:
 
 def competitors(regulariser: str, margin: float, C: float, X: Any, y: np.ndarray) -> list[np.ndarray]:
     """Weights that know the whole stream."""
-    model = LabelRanker("all_pairs", regulariser, C=C, margin=margin, random_state=0).fit(X, y)
+    model = LabelRanker("all_pairs", regulariser, C=C, margin=margin, weighting=None, random_state=0).fit(
+        X, y
+    )
     order = np.searchsorted(model.classes_, np.unique(y), sorter=np.argsort(model.classes_))
     W = model.coef_[np.argsort(model.classes_)[order]]
     return [scale * W for scale in SCALES[regulariser]]
@@ -82,7 +85,7 @@ def smallest_bound(
 def iterations(regulariser: str, C: float, margin: float, X: Any, y: np.ndarray) -> np.ndarray:
     """Iterations of the interior point method in the first rounds that have a loss."""
     classes = np.unique(y)
-    model = LabelRanker("all_pairs", regulariser, C=C, margin=margin)
+    model = LabelRanker("all_pairs", regulariser, C=C, margin=margin, weighting=None)
     counts = []
     empty = np.empty(0)
     for i in range(min(X.shape[0], COUNTED)):

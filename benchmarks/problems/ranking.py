@@ -34,23 +34,24 @@ UPDATES = ("fixed", "worst_pair", "all_pairs")
 ENTROPY = {"C": 1.0, "margin": 0.003}
 FAST = {
     "null": nothing.learn,
-    **{f"squared/{update}": partial(ours.learn, update=update) for update in UPDATES},
-    "squared/all_pairs, rows of unit length": partial(ours.learn, unit=True),
+    "LabelRanker()": ours.learn,
+    **{f"squared/{update}": partial(ours.learn, update=update, weighting=None) for update in UPDATES},
+    "squared/all_pairs, rows of unit length": partial(ours.learn, unit=True, weighting=None),
     "squared/all_pairs, weighting=idf": partial(ours.learn, weighting="idf"),
     "squared/all_pairs, weighting=sqrt-idf": partial(ours.learn, weighting="sqrt-idf"),
     **{
         f"entropy/{update}": partial(ours.learn, update=update, regulariser="entropy", **ENTROPY)
         for update in UPDATES
     },
-    "squared/all_pairs, pdip": partial(ours.learn, solver="pdip"),
+    "squared/all_pairs, pdip": partial(ours.learn, solver="pdip", weighting=None),
     "vw --oaa, parsed examples": vowpalwabbit.learn,
     "vw --oaa, with parsing": partial(vowpalwabbit.learn, parsing=True),
     "vw --oaa, parsed examples, rows weighed by idf": partial(vowpalwabbit.learn, weighed=True),
 }
 SLOW = {
-    "squared/all_pairs": ours.learn,
-    "squared/all_pairs, row by row": ours.learn_row_by_row,
-    "squared/all_pairs, dictionaries": ours.learn_dictionaries,
+    "LabelRanker()": ours.learn,
+    "LabelRanker(), row by row": ours.learn_row_by_row,
+    "StreamRanker(), dictionaries": ours.learn_dictionaries,
     "scikit-learn SGD pa1, row by row": sgd.learn,
     "river PA-I one-vs-rest": river.learn,
     "vw --csoaa_ldf, parsed examples": vowpalwabbit.learn_crossed,
@@ -114,14 +115,13 @@ def others(setting: Setting) -> None:
     for name in mailboxes(setting) or ["mail-stream"]:
         X, y = synthetic(120, 10, 4) if setting.small else stream(name)
         user = name.rpartition("/")[2]
-        found = race(competitors({"squared/all_pairs": ours.learn, **OTHERS}, X, y), 1)
+        found = race(competitors({"LabelRanker()": ours.learn, **OTHERS}, X, y), 1)
         so_far = {}
         for learner, result in found.items():
             wrong = np.asarray(result.answer[1])
             so_far[learner] = (np.arange(1, len(y) + 1), 100 * np.cumsum(wrong) / np.arange(1, len(y) + 1))
-            if learner in OTHERS:
-                error = round(100 * float(wrong.mean()), 1)
-                rows.append({"user": user, "learner": learner, "error_percent": error})
+            error = round(100 * float(wrong.mean()), 1)
+            rows.append({"user": user, "learner": learner, "error_percent": error})
         panels.append(Panel("rounds", "mistakes so far, %", so_far, user, log=False))
     save(setting, "ranking_peers", rows)
     plot(setting, "ranking_peers", [panels])

@@ -10,7 +10,7 @@ import pytest
 
 from maxmargin._names import ESTIMATORS
 from maxmargin.cli import main
-from maxmargin.cli.warmup import FEW, WARMED, fit_a_little, solver_names, variants
+from maxmargin.cli.warmup import APART, FEW, KEPT, WARMED, fit_a_little, solver_names, variants
 
 # Two epochs call the loops of a solver as well as seventy, which take a minute as plain Python.
 SHORT = {"max_iter": 2, "max_basis": 2, "tol": 0.1}
@@ -55,6 +55,16 @@ def test_the_warmup_of_bags_changes_their_candidates(monkeypatch):
     monkeypatch.setattr(latent_rounds, "pair_products", lambda *given: (seen.append(1), products(*given)))
     fit_a_little("LatentSVC", "bags", {}, FEW["bags"], ["float64"], {"max_iter": 15})
     assert seen
+
+
+def test_the_warmup_of_sparse_machines_meets_margins_that_are_kept(monkeypatch):
+    from maxmargin.sparse import loss_loops, problem
+
+    seen, through, pull = set(), loss_loops.star_through, problem.pull_few
+    monkeypatch.setattr(loss_loops, "star_through", lambda *given: (seen.add("through"), through(*given)))
+    monkeypatch.setattr(problem, "pull_few", lambda *given: (seen.add("pull"), pull(*given)))
+    fit_a_little("SparseMultiClassSVC", "multiclass", {}, KEPT["SparseMultiClassSVC"], ["float64"], APART)
+    assert seen == {"through", "pull"}
 
 
 @pytest.mark.nojit

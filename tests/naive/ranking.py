@@ -171,13 +171,13 @@ def interior_point(score, curvature, relevant, margin, C, start_loss, steps):
     return points
 
 
-def weigh(X, before=(), power=1.0):
-    """Rows times log((2 + t) / (1 + rows before with that column)) to a power, then of length one."""
+def weigh(X, before=(), power=1.0, smooth=0.0):
+    """Rows times (smooth + log((2 + t) / (1 + rows before with that column))) ** power, of length one."""
     past = [row != 0 for row in before]
     out = []
     for row in X:
         counts = np.sum(past, axis=0) if past else np.zeros(len(row))
-        row_out = row * np.log((2 + len(past)) / (1 + counts)) ** power
+        row_out = row * (smooth + np.log((2 + len(past)) / (1 + counts))) ** power
         out.append(row_out / (np.linalg.norm(row_out) or 1.0))
         past.append(row != 0)
     return np.array(out)

@@ -58,7 +58,8 @@ def sets(Y):
 
 def ranker(update="all_pairs", regulariser="squared", **options):
     """The online algorithm: one pass in the order of the rows, unless said otherwise."""
-    return LabelRanker(update, regulariser, **{"max_iter": 1, "shuffle": False, **options})
+    given = {"max_iter": 1, "shuffle": False, "weighting": None, **options}
+    return LabelRanker(update, regulariser, **given)
 
 
 @pytest.mark.parametrize("solver", sorted(set(SOLVERS) - {"exact"}))

@@ -26,12 +26,14 @@ def make(dense):
 @pytest.mark.nojit
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("update", ["fixed", "worst_pair", "all_pairs"])
-@pytest.mark.parametrize(("weighting", "power"), [("idf", 1.0), ("sqrt-idf", 0.5)])
-def test_learning_equals_learning_from_rows_weighed_before(dense, update, weighting, power):
+@pytest.mark.parametrize(
+    ("weighting", "power", "smooth"), [("idf", 1.0, 0.0), ("sqrt-idf", 0.5, 0.0), ("smooth-idf", 0.5, 1.0)]
+)
+def test_learning_equals_learning_from_rows_weighed_before(dense, update, weighting, power, smooth):
     X, y = stream()
     kind = make(dense)
     ours = LabelRanker(update, weighting=weighting, trace=True).partial_fit(kind(X), y)
-    twin = LabelRanker(update, trace=True).partial_fit(naive.weigh(X, power=power), y)
+    twin = LabelRanker(update, trace=True).partial_fit(naive.weigh(X, power=power, smooth=smooth), y)
     np.testing.assert_allclose(ours.coef_, twin.coef_, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(ours.trace_["mistake"], twin.trace_["mistake"])
     assert ours.n_mistakes_ == twin.n_mistakes_ > 0
@@ -81,6 +83,55 @@ def test_the_bound_is_that_of_the_weighed_rows():
     assert ordered.mistake_bound(W, X, y) == pytest.approx(bound)
     with pytest.raises(ValueError, match="shuffle=False"):
         LabelRanker(weighting="idf", C=0.1).fit(X, y).mistake_bound(W, X, y)
+
+
+def presence(n=40, d=12, k=4):
+    X, y = stream(n, d, k)
+    return (X != 0).astype(float), y
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_the_default_weighs_presence_and_nothing_else(dense):
+    X, y = presence()
+    kind = make(dense)
+    chosen, none = LabelRanker().partial_fit(kind(X), y), LabelRanker(weighting=None).partial_fit(kind(X), y)
+    smooth = LabelRanker(weighting="smooth-idf").partial_fit(kind(X), y)
+    np.testing.assert_array_equal(chosen.coef_, smooth.coef_)
+    assert not np.allclose(chosen.coef_, none.coef_)
+    np.testing.assert_array_equal(chosen.label_scores(kind(X)), smooth.label_scores(kind(X)))
+    for other in (2 * X, X - 1, 0.5 * X, 0 * X):
+        plain = LabelRanker(weighting=None, random_state=0).fit(kind(other), y)
+        np.testing.assert_array_equal(LabelRanker(random_state=0).fit(kind(other), y).coef_, plain.coef_)
+    entropy, none = (
+        LabelRanker(regulariser="entropy", weighting=w).partial_fit(X, y) for w in ("auto", None)
+    )
+    np.testing.assert_array_equal(entropy.coef_, none.coef_)
+
+
+@pytest.mark.parametrize("empty", [0, 3])
+def test_the_default_is_settled_by_the_first_entries(empty):
+    X, y = presence()
+    X[:empty] = 0
+    whole, single = LabelRanker().partial_fit(X, y, classes=range(4)), LabelRanker()
+    for i in range(len(y)):
+        single.partial_fit(X[i : i + 1], y[i : i + 1], classes=range(4))
+    np.testing.assert_array_equal(single.coef_, whole.coef_)
+    before = whole.coef_
+    expected = naive.weigh(X[:3] * 2, X, power=0.5, smooth=1.0)
+    np.testing.assert_allclose(whole.label_scores(X[:1] * 2), expected[:1] @ before.T, atol=1e-12)
+    whole.partial_fit(X[:1] * 2, y[:1])
+    twin = LabelRanker(weighting="smooth-idf").partial_fit(X, y, classes=range(4))
+    np.testing.assert_array_equal(whole.coef_, twin.partial_fit(X[:1] * 2, y[:1]).coef_)
+
+
+def test_the_bound_of_the_default_asks_for_the_order():
+    X, y = presence()
+    W = np.zeros((4, X.shape[1]))
+    with pytest.raises(ValueError, match="weighting=None"):
+        LabelRanker(C=0.1).fit(X, y).mistake_bound(W, X, y)
+    assert LabelRanker(C=0.1, weighting=None).fit(X, y).mistake_bound(W, X, y) > 0
+    online = LabelRanker(C=0.1).partial_fit(X, y, classes=range(4))
+    assert online.n_mistakes_ <= online.mistake_bound(W, X, y) < np.inf
 
 
 def test_columns_may_be_new(tmp_path):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maxmargin.sparse.loss_loops import MultiLogit, SquaredHinges, SquaredMargins, exact_step
+from maxmargin.sparse.problem import pull
 from tests.naive import basis as naive
 
 NAMES = ("margins", "hinges", "logit")
@@ -45,6 +46,30 @@ def test_compiled_passes_equal_their_slow_twins(name, seed):
     K, steps = rng.normal(size=(3, len(F))), rng.normal(size=(3, F.shape[1]))
     expected = [naive.value(terms(loss, F + np.outer(k, s)), loss.c) for k, s in zip(K, steps, strict=True)]
     np.testing.assert_allclose(loss.after(F, K, steps), expected, rtol=1e-12)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("few", [True, False])
+def test_products_between_functions_equal_the_sum_over_samples(few, dtype):
+    """Whether the weights are gone through one by one or as a matrix."""
+    rng = np.random.default_rng(0)
+    n, k, d = 12, 8, 3
+    loss = SquaredMargins(rng.integers(0, k, n), rng.uniform(0.2, 2.0, n), k)
+    F = np.zeros((n, k))
+    if few:  # every sample far on the right side but for one rival, one sample without
+        F[np.arange(n), loss.y] = 5.0
+        F[np.arange(1, n), (loss.y[1:] + 3) % k] = 4.5
+    at = loss.at(F)
+    assert (at.curvature.leaves is not None) == few
+    Psi, V = rng.normal(size=(n, d)).astype(dtype), rng.normal(size=(d, k)).astype(dtype)
+    D = naive.curvature(terms(loss, F), loss.c, F.shape)
+    expected = sum(np.outer(Psi[i], D[i] @ V.T @ Psi[i]) for i in range(n))
+    found = at.curvature.through(Psi, V)
+    rounding = 50 * np.finfo(dtype).eps
+    np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
+    wide = np.hstack([Psi, np.full((n, 2), np.nan, dtype)])
+    np.testing.assert_allclose(pull(wide, at.gradient, d), Psi.T @ at.gradient, atol=rounding)
 
 
 @pytest.mark.parametrize("name", NAMES)

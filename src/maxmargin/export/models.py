@@ -81,9 +81,8 @@ def _(model: BasisMachine, graph: Graph, x: str) -> str:
 @columns.register
 def _(model: LabelRanker, graph: Graph, x: str) -> str:
     state: Any = model._state
-    if model.weighting is not None:
-        rarity = np.log((2.0 + state.counted) / (1.0 + state.counts))
-        x = graph.add("Mul", x, graph.numbers(np.sqrt(rarity) if state.damped else rarity))
+    if model.regulariser == "squared" and state.rarity:
+        x = graph.add("Mul", x, graph.numbers(state.rarities()))
         x = graph.unit(x, graph.add("Sqrt", graph.sums(graph.add("Mul", x, x))))
     return graph.add("MatMul", x, graph.numbers(model.coef_.T))
 

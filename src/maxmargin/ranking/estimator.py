@@ -14,6 +14,7 @@ from numbers import Integral
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
@@ -67,6 +68,14 @@ STEP_TOLERANCE = 1e-7
 # A few passes of an online learner promise no convergence, and warn of none.
 FEW_PASSES = 5
 DEFAULT_MARGIN = {"squared": 1.0, "entropy": 0.01}
+# How each weighting multiplies the entries of a row.
+WEIGHTINGS: dict[str, dict[str, Any]] = {
+    "idf": {"rarity": True, "damped": False, "smooth": False},
+    "sqrt-idf": {"rarity": True, "damped": True, "smooth": False},
+    "smooth-idf": {"rarity": True, "damped": True, "smooth": True},
+}
+# What "auto" takes for rows of zeros and ones: experiments/ranking_weighting.py compares them.
+OF_PRESENCE = "smooth-idf"
 # Columns that a model file can ask for before any was met; a fitted one brings their array along.
 WIDEST_UNSEEN = 2**24
 # What `fit` alone can say, and `partial_fit` makes untrue.
@@ -133,12 +142,15 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         With more than one pass, `fit` stops at this relative duality gap (P - D) / |P|.
     time_limit : float, default=None
         Seconds after which `fit` stops.
-    weighting : {"idf", "sqrt-idf"}, default=None
+    weighting : {"auto", "idf", "sqrt-idf", "smooth-idf"} or None, default="auto"
         With "idf" an entry counts by how rare its column was in the rounds before, and each row
-        has length one: in round t, entry j is multiplied by log((2 + t) / (1 + c_j)), where c_j
-        of the t rounds before had it ("squared" only); with "sqrt-idf" by the root of that, which
-        leaves more to frequent columns. Suits words and tags; `predict` goes on
-        with the counts reached and does not move them, and the mistake bound is that of the weighed
+        has length one: in round t, entry j is multiplied by r_j = log((2 + t) / (1 + c_j)), where c_j
+        of the t rounds before had it ("squared" only); with "sqrt-idf" by the root of r_j, with
+        "smooth-idf" by the root of 1 + r_j, which leaves more to frequent columns. "auto" is
+        "smooth-idf" where the rows of `fit`, or those of the first `partial_fit` that are not all zero,
+        hold nothing but zeros and ones, as the presence of words and tags does, and None elsewhere.
+        None learns from the rows as they are, which is the paper's algorithm. `predict` goes on with
+        the counts reached and does not move them, and the mistake bound is that of the weighed
         rows. Takes the memory of a second array of values while a call lasts.
     average : bool, default=False
         Predict with the average of the weights over all rounds ("squared" only).
@@ -225,7 +237,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
     margin: float | None = None
     solver: str = "auto"
     max_iter: int = FEW_PASSES
-    weighting: str | None = None
+    weighting: str | None = "auto"
     average: bool = False
     shuffle: bool = True
     n_features: int | Literal["grow"] | None = None
@@ -240,7 +252,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         "regulariser": [StrOptions(set(DEFAULT_MARGIN))],
         "margin": [*POSITIVE, None],
         "solver": [StrOptions(set(SOLVERS))],
-        "weighting": [StrOptions({"idf", "sqrt-idf"}), None],
+        "weighting": [StrOptions({"auto", *WEIGHTINGS}), None],
         "average": ["boolean"],
         "shuffle": ["boolean"],
         "n_features": [Interval(Integral, 1, None, closed="left"), StrOptions({"grow"}), None],
@@ -328,7 +340,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
                 f'{wrong} needs regulariser="squared": the entropy starts from weights 1/n_features '
                 "and touches all of them in every step."
             )
-        if self.regulariser == "entropy" and self.weighting is not None:
+        if self.regulariser == "entropy" and self.weighting in WEIGHTINGS:
             raise ValueError(
                 f'weighting="{self.weighting}" needs regulariser="squared": weighed rows have many values, '
                 "and the entropy is fast on rows of two."
@@ -337,12 +349,9 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         if self.regulariser == "entropy":
             self._state = EntropyState(self.n_features_in_, matrix.dtype)
         else:
+            weighting = WEIGHTINGS.get(self.weighting or "", {})
             self._state = SquaredState(
-                self.n_features_in_,
-                matrix.dtype,
-                average=bool(self.average),
-                rarity=self.weighting is not None,
-                damped=self.weighting == "sqrt-idf",
+                self.n_features_in_, matrix.dtype, average=bool(self.average), **weighting
             )
         self._state.declare(len(labels.classes))
         self._labels = labels
@@ -358,6 +367,10 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         rows = Rows.of(matrix if order is None else matrix[order])
         if self.n_features == "grow":
             state.widen(rows.shape[1])
+        # The first rows with entries settle what the stream is.
+        unsettled = self.weighting == "auto" and not state.used
+        if unsettled and isinstance(state, SquaredState) and holds_presence(matrix):
+            state.weigh_from_now(**WEIGHTINGS[OF_PRESENCE])
         shapes = state.survey(rows)
         if self.solver == "exact" and self.update == "all_pairs" and shapes.has_general_rows:
             raise ValueError(
@@ -516,10 +529,10 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
             raise ValueError(f"W must have shape {(len(self.classes_), state.n_features)}; got {W.shape}.")
         if self.regulariser == "entropy" and ((W < 0).any() or not np.allclose(W.sum(axis=1), 1)):
             raise ValueError("Each row of W must be nonnegative and sum to one under the entropy.")
-        if self.weighting is not None and self._shuffled:
+        if self._shuffled and isinstance(state, SquaredState) and state.rarity:
             raise ValueError(
-                f'With weighting="{self.weighting}" the bound depends on the order of the rounds, which '
-                "shuffle=True does not keep; fit with shuffle=False."
+                "The rows were weighed by what came before them, so the bound depends on the order of the "
+                "rounds, which shuffle=True does not keep; fit with shuffle=False or weighting=None."
             )
         matrix = self._read_stream(X, reset=False)
         if matrix.shape[0] != state.n_rounds:
@@ -539,6 +552,13 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         # Weights on the simplex cannot express that a feature speaks against a label.
         tags.classifier_tags.poor_score = self.regulariser == "entropy"
         return tags
+
+
+def holds_presence(matrix: Any, block: int = 1 << 16) -> bool:
+    """Whether all entries are zero or one, and some are one."""
+    values = matrix.data if sp.issparse(matrix) else matrix.reshape(-1)
+    pieces = (values[start : start + block] for start in range(0, values.size, block))
+    return all(((piece == 0) | (piece == 1)).all() for piece in pieces) and bool(values.any())
 
 
 def learn_rows(ranker: LabelRanker, matrix: Any, y: Any) -> None:

@@ -164,11 +164,11 @@ def gather_rows(rows, order, slots, shapes, start, cols, vals):
 
 
 @compiled
-def weigh_rows(rows, counts, seen, learn, damped, out):
+def weigh_rows(rows, counts, seen, learn, smooth, damped, out):
     """Weigh entries by how rare their column was before, and bring every row to unit length.
 
-    Entry x_j of round t becomes x_j log((2 + t) / (1 + counts[j])), or x_j times the root of that if
-    `damped`; with `learn` each row counts for those after it. Returns the number of rows counted.
+    Entry x_j of round t is multiplied by smooth + log((2 + t) / (1 + counts[j])), or by the root of that
+    if `damped`; with `learn` each row counts for those after it. Returns the number of rows counted.
     """
     data, indices, indptr, dense = rows
     for i in range(indptr.size - 1):
@@ -179,7 +179,7 @@ def weigh_rows(rows, counts, seen, learn, damped, out):
                 j = indices[e - dense * indptr[i]]
                 # Columns beyond the counts have never been met.
                 met = counts[j] if j < counts.size else 0
-                rarity = np.log((2.0 + seen) / (1.0 + met))
+                rarity = smooth + np.log((2.0 + seen) / (1.0 + met))
                 out[e] *= np.sqrt(rarity) if damped else rarity
                 norm += np.float64(out[e]) * out[e]
                 if learn:

@@ -295,13 +295,14 @@ class SquaredState(RankingState):
     """Weights under the squared norm (w = theta), and their weighted sum when averaging.
 
     With `rarity` every row is weighed before it is met: an entry by the logarithm of how rare its
-    column was in the rounds before (`damped`: by its root), the row to unit length. `counts` holds in
-    how many of the `counted` rounds each column occurred.
+    column was in the rounds before (`smooth`: by one more, `damped`: by the root), the row to unit length.
+    `counts` holds in how many of the `counted` rounds each column occurred.
     """
 
     average: bool = False
     rarity: bool = False
     damped: bool = False
+    smooth: bool = False
     counts: np.ndarray = field(init=False)
     counted: int = 0
     W: np.ndarray = field(init=False)
@@ -313,6 +314,7 @@ class SquaredState(RankingState):
             "average": Flag(),
             "rarity": Flag(),
             "damped": Flag(group="damped"),
+            "smooth": Flag(group="smooth"),
             "counts": Array(("n_features",), ("i8",), 0, MOST, when="rarity"),
             "counted": Whole(),
             "W": floats("room_columns", "room_labels", packed=True),
@@ -327,6 +329,11 @@ class SquaredState(RankingState):
         if self.average:
             # The threshold is an average with equal weights then, as the weights are.
             self.threshold[2] = 1.0
+
+    def weigh_from_now(self, rarity: bool, damped: bool, smooth: bool) -> None:
+        """Weigh the rows to come; those before, if any, had no entries."""
+        self.rarity, self.damped, self.smooth = rarity, damped, smooth
+        self.counts, self.counted = np.zeros(self.n_features, np.int64), self.n_rounds
 
     def widen(self, n_features: int) -> None:
         """Let X have more columns than before; they start at weight zero and were never met."""
@@ -346,12 +353,21 @@ class SquaredState(RankingState):
         if not self.counts.flags.writeable:  # a model mapped from a file
             self.counts = self.counts.copy()
         values = np.empty(rows.data.shape, rows.data.dtype)
-        self.counted = loops.weigh_rows(rows.flat, self.counts, self.counted, learn, self.damped, values)
+        self.counted = loops.weigh_rows(
+            rows.flat, self.counts, self.counted, learn, float(self.smooth), self.damped, values
+        )
         return rows.with_values(values)
+
+    def rarities(self) -> np.ndarray:
+        """By what the next row's entries would be multiplied, before the row is brought to unit length."""
+        rarity = float(self.smooth) + np.log((2.0 + self.counted) / (1.0 + self.counts))
+        return np.sqrt(rarity) if self.damped else rarity
 
     def replay(self, rows: Rows) -> Rows:
         """The rows of the whole stream as the rounds saw them, weighed from the start again."""
-        fresh = SquaredState(self.n_features, self.dtype, rarity=self.rarity, damped=self.damped)
+        fresh = SquaredState(
+            self.n_features, self.dtype, rarity=self.rarity, damped=self.damped, smooth=self.smooth
+        )
         return fresh.meet(rows)
 
     def _allocate(self, columns: int, labels: int) -> None:

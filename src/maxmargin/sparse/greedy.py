@@ -43,7 +43,15 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.sparse.loss_loops import Expansion
-from maxmargin.sparse.problem import BasisProblem, Position, Scored, hessian, hessian_product, push
+from maxmargin.sparse.problem import (
+    BasisProblem,
+    Position,
+    Scored,
+    hessian,
+    hessian_product,
+    product_work,
+    push,
+)
 
 # Smallest Schur complement, relative to k(x, x), of a basis function that may join: below it, rounding
 # of the kernel values decides what the function adds.
@@ -64,7 +72,12 @@ class Basis:
 
     def gradient(self) -> np.ndarray:
         """Gradient of the objective in W (d x r)."""
-        return self.problem.gradient(self.Psi, self.here)
+        return self.problem.gradient(self.wide, self.here)
+
+    @property
+    def wide(self) -> np.ndarray:
+        """An array with contiguous rows whose first columns are Psi."""
+        return self.Psi
 
     def move(self, V: np.ndarray, longest: float = np.inf) -> None:
         """Go along V (d x r) to the minimum of the objective, at most `longest` times V."""
@@ -114,6 +127,10 @@ class GrowingBasis(Basis):
     @property
     def Psi(self) -> np.ndarray:  # type: ignore[override]
         return self._store[:, : len(self.indices)]
+
+    @property
+    def wide(self) -> np.ndarray:
+        return self._store
 
     @property
     def vectors(self) -> Any:
@@ -269,7 +286,7 @@ class Newton:
         precondition = self.blocks.apply if P is None else lambda V: self.blocks.apply(V @ M.T) @ M
         product = partial(hessian_product, Psi, curvature, P)
         V, steps = conjugate_gradients(product, -g, precondition, accuracy=accuracy)
-        self.blocks.judge(steps, 4.0 * Psi.size * g.shape[1])
+        self.blocks.judge(steps, 4.0 * Psi.shape[1] * product_work(curvature, P, g.shape[1]))
         return V
 
     def _directly(self, problem: BasisProblem, unknowns: int) -> bool:

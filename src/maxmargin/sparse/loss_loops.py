@@ -22,14 +22,17 @@ others, M_ir = 1 + F_ir - F_{i,y_i} for r != y_i; *hinges* are M_ir = 1 - Y_ir F
 - `*_expand`: loss, gradient G in F and weights D = 2 c [M > 0] of the generalised Hessian;
 - `*_slope`: first and second derivative of the loss along F + t dF;
 - `*_after`: loss of F + K_q step_q' for every candidate q, K_q its kernel row;
-- `star_product`: the Hessian of the margins times U.
+- `star_product`: the Hessian of the margins times U;
+- `star_through`: the same between Psi' and Psi V, over the few weights that are not zero;
+- `pull_few`: Psi' U for a U that is mostly zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, cast
+from functools import cached_property
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -40,6 +43,17 @@ from maxmargin.core.jit import compiled
 Blocks = Iterator[tuple[int, int, np.ndarray]]
 # Armijo's rule: the fraction of the predicted decrease that is enough; 2^-60 of a step is below rounding.
 SUFFICIENT, HALVINGS = 1e-4, 60
+# A pass over nonzeros beats a product of matrices from this many entries a nonzero on (letter, 20 to 180
+# basis functions: 1.7 to 2.8 in `benchmarks.problems.sparse`).
+FEW = 4
+
+
+class Leaves(NamedTuple):
+    """The leaves of the stars: sample i has `leaves[start[i]:start[i + 1]]`, with their weights."""
+
+    start: np.ndarray
+    leaves: np.ndarray
+    weights: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,23 @@ class StarCurvature:
 
     def restrict(self, rows: np.ndarray) -> StarCurvature:
         return StarCurvature(self.D[rows], self.y[rows])
+
+    @cached_property
+    def leaves(self) -> Leaves | None:
+        """The leaves of every sample, if they are few."""
+        n = self.D.shape[0]
+        if FEW * (np.count_nonzero(self.D) + n) > self.D.size:
+            return None
+        rows, r = np.nonzero(self.D)
+        start = np.searchsorted(rows, np.arange(n + 1)).astype(np.uint32)
+        return Leaves(start, r.astype(np.uint32), self.D[rows, r])
+
+    def through(self, Psi: np.ndarray, V: np.ndarray) -> np.ndarray:
+        if self.leaves is None:
+            return Psi.T @ self.product(Psi @ V)
+        answer = np.zeros(V.T.shape, Psi.dtype)
+        star_through(Psi, self.leaves, self.y, np.ascontiguousarray(V.T), answer)
+        return answer.T
 
     def product(self, U: np.ndarray) -> np.ndarray:
         U, answer = np.ascontiguousarray(U), np.empty(U.shape, U.dtype)
@@ -511,6 +542,43 @@ def star_product(D, y, U, answer):
             answer[i, r] = value
             total += value
         answer[i, own] = -total
+
+
+@compiled(reorder=True)
+def star_through(Psi, leaves, y, V, answer):
+    """answer += (Psi' D Psi V')', D the Hessian of the margins; V and answer have a row per class."""
+    d = Psi.shape[1]
+    zero = Psi.dtype.type(0.0)
+    for i in range(Psi.shape[0]):
+        row = Psi[i]
+        own = np.int64(y[i])
+        centre = zero
+        for j in range(d):
+            centre += row[j] * V[own, j]
+        total = zero
+        for e in range(leaves.start[i], leaves.start[i + 1]):
+            r = np.int64(leaves.leaves[e])
+            value = zero
+            for j in range(d):
+                value += row[j] * V[r, j]
+            value = Psi.dtype.type(leaves.weights[e]) * (value - centre)
+            total += value
+            for j in range(d):
+                answer[r, j] += value * row[j]
+        for j in range(d):
+            answer[own, j] -= total * row[j]
+
+
+@compiled(reorder=True)
+def pull_few(Psi, U, answer):
+    """answer += U' Psi over the entries of U that are not zero; Psi may have more columns than answer."""
+    for i in range(U.shape[0]):
+        row = Psi[i]
+        for r in range(U.shape[1]):
+            if U[i, r] != 0.0:
+                value = Psi.dtype.type(U[i, r])
+                for j in range(answer.shape[1]):
+                    answer[r, j] += value * row[j]
 
 
 @compiled(reorder=True)

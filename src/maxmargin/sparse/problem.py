@@ -47,7 +47,7 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate
 from maxmargin.sparse.largest_margin import SquaredLargestMargin
-from maxmargin.sparse.loss_loops import Curvature, Expansion, Loss
+from maxmargin.sparse.loss_loops import FEW, Curvature, Expansion, Loss, StarCurvature, pull_few
 
 SELECTIONS = ("block", "sequential", "jacobi")
 # Samples taken together where something is computed for all of them; bounds the memory.
@@ -136,8 +136,8 @@ class BasisProblem:
         return Position(W, Z, F, self.loss.at(F))
 
     def gradient(self, Psi: np.ndarray, here: Position) -> np.ndarray:
-        """Gradient in W (d x r)."""
-        return here.W + pull(Psi, self.back(here.loss.gradient))
+        """Gradient in W (d x r); the functions are the first d columns of Psi."""
+        return here.W + pull(Psi, self.back(here.loss.gradient), len(here.W))
 
     def step(self, here: Position, V: np.ndarray, dZ: np.ndarray, longest: float = np.inf) -> float:
         """How far to go along V, at most `longest`: to the minimum of the objective; dZ = Psi V."""
@@ -221,9 +221,14 @@ def push(Psi: np.ndarray, V: np.ndarray) -> np.ndarray:
     return (Psi @ V.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
 
 
-def pull(Psi: np.ndarray, U: np.ndarray) -> np.ndarray:
-    """Psi' U in float64."""
-    return (Psi.T @ U.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
+def pull(Psi: np.ndarray, U: np.ndarray, d: int | None = None) -> np.ndarray:
+    """Psi' U in float64, of the first d columns of Psi."""
+    d = Psi.shape[1] if d is None else d
+    if FEW * np.count_nonzero(U) < U.size:
+        answer = np.zeros((U.shape[1], d), Psi.dtype)
+        pull_few(Psi, U, answer)
+        return answer.T.astype(np.float64, copy=False)
+    return (Psi[:, :d].T @ U.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
 
 
 def solve_each(H: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -276,9 +281,19 @@ def hessian(
 
 def hessian_product(Psi: np.ndarray, curvature: Curvature, P: np.ndarray | None, V: np.ndarray) -> np.ndarray:
     """The Hessian times V (d x r), without forming it."""
-    U = Psi @ V.astype(Psi.dtype, copy=False)
+    narrow = V.astype(Psi.dtype, copy=False)
+    if P is None and isinstance(curvature, StarCurvature):
+        return V + curvature.through(Psi, narrow)
+    U = Psi @ narrow
     U = curvature.product(U) if P is None else curvature.product(U @ P) @ P.T
     return V + Psi.T @ U.astype(Psi.dtype, copy=False)
+
+
+def product_work(curvature: Curvature, P: np.ndarray | None, n_columns: int) -> int:
+    """To how many entries of a matrix a product with the Hessian applies every function, or as good as."""
+    if P is None and isinstance(curvature, StarCurvature) and curvature.leaves is not None:
+        return FEW * (len(curvature.leaves.leaves) + len(curvature.y))
+    return len(curvature.rows()) * n_columns
 
 
 def candidate_pool(X: Any, weights: np.ndarray, by_content: bool = True) -> np.ndarray:

@@ -1,0 +1,58 @@
+"""Which weighting of rows the label ranker should take by default: mistakes of one online pass.
+
+    MAXMARGIN_DATA=... python -m experiments.ranking_weighting [--small] [data set ...]
+
+Every row is answered before it is learnt, so the mistakes on the stream are the test; no part of it is set
+aside. The streams that settle the default are bags of words, tags and symbols in random order (at most 8,000
+rows, one permutation); the mailboxes, in the order of their dates and with all folders known, are those on
+which it is then held against other learners (`python -m benchmarks ranking peers`). Rows that hold more than
+zeros and ones show why the default leaves these alone: theirs are words that were weighed before.
+
+"unit" brings rows to length one and weighs nothing. Results: results/ranking_weighting.csv.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.preprocessing import normalize
+
+import experiments.data  # noqa: F401  (makes the research sets known)
+from experiments._results import SMALL, chosen, write
+from maxmargin import LabelRanker
+from maxmargin.datasets import load
+from maxmargin.ranking.estimator import holds_presence
+
+SETS = (
+    *("bibtex", "enron", "medical", "tmc2007-500", "genbase", "corel5k", "delicious", "dna"),
+    *("rcv1-subsets", "reuters-r8", "reuters-r52", "20newsgroups"),
+    *(f"enron-folders/{user}" for user in ("beck-s", "farmer-d", "kitchen-l", "lokay-m", "williams-w3")),
+)
+WEIGHTINGS = (None, "unit", "idf", "sqrt-idf", "smooth-idf", "auto")
+MOST_ROWS = 300 if SMALL else 8000
+
+
+def stream(name: str) -> tuple[Any, Any, np.ndarray | None]:
+    """Rows and labels in the order of the rounds, and the labels that are known from the start."""
+    data = load(name)
+    if "/" in name or name == "mail-stream":
+        return data.X[:MOST_ROWS], data.Y[:MOST_ROWS], np.unique(data.Y)
+    order = np.random.default_rng(0).permutation(data.X.shape[0])[:MOST_ROWS]
+    return data.X[order], data.Y[order], None
+
+
+def main() -> None:
+    for name in chosen(SETS, ("mail-stream",)):
+        X, y, known = stream(name)
+        row: dict[str, Any] = {"data": name, "presence": holds_presence(X), "rounds": X.shape[0]}
+        for weighting in WEIGHTINGS:
+            rows, given = (normalize(X), None) if weighting == "unit" else (X, weighting)
+            model = LabelRanker(weighting=given).partial_fit(rows, y, classes=known)
+            row[f"mistakes {weighting}"] = model.n_mistakes_
+        print(*row.values())
+        write("ranking_weighting", [row], ("data",))
+
+
+if __name__ == "__main__":
+    main()
