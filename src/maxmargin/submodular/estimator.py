@@ -155,7 +155,8 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
     n_jobs : int or None, default=None
         Threads for inference over samples (the steps of "bcfw" use one); None means one, -1 all cores.
     random_state : int, RandomState or None, default=None
-        Order of the samples in "bcfw"; the others use no randomness.
+        Order of the samples in "bcfw"; the others draw nothing (the block steps that "interior" starts
+        with take one order, always the same).
     verbose : int, default=0
 
     Attributes

@@ -10,13 +10,19 @@ t the pair weights in theta. With multipliers alpha_nk and r its optimum is wher
     theta + sum_nk alpha_nk a_nk = (0, r),   sum_k alpha_nk = c_n,   alpha_nk s_nk = 0,   t_e r_e = 0,
 
 a_nk the gradient of v_nk. An epoch takes one step of Mehrotra's predictor and corrector towards it,
-asks inference for the most violating set of every sample at the new theta, and remembers the sets that
-are new: the program grows while it is being solved. In theta alone the step is one system with
+asks inference for the most violating set of every sample, at the new theta and at the one that a full
+step would have reached, and remembers the sets that are new: the program grows while it is being solved.
+In theta alone the step is one system with
 
     H = I + sum_n sum_k d_nk (a_nk - mean_n)(a_nk - mean_n)' + diag(0, r / t),   d = alpha / s,
 
 where a_nk is (x_n, bias) times the change of labels: a block of H for two labels is X' diag(.) X. H has
 as many rows as theta, so that ill scaled features cost nothing, and many features much.
+
+Sets are worth more than steps: a program with few of them knows little of P, and its path leads far away
+from the optimum. So one epoch of block steps (`maxmargin.submodular.bcfw`) comes first, which finds many
+sets at a price below that of one step. A sample whose multipliers or slacks would turn negative moves less
+far than the others, or raises its bound xi, instead of stopping all of them.
 
 alpha, scaled to sum_k alpha_nk = c_n, is a point of the dual at every epoch, and P is asked for with
 inference: the gap is as true as that of the other methods.
@@ -33,6 +39,7 @@ from threadpoolctl import ThreadpoolController
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
+from maxmargin.submodular.bcfw import ClippedBCFW
 from maxmargin.submodular.problem import SubmodularF1
 
 # A set is new when its value stands out by more than this part of it: the rest is rounding.
@@ -129,6 +136,13 @@ class Planes:
         return np.einsum("nkv,nv->nk", self.change[:, :, :V], self.X @ Z) + self.change[:, :, V:] @ t
 
 
+def _features(problem: SubmodularF1) -> np.ndarray:
+    """The rows, dense and in double precision, with the bias."""
+    X = problem.rows.matrix
+    X = X.toarray() if hasattr(X, "toarray") else X
+    return np.hstack([X.astype(np.float64), np.full((len(X), 1), problem.bias)])
+
+
 class System:
     """The equations of a step from a point, with H factorised."""
 
@@ -152,12 +166,12 @@ class System:
         spread = np.matmul(labels.transpose(0, 2, 1), labels)
         crossed = np.matmul(labels.transpose(0, 2, 1), pairs)
         width = X.shape[1]
-        end = width * V
+        end, columns = width * V, np.ascontiguousarray(X.T)
         H = np.zeros((end + len(self.point.t),) * 2)
         for a in range(V):
             rows = slice(a * width, (a + 1) * width)
             for b in range(a + 1):
-                H[rows, b * width : (b + 1) * width] = X.T @ (X * spread[:, a, b, None])
+                H[rows, b * width : (b + 1) * width] = columns @ (X * spread[:, a, b, None])
             H[end:, rows] = crossed[:, a].T @ X
         flat = pairs.reshape(pairs.shape[0] * pairs.shape[1], len(self.point.t))
         H[end:, end:] = flat.T @ flat
@@ -186,13 +200,16 @@ class System:
     def reach(self, step: Step) -> tuple[float, float]:
         """How far slacks and t, and how far alpha and r, stay nonnegative."""
         point = self.point
-        primal = min(_reach(point.slack, step.slack), _reach(point.t, step.t))
-        return primal, min(_reach(point.alpha, step.alpha), _reach(point.r, step.r))
+        primal = np.append(_reach(point.slack, step.slack), _reach(point.t, step.t))
+        return float(primal.min()), float(
+            np.append(_reach(point.alpha, step.alpha), _reach(point.r, step.r)).min()
+        )
 
 
-def _reach(values: np.ndarray, step: np.ndarray) -> float:
-    falling = step < 0
-    return float(np.min(-values[falling] / step[falling], initial=np.inf))
+def _reach(values: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """How far every row of values stays nonnegative."""
+    ratios = np.divide(values, -step, out=np.full(values.shape, np.inf), where=step < 0)
+    return ratios.min(axis=-1, initial=np.inf)
 
 
 class InteriorPoint:
@@ -207,9 +224,14 @@ class InteriorPoint:
     start : InteriorSolution or None
         The solution of another fit, whose sets are remembered from the start.
     back : float
-        A step goes at most so far of the way to the boundary.
+        A sample goes at most so far of the way to where a multiplier of its vanishes; its slacks shrink
+        to no less than the rest of this part.
+    held : float
+        This part of the samples, those that are stopped first, need not be taken along in full.
     share : float
-        Most of a sample's weight that a new set gets.
+        Most of a sample's weight that a new set gets, and what all sets get of it at the start.
+    level : float
+        The products alpha s at the start, in costs of a sample.
     margin : float
         Where a new set lies above xi, xi moves so much farther than it.
     """
@@ -220,75 +242,80 @@ class InteriorPoint:
         *,
         memory: int = 20,
         start: InteriorSolution | None = None,
-        back: float = 0.995,
+        back: float = 0.9,
+        held: float = 0.05,
         share: float = 0.3,
+        level: float = 0.1,
         margin: float = 0.1,
     ) -> None:
         self.problem, self.memory = problem, max(memory, 2)
-        self.back, self.share, self.margin = back, share, margin
+        self.back, self.held, self.share, self.level, self.margin = back, held, share, level, margin
         self.blas = ThreadpoolController()
         self.hints = problem.guesses()
-        self.planes = self._first_planes(start)
-        self.best, self.best_primal = np.zeros(problem.dimension), np.inf
-        # With all weight on the true sets D is zero.
-        first = np.zeros(self.planes.known.shape) if start is None else start.share * problem.cost[:, None]
-        self.best_mean, self.best_dual = self._mean(first), -np.inf
-        self.best_share = self.planes.sets.copy(), self.planes.known.copy(), first
-        self._centre(first)
-        self._weigh(first)
+        self.best, self.best_primal, self.best_dual = np.zeros(problem.dimension), np.inf, -np.inf
+        fresh = start is None
+        start = self._block_steps() if start is None else start
+        self.planes = Planes(problem, _features(problem), start.sets.copy(), start.known)
+        alpha = np.where(self.planes.known, start.share, 0.0) * problem.cost[:, None]
+        # With all weight on the true sets, which zeros stand for, D is zero.
+        self._weigh(np.zeros(alpha.shape))
+        self._weigh(alpha)
+        self._centre(self.best if fresh else problem.cut(-self.planes.image(self.planes.mean(alpha))), alpha)
 
-    def _first_planes(self, start: InteriorSolution | None) -> Planes:
-        """The true sets and what violates them most at theta = 0, or the sets of another fit."""
-        problem, X = self.problem, self.problem.rows.matrix
-        X = X.toarray() if hasattr(X, "toarray") else X
-        X = np.hstack([X.astype(np.float64), np.full((len(X), 1), problem.bias)])
-        if start is not None:
-            return Planes(problem, X, start.sets.copy(), start.known)
-        worst = problem.infer(np.zeros(problem.dimension), self.hints).sets
-        known = np.column_stack([np.ones(len(X), bool), (worst != problem.truth).any(axis=1)])
-        return Planes(problem, X, np.stack([problem.truth, worst], axis=1), known)
+    def _block_steps(self) -> InteriorSolution:
+        """The sets and shares that an epoch of block steps finds; its theta is the best so far."""
+        steps = ClippedBCFW(self.problem, np.random.RandomState(0), memory=self.memory)
+        self.best_primal = steps.epoch(Clock()).certificate.primal
+        self.best, blocks = steps.solution().theta, steps.blocks
+        known = np.arange(self.memory) < blocks.kept[:, None]
+        # What a sample has forgotten is no share of a set; equal shares where nothing else is left.
+        share = np.where(known, blocks.share, 0.0)
+        share = np.where(share.sum(axis=1, keepdims=True) > 0, share, known)
+        return InteriorSolution(self.best, blocks.memory, known, share / share.sum(axis=1, keepdims=True))
 
-    def _centre(self, alpha: np.ndarray) -> None:
-        """An interior point: some weight for every set, as much on the true ones as D asks for.
-
-        Between the true sets, where theta = 0, and the mean of the others D is greatest at `part`. A
-        solution that was given takes the place of most of that.
-        """
-        planes, cost = self.planes, self.problem.cost
-        true = planes.known & (planes.loss == 0)
-        other = planes.known & ~true
-        share = np.where(true, 0.0, other / np.maximum(other.sum(axis=1, keepdims=True), 1)) * cost[:, None]
-        image, mass = planes.image(planes.mean(share)), float(np.sum(share * planes.loss))
-        part = min(0.5, mass / max(float(image @ image), mass)) if mass > 0 else 0.5
-        left = (cost - part * share.sum(axis=1))[:, None]
-        self.alpha = part * share + true * left / np.maximum(true.sum(axis=1, keepdims=True), 1)
-        if alpha.any():
-            self.alpha = self.share * self.alpha + (1 - self.share) * alpha
-        self.theta = -planes.image(planes.mean(self.alpha))
-        t = self.problem.split(self.theta)[1]
-        self.r = np.maximum(-t, 0.0) + 1.0
-        t += self.r
-        self.xi = self._highest() + 1.0
+    def _centre(self, theta: np.ndarray, alpha: np.ndarray) -> None:
+        """An interior point near theta and alpha: products alpha s of one level, and most of alpha."""
+        problem, planes, cost = self.problem, self.planes, self.problem.cost
+        self.theta = theta.copy()
+        mu = self.level * float(cost.max(initial=0.0))
+        problem.split(self.theta)[1][:] += mu**0.5
+        self.r = np.full(len(problem.pairs), mu**0.5)
+        values = np.where(planes.known, planes.loss + planes.rise(self.theta), -np.inf)
+        highest = self._highest()
+        # sum_k level / (xi - v_k), which must be 1, falls with xi: halving, between one set and equal ones.
+        low, high = highest + self.level, highest + self.level * np.maximum(planes.known.sum(axis=1), 1)
+        for _ in range(50):
+            xi = 0.5 * (low + high)
+            above = np.sum(self.level / (xi[:, None] - values), axis=1) > 1
+            low, high = np.where(above, xi, low), np.where(above, high, xi)
+        self.xi = high
+        centred = cost[:, None] * self.level / (self.xi[:, None] - values)
+        self.alpha = self.share * centred + (1 - self.share) * alpha
 
     def epoch(self, clock: Clock) -> Progress:
-        """A step, and inference at the theta that it reaches; the sets found join the program."""
+        """A step, and inference where it ends and where a full one would; the sets found join the program."""
         problem = self.problem
         # The matrices are small, and answers must not depend on the number of threads.
         with self.blas.limit(limits=1, user_api="blas"):
             try:
-                mu = self._step()
+                mu, ahead = self._step()
             except np.linalg.LinAlgError:
                 return Progress(self._met(), 0, stuck="scale the features")
-            sets, risk = problem.risk(self.theta, self.hints)
-            primal = problem.primal(self.theta, risk)
-            if primal < self.best_primal:
-                self.best, self.best_primal = self.theta, primal
             self._weigh(self.alpha)
-            added = self._remember(sets, mu)
+            above = self._remember(self._ask(self.theta), mu)
+            self._remember(self._ask(ahead), mu)
         stuck = ""
-        if not added and mu * self.alpha.size <= ROUNDING * self.best_primal:
+        if not above and mu * self.alpha.size <= ROUNDING * self.best_primal:
             stuck = "increase max_nodes" if problem.exact else "use inference='exact'"
         return Progress(self._met(), int(np.count_nonzero(problem.cost)), stuck=stuck)
+
+    def _ask(self, theta: np.ndarray) -> np.ndarray:
+        """The sets that inference finds at theta, which is kept if its P is the best so far."""
+        sets, risk = self.problem.risk(theta, self.hints)
+        primal = self.problem.primal(theta, risk)
+        if primal < self.best_primal:
+            self.best, self.best_primal = theta, primal
+        return sets
 
     def _met(self) -> Certificate:
         return Certificate(self.best_primal, min(self.best_dual, self.best_primal))
@@ -317,8 +344,11 @@ class InteriorPoint:
         excess = self.alpha.sum(axis=1) - self.problem.cost
         return Point(slack, self.alpha, self.problem.split(self.theta)[1], self.r, residual, excess)
 
-    def _step(self) -> float:
-        """Mehrotra's predictor and corrector; answers the mean of the products alpha s and t r aimed at."""
+    def _step(self) -> tuple[float, np.ndarray]:
+        """Mehrotra's predictor and corrector; answers the mean of the products aimed at, and what lies ahead.
+
+        That is the theta of a full step.
+        """
         point = self._point()
         slack, alpha, t, r, _, _ = point
         size = np.count_nonzero(self.planes.known) + len(t)
@@ -332,12 +362,21 @@ class InteriorPoint:
         step = system.solve(
             target - alpha * slack - straight.alpha * straight.slack, target - t * r - straight.t * straight.r
         )
-        length = min(1.0, self.back * min(system.reach(step)))
+        full = self.problem.cut(self.theta + step.theta)
+        return mu + self._move(point, step) * (target - mu), full
+
+    def _move(self, point: Point, step: Step) -> float:
+        """Go along the step, every sample as far as it can; answers how far theta went."""
+        slack, alpha, t, r, _, _ = point
+        own = np.minimum(self.back * _reach(alpha, step.alpha), 1.0)
+        stopped = np.minimum(self.back * _reach(slack, step.slack), own)
+        length = min(float(np.quantile(stopped, self.held)), self.back * float(_reach(t, step.t)))
         self.theta = self.theta + length * step.theta
-        self.xi = self.xi + length * step.xi
-        self.alpha = self.alpha + length * step.alpha
-        self.r = r + length * step.r
-        return mu + length * (target - mu)
+        lacking = (1 - self.back) * slack - (slack + length * step.slack)
+        self.xi = self.xi + length * step.xi + np.maximum(lacking, 0.0).max(axis=1)
+        self.alpha = alpha + np.minimum(own, length)[:, None] * step.alpha
+        self.r = r + min(length, self.back * float(_reach(r, step.r))) * step.r
+        return length
 
     def _weigh(self, alpha: np.ndarray) -> None:
         """Keep alpha, made to sum to the costs, if its D is the best so far."""
@@ -357,12 +396,12 @@ class InteriorPoint:
         return self.problem.dual(offset, self.problem.cut(-self.planes.image(mean)))
 
     def _remember(self, sets: np.ndarray, mu: float) -> int:
-        """Let the sets above all that are known join, with multipliers of at most a `share`; how many."""
+        """Let new sets join, with multipliers of at most a `share`; how many lie above all known ones."""
         planes, cost = self.planes, self.problem.cost
         values = self.problem.slacks(self.theta, [sets])[0]
-        samples = np.flatnonzero((cost > 0) & (values > self._highest() + ROUNDING * (1.0 + np.abs(values))))
-        if not len(samples):
-            return 0
+        above = (cost > 0) & (values > self._highest() + ROUNDING * (1.0 + np.abs(values)))
+        there = planes.known & (planes.sets == sets[:, None]).all(axis=2)
+        samples = np.flatnonzero((cost > 0) & ~there.any(axis=1))
         places = np.argmin(np.where(planes.known, self.alpha, -1.0), axis=1)[samples]
         full = planes.known[samples, places]
         if planes.sets.shape[1] < self.memory:
@@ -371,8 +410,8 @@ class InteriorPoint:
         if self.alpha.shape[1] < planes.sets.shape[1]:
             self.alpha = np.pad(self.alpha, [(0, 0), (0, 1)])
         value, c = values[samples], cost[samples]
-        above = np.maximum(value - self.xi[samples], 0.0)
-        self.xi[samples] = np.maximum(self.xi[samples], value + self.margin * above + mu / c)
+        excess = np.maximum(value - self.xi[samples], 0.0)
+        self.xi[samples] = np.maximum(self.xi[samples], value + self.margin * excess + mu / c)
         self.alpha[samples, places] = np.minimum(mu / (self.xi[samples] - value), self.share * c)
         self.alpha[samples] *= (c / self.alpha[samples].sum(axis=1))[:, None]
-        return len(samples)
+        return int(np.count_nonzero(above))
