@@ -52,8 +52,8 @@ WIDTHS = ("float64", "float32")
 # Enough epochs, and no end before: some loops come in only when the first ones slow down.
 LONG = {"max_iter": 70, "tol": 1e-10, "max_basis": 5}
 SHORT = {"max_iter": 15, "max_basis": 5}
-# Machines without such loops, which would be after the last digits of a tiny gap for minutes.
-EARLY = ("SparseMultiClassSVC", "SparseMultiLabelSVC")
+# Machines without such loops, which would be after the last digits of their gap for minutes.
+EARLY = {"max_basis": 5, "tol": 0.1}
 # Share of zeros in dense rows of which some loops read the nonzeros alone.
 MOSTLY_ZEROS = 0.9
 # Rows, classes and features of the fits.
@@ -114,7 +114,7 @@ def warm(name: str, defaults: bool = False) -> None:
     estimator, task = WARMED[name]
     widths = WIDTHS[:1] if defaults else WIDTHS
     # The precision depends on `tol`, which keeps its default for default fits.
-    settings = SHORT if defaults or estimator in EARLY else LONG
+    settings = EARLY if name.startswith("sparse") else SHORT if defaults else LONG
     few, all_sizes = FEW[task], FEW[task] + WIDE.get(estimator, ())
     for params in ordinary(estimator) if defaults else variants(estimator):
         sizes = all_sizes if params.get("solver", "auto") == "auto" else few
