@@ -78,6 +78,56 @@ def test_labels_block_by_block_are_warmed_up_unless_defaults_are_asked_for(monke
     assert ({"memory_limit": 0} in fitted) is not defaults
 
 
+# Prints the loops that Python calls by name and that no fit of the warm-up has called: those that were
+# called hold code for Python. Device files need torch, and have no such loops.
+REACHED = """
+import ast, importlib, types
+from pathlib import Path
+
+import maxmargin
+from maxmargin.cli import warmup
+from maxmargin.core.dispatch import Loop
+
+def names(node):
+    if isinstance(node, ast.FunctionDef) and any(
+        "compiled" in ast.unparse(mark) or ".of(" in ast.unparse(mark) for mark in node.decorator_list
+    ):
+        return
+    if isinstance(node, ast.Name):
+        yield None, node.id
+    elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        yield node.value.id, node.attr
+    for child in ast.iter_child_nodes(node):
+        yield from names(child)
+
+def called_by_python(folder):
+    for source in sorted(Path(maxmargin.__file__).parent.joinpath(folder).glob("*.py")):
+        if not source.stem.startswith("device"):
+            module = importlib.import_module(f"maxmargin.{folder}.{source.stem}")
+            for owner, name in names(ast.parse(source.read_text())):
+                place = module if owner is None else getattr(module, owner, None)
+                loop = vars(place).get(name) if isinstance(place, types.ModuleType) else None
+                if isinstance(loop, Loop):
+                    yield loop
+
+if __name__ == "__main__":
+    warmup.WIDTHS = warmup.WIDTHS[:1]
+    for family in warmup.WARMED:
+        warmup.warm(family)
+    folders = ("core", "multilabel", "structured", "ranking", "sparse", "submodular")
+    loops = {loop for folder in folders for loop in called_by_python(folder)}
+    print(len(loops), sorted(loop.py_func.__qualname__ for loop in loops if not loop.overloads))
+"""
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_the_warmup_calls_every_loop_that_python_calls():
+    done = subprocess.run([sys.executable, "-c", REACHED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    count, missed = done.stdout.split(maxsplit=1)
+    assert int(count) > 80 and missed.strip() == "[]"
+
+
 # What a process needs to compile for the demo, after a warm-up of default fits by another.
 DEMO = """
 from maxmargin.cli import main

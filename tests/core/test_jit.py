@@ -289,8 +289,9 @@ def test_an_edit_in_one_folder_leaves_the_others_compiled(tmp_path):
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-def test_what_numba_brings_is_a_part_of_a_loop_and_of_nobody_else():
+def test_what_numba_brings_is_a_part_of_a_loop_and_of_nobody_else(monkeypatch):
     """``max`` within a loop has no code of its own; the functions of others get what they got."""
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")  # or the loop comes from the disk the second time
 
     def largest(x):
         best = x[0]

@@ -32,18 +32,36 @@ CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 # What else does, where not all values matter: all kernels that are not linear share their loops.
 FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("auto", "single", "double")}
 # Parameters with loops of their own, whatever the others are; those of ASKED are no part of --defaults.
-ALONE: dict[str, dict[str, Any]] = {"LabelRanker": {"weighting": "idf"}}
-ASKED: dict[str, dict[str, Any]] = {"MultiLabelSVC": {"memory_limit": 0}}
+ALONE: dict[str, tuple[dict[str, Any], ...]] = {"LabelRanker": ({"weighting": "idf"},)}
+ASKED: dict[str, tuple[dict[str, Any], ...]] = {
+    "MultiLabelSVC": (
+        {"memory_limit": 0},
+        # Chunks of labels for one step come in at a gap that depends on `tol`.
+        {"solver": "dca", "prior": "labels"},
+        # Kernel values that do not fit in memory.
+        {"kernel": "rbf", "cache_size": 0},
+        {"kernel": "rbf", "cache_size": 0, "prior": "labels"},
+        {"kernel": "rbf", "cache_size": 0, "solver": "smo"},
+    ),
+    "MultiClassSVC": ({"kernel": "rbf", "cache_size": 0},),
+}
+# What a model is asked besides its predictions; nobody asks for the RARE ones in the demo.
+USUAL = ("decision_function", "predict_top")
+RARE = ("predict_marginals", "predict_kbest", "certify_inference")
 WIDTHS = ("float64", "float32")
 # Enough epochs, and no end before: some loops come in only when the first ones slow down.
 LONG = {"max_iter": 70, "tol": 1e-10, "max_basis": 5}
 SHORT = {"max_iter": 15, "max_basis": 5}
 # Rows of many classes that are told apart, where most margins are kept.
 APART = {"C": 1e4, "max_basis": 12, "random_state": 0}
+# Machines without such loops, which would be after the last digits of their gap for minutes.
+EARLY = {"max_basis": 5, "tol": 0.1}
+# Share of zeros in dense rows of which some loops read the nonzeros alone.
+MOSTLY_ZEROS = 0.9
 # Rows, classes and features of the fits.
 Size = tuple[int, int, int]
-# Few classes have loops of their own, as has what is too wide for Newton's method.
-WIDE: dict[str, tuple[Size, ...]] = {"MultiLabelSVC": ((24, 3, 400),)}
+# Few classes have loops of their own, as has what is too wide for all of Newton's methods.
+WIDE: dict[str, tuple[Size, ...]] = {"MultiLabelSVC": ((24, 3, 600),)}
 FEW: dict[str, tuple[Size, ...]] = {
     "multilabel": ((24, 3, 5),),
     "multiclass": ((24, 3, 5), (24, 6, 5)),
@@ -53,7 +71,7 @@ FEW: dict[str, tuple[Size, ...]] = {
     "bags": ((60, 3, 5),),
 }
 # So many unknowns, or numbers in X, that default parameters choose other loops.
-MANY: dict[str, tuple[Size, ...]] = {"multiclass": ((140, 70, 12), (900, 2, 59))}
+MANY: dict[str, tuple[Size, ...]] = {"MultiClassSVC": ((140, 70, 12), (900, 2, 59))}
 # Margins of which few are violated have loops of their own.
 KEPT: dict[str, tuple[Size, ...]] = {"SparseMultiClassSVC": ((40, 40, 20),)}
 
@@ -98,15 +116,17 @@ def warmup_command(families: Sequence[str], defaults: bool, jobs: int) -> None:
 def warm(name: str, defaults: bool = False) -> None:
     """Fit a few rows in the configurations of one family."""
     estimator, task = WARMED[name]
+    widths = WIDTHS[:1] if defaults else WIDTHS
     # The precision depends on `tol`, which keeps its default for default fits.
-    widths, settings = (WIDTHS[:1], SHORT) if defaults else (WIDTHS, LONG)
-    sizes = FEW[task] + WIDE.get(estimator, ())
+    settings = EARLY if name.startswith("sparse") else SHORT if defaults else LONG
+    few, all_sizes = FEW[task], FEW[task] + WIDE.get(estimator, ())
     for params in ordinary(estimator) if defaults else variants(estimator):
-        fit_a_little(estimator, task, params, sizes, widths, settings)
-    alone = ALONE.get(estimator, {}) | ({} if defaults else ASKED.get(estimator, {}))
-    fit_a_little(estimator, task, alone, FEW[task], widths, SHORT)
-    fit_a_little(estimator, task, {}, MANY.get(task, ()), widths, SHORT)
-    fit_a_little(estimator, task, {}, KEPT.get(estimator, ()), widths, APART)
+        sizes = all_sizes if params.get("solver", "auto") == "auto" else few
+        fit_a_little(estimator, task, params, sizes, widths, settings, not defaults)
+    for params in ALONE.get(estimator, ()) + (() if defaults else ASKED.get(estimator, ())):
+        fit_a_little(estimator, task, params, all_sizes, widths, SHORT, not defaults)
+    fit_a_little(estimator, task, {}, MANY.get(estimator, ()), widths, SHORT, not defaults)
+    fit_a_little(estimator, task, {}, KEPT.get(estimator, ()), widths, APART, not defaults)
 
 
 def ordinary(estimator: str) -> list[dict[str, Any]]:
@@ -144,10 +164,12 @@ def fit_a_little(
     sizes: Sequence[Size],
     widths: Sequence[str] = WIDTHS,
     settings: dict[str, Any] = LONG,
+    rare: bool = True,
 ) -> bool:
     """Fit and predict a few rows of the given sizes, dense and CSR, of the given widths.
 
-    False where the estimator refuses the combination: there is no loop for it.
+    With `rare` also dense rows that are mostly zeros, and every question that a model answers. False where
+    the estimator refuses the combination: there is no loop for it.
     """
     model = build(estimator, **params)
     known = model.get_params()
@@ -156,12 +178,12 @@ def fit_a_little(
         warnings.simplefilter("ignore")
         try:
             for size in sizes:
-                for X, y, cut in _few_rows(task, *size, widths):
+                for X, y, cut in _few_rows(task, *size, widths, rare):
                     model.fit(X, y, **cut).predict(X, **cut)
-                    if task == "multilabel":
-                        model.decision_function(X)
-                    if hasattr(model, "predict_top"):
-                        model.predict_top(X, 1)
+                    for answer in USUAL + (RARE if rare else ()):
+                        if hasattr(model, answer):
+                            further = {"predict_top": (1,), "certify_inference": (y,)}.get(answer, ())
+                            getattr(model, answer)(X, *further, **cut)
         except ValueError as refusal:
             if not any(key in str(refusal) for key in params):
                 raise
@@ -170,7 +192,7 @@ def fit_a_little(
 
 
 def _few_rows(
-    task: str, n: int, n_classes: int, n_features: int, widths: Sequence[str]
+    task: str, n: int, n_classes: int, n_features: int, widths: Sequence[str], rare: bool
 ) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
     """Rows in every kind, labels for the task, and the cut into sequences or bags of three rows."""
     import numpy as np
@@ -183,3 +205,5 @@ def _few_rows(
     for kind in widths:
         yield X.astype(kind), y, cut
         yield sp.csr_array(X.astype(kind)), y, cut
+        if rare:
+            yield np.where(X < MOSTLY_ZEROS, 0, X).astype(kind), y, cut

@@ -11,7 +11,7 @@ The entries in the package were written by the same code for a level of the proc
 or v4, instead of one processor: numba was told ``NUMBA_CPU_NAME=x86-64-v3`` (see ``tools/wheel.py``).
 
 Of numba this file needs `_Cache` (what a dispatcher asks of its cache), `CompileResultCacheImpl` (where it
-would put entries), `CompileResult._reduce` and `_rebuild`, and the codegen's `magic_tuple`.
+would put entries), `CompileResult._reduce` and `_rebuild`, the codegen's `magic_tuple`, and `rtsys`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ with uninterrupted():
     from numba.core import serialize
     from numba.core.caching import CompileResultCacheImpl, _Cache
     from numba.core.compiler import CompileResult
+    from numba.core.runtime import rtsys
 
 FORMAT = b"maxmargin loop 1\n"
 SUFFIX = ".loop"
@@ -101,7 +102,6 @@ class LoopCache(_Cache):
         """The code for a signature, or None where it has to be compiled."""
         if not self._enabled:
             return None
-        target_context.refresh()
         for place in self._places(sig, target_context.codegen()):
             try:
                 reduced = pickle.loads(read_entry(place))
@@ -110,6 +110,8 @@ class LoopCache(_Cache):
             except (DamagedEntry, OSError) as error:
                 tell_once(f"compiling again what could not be read from {place.parent} ({error})")
                 continue
+            # All that machine code needs; `refresh` would set up the compiler too, a tenth of a second.
+            rtsys.initialize(target_context)
             return CompileResult._rebuild(target_context, *reduced)
         return None
 
