@@ -209,7 +209,9 @@ def draw() -> None:
 def means(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
     """Mean passes and seconds over lambda by solver; ">" where a run did not come to the gap."""
     answer = []
-    for name, n in dict.fromkeys((row["data"], row["n"]) for row in rows):
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    cases = sorted({(names.index(row["data"]), int(row["n"])) for row in rows})
+    for name, n in [(names[at], str(n)) for at, n in cases]:
         for column in ("passes", "cpu_s"):
             mine = [row for row in rows if (row["data"], row["n"]) == (name, n)]
             line: dict[str, Any] = {"data": name, "n": n, "mean_of": column, "limit_s": mine[0]["limit_s"]}

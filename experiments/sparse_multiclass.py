@@ -31,7 +31,8 @@ vectors. "constant" answers the most frequent class of the training part.
 
 sparse_friedman.csv: mean ranks of the three sparse machines over the sets, and Friedman's test (table 4).
 
-With --keep-choices gamma and C of sets with a test part are taken from the result file.
+With --keep-choices gamma and C of sets with a test part are taken from the result file; --methods=SVC,CS,WW
+runs these alone, with the goal of the result file.
 Times are CPU seconds of one thread, those of the whole training (`grown_to` basis vectors) and of
 predicting the test part; the machine may be shared with others. Training with the final gamma and
 C that is not over after `LIMIT` seconds ends with the next round, and `note` says so; the row then
@@ -224,22 +225,38 @@ def measure(machine: Any, split: Any, choice: dict[str, float] | None) -> tuple[
     return row, curve(machine, X_test[:STAGED], y_test[:STAGED]) if sparse else []
 
 
-def kept_choice(name: str, method: str, features: int) -> dict[str, float] | None:
-    """gamma and C of the result file."""
+def kept_row(name: str, method: str) -> dict[str, str] | None:
+    """The row of the result file."""
     path = _results.RESULTS / "sparse_multiclass.csv"
-    if "--keep-choices" not in sys.argv or name in CROSS_VALIDATED or not path.exists():
+    if not path.exists():
         return None
     with path.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if (row["data"], row["method"]) == (name, method)]
-    if not rows or not rows[0]["gamma"]:  # the constant has none
+    return rows[0] if rows else None
+
+
+def kept_choice(name: str, method: str, features: int) -> dict[str, float] | None:
+    """gamma and C of the result file."""
+    row = kept_row(name, method) if "--keep-choices" in sys.argv and name not in CROSS_VALIDATED else None
+    if row is None or not row["gamma"]:  # the constant has none
         return None
-    return {"gamma": float(rows[0]["gamma"]) / features, "C": float(rows[0]["C"])}
+    return {"gamma": float(row["gamma"]) / features, "C": float(row["C"])}
+
+
+def asked_for() -> list[str]:
+    """The methods that the command line names; empty for all."""
+    named = [word.removeprefix("--methods=") for word in sys.argv if word.startswith("--methods=")]
+    return [method for word in named for method in word.split(",")]
 
 
 def table(name: str) -> None:
     splits, goal, choices = parts(name), None, {}
     paper = _results.paper("sparse_multiclass", ("data", "method"))
+    if asked_for() and "SMSVM" not in asked_for() and (kept_goal := kept_row(name, "SMSVM")):
+        goal = float(kept_goal["goal"] or kept_goal["accuracy"]) / 100
     for method, machine in methods(name).items():
+        if asked_for() and method not in asked_for():
+            continue
         kept = kept_choice(name, method, splits[0][0].shape[1])
         taken = choices.get(ALIKE.get(method), [kept] * len(splits))
         found = [measure(machine, split, choice) for split, choice in zip(splits, taken, strict=True)]
