@@ -339,3 +339,18 @@ def test_values_beyond_single_precision_stay_double():
         K = KernelMatrix(kernel, X, dtype=np.float32)
         assert K.dtype == dtype
         np.testing.assert_allclose(K.whole, kernel.block(X, X, np.dtype(np.float64)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_combinations_of_many_rows_leave_out_those_without_weight(dtype):
+    """More rows than are gathered at a time, some of them in no combination, in any order."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    K = KernelMatrix(Kernel.of(X, "rbf"), X, dtype=dtype)
+    assert K.build()
+    W, some = rng.normal(size=(4, 150)).astype(dtype), rng.permutation(200)[:150]
+    W[:, ::3] = 0
+    expected = W.astype(np.float64) @ Kernel.of(X, "rbf").block(X, X)[some]
+    np.testing.assert_allclose(K.combine(W, some), expected, atol=1e-4 if dtype == np.float32 else 1e-12)
+    np.testing.assert_array_equal(K.combine(np.zeros_like(W), some), 0)
+    np.testing.assert_array_equal(K.square(some), K.whole[np.ix_(some, some)])

@@ -19,6 +19,8 @@ DEFINITENESS = 1e-6
 TILE_ROWS, TILE_BYTES = 256, 2**20
 # Columns of a tile transposed at a time: their cache lines stay at hand.
 MIRRORED = 64
+# Rows of a kept matrix gathered at a time: they are multiplied while they are in cache.
+GATHERED = 64
 # Up to this size, definiteness is checked on all eigenvalues.
 CHECKED_ROWS = 1000
 
@@ -193,7 +195,7 @@ class KernelMatrix:
     def square(self, indices: np.ndarray) -> np.ndarray:
         """K within some samples, read or computed, not kept."""
         if self.whole is not None:
-            return self.whole[np.ix_(indices, indices)]
+            return self.whole.take(indices, axis=0).take(indices, axis=1)
         K = np.empty((len(indices), len(indices)), self.dtype)
         for rows in chunks(len(indices), len(indices) * self.dtype.itemsize):
             K[rows] = self.kernel.block(self._rows_of(indices[rows]), self._basis(indices), self.dtype)
@@ -206,16 +208,23 @@ class KernelMatrix:
         The values are those kept, or computed anew where another `dtype` is asked for.
         """
         dtype = self.dtype if dtype is None else np.dtype(dtype)
-        if dtype == self.dtype and self._built == self.n:
-            return W @ self._whole[indices]
         answer = np.zeros((len(W), self.n), W.dtype)
+        if dtype == self.dtype and self._built == self.n:
+            used = np.flatnonzero(W.any(axis=0))
+            room = np.empty((min(GATHERED, len(used)), self.n), dtype)
+            for start in range(0, len(used), GATHERED):
+                some = used[start : start + GATHERED]
+                # "clip" writes straight into `room`; no index is outside.
+                rows = np.take(self._whole, indices[some], axis=0, out=room[: len(some)], mode="clip")
+                answer += W[:, some] @ rows
+            return answer
         if not len(indices):
             return answer
-        some = self._basis(indices)
+        basis = self._basis(indices)
         width = max(len(indices), self.X.shape[1]) * dtype.itemsize
         for part in chunks(self.n, width, most=max(TILE_BYTES // width, TILE_ROWS)):
-            rows = np.arange(part.start, part.stop)
-            answer[:, part] = W @ self.kernel.block(self._rows_of(rows), some, dtype).T
+            block = self.kernel.block(self._rows_of(np.arange(part.start, part.stop)), basis, dtype)
+            answer[:, part] = W @ block.T
         return answer
 
     def times(self, B: np.ndarray) -> np.ndarray:

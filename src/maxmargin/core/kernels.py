@@ -40,6 +40,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.core.state import Number, Sizes, State, Whole, chosen
+from maxmargin.core.threads import one_thread_where_small
 
 NAMES = ("linear", "rbf", "poly", "sigmoid", "chi2", "precomputed")
 BLOCK_BYTES = 32 * 2**20
@@ -186,8 +187,9 @@ class Kernel:
         coefficients = np.asarray(coefficients, dtype=dtype)
         answer = np.zeros((X.shape[0], *coefficients.shape[1:]), dtype=dtype)
         if len(coefficients):
-            for rows in chunks(X.shape[0], len(coefficients) * dtype.itemsize):
-                answer[rows] = self.block(X[rows], basis, dtype) @ coefficients
+            with one_thread_where_small(X.shape[0] * len(coefficients) * X.shape[1]):
+                for rows in chunks(X.shape[0], len(coefficients) * dtype.itemsize):
+                    answer[rows] = self.block(X[rows], basis, dtype) @ coefficients
         return answer
 
     def _called(self, X: Any, Z: Any) -> np.ndarray:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+# Products of so many multiply-adds take a tenth of a second: a second thread saves little of it, and where
+# others want the cores its waiting costs ten times the product (`one_thread_where_small`).
+SMALL_PRODUCTS = 2e9
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,6 +52,11 @@ def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> l
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Products and factors of small matrices by one thread; more would only wait for each other."""
     return _libraries().limit(limits=1, user_api="blas")
+
+
+def one_thread_where_small(multiply_adds: float) -> AbstractContextManager[Any]:
+    """One BLAS thread for products that are small altogether, as many as there are for others."""
+    return one_blas_thread() if multiply_adds <= SMALL_PRODUCTS else nullcontext()
 
 
 @cache

@@ -29,6 +29,7 @@ import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
+from maxmargin.core.threads import one_thread_where_small
 from maxmargin.structured import multiclass_kernel_loops as loops
 from maxmargin.structured.kernel_interior import solve_blocks
 from maxmargin.structured.multiclass_kernel import KernelMultiClass, restricted
@@ -131,6 +132,11 @@ class WorkingSets:
     def epoch(self, clock: Clock) -> Progress:
         """Sets until as many samples were visited as had a gap, or the gap is small enough."""
         self._evaluation = None
+        n, n_features = self.problem.K.X.shape
+        with one_thread_where_small(n * n * n_features):
+            return self._pass(clock)
+
+    def _pass(self, clock: Clock) -> Progress:
         if not self.problem.K.build(clock.expired):
             return Progress(self.certificate, 0)
         visited, waiting = 0, np.count_nonzero(self.gaps)
@@ -200,10 +206,8 @@ class WorkingSets:
         """Exact block steps inside the kernel of some samples, carried to all scores."""
         problem, rule = self.problem, self.rule
         K, costs = problem.K, problem.costs[chosen]
-        rows = K.whole
-        if rows is not None and len(chosen) < problem.n:
-            rows = rows[chosen]
-        inside = K.square(chosen) if rows is None else rows[:, chosen] if len(chosen) < problem.n else rows
+        whole = K.whole if len(chosen) == problem.n else None
+        inside = K.square(chosen) if whole is None else whole
         scores = self.scores[chosen].T.astype(self.dtype, order="C")
         alpha = self.alpha[chosen].astype(self.dtype)
         orders = np.array([self.rng.permutation(len(chosen)) for _ in range(rule.orders)])
@@ -221,10 +225,7 @@ class WorkingSets:
         self.spent += moved * len(chosen)
         moves = costs[:, None] * (alpha - self.alpha[chosen])
         self.alpha[chosen] = alpha
-        if rows is None:
-            self.scores -= K.combine(np.ascontiguousarray(moves.T, self.dtype), chosen).T
-        else:
-            self.scores -= rows.T @ moves.astype(self.dtype)
+        self.scores -= K.combine(np.ascontiguousarray(moves.T, self.dtype), chosen).T
         self._measure()
 
     def _unsettled(self) -> np.ndarray:
