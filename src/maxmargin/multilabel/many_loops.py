@@ -82,6 +82,7 @@ class Rule(NamedTuple):
     follow: float
     patience: float
     few: int
+    listed: int
     spare: float
 
 
