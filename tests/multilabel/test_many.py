@@ -12,7 +12,7 @@ from maxmargin import MultiLabelSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel import by_blocks
-from maxmargin.multilabel.many import BlockRule, LabelBlocks, ManyM3L
+from maxmargin.multilabel.many import BlockRule, Kept, LabelBlocks, ManyM3L, by_feature
 from maxmargin.multilabel.narrow import LabelNewton
 from maxmargin.multilabel.near_loops import LANES, look, settle
 from maxmargin.multilabel.squared import SquaredNewton
@@ -387,6 +387,16 @@ def test_a_bias_that_too_many_samples_are_near_to_is_lowered():
     np.testing.assert_allclose(lanes.short[0, :2], [2 + shift, 3 - shift])
     assert lanes.limit[0] == pytest.approx(-1 + shift, abs=1e-5) and lanes.limit[0] <= -1 + shift
     assert lanes.bias[1] == -9.0 and lanes.half[1] == 41.0  # nobody is near
+
+
+@pytest.mark.nojit
+def test_parts_of_the_model_are_put_together_by_feature():
+    W = sp.random_array((D, L), density=0.3, format="csc", random_state=np.random.default_rng(1))
+    parts = [W[:, :5], W[:, 5:6], W[:, 6:]]
+    kept = [Kept(np.diff(part.indptr), part.indices.astype(np.int32), part.data) for part in parts]
+    found = by_feature(kept, (D, L))
+    assert found.has_canonical_format and found.indices.dtype == np.int32
+    np.testing.assert_array_equal(found.toarray(), W.toarray())
 
 
 def test_words_of_one_sample_are_looked_at_only_where_it_carries_the_background():

@@ -103,9 +103,9 @@ class BlockRule:
 
 
 class ManySolution(NamedTuple):
-    """Weights (CSC, labels are columns, the bias last) and what certifies every label."""
+    """Weights (sparse, labels are columns, the bias last) and what certifies every label."""
 
-    weights: sp.csc_array
+    weights: sp.csr_array | sp.csc_array
     primal: np.ndarray
     dual: np.ndarray
 
@@ -211,7 +211,7 @@ class ManyM3L:
         dense = self.rows.dense
         data = np.empty(self.rows.data.size + (0 if dense else 3 * n), self.rows.data.dtype)
         indices = np.arange(D, dtype=np.uint32) if dense else np.empty(data.size, np.uint32)
-        every = np.arange(D, dtype=np.int64)
+        every = np.arange(D + 1, dtype=np.int32)
         return loops.Room(
             alpha=np.empty(n),
             own=np.empty(n),
@@ -220,7 +220,7 @@ class ManyM3L:
             turn=np.empty(n, np.int64),
             local=RowArrays(data, indices, np.zeros(n + 1, np.int64), np.int64(dense)),
             marks=np.zeros(n, np.bool_),
-            place=every.copy() if dense else np.full(D, -1),
+            place=every[:D].copy() if dense else np.full(D, -1, np.int32),
             features=every,
             w=np.zeros(D + 1),
             q=np.zeros(D + 1),
@@ -288,6 +288,28 @@ def by_label(on: sp.csr_array) -> RowArrays:
     columns = on.tocsc()
     indices, indptr = columns.indices.astype(np.int64), columns.indptr.astype(np.int64)
     return RowArrays(readonly(np.empty(0)), readonly(indices), readonly(indptr), np.int64(0))
+
+
+class Kept(NamedTuple):
+    """Weights of some labels: how many each has, their features and values."""
+
+    counts: np.ndarray
+    features: np.ndarray
+    values: np.ndarray
+
+
+def by_feature(parts: list[Kept], shape: tuple[int, int]) -> sp.csr_array:
+    """The weights of all parts, labels one after the other, as rows of features."""
+    counts = sum(np.bincount(part.features, minlength=shape[0]) for part in parts)
+    total = int(np.sum(counts))
+    # Small enough numbers keep the labels as small as they are.
+    small = np.int32 if total < 2**31 else np.int64
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(small)
+    labels, values, free, first = np.empty(total, small), np.empty(total), indptr[:-1].copy(), 0
+    for part in parts:
+        loops.sow(*part, first, free, labels, values)
+        first += len(part.counts)
+    return sp.csr_array((values, labels, indptr), shape=shape)
 
 
 class LabelBlocks:
@@ -360,12 +382,8 @@ class LabelBlocks:
             self._at_rest(labels) if kept is None else kept
             for labels, kept in zip(self.blocks, self.done, strict=True)
         ]
-        counts, features, values = Kept.joined(parts)
-        # Small enough numbers keep the features as small as they are.
-        small = np.int32 if len(features) < 2**31 else np.int64
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(small)
         shape = self.problem.n_features + 1, self.problem.shape[1]
-        return ManySolution(sp.csc_array((values, features, indptr), shape=shape), self.primal, self.dual)
+        return ManySolution(by_feature(parts, shape), self.primal, self.dual)
 
     def _at_rest(self, labels: np.ndarray) -> Kept:
         """Labels that were not reached: all samples are off."""
@@ -411,16 +429,3 @@ class LabelBlocks:
         lanes.features[k, last], lanes.values[k, last] = self.problem.n_features, lanes.bias[k]
         kept[l] = lanes.features[k, : last + 1].copy(), lanes.values[k, : last + 1].copy()
         self.primal[l], self.dual[l] = lanes.primal[k], lanes.dual[k]
-
-
-class Kept(NamedTuple):
-    """Weights of some labels: how many each has, their features and values."""
-
-    counts: np.ndarray
-    features: np.ndarray
-    values: np.ndarray
-
-    @classmethod
-    def joined(cls, parts: list[Kept]) -> Kept:
-        """Those of all parts."""
-        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))

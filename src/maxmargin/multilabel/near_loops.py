@@ -12,8 +12,19 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_dot
-from maxmargin.core.simd import add_product, any_nonzero, fill, load, load_row, store_row, where_above
+from maxmargin.core.simd import (
+    add_product,
+    any_nonzero,
+    fill,
+    load,
+    load_row,
+    prefetch,
+    store_row,
+    where_above,
+)
 
+# Entries of X whose weights are asked for before they are needed.
+AHEAD = np.uint64(64)
 # Labels that are looked at together, samples between two lists of those that pass; levels by which the worst
 # violations are told apart; halvings that find the best bias.
 LANES, STRETCH, LEVELS, HALVINGS = (0,) * 32, 64, 256, 12
@@ -23,7 +34,7 @@ LANES, STRETCH, LEVELS, HALVINGS = (0,) * 32, 64, 256, 12
 def look(rows, lanes, step):
     """List for every lane which of every `step`-th sample have a score not below its limit, and the score."""
     data, indices, indptr, dense = rows
-    n, width = (indptr.shape[0] - 2) // step + 1, len(LANES)
+    n, width, last = (indptr.shape[0] - 2) // step + 1, len(LANES), np.uint64(max(indices.shape[0], 1) - 1)
     scores = np.zeros((STRETCH, width), np.float32)
     passing = np.zeros(STRETCH, np.bool_)
     zero, limit = load_row(scores, np.uint64(0), 0, LANES), load(lanes.limit, 0, LANES)
@@ -36,6 +47,10 @@ def look(rows, lanes, step):
             s, begin = zero, indptr[i]
             shift = np.uint64(dense * begin)
             for t in range(np.uint64(begin), np.uint64(indptr[i + 1])):
+                if not dense:
+                    ahead = width * np.int64(indices[min(t + AHEAD, last)])
+                    prefetch(lanes.weights, ahead)
+                    prefetch(lanes.weights, ahead + width // 2)
                 j = np.uint64(indices[t - shift])
                 s = add_product(s, np.float32(data[t]), load_row(lanes.weights, j, 0, LANES))
             store_row(s, scores, np.uint64(r), 0)
