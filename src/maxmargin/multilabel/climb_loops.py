@@ -80,8 +80,9 @@ def _cull(background, room, known, u, cull):
     D = room.w.shape[0] - 1
     norm = room.w[D] ** 2
     for t in range(known):
-        j = room.features[t]
-        x = room.w[t] - u * (background.m[j] - room.q[t])
+        x = room.w[t]
+        if u > 0.0:
+            x -= u * (background.m[room.features[t]] - room.q[t])
         room.kept[t] = x if abs(x) > cull else 0.0
         norm += room.kept[t] ** 2
     if u > 0.0:
@@ -134,8 +135,15 @@ def _hide(samples, lanes, k):
 
 @compiled(inline=True)
 def _choose(costs, background, room, lanes, k, known, rule):
-    """Drop weights as far as the members' part of the objective allows it, in steps of a quarter."""
+    """Drop weights as far as the members' part of the objective allows it, in steps of a quarter.
+
+    The first turn settles nothing, and drops them all.
+    """
     l, n_on, size, dual = lanes.label[k], lanes.n_on[k], lanes.size[k], lanes.dual[k]
+    if lanes.turns[k] == 0:
+        lanes.half[k] = _cull(background, room, known, lanes.u[k], lanes.cull[k])
+        shortages(costs, room, l, n_on, size, lanes.short[k])
+        return
     whole = _cull(background, room, known, lanes.u[k], 0.0)
     whole += shortages(costs, room, l, n_on, size, lanes.short[k])
     allowed = rule.spare * max(rule.tol * whole, whole - dual)
@@ -167,7 +175,7 @@ def _store(room, lanes, k, share):
 @compiled
 def arrive(samples, costs, background, on, rule, room, lanes, k):
     """The members of a lane come into the room, at the first turn samples near them too; known features."""
-    known, first = room.features.shape[0] if room.local.dense else 0, lanes.turns[k] == 0
+    known, first = room.place.shape[0] if room.local.dense else 0, lanes.turns[k] == 0
     if first:
         _open(costs, on, lanes, k, rule)
     known = _enter(samples, costs, room, lanes, k, 0, known)

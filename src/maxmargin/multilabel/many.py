@@ -8,7 +8,7 @@ loss, c_il max(0, m_il - y_il f_il)^2, the dual variables have no upper bound an
 y is sparse and stays so; nothing is as large as n_samples x n_labels.
 
 **Members.** Of a label's samples only its positives and the negatives near its margin have a dual variable
-of their own. After each ascent on the members (`climb_loops`) one look at all samples, for sixteen labels
+of their own. After each ascent on the members (`climb_loops`) one look at all samples, for 32 labels
 at once (`near_loops`), gives the primal objective of the label exactly, and the negatives that violate its
 margin most become members; those without alpha that no longer violate it leave. The first ones are
 samples that share rare features with its positives. The bias that is stored is the best one not above
@@ -43,10 +43,7 @@ from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.multilabel import many_loops as loops
 from maxmargin.multilabel.climb_loops import climb
-from maxmargin.multilabel.near_loops import LANES, LEVELS, judge, look
-
-# A feature of so few samples is never common.
-LEAST_COMMON = 16
+from maxmargin.multilabel.near_loops import LANES, LEVELS, judge, look, settle
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,8 @@ class BlockRule:
     ----------
     block : int
         Labels of a block, the unit of threads and epochs.
-    common : float
-        Features in more than this part of the samples are common: to share them makes no candidate.
+    common : int
+        Features of more samples are common: to share them makes no candidate.
     candidates, least : int
         Samples that a label begins with for each positive one, and besides; so many violators become
         members at a time, or as many as there are members.
@@ -73,6 +70,9 @@ class BlockRule:
         Fewer new violators do not explain the gap.
     spare : float
         Part of the gap, at least of that which tol allows, that dropping weights may add.
+    listed, step : int
+        Where more samples would violate a margin than this number for each that may become a member, as every
+        `step`-th sample says, the bias is lowered before the look.
     spread_passes, n_draws : int
         Passes that find the background; random numbers for the orders.
     share : int
@@ -80,7 +80,7 @@ class BlockRule:
     """
 
     block: int = 512
-    common: float = 0.005
+    common: int = 200
     candidates: int = 15
     least: int = 128
     passes: int = 60
@@ -89,6 +89,8 @@ class BlockRule:
     follow: float = 0.05
     patience: float = 0.25
     few: int = 8
+    listed: int = 4
+    step: int = 32
     spare: float = 0.3
     spread_passes: int = 100
     n_draws: int = 1 << 13
@@ -101,9 +103,9 @@ class BlockRule:
 
 
 class ManySolution(NamedTuple):
-    """Weights (CSC, labels are columns, the bias last) and what certifies every label."""
+    """Weights (sparse, labels are columns, the bias last) and what certifies every label."""
 
-    weights: sp.csc_array
+    weights: sp.csr_array | sp.csc_array
     primal: np.ndarray
     dual: np.ndarray
 
@@ -178,8 +180,8 @@ class ManyM3L:
             readonly(np.argsort(-np.abs(m), kind="stable")),
         )
 
-    def samples(self, common: float, m: np.ndarray) -> loops.Samples:
-        """X by rows and columns; features in more than this part of the samples are common."""
+    def samples(self, common: int, m: np.ndarray) -> loops.Samples:
+        """X by rows and columns; features of more than so many samples are common."""
         X, (n, _), D = self.rows.matrix, self.shape, self.n_features
         longest = int(np.diff(self.rows.indptr).max(initial=0))
         slack = 2.0**-22 * (longest + 4) * (1e-30 + float(np.sqrt(self.squares.max(initial=0.0))))
@@ -190,7 +192,7 @@ class ManyM3L:
             )
         columns = sp.csr_array(X.T.tocsr())
         counts = np.diff(columns.indptr)
-        rare = counts <= max(common * n, LEAST_COMMON)
+        rare = counts <= common
         stays = np.repeat(rare, counts)
         indptr = np.concatenate([[0], np.cumsum(np.where(rare, counts, 0))])
         columns = sp.csr_array((columns.data[stays], columns.indices[stays], indptr), columns.shape)
@@ -209,7 +211,7 @@ class ManyM3L:
         dense = self.rows.dense
         data = np.empty(self.rows.data.size + (0 if dense else 3 * n), self.rows.data.dtype)
         indices = np.arange(D, dtype=np.uint32) if dense else np.empty(data.size, np.uint32)
-        every = np.arange(D, dtype=np.int64)
+        every = np.arange(D + 1, dtype=np.int32)
         return loops.Room(
             alpha=np.empty(n),
             own=np.empty(n),
@@ -218,7 +220,7 @@ class ManyM3L:
             turn=np.empty(n, np.int64),
             local=RowArrays(data, indices, np.zeros(n + 1, np.int64), np.int64(dense)),
             marks=np.zeros(n, np.bool_),
-            place=every.copy() if dense else np.full(D, -1),
+            place=every[:D].copy() if dense else np.full(D, -1, np.int32),
             features=every,
             w=np.zeros(D + 1),
             q=np.zeros(D + 1),
@@ -252,12 +254,12 @@ class ManyM3L:
             half=real[5],
             bias=real[6],
             n_kept=whole[3],
-            features=np.empty((K, D), np.int32),
-            values=np.empty((K, D)),
+            features=np.empty((K, D + 1), np.int32),
+            values=np.empty((K, D + 1)),
             weights=aligned_zeros(D + 1, K, np.float32),
             limit=np.full(K, np.inf, np.float32),
             found=np.zeros(K, np.int64),
-            near=np.empty((K, n + 1), np.int64),
+            near=np.empty((K, n + 1), np.int32),
             score=np.empty((K, n + 1), np.float32),
         )
 
@@ -286,6 +288,28 @@ def by_label(on: sp.csr_array) -> RowArrays:
     columns = on.tocsc()
     indices, indptr = columns.indices.astype(np.int64), columns.indptr.astype(np.int64)
     return RowArrays(readonly(np.empty(0)), readonly(indices), readonly(indptr), np.int64(0))
+
+
+class Kept(NamedTuple):
+    """Weights of some labels: how many each has, their features and values."""
+
+    counts: np.ndarray
+    features: np.ndarray
+    values: np.ndarray
+
+
+def by_feature(parts: list[Kept], shape: tuple[int, int]) -> sp.csr_array:
+    """The weights of all parts, labels one after the other, as rows of features."""
+    counts = sum(np.bincount(part.features, minlength=shape[0]) for part in parts)
+    total = int(np.sum(counts))
+    # Small enough numbers keep the labels as small as they are.
+    small = np.int32 if total < 2**31 else np.int64
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(small)
+    labels, values, free, first = np.empty(total, small), np.empty(total), indptr[:-1].copy(), 0
+    for part in parts:
+        loops.sow(*part, first, free, labels, values)
+        first += len(part.counts)
+    return sp.csr_array((values, labels, indptr), shape=shape)
 
 
 class LabelBlocks:
@@ -330,6 +354,7 @@ class LabelBlocks:
         self.blocks = [np.arange(a, min(a + self.rule.block, L)) for a in range(0, L, self.rule.block)]
         self.batch = 1 if n_threads == 1 else n_threads * self.rule.share
         self.done: list[Kept | None] = [None] * len(self.blocks)
+        self.desks: list[tuple[loops.Room, loops.Lanes]] = []
         self.next = 0
 
     @property
@@ -357,12 +382,8 @@ class LabelBlocks:
             self._at_rest(labels) if kept is None else kept
             for labels, kept in zip(self.blocks, self.done, strict=True)
         ]
-        counts, features, values = Kept.joined(parts)
-        # Small enough numbers keep the features as small as they are.
-        small = np.int32 if len(features) < 2**31 else np.int64
-        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(small)
         shape = self.problem.n_features + 1, self.problem.shape[1]
-        return ManySolution(sp.csc_array((values, features, indptr), shape=shape), self.primal, self.dual)
+        return ManySolution(by_feature(parts, shape), self.primal, self.dual)
 
     def _at_rest(self, labels: np.ndarray) -> Kept:
         """Labels that were not reached: all samples are off."""
@@ -372,43 +393,39 @@ class LabelBlocks:
     def _block(self, b: int, clock: Clock) -> Kept:
         """Solve the labels of one block, as far as there is time."""
         labels, problem = self.blocks[b], self.problem
-        room, lanes = problem.room(), problem.lanes()
-        kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        waiting = labels[::-1].tolist()
+        room, lanes = desk = self._desk()
+        bias = np.array([problem.n_features], np.int32)
+        kept = {l: (bias, self.constant[[l]]) for l in labels.tolist()}
+        waiting, left = labels[::-1].tolist(), len(labels)
         while True:
             for k in np.flatnonzero(lanes.done | (lanes.label < 0)).tolist():
                 if lanes.done[k]:
                     self._keep(lanes, k, kept)
+                    left -= 1
                 lanes.label[k], lanes.turns[k] = waiting.pop() if waiting else -1, 0
                 lanes.done[k] = False
-            if len(kept) == len(labels) or clock.expired():
+            if left == 0 or clock.expired():
                 break
             climb(self.samples, problem.costs, self.background, self.on, self.told, self.draws, room, lanes)
-            look(self.samples.seen, lanes)
+            look(self.samples.seen, lanes, self.rule.step)
+            settle(self.samples, problem.costs, self.told, room, lanes, self.rule.step)
+            look(self.samples.seen, lanes, 1)
             judge(self.samples, problem.costs, self.background, self.told, room, lanes)
-        bias = np.array([problem.n_features], np.int32)
-        parts = [kept.get(l, (bias, self.constant[[l]])) for l in labels.tolist()]
-        features, values = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return Kept(np.array([len(part[0]) for part in parts]), features, values)
+        lanes.label[:] = -1
+        self.desks.append(desk)
+        features, values = (np.concatenate(arrays) for arrays in zip(*kept.values(), strict=True))
+        return Kept(np.array([len(part[0]) for part in kept.values()]), features, values)
+
+    def _desk(self) -> tuple[loops.Room, loops.Lanes]:
+        """What a thread works in, free for the next block."""
+        try:
+            return self.desks.pop()
+        except IndexError:
+            return self.problem.room(), self.problem.lanes()
 
     def _keep(self, lanes: loops.Lanes, k: int, kept: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
-        """Store the weights of the label in a lane, and what certifies them."""
-        l, count = int(lanes.label[k]), lanes.n_kept[k]
-        kept[l] = (
-            np.append(lanes.features[k, :count], np.int32(self.problem.n_features)),
-            np.append(lanes.values[k, :count], lanes.bias[k]),
-        )
+        """Store the weights of the label in a lane, the bias last, and what certifies them."""
+        l, last = int(lanes.label[k]), lanes.n_kept[k]
+        lanes.features[k, last], lanes.values[k, last] = self.problem.n_features, lanes.bias[k]
+        kept[l] = lanes.features[k, : last + 1].copy(), lanes.values[k, : last + 1].copy()
         self.primal[l], self.dual[l] = lanes.primal[k], lanes.dual[k]
-
-
-class Kept(NamedTuple):
-    """Weights of some labels: how many each has, their features and values."""
-
-    counts: np.ndarray
-    features: np.ndarray
-    values: np.ndarray
-
-    @classmethod
-    def joined(cls, parts: list[Kept]) -> Kept:
-        """Those of all parts."""
-        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))

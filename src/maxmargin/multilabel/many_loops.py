@@ -82,6 +82,7 @@ class Rule(NamedTuple):
     follow: float
     patience: float
     few: int
+    listed: int
     spare: float
 
 
@@ -162,6 +163,9 @@ class Line(NamedTuple):
 # A step goes so far beyond the best place of its variable: members share the bias and the label's
 # words, which one variable at a time underrates.
 RELAXED = 1.4
+# A member at a bound rests where its gradient points out of the box by more than this part of the largest
+# violation of the pass before. One that should not rest costs little: the next turn begins with all.
+RESTS = 0.2
 ZERO, ONE, FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
 
 
@@ -187,13 +191,14 @@ def join(samples, costs, room, l, i, side, size, known):
     for t in range(length):
         data[put + t] = rows.data[begin + t]
     if not dense:
+        # A third of the features are new, which nothing foretells: so no branch.
         for t in range(length):
             j = rows.indices[begin + t]
-            if room.place[j] < 0:
-                room.place[j] = known
-                room.features[known] = j
-                known += 1
+            new = room.place[j] < 0
+            room.features[known] = j
+            room.place[j] = known if new else room.place[j]
             indices[put + t] = room.place[j]
+            known += np.int64(new)
         # Zeros up to a multiple of four, so that products of rows have few different lengths.
         while length % FOUR != ZERO:
             data[put + length], indices[put + length] = 0.0, 0
@@ -322,15 +327,15 @@ def _pass(costs, room, l, n_on, line, state, active, reach):
 def ascend(costs, room, l, n_on, line, state, size, target, n_passes, draws):
     """Dual coordinate ascent on the members and the background of a label.
 
-    A member at a bound rests once its gradient points out of the box by more than the largest
-    violation of the pass before; done when the gaps seen in a pass reach the target.
+    A member at a bound rests once its gradient points far out of the box (`RESTS`); done when the gaps
+    seen in a pass reach the target.
     """
     cursor = np.int64(l) * 7919 + size
     active, reach = size, (-np.inf, np.inf)
     for _ in range(n_passes):
         cursor = shuffle(room.turn, active, draws, cursor)
         active, low, high, left = _pass(costs, room, l, n_on, line, state, active, reach)
-        reach = (low if low < 0.0 else -np.inf), (high if high > 0.0 else np.inf)
+        reach = (RESTS * low if low < 0.0 else -np.inf), (RESTS * high if high > 0.0 else np.inf)
         if left <= target:
             break
 
@@ -364,3 +369,15 @@ def shortages(costs, room, l, n_on, size, short):
         h = max(h, 0.0)
         loss += room.box[t] * (h * h if squared else h)
     return loss
+
+
+@compiled
+def sow(counts, features, values, first, free, labels, answer):
+    """Write the weights of labels from `first` on, label by label, where their features have room."""
+    at = 0
+    for l in range(counts.shape[0]):
+        for _ in range(counts[l]):
+            j = features[at]
+            labels[free[j]], answer[free[j]] = first + l, values[at]
+            free[j] += 1
+            at += 1

@@ -12,18 +12,29 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_dot
-from maxmargin.core.simd import add_product, any_nonzero, fill, load, load_row, store_row, where_above
+from maxmargin.core.simd import (
+    add_product,
+    any_nonzero,
+    fill,
+    load,
+    load_row,
+    prefetch,
+    store_row,
+    where_above,
+)
 
+# Entries of X whose weights are asked for before they are needed.
+AHEAD = np.uint64(64)
 # Labels that are looked at together, samples between two lists of those that pass; levels by which the worst
 # violations are told apart; halvings that find the best bias.
-LANES, STRETCH, LEVELS, HALVINGS = (0,) * 16, 64, 256, 12
+LANES, STRETCH, LEVELS, HALVINGS = (0,) * 32, 64, 256, 12
 
 
 @compiled
-def look(rows, lanes):
-    """List for every lane the samples whose score is not below its limit, with the score."""
+def look(rows, lanes, step):
+    """List for every lane which of every `step`-th sample have a score not below its limit, and the score."""
     data, indices, indptr, dense = rows
-    n, width = indptr.shape[0] - 1, len(LANES)
+    n, width, last = (indptr.shape[0] - 2) // step + 1, len(LANES), np.uint64(max(indices.shape[0], 1) - 1)
     scores = np.zeros((STRETCH, width), np.float32)
     passing = np.zeros(STRETCH, np.bool_)
     zero, limit = load_row(scores, np.uint64(0), 0, LANES), load(lanes.limit, 0, LANES)
@@ -32,9 +43,14 @@ def look(rows, lanes):
     for first in range(0, n, STRETCH):
         size = min(STRETCH, n - first)
         for r in range(size):
-            s, begin = zero, indptr[first + r]
+            i = step * (first + r)
+            s, begin = zero, indptr[i]
             shift = np.uint64(dense * begin)
-            for t in range(np.uint64(begin), np.uint64(indptr[first + r + 1])):
+            for t in range(np.uint64(begin), np.uint64(indptr[i + 1])):
+                if not dense:
+                    ahead = width * np.int64(indices[min(t + AHEAD, last)])
+                    prefetch(lanes.weights, ahead)
+                    prefetch(lanes.weights, ahead + width // 2)
                 j = np.uint64(indices[t - shift])
                 s = add_product(s, np.float32(data[t]), load_row(lanes.weights, j, 0, LANES))
             store_row(s, scores, np.uint64(r), 0)
@@ -45,7 +61,7 @@ def look(rows, lanes):
                 for k in range(width):
                     if not scores[r, k] < lanes.limit[k]:
                         at = lanes.found[k]
-                        lanes.near[k, at], lanes.score[k, at] = first + r, scores[r, k]
+                        lanes.near[k, at], lanes.score[k, at] = step * (first + r), scores[r, k]
                         lanes.found[k] = at + 1
 
 
@@ -182,6 +198,43 @@ def _dissolve(room, lanes, k, most, background):
             lanes.size[k] = size + 1
 
 
+@compiled(inline=True)
+def _mark(costs, room, lanes, k):
+    """Mark the members of a lane, and note their boxes."""
+    for t in range(lanes.size[k]):
+        i, side = lanes.members[k, t], 1 if t < lanes.n_on[k] else 0
+        room.marks[i], room.box[t] = True, costs.weight[i] * costs.upper[side, lanes.label[k]]
+
+
+@compiled(inline=True)
+def _unmark(room, lanes, k):
+    for t in range(lanes.size[k]):
+        room.marks[lanes.members[k, t]] = False
+
+
+@compiled
+def settle(samples, costs, rule, room, lanes, step):
+    """After a look at every `step`-th sample: lower the bias of a lane that too many samples are near to.
+
+    Its violators are too many to become members, and to list them all takes long.
+    """
+    for k in range(len(LANES)):
+        l = lanes.label[k]
+        if l < 0 or costs.bias == 0.0:
+            continue
+        _mark(costs, room, lanes, k)
+        found = _violators(samples, costs, room, lanes, k, False)
+        _unmark(room, lanes, k)
+        most = rule.listed * max(rule.least, lanes.size[k]) // step
+        shift = level(room.excess, found, most, room.bucket)
+        if shift > 0.0:
+            old, new = lanes.bias[k], lanes.bias[k] - shift / costs.bias
+            lanes.bias[k], lanes.limit[k] = new, np.float32(np.float64(lanes.limit[k]) + shift * (1.0 - 1e-6))
+            lanes.half[k] += 0.5 * (new * new - old * old)
+            for t in range(lanes.size[k]):
+                lanes.short[k, t] += shift if t < lanes.n_on[k] else -shift
+
+
 @compiled
 def judge(samples, costs, background, rule, room, lanes):
     """After a look: the primal objective of every lane, whether it is done, else its new members."""
@@ -189,9 +242,7 @@ def judge(samples, costs, background, rule, room, lanes):
         l = lanes.label[k]
         if l < 0:
             continue
-        for t in range(lanes.size[k]):
-            i, side = lanes.members[k, t], 1 if t < lanes.n_on[k] else 0
-            room.marks[i], room.box[t] = True, costs.weight[i] * costs.upper[side, l]
+        _mark(costs, room, lanes, k)
         found, primal, shift = _reached(samples, costs, rule, room, lanes, k)
         lanes.primal[k], dual = primal, lanes.dual[k]
         lanes.done[k] = primal - dual <= rule.tol * primal or lanes.turns[k] >= rule.max_rounds
@@ -205,5 +256,4 @@ def judge(samples, costs, background, rule, room, lanes):
                 if lanes.u[k] > 0.0:
                     _dissolve(room, lanes, k, most, background)
             lanes.target[k] = target
-        for t in range(lanes.size[k]):
-            room.marks[lanes.members[k, t]] = False
+        _unmark(room, lanes, k)
