@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import cached_property
 from numbers import Real
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from maxmargin.core.kernels import LARGEST_SINGLE, Kernel, check_square, chunks
+from maxmargin.core.threads import one_thread_where_small
 
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry.
 DEFINITENESS = 1e-6
@@ -164,8 +166,18 @@ class KernelMatrix:
         """
         if not self.fits:
             return True
+        if self._built == self.n:
+            return True
         if not len(self._whole):
             self._whole = np.empty((self.n, self.n), self.dtype)
+        with self._few_threads():
+            self._build(expired)
+        return self._built == self.n
+
+    def _few_threads(self) -> AbstractContextManager[Any]:
+        return one_thread_where_small(self.n * self.n * self.X.shape[1])
+
+    def _build(self, expired: Callable[[], bool]) -> None:
         while self._built < self.n and not expired():
             rows = slice(self._built, min(self._built + TILE_ROWS, self.n))
             for part, tile in self._tiles(rows, self.dtype):
@@ -177,7 +189,6 @@ class KernelMatrix:
             square = self._whole[rows, rows]
             np.copyto(square, square.T, where=np.tri(len(square), k=-1, dtype=bool))
             self._built = rows.stop
-        return self._built == self.n
 
     @cached_property
     def cache(self) -> RowCache:
@@ -230,6 +241,10 @@ class KernelMatrix:
     def times(self, B: np.ndarray) -> np.ndarray:
         """K @ B in float64, from values computed anew in float64 unless K is kept in it."""
         B = np.asarray(B, dtype=np.float64)
+        with self._few_threads():
+            return self._times(B)
+
+    def _times(self, B: np.ndarray) -> np.ndarray:
         if self.dtype == np.float64 and self._built == self.n:
             return self._whole @ B
         some = np.flatnonzero(B.any(axis=1))
