@@ -253,7 +253,7 @@ def summary() -> None:
     for key in keys:
         mine = [row for row in rows if (row["data"], row["features"], row["method"]) == key]
         scores = [float(row["example_f1"]) for row in mine]
-        spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
+        spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else ""
         means.append(dict(zip(("data", "features", "method"), key, strict=True)) | {
             "draws": len(scores), "example_f1": float(np.mean(scores)), "spread": spread,
             "at_an_edge": sum(bool(row["edge"]) for row in mine),
