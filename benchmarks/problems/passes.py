@@ -1,0 +1,119 @@
+"""Where the time of a linear `MultiClassSVC` goes, in passes over the rows, beside LIBLINEAR.
+
+letter, reuters-r52, 20newsgroups, mnist    the problems of `multiclass`, lambda = 0.001, gap 1e-3
+
+A *pass* computes the scores of all classes for all rows and nothing else (`decision_function`): what any
+method does at least once to know where it stands. Columns, all in CPU seconds of one thread:
+
+- `ours`, `liblinear`: a fit to a certified gap of 1e-3, and LinearSVC's Crammer-Singer machine at the loosest
+  tolerance with which its objective is within 1e-3 of the best bound known; medians of fits in turns;
+- `reading`: the sum over all stored numbers of X, once; `one_pass`: a pass as above;
+- `visits`: rows that our sweeps looked at, as multiples of all rows;
+- `sweeping`, `proving`, `rest`: shares of our fit spent in the sweeps, in the certificates (scores of all
+  rows and the weights from the stored dual, anew), and in everything else (checks, layout, order);
+- `visit_in_passes`: what a visit costs (scores, the block's best step, the weights of the classes that
+  move) over what a pass spends on a row;
+- `passes`, `passes_for_tenfold`: our whole fit in passes, and how many passes it could take to be ten times
+  as fast as LIBLINEAR.
+
+Results go to multiclass_passes.csv.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from benchmarks.peers import linearsvc
+from benchmarks.problems.multiclass import GAP, TOLERANCES, Problem, dense, real
+from benchmarks.race import Row, Setting, machine, save
+from maxmargin import MultiClassSVC
+
+LAMBDA = 0.001
+REPEATS = 5
+SWEEPS, PROOFS = {"exact_sweep"}, {"score_pass", "rebuild"}
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def in_turns(calls: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """The median CPU seconds of every call; they take turns."""
+    taken = [{name: seconds(call) for name, call in calls.items()} for _ in range(repeats)]
+    return {name: float(np.median([turn[name] for turn in taken])) for name in calls}
+
+
+def shares(fit: Callable[[], Any]) -> dict[str, float]:
+    """Seconds of the loops that sweep, of those that prove, and of the whole call."""
+    profile = cProfile.Profile(time.process_time)
+    profile.runcall(fit)
+    stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    loops = {key[2]: value[2] for key, value in stats.items() if key[0].endswith("multiclass_loops.py")}
+    return {
+        "sweeping": sum(loops.get(name, 0.0) for name in SWEEPS),
+        "proving": sum(loops.get(name, 0.0) for name in PROOFS),
+        "whole": sum(value[2] for value in stats.values()),
+    }
+
+
+def loosest_tolerance(problem: Problem, bound: float) -> float:
+    """The first tolerance of LinearSVC that gets within `GAP` of the bound."""
+    for tol in TOLERANCES:
+        P = problem.primal(linearsvc.multiclass_weights(problem, tol))
+        if (P - bound) / P <= GAP:
+            return tol
+    raise ValueError(f"LinearSVC does not come within {GAP:g} of the optimum of {problem.name}.")
+
+
+def on_data(name: str, setting: Setting) -> None:
+    whole = replace(dense(250), name=name) if setting.small else real(name)
+    problem = replace(whole, C=1.0 / ((0.1 if setting.small else LAMBDA) * len(whole.y)))
+    model = MultiClassSVC(C=problem.C, fit_intercept=False, tol=GAP, random_state=0)
+    with threadpool_limits(1):
+        fit, score = partial(model.fit, problem.X, problem.y), partial(model.decision_function, problem.X)
+        fit()
+        tol = loosest_tolerance(problem, problem.best_dual())
+        calls = {
+            "ours": fit,
+            "liblinear": partial(linearsvc.multiclass_weights, problem, tol),
+            "one_pass": score,
+            "reading": partial(np.sum, problem.X.data if sp.issparse(problem.X) else problem.X),
+        }
+        taken = in_turns(calls, setting.times(REPEATS))
+        spent = shares(fit)
+    ours, one_pass = taken["ours"], taken["one_pass"]
+    visits = sum(record["active"] for record in model.history_) / len(problem.y)
+    sweeping, proving = (spent[part] / spent["whole"] for part in ("sweeping", "proving"))
+    row: Row = {
+        "data": name,
+        "rows": len(problem.y),
+        "numbers_a_row": round(problem.X.size / len(problem.y), 1),
+        "classes": len(model.classes_),
+        "liblinear_tol": tol,
+        **{key: f"{taken[key]:.4f}" for key in ("ours", "liblinear", "reading", "one_pass")},
+        "times": f"{taken['liblinear'] / ours:.2f}",
+        "visits": f"{visits:.1f}",
+        "sweeping": f"{sweeping:.2f}",
+        "proving": f"{proving:.2f}",
+        "rest": f"{1 - sweeping - proving:.2f}",
+        "visit_in_passes": f"{sweeping * ours / visits / one_pass:.2f}",
+        "passes": f"{ours / one_pass:.1f}",
+        "passes_for_tenfold": f"{taken['liblinear'] / 10 / one_pass:.1f}",
+        "machine": machine(),
+    }
+    save(setting, "multiclass_passes", [row], ("data",))
+
+
+RACES = {name: partial(on_data, name) for name in ("letter", "reuters-r52", "20newsgroups", "mnist")}
