@@ -13,9 +13,9 @@ from maxmargin import priors
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
-from maxmargin.core.rows import Rows
+from maxmargin.core.rows import Rows, without_zeros
 from maxmargin.multilabel.estimator import KERNEL_ONLY, SOLVERS
-from maxmargin.multilabel.problem import KernelM3L, LinearM3L, hamming_costs, tied_costs
+from maxmargin.multilabel.problem import KernelM3L, LinearM3L, frequent_first, hamming_costs, tied_costs
 
 
 def random_problem(seed, n=7, d=3, L=3, R="dense", bias=1.0, missing=True):
@@ -194,3 +194,29 @@ def test_norms_do_not_depend_on_the_pieces(monkeypatch, piece):
     X[[0, 5, 11]] = 0
     for rows in (X, X[:0], np.zeros((3, 6))):
         np.testing.assert_allclose(Rows.of(sp.csr_array(rows)).squared_norms(), (rows**2).sum(1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_dense_matrix_of_zeros_is_worked_on_by_its_nonzeros(dtype):
+    """One nonzero in ten and fewer: CSR of the same values; more, or CSR already: the matrix itself."""
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(600, 20)) * (rng.random((600, 20)) < 0.05)).astype(dtype)
+    taken = without_zeros(X)
+    assert sp.issparse(taken) and taken.dtype == dtype and taken.nnz == np.count_nonzero(X)
+    np.testing.assert_array_equal(taken.toarray(), X)
+    assert without_zeros(taken) is taken
+    fuller = np.where(rng.random(X.shape) < 0.3, 1.0, X)
+    assert without_zeros(fuller) is fuller
+
+
+def test_empty_columns_of_a_narrow_table_are_left_out():
+    """Newton's method, which may have to help, takes them for features."""
+    rng = np.random.default_rng(0)
+    X = np.zeros((40, 30))
+    X[:, [3, 20, 7]] = rng.normal(size=(40, 3))
+    rows, columns = frequent_first(Rows.of(without_zeros(X)))
+    assert rows.shape == (40, 3) and columns is not None
+    np.testing.assert_array_equal(rows.matrix.toarray(), X[:, columns])
+    full = Rows.of(sp.csr_array(X[:, [3, 20, 7, 8]]))
+    kept, columns = frequent_first(full)
+    assert kept is full and columns is None

@@ -26,7 +26,7 @@ from maxmargin.core.kernel_matrix import (
 )
 from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import ROUNDING, Solver, Stopping, run
-from maxmargin.core.rows import Rows
+from maxmargin.core.rows import Rows, without_zeros
 from maxmargin.core.state import (
     INPUT,
     OUTCOME,
@@ -287,7 +287,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     classes; `predict` answers in the same kind. A label without positives, or with nothing else, is
     predicted by its constant. A pass costs O(n_labels nnz(X)) and memory is
     n_samples x n_labels dual variables (4 or 8 bytes each, plus 2) and
-    (n_features + 1) x n_labels weights, besides X; beyond `memory_limit` labels are solved some at a
+    (n_features + 1) x n_labels weights, besides X (of a dense X with nine zeros in ten, the nonzeros are
+    taken out: up to a fifth of it more); beyond `memory_limit` labels are solved some at a
     time, on the samples near their margins, and each until its own gap is at most `tol` (an epoch is
     then `n_jobs` blocks of labels, and `max_iter` bounds the passes over all samples for a label).
     With a kernel, memory is `cache_size` and about six arrays of n_samples x n_labels, and `predict`
@@ -543,7 +544,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self._needs_kernel():
             return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
-        rows, columns = frequent_first(Rows.of(X))
+        rows, columns = frequent_first(Rows.of(without_zeros(X)))
         return LinearM3L(rows, costs, self.prior_, bias, columns)
 
     def _device(self, problem: LinearM3L | KernelM3L | ManyM3L) -> Any:

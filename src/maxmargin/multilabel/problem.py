@@ -255,9 +255,11 @@ def frequent_first(rows: Rows) -> tuple[Rows, np.ndarray | None]:
     """Rows with their columns numbered by how often they are filled, without empty ones, and which these are.
 
     Weights that are used often then lie side by side and stay in cache. The rows themselves and None where
-    there are so few columns that their weights do so anyway.
+    there are so few columns that their weights do so anyway, and most of them are filled.
     """
-    if rows.dense or rows.shape[1] < WIDE:
+    if rows.dense:
+        return rows, None
+    if rows.shape[1] < WIDE and 2 * np.count_nonzero(np.bincount(rows.indices)) >= rows.shape[1]:
         return rows, None
     if 2 * len(rows.indices) < rows.shape[1]:
         used, indices = np.unique(rows.indices, return_inverse=True)

@@ -14,7 +14,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin.core.loop import Solver, run
-from maxmargin.core.rows import Rows
+from maxmargin.core.rows import Rows, without_zeros
 from maxmargin.core.state import (
     DOUBLE,
     INPUT,
@@ -291,7 +291,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
             truth, self.pair_fraction, self.interaction_scale, self.cooccurrence, weights
         )
         return SubmodularF1(
-            Rows.of(X),
+            Rows.of(without_zeros(X)),
             truth,
             cost,
             pairs,
