@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ import scipy.sparse as sp
 from maxmargin.core.loop import Certificate
 from maxmargin.core.rows import Rows
 from maxmargin.dask.set_planes import InParts
-from maxmargin.structured.chain_loops import hinges
+from maxmargin.structured.chain_loops import decode
 from maxmargin.structured.chain_problem import ChainProblem
 
 
@@ -75,8 +74,7 @@ class ChainPart:
         problem, weights = self.problem, self.problem.shaped(theta.copy())
         labels, losses = np.empty(len(problem.y), np.int64), np.empty(len(problem.lengths))
         un, forward = np.empty((2, problem.longest, self.n_labels))
-        for i, (first, last) in enumerate(pairwise(problem.offsets)):
-            hinges(problem.blocks, i, i + 1, weights, un, forward, labels[first:last], losses)
+        decode(problem.blocks, 0, len(losses), weights, un, forward, labels, losses)
         return labels, float(problem.costs @ losses)
 
     def plane(self, sets: np.ndarray) -> tuple[np.ndarray, float]:

@@ -23,6 +23,7 @@ from maxmargin.edge.explain import Pick, explain_rows, place_of
 from maxmargin.edge.groups import Groups, SequenceLabels, read_groups, stack_labels
 from maxmargin.edge.labels import check_same
 from maxmargin.structured.chain_loops import (
+    Chain,
     ChainWeights,
     Messages,
     decode,
@@ -426,12 +427,15 @@ class ChainSVC(ClassifierMixin, Iterative):
 
     def _decode(self, groups: Groups) -> np.ndarray:
         """Code of every row's label in the best labeling of its sequence."""
-        rows, weights = Rows.of(groups.X).flat, self._weights()
-        labels = np.empty(groups.offsets[-1], np.int64)
+        rows, offsets, weights = Rows.of(groups.X).flat, readonly(groups.offsets), self._weights()
+        n, labels = groups.lengths.size, np.empty(groups.offsets[-1], np.int64)
+        # Without losses: the loop of fits is compiled already.
+        none, values = readonly(np.zeros(n)), np.empty(n)
+        chain = Chain(rows, offsets, readonly(np.zeros_like(labels)), none, none)
 
         def part(bounds: tuple[int, int]) -> None:
             un, forward = np.empty((2, int(groups.lengths.max()), self.classes_.size))
-            decode(rows, readonly(groups.offsets), *bounds, weights, un, forward, labels)
+            decode(chain, *bounds, weights, un, forward, labels, values)
 
         self._in_threads(part, groups)
         return labels

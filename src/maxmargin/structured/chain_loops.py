@@ -166,19 +166,14 @@ def excess(un, R, y, start, z, length):
 
 
 @compiled
-def decode(rows, offsets, first, last, weights, un, forward, labels):
-    """Labels of the best labelings of the sequences first..last-1."""
-    for i in range(first, last):
-        start, length = offsets[i], offsets[i + 1] - offsets[i]
-        unary_scores(rows, start, length, weights.U, weights.B, un)
-        viterbi(un, weights.R, length, forward, labels[start : start + length])
+def decode(chain, first, last, weights, un, forward, labels, out):
+    """Labelings of the largest H_i(z) of the sequences first..last-1, and out[i], that H: xi_i of eq. (11).
 
-
-@compiled
-def hinges(chain, first, last, weights, un, forward, path, out):
-    """out[i] = max_z H_i(z), the loss xi_i of eq. (11), for the sequences first..last-1."""
+    Where losses are zero these are the best labelings, whatever the truth.
+    """
     for i in range(first, last):
         start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+        path = labels[start : start + length]
         unary_scores(chain.rows, start, length, weights.U, weights.B, un)
         augment(un, chain.y, start, length, chain.loss[i])
         viterbi(un, weights.R, length, forward, path)

@@ -26,7 +26,7 @@ import numpy as np
 
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.structured.chain_loops import Chain, ChainWeights, ChainWork, hinges
+from maxmargin.structured.chain_loops import Chain, ChainWeights, ChainWork, decode
 from maxmargin.structured.oracle_loops import Atoms, pieces
 
 
@@ -106,14 +106,13 @@ class ChainProblem:
 
     def hinges(self, vector: np.ndarray) -> np.ndarray:
         """max_z H_i(z) of every sequence."""
-        out = np.empty(self.lengths.size)
+        out, labels = np.empty(self.lengths.size), np.empty(self.y.size, np.int64)
         # Of the same kind as in the epochs, so that the parts of both loops are compiled once.
         weights = self.shaped(vector)
 
         def part(bounds: tuple[int, int]) -> None:
             un, forward = np.empty((2, self.longest, self.n_labels))
-            path = np.empty(self.longest, np.int64)
-            hinges(self.blocks, *bounds, weights, un, forward, path, out)
+            decode(self.blocks, *bounds, weights, un, forward, labels, out)
 
         run_threads(part, pieces(self.offsets, self.n_threads), self.n_threads)
         return out
