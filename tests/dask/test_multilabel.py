@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import maxmargin
 from maxmargin import priors
 from maxmargin.dask import MultiLabelSVC
-from tests.dask.conftest import CUTS, delayed_parts
+from tests.dask.conftest import CUTS, Inline, delayed_parts
 
 TIGHT = {"tol": 1e-8, "random_state": 0}
 
@@ -62,6 +62,27 @@ def test_parameters_mean_what_they_mean_on_one_machine(client, data, name):
         model.fit(da.from_array(X, (30, 6)), da.from_array(Y, (40, 4)), client=client)
         assert model.duality_gap_ <= 1e-8
         assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
+class Workers(Inline):
+    """A client of so many workers."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def nthreads(self):
+        return dict.fromkeys(range(self.n), 1)
+
+
+def test_few_workers_need_no_more_rounds_than_many():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(800, 20))
+    Y = X @ rng.normal(size=(20, 6)) + 4 * rng.normal(size=(800, 6)) > 0
+    model = MultiLabelSVC(partition="rows", working_rows=100, C=0.1, random_state=0)
+    many = model.fit(X, Y, client=Workers(6)).n_iter_
+    for n in (1, 2):
+        assert model.fit(X, Y, client=Workers(n)).n_iter_ <= 1.2 * many
+        assert model.duality_gap_ <= 1e-3
 
 
 def test_sample_weights_and_unknown_entries(client, data):

@@ -19,6 +19,10 @@ from maxmargin.dask.working_sets import Part, stacked, stacked_weights
 from maxmargin.multilabel.estimator import SOLVERS, MultiLabelSVC
 from maxmargin.multilabel.problem import EntryCosts, LinearM3L
 
+# What a solve needs room for, for each of its labels, as a part of all rows. Rows of several labels meet as
+# independent ones would. Found with `experiments/cluster_rounds.py`.
+SHARE_OF_LABEL = 0.125
+
 
 class Learnt(NamedTuple):
     """The weights of a group of labels and their certificate."""
@@ -43,6 +47,19 @@ def groups_of(n_labels: int, R: np.ndarray | None, n_groups: int) -> list[slice]
         cuts = {cut for cut in cuts if not R[:cut, cut:].any()}
     ends = sorted(cuts)
     return [slice(a, b) for a, b in pairwise(ends)]
+
+
+def narrowed(groups: list[slice], R: np.ndarray | None, share: float) -> list[slice]:
+    """Groups of so few labels that solves holding a `share` of the rows have room enough for each."""
+    if share >= 1.0:
+        return groups
+    together = max(1, int(np.log1p(-share) / np.log1p(-SHARE_OF_LABEL)))
+    finer = []
+    for labels in groups:
+        n = labels.stop - labels.start
+        ours = groups_of(n, None if R is None else R[labels, labels], -(-n // together))
+        finer += [slice(labels.start + some.start, labels.start + some.stop) for some in ours]
+    return finer
 
 
 def whole(*parts: Part) -> Part:

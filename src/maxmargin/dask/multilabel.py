@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
@@ -17,10 +17,10 @@ from maxmargin.core.threads import count_threads
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
-from maxmargin.dask.label_groups import WholeRows, groups_of
+from maxmargin.dask.label_groups import WholeRows, groups_of, narrowed
 from maxmargin.dask.rounds import ROOM, Rounds, Scattered, Tasks, fitting_rows
 from maxmargin.dask.streamed import Streamed, fitting_group, suits
-from maxmargin.dask.working_sets import accumulated, everything, look, solve
+from maxmargin.dask.working_sets import accumulated, called, everything, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
@@ -28,7 +28,7 @@ from maxmargin.multilabel.estimator import MultiLabelSVC as Local
 from maxmargin.multilabel.problem import label_numbers, side_totals, side_weights
 from maxmargin.multilabel.rescue import WithRescue
 
-TASKS = Tasks(everything, look, solve, accumulated)
+TASKS = Tasks(everything, look, called, solve, accumulated)
 
 
 @dataclass(eq=False, repr=False)
@@ -155,6 +155,10 @@ n_iter_, history_, n_features_in_, feature_names_in_
         how: dict[str, Any] = {"tol": self._stopping().target, "rng": rng}
         how["budget"] = self.working_rows or fitting_rows(problem, n_bytes, cluster.room())
         how["n_threads"] = count_threads(self.n_jobs)
+        if not cluster.in_turn:
+            groups = narrowed(problem.groups, problem.R, how["budget"] / sum(problem.sizes))
+            how["at_once"] = len(problem.groups)
+            problem = replace(problem, groups=groups)
         rounds = partial(Rounds, problem, cluster, **how, solver=self.solver, in_turn=cluster.in_turn)
         if not (cluster.in_turn and self.solver == "auto" and suits(problem)):
             return rounds()
