@@ -47,7 +47,8 @@ max_iter, time_limit, n_jobs, random_state, verbose
     partition : {"auto", "labels", "rows"}, default="auto"
         "labels": every worker has all rows and learns some of the labels; there are no rounds. "rows": rows
         stay where they are, and each round the ones that matter most go to whoever solves for a group of
-        labels. "auto" is "labels" where no prior couples the labels and X fits the workers four times over.
+        labels; where a solve may hold all rows, that is "labels". "auto" is "labels" where no prior couples
+        the labels and X fits the workers four times over.
     working_rows : int, default=None
         With rows that stay: how many of them a solve may hold; None is as many as fit a worker's memory four
         times over, at least 10,000 and the largest partition, or with ``client="here"`` as many as
@@ -150,13 +151,14 @@ n_iter_, history_, n_features_in_, feature_names_in_
             fits = n_bytes * ROOM <= cluster.room()
             self.partition_ = "labels" if fits and len(problem.groups) >= min(len(cluster), 2) else "rows"
         rng = check_random_state(self.random_state)
-        if self.partition_ == "labels":
+        budget = self.working_rows or fitting_rows(problem, n_bytes, cluster.room())
+        all_rows = budget >= sum(problem.sizes) and not cluster.in_turn
+        if self.partition_ == "labels" or all_rows:
             return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
-        how: dict[str, Any] = {"tol": self._stopping().target, "rng": rng}
-        how["budget"] = self.working_rows or fitting_rows(problem, n_bytes, cluster.room())
+        how: dict[str, Any] = {"tol": self._stopping().target, "rng": rng, "budget": budget}
         how["n_threads"] = count_threads(self.n_jobs)
         if not cluster.in_turn:
-            groups = narrowed(problem.groups, problem.R, how["budget"] / sum(problem.sizes))
+            groups = narrowed(problem.groups, problem.R, budget / sum(problem.sizes))
             how["at_once"] = len(problem.groups)
             problem = replace(problem, groups=groups)
         rounds = partial(Rounds, problem, cluster, **how, solver=self.solver, in_turn=cluster.in_turn)
