@@ -27,10 +27,10 @@ from sklearn.preprocessing import normalize
 from experiments._results import SMALL, load, write
 from maxmargin import datasets
 from maxmargin.core.loop import Stopping, run
-from maxmargin.dask.label_groups import groups_of
+from maxmargin.dask.label_groups import groups_of, narrowed
 from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import FEW_ROWS, Here, Rounds, Scattered
-from maxmargin.dask.working_sets import Look, Part
+from maxmargin.dask.working_sets import Call, Part
 from maxmargin.multilabel.problem import hamming_costs
 
 TOL, MOST_ROUNDS = 1e-3, 100
@@ -52,10 +52,10 @@ class Counting(Here):
         began = time.process_time()
         answer = task(*arguments)
         self.seconds[task.__name__] = self.seconds.get(task.__name__, 0.0) + time.process_time() - began
-        if isinstance(answer, Look) and answer.call is not None:
-            X = answer.call.X
+        if isinstance(answer, Call):
+            X = answer.X
             self.row_bytes += X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
-            self.row_bytes += answer.call.alpha.nbytes + answer.call.costs.signs.nbytes
+            self.row_bytes += answer.alpha.nbytes + answer.costs.signs.nbytes
         return answer
 
 
@@ -73,6 +73,7 @@ class Game:
         """Rounds, gap and counts for neighbouring groups of labels; a solve may hold `budget` rows."""
         first, last = groups[0].start, groups[-1].stop
         ours = [slice(g.start - first, g.stop - first) for g in groups]
+        ours = narrowed(ours, None, budget / len(self.signs))
         upper = np.ones((2, last - first))
         parts = [
             Part(X, hamming_costs(self.signs[rows, first:last], upper, np.ones((len(rows), 1))), 1.0)
@@ -96,8 +97,10 @@ class Game:
             "rounds": rounds,
             "gap": f"{max(answer[1] for answer in answers):.3g}",
             "weight_bytes_per_part_and_round": 8 * (width + 1) * L,
-            "row_bytes_per_round": sum(count.row_bytes // (r + 1) for r, _, count in answers),
-            "look_seconds_per_round": round(sum(c.seconds["look"] / (r + 1) for r, _, c in answers), 4),
+            "row_bytes_per_round": sum(count.row_bytes // r for r, _, count in answers),
+            "look_seconds_per_round": round(
+                sum(c.seconds["look"] / (r + 1) + c.seconds["called"] / r for r, _, c in answers), 4
+            ),
             "solve_seconds_per_round": round(sum(c.seconds["solve"] / r for r, _, c in answers), 4),
         }
 

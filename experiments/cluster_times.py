@@ -1,15 +1,17 @@
 """Seconds of fits on a Dask cluster of this machine, beside one process with as many threads.
 
-RCV1, linear, certified relative gap 1e-3; the rows are with the workers before the clock starts. Beside our
-models stands scikit-learn's one-vs-rest LinearSVC on the same cluster, through joblib, and with ``--dask-ml``
-(where that is installed) its `Incremental` around an SGDClassifier for every label, which passes over the
-partitions once. With ``--spark`` (where pyspark and Java are) its LinearSVC, one for every label, as many at
+RCV1, or generated rows as in `cluster_rounds`; linear, certified relative gap 1e-3. The rows are with the
+workers before the clock starts. Beside our models stands scikit-learn's one-vs-rest LinearSVC on the same
+cluster, through joblib, unless ``--ours`` is given; and with ``--dask-ml`` (where that is installed) its
+`Incremental` around an SGDClassifier for every label, which passes over the partitions once. With ``--spark``
+(where pyspark and Java are) its LinearSVC, one for every label, as many at
 a time as there are workers, on Spark's threads in place of the cluster; it is timed once, after a fit of one
 label; take few labels, as each needs hundreds of jobs. The objective, hinge losses and all, says how
 good each model is; that of the trivial model, in which all weights are zero, is one. Writes
 ``experiments/results/cluster_times.csv``. Run it on a machine that does nothing else.
 
     MAXMARGIN_DATA=... python -m experiments.cluster_times [--workers 2] [--labels 0] [--dask-ml] [--spark]
+    python -m experiments.cluster_times --generated 195316 --labels 103 --ours
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from sklearn.svm import LinearSVC
 
 import maxmargin
 from experiments._results import SMALL, write
+from experiments.cluster_rounds import generated
 from maxmargin import dask as on_cluster
 from maxmargin import datasets
 
@@ -41,8 +44,11 @@ TOL = 1e-3
 SPARK_ITERATIONS = 20
 
 
-def load(labels: int) -> tuple[Any, np.ndarray]:
+def load(labels: int, n_generated: int | None) -> tuple[Any, np.ndarray]:
     """Rows of length one, and labels that are neither always on nor always off."""
+    if n_generated:
+        X, signs = generated(n_generated, labels or 103)
+        return X, (signs > 0).astype(np.int8)
     data = datasets.load("rcv1-subsets", split="all")
     X = sp.csr_array(normalize(data.X.astype(np.float64)))
     Y = data.Y.toarray() if sp.issparse(data.Y) else np.asarray(data.Y)
@@ -168,15 +174,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--labels", type=int, default=0, help="so many of the labels, 0 for all")
+    parser.add_argument("--generated", type=int, help="so many rows that are made here in place of RCV1")
+    parser.add_argument("--ours", action="store_true", help="our models only")
     parser.add_argument("--repeats", type=int, default=1 if SMALL else 3)
     parser.add_argument("--small", action="store_true", help="few rows, to see that it runs")
     parser.add_argument("--dask-ml", action="store_true", help="with its wrapper around stochastic gradients")
     parser.add_argument("--spark", action="store_true", help="with its LinearSVC")
     chosen = parser.parse_args()
-    X, Y = load(chosen.labels)
+    X, Y = load(chosen.labels, chosen.generated)
     with (
         LocalCluster(n_workers=chosen.workers, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
+        Client(cluster, direct_to_workers=True) as client,
     ):
         cuts = np.array_split(np.arange(len(Y)), chosen.workers)
         workers = list(client.nthreads())
@@ -203,8 +211,9 @@ def main() -> None:
                 ).fit(parts, client=client)
                 for partition in ("labels", "rows")
             },
-            "cluster, scikit-learn one-vs-rest": one_vs_rest,
         }
+        if not chosen.ours:
+            fits["cluster, scikit-learn one-vs-rest"] = one_vs_rest
         if chosen.dask_ml:
             fits["cluster, dask-ml Incremental"] = lambda: incremental(parts, X.shape, Y)
         table = []

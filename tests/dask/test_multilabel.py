@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import maxmargin
 from maxmargin import priors
 from maxmargin.dask import MultiLabelSVC
-from tests.dask.conftest import CUTS, delayed_parts
+from tests.dask.conftest import CUTS, Inline, delayed_parts
 
 TIGHT = {"tol": 1e-8, "random_state": 0}
 
@@ -64,15 +64,51 @@ def test_parameters_mean_what_they_mean_on_one_machine(client, data, name):
         assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
 
 
+@pytest.mark.parametrize("prior", [None, np.eye(4) + 0.1])
+def test_rows_that_all_fit_a_solve_take_one_round(client, data, prior):
+    _, Y = data
+    # Wide, and most columns are empty.
+    X = sp.random_array((70, 20_000), density=2e-4, rng=np.random.default_rng(0), format="csr")
+    best = maxmargin.MultiLabelSVC(prior=prior, **TIGHT).fit(X, Y)
+    model = MultiLabelSVC(prior=prior, partition="rows", **TIGHT)
+    model.fit(*delayed_parts(X, Y, 7), client=client)
+    assert (model.partition_, model.n_iter_) == ("rows", 1)
+    assert model.duality_gap_ <= 1e-8
+    np.testing.assert_allclose(model.coef_, best.coef_, atol=1e-3)
+    assert not model.coef_[:, X.sum(axis=0) == 0].any()
+
+
+class Workers(Inline):
+    """A client of so many workers."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def nthreads(self):
+        return dict.fromkeys(range(self.n), 1)
+
+
+def test_few_workers_need_no_more_rounds_than_many():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(800, 20))
+    Y = X @ rng.normal(size=(20, 6)) + 4 * rng.normal(size=(800, 6)) > 0
+    model = MultiLabelSVC(partition="rows", working_rows=100, C=0.1, random_state=0)
+    many = model.fit(X, Y, client=Workers(6)).n_iter_
+    for n in (1, 2):
+        assert model.fit(X, Y, client=Workers(n)).n_iter_ <= 1.2 * many
+        assert model.duality_gap_ <= 1e-3
+
+
 def test_sample_weights_and_unknown_entries(client, data):
     X, Y = data
     Y = Y.astype(float)
     Y[::7, 1] = np.nan
     weight = np.arange(len(Y)) % 3.0
     best = maxmargin.MultiLabelSVC(**TIGHT).fit(X, Y, sample_weight=weight)
-    model = MultiLabelSVC(partition="rows", **TIGHT)
-    model.fit(da.from_array(X, (30, 6)), Y, sample_weight=weight, client=client)
-    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+    for working_rows in (None, 30):
+        model = MultiLabelSVC(partition="rows", working_rows=working_rows, **TIGHT)
+        model.fit(da.from_array(X, (30, 6)), Y, sample_weight=weight, client=client)
+        assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
 
 
 KINDS = {

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.core.loop import Clock, Stopping, run
+from maxmargin.dask.label_groups import narrowed
 from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import Here, Rounds, Scattered, fitting_rows
 from maxmargin.dask.working_sets import Move, Part, choose, replaced
@@ -80,6 +81,39 @@ def test_a_prior_of_low_rank_travels_in_its_factors(R):
     solver.epoch(Clock())
     assert solver.solution().shape == (5, 3)
     assert workers.columns == ({1, 2} if R is None else {int(np.linalg.matrix_rank(R))})
+
+
+class InFlight(Here):
+    """Answers come when they are gathered; notes how many solves there are at a time."""
+
+    def __init__(self):
+        self.solves = []
+
+    def gather(self, answers):
+        self.solves.append(sum(isinstance(one, tuple) and isinstance(one[0], Move) for one in answers))
+        return answers
+
+
+def test_no_more_groups_than_asked_for_are_solved_for_at_a_time():
+    problem = replace(scattered(4)[0], groups=[slice(k, k + 1) for k in range(3)])
+    together, apart = Here(), InFlight()
+    how = {"tol": 1e-6, "budget": 20}
+    one = Rounds(problem, together, rng=np.random.RandomState(0), **how)
+    other = Rounds(problem, apart, rng=np.random.RandomState(0), at_once=2, **how)
+    assert one.epoch(Clock()).certificate == other.epoch(Clock()).certificate
+    assert [n for n in apart.solves if n] == [2, 1]
+
+
+def test_labels_share_a_solve_that_has_room_for_them():
+    groups = [slice(0, 3), slice(3, 8)]
+    assert narrowed(groups, None, 1.0) == groups
+    assert narrowed(groups, None, 0.1) == [slice(k, k + 1) for k in range(8)]
+    # An eighth of the rows for each: two labels have 1 - (7/8)^2 of them.
+    assert narrowed(groups, None, 0.235) == narrowed(groups, np.eye(8), 0.235)
+    assert [some.stop - some.start for some in narrowed(groups, None, 0.235)] == [1, 2, 1, 2, 2]
+    R = np.eye(8)
+    R[3:, 3:] = 1.0
+    assert narrowed(groups, R, 0.1) == [slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 8)]
 
 
 def test_a_solve_that_holds_all_rows_needs_one_round():

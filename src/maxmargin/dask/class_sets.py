@@ -119,14 +119,19 @@ def look(
         share[rows] = costs * (worst - np.einsum("ik,ik->i", b, H))
         near[rows] = costs * np.maximum(NEAR - _lead(H, truth, labels.loss), 0.0)
     chosen = choose(share, near, quota, np.random.default_rng(seed))
-    some = Labels(labels.y[chosen], labels.costs[chosen], labels.Delta, labels.loss)
-    return Look(loss, value, Call(chosen, part.X[chosen], some, wrong[chosen].toarray()))
+    return Look(loss, value, chosen)
 
 
-def everything(part: ClassPart, classes: slice, wrong: sp.csr_array) -> Look:
-    """All rows of a part, not measured."""
-    rows = np.arange(part.X.shape[0])
-    return Look(np.zeros(1), np.zeros(1), Call(rows, part.X, part.labels, wrong.toarray()))
+def called(part: ClassPart, classes: slice, wrong: sp.csr_array, seen: Look) -> Call:
+    """The rows that a look has chosen."""
+    ids, labels = seen.ids, part.labels
+    some = Labels(labels.y[ids], labels.costs[ids], labels.Delta, labels.loss)
+    return Call(ids, part.X[ids], some, wrong[ids].toarray())
+
+
+def everything(part: ClassPart, classes: slice, wrong: sp.csr_array) -> Call:
+    """All rows of a part."""
+    return Call(np.arange(part.X.shape[0]), part.X, part.labels, wrong.toarray())
 
 
 def _lead(H: np.ndarray, truth: tuple[np.ndarray, np.ndarray], loss: str) -> np.ndarray:
@@ -141,9 +146,8 @@ def _lead(H: np.ndarray, truth: tuple[np.ndarray, np.ndarray], loss: str) -> np.
     return distance.min(axis=1)
 
 
-def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.ndarray]]:
+def solve(task: Task, weights: Weights, *calls: Call) -> tuple[Move, list[np.ndarray]]:
     """Maximise the dual over the rows sent, all other blocks held fixed; also says which rows."""
-    calls = [seen.call for seen in looks if seen.call is not None]
     ids = [call.ids for call in calls]
     wrong = np.vstack([call.alpha for call in calls])
     if not wrong.size:
@@ -188,4 +192,4 @@ def accumulated(part: ClassPart, classes: slice, wrong: sp.csr_array) -> np.ndar
     return problem.weights(blocks_of(wrong.toarray(), part.labels.y), False)[:, :c]
 
 
-TASKS = Tasks(everything, look, solve, accumulated)
+TASKS = Tasks(everything, look, called, solve, accumulated)

@@ -133,7 +133,7 @@ def connected(client: Any) -> Iterator[Cluster]:
         distributed.LocalCluster(
             n_workers=count_threads(-1), threads_per_worker=1, dashboard_address=None
         ) as local,
-        distributed.Client(local) as new,
+        distributed.Client(local, direct_to_workers=True) as new,
     ):
         yield Cluster(new)
 

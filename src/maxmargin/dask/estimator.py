@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster, connected
 
 
-class OnCluster:
+class OnCluster(ABC):
     """Mixed into an ordinary estimator, `LOCAL`, in front of it."""
 
     LOCAL: ClassVar[type[Any]]
@@ -48,14 +49,14 @@ class OnCluster:
             self._learn(cluster, blocks, seen, X, y)
         return self
 
-    def _check_choices(self) -> None:
+    def _check_choices(self) -> None:  # noqa: B027 - most have nothing to refuse
         """Refuse parameters that do not go together, before anything is read."""
 
+    @abstractmethod
     def _learn(
         self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
     ) -> None:
         """Learn from the blocks that the workers have read; X and y are as given."""
-        raise NotImplementedError
 
     @contextmanager
     def _reading(

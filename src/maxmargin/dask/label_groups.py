@@ -1,11 +1,13 @@
 """Labels over workers: every one has all rows and learns some of the labels.
 
 Without a prior that couples them, the labels of M3L share nothing but X: the objective is a sum over groups
-of labels, and so are dual and gap. X travels once to each worker and there are no rounds.
+of labels, and so are dual and gap. Every worker fetches the rows that it does not have, once, and there are
+no rounds.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,13 +19,18 @@ from maxmargin.core.threads import count_threads
 from maxmargin.dask.rounds import Scattered, Workers
 from maxmargin.dask.working_sets import Part, stacked, stacked_weights
 from maxmargin.multilabel.estimator import SOLVERS, MultiLabelSVC
-from maxmargin.multilabel.problem import EntryCosts, LinearM3L
+from maxmargin.multilabel.problem import EntryCosts, LinearM3L, frequent_first
+
+# What a solve needs room for, for each of its labels, as a part of all rows. Rows of several labels meet as
+# independent ones would. Found with `experiments/cluster_rounds.py`.
+SHARE_OF_LABEL = 0.125
 
 
 class Learnt(NamedTuple):
-    """The weights of a group of labels and their certificate."""
+    """The weights of a group of labels, the columns that they are of (None: all), and their certificate."""
 
     Z: np.ndarray
+    columns: np.ndarray | None
     certificate: Certificate
 
 
@@ -45,6 +52,19 @@ def groups_of(n_labels: int, R: np.ndarray | None, n_groups: int) -> list[slice]
     return [slice(a, b) for a, b in pairwise(ends)]
 
 
+def narrowed(groups: list[slice], R: np.ndarray | None, share: float) -> list[slice]:
+    """Groups of so few labels that solves holding a `share` of the rows have room enough for each."""
+    if share >= 1.0:
+        return groups
+    together = max(1, int(np.log1p(-share) / np.log1p(-SHARE_OF_LABEL)))
+    finer = []
+    for labels in groups:
+        n = labels.stop - labels.start
+        ours = groups_of(n, None if R is None else R[labels, labels], -(-n // together))
+        finer += [slice(labels.start + some.start, labels.start + some.stop) for some in ours]
+    return finer
+
+
 def whole(*parts: Part) -> Part:
     """All parts as one."""
     costs = [part.costs for part in parts]
@@ -63,10 +83,11 @@ def whole(*parts: Part) -> Part:
     )
 
 
-def learn(rows: Part, wanted: Assignment) -> Learnt:
-    """Solve for the labels of one group on all rows."""
-    costs = rows.of(wanted.labels)
-    problem = LinearM3L(Rows.of(rows.X), costs, wanted.R, rows.bias)
+def learn(wanted: Assignment, *parts: Part) -> Learnt:
+    """Solve for the labels of one group on the rows of all parts."""
+    all_rows = whole(*(replace(part, costs=part.of(wanted.labels)) for part in parts))
+    rows, columns = frequent_first(Rows.of(all_rows.X))
+    problem = LinearM3L(rows, all_rows.costs, wanted.R, all_rows.bias, columns)
     model, stopping = wanted.model, wanted.model._stopping()
     solver = SOLVERS[model.solver].build(
         problem,
@@ -76,7 +97,7 @@ def learn(rows: Part, wanted: Assignment) -> Learnt:
         n_threads=count_threads(model.n_jobs),
     )
     outcome = run(solver, stopping)
-    return Learnt(solver.solution().weights, outcome.certificate)
+    return Learnt(solver.solution().weights, columns, outcome.certificate)
 
 
 class WholeRows:
@@ -115,14 +136,17 @@ class WholeRows:
 
     def solution(self) -> np.ndarray:
         """Z, feature-major with the bias last."""
-        return np.hstack([one.Z for one in self.learnt])
+        problem = self.problem
+        Z = np.zeros((problem.n_features + 1, problem.groups[-1].stop))
+        for labels, one in zip(problem.groups, self.learnt, strict=True):
+            Z[slice(None) if one.columns is None else np.append(one.columns, -1), labels] = one.Z
+        return Z
 
     def _learn(self) -> list[Learnt]:
         problem, submit = self.problem, self.workers.submit
-        rows = submit(whole, *problem.parts)
         answers: list[Any] = []
         for labels in problem.groups:
             R = None if problem.R is None else problem.R[labels, labels]
             wanted = Assignment(labels, R, self.model, self.seed)
-            answers.append(submit(learn, rows, wanted))
+            answers.append(submit(learn, wanted, *problem.parts))
         return self.workers.gather(answers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
@@ -17,10 +17,10 @@ from maxmargin.core.threads import count_threads
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
-from maxmargin.dask.label_groups import WholeRows, groups_of
+from maxmargin.dask.label_groups import WholeRows, groups_of, narrowed
 from maxmargin.dask.rounds import ROOM, Rounds, Scattered, Tasks, fitting_rows
 from maxmargin.dask.streamed import Streamed, fitting_group, suits
-from maxmargin.dask.working_sets import accumulated, everything, look, solve
+from maxmargin.dask.working_sets import accumulated, called, everything, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
@@ -28,7 +28,7 @@ from maxmargin.multilabel.estimator import MultiLabelSVC as Local
 from maxmargin.multilabel.problem import label_numbers, side_totals, side_weights
 from maxmargin.multilabel.rescue import WithRescue
 
-TASKS = Tasks(everything, look, solve, accumulated)
+TASKS = Tasks(everything, look, called, solve, accumulated)
 
 
 @dataclass(eq=False, repr=False)
@@ -47,7 +47,8 @@ max_iter, time_limit, n_jobs, random_state, verbose
     partition : {"auto", "labels", "rows"}, default="auto"
         "labels": every worker has all rows and learns some of the labels; there are no rounds. "rows": rows
         stay where they are, and each round the ones that matter most go to whoever solves for a group of
-        labels. "auto" is "labels" where no prior couples the labels and X fits the workers four times over.
+        labels; where a solve may hold all rows, that is "labels". "auto" is "labels" where no prior couples
+        the labels and X fits the workers four times over.
     working_rows : int, default=None
         With rows that stay: how many of them a solve may hold; None is as many as fit a worker's memory four
         times over, at least 10,000 and the largest partition, or with ``client="here"`` as many as
@@ -150,11 +151,16 @@ n_iter_, history_, n_features_in_, feature_names_in_
             fits = n_bytes * ROOM <= cluster.room()
             self.partition_ = "labels" if fits and len(problem.groups) >= min(len(cluster), 2) else "rows"
         rng = check_random_state(self.random_state)
-        if self.partition_ == "labels":
+        budget = self.working_rows or fitting_rows(problem, n_bytes, cluster.room())
+        all_rows = budget >= sum(problem.sizes) and not cluster.in_turn
+        if self.partition_ == "labels" or all_rows:
             return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
-        how: dict[str, Any] = {"tol": self._stopping().target, "rng": rng}
-        how["budget"] = self.working_rows or fitting_rows(problem, n_bytes, cluster.room())
+        how: dict[str, Any] = {"tol": self._stopping().target, "rng": rng, "budget": budget}
         how["n_threads"] = count_threads(self.n_jobs)
+        if not cluster.in_turn:
+            groups = narrowed(problem.groups, problem.R, budget / sum(problem.sizes))
+            how["at_once"] = len(problem.groups)
+            problem = replace(problem, groups=groups)
         rounds = partial(Rounds, problem, cluster, **how, solver=self.solver, in_turn=cluster.in_turn)
         if not (cluster.in_turn and self.solver == "auto" and suits(problem)):
             return rounds()

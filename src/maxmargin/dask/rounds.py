@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from maxmargin import priors
 from maxmargin.core.loop import Certificate, Clock, Progress
-from maxmargin.dask.working_sets import Look, Move, Task, Weights, added, folded, replaced
+from maxmargin.dask.working_sets import Call, Look, Move, Task, Weights, added, folded, replaced
 
 # A solve goes to this part of the gap asked for, or of the gap there is if that is more; one that holds all
 # rows, and has nobody to wait for, to another part of the gap asked for.
@@ -72,20 +72,18 @@ class Here:
 
 
 class Tasks(NamedTuple):
-    """What a problem asks of workers; `working_sets` says what each of them does.
+    """What a problem asks of workers; `working_sets` says what each of them does."""
 
-    `everything` is a look that measures nothing and sends all rows.
-    """
-
-    everything: Callable[..., Look]
+    everything: Callable[..., Call]
     look: Callable[..., Look]
+    called: Callable[..., Call]
     solve: Callable[..., tuple[Move, list[np.ndarray]]]
     accumulated: Callable[..., np.ndarray]
 
 
 def sums(seen: Look) -> Look:
-    """A look without the rows."""
-    return seen._replace(call=None)
+    """A look without the choice of rows."""
+    return seen._replace(ids=seen.ids[:0])
 
 
 @dataclass(frozen=True)
@@ -215,6 +213,8 @@ class Rounds:
         The solver of the solves, by its name in `multilabel.estimator.SOLVERS`.
     n_threads : int, default=1
         Threads of a solve.
+    at_once : int or None, default=None
+        Groups that are solved for at a time, so that rows of so many only are on their way; None is all.
     in_turn : bool, default=False
         In every round also solve, roughly, for each part on its own, one after the other, so that all rows
         move and not only those sent. It suits parts in one place, where it takes no longer than elsewhere.
@@ -230,6 +230,7 @@ class Rounds:
         rng: np.random.RandomState,
         solver: str = "auto",
         n_threads: int = 1,
+        at_once: int | None = None,
         in_turn: bool = False,
     ) -> None:
         self.problem, self.workers, self.tol, self.rng = problem, workers, tol, rng
@@ -238,6 +239,7 @@ class Rounds:
         self.whole = budget >= n
         self.quotas = [-(-budget * size // n) for size in problem.sizes]
         self.groups = [Group(labels, problem) for labels in problem.groups]
+        self.at_once = at_once or len(self.groups)
         self.care = 1.0
         self.looks: list[list[Any]] | None = None
         self.certificates = workers.steadily(self._look)
@@ -367,13 +369,22 @@ class Rounds:
             self._look()
         looks, self.looks = self.looks, None  # looked for anew, should a worker be lost now
         assert looks is not None
-        tol = self.inner_tol
-        submit = self.workers.submit
+        jobs = list(zip(self.groups, self.certificates, looks, strict=True))
         answers = []
-        for group, certificate, ours in zip(self.groups, self.certificates, looks, strict=True):
-            task, weights = self._task(group, certificate, tol), self.workers.share(group.weights())
-            answers.append(submit(self.problem.tasks.solve, task, weights, *ours))
-        return self.workers.gather(answers)
+        for first in range(0, len(jobs), self.at_once):
+            some = jobs[first : first + self.at_once]
+            answers += self.workers.gather([self._begin_solve(*job) for job in some])
+        return answers
+
+    def _begin_solve(self, group: Group, certificate: Certificate, looks: list[Any]) -> Any:
+        """Begin a solve for a group, over the rows that looks have chosen."""
+        submit, tasks = self.workers.submit, self.problem.tasks
+        calls = [
+            submit(tasks.called, part, group.labels, alpha, seen)
+            for part, alpha, seen in zip(self.problem.parts, group.alphas, looks, strict=True)
+        ]
+        task = self._task(group, certificate, self.inner_tol)
+        return submit(tasks.solve, task, self.workers.share(group.weights()), *calls)
 
     def _total(self, certificates: list[Certificate]) -> Certificate:
         constant = self.problem.constant

@@ -5,7 +5,7 @@ labels on its own (one group where a prior couples the labels):
 
 1. *look*, in every part at once: scores of its rows under the weights Z of the group, the sums that make
    the certificate, and the rows with the largest shares of the gap;
-2. *solve*, one task per group: the dual over the rows that were sent, everything else held fixed.
+2. *solve*, one task per group: the dual over these rows, which the parts send, everything else held fixed.
 
 The second is a problem of the same kind and goes to the ordinary solvers. With W the rows sent and
 Z the weights of all, the scores that come from elsewhere are F' = X_W (Z - X_W'A_W R), and
@@ -21,6 +21,7 @@ Tasks are pure; `rounds` drives them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -71,11 +72,11 @@ class Call(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What a part reports of a group: sums per label (losses, <m, alpha>) and the rows it sends."""
+    """What a part finds for a group: sums per label (losses, <m, alpha>) and which rows to send."""
 
     loss: np.ndarray
     value: np.ndarray
-    call: Call | None
+    ids: np.ndarray
 
 
 class Move(NamedTuple):
@@ -146,13 +147,18 @@ def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota
         share[rows] = np.sum(hinge - a * gradient, axis=1)
         near[rows] = np.sum(boxes * np.maximum(NEAR - np.abs(gradient), 0.0), axis=1)
     chosen = choose(share, near, quota, np.random.default_rng(seed))
-    return Look(loss, value, Call(chosen, part.X[chosen], rows_of(costs, chosen), alpha[chosen].toarray()))
+    return Look(loss, value, chosen)
 
 
-def everything(part: Part, labels: slice, alpha: sp.csr_array) -> Look:
-    """All rows of a part, not measured."""
-    rows = np.arange(part.X.shape[0])
-    return Look(np.zeros(1), np.zeros(1), Call(rows, part.X, part.of(labels), alpha.toarray()))
+def called(part: Part, labels: slice, alpha: sp.csr_array, seen: Look) -> Call:
+    """The rows that a look has chosen."""
+    ids = seen.ids
+    return Call(ids, part.X[ids], rows_of(part.of(labels), ids), alpha[ids].toarray())
+
+
+def everything(part: Part, labels: slice, alpha: sp.csr_array) -> Call:
+    """All rows of a part."""
+    return Call(np.arange(part.X.shape[0]), part.X, part.of(labels), alpha.toarray())
 
 
 def choose(share: np.ndarray, near: np.ndarray, quota: int, rng: np.random.Generator) -> np.ndarray:
@@ -195,9 +201,8 @@ class Task:
     epochs: int = INNER_EPOCHS
 
 
-def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.ndarray]]:
+def solve(task: Task, weights: Weights, *calls: Call) -> tuple[Move, list[np.ndarray]]:
     """Maximise the dual over the rows sent, all other dual variables held fixed; also says which rows."""
-    calls = [seen.call for seen in looks if seen.call is not None]
     ids = [call.ids for call in calls]
     alpha = np.vstack([call.alpha for call in calls])
     if not alpha.size:
@@ -222,13 +227,13 @@ def solve(task: Task, weights: Weights, *looks: Look) -> tuple[Move, list[np.nda
     return Move(folded(dV, weights.P), bias_row, np.split(alpha + step, ends)), ids
 
 
-def at_rest(calls: list[Call], weights: Weights) -> Move:
+def at_rest(calls: Sequence[Call], weights: Weights) -> Move:
     """No move, as no part has sent any row."""
     return Move(np.zeros_like(weights.T), np.zeros_like(weights.bias_row), [call.alpha for call in calls])
 
 
 def _restricted(
-    task: Task, weights: Weights, calls: list[Call], alpha: np.ndarray
+    task: Task, weights: Weights, calls: Sequence[Call], alpha: np.ndarray
 ) -> tuple[LinearM3L, np.ndarray]:
     """The problem over the rows sent, whose objective is that of the whole group, and V of these rows."""
     costs = EntryCosts(
