@@ -71,7 +71,10 @@ FEW: dict[str, tuple[Size, ...]] = {
     "bags": ((60, 3, 5),),
 }
 # So many unknowns, or numbers in X, that default parameters choose other loops.
-MANY: dict[str, tuple[Size, ...]] = {"MultiClassSVC": ((140, 70, 12), (900, 2, 59))}
+MANY: dict[str, tuple[Size, ...]] = {
+    "MultiClassSVC": ((140, 70, 12), (900, 2, 59)),
+    "SparseMultiClassSVC": ((140, 70, 12),),
+}
 # Margins of which few are violated have loops of their own.
 KEPT: dict[str, tuple[Size, ...]] = {"SparseMultiClassSVC": ((40, 40, 20),)}
 
@@ -118,7 +121,7 @@ def warm(name: str, defaults: bool = False) -> None:
     estimator, task = WARMED[name]
     widths = WIDTHS[:1] if defaults else WIDTHS
     # The precision depends on `tol`, which keeps its default for default fits.
-    settings = EARLY if name.startswith("sparse") else SHORT if defaults else LONG
+    settings = SHORT if defaults else EARLY if name.startswith("sparse") else LONG
     few, all_sizes = FEW[task], FEW[task] + WIDE.get(estimator, ())
     for params in ordinary(estimator) if defaults else variants(estimator):
         sizes = all_sizes if params.get("solver", "auto") == "auto" else few
