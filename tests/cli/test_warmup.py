@@ -120,6 +120,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
 def test_the_warmup_calls_every_loop_that_python_calls():
     done = subprocess.run([sys.executable, "-c", REACHED], capture_output=True, text=True, check=False)

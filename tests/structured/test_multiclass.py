@@ -127,9 +127,8 @@ def test_every_solver_certifies_its_gap(solver):
 def test_optimality_conditions():
     X, y = load_digits(return_X_y=True)
     X = X[:300] / 16
-    model = MultiClassSVC(C=0.5, fit_intercept=False, tol=1e-8, warm_start=True, max_iter=20000).fit(
-        X, y[:300]
-    )
+    options = {"C": 0.5, "fit_intercept": False, "tol": 1e-8, "warm_start": True, "max_iter": 20000}
+    model = MultiClassSVC(solver="exact", **options).fit(X, y[:300])
     alpha, S = model._warm[0], model.decision_function(X)
     H = S + 1.0 - np.eye(10)[y[:300]]
     slack = H.max(axis=1, keepdims=True) - H

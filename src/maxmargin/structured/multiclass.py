@@ -238,8 +238,8 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     steps with more than 600 weights hold a copy of the rows that are near the margin.
 
     With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
-    last passes where that mean has the smaller objective; otherwise it is the weights that
-    belong to the dual variables.
+    last passes where that mean has the smaller objective; with "newton" the best weights on its way;
+    otherwise it is the weights that belong to the dual variables.
 
     Two classes give one column of scores, f_1 - f_0, as in scikit-learn; the objective is that
     of a binary hinge loss with 2C. A class whose samples all have weight zero still competes

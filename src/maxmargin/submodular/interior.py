@@ -42,6 +42,8 @@ from maxmargin.core.rows import readonly
 from maxmargin.submodular.bcfw import ClippedBCFW
 from maxmargin.submodular.problem import SubmodularF1
 
+# Up to this many labels, of all samples together, block steps cost more than they save.
+FEW = 1000
 # A set is new when its value stands out by more than this part of it: the rest is rounding.
 ROUNDING = 1e-12
 
@@ -254,13 +256,22 @@ class InteriorPoint:
         self.hints = problem.guesses()
         self.best, self.best_primal, self.best_dual = np.zeros(problem.dimension), np.inf, -np.inf
         fresh = start is None
-        start = self._block_steps() if start is None else start
+        if start is None:
+            start = self._two_sets() if problem.truth.size <= FEW else self._block_steps()
         self.planes = Planes(problem, _features(problem), start.sets.copy(), start.known)
         alpha = np.where(self.planes.known, start.share, 0.0) * problem.cost[:, None]
         # With all weight on the true sets, which zeros stand for, D is zero.
         self._weigh(np.zeros(alpha.shape))
         self._weigh(alpha)
         self._centre(self.best if fresh else problem.cut(-self.planes.image(self.planes.mean(alpha))), alpha)
+
+    def _two_sets(self) -> InteriorSolution:
+        """The true sets, with all of the shares, and what violates them most at theta = 0."""
+        truth = self.problem.truth
+        worst = self.problem.infer(self.best, self.hints).sets
+        known = np.column_stack([np.ones(len(truth), bool), (worst != truth).any(axis=1)])
+        share = np.broadcast_to([1.0, 0.0], known.shape)
+        return InteriorSolution(self.best, np.stack([truth, worst], axis=1), known, share)
 
     def _block_steps(self) -> InteriorSolution:
         """The sets and shares that an epoch of block steps finds; its theta is the best so far."""
