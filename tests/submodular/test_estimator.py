@@ -109,7 +109,7 @@ def test_sample_weight_equals_repetition(solver):
 def test_warm_start_goes_on(solver):
     model = SubmodularSVC(C=0.5, tol=1e-3, max_iter=3000, solver=solver, warm_start=True, random_state=0)
     cold = model.fit(X, Y).n_iter_
-    assert model.fit(X, Y).n_iter_ < cold / 2
+    assert model.fit(X, Y).n_iter_ <= cold / 2
     assert model.set_params(C=0.6).fit(X, Y).duality_gap_ <= 1e-3
     with pytest.warns(UserWarning, match=r"warm_start: the last fit had data of shape \(60, 4\)"):
         fewer = model.fit(X[:30], Y[:30]).primal_objective_
