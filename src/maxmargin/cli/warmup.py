@@ -74,7 +74,6 @@ FEW: dict[str, tuple[Size, ...]] = {
 MANY: dict[str, tuple[Size, ...]] = {
     "MultiClassSVC": ((140, 70, 12), (900, 2, 59)),
     "SparseMultiClassSVC": ((140, 70, 12),),
-    "SubmodularSVC": ((260, 4, 5),),
 }
 # Margins of which few are violated have loops of their own.
 KEPT: dict[str, tuple[Size, ...]] = {"SparseMultiClassSVC": ((40, 40, 20),)}

@@ -20,9 +20,9 @@ where a_nk is (x_n, bias) times the change of labels: a block of H for two label
 as many rows as theta, so that ill scaled features cost nothing, and many features much.
 
 Sets are worth more than steps: a program with few of them knows little of P, and its path leads far away
-from the optimum. So one epoch of block steps (`maxmargin.submodular.bcfw`) comes first, which finds many
-sets at a price below that of one step. A sample whose multipliers or slacks would turn negative moves less
-far than the others, or raises its bound xi, instead of stopping all of them.
+from the optimum. So on large problems one epoch of block steps (`maxmargin.submodular.bcfw`) comes first,
+which finds many sets at a price below that of one step. A sample whose multipliers or slacks would turn
+negative moves less far than the others, or raises its bound xi, instead of stopping all of them.
 
 alpha, scaled to sum_k alpha_nk = c_n, is a point of the dual at every epoch, and P is asked for with
 inference: the gap is as true as that of the other methods.
@@ -42,8 +42,8 @@ from maxmargin.core.rows import readonly
 from maxmargin.submodular.bcfw import ClippedBCFW
 from maxmargin.submodular.problem import SubmodularF1
 
-# Up to this many labels, of all samples together, block steps cost more than they save.
-FEW = 1000
+# Up to this many labels, of all samples together, block steps save nothing.
+FEW = 10_000
 # A set is new when its value stands out by more than this part of it: the rest is rounding.
 ROUNDING = 1e-12
 
