@@ -208,7 +208,8 @@ class KernelMatrix:
         if self.whole is not None:
             return self.whole.take(indices, axis=0).take(indices, axis=1)
         K = np.empty((len(indices), len(indices)), self.dtype)
-        for rows in chunks(len(indices), len(indices) * self.dtype.itemsize):
+        width = len(indices) * self.dtype.itemsize
+        for rows in chunks(len(indices), width, most=max(TILE_BYTES // width, TILE_ROWS)):
             K[rows] = self.kernel.block(self._rows_of(indices[rows]), self._basis(indices), self.dtype)
         np.fill_diagonal(K, self.diagonal[indices])
         return K
@@ -220,8 +221,8 @@ class KernelMatrix:
         """
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         answer = np.zeros((len(W), self.n), W.dtype)
+        used = np.flatnonzero(W.any(axis=0))
         if dtype == self.dtype and self._built == self.n:
-            used = np.flatnonzero(W.any(axis=0))
             room = np.empty((min(GATHERED, len(used)), self.n), dtype)
             for start in range(0, len(used), GATHERED):
                 some = used[start : start + GATHERED]
@@ -229,8 +230,9 @@ class KernelMatrix:
                 rows = np.take(self._whole, indices[some], axis=0, out=room[: len(some)], mode="clip")
                 answer += W[:, some] @ rows
             return answer
-        if not len(indices):
+        if not len(used):
             return answer
+        W, indices = np.ascontiguousarray(W[:, used]), indices[used]
         basis = self._basis(indices)
         width = max(len(indices), self.X.shape[1]) * dtype.itemsize
         for part in chunks(self.n, width, most=max(TILE_BYTES // width, TILE_ROWS)):
