@@ -9,8 +9,10 @@ long after D has settled. P bounds the optimum at any point, so it is taken at t
 
     P(s W) = s^2 / 2 |W|^2 + sum_i C_i loss_i(s W),    1 <= s <= sqrt(2 P(W)) / |W|,
 
-convex in s. Then block steps go on, as they do where a Newton step is dear, and an epoch is as many of their
-short passes as visit n blocks.
+convex in s. Then block steps go on, as they do where a Newton step is dear.
+
+Block steps pass over ever fewer blocks as others come to rest: an epoch is as many of their passes as visit
+n blocks, so that epochs cost the same.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ class SweepsThenNewton:
         setup: Setup,
         *,
         factored: int = FACTORED,
-        early: tuple[int, float] = (40, 0.25),
+        early: tuple[int, float] = (20, 0.25),
         late: tuple[int, float] = (200, 0.5),
         longer: float = 0.5,
     ) -> None:
@@ -113,7 +115,7 @@ class SweepsThenNewton:
     def epoch(self, clock: Clock) -> Progress:
         progress = self.solver.epoch(clock)
         visited = progress.active
-        while self.settled and not progress.exact and visited < self.problem.n and not clock.expired():
+        while not progress.exact and visited < self.problem.n and not clock.expired():
             progress = self.solver.epoch(clock)
             visited += progress.active
         self.epochs += 1

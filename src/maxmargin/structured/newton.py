@@ -26,8 +26,9 @@ may have any curvature there, and gets that of the others, or rounding would dro
 
 A step costs O(n c D) for the scores, O(m D^2) for m pairs of classes with mass in a sample, and
 O((c D)^3 / 3), D the number of features and the bias; memory holds six arrays of n x c numbers and the
-matrix of order c D. Rows of any kind are read as they are, a few at a time. Where c D is above 600,
-conjugate gradients (`curvature`) solve Newton's equation instead, preconditioned by the blocks of classes.
+matrix of order c D. Rows of any kind are read as they are, a few at a time where they are many. Where c D
+is above 600, conjugate gradients (`curvature`) solve Newton's equation instead, preconditioned by the
+blocks of classes.
 
 On tables of some hundred rows the arithmetic of a step takes some microseconds, and NumPy's calls ten times
 as long: there a step is one call (`small_loops`), and X one dense float64 array with the constant feature.
@@ -35,9 +36,11 @@ as long: there a step is one call (`small_loops`), and X one dense float64 array
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +61,8 @@ from maxmargin.structured.newton_loops import Along, Points, ProximalTask
 SMALL = 5000
 # The largest order of a matrix that may be factored in a step.
 FACTORED = 3000
+# Numbers of X that are kept as a dense float64 array, however they came.
+KEPT = 2**22
 # BLAS takes one thread by itself up to this order of a matrix and this many multiplications.
 TINY_ORDER, TINY_PRODUCT = 63, 250_000
 SCALES = "scale your features, which differ too much for float64,"
@@ -324,13 +329,23 @@ class ProximalNewton:
 
     def _pieces(self) -> Iterator[tuple[int, np.ndarray]]:
         """Rows of X as dense float64 arrays, with the number of the first one."""
-        rows = self.problem.rows
-        if rows.dense and rows.data.dtype == np.float64:
-            yield 0, rows.matrix
+        if self._whole is not None:
+            yield 0, self._whole
             return
         for first in range(0, self.problem.n, PIECE):
-            part = rows.matrix[first : first + PIECE]
-            yield first, (part if rows.dense else part.toarray()).astype(np.float64)
+            yield first, self._dense(slice(first, first + PIECE))
+
+    @cached_property
+    def _whole(self) -> np.ndarray | None:
+        """All of X, where it is such an array or makes one of at most `KEPT` numbers."""
+        rows = self.problem.rows
+        such = rows.dense and rows.data.dtype == np.float64
+        return self._dense(slice(None)) if such or math.prod(rows.shape) <= KEPT else None
+
+    def _dense(self, part: slice) -> np.ndarray:
+        rows = self.problem.rows
+        some = rows.matrix[part]
+        return (some if rows.dense else some.toarray()).astype(np.float64, copy=False)
 
     def _scores(self, W: np.ndarray) -> np.ndarray:
         scores = np.empty((self.problem.n, self.problem.c))
