@@ -5,11 +5,11 @@ multilabel  MultiLabelSVC() on one 0/1 column per class beside LinearSVC(loss="h
 rbf         MultiClassSVC(kernel="rbf") beside LinearSVC(multi_class="crammer_singer") on the eigenvectors of
             the kernel matrix: with scikit-learn there is no other way to that objective
 
-The tables of `defaults`, raw and, if dense, with columns of mean 0 and variance 1. LinearSVC is fitted with ever smaller
-`tol` until its objective, taken from its coefficients, is as small as ours or within 1e-3 of our dual
-objective, which no answer can be below; `tol` says with which. ">" marks where it was stopped first, after
-`MOST` times our seconds. Beside it LinearSVC() or SVC() as it comes, whose objective is another one. CPU
-seconds of one thread, the least of as many fits as go into `LEAST` seconds, in turns. Results go to
+The tables of `defaults`, raw and, if dense, with columns of mean 0 and variance 1. LinearSVC is fitted with
+ever smaller `tol` until its objective, taken from its coefficients, is as small as ours or within 1e-3 of our
+dual objective, which no answer can be below; `tol` says with which. ">" marks where it was stopped first,
+after `MOST` times our seconds. Beside it LinearSVC() or SVC() as it comes, whose objective is another one.
+CPU seconds of one thread, the least of as many fits as go into `LEAST` seconds, in turns. Results go to
 equal_objective_<race>.csv.
 """
 
