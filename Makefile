@@ -5,19 +5,30 @@ export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: run test test-browser test-slow test-gpu test-oldest dist fuzz boundscheck lint bench speed-table docs links wheel clean
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+# The pip of $(PYTHON) serves an environment that has none yet: its own would take four seconds to install.
+PIP = $$(test -x $(BIN)/pip && echo $(BIN)/python -m pip || echo $(PYTHON) -m pip --python $(BIN)/python)
+INSTALL = $(PIP) install --quiet --disable-pip-version-check
+# What pyproject.toml asks for at run time, one requirement a line.
+NEEDS := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	print(*p["dependencies"], *p["optional-dependencies"]["plots"], "pip", sep="\n")
 
+$(BIN)/python:
+	if $(PYTHON) -m pip --version >/dev/null 2>&1; then $(PYTHON) -m venv --without-pip $(VENV); \
+		else $(PYTHON) -m venv $(VENV); fi
+
+# The package itself, for which setuptools is fetched, beside what it needs.
 $(VENV)/.run: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e ".[plots]"
+	$(BIN)/python -c '$(NEEDS)' > $(VENV)/needs.txt
+	$(INSTALL) --no-compile --no-deps -e . & package=$$!; \
+		$(INSTALL) --no-compile -r $(VENV)/needs.txt && wait $$package
 	touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	$(INSTALL) pip -e ".[dev]"
 	touch $@ $(VENV)/.run
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]"
+	$(INSTALL) -e ".[bench]"
 	touch $@
 
 # The machine code of default fits, once, on two processes.
@@ -50,7 +61,7 @@ test-slow: $(VENV)/.dev
 
 # On a machine with an NVIDIA GPU; anywhere else the same on the CPU, by Triton's interpreter.
 test-gpu: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[gpu]"
+	$(INSTALL) -e ".[gpu]"
 	$(BIN)/python -m pytest -q tests/device
 
 # The oldest dependencies that pyproject.toml allows, in an environment of their own; loops run as plain Python.
@@ -87,7 +98,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks $(RACE)
 
 $(VENV)/.docs: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
+	$(INSTALL) -e ".[docs]"
 	touch $@
 
 speed-table: $(VENV)/.run

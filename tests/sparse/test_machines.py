@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import solve_triangular
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -23,12 +24,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC, priors
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
-from maxmargin.sparse import greedy
+from maxmargin.sparse import greedy, problem
 from maxmargin.sparse.greedy import Greedy, Sweeps
 from maxmargin.sparse.loss_loops import SquaredMargins
 from maxmargin.sparse.machines import SOLVERS
@@ -337,17 +339,40 @@ def test_precomputed_and_callable_kernels(machine, wine):
 def test_small_products_take_one_thread_and_large_ones_those_that_there_are(monkeypatch, wine):
     limited = []
 
-    class Controller:
-        def limit(self, **given):
-            limited.append(given)
-            return nullcontext()
+    def one_blas_thread():
+        limited.append(1)
+        return nullcontext()
 
-    monkeypatch.setattr(greedy, "ThreadpoolController", Controller)
+    monkeypatch.setattr(greedy, "one_blas_thread", one_blas_thread)
     machine = SparseMultiClassSVC(max_basis=4, random_state=0).fit(*wine)
-    assert len(limited) == machine.n_iter_ > 1
+    assert (small := len(limited)) > machine.n_iter_ > 1
     X, y = np.tile(wine[0], (30, 1)), np.tile(wine[1], 30)
     SparseMultiClassSVC(max_basis=1000, max_iter=1, time_limit=1e-9, random_state=0).fit(X, y)
-    assert len(limited) == machine.n_iter_
+    assert len(limited) == small
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        SparseMultiClassSVC(max_basis=4, random_state=0),
+        SparseMultiClassSVC(max_basis=4, basis="learned", random_state=0),
+        ImportVectorMachine(max_basis=4, random_state=0),
+    ],
+    ids=["grown", "learned", "probabilities"],
+)
+def test_triangles_of_a_small_fit_are_solved_by_one_thread(monkeypatch, wine, machine):
+    """Those of the certificate and of the final coefficients too."""
+    seen = []
+
+    def watched(*args, **options):
+        seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+        return solve_triangular(*args, **options)
+
+    for module in (greedy, problem):
+        monkeypatch.setattr(module, "solve_triangular", watched)
+    with threadpool_limits(2, "blas"):
+        machine.fit(*wine)
+    assert set(seen) == {1}
 
 
 @pytest.mark.parametrize("machine", MACHINES)

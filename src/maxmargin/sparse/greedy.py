@@ -31,17 +31,17 @@ the iterations it failed to save have cost as much as that would.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
-from threadpoolctl import ThreadpoolController
 
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.threads import one_blas_thread
 from maxmargin.sparse.loss_loops import Expansion
 from maxmargin.sparse.problem import (
     BasisProblem,
@@ -474,15 +474,17 @@ class Greedy:
         self.at_once, self.precision = at_once, precision
         self.basis = GrowingBasis(problem) if basis is None else basis
         self.small = problem.n * max_basis * len(problem.directions) < threaded
-        self.blas = ThreadpoolController()
         self._path: list[np.ndarray] = []
         self._idle = 0
 
     def epoch(self, clock: Clock) -> Progress:
         """One round of Algorithm 4: a function joins, the coefficients follow."""
-        # Threads of a small product would only wait for each other.
-        with self.blas.limit(limits=1, user_api="blas") if self.small else nullcontext():
+        with self.threads():
             return self._round(clock)
+
+    def threads(self) -> AbstractContextManager[Any]:
+        """Those of BLAS, one where products are small: more would only wait for each other."""
+        return one_blas_thread() if self.small else nullcontext()
 
     def _round(self, clock: Clock) -> Progress:
         basis, before = self.basis, self.basis.here.objective
@@ -518,14 +520,16 @@ class Greedy:
 
     def certify(self) -> Certificate:
         """Objective and bound of the coefficients as they are, from kernel values in float64."""
-        return self.basis.certificate()
+        with self.threads():
+            return self.basis.certificate()
 
     def solution(self) -> Solution:
         """Basis and coefficients of the last stage and, if kept, of those before."""
         basis = self.basis
-        coefficients = basis.coefficients(basis.here.W)
         earlier = self._path[: max(len(basis.indices) - 1, 0)]
-        path = [*map(basis.coefficients, earlier), coefficients] if basis.indices else []
+        with self.threads():
+            coefficients = basis.coefficients(basis.here.W)
+            path = [*map(basis.coefficients, earlier), coefficients] if basis.indices else []
         kept = path if self.keep_path else None
         kernel = basis.problem.kernel
         return Solution(self._indices(), basis.vectors, kernel, coefficients, kept, basis.here.loss)

@@ -46,12 +46,12 @@ class Moving(NamedTuple):
     width: np.ndarray
 
 
-def squared_distances(X: Any, Z: np.ndarray) -> np.ndarray:
-    """|x_i - z_j|^2 in the dtype of Z; X may be sparse."""
+def squared_distances(X: Any, Z: np.ndarray, squares_X: np.ndarray, squares_Z: np.ndarray) -> np.ndarray:
+    """|x_i - z_j|^2 from |x_i|^2 and |z_j|^2; X may be sparse."""
     D = X @ Z.T
     D *= -2
-    D += squared_norms(X)[:, None].astype(Z.dtype)
-    D += squared_norms(Z).astype(Z.dtype)
+    D += squares_X[:, None]
+    D += squares_Z
     return np.maximum(D, 0, out=D)
 
 
@@ -59,15 +59,16 @@ def slope(problem: BasisProblem, rows: np.ndarray, at: Moving, share: float) -> 
     """Objective and gradient from some samples; `share` of the regulariser counts."""
     Z, al, gamma = at.vectors, at.al, math.exp(at.width)
     X, offset, dtype = problem.X[rows], problem.kernel.offset, at.vectors.dtype
-    D = squared_distances(X, Z)
+    squares, bias = squared_norms(Z).astype(dtype), offset * al.sum(axis=0)
+    D = squared_distances(X, Z, problem.squares[rows].astype(dtype), squares)
     K = np.exp(-gamma * D, dtype=dtype)
-    F = problem.scores((K @ al + offset * al.sum(axis=0)).astype(np.float64))
+    F = problem.scores((K @ al + bias).astype(np.float64))
     loss = cast(Movable, problem.loss).take(rows).at(F)
     G = problem.back(loss.gradient).astype(dtype)
     H = (G @ al.T) * K
-    D_JJ = squared_distances(Z, Z)
+    D_JJ = squared_distances(Z, Z, squares, squares)
     K_JJ = np.exp(-gamma * D_JJ, dtype=dtype)
-    own = share * (K_JJ @ al + offset * al.sum(axis=0))
+    own = share * (K_JJ @ al + bias)
     S = share * (al @ al.T) * K_JJ
     towards = np.asarray((X.T @ H).T) + S @ Z - (H.sum(axis=0) + S.sum(axis=0))[:, None] * Z
     gradient = Moving(
@@ -90,6 +91,7 @@ class Adam:
         self.rates, self.first, self.second = rates, first, second
         self.mean = Moving(*(np.zeros_like(part) for part in start))
         self.square = Moving(*(np.zeros_like(part) for part in start))
+        self.tiny = [np.finfo(part.dtype).tiny for part in start]
         self.steps = 0
 
     def step(self, at: Moving, gradient: Moving, share: float) -> Moving:
@@ -97,10 +99,11 @@ class Adam:
         self.steps += 1
         scale = share * math.sqrt(1 - self.second**self.steps) / (1 - self.first**self.steps)
         moved = []
-        for part, g, mean, square, rate in zip(at, gradient, self.mean, self.square, self.rates, strict=True):
+        kept = zip(self.mean, self.square, self.rates, self.tiny, strict=True)
+        for part, g, (mean, square, rate, tiny) in zip(at, gradient, kept, strict=True):
             np.add(mean, (1 - self.first) * (g - mean), out=mean)
             np.add(square, (1 - self.second) * (g * g - square), out=square)
-            step = mean / (np.sqrt(square) + np.finfo(part.dtype).tiny)
+            step = mean / (np.sqrt(square) + tiny)
             moved.append((part - (scale * rate) * step).astype(part.dtype))
         return Moving(*moved)
 
@@ -153,6 +156,10 @@ class Learned:
 
     def epoch(self, clock: Clock) -> Progress:
         """One more vector, or one round of steps; the last round ends with the coefficients."""
+        with self.greedy.threads():
+            return self._epoch(clock)
+
+    def _epoch(self, clock: Clock) -> Progress:
         if not self.grown:
             progress = self.greedy.epoch(clock)
             self.grown = bool(progress.done)
@@ -168,14 +175,16 @@ class Learned:
 
     def certify(self) -> Certificate:
         """Of the moved basis once its coefficients are optimised, else of the grown one."""
-        return self.greedy.certify() if self.found is None else self.found[1].certificate()
+        with self.greedy.threads():
+            return self.greedy.certify() if self.found is None else self.found[1].certificate()
 
     def solution(self) -> Solution:
         """The moved basis once its coefficients are optimised, else the grown one; without stages."""
         if self.found is None:
             return self.greedy.solution()._replace(path=None)
         kept, basis = self.found
-        coefficients = basis.coefficients(basis.here.W)
+        with self.greedy.threads():
+            coefficients = basis.coefficients(basis.here.W)
         J, kernel = self.greedy.solution().basis[kept], basis.problem.kernel
         return Solution(J, basis.vectors, kernel, coefficients, None, basis.here.loss)
 

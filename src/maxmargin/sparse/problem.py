@@ -43,7 +43,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_solve, solve_triangular
 
-from maxmargin.core.kernels import Kernel
+from maxmargin.core.kernels import Kernel, squared_norms
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate
 from maxmargin.sparse.largest_margin import SquaredLargestMargin
@@ -116,6 +116,11 @@ class BasisProblem:
     def diagonal(self) -> np.ndarray:
         """k(x, x) of every sample."""
         return self.kernel.diagonal(self.X)
+
+    @cached_property
+    def squares(self) -> np.ndarray:
+        """|x|^2 of every sample."""
+        return squared_norms(self.X)
 
     def scores(self, Z: np.ndarray) -> np.ndarray:
         """Scores of all columns from those of the r factor columns, beta = al P of (4.19)."""
