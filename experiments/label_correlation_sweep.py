@@ -14,13 +14,11 @@ only), and how many distinct answers the model gives. Results: results/label_cor
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 from sklearn.metrics import hamming_loss
 from sklearn.model_selection import GroupKFold
 
-from experiments._results import RESULTS, SMALL, write
+from experiments._results import RESULTS, SMALL, command_line, write
 from experiments.zero_shot_awa import machine
 from maxmargin import datasets
 
@@ -92,9 +90,7 @@ def plot(rows: list[dict]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--small", action="store_true")
-    parser.parse_args()
+    command_line(__doc__).parse_args()
     rows = sweep(1, 80, np.linspace(-1, 1, 3)) if SMALL else sweep(10, 200, np.linspace(-1, 1, 21).round(2))
     write("label_correlation_sweep", rows, ("r",))
     plot(rows)

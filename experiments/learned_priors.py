@@ -102,7 +102,7 @@ def summary() -> None:
 
 
 if __name__ == "__main__":
-    for name in chosen(SETS, ("emotions",)):
+    for name in chosen(__doc__, SETS, ("emotions",)):
         for row in rows_of(name):
             print(row, flush=True)
             write("learned_priors", [row], key=("data", "samples", "draw"), conditions=machine_load())

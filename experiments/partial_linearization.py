@@ -38,7 +38,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from experiments._races import Curve, common, mean_and_spread, trace
-from experiments._results import RESULTS, SMALL, load, write
+from experiments._results import RESULTS, SMALL, command_line, load, one_of, write
 from experiments._words import load_words
 from experiments.latent_digits import hide, windows
 from experiments.multiclass_solvers import problem
@@ -258,20 +258,22 @@ PARTS = {"why": why, "words": words, "bags": bags, "sizes": sizes}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = command_line(__doc__)
+    parser.add_argument(
+        "parts", nargs="*", type=one_of([*PARTS, "draw"]), help=f"of {', '.join(PARTS)}, draw"
     )
-    parser.add_argument("parts", nargs="*", default=[*PARTS, "draw"], help="of why, words, bags, sizes, draw")
-    parser.add_argument("--data", nargs="*", default=DATA[:1] if SMALL else DATA, help="sets of `sizes`")
+    parser.add_argument(
+        "--data", nargs="*", choices=DATA, default=DATA[:1] if SMALL else DATA, help="sets of `sizes`"
+    )
     parser.add_argument("--n", type=int, nargs="*", default=SIZES, help="numbers of samples of `sizes`")
     parser.add_argument("--lambdas", type=float, nargs="*", default=LAMBDAS)
-    parser.add_argument("--small", action="store_true")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    for part in given.parts:
+    parts = given.parts or [*PARTS, "draw"]
+    for part in parts:
         if part in PARTS:
             PARTS[part](given)
-    if "draw" in given.parts:
+    if "draw" in parts:
         bars()
 
 

@@ -140,7 +140,7 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for name in chosen(SETS, ("emotions",)):
+    for name in chosen(__doc__, SETS, ("emotions",)):
         for row in compare(name):
             print(row, flush=True)
             write("probabilities", [row], key=("data", "columns", "way"), conditions=machine_load())

@@ -43,7 +43,7 @@ def stream(name: str) -> tuple[Any, Any, np.ndarray | None]:
 
 
 def main() -> None:
-    for name in chosen(SETS, ("mail-stream",)):
+    for name in chosen(__doc__, SETS, ("mail-stream",)):
         X, y, known = stream(name)
         row: dict[str, Any] = {"data": name, "presence": holds_presence(X), "rounds": X.shape[0]}
         for weighting in WEIGHTINGS:

@@ -114,7 +114,7 @@ def losses(name: str, draw: int, size: int) -> dict[str, float]:
 
 
 def main() -> None:
-    for name in chosen(tuple(SIZES), ("yeast",)):
+    for name in chosen(__doc__, tuple(SIZES), ("yeast",)):
         size = 60 if SMALL else SIZES[name]
         draws = [losses(name, draw, size) for draw in range(1 if SMALL else 5)]
         write(

@@ -31,7 +31,7 @@ vectors. "constant" answers the most frequent class of the training part.
 
 sparse_friedman.csv: mean ranks of the three sparse machines over the sets, and Friedman's test (table 4).
 
-With --keep-choices gamma and C of sets with a test part are taken from the result file; --methods=SVC,CS,WW
+With --keep-choices gamma and C of sets with a test part are taken from the result file; --methods SVC CS WW
 runs these alone, with the goal of the result file.
 Times are CPU seconds of one thread, those of the whole training (`grown_to` basis vectors) and of
 predicting the test part; the machine may be shared with others. Training with the final gamma and
@@ -43,9 +43,9 @@ on the first 50,000 of them, and SVC, CS and WW predict 10,000; their time is sc
 from __future__ import annotations
 
 import csv
-import sys
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -236,28 +236,23 @@ def kept_row(name: str, method: str) -> dict[str, str] | None:
 
 
 def kept_choice(name: str, method: str, features: int) -> dict[str, float] | None:
-    """gamma and C of the result file."""
-    row = kept_row(name, method) if "--keep-choices" in sys.argv and name not in CROSS_VALIDATED else None
+    """gamma and C of the result file, which has no more than means over folds of some sets."""
+    row = kept_row(name, method) if name not in CROSS_VALIDATED else None
     if row is None or not row["gamma"]:  # the constant has none
         return None
     return {"gamma": float(row["gamma"]) / features, "C": float(row["C"])}
 
 
-def asked_for() -> list[str]:
-    """The methods that the command line names; empty for all."""
-    named = [word.removeprefix("--methods=") for word in sys.argv if word.startswith("--methods=")]
-    return [method for word in named for method in word.split(",")]
-
-
-def table(name: str) -> None:
+def table(name: str, asked_for: Sequence[str], keep_choices: bool) -> None:
+    """The rows of some methods on one set."""
     splits, goal, choices = parts(name), None, {}
     paper = _results.paper("sparse_multiclass", ("data", "method"))
-    if asked_for() and "SMSVM" not in asked_for() and (kept_goal := kept_row(name, "SMSVM")):
+    if "SMSVM" not in asked_for and (kept_goal := kept_row(name, "SMSVM")):
         goal = float(kept_goal["goal"] or kept_goal["accuracy"]) / 100
     for method, machine in methods(name).items():
-        if asked_for() and method not in asked_for():
+        if method not in asked_for:
             continue
-        kept = kept_choice(name, method, splits[0][0].shape[1])
+        kept = kept_choice(name, method, splits[0][0].shape[1]) if keep_choices else None
         taken = choices.get(ALIKE.get(method), [kept] * len(splits))
         found = [measure(machine, split, choice) for split, choice in zip(splits, taken, strict=True)]
         choices[method] = [
@@ -336,6 +331,14 @@ def friedman() -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)  # the column `note` says it
-    for name in _results.chosen(NAMES, ["iris", "wine", "glass"]):
-        table(name)
+    parser = _results.command_line(__doc__)
+    known = list(methods("iris"))
+    parser.add_argument("data", nargs="*", type=_results.one_of(NAMES), help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--methods", nargs="+", choices=known, default=known)
+    parser.add_argument(
+        "--keep-choices", action="store_true", help="take gamma and C from the rows kept, where they are"
+    )
+    given = parser.parse_args()
+    for name in given.data or (["iris", "wine", "glass"] if SMALL else NAMES):
+        table(name, given.methods, given.keep_choices)
     friedman()

@@ -245,7 +245,9 @@ def animal_labels() -> None:
 
 
 if __name__ == "__main__":
-    for part in _results.chosen([*NAMES, "pairs", "animals"], ["yeast", "awa1 (200)", "pairs", "animals"]):
+    for part in _results.chosen(
+        __doc__, [*NAMES, "pairs", "animals"], ["yeast", "awa1 (200)", "pairs", "animals"]
+    ):
         if part in ("pairs", "animals"):
             (pairs if part == "pairs" else animal_labels)()
         else:

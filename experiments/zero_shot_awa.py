@@ -22,7 +22,6 @@ Results: zero_shot_awa.csv in experiments/results, or in the folder that MAXMARG
 
 from __future__ import annotations
 
-import argparse
 import csv
 import warnings
 from collections import Counter
@@ -37,7 +36,7 @@ from sklearn.model_selection import GroupKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from experiments._results import KEPT, SMALL, write
+from experiments._results import KEPT, SMALL, command_line, one_of, several_of, write
 from maxmargin import MultiLabelSVC, datasets, priors
 
 KEY = ("images", "kernel", "method", "chosen_by")
@@ -276,14 +275,16 @@ def gpu() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("images", nargs="*", help="200, 1000 or all")
-    parser.add_argument("--kernels", default="other,rbf,linear", help="of these; other: all methods but SVMs")
+    parser = command_line(__doc__)
+    kernels = ["other", "rbf", "linear"]
+    parser.add_argument("images", nargs="*", type=one_of(["200", "1000", "all"]), help="200, 1000 or all")
+    parser.add_argument(
+        "--kernels", type=several_of(kernels), default=kernels, help="other: all methods but SVMs"
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
     for images in options.images or (["80"] if options.small else ["200", "1000"]):
-        for kernel in ["other", "rbf"] if options.small else options.kernels.split(","):
+        for kernel in ["other", "rbf"] if options.small else options.kernels:
             draws = {"80": 1, "200": 5 if kernel == "linear" else 10, "1000": 3, "all": 1}[images]
             table(images, draws, ("" if kernel == "other" else kernel,), options.device)
 

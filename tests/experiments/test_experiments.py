@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from experiments._results import write
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments"
@@ -117,6 +121,60 @@ def test_a_cell_must_name_one_row(tmp_path):
     (tmp_path / "claims" / "tea.toml").write_text(claim.format(pot="blue"))
     with pytest.raises(ValueError, match="2 rows"):
         claim_tables(tmp_path)
+
+
+def test_rows_of_other_sets_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr("experiments._results.RESULTS", tmp_path)
+    for data, heat in (("tea", 3.0), ("soup", 4.0), ("tea", 5.0)):
+        path = write("heat", [{"data": data, "heat": heat}], ("data",))
+    assert [line.split(",")[:2] for line in path.read_text().splitlines()[1:]] == [
+        ["tea", "5"],
+        ["soup", "4"],
+    ]
+
+
+def test_a_curve_gives_way_as_a_whole(monkeypatch, tmp_path):
+    monkeypatch.setattr("experiments._results.RESULTS", tmp_path)
+    for data, n in (("tea", 3), ("soup", 2), ("tea", 1)):
+        path = write("curve", [{"data": data, "at": k} for k in range(n)], ("data", "at"), whole=("data",))
+    found = [line.split(",")[:2] for line in path.read_text().splitlines()[1:]]
+    assert found == [["soup", "0"], ["soup", "1"], ["tea", "0"]]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run a script with some words: its exit code, and what it prints. It may neither load data nor write."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("the script begins to work")
+
+    def run(name: str, *words: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
+        monkeypatch.setattr("experiments._results.RESULTS", tmp_path / "results")
+        monkeypatch.setattr("maxmargin.datasets.load", refuse)
+        monkeypatch.setattr("sklearn.datasets.load_digits", refuse)
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+        assert list(tmp_path.iterdir()) == []
+        return end.value.code, "".join(capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_is_the_docstring(name, command):
+    code, text = command(name, "--help")
+    docstring = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text("utf-8")))
+    assert code == 0
+    assert docstring in text and "--small" in text
+
+
+@pytest.mark.parametrize("word", ["no-such-set", "--no-such-option", "--smal"])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_is_not_known_is_refused(name, word, command):
+    code, text = command(name, word)
+    assert code == 2
+    assert word in text.splitlines()[-1]
 
 
 @pytest.mark.slow
