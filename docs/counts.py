@@ -1,7 +1,8 @@
-"""Numbers of the verdicts that are counted over several rows of the result files.
+"""Numbers that words take from the result files.
 
-A verdict, or the words beside the cells of a claim, names them in braces: "in {pl_fewer_passes} of {pl_cases}
-cases". So these numbers follow the files too.
+A verdict, or the words beside the cells of a claim, names what is counted over several rows in braces: "in
+{pl_fewer_passes} of {pl_cases} cases". A page names it by the role `count`, and a single field by `cell`. So
+these numbers follow the files too.
 """
 
 from __future__ import annotations
@@ -32,12 +33,27 @@ class Tables:
                 self._read[table] = list(lines)
         return [row for row in self._read[table] if all(row[k] == v for k, v in wanted.items())]
 
-    def number(self, table: str, column: str, **wanted: str) -> float:
-        """One field of the one row that has the wanted values."""
+    def row(self, table: str, **wanted: str) -> Row:
+        """The one row that has the wanted values."""
         found = self.rows(table, **wanted)
         if len(found) != 1:
             raise ValueError(f"{table}.csv has {len(found)} rows with {wanted}, not one.")
-        return float(found[0][column])
+        return found[0]
+
+    def number(self, table: str, column: str, **wanted: str) -> float:
+        """One field of the one row that has the wanted values."""
+        return float(self.row(table, **wanted)[column])
+
+
+def cell(tables: Tables, words: str) -> str:
+    """A field of one row, from "table; column; key=value; ...".
+
+    Behind the column may stand how a number is written: "gap:.3f", "letter error:.1%".
+    """
+    table, column, *wanted = [word.strip() for word in words.split(";")]
+    name, _, form = column.partition(":")
+    found = tables.row(table, **dict(key.split("=", 1) for key in wanted))[name]
+    return format(float(found), form).replace("%", " %") if form else found
 
 
 class Counts(dict[str, str]):
@@ -306,6 +322,80 @@ def gap_missed(tables: Tables) -> str:
     return str(sum(not _reached(ours) and not _reached(other) for ours, other in _to_the_gap(tables)))
 
 
+def _cases(tables: Tables, solver: str) -> dict[tuple[str, str, str], Row]:
+    """The rows of one solver, by data, n and lambda."""
+    return {_case(row): row for row in tables.rows("multiclass_solvers", solver=solver)}
+
+
+@counter
+def gap_pass_costs(tables: Tables) -> str:
+    """How many times as long a pass of BCPL takes."""
+    return span(
+        float(ours["cpu_s"]) / float(ours["passes"]) * float(other["passes"]) / float(other["cpu_s"])
+        for ours, other in _to_the_gap(tables)
+        if _reached(ours) and _reached(other)
+    )
+
+
+@counter
+def plain_ratios(tables: Tables) -> str:
+    """How many times as long BCPL takes as BCFW on letter and satimage, where both come to the gap."""
+    return span(
+        float(ours["cpu_s"]) / float(other["cpu_s"])
+        for ours, other in _to_the_gap(tables)
+        if ours["data"] in ("letter", "satimage") and _reached(ours) and _reached(other)
+    )
+
+
+@counter
+def auto_no_more_passes(tables: Tables) -> str:
+    bcfw = _cases(tables, "bcfw")
+    rows = [(row, bcfw[case]) for case, row in _cases(tables, "bcpl auto").items()]
+    return str(
+        sum(
+            _reached(ours) and (not _reached(other) or float(ours["passes"]) <= float(other["passes"]))
+            for ours, other in rows
+        )
+    )
+
+
+@counter
+def auto_less_time(tables: Tables) -> str:
+    bcfw = _cases(tables, "bcfw")
+    rows = _cases(tables, "bcpl auto").items()
+    return str(sum(_reached(row) and _sooner(row, bcfw[case], "cpu_s") for case, row in rows))
+
+
+@counter
+def oeg_auto_reached(tables: Tables) -> str:
+    return str(sum(map(_reached, _cases(tables, "oeg auto").values())))
+
+
+@counter
+def oeg_best_reached(tables: Tables) -> str:
+    return str(sum(map(_reached, _cases(tables, "oeg best").values())))
+
+
+def _exact_leads(tables: Tables) -> list[float]:
+    """How many times as long the fastest other method takes as the exact step, case by case."""
+    rivals = ("bcfw", "bcfw averaged", "bcpl 0.01 (paper)", "bcpl auto", "oeg auto", "oeg best", "pairwise")
+    others = [_cases(tables, solver) for solver in rivals]
+    return [
+        min(float(rows[case]["cpu_s"]) for rows in others) / float(row["cpu_s"])
+        for case, row in _cases(tables, "exact").items()
+    ]
+
+
+@counter
+def exact_first(tables: Tables) -> str:
+    return str(sum(lead > 1 for lead in _exact_leads(tables)))
+
+
+@counter
+def exact_lead(tables: Tables) -> str:
+    return f"{max(_exact_leads(tables)):.2g}"
+
+
 def _sooner(ours: Row, other: Row, column: str) -> bool:
     return not _reached(other) or float(ours[column]) < float(other[column])
 
@@ -317,13 +407,9 @@ def _passes(tables: Tables, table: str) -> str:
     return ", ".join(f"{ours:.0f} against {other:.0f}" for ours, other in both)
 
 
-def _pass_costs(tables: Tables) -> list[float]:
+def _pass_costs(tables: Tables, *names: str) -> list[float]:
     """How many times as long a pass of BCPL takes."""
-    rows = [
-        row
-        for table in ("partial_linearization_words", "partial_linearization_bags")
-        for row in tables.rows(table, solver="BCPL", temperature="0.01")
-    ]
+    rows = [row for name in names for row in tables.rows(name, solver="BCPL", temperature="0.01")]
     return [
         float(row["cpu_to_common"]) / float(row["passes_to_common"])
         * float(row["bcfw_passes_to_common"]) / float(row["bcfw_cpu_to_common"])
@@ -365,7 +451,17 @@ def bag_passes(tables: Tables) -> str:
 
 @counter
 def pass_costs(tables: Tables) -> str:
-    return span(_pass_costs(tables))
+    return span(_pass_costs(tables, "partial_linearization_words", "partial_linearization_bags"))
+
+
+@counter
+def word_pass_costs(tables: Tables) -> str:
+    return span(_pass_costs(tables, "partial_linearization_words"))
+
+
+@counter
+def bag_pass_costs(tables: Tables) -> str:
+    return span(_pass_costs(tables, "partial_linearization_bags"))
 
 
 def _last(tables: Tables, solver: str) -> list[Row]:
@@ -388,6 +484,13 @@ def ocr_cut(tables: Tables) -> str:
     """The CPU seconds of every line."""
     (cut,) = {row["limit_s"] for row in tables.rows("ocr_words_curves")}
     return f"{float(cut):g}"
+
+
+@counter
+def ocr_default_seconds(tables: Tables) -> str:
+    """When the default solver came to a gap of 1e-4, where it did, by falling lambda."""
+    ends = [row for row in _last(tables, "pairwise, cached") if float(row["gap"]) <= 1e-4]
+    return " and ".join(f"{float(row['seconds']):.2g}" for row in ends)
 
 
 @counter
@@ -525,6 +628,25 @@ def all_features_difference(tables: Tables) -> str:
     return " and ".join(f"{_pair_gains(tables, name, '1')[0]:.4f} ({name})" for name in names)
 
 
+@counter
+def other_sets_difference(tables: Tables) -> str:
+    """The largest mean difference, with all features, on the sets that the paper's figure 1 does not have."""
+    rows = tables.rows("submodular_f1", features="1", method="RML")
+    names = {row["data"] for row in rows} - {"yeast", "enron"}
+    gains = [_pair_gains(tables, name, "1") for name in names]
+    return f"{max(abs(sum(gain) / len(gain)) for gain in gains):.3f}"
+
+
+@counter
+def few_draws(tables: Tables) -> str:
+    """How many splits stand behind the numbers with all features."""
+    draws = Counter(row["data"] for row in tables.rows("submodular_f1", features="1", method="SubmodularSVC"))
+    several = [f"{name} {n}" for name, n in draws.items() if n > 1]
+    alone = [name for name, n in draws.items() if n == 1]
+    told = f"Splits into training and test part: {', '.join(several)}; " if several else ""
+    return f"{told}{'one' if several else 'One'} split only for {', '.join(alone)}"
+
+
 def _constant_set(tables: Tables, data: str) -> str:
     row = {"data": data, "features": "1", "method": "constant set"}
     return f"{tables.number('submodular_f1_means', 'example_f1', **row):.3f}"
@@ -555,6 +677,11 @@ def _inference(tables: Tables, column: str) -> list[float]:
 def optimal_share(tables: Tables) -> str:
     shares = _inference(tables, "algorithm_2_optimal")
     return f"{sum(shares) / len(shares):.2f}"
+
+
+@counter
+def optimal_percent(tables: Tables) -> str:
+    return f"{100 * float(optimal_share(tables)):.0f}"
 
 
 @counter

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 SMALL = "--small" in sys.argv[1:]
 KEPT = Path(__file__).parent / "results"
 RESULTS = Path(os.environ.get("MAXMARGIN_RESULTS", KEPT.with_name("small") if SMALL else KEPT))
@@ -58,6 +60,11 @@ def chosen(about: str | None, default: Sequence[str], small: Sequence[str]) -> S
     known = list(dict.fromkeys([*default, *small]))
     parser.add_argument("data", nargs="*", type=one_of(known), help=f"of {', '.join(known)}; default: all")
     return parser.parse_args().data or (small if SMALL else default)
+
+
+def spread_of(values: Sequence[float]) -> float | str:
+    """The standard deviation of several values; nothing of one."""
+    return round(float(np.std(values, ddof=1)), 9) if len(values) > 1 else ""
 
 
 def machine() -> str:

@@ -44,7 +44,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
 
 from experiments._races import CpuClock
-from experiments._results import RESULTS, SMALL, command_line, load, one_of, write
+from experiments._results import RESULTS, SMALL, command_line, load, one_of, spread_of, write
 from maxmargin import MultiLabelSVC, SubmodularSVC, datasets
 from maxmargin.baselines import MLkNN, RAkEL, ThresholdTuner
 from maxmargin.metrics import example_f1
@@ -253,9 +253,8 @@ def summary() -> None:
     for key in keys:
         mine = [row for row in rows if (row["data"], row["features"], row["method"]) == key]
         scores = [float(row["example_f1"]) for row in mine]
-        spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else ""
         means.append(dict(zip(("data", "features", "method"), key, strict=True)) | {
-            "draws": len(scores), "example_f1": float(np.mean(scores)), "spread": spread,
+            "draws": len(scores), "example_f1": float(np.mean(scores)), "spread": spread_of(scores),
             "at_an_edge": sum(bool(row["edge"]) for row in mine),
             "cpu_s": sum(float(row["cpu_s"] or 0) for row in mine), "note": max(row["note"] for row in mine),
         })  # fmt: skip
