@@ -276,6 +276,12 @@ def pl_cases(tables: Tables) -> str:
 
 
 @counter
+def pl_limit(tables: Tables) -> str:
+    """The CPU seconds of a run."""
+    return span({float(row["limit_s"]) for row in tables.rows("partial_linearization_sizes")})
+
+
+@counter
 def pl_fewer_passes(tables: Tables) -> str:
     return str(_fewer(tables.rows("partial_linearization_sizes", solver="BCPL"), "passes"))
 
@@ -664,8 +670,8 @@ def enron_constant(tables: Tables) -> str:
 
 @counter
 def edges(tables: Tables) -> str:
-    rows = tables.rows("submodular_f1", note="")
-    rows = [row for row in rows if row["method"] in ("SubmodularSVC", "RML")]
+    rows = [row for row in tables.rows("submodular_f1") if row["method"] in ("SubmodularSVC", "RML")]
+    rows = [row for row in rows if "passes" not in row["note"]]
     return f"{sum(bool(row['edge']) for row in rows)} of {len(rows)}"
 
 
