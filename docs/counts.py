@@ -210,6 +210,16 @@ def ranking_ordered(tables: Tables) -> str:
 
 
 @counter
+def most_frequent_folder(tables: Tables) -> str:
+    """Mistakes, in percent, of naming the folder that was most frequent so far."""
+    rows = [tables.row("ranking_bound", user=user, regulariser="squared", setting="table 1")
+            for user in ("beck-s", "lokay-m")]  # fmt: skip
+    return ", ".join(
+        f"{row['user']} {100 * int(row['most_frequent_folder']) / int(row['rounds']):.1f} %" for row in rows
+    )
+
+
+@counter
 def ranking_points(tables: Tables) -> str:
     return span(_error(case["I"]) - _error(case["III"]) for case in _ranking(tables).values())
 
@@ -532,6 +542,36 @@ def _named_span(ratios: dict[str, float]) -> str:
     return f"{ratios[least]:.2g} ({least}) to {ratios[most]:.2g} ({most})"
 
 
+def _common_vectors(tables: Tables, method: str) -> dict[str, float]:
+    """How many times as many vectors a machine needs as SMSVM at the accuracy that all three come to."""
+    rows = {row["data"]: row for row in tables.rows("sparse_multiclass", method=method)}
+    return {
+        row["data"]: float(rows[row["data"]]["vectors_to_common"]) / float(row["vectors_to_common"])
+        for row in tables.rows("sparse_multiclass", method="SMSVM")
+        if row["vectors_to_common"]
+    }
+
+
+@counter
+def common_sets(tables: Tables) -> str:
+    return str(len(_common_vectors(tables, "ImVM")))
+
+
+@counter
+def imvm_common(tables: Tables) -> str:
+    return _named_span(_common_vectors(tables, "ImVM"))
+
+
+@counter
+def imvm_common_no_more(tables: Tables) -> str:
+    return ", ".join(sorted(name for name, ratio in _common_vectors(tables, "ImVM").items() if ratio <= 1))
+
+
+@counter
+def ova_common(tables: Tables) -> str:
+    return _named_span(_common_vectors(tables, "Sparse-OVA"))
+
+
 @counter
 def ova_ratios(tables: Tables) -> str:
     return _named_span(_vectors(tables, "Sparse-OVA"))
@@ -547,6 +587,11 @@ def ova_missed(tables: Tables) -> str:
 @counter
 def imvm_ratios(tables: Tables) -> str:
     return _named_span(_vectors(tables, "ImVM"))
+
+
+@counter
+def cs_ratios(tables: Tables) -> str:
+    return _named_span(_vectors(tables, "SMSVM, squared CS"))
 
 
 @counter
@@ -697,7 +742,7 @@ def optimal_least(tables: Tables) -> str:
 
 @counter
 def inference_error(tables: Tables) -> str:
-    return f"{max(_inference(tables, 'objective_error')):.3f}"
+    return f"{max(_inference(tables, 'objective_error')):.4f}"
 
 
 @counter

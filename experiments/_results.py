@@ -126,8 +126,9 @@ def write(
         table[tuple(row[k] for k in key)] = {**row, "machine": ran_on}
     columns = list(dict.fromkeys(column for row in table.values() for column in row if column != "machine"))
     path.parent.mkdir(exist_ok=True)
-    with path.open("w", newline="") as file:
+    whole_file = path.with_suffix(".part")  # a script that is stopped leaves no half table
+    with whole_file.open("w", newline="") as file:
         writer = csv.DictWriter(file, [*columns, "machine"], restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(table.values())
-    return path
+    return whole_file.replace(path)
