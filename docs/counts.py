@@ -122,6 +122,13 @@ def sweep_fall(tables: Tables) -> str:
 
 
 @counter
+def sweep_auc(tables: Tables) -> str:
+    """Where the area under the ROC curve is largest."""
+    best = max(tables.rows("label_correlation_sweep"), key=lambda row: float(row["auc_percent"]))
+    return f"{float(best['auc_percent']):.1f} at r = {best['r']}"
+
+
+@counter
 def sweep_spread(tables: Tables) -> str:
     return f"{tables.number('label_correlation_sweep', 'spread', r='0.4'):.1f}"
 
