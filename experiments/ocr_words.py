@@ -11,6 +11,7 @@ ocr_words_chosen.csv  the same for parameters chosen by the letter error of five
 ocr_words.png         the curves of the solvers, BCPL at the paper's temperature and OEG at its best
 ocr_words_temperatures.png  those of BCPL and OEG at all temperatures
 
+The tables of errors need sklearn-crfsuite (at toy size its lines are left out where it is not installed).
 Seconds are CPU seconds of one thread, so that a shared machine does not spoil them.
 """
 
@@ -289,6 +290,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--only", choices=("curves", "draw", "errors", "chosen"), default=None)
     arguments = parser.parse_args()
+    if not SMALL and arguments.only not in ("curves", "draw") and not find_spec("sklearn_crfsuite"):
+        parser.error("the tables of errors need sklearn-crfsuite: install it, or ask for --only curves")
     arguments.out.mkdir(parents=True, exist_ok=True)
     header = f"# {machine_state()}, one thread\n"
     train, test = load_words("train"), load_words("test")
