@@ -102,4 +102,9 @@ def _cell(cell: dict[str, Any], table: str, results: Path) -> str:
     found = [row for row in rows if all(row[key] == value for key, value in wanted.items())]
     if len(found) != 1:
         raise ValueError(f"{path.name} has {len(found)} rows with {wanted}, not one.")
-    return cell["show"].format(**found[0])
+    return cell["show"].format(**{key: _shown(key, value) for key, value in found[0].items()})
+
+
+def _shown(key: str, value: str) -> str:
+    """A field as it is; of a spread two digits."""
+    return f"{float(value):.2g}" if key.endswith("spread") and value else value

@@ -1,7 +1,8 @@
-"""Numbers of the verdicts that are counted over several rows of the result files.
+"""Numbers that words take from the result files.
 
-A verdict, or the words beside the cells of a claim, names them in braces: "in {pl_fewer_passes} of {pl_cases}
-cases". So these numbers follow the files too.
+A verdict, or the words beside the cells of a claim, names what is counted over several rows in braces: "in
+{pl_fewer_passes} of {pl_cases} cases". A page names it by the role `count`, and a single field by `cell`. So
+these numbers follow the files too.
 """
 
 from __future__ import annotations
@@ -32,12 +33,27 @@ class Tables:
                 self._read[table] = list(lines)
         return [row for row in self._read[table] if all(row[k] == v for k, v in wanted.items())]
 
-    def number(self, table: str, column: str, **wanted: str) -> float:
-        """One field of the one row that has the wanted values."""
+    def row(self, table: str, **wanted: str) -> Row:
+        """The one row that has the wanted values."""
         found = self.rows(table, **wanted)
         if len(found) != 1:
             raise ValueError(f"{table}.csv has {len(found)} rows with {wanted}, not one.")
-        return float(found[0][column])
+        return found[0]
+
+    def number(self, table: str, column: str, **wanted: str) -> float:
+        """One field of the one row that has the wanted values."""
+        return float(self.row(table, **wanted)[column])
+
+
+def cell(tables: Tables, words: str) -> str:
+    """A field of one row, from "table; column; key=value; ...".
+
+    Behind the column may stand how a number is written: "gap:.3f", "letter error:.1%".
+    """
+    table, column, *wanted = [word.strip() for word in words.split(";")]
+    name, _, form = column.partition(":")
+    found = tables.row(table, **dict(key.split("=", 1) for key in wanted))[name]
+    return format(float(found), form).replace("%", " %") if form else found
 
 
 class Counts(dict[str, str]):
@@ -103,6 +119,13 @@ def awa_all_below(tables: Tables) -> str:
 def sweep_fall(tables: Tables) -> str:
     left, right = (tables.number("label_correlation_sweep", "hamming_percent", r=r) for r in ("-0.9", "0.4"))
     return f"{right - left:.1f}"
+
+
+@counter
+def sweep_auc(tables: Tables) -> str:
+    """Where the area under the ROC curve is largest."""
+    best = max(tables.rows("label_correlation_sweep"), key=lambda row: float(row["auc_percent"]))
+    return f"{float(best['auc_percent']):.1f} at r = {best['r']}"
 
 
 @counter
@@ -194,6 +217,16 @@ def ranking_ordered(tables: Tables) -> str:
 
 
 @counter
+def most_frequent_folder(tables: Tables) -> str:
+    """Mistakes, in percent, of naming the folder that was most frequent so far."""
+    rows = [tables.row("ranking_bound", user=user, regulariser="squared", setting="table 1")
+            for user in ("beck-s", "lokay-m")]  # fmt: skip
+    return ", ".join(
+        f"{row['user']} {100 * int(row['most_frequent_folder']) / int(row['rounds']):.1f} %" for row in rows
+    )
+
+
+@counter
 def ranking_points(tables: Tables) -> str:
     return span(_error(case["I"]) - _error(case["III"]) for case in _ranking(tables).values())
 
@@ -260,6 +293,12 @@ def pl_cases(tables: Tables) -> str:
 
 
 @counter
+def pl_limit(tables: Tables) -> str:
+    """The CPU seconds of a run."""
+    return span({float(row["limit_s"]) for row in tables.rows("partial_linearization_sizes")})
+
+
+@counter
 def pl_fewer_passes(tables: Tables) -> str:
     return str(_fewer(tables.rows("partial_linearization_sizes", solver="BCPL"), "passes"))
 
@@ -306,6 +345,80 @@ def gap_missed(tables: Tables) -> str:
     return str(sum(not _reached(ours) and not _reached(other) for ours, other in _to_the_gap(tables)))
 
 
+def _cases(tables: Tables, solver: str) -> dict[tuple[str, str, str], Row]:
+    """The rows of one solver, by data, n and lambda."""
+    return {_case(row): row for row in tables.rows("multiclass_solvers", solver=solver)}
+
+
+@counter
+def gap_pass_costs(tables: Tables) -> str:
+    """How many times as long a pass of BCPL takes."""
+    return span(
+        float(ours["cpu_s"]) / float(ours["passes"]) * float(other["passes"]) / float(other["cpu_s"])
+        for ours, other in _to_the_gap(tables)
+        if _reached(ours) and _reached(other)
+    )
+
+
+@counter
+def plain_ratios(tables: Tables) -> str:
+    """How many times as long BCPL takes as BCFW on letter and satimage, where both come to the gap."""
+    return span(
+        float(ours["cpu_s"]) / float(other["cpu_s"])
+        for ours, other in _to_the_gap(tables)
+        if ours["data"] in ("letter", "satimage") and _reached(ours) and _reached(other)
+    )
+
+
+@counter
+def auto_no_more_passes(tables: Tables) -> str:
+    bcfw = _cases(tables, "bcfw")
+    rows = [(row, bcfw[case]) for case, row in _cases(tables, "bcpl auto").items()]
+    return str(
+        sum(
+            _reached(ours) and (not _reached(other) or float(ours["passes"]) <= float(other["passes"]))
+            for ours, other in rows
+        )
+    )
+
+
+@counter
+def auto_less_time(tables: Tables) -> str:
+    bcfw = _cases(tables, "bcfw")
+    rows = _cases(tables, "bcpl auto").items()
+    return str(sum(_reached(row) and _sooner(row, bcfw[case], "cpu_s") for case, row in rows))
+
+
+@counter
+def oeg_auto_reached(tables: Tables) -> str:
+    return str(sum(map(_reached, _cases(tables, "oeg auto").values())))
+
+
+@counter
+def oeg_best_reached(tables: Tables) -> str:
+    return str(sum(map(_reached, _cases(tables, "oeg best").values())))
+
+
+def _exact_leads(tables: Tables) -> list[float]:
+    """How many times as long the fastest other method takes as the exact step, case by case."""
+    rivals = ("bcfw", "bcfw averaged", "bcpl 0.01 (paper)", "bcpl auto", "oeg auto", "oeg best", "pairwise")
+    others = [_cases(tables, solver) for solver in rivals]
+    return [
+        min(float(rows[case]["cpu_s"]) for rows in others) / float(row["cpu_s"])
+        for case, row in _cases(tables, "exact").items()
+    ]
+
+
+@counter
+def exact_first(tables: Tables) -> str:
+    return str(sum(lead > 1 for lead in _exact_leads(tables)))
+
+
+@counter
+def exact_lead(tables: Tables) -> str:
+    return f"{max(_exact_leads(tables)):.2g}"
+
+
 def _sooner(ours: Row, other: Row, column: str) -> bool:
     return not _reached(other) or float(ours[column]) < float(other[column])
 
@@ -317,13 +430,9 @@ def _passes(tables: Tables, table: str) -> str:
     return ", ".join(f"{ours:.0f} against {other:.0f}" for ours, other in both)
 
 
-def _pass_costs(tables: Tables) -> list[float]:
+def _pass_costs(tables: Tables, *names: str) -> list[float]:
     """How many times as long a pass of BCPL takes."""
-    rows = [
-        row
-        for table in ("partial_linearization_words", "partial_linearization_bags")
-        for row in tables.rows(table, solver="BCPL", temperature="0.01")
-    ]
+    rows = [row for name in names for row in tables.rows(name, solver="BCPL", temperature="0.01")]
     return [
         float(row["cpu_to_common"]) / float(row["passes_to_common"])
         * float(row["bcfw_passes_to_common"]) / float(row["bcfw_cpu_to_common"])
@@ -365,7 +474,17 @@ def bag_passes(tables: Tables) -> str:
 
 @counter
 def pass_costs(tables: Tables) -> str:
-    return span(_pass_costs(tables))
+    return span(_pass_costs(tables, "partial_linearization_words", "partial_linearization_bags"))
+
+
+@counter
+def word_pass_costs(tables: Tables) -> str:
+    return span(_pass_costs(tables, "partial_linearization_words"))
+
+
+@counter
+def bag_pass_costs(tables: Tables) -> str:
+    return span(_pass_costs(tables, "partial_linearization_bags"))
 
 
 def _last(tables: Tables, solver: str) -> list[Row]:
@@ -388,6 +507,13 @@ def ocr_cut(tables: Tables) -> str:
     """The CPU seconds of every line."""
     (cut,) = {row["limit_s"] for row in tables.rows("ocr_words_curves")}
     return f"{float(cut):g}"
+
+
+@counter
+def ocr_default_seconds(tables: Tables) -> str:
+    """When the default solver came to a gap of 1e-4, where it did, by falling lambda."""
+    ends = [row for row in _last(tables, "pairwise, cached") if float(row["gap"]) <= 1e-4]
+    return " and ".join(f"{float(row['seconds']):.2g}" for row in ends)
 
 
 @counter
@@ -423,6 +549,36 @@ def _named_span(ratios: dict[str, float]) -> str:
     return f"{ratios[least]:.2g} ({least}) to {ratios[most]:.2g} ({most})"
 
 
+def _common_vectors(tables: Tables, method: str) -> dict[str, float]:
+    """How many times as many vectors a machine needs as SMSVM at the accuracy that all three come to."""
+    rows = {row["data"]: row for row in tables.rows("sparse_multiclass", method=method)}
+    return {
+        row["data"]: float(rows[row["data"]]["vectors_to_common"]) / float(row["vectors_to_common"])
+        for row in tables.rows("sparse_multiclass", method="SMSVM")
+        if row["vectors_to_common"]
+    }
+
+
+@counter
+def common_sets(tables: Tables) -> str:
+    return str(len(_common_vectors(tables, "ImVM")))
+
+
+@counter
+def imvm_common(tables: Tables) -> str:
+    return _named_span(_common_vectors(tables, "ImVM"))
+
+
+@counter
+def imvm_common_no_more(tables: Tables) -> str:
+    return ", ".join(sorted(name for name, ratio in _common_vectors(tables, "ImVM").items() if ratio <= 1))
+
+
+@counter
+def ova_common(tables: Tables) -> str:
+    return _named_span(_common_vectors(tables, "Sparse-OVA"))
+
+
 @counter
 def ova_ratios(tables: Tables) -> str:
     return _named_span(_vectors(tables, "Sparse-OVA"))
@@ -438,6 +594,11 @@ def ova_missed(tables: Tables) -> str:
 @counter
 def imvm_ratios(tables: Tables) -> str:
     return _named_span(_vectors(tables, "ImVM"))
+
+
+@counter
+def cs_ratios(tables: Tables) -> str:
+    return _named_span(_vectors(tables, "SMSVM, squared CS"))
 
 
 @counter
@@ -525,6 +686,25 @@ def all_features_difference(tables: Tables) -> str:
     return " and ".join(f"{_pair_gains(tables, name, '1')[0]:.4f} ({name})" for name in names)
 
 
+@counter
+def other_sets_difference(tables: Tables) -> str:
+    """The largest mean difference, with all features, on the sets that the paper's figure 1 does not have."""
+    rows = tables.rows("submodular_f1", features="1", method="RML")
+    names = {row["data"] for row in rows} - {"yeast", "enron"}
+    gains = [_pair_gains(tables, name, "1") for name in names]
+    return f"{max(abs(sum(gain) / len(gain)) for gain in gains):.3f}"
+
+
+@counter
+def few_draws(tables: Tables) -> str:
+    """How many splits stand behind the numbers with all features."""
+    draws = Counter(row["data"] for row in tables.rows("submodular_f1", features="1", method="SubmodularSVC"))
+    several = [f"{name} {n}" for name, n in draws.items() if n > 1]
+    alone = [name for name, n in draws.items() if n == 1]
+    told = f"Splits into training and test part: {', '.join(several)}; " if several else ""
+    return f"{told}{'one' if several else 'One'} split only for {', '.join(alone)}"
+
+
 def _constant_set(tables: Tables, data: str) -> str:
     row = {"data": data, "features": "1", "method": "constant set"}
     return f"{tables.number('submodular_f1_means', 'example_f1', **row):.3f}"
@@ -542,8 +722,8 @@ def enron_constant(tables: Tables) -> str:
 
 @counter
 def edges(tables: Tables) -> str:
-    rows = tables.rows("submodular_f1", note="")
-    rows = [row for row in rows if row["method"] in ("SubmodularSVC", "RML")]
+    rows = [row for row in tables.rows("submodular_f1") if row["method"] in ("SubmodularSVC", "RML")]
+    rows = [row for row in rows if "passes" not in row["note"]]
     return f"{sum(bool(row['edge']) for row in rows)} of {len(rows)}"
 
 
@@ -558,13 +738,18 @@ def optimal_share(tables: Tables) -> str:
 
 
 @counter
+def optimal_percent(tables: Tables) -> str:
+    return f"{100 * float(optimal_share(tables)):.0f}"
+
+
+@counter
 def optimal_least(tables: Tables) -> str:
     return f"{min(_inference(tables, 'algorithm_2_optimal')):.2f}"
 
 
 @counter
 def inference_error(tables: Tables) -> str:
-    return f"{max(_inference(tables, 'objective_error')):.3f}"
+    return f"{max(_inference(tables, 'objective_error')):.4f}"
 
 
 @counter

@@ -121,7 +121,7 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for name in chosen(SETS, ("iris",)):
+    for name in chosen(__doc__, SETS, ("iris",)):
         for row in compare(name):
             print(row, flush=True)
             write("class_probabilities", [row], key=("data", "columns", "way"), conditions=machine_load())

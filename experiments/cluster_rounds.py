@@ -15,7 +15,6 @@ slowest.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import time
 from typing import Any
@@ -24,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
-from experiments._results import SMALL, load, write
+from experiments._results import SMALL, command_line, load, write
 from maxmargin import datasets
 from maxmargin.core.loop import Stopping, run
 from maxmargin.dask.label_groups import groups_of, narrowed
@@ -156,7 +155,7 @@ def in_processes(game: Game, budget: int, n_processes: int, seconds: float | Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line(__doc__)
     parser.add_argument("--labels", type=int, default=0, help="so many of the labels, 0 for all")
     parser.add_argument("--parts", type=int, nargs="+", default=[2] if SMALL else [2, 8, 32, 256])
     parser.add_argument("--shares", type=float, nargs="+", default=[1.0, 2.0])
@@ -164,7 +163,6 @@ def main() -> None:
     parser.add_argument("--generated", type=int, help="so many rows that are made here")
     parser.add_argument("--processes", type=int, default=1, help="with generated rows")
     parser.add_argument("--seconds", type=float, help="after which a game is given up")
-    parser.add_argument("--small", action="store_true", help="2,000 rows in two parts")
     chosen = parser.parse_args()
     if chosen.generated:
         name, (X, signs) = "cluster_rounds_generated", generated(chosen.generated, chosen.labels or 103)

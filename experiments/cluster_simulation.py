@@ -18,7 +18,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments._results import RESULTS, write
+from experiments._results import RESULTS, command_line, write
 
 ROWS, LABELS, FEATURES = 10**8, 103, 47_236
 BYTES_PER_SECOND, TASK_SECONDS = 10e9 / 8, 1e-3
@@ -82,6 +82,7 @@ def simulate(found: Measured, workers: int, held: int, name: str) -> dict[str, o
 
 
 def main() -> None:
+    command_line(__doc__).parse_args()
     found = measured()
     table = []
     for workers in WORKERS:

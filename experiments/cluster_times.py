@@ -16,7 +16,6 @@ good each model is; that of the trivial model, in which all weights are zero, is
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
 import maxmargin
-from experiments._results import SMALL, write
+from experiments._results import SMALL, command_line, write
 from experiments.cluster_rounds import generated
 from maxmargin import dask as on_cluster
 from maxmargin import datasets
@@ -171,13 +170,12 @@ def keep(table: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line(__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--labels", type=int, default=0, help="so many of the labels, 0 for all")
     parser.add_argument("--generated", type=int, help="so many rows that are made here in place of RCV1")
     parser.add_argument("--ours", action="store_true", help="our models only")
     parser.add_argument("--repeats", type=int, default=1 if SMALL else 3)
-    parser.add_argument("--small", action="store_true", help="few rows, to see that it runs")
     parser.add_argument("--dask-ml", action="store_true", help="with its wrapper around stochastic gradients")
     parser.add_argument("--spark", action="store_true", help="with its LinearSVC")
     chosen = parser.parse_args()

@@ -3,6 +3,8 @@
     python -m experiments.demo_parameters            # says what is chosen, and fails where the demo differs
     python -m experiments.demo_parameters --small    # of the first task alone
 
+Parts of the titles of tasks choose among them.
+
 Among equal means the smallest parameter is taken.
 """
 
@@ -11,10 +13,10 @@ from __future__ import annotations
 import itertools
 import sys
 import warnings
-from collections.abc import Sequence
 
 import numpy as np
 
+from experiments._results import SMALL, command_line
 from maxmargin.cli.showcase import TASKS, Entrant, Task
 
 
@@ -31,12 +33,16 @@ def choose(task: Task, entrant: Entrant) -> tuple[dict[str, float], float]:
     return best
 
 
-def main(words: Sequence[str] = ()) -> int:
+def main() -> int:
+    parser = command_line(__doc__)
+    parser.add_argument("words", nargs="*", help="parts of titles")
+    words = parser.parse_args().words
+    if unknown := [word for word in words if not any(word in task.title for task in TASKS)]:
+        parser.error(f"no task has {unknown[0]!r} in its title: {'; '.join(task.title for task in TASKS)}")
     warnings.simplefilter("ignore")
     different = 0
-    for task in TASKS[:1] if "--small" in words else TASKS:
-        named = [word for word in words if word != "--small"]
-        if named and not any(word in task.title for word in named):
+    for task in TASKS[:1] if SMALL else TASKS:
+        if words and not any(word in task.title for word in words):
             continue
         for entrant in task.entrants:
             params, mean = choose(task, entrant)
@@ -48,4 +54,4 @@ def main(words: Sequence[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -79,7 +79,7 @@ def compared(
 
 
 if __name__ == "__main__":
-    for name in chosen(SETS, ("emotions",)):
+    for name in chosen(__doc__, SETS, ("emotions",)):
         rows = list(rows_of(name))
         print(*rows, flush=True)
         print(write("exports", rows, key=("data",), conditions=machine_load()))

@@ -157,11 +157,12 @@ def plot(rows: list[dict]) -> None:
 
 
 def main() -> None:
-    names = chosen(SETS, ("yeast",))
+    names = chosen(__doc__, SETS, ("yeast",))
     warnings.simplefilter("ignore")  # labels that are constant in the few samples that compile the loops
     rows = [row for name in names for row in curves(name)]
     write("kernel_convergence", summary(rows), ("data", "solver"), conditions="CPU seconds")
-    plot(rows)
+    if SMALL or len(names) == len(SETS):
+        plot(rows)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def model_rows(name: str) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for name in chosen(SETS, ("emotions",)):
+    for name in chosen(__doc__, SETS, ("emotions",)):
         for row in chain(constant_rows(name), model_rows(name)):
             print(row, flush=True)
             write("label_sets", [row], key=("data", "promised", "calibration"), conditions=machine_load())

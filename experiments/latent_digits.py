@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from experiments._results import RESULTS, SMALL, load, write
+from experiments._results import RESULTS, SMALL, command_line, load, write
 from maxmargin import LatentSVC
 
 WIDTH, SIDE = 40, 8
@@ -53,6 +53,7 @@ def windows(strips: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
+    command_line(__doc__).parse_args()
     state, rng = load(), np.random.default_rng(0)
     digits = load_digits()
     train_digits, test_digits, y_train, y_test = train_test_split(

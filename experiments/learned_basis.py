@@ -16,7 +16,6 @@ learned one, coefficients optimised for the same C at gamma="scale". "constant" 
 from __future__ import annotations
 
 import csv
-import sys
 import time
 import warnings
 from typing import Any
@@ -35,6 +34,7 @@ from maxmargin import SparseMultiClassSVC, datasets
 BUDGETS = (5,) if _results.SMALL else (20, 45, 100, 200)
 LANDMARKS = (5, 10) if _results.SMALL else (20, 45, 100, 225, 350, 500, 1000)
 TUNING = 200 if _results.SMALL else 3000
+NAMES = ("letter", "mnist")
 RANDOM = "Nystroem + LinearSVC"
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -125,8 +125,13 @@ PARTS = {"constant": constant, "learned": learned, "nystroem": nystroem}
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)
-    name, *parts = [word for word in sys.argv[1:] if not word.startswith("-")] or ["letter"]
-    rows = data(name)
-    for part in parts or PARTS:
-        PARTS[part](name, rows)
-    compare(name)
+    parser = _results.command_line(__doc__)
+    parser.add_argument(
+        "data", nargs="?", type=_results.one_of(NAMES), default="letter", help="letter or mnist"
+    )
+    parser.add_argument("parts", nargs="*", type=_results.one_of(list(PARTS)), help=f"of {', '.join(PARTS)}")
+    given = parser.parse_args()
+    rows = data(given.data)
+    for part in given.parts or PARTS:
+        PARTS[part](given.data, rows)
+    compare(given.data)

@@ -23,13 +23,13 @@ from sklearn.metrics import hamming_loss
 from sklearn.model_selection import KFold
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import RESULTS, SMALL, chosen, write
+from experiments._results import RESULTS, SMALL, chosen, spread_of, write
 from experiments._results import load as machine_load
 from experiments.probabilities import MOST_LABELS, SETS, parts, scaled
 from maxmargin import MultiLabelSVC, priors
 
-CS = (0.001, 0.01, 0.1, 1.0)
-SIZES: tuple[int | None, ...] = (100, 300, None)
+CS = (0.1,) if SMALL else (0.001, 0.01, 0.1, 1.0)
+SIZES: tuple[int | None, ...] = (100,) if SMALL else (100, 300, None)
 WAYS = ("none", "from_labels", "learned")
 # Of more labels the most frequent ones are taken.
 MANY = 200
@@ -80,7 +80,7 @@ def rows_of(name: str) -> Iterator[dict[str, Any]]:
 
 def over_draws(values: np.ndarray) -> tuple[float, float | str]:
     """Mean and standard deviation, the latter of several draws only."""
-    return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else ""
+    return float(values.mean()), spread_of(values)
 
 
 def summary() -> None:
@@ -102,7 +102,7 @@ def summary() -> None:
 
 
 if __name__ == "__main__":
-    for name in chosen(SETS, ("emotions",)):
+    for name in chosen(__doc__, SETS, ("emotions",)):
         for row in rows_of(name):
             print(row, flush=True)
             write("learned_priors", [row], key=("data", "samples", "draw"), conditions=machine_load())

@@ -26,7 +26,6 @@ clock where `machine` says so).
 
 from __future__ import annotations
 
-import argparse
 import csv
 import warnings
 from collections.abc import Iterable
@@ -38,12 +37,13 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import MinMaxScaler
 
 from experiments._races import CpuClock, mean_and_spread, thin
-from experiments._results import RESULTS, SMALL, load, write
+from experiments._results import RESULTS, SMALL, command_line, load, one_of, write
 from maxmargin import MultiClassSVC, datasets
 
 DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
 SIZES = (1000, 4000, 16000, 10**9)
 LAMBDAS = (0.1, 0.01, 0.001)
+PARTS = ("races", "sweeps", "draw")
 GRID = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
 LIMIT, SHORT, PASSES = (0.1, 0.1, 10) if SMALL else (3.0, 1.0, 10_000)  # LIMIT: unless --limit is given
 SEEDS = range(1 if SMALL else 3)
@@ -141,7 +141,8 @@ def races(
                 write("multiclass_solvers", [kept], ("data", "n", "lambda", "solver"), conditions=load())
                 if n == len(y):
                     write("multiclass_curves", points(name, lam, label, found[0]),
-                          ("data", "lambda", "solver", "pass"), conditions=load())  # fmt: skip
+                          ("data", "lambda", "solver", "pass"), whole=("data", "lambda", "solver"),
+                          conditions=load())  # fmt: skip
             print(name, n, lam, flush=True)
 
 
@@ -253,18 +254,16 @@ def bars(rows: list[dict[str, str]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data", nargs="*", default=["letter"] if SMALL else DATA)
+    parser = command_line(__doc__)
+    parser.add_argument("data", nargs="*", type=one_of(DATA), help=f"of {', '.join(DATA)}")
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     parser.add_argument("--lambdas", type=float, nargs="*", default=LAMBDAS)
     parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds for each run")
-    parser.add_argument("--parts", nargs="*", default=["races", "sweeps", "draw"])
-    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    for name in given.data if set(given.parts) - {"draw"} else []:
+    names = given.data or (DATA[:1] if SMALL else DATA)
+    for name in names if set(given.parts) - {"draw"} else []:
         X, y = problem(name, SMALL)
         for options in (SOLVERS | ABLATION).values():  # compiles
             Run(X[:500], y[:500], 0.1, 0, 1.0, **options)

@@ -51,7 +51,7 @@ def compare(name: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    rows = [compare(name) for name in chosen(SETS, ("yeast",))]
+    rows = [compare(name) for name in chosen(__doc__, SETS, ("yeast",))]
     for row in rows:
         print(row)
     print(write("multilabel_hamming", rows, key=("data",)))

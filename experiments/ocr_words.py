@@ -11,16 +11,16 @@ ocr_words_chosen.csv  the same for parameters chosen by the letter error of five
 ocr_words.png         the curves of the solvers, BCPL at the paper's temperature and OEG at its best
 ocr_words_temperatures.png  those of BCPL and OEG at all temperatures
 
+The tables of errors need sklearn-crfsuite (at toy size its lines are left out where it is not installed).
 Seconds are CPU seconds of one thread, so that a shared machine does not spoil them.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
@@ -31,7 +31,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from experiments._races import CpuClock, thin
-from experiments._results import RESULTS, SMALL, machine_state
+from experiments._results import RESULTS, SMALL, command_line, machine_state
 from experiments._words import Words, load_words
 from maxmargin import ChainSVC, MultiClassSVC
 from maxmargin.metrics import word_accuracy
@@ -55,9 +55,9 @@ SCALINGS = (1.0, 2.0, 4.0, 8.0)
 FOLDS = 5
 
 
-def curves(train: Words, seconds: float, lambdas: Sequence[float]) -> Iterator[dict[str, Any]]:
+def curves(train: Words, seconds: float) -> Iterator[dict[str, Any]]:
     """Train with every solver at every lambda for the same time, and keep some of the history."""
-    for lam, (name, options) in product(lambdas, SOLVERS.items()):
+    for lam, (name, options) in product(LAMBDAS, SOLVERS.items()):
         C = 1 / (lam * train.lengths.size)
         ChainSVC(C=C, max_iter=1, random_state=0, **options).fit(train.X, train.y, lengths=train.lengths)
         clock = CpuClock(seconds)
@@ -284,16 +284,14 @@ def finish(figure: Any, axes: np.ndarray, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     seconds = 0.05 if SMALL else 10.0
     parser.add_argument("--seconds", type=float, default=seconds, help="CPU time for each solver and lambda")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--lambdas", type=float, nargs="*", default=LAMBDAS, help="those of the curves")
     parser.add_argument("--only", choices=("curves", "draw", "errors", "chosen"), default=None)
     arguments = parser.parse_args()
+    if not SMALL and arguments.only not in ("curves", "draw") and not find_spec("sklearn_crfsuite"):
+        parser.error("the tables of errors need sklearn-crfsuite: install it, or ask for --only curves")
     arguments.out.mkdir(parents=True, exist_ok=True)
     header = f"# {machine_state()}, one thread\n"
     train, test = load_words("train"), load_words("test")
@@ -302,7 +300,7 @@ def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         if arguments.only in (None, "curves"):
-            table = curves(train, arguments.seconds, arguments.lambdas)
+            table = curves(train, arguments.seconds)
             save(table, header, arguments.out / "ocr_words_curves.csv")
         if arguments.only in (None, "draw"):
             draw(arguments.out / "ocr_words_curves.csv")

@@ -10,7 +10,6 @@ how many bytes its own memory (pages that are not those of files) grew at most w
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import tempfile
@@ -24,7 +23,7 @@ import scipy.sparse as sp
 from dask import compute, delayed
 
 import maxmargin
-from experiments._results import SMALL, write
+from experiments._results import SMALL, command_line, write
 from maxmargin.dask import MultiLabelSVC, store, stored
 
 TOL, FEATURES, NONZEROS = 1e-3, 20_000, 80
@@ -120,12 +119,11 @@ def race(rows: int, labels: int, n_parts: int, share: float) -> list[dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line(__doc__)
     parser.add_argument("--rows", type=int, default=20_000 if SMALL else 1_100_000)
     parser.add_argument("--labels", type=int, nargs="+", default=[3] if SMALL else [3, 10])
     parser.add_argument("--parts", type=int, default=40)
     parser.add_argument("--share", type=float, default=1.0 if SMALL else 0.1, help="memory, as a part of X")
-    parser.add_argument("--small", action="store_true", help="few rows, to see that it runs")
     chosen = parser.parse_args()
     for labels in chosen.labels:
         table = race(chosen.rows, labels, chosen.parts, chosen.share)

@@ -7,7 +7,8 @@
 Written to results/, row by row, with lambda = 1 / (C n), no intercept and dual objectives times lambda:
 
 - partial_linearization_sizes.csv: five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001;
-  every run ends at a gap of 1e-3, after `PASSES` passes or after `limit_s` CPU seconds, and `reached` says
+  every run ends at a gap of 1e-3, after `PASSES` passes or after `limit_s` CPU seconds (--limit; twice that
+  with more than 4,000 samples), and `reached` says
   how many of the runs came to the gap. `passes` and `cpu_s` are those of the whole run, `passes_to_common`
   and `cpu_to_common` those until the highest dual objective that all runs of BCFW and of this method come to,
   with the same of BCFW beside it;
@@ -38,7 +39,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from experiments._races import Curve, common, mean_and_spread, trace
-from experiments._results import RESULTS, SMALL, load, write
+from experiments._results import RESULTS, SMALL, command_line, load, one_of, write
 from experiments._words import load_words
 from experiments.latent_digits import hide, windows
 from experiments.multiclass_solvers import problem
@@ -105,7 +106,7 @@ def sizes(given: argparse.Namespace) -> None:
             A, b = X[order[:n]], y[order[:n]]
             squares = sp.csr_array(A).power(2).sum(axis=1) if sp.issparse(A) else np.square(A).sum(axis=1)
             for lam in given.lambdas:
-                limit = LIMIT if n <= 4000 else 2 * LIMIT
+                limit = given.limit if n <= 4000 else 2 * given.limit
                 about = {"data": name, "n": n, "all": n == len(y), "lambda": lam}
                 about["kappa"] = float(np.mean(squares)) / (lam * n)
                 for row in races(lambda options, seed: multiclass(A, b, lam, seed, limit, **options)):  # noqa: B023
@@ -258,20 +259,23 @@ PARTS = {"why": why, "words": words, "bags": bags, "sizes": sizes}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = command_line(__doc__)
+    parser.add_argument(
+        "parts", nargs="*", type=one_of([*PARTS, "draw"]), help=f"of {', '.join(PARTS)}, draw"
     )
-    parser.add_argument("parts", nargs="*", default=[*PARTS, "draw"], help="of why, words, bags, sizes, draw")
-    parser.add_argument("--data", nargs="*", default=DATA[:1] if SMALL else DATA, help="sets of `sizes`")
+    parser.add_argument(
+        "--data", nargs="*", choices=DATA, default=DATA[:1] if SMALL else DATA, help="sets of `sizes`"
+    )
     parser.add_argument("--n", type=int, nargs="*", default=SIZES, help="numbers of samples of `sizes`")
     parser.add_argument("--lambdas", type=float, nargs="*", default=LAMBDAS)
-    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds of a run of `sizes`")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    for part in given.parts:
+    parts = given.parts or [*PARTS, "draw"]
+    for part in parts:
         if part in PARTS:
             PARTS[part](given)
-    if "draw" in given.parts:
+    if "draw" in parts:
         bars()
 
 

@@ -36,7 +36,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import chosen, write
+from experiments._results import chosen, spread_of, write
 from experiments._results import load as machine_load
 from maxmargin import Calibrated, MultiLabelSVC, datasets
 from maxmargin.metrics import label_brier, label_log_loss
@@ -135,12 +135,12 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
                     "log loss": float(np.mean(losses)),
                     "Brier score": float(np.mean([label_brier(Z, drawn[kind]) for drawn in answers])),
                     "fit s": min(seconds),
-                    "spread": float(np.std(losses, ddof=1)) if draws > 1 else "",
+                    "spread": spread_of(losses),
                 }
 
 
 if __name__ == "__main__":
-    for name in chosen(SETS, ("emotions",)):
+    for name in chosen(__doc__, SETS, ("emotions",)):
         for row in compare(name):
             print(row, flush=True)
             write("probabilities", [row], key=("data", "columns", "way"), conditions=machine_load())

@@ -145,7 +145,7 @@ def rows_of(user: str) -> list[dict]:
 
 
 def main() -> None:
-    for user in chosen(USERS, ("williams-w3",)):
+    for user in chosen(__doc__, USERS, ("williams-w3",)):
         write("ranking_bound", rows_of(user), ("user", "regulariser", "setting"))
 
 

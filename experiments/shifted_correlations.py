@@ -37,7 +37,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from experiments._results import SMALL, chosen, write
+from experiments._results import SMALL, chosen, spread_of, write
 from maxmargin import MultiLabelSVC, datasets, priors
 
 PAPER = {
@@ -114,7 +114,7 @@ def losses(name: str, draw: int, size: int) -> dict[str, float]:
 
 
 def main() -> None:
-    for name in chosen(tuple(SIZES), ("yeast",)):
+    for name in chosen(__doc__, tuple(SIZES), ("yeast",)):
         size = 60 if SMALL else SIZES[name]
         draws = [losses(name, draw, size) for draw in range(1 if SMALL else 5)]
         write(
@@ -123,7 +123,7 @@ def main() -> None:
                 {
                     "data": name, "method": method, "sample": size, "draws": len(draws),
                     "hamming_percent": float(np.mean([draw[method] for draw in draws])),
-                    "spread": float(np.std([draw[method] for draw in draws])),
+                    "spread": spread_of([draw[method] for draw in draws]),
                     "paper_hamming_percent": PAPER.get((name, method.removesuffix(" correlation")), ""),
                 }
                 for method in draws[0]

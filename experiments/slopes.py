@@ -82,7 +82,7 @@ def rows_of(name: str) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    for name in chosen(SETS, ("emotions",)):
+    for name in chosen(__doc__, SETS, ("emotions",)):
         for row in rows_of(name):
             print(row, flush=True)
             write("slopes", [row], key=("data",))

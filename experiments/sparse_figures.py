@@ -122,6 +122,7 @@ def bars(rows: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
+    _results.command_line(__doc__).parse_args()
     first = boundaries()
     second = [row for name in ("dna", "satimage") for row in spread(name)]
     bars(second)

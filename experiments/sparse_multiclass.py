@@ -24,14 +24,16 @@ SMSVM grows until five basis vectors in a row lower the objective by less than a
 the paper's accuracy or, where the path of SMSVM does not come to it, the best accuracy on that path; for
 every sparse machine alike `vectors` is the smallest basis whose accuracy is the goal at least, over the mean
 of the folds, and where none is (`reached`), the basis with its best accuracy. So sizes are read off
-the test part, as in the paper; `accuracy_grown` is the accuracy of the whole basis. "ImVM, full scoring"
+the test part, as in the paper; `accuracy_grown` is the accuracy of the whole basis. Where SMSVM's own best is
+the goal, that favours it: so `common_goal` is the best accuracy that SMSVM, ImVM and Sparse-OVA all come to,
+and `vectors_to_common` what each of them needs for it. "ImVM, full scoring"
 judges a candidate by a Newton step in all coefficients, as it was published, and "SMSVM, squared CS" has the
 squared Crammer-Singer loss of the supplement; both are run on the smallest sets and to `FULL_CAP` basis
 vectors. "constant" answers the most frequent class of the training part.
 
-sparse_friedman.csv: mean ranks of the three sparse machines over the sets, and Friedman's test (table 4).
+sparse_friedman.csv: mean ranks of these three over the sets, and Friedman's test (table 4).
 
-With --keep-choices gamma and C of sets with a test part are taken from the result file; --methods=SVC,CS,WW
+With --keep-choices gamma and C of sets with a test part are taken from the result file; --methods SVC CS WW
 runs these alone, with the goal of the result file.
 Times are CPU seconds of one thread, those of the whole training (`grown_to` basis vectors) and of
 predicting the test part; the machine may be shared with others. Training with the final gamma and
@@ -43,9 +45,9 @@ on the first 50,000 of them, and SVC, CS and WW predict 10,000; their time is sc
 from __future__ import annotations
 
 import csv
-import sys
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +61,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from experiments import _results
-from experiments._results import SMALL
+from experiments._results import SMALL, spread_of
 from experiments.data.poker import draw_hands
 from maxmargin import MultiClassSVC, SparseMultiClassSVC, datasets
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
@@ -69,6 +71,7 @@ GAMMAS, COSTS = ((0.5,), (10.0,)) if SMALL else ((0.125, 0.5, 2.0, 8.0), (1.0, 1
 # Methods that take gamma and C of another one.
 ALIKE = {"ImVM, full scoring": "ImVM", "SMSVM, squared CS": "SMSVM", "CS": "SVC", "WW": "SVC"}
 FULL_SCORING, FULL_CAP = ("iris", "wine", "glass"), 40
+THREE = ("SMSVM", "ImVM", "Sparse-OVA")
 CROSS_VALIDATED = ("iris", "wine", "glass", "vowel (3-fold)", "vehicle", "segment")
 # Most basis vectors of SMSVM, of ImVM, and of each class of Sparse-OVA.
 CAPS = {"letter": (180, 300, 150), "dna": (200, 300, 150), "poker": (100, 100, 100)}
@@ -195,11 +198,6 @@ def needed(points: list[tuple[float, float]], accuracy: float) -> tuple[float, f
     return (*(reached[0] if reached else max(points, key=lambda p: (p[1], -p[0]))), bool(reached))
 
 
-def spread_of(values: list[float]) -> float | str:
-    """The standard deviation of several values."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else ""
-
-
 def measure(machine: Any, split: Any, choice: dict[str, float] | None) -> tuple[dict[str, Any], list]:
     """What one fit takes and gives, and its path if it has one; gamma and C as chosen, or chosen here."""
     X, y, X_test, y_test = split
@@ -236,28 +234,25 @@ def kept_row(name: str, method: str) -> dict[str, str] | None:
 
 
 def kept_choice(name: str, method: str, features: int) -> dict[str, float] | None:
-    """gamma and C of the result file."""
-    row = kept_row(name, method) if "--keep-choices" in sys.argv and name not in CROSS_VALIDATED else None
+    """gamma and C of the result file, which has no more than means over folds of some sets."""
+    row = kept_row(name, method) if name not in CROSS_VALIDATED else None
     if row is None or not row["gamma"]:  # the constant has none
         return None
     return {"gamma": float(row["gamma"]) / features, "C": float(row["C"])}
 
 
-def asked_for() -> list[str]:
-    """The methods that the command line names; empty for all."""
-    named = [word.removeprefix("--methods=") for word in sys.argv if word.startswith("--methods=")]
-    return [method for word in named for method in word.split(",")]
-
-
-def table(name: str) -> None:
+def table(name: str, asked_for: Sequence[str], keep_choices: bool) -> None:
+    """The rows of some methods on one set."""
     splits, goal, choices = parts(name), None, {}
+    rows: dict[str, dict[str, Any]] = {}
+    curves: dict[str, list[tuple[float, float]]] = {}
     paper = _results.paper("sparse_multiclass", ("data", "method"))
-    if asked_for() and "SMSVM" not in asked_for() and (kept_goal := kept_row(name, "SMSVM")):
+    if "SMSVM" not in asked_for and (kept_goal := kept_row(name, "SMSVM")):
         goal = float(kept_goal["goal"] or kept_goal["accuracy"]) / 100
     for method, machine in methods(name).items():
-        if asked_for() and method not in asked_for():
+        if method not in asked_for:
             continue
-        kept = kept_choice(name, method, splits[0][0].shape[1])
+        kept = kept_choice(name, method, splits[0][0].shape[1]) if keep_choices else None
         taken = choices.get(ALIKE.get(method), [kept] * len(splits))
         found = [measure(machine, split, choice) for split, choice in zip(splits, taken, strict=True)]
         choices[method] = [
@@ -273,7 +268,7 @@ def table(name: str) -> None:
         size, accuracy, reached = mean.pop("support"), mean["accuracy_grown"], ""
         spread = {"vectors_spread": "", "accuracy_spread": spread_of([f["accuracy_grown"] for f, _ in found])}
         if found[0][1]:
-            points = mean_curve([path for _, path in found])
+            points = curves[method] = mean_curve([path for _, path in found])
             if goal is None:
                 best, told = (
                     max(point[1] for point in points),
@@ -293,14 +288,26 @@ def table(name: str) -> None:
         row |= {"accuracy": accuracy, **mean, "runs": len(found), **spread, "note": max(notes)}
         row |= dict.fromkeys(("paper_vectors", "paper_accuracy", "paper_training_s", "paper_inference_s"), "")
         row |= paper.get((name, method), {})
-        row = {k: "" if isinstance(v, float) and np.isnan(v) else v for k, v in row.items()}
-        _results.write("sparse_multiclass", [row], ("data", "method"), conditions="one shared core, CPU time")
+        row |= {"common_goal": "", "vectors_to_common": ""}
+        rows[method] = {k: "" if isinstance(v, float) and np.isnan(v) else v for k, v in row.items()}
+        keep([rows[method]])
         print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+    if all(method in curves for method in THREE):
+        common = min(max(accuracy for _, accuracy in curves[method]) for method in THREE)
+        for method in THREE:
+            size, _, _ = needed(curves[method], common)
+            rows[method] |= {"common_goal": 100 * common, "vectors_to_common": size}
+        keep([rows[method] for method in THREE])
+
+
+def keep(rows: list[dict[str, Any]]) -> None:
+    _results.write("sparse_multiclass", rows, ("data", "method"), conditions="one shared core, CPU time")
 
 
 # Mean ranks that the paper prints, and those that its own tables 2 and 3 give.
 PAPER_RANKS = {
     "vectors": ("1 / 2.27 / 2.73", "1 / 2.27 / 2.73"),
+    "vectors_to_common": ("1 / 2.27 / 2.73", "1 / 2.27 / 2.73"),
     "training_s": ("1.82 / 3 / 1.36", "1.82 / 3 / 1.18"),
     "inference_s": ("1.18 / 1.95 / 2.77", "1.18 / 2.14 / 2.68"),
 }
@@ -314,21 +321,22 @@ def friedman() -> None:
     """
     with (_results.RESULTS / "sparse_multiclass.csv").open(newline="") as file:
         rows = {(row["data"], row["method"]): row for row in csv.DictReader(file)}
-    three = ("SMSVM", "ImVM", "Sparse-OVA")
-    names = [name for name in dict.fromkeys(name for name, _ in rows) if name != "vowel (3-fold)"]
-    names = [name for name in names if all((name, method) in rows for method in three)]
+    every = [name for name in dict.fromkeys(name for name, _ in rows) if name != "vowel (3-fold)"]
     answer = []
     for criterion, (printed, recomputed) in PAPER_RANKS.items():
-        values = np.array([[float(rows[name, m][criterion]) for m in three] for name in names])
+        names = [name for name in every if all(rows.get((name, m), {}).get(criterion) for m in THREE)]
+        if not names:
+            continue
+        values = np.array([[float(rows[name, m][criterion]) for m in THREE] for name in names])
         if criterion == "inference_s":
-            values *= [[float(rows[name, m]["vectors"]) / float(rows[name, m]["grown_to"]) for m in three]
+            values *= [[float(rows[name, m]["vectors"]) / float(rows[name, m]["grown_to"]) for m in THREE]
                        for name in names]  # fmt: skip
         if criterion == "vectors":
-            missed = np.array([[rows[name, m]["reached"] == "False" for m in three] for name in names])
+            missed = np.array([[rows[name, m]["reached"] == "False" for m in THREE] for name in names])
             values = np.where(missed, values + 1e9, values)
         ranks = rankdata(values, axis=1).mean(axis=0)
         statistic, p = friedmanchisquare(*values.T) if len(names) > 2 else (np.nan, np.nan)
-        row = {"criterion": criterion, "sets": len(names), **dict(zip(three, map(float, ranks), strict=True))}
+        row = {"criterion": criterion, "sets": len(names), **dict(zip(THREE, map(float, ranks), strict=True))}
         row |= {"statistic": float(statistic), "p": float(p)}
         answer.append(row | {"paper_printed": printed, "paper_recomputed": recomputed})
     _results.write("sparse_friedman", answer, ("criterion",))
@@ -336,6 +344,14 @@ def friedman() -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)  # the column `note` says it
-    for name in _results.chosen(NAMES, ["iris", "wine", "glass"]):
-        table(name)
+    parser = _results.command_line(__doc__)
+    known = list(methods("iris"))
+    parser.add_argument("data", nargs="*", type=_results.one_of(NAMES), help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--methods", nargs="+", choices=known, default=known)
+    parser.add_argument(
+        "--keep-choices", action="store_true", help="take gamma and C from the rows kept, where they are"
+    )
+    given = parser.parse_args()
+    for name in given.data or (["iris", "wine", "glass"] if SMALL else NAMES):
+        table(name, given.methods, given.keep_choices)
     friedman()

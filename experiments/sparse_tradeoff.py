@@ -125,5 +125,5 @@ def tradeoff(name: str) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)
-    for name in _results.chosen([*GROWN], ["satimage"]):
+    for name in _results.chosen(__doc__, [*GROWN], ["satimage"]):
         tradeoff(name)

@@ -27,7 +27,6 @@ results/submodular_figure1.png.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import time
 import warnings
@@ -45,13 +44,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
 
 from experiments._races import CpuClock
-from experiments._results import RESULTS, SMALL, load, write
+from experiments._results import RESULTS, SMALL, command_line, load, one_of, spread_of, write
 from maxmargin import MultiLabelSVC, SubmodularSVC, datasets
 from maxmargin.baselines import MLkNN, RAkEL, ThresholdTuner
 from maxmargin.metrics import example_f1
 from maxmargin.model_selection import iterative_train_test_split
 
 FRACTIONS = (0.01, 0.1, 1.0)
+DATA = ("yeast", "enron", "emotions", "birds", "medical", "bibtex")
 PAIRS = {"yeast": 0.5, "enron": 0.05}
 SCALES = (0.0, 1.0) if SMALL else (0.0, 1.0, 10.0, 100.0)
 # With a scale of 100 the machine takes minutes for one choice on enron.
@@ -253,9 +253,8 @@ def summary() -> None:
     for key in keys:
         mine = [row for row in rows if (row["data"], row["features"], row["method"]) == key]
         scores = [float(row["example_f1"]) for row in mine]
-        spread = float(np.std(scores, ddof=1)) if len(scores) > 1 else ""
         means.append(dict(zip(("data", "features", "method"), key, strict=True)) | {
-            "draws": len(scores), "example_f1": float(np.mean(scores)), "spread": spread,
+            "draws": len(scores), "example_f1": float(np.mean(scores)), "spread": spread_of(scores),
             "at_an_edge": sum(bool(row["edge"]) for row in mine),
             "cpu_s": sum(float(row["cpu_s"] or 0) for row in mine), "note": max(row["note"] for row in mine),
         })  # fmt: skip
@@ -282,15 +281,12 @@ def plot() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("what", nargs="?", choices=["figure1", "table", "plot", "summary"], default="figure1")
-    parser.add_argument("data", nargs="*")
+    parser.add_argument("data", nargs="*", type=one_of(DATA), help=f"of {', '.join(DATA)}")
     parser.add_argument("--draws", type=int, nargs="*", default=range(DRAWS), help="which: 0 1 2 ...")
     parser.add_argument("--fractions", type=float, nargs="*", default=[0.01] if SMALL else FRACTIONS)
     parser.add_argument("--jobs", type=int, default=1, help="processes that validate side by side")
-    parser.add_argument("--small", action="store_true")
     given = parser.parse_args()
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as workers:
         for name in (given.data or ["yeast"]) if given.what in ("figure1", "table") else []:

@@ -14,14 +14,13 @@ and .png, results/submodular_inexact_training.csv.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import warnings
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from experiments._results import RESULTS, SMALL, write
+from experiments._results import RESULTS, SMALL, command_line, write
 from maxmargin import SubmodularSVC, datasets
 from maxmargin.core.loop import Clock
 from maxmargin.core.rows import Rows
@@ -126,14 +125,11 @@ def plot(rows: list[dict]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--iterations", type=int, default=2 if SMALL else 100)
     parser.add_argument(
         "--samples", type=int, default=60 if SMALL else None, help="use the first samples only"
     )
-    parser.add_argument("--small", action="store_true")
     chosen = parser.parse_args()
     rows = watch(chosen.iterations, chosen.samples)
     write("submodular_inference", rows, ("iteration",))

@@ -23,7 +23,6 @@ rcv1_over_time.csv.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -36,7 +35,7 @@ from sklearn.svm import SVC, LinearSVC
 
 import experiments.data  # noqa: F401  (makes the research sets known)
 from experiments._races import CpuClock
-from experiments._results import SMALL, machine, machine_state, write
+from experiments._results import SMALL, command_line, machine, machine_state, one_of, several_of, write
 from maxmargin import MultiLabelSVC, datasets
 
 SETS = ("yeast", "tmc2007-500", "mediamill-reduced", "rcv1-subsets", "awa1")
@@ -177,19 +176,19 @@ def over_time() -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("sets", nargs="*", default=("yeast", "over_time") if SMALL else (*SETS, "over_time"))
-    parser.add_argument("--kinds", default="linear,linear kernel,rbf")
+    parser = command_line(__doc__)
+    known = (*SETS, "over_time")
+    sizes = {"linear": LINEAR_SIZES, "linear kernel": KERNEL_SIZES, "rbf": KERNEL_SIZES}
+    parser.add_argument("data", nargs="*", type=one_of(known), help=f"of {', '.join(known)} (table 2)")
+    parser.add_argument("--kinds", type=several_of(list(sizes)), default=list(sizes), help="of table 1")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    sizes = {"linear": LINEAR_SIZES, "linear kernel": KERNEL_SIZES, "rbf": KERNEL_SIZES}
-    for name in options.sets:
+    for name in options.data or (("yeast", "over_time") if SMALL else known):
         state = f"{machine_state().removeprefix(machine())[2:]}, CPU seconds"
         if name == "over_time":
             write("rcv1_over_time", over_time(), ("solver", "tol"), conditions=state)
             continue
-        for kind in options.kinds.split(","):
+        for kind in options.kinds:
             for row in block(name, kind, sizes[kind]):
                 write("training_times", [row], ("data", "kind", "samples", "solver"), conditions=state)
 

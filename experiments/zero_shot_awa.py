@@ -22,7 +22,6 @@ Results: zero_shot_awa.csv in experiments/results, or in the folder that MAXMARG
 
 from __future__ import annotations
 
-import argparse
 import csv
 import warnings
 from collections import Counter
@@ -37,7 +36,7 @@ from sklearn.model_selection import GroupKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
-from experiments._results import KEPT, SMALL, write
+from experiments._results import KEPT, SMALL, command_line, one_of, several_of, spread_of, write
 from maxmargin import MultiLabelSVC, datasets, priors
 
 KEY = ("images", "kernel", "method", "chosen_by")
@@ -236,15 +235,19 @@ def row(images: str, kernel: str, method: str, by: str, values: list[tuple[dict[
 
     reported = by in ("", "paper") and kernel != "linear"
 
-    def over(name: str, what: Callable[[list[float]], Any] = np.mean) -> float:
-        return round(float(what([value[name] for value, _ in values])), 2)
+    def over(name: str) -> float:
+        return round(float(np.mean([value[name] for value, _ in values])), 2)
+
+    def spread(name: str) -> float | str:
+        found = spread_of([value[name] for value, _ in values])
+        return found if isinstance(found, str) else round(found, 2)
 
     return {
         "images": images, "kernel": kernel, "method": method, "chosen_by": by, "draws": len(values),
-        "hamming_percent": over("hamming"), "hamming_spread": over("hamming", np.std),
+        "hamming_percent": over("hamming"), "hamming_spread": spread("hamming"),
         "class_accuracy_percent": over("class accuracy"),
-        "class_accuracy_spread": over("class accuracy", np.std),
-        "auc_percent": over("auc"), "auc_spread": over("auc", np.std),
+        "class_accuracy_spread": spread("class accuracy"),
+        "auc_percent": over("auc"), "auc_spread": spread("auc"),
         "distinct_answers": round(over("distinct")),
         "largest_gap": max(value["gap"] for value, _ in values) if settings else "",
         "most_often_C": often.C if often else "", "most_often_shrinkage": often.shrinkage if often else "",
@@ -276,15 +279,17 @@ def gpu() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("images", nargs="*", help="200, 1000 or all")
-    parser.add_argument("--kernels", default="other,rbf,linear", help="of these; other: all methods but SVMs")
+    parser = command_line(__doc__)
+    kernels = ["other", "rbf", "linear"]
+    parser.add_argument("images", nargs="*", type=one_of(["200", "1000", "all"]), help="200, 1000 or all")
+    parser.add_argument(
+        "--kernels", type=several_of(kernels), default=kernels, help="other: all methods but SVMs"
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--small", action="store_true")
     options = parser.parse_args()
     for images in options.images or (["80"] if options.small else ["200", "1000"]):
-        for kernel in ["other", "rbf"] if options.small else options.kernels.split(","):
-            draws = {"80": 1, "200": 5 if kernel == "linear" else 10, "1000": 3, "all": 1}[images]
+        for kernel in ["other", "rbf"] if options.small else options.kernels:
+            draws = {"80": 1, "200": 10, "1000": 3, "all": 1}[images]
             table(images, draws, ("" if kernel == "other" else kernel,), options.device)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from experiments._results import write
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments"
@@ -20,7 +24,7 @@ CLAIMS = sorted((FOLDER / "claims").glob("*.toml"))
 sys.path.insert(0, str(ROOT / "docs"))
 try:
     from claims import VERDICTS, claim_tables
-    from counts import COUNTERS, Tables, span
+    from counts import COUNTERS, Counts, Tables, cell, span
 finally:
     sys.path.pop(0)
 
@@ -30,6 +34,14 @@ SETTINGS = (
     "from r = 0.4 to -0.9", "at -1", "On 1.5 %", "C is 1", "first 400 messages", "residuals of 1e-11",
     "of 47 folders", "one feature of 103", "after 100 iterations", "well as 200", "W = 0", "Algorithm 2",
 )  # fmt: skip
+
+
+# Sections of the guide that tell results, and the decimals in them that come from a paper or are settings.
+PAGES = [
+    path for folder in (".", "models", "howto") for path in sorted((ROOT / "docs" / folder).glob("*.rst"))
+]
+TOLD = ("What a prior is worth", "Is partial linearization faster?", "What became of the paper's comparisons")
+GIVEN = {"29.4", "26.4", "1.1", "0.1", "0.01", "0.001"}
 
 
 def columns(path: Path) -> list[str]:
@@ -80,9 +92,34 @@ def test_numbers_in_words_are_counted(path):
             )
 
 
-def test_every_counter_is_used_by_a_claim():
-    text = "".join(path.read_text("utf-8") for path in CLAIMS)
-    assert [name for name in COUNTERS if f"{{{name}}}" not in text] == []
+def test_every_counter_is_used():
+    claims = "".join(path.read_text("utf-8") for path in CLAIMS)
+    pages = "".join(path.read_text("utf-8") for path in PAGES)
+    used = {name for name in COUNTERS if f"{{{name}}}" in claims or f":count:`{name}`" in pages}
+    assert used == set(COUNTERS)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_pages_take_their_numbers_from_the_result_files(path):
+    text, counts = path.read_text("utf-8"), Counts(FOLDER / "results")
+    for name in re.findall(":count:`([^`]*)`", text):
+        assert counts[name]
+    for words in re.findall(":cell:`([^`]*)`", text):
+        assert cell(counts.tables, " ".join(words.split()))
+    for section in re.split(r"\n(?=[^\n]+\n-{3,}\n)", text):
+        if section.startswith(TOLD):
+            bare = re.sub(r":(count|cell|math|doc):`[^`]*`|``[^`]*``", "", section)
+            assert set(re.findall(r"\d+\.\d+", bare)) <= GIVEN
+
+
+def test_a_cell_is_written_as_asked(tmp_path):
+    (tmp_path / "tea.csv").write_text("pot,heat of it,share\nthe blue,3.14,0.5\nred,4,1\n")
+    tables = Tables(tmp_path)
+    assert cell(tables, "tea; heat of it; pot=the blue") == "3.14"
+    assert cell(tables, "tea; heat of it:.1f; pot=the blue") == "3.1"
+    assert cell(tables, "tea; share:.0%; pot=the blue") == "50 %"
+    with pytest.raises(ValueError, match="0 rows"):
+        cell(tables, "tea; share; pot=green")
 
 
 def test_counters_follow_the_files(tmp_path):
@@ -117,6 +154,60 @@ def test_a_cell_must_name_one_row(tmp_path):
     (tmp_path / "claims" / "tea.toml").write_text(claim.format(pot="blue"))
     with pytest.raises(ValueError, match="2 rows"):
         claim_tables(tmp_path)
+
+
+def test_rows_of_other_sets_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr("experiments._results.RESULTS", tmp_path)
+    for data, heat in (("tea", 3.0), ("soup", 4.0), ("tea", 5.0)):
+        path = write("heat", [{"data": data, "heat": heat}], ("data",))
+    assert [line.split(",")[:2] for line in path.read_text().splitlines()[1:]] == [
+        ["tea", "5"],
+        ["soup", "4"],
+    ]
+
+
+def test_a_curve_gives_way_as_a_whole(monkeypatch, tmp_path):
+    monkeypatch.setattr("experiments._results.RESULTS", tmp_path)
+    for data, n in (("tea", 3), ("soup", 2), ("tea", 1)):
+        path = write("curve", [{"data": data, "at": k} for k in range(n)], ("data", "at"), whole=("data",))
+    found = [line.split(",")[:2] for line in path.read_text().splitlines()[1:]]
+    assert found == [["soup", "0"], ["soup", "1"], ["tea", "0"]]
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Run a script with some words: its exit code, and what it prints. It may neither load data nor write."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("the script begins to work")
+
+    def run(name: str, *words: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *words])
+        monkeypatch.setattr("experiments._results.RESULTS", tmp_path / "results")
+        monkeypatch.setattr("maxmargin.datasets.load", refuse)
+        monkeypatch.setattr("sklearn.datasets.load_digits", refuse)
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+        assert list(tmp_path.iterdir()) == []
+        return end.value.code, "".join(capsys.readouterr())
+
+    return run
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_is_the_docstring(name, command):
+    code, text = command(name, "--help")
+    docstring = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text("utf-8")))
+    assert code == 0
+    assert docstring in text and "--small" in text
+
+
+@pytest.mark.parametrize("word", ["no-such-set", "--no-such-option", "--smal"])
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_is_not_known_is_refused(name, word, command):
+    code, text = command(name, word)
+    assert code == 2
+    assert word in text.splitlines()[-1]
 
 
 @pytest.mark.slow
