@@ -119,12 +119,15 @@ class Twin:
     def polish(self, l, samples, shuffle, n_passes, target, small):
         """Passes over some samples of one label (R diagonal); returns the gap seen in the last.
 
-        `shuffle` gives the order of a pass. Whoever leaves gives its place to the last in line.
+        `shuffle` gives the order of a pass. Whoever leaves gives its place to the last in line. The variables
+        end at their means over the last pass; a step made with k turns to go, its own one included, has had
+        its effect for k of them.
         """
         queue, reach, left = list(samples), (-np.inf, np.inf), np.nan
         others = np.arange(len(self.R)) != l
         for _ in range(n_passes):
             waiting, queue, moved, left = deque(shuffle(queue)), [], [0.0], 0.0
+            turns, means = len(waiting), self.alpha[:, l].copy()
             while waiting:
                 i = waiting.popleft()
                 g = self.gradient()[i, l]
@@ -136,7 +139,9 @@ class Twin:
                 queue.append(i)
                 if share > small:
                     moved.append(g)
+                    before = self.alpha[i, l]
                     self.maximise(i, l)
+                    means[i] += (self.alpha[i, l] - before) * (len(waiting) + 1) / turns
             u, S = self.V[-1], self.S
             self.draw_bias()
             self.anchor = np.where(others, u, self.anchor[0]), self.S
@@ -144,4 +149,5 @@ class Twin:
             reach = min(moved) or -np.inf, max(moved) or np.inf
             if left <= target:
                 break
+        self.alpha[:, l] = means
         return left

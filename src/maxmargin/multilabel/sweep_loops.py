@@ -67,9 +67,13 @@ class Lists(NamedTuple):
 
 
 class LabelCopy(NamedTuple):
-    """The listed entries of one label side by side, and the order in which they take turns."""
+    """The listed entries of one label side by side, and the order in which they take turns.
+
+    `mean` is the average of `a` over the time of the last pass.
+    """
 
     a: np.ndarray
+    mean: np.ndarray
     y: np.ndarray
     c: np.ndarray
     m: np.ndarray
@@ -191,7 +195,7 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
     place. `total` is S of the label. Returns the number left, the extreme gradients among the
     entries that moved, the sum of the gaps seen and the new S.
     """
-    a, y, c, m, curvature, turn = copy
+    a, mean, y, c, m, curvature, turn = copy
     bias, pull = bias_and_pull
     low_reach, high_reach = reach
     real = w.dtype.type
@@ -199,9 +203,11 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
     low, high = zero, zero
     left = 0.0
     t = 0
+    turns = real(active)
     while t < active:
         o = turn[t]
         i = listed[o]
+        mean[o] = a[o]
         prefetch_row(rows, listed[turn[min(t + AHEAD, active - 1)]])
         g = m[o] - y[o] * real(row_dot(rows, i, bias, w))
         share = c[o] * max(g, zero) - a[o] * g
@@ -217,9 +223,23 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
             step = y[o] * (new - a[o])
             row_add(rows, i, pull * bias, step * r, w)
             total += step
+            mean[o] = min(a[o] + (new - a[o]) * (real(active - t) / turns), c[o])
             a[o] = new
         t += 1
     return active, low, high, left, total
+
+
+@compiled(inline=True)
+def settle(rows, listed, copy, bias_and_pull, r, w, total):
+    """Move the entries of one label to their means; returns the new S."""
+    a, mean, y = copy.a, copy.mean, copy.y
+    bias, pull = bias_and_pull
+    for t in range(listed.shape[0]):
+        if mean[t] != a[t]:
+            step = y[t] * (mean[t] - a[t])
+            row_add(rows, listed[t], pull * bias, step * r, w)
+            total += step
+    return total
 
 
 @compiled
@@ -230,7 +250,7 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, n_passes, state, 
     cache. Every pass goes through the list in a new random order. A variable at a bound is dropped
     once its gradient points out of the box by more than the largest violation of the pass before. A
     label is done when the gaps seen during a pass add up to no more than its target; what its last
-    pass saw is left in `remaining`.
+    pass saw is left in `remaining`. Its variables end at their means over the time of that pass.
     """
     bias, pull, q, r = geometry
     starts, members, first, targets, smalls = lists
@@ -243,7 +263,8 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, n_passes, state, 
     for position in range(labels.shape[0]):
         l = labels[position]
         longest = max(longest, starts[l + 1] - starts[l])
-    a, y, c, m, curvature = (
+    a, mean, y, c, m, curvature = (
+        np.empty(longest, WT.dtype),
         np.empty(longest, WT.dtype),
         np.empty(longest, WT.dtype),
         np.empty(longest, WT.dtype),
@@ -251,7 +272,7 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, n_passes, state, 
         np.empty(longest, WT.dtype),
     )
     turn = np.empty(longest, np.int64)
-    copy = LabelCopy(a, y, c, m, curvature, turn)
+    copy = LabelCopy(a, mean, y, c, m, curvature, turn)
     for position in range(labels.shape[0]):
         l = labels[position]
         listed = members[starts[l] : starts[l + 1]]
@@ -276,8 +297,9 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, n_passes, state, 
             remaining[l] = left
             if left <= targets[l]:
                 break
+        S[l] = settle(rows, listed, copy, (bias, pull[l]), r[l], w, S[l])
         for t in range(listed.shape[0]):
-            alpha[listed[t], l] = a[t]
+            alpha[listed[t], l] = mean[t]
 
 
 @compiled

@@ -10,7 +10,9 @@ each. The method alternates between two layouts of the same weights:
 1. *sweeps*, feature-major: a row x_i is read once for all labels and the loops run along them. Cheap
    per variable; used while almost every variable still moves;
 2. *polishing*, label-major: each label works on the list of samples that still have a gap, with its
-   weight vector in cache, until its share of the gap is small enough.
+   weight vector in cache, until its share of the gap is small enough. The dual value settles long before
+   the primal one, which feels every last step: on RCV1 nine tenths of the gap are the primal's. So it ends
+   at the mean of the dual variables over its last pass, whose weights have a gap smaller by a third.
 
 **Coupled labels** (`SampleSweeps`): the labels of a sample form one block; its scores are x_i'T G with
 R = G H':
@@ -62,10 +64,10 @@ class SweepRule:
         Passes of an epoch over the lists of each label, or over the marked entries of all samples.
     aim, least : float
         Polishing aims at the part `aim` of the gap that tol allows, or of the part `least` of the
-        gap there is, if that is more.
+        gap there is, if that is more. What it sees is the gap on its way, not that of the mean, which
+        is smaller by a third.
     likely : float
-        Polishing sees the gap a little late; at this part of what tol allows, it is worth
-        certifying at once.
+        When polishing has seen this part of what tol allows, it is worth certifying at once.
     neglected : float
         Entries at rest may together hold this part of the gap that is allowed.
     n_draws, stride : int
@@ -80,11 +82,11 @@ class SweepRule:
     """
 
     first_sweeps: int = 3
-    label_passes: int = 10
+    label_passes: int = 20
     sample_passes: int = 5
-    aim: float = 0.7
+    aim: float = 1.1
     least: float = 0.02
-    likely: float = 0.8
+    likely: float = 1.2
     neglected: float = 0.1
     n_draws: int = 1 << 13
     stride: int = 7919
@@ -400,7 +402,8 @@ def paper_ascent(
     """The paper's linear solver; where R ties no labels, one label after the other.
 
     The order of steps on labels that are not coupled does not matter, so the lists of `LabelSweeps` serve,
-    with the bias as the ordinary feature that it is in the paper. Their shrinking is (44)-(45) for such an R.
+    with the bias as the ordinary feature that it is in the paper. Their shrinking is (44)-(45) for such an R;
+    that an epoch ends at the mean of its last pass is ours.
     """
     if problem.coupled:
         return DualCoordinateAscent(problem, alpha, tol=tol, rng=rng, switch=switch)
