@@ -12,9 +12,10 @@ from maxmargin import MultiLabelSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel import by_blocks
+from maxmargin.multilabel.climb_loops import climb
 from maxmargin.multilabel.many import BlockRule, Kept, LabelBlocks, ManyM3L, by_feature
 from maxmargin.multilabel.narrow import LabelNewton
-from maxmargin.multilabel.near_loops import LANES, look, settle
+from maxmargin.multilabel.near_loops import LANES, judge, look, settle
 from maxmargin.multilabel.squared import SquaredNewton
 from tests.naive import many as naive
 
@@ -377,6 +378,7 @@ def test_a_bias_that_too_many_samples_are_near_to_is_lowered():
     lanes.bias[:2], lanes.limit[:2] = [0.0, -9.0], [-1.0, 8.0]
     lanes.size[:2], lanes.n_on[:2], lanes.half[:2] = 2, 1, [0.5, 41.0]
     lanes.members[:2, :2], lanes.short[:2, :2] = [0, 1], [2.0, 3.0]
+    lanes.turns[:2] = 1
     look(samples.seen, lanes, step)
     settle(samples, posed.costs, told, posed.room(), lanes, step)
     # Two of every second sample may still violate the margin, but for ties of a level in 256.
@@ -387,6 +389,31 @@ def test_a_bias_that_too_many_samples_are_near_to_is_lowered():
     np.testing.assert_allclose(lanes.short[0, :2], [2 + shift, 3 - shift])
     assert lanes.limit[0] == pytest.approx(-1 + shift, abs=1e-5) and lanes.limit[0] <= -1 + shift
     assert lanes.bias[1] == -9.0 and lanes.half[1] == 41.0  # nobody is near
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("bias, squared", [(1.0, False), (0.0, False), (2.0, True)])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_the_first_members_share_most_with_the_positives(bias, squared, sparse):
+    rows = X if sparse else np.ascontiguousarray(X.toarray())
+    posed, rule = problem(rows, bias=bias, squared=squared), BlockRule(candidates=1, least=3, common=20)
+    solver = LabelBlocks(posed, tol=1e-3, rng=np.random.RandomState(0), rule=rule)
+    room, lanes = posed.room(), posed.lanes()
+    lanes.label[:L], lanes.turns[:] = np.arange(L), -1
+    samples, costs, background, told = solver.samples, posed.costs, solver.background, solver.told
+    climb(samples, costs, background, solver.on, told, solver.draws, room, lanes)
+    look(samples.seen, lanes, 1)
+    judge(samples, costs, background, told, room, lanes)
+    for l in range(L):
+        scores = naive.shared(X.toarray(), Y[:, l], 20 if sparse else np.inf)
+        members, on = lanes.members[l, : lanes.size[l]], np.flatnonzero(Y[:, l])
+        np.testing.assert_array_equal(members[: len(on)], on)
+        chosen, off = members[len(on) :], np.setdiff1d(np.flatnonzero(scores > 0), on)
+        assert set(chosen) <= set(off) and min(1, len(off)) <= len(chosen) <= 3 + len(on)
+        left = np.setdiff1d(off, chosen)
+        # But for ties of a level in 256.
+        worst = scores[chosen].min() if len(chosen) else 0.0
+        assert scores[left].max(initial=0.0) <= worst + scores[off].max(initial=0.0) / 128
 
 
 @pytest.mark.nojit

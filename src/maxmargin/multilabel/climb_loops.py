@@ -8,23 +8,22 @@ from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_add
 from maxmargin.core.simd import prefetch
 from maxmargin.multilabel.many_loops import ascend, dual_of, join, leave, shortages, straighten
-from maxmargin.multilabel.near_loops import LANES, welcome
+from maxmargin.multilabel.near_loops import LANES
 
-# Members whose rows are asked for before they are needed.
-AHEAD = 8
+# Members whose rows are asked for before they are needed; an entry of a row that may be in its second line.
+AHEAD, LINE = 8, 12
 
 
 @compiled(inline=True)
 def _open(costs, on, lanes, k, rule):
-    """The positives of a label become its first members, at their bounds; returns their loss at rest."""
+    """The positives of a label become its first members, with the alpha of their boxes."""
     l, size, loss = lanes.label[k], 0, 0.0
     h = 2.0 * costs.margin[l]
     for t in range(on.indptr[l], on.indptr[l + 1]):
         i = on.indices[t]
         if costs.weight[i] > 0.0:
             c = costs.weight[i] * costs.upper[1, l]
-            lanes.members[k, size] = i
-            lanes.alpha[k, size] = 0.0 if costs.squared else c
+            lanes.members[k, size], lanes.alpha[k, size] = i, c
             loss += c * (h * h if costs.squared else h)
             size += 1
     lanes.n_on[k] = lanes.size[k] = size
@@ -32,46 +31,26 @@ def _open(costs, on, lanes, k, rule):
 
 
 @compiled(inline=True)
-def _enter(samples, costs, room, lanes, k, first, known):
-    """The members of a lane from `first` on come into the room; returns how many features are known then."""
+def _enter(samples, costs, share, room, lanes, k, known):
+    """The members of a lane come into the room; returns how many features are known then."""
     last = lanes.size[k] - 1
-    for t in range(first, last + 1):
+    for t in range(last + 1):
         ahead = samples.rows.indptr[lanes.members[k, min(t + AHEAD, last)]]
         prefetch(samples.rows.data, ahead)
         prefetch(samples.rows.indices, ahead)
+        prefetch(samples.rows.data, ahead + LINE)
+        prefetch(samples.rows.indices, ahead + LINE)
         further = lanes.members[k, min(t + 2 * AHEAD, last)]
         prefetch(samples.rows.indptr, further)
         prefetch(samples.squares, further)
+        prefetch(costs.weight, further)
+        prefetch(share, further)
         side = 1 if t < lanes.n_on[k] else 0
         known = join(samples, costs, room, lanes.label[k], lanes.members[k, t], side, t, known)
         a = room.alpha[t] = lanes.alpha[k, t]
         if a > 0.0:
             row_add(room.local, t, costs.bias, a if side else -a, room.w)
     return known
-
-
-@compiled(inline=True)
-def _neighbours(samples, costs, background, room, lanes, k, known, rule):
-    """Samples that share rare features with the positives, those that share most of them, become members."""
-    values, sharing, indptr, _ = samples.columns
-    found, l = 0, lanes.label[k]
-    for t in range(known):
-        j, x = room.features[t], np.float32(room.w[t])
-        for c in range(np.uint64(indptr[j]), np.uint64(indptr[j + 1])):
-            pull, i = x * np.float32(values[c]), sharing[c]
-            if pull > 0.0:
-                if room.bound[i] == 0.0:
-                    room.near[found] = i
-                    found += 1
-                room.bound[i] += pull
-    stay = 0
-    for t in range(found):
-        i = room.near[t]
-        if not room.marks[i] and costs.weight[i] * costs.upper[0, l] > 0.0:
-            room.near[stay], room.excess[stay] = i, room.bound[i]
-            stay += 1
-        room.bound[i] = 0.0
-    welcome(room, lanes, k, stay, rule.candidates * lanes.n_on[k] + rule.least, background.share)
 
 
 @compiled(inline=True)
@@ -172,27 +151,45 @@ def _store(room, lanes, k, share):
     lanes.size[k] = kept
 
 
+@compiled(inline=True)
+def _guess(samples, costs, background, room, lanes, k, known):
+    """Show weights that find samples near the positives: the features these have, above all the rare ones.
+
+    Negatives that share a frequent feature take its weight away, so it says little. A negative near one
+    positive matters about as much as one near many, so it is roots that count.
+    """
+    l, last = lanes.label[k], room.w.shape[0] - 1
+    for t in range(known):
+        x = room.w[t]
+        room.kept[t] = np.copysign(np.sqrt(abs(x) * samples.rarity[room.features[t]]), x)
+    if costs.bias > 0.0:
+        room.w[last] = -costs.margin[l] / costs.bias
+    _show(samples, costs, background, room, lanes, k, known)
+    # Scores of zero are not near.
+    lanes.half[k], lanes.limit[k] = 0.0, 1e-30
+
+
 @compiled
-def arrive(samples, costs, background, on, rule, room, lanes, k):
-    """The members of a lane come into the room, at the first turn samples near them too; known features."""
-    known, first = room.place.shape[0] if room.local.dense else 0, lanes.turns[k] == 0
-    if first:
+def arrive(samples, costs, share, on, rule, room, lanes, k):
+    """The members of a lane come into the room, a new label with its positives; known features."""
+    known = room.place.shape[0] if room.local.dense else 0
+    if lanes.turns[k] < 0:
         _open(costs, on, lanes, k, rule)
-    known = _enter(samples, costs, room, lanes, k, 0, known)
-    if first:
-        _neighbours(samples, costs, background, room, lanes, k, known, rule)
-        known = _enter(samples, costs, room, lanes, k, lanes.n_on[k], known)
-    return known
+    return _enter(samples, costs, share, room, lanes, k, known)
 
 
 @compiled
 def depart(samples, costs, background, rule, room, lanes, k, known):
     """A lane leaves the room, with the weights that are looked at next."""
     size = lanes.size[k]
-    _choose(costs, background, room, lanes, k, known, rule)
-    _show(samples, costs, background, room, lanes, k, known)
-    leave(room, lanes.members[k], size, known)
-    _store(room, lanes, k, background.share)
+    if lanes.turns[k] < 0:
+        _guess(samples, costs, background, room, lanes, k, known)
+        leave(room, lanes.members[k], size, known)
+    else:
+        _choose(costs, background, room, lanes, k, known, rule)
+        _show(samples, costs, background, room, lanes, k, known)
+        leave(room, lanes.members[k], size, known)
+        _store(room, lanes, k, background.share)
 
 
 @compiled
@@ -203,12 +200,13 @@ def climb(samples, costs, background, on, rule, draws, room, lanes):
         _hide(samples, lanes, k)
         l = lanes.label[k]
         if l >= 0:
-            known = arrive(samples, costs, background, on, rule, room, lanes, k)
+            known = arrive(samples, costs, background.share, on, rule, room, lanes, k)
             n_on, size = lanes.n_on[k], lanes.size[k]
-            state[0], state[2] = 0.0, background.ridge
-            line = straighten(costs, background, room, lanes.members[k], l, n_on, size, known, state)
-            ascend(costs, room, l, n_on, line, state, size, lanes.target[k], rule.passes, draws)
-            lanes.dual[k] = dual_of(costs, room, l, line, state, size, known)
-            lanes.u[k] = state[0]
+            if lanes.turns[k] >= 0:
+                state[0], state[2] = 0.0, background.ridge
+                line = straighten(costs, background, room, lanes.members[k], l, n_on, size, known, state)
+                ascend(costs, room, l, n_on, line, state, size, lanes.target[k], rule.passes, draws)
+                lanes.dual[k] = dual_of(costs, room, l, line, state, size, known)
+                lanes.u[k] = state[0]
             depart(samples, costs, background, rule, room, lanes, k, known)
             lanes.turns[k] += 1

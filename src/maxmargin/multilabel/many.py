@@ -10,10 +10,10 @@ y is sparse and stays so; nothing is as large as n_samples x n_labels.
 **Members.** Of a label's samples only its positives and the negatives near its margin have a dual variable
 of their own. After each ascent on the members (`climb_loops`) one look at all samples, for 32 labels
 at once (`near_loops`), gives the primal objective of the label exactly, and the negatives that violate its
-margin most become members; those without alpha that no longer violate it leave. The first ones are
-samples that share rare features with its positives. The bias that is stored is the best one not above
-that of the dual variables. The label is done when P - D <= tol P; so the sum over labels is, and
-neither the order of labels nor the size of a block changes any of them.
+margin most become members; those without alpha that no longer violate it leave. The first ones are found
+by a look at what samples share with the positives of the label, above all rare features. The bias that is
+stored is the best one not above that of the dual variables. The label is done when P - D <= tol P; so the
+sum over labels is, and neither the order of labels nor the size of a block changes any of them.
 
 **The background.** A label with few positives needs negatives for its bias alone: it wants
 sum_i alpha_i to be about the same on both sides, spread over samples so that X'alpha is small. All
@@ -55,7 +55,7 @@ class BlockRule:
     block : int
         Labels of a block, the unit of threads and epochs.
     common : int
-        Features of more samples are common: to share them makes no candidate.
+        What a feature of so many samples says of those that share it with a positive counts half.
     candidates, least : int
         Samples that a label begins with for each positive one, and besides; so many violators become
         members at a time, or as many as there are members.
@@ -80,13 +80,13 @@ class BlockRule:
     """
 
     block: int = 512
-    common: int = 200
-    candidates: int = 15
+    common: int = 50
+    candidates: int = 30
     least: int = 128
     passes: int = 60
-    begin: float = 0.1
+    begin: float = 0.02
     aim: float = 1.5
-    follow: float = 0.05
+    follow: float = 0.01
     patience: float = 0.25
     few: int = 8
     listed: int = 4
@@ -181,28 +181,28 @@ class ManyM3L:
         )
 
     def samples(self, common: int, m: np.ndarray) -> loops.Samples:
-        """X by rows and columns; features of more than so many samples are common."""
-        X, (n, _), D = self.rows.matrix, self.shape, self.n_features
+        """X by rows; the more samples than `common` share a feature, the less it says."""
+        X, D = self.rows.matrix, self.n_features
         longest = int(np.diff(self.rows.indptr).max(initial=0))
         slack = 2.0**-22 * (longest + 4) * (1e-30 + float(np.sqrt(self.squares.max(initial=0.0))))
         if self.rows.dense:
-            none = Rows.of(sp.csr_array((D, n), dtype=X.dtype))
+            rarity, order = np.ones(D), np.arange(D)
             return loops.Samples(
-                self.rows.flat, self.squares, none.flat, self.rows.flat, readonly(np.arange(D)), slack
+                self.rows.flat, self.squares, readonly(rarity), self.rows.flat, readonly(order), slack
             )
-        columns = sp.csr_array(X.T.tocsr())
-        counts = np.diff(columns.indptr)
-        rare = counts <= common
-        stays = np.repeat(rare, counts)
-        indptr = np.concatenate([[0], np.cumsum(np.where(rare, counts, 0))])
-        columns = sp.csr_array((columns.data[stays], columns.indices[stays], indptr), columns.shape)
+        counts = np.bincount(X.indices, minlength=D)
         order = np.argsort(-counts, kind="stable")
         order = order[(counts[order] > 1) | (m[order] != 0)]
         seat = np.full(D, len(order))
         seat[order] = np.arange(len(order))
         seen = sp.csr_array(X[:, order].astype(np.float32))
         return loops.Samples(
-            self.rows.flat, self.squares, Rows.of(columns).flat, Rows.of(seen).flat, readonly(seat), slack
+            self.rows.flat,
+            self.squares,
+            readonly(1.0 / (1.0 + counts / common)),
+            Rows.of(seen).flat,
+            readonly(seat),
+            slack,
         )
 
     def room(self) -> loops.Room:
@@ -226,7 +226,6 @@ class ManyM3L:
             q=np.zeros(D + 1),
             kept=np.zeros(D + 1),
             v=np.zeros(D + 1),
-            bound=np.zeros(n, np.float32),
             near=np.empty(n, np.int64),
             excess=np.empty(n),
             cost=np.empty(n),
@@ -402,7 +401,7 @@ class LabelBlocks:
                 if lanes.done[k]:
                     self._keep(lanes, k, kept)
                     left -= 1
-                lanes.label[k], lanes.turns[k] = waiting.pop() if waiting else -1, 0
+                lanes.label[k], lanes.turns[k] = waiting.pop() if waiting else -1, -1
                 lanes.done[k] = False
             if left == 0 or clock.expired():
                 break

@@ -34,7 +34,7 @@ class LabelCosts(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """X by rows and, without its common features, by columns; and the rows as they are looked at.
+    """X by rows, the rows as they are looked at, and how much a feature says of the samples that share it.
 
     A feature of one sample alone has a weight only while that sample is a member or carries a part of the
     background. So `seen` leaves out such features of the samples that carry none, and takes the others in
@@ -45,7 +45,7 @@ class Samples(NamedTuple):
 
     rows: RowArrays
     squares: np.ndarray
-    columns: RowArrays
+    rarity: np.ndarray
     seen: RowArrays
     seat: np.ndarray
     slack: float
@@ -92,8 +92,8 @@ class Room(NamedTuple):
     Of every member: alpha, squared norm (bias included), box, x . (m - q), turn and row in `local`.
     `marks` are the samples that are members. `place` numbers the features of members (-1: none),
     `features` lists them; `w` and `q` are numbered so, the bias last, `kept` is w as it is stored. `v` are
-    weights of all features. `bound` of all samples, those found near the margin, by how much and at which
-    cost, are the work of `near_loops`.
+    weights of all features. The samples found near the margin, by how much and at which cost, are the work of
+    `near_loops`.
     """
 
     alpha: np.ndarray
@@ -109,7 +109,6 @@ class Room(NamedTuple):
     q: np.ndarray
     kept: np.ndarray
     v: np.ndarray
-    bound: np.ndarray
     near: np.ndarray
     excess: np.ndarray
     cost: np.ndarray
@@ -227,33 +226,36 @@ def leave(room, members, size, known):
 def straighten(costs, background, room, members, l, n_on, size, known, state):
     """The direction u once the members have left the background; moves u to its best place.
 
-    The state is [u, w . (m - q), ridge of the squared loss along u for boxes of one].
+    The state is [u, w . (m - q), ridge of the squared loss along u for boxes of one]. Where u would stay at
+    zero it is left out of the ascent.
     """
-    w, q, carried = room.w, room.q, False
+    w, q, mass, pull = room.w, room.q, 1.0, 0.0
     D = w.shape[0] - 1
+    for t in range(known):
+        pull += w[t] * background.m[room.features[t]]
+    for t in range(size):
+        room.turn[t], room.product[t] = t, 0.0
+        share = background.share[members[t]]
+        if share > 0.0:
+            mass -= share
+            pull -= share * row_dot(room.local, t, 0.0, w)
+    state[1] = pull
+    if mass <= 1e-9 or mass * (costs.margin[l] + costs.bias * w[D]) + pull <= 0.0:
+        return Line(0.0, 0.0, 0.0, 0.0)
+    square = background.square
     for t in range(size):
         i = members[t]
         share = background.share[i]
         if share > 0.0:
             row_add(room.local, t, 1.0, share, q)
             state[2] -= share * share / (2.0 * costs.weight[i])
-            carried = True
-    square, mass = background.square, 1.0 - q[D]
-    if carried:
-        for t in range(known):
-            square += q[t] * (q[t] - 2.0 * background.m[room.features[t]])
-        square = max(square, 0.0)
+    for t in range(known):
+        square += q[t] * (q[t] - 2.0 * background.m[room.features[t]])
+    square = max(square, 0.0)
+    for t in range(size):
+        room.product[t] = background.products[members[t]] - row_dot(room.local, t, 0.0, q)
     most = np.inf if costs.squared and costs.upper[0, l] > 0.0 else background.most * costs.upper[0, l]
     ridge = max(state[2], 0.0) / costs.upper[0, l] if costs.squared and costs.upper[0, l] > 0.0 else 0.0
-    if mass <= 1e-9:
-        square, mass, most, ridge = 0.0, 0.0, 0.0, 0.0
-    state[1] = 0.0
-    for t in range(size):
-        room.turn[t] = t
-        room.product[t] = background.products[members[t]]
-        if carried:
-            room.product[t] -= row_dot(room.local, t, 0.0, q)
-        state[1] += (1.0 if t < n_on else -1.0) * room.alpha[t] * room.product[t]
     line = Line(square, mass, square + (costs.bias * mass) ** 2 + ridge, most)
     _follow(costs, l, line, w, D, state)
     return line

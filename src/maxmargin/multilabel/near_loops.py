@@ -212,6 +212,13 @@ def _unmark(room, lanes, k):
         room.marks[lanes.members[k, t]] = False
 
 
+@compiled(inline=True)
+def _wanted(rule, lanes, k):
+    """How many samples may become members: before the first ascent so many for each positive one."""
+    first = lanes.turns[k] == 0
+    return rule.least + rule.candidates * lanes.n_on[k] if first else max(rule.least, lanes.size[k])
+
+
 @compiled
 def settle(samples, costs, rule, room, lanes, step):
     """After a look at every `step`-th sample: lower the bias of a lane that too many samples are near to.
@@ -225,7 +232,7 @@ def settle(samples, costs, rule, room, lanes, step):
         _mark(costs, room, lanes, k)
         found = _violators(samples, costs, room, lanes, k, False)
         _unmark(room, lanes, k)
-        most = rule.listed * max(rule.least, lanes.size[k]) // step
+        most = rule.listed * _wanted(rule, lanes, k) // step
         shift = level(room.excess, found, most, room.bucket)
         if shift > 0.0:
             old, new = lanes.bias[k], lanes.bias[k] - shift / costs.bias
@@ -243,13 +250,17 @@ def judge(samples, costs, background, rule, room, lanes):
         if l < 0:
             continue
         _mark(costs, room, lanes, k)
+        most = _wanted(rule, lanes, k)
+        if lanes.turns[k] == 0:
+            welcome(room, lanes, k, _violators(samples, costs, room, lanes, k, False), most, background.share)
+            _unmark(room, lanes, k)
+            continue
         found, primal, shift = _reached(samples, costs, rule, room, lanes, k)
         lanes.primal[k], dual = primal, lanes.dual[k]
         lanes.done[k] = primal - dual <= rule.tol * primal or lanes.turns[k] >= rule.max_rounds
         if lanes.done[k] and shift > 0.0:
             lanes.bias[k] -= shift / costs.bias
         if not lanes.done[k]:
-            most = max(rule.least, lanes.size[k])
             target = max(rule.aim * rule.tol * primal, rule.follow * (primal - dual))
             if welcome(room, lanes, k, found, most, background.share) < rule.few:
                 target = rule.patience * min(lanes.target[k], rule.aim * rule.tol * primal)
