@@ -67,20 +67,16 @@ def narrowed(groups: list[slice], R: np.ndarray | None, share: float) -> list[sl
 
 def whole(*parts: Part) -> Part:
     """All parts as one."""
-    costs = [part.costs for part in parts]
+    X, costs = stacked([part.X for part in parts]), joined([part.costs for part in parts])
+    return Part(X, costs, parts[0].bias)
+
+
+def joined(costs: list[EntryCosts]) -> EntryCosts:
+    """The costs of all parts as one."""
     filled = next((one for one in costs if len(one.signs)), costs[0])
     margin = np.vstack([one.margins() for one in costs]) if filled.tied else filled.margin
-    return Part(
-        stacked([part.X for part in parts]),
-        EntryCosts(
-            np.vstack([one.signs for one in costs]),
-            stacked_weights(costs),
-            filled.upper,
-            margin,
-            filled.tied,
-        ),
-        parts[0].bias,
-    )
+    signs = np.vstack([one.signs for one in costs])
+    return EntryCosts(signs, stacked_weights(costs), filled.upper, margin, filled.tied)
 
 
 def learn(wanted: Assignment, *parts: Part) -> Learnt:
