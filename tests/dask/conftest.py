@@ -24,8 +24,8 @@ class Inline:
     def scatter(self, values, hash):
         return values
 
-    def compute(self, value):
-        return value.compute(scheduler="sync")
+    def compute(self, values):
+        return dask.compute(*values, scheduler="sync")
 
     def submit(self, task, *arguments, pure):
         return task(*arguments)

@@ -9,11 +9,10 @@ import scipy.sparse as sp
 
 import maxmargin
 from maxmargin.core.loop import Clock, Stopping, run
-from maxmargin.core.rows import Rows
 from maxmargin.dask import MultiLabelSVC, store, streamed
 from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import Scattered
-from maxmargin.dask.streamed import Streamed, gathered, suits
+from maxmargin.dask.streamed import Copies, Streamed, suits
 from maxmargin.dask.working_sets import Part
 from maxmargin.multilabel.problem import hamming_costs, tied_costs
 
@@ -94,13 +93,22 @@ def test_time_that_is_up_leaves_a_feasible_state(data):
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_gathered_rows_are_those_asked_for(data, dense):
+def test_copied_rows_are_those_asked_for(data, dense):
     X = data[0].toarray() if dense else data[0]
-    some = [(X[:150], np.array([3, 149])), (X[150:].astype(np.float32), np.array([0, 1, 200]))]
-    found = gathered(some)
-    assert found.dtype == np.float64
-    expected = np.vstack([Rows.of(one[ids]).matrix if dense else one[ids].toarray() for one, ids in some])
-    np.testing.assert_array_equal(found if dense else found.toarray(), expected)
+    later = X[150:].astype(np.float32)
+    if not dense:
+        later.indptr, later.indices = later.indptr.astype(np.int64), later.indices.astype(np.int64)
+    copies, all_ids = Copies(), np.arange(150)
+    # The second group takes over the room of the first, the third needs more.
+    for first, second, dtype in [
+        (np.array([3, 149]), np.array([0, 1, 200]), np.float64),
+        (np.array([5]), np.array([7, 8]), np.float32),
+        (all_ids, all_ids, np.float64),
+    ]:
+        found = copies.rows([(X[:150], first), (later, second)], dtype)
+        assert found.dtype == dtype
+        expected = np.vstack([data[0][:150].toarray()[first], data[0][150:].toarray()[second]])
+        np.testing.assert_allclose(found if dense else found.toarray(), expected, rtol=1e-7)
 
 
 def test_a_fit_of_mapped_rows_is_that_of_rows_in_memory(data, tmp_path):
@@ -136,7 +144,7 @@ def test_a_fit_keeps_to_the_memory_given(many, tmp_path, monkeypatch):
     model = MultiLabelSVC(C=0.001, tol=0.02, memory_limit=5, random_state=0)
     model.fit(mapped, client="here")  # what is loaded or compiled once does not count
     # Pages are told to the counter of memory as well.
-    monkeypatch.setattr(streamed, "paged", lambda size, dtype: np.zeros(size, dtype))
+    monkeypatch.setattr(streamed, "paged", lambda n_bytes: np.zeros(n_bytes, np.uint8))
     tracemalloc.start()
     model.fit(mapped, client="here")
     _, peak = tracemalloc.get_traced_memory()

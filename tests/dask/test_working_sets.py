@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.core.loop import Clock, Stopping, run
-from maxmargin.dask.label_groups import narrowed
+from maxmargin.dask.label_groups import groups_of, label_costs, narrowed
 from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import Here, Rounds, Scattered, fitting_rows
 from maxmargin.dask.working_sets import Move, Part, choose, replaced
@@ -26,6 +26,20 @@ def scattered(n_parts, R=None, size=1.0):
     groups = [slice(0, 3)] if R is not None else [slice(0, 1), slice(1, 3)]
     whole = LinearM3L(Rows.of(X), hamming_costs(signs, np.ones((2, 3)), np.ones((60, 1))), R, 1.0)
     return Scattered(TASKS, parts, [len(k) for k in rows], 4, groups, R, 1.0, 0.0), whole
+
+
+def test_groups_of_labels_cost_as_much_each():
+    sides = np.array([[500, 100, 10, 10, 0, 1000], [500, 900, 990, 990, 0, 0]])
+    costs = label_costs(sides)
+    np.testing.assert_allclose(costs, [7.0, 2.2, 1.12, 1.12, 1.0, 1.0])
+    assert groups_of(6, None, 2) == [slice(0, 3), slice(3, 6)]
+    assert groups_of(6, None, 2, costs) == [slice(0, 1), slice(1, 6)]
+    assert groups_of(6, None, 9) == [slice(k, k + 1) for k in range(6)]
+    # One label costs as much as all others together, and the prior does not let the first two part.
+    assert groups_of(3, None, 3, np.array([10.0, 1.0, 1.0])) == [slice(0, 1), slice(1, 3)]
+    R = np.eye(6)
+    R[0, 1] = R[1, 0] = 0.5
+    assert groups_of(6, R, 2, costs) == [slice(0, 6)]
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
@@ -110,7 +124,7 @@ def test_labels_share_a_solve_that_has_room_for_them():
     assert narrowed(groups, None, 0.1) == [slice(k, k + 1) for k in range(8)]
     # An eighth of the rows for each: two labels have 1 - (7/8)^2 of them.
     assert narrowed(groups, None, 0.235) == narrowed(groups, np.eye(8), 0.235)
-    assert [some.stop - some.start for some in narrowed(groups, None, 0.235)] == [1, 2, 1, 2, 2]
+    assert [some.stop - some.start for some in narrowed(groups, None, 0.235)] == [1, 2, 2, 1, 2]
     R = np.eye(8)
     R[3:, 3:] = 1.0
     assert narrowed(groups, R, 0.1) == [slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 8)]

@@ -89,10 +89,8 @@ duality_gap_, n_iter_, history_, n_features_in_, feature_names_in_
 
     def _begin(self, cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], list[Any]]:
         """Blocks of the partitions that hold sequences, and what is known of these."""
-        answers = []
-        for number, (rows, labels, weights) in enumerate(pieces(X, y, weight, len(cluster))):
-            given = [cluster.compute(one) for one in (rows, labels, weights)]
-            answers.append(cluster.submit(read_sequences, number, *given))
+        given = partitions.computed(cluster, pieces(X, y, weight, len(cluster)))
+        answers = [cluster.submit(read_sequences, number, *piece) for number, piece in enumerate(given)]
         told = cluster.ask(tell, answers)
         filled = [(block, one) for block, one in zip(answers, told, strict=True) if one.n]
         if not filled:

@@ -10,6 +10,7 @@ from maxmargin.core.threads import count_threads
 from maxmargin.dask.rounds import Here, nothing
 
 try:
+    import dask
     import distributed
     from dask.delayed import Delayed
     from distributed.client import FutureCancelledError, FuturesCancelledError
@@ -42,9 +43,10 @@ class Cluster:
         (shared,) = self.client.scatter([value], hash=False)
         return shared
 
-    def compute(self, value: Any) -> Any:
-        """Begin to compute a delayed value; any other is an argument of tasks as it is."""
-        return self.client.compute(value) if isinstance(value, Delayed) else value
+    def compute(self, values: list[Any]) -> list[Any]:
+        """Begin to compute delayed values, all at once; any other is an argument of tasks as it is."""
+        futures = iter(self.client.compute([one for one in values if isinstance(one, Delayed)]))
+        return [next(futures) if isinstance(one, Delayed) else one for one in values]
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> Any:
         return self.client.submit(task, *arguments, pure=False)
@@ -97,8 +99,8 @@ class Alone(Here, Cluster):
     def __len__(self) -> int:
         return 1
 
-    def compute(self, value: Any) -> Any:
-        return value.compute(scheduler="synchronous") if isinstance(value, Delayed) else value
+    def compute(self, values: list[Any]) -> list[Any]:
+        return list(dask.compute(*values, scheduler="synchronous", traverse=False))
 
     def room(self) -> float:
         """None: rows stay where they are."""

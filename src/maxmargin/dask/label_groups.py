@@ -24,6 +24,9 @@ from maxmargin.multilabel.problem import EntryCosts, LinearM3L, frequent_first
 # What a solve needs room for, for each of its labels, as a part of all rows. Rows of several labels meet as
 # independent ones would. Found with `experiments/cluster_rounds.py`.
 SHARE_OF_LABEL = 0.125
+# What the samples on the rarer side of a label cost besides what all samples do, if these were all of them.
+# Found with `experiments/label_costs.py`.
+RARER = 12.0
 
 
 class Learnt(NamedTuple):
@@ -43,13 +46,26 @@ class Assignment(NamedTuple):
     seed: int
 
 
-def groups_of(n_labels: int, R: np.ndarray | None, n_groups: int) -> list[slice]:
-    """Ranges of labels that the prior does not couple, not more than `n_groups` of them."""
-    cuts = set(np.linspace(0, n_labels, min(n_groups, n_labels) + 1).astype(int).tolist())
+def groups_of(
+    n_labels: int, R: np.ndarray | None, n_groups: int, costs: np.ndarray | None = None
+) -> list[slice]:
+    """Ranges of labels that the prior does not couple, not more than `n_groups` of them.
+
+    They have about as many labels, or cost about as much where the `costs` of labels are given.
+    """
+    ends = np.concatenate([[0.0], np.cumsum(np.ones(n_labels) if costs is None else costs)])
+    goals = np.linspace(0.0, ends[-1], min(n_groups, n_labels) + 1)
+    cuts = set(np.searchsorted(0.5 * (ends[1:] + ends[:-1]), goals).tolist())
     if R is not None:
         cuts = {cut for cut in cuts if not R[:cut, cut:].any()}
-    ends = sorted(cuts)
-    return [slice(a, b) for a, b in pairwise(ends)]
+    return [slice(a, b) for a, b in pairwise(sorted(cuts))]
+
+
+def label_costs(sides: np.ndarray) -> np.ndarray:
+    """What it costs to learn each label, in any unit; `sides` are the weights of both of its sides."""
+    total = sides.sum(axis=0)
+    rarer = np.divide(sides.min(axis=0), total, out=np.zeros(len(total)), where=total > 0)
+    return 1.0 + RARER * rarer
 
 
 def narrowed(groups: list[slice], R: np.ndarray | None, share: float) -> list[slice]:
@@ -67,20 +83,16 @@ def narrowed(groups: list[slice], R: np.ndarray | None, share: float) -> list[sl
 
 def whole(*parts: Part) -> Part:
     """All parts as one."""
-    costs = [part.costs for part in parts]
+    X, costs = stacked([part.X for part in parts]), joined([part.costs for part in parts])
+    return Part(X, costs, parts[0].bias)
+
+
+def joined(costs: list[EntryCosts]) -> EntryCosts:
+    """The costs of all parts as one."""
     filled = next((one for one in costs if len(one.signs)), costs[0])
     margin = np.vstack([one.margins() for one in costs]) if filled.tied else filled.margin
-    return Part(
-        stacked([part.X for part in parts]),
-        EntryCosts(
-            np.vstack([one.signs for one in costs]),
-            stacked_weights(costs),
-            filled.upper,
-            margin,
-            filled.tied,
-        ),
-        parts[0].bias,
-    )
+    signs = np.vstack([one.signs for one in costs])
+    return EntryCosts(signs, stacked_weights(costs), filled.upper, margin, filled.tied)
 
 
 def learn(wanted: Assignment, *parts: Part) -> Learnt:

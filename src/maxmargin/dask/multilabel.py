@@ -17,7 +17,7 @@ from maxmargin.core.threads import count_threads
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
-from maxmargin.dask.label_groups import WholeRows, groups_of, narrowed
+from maxmargin.dask.label_groups import WholeRows, groups_of, label_costs, narrowed
 from maxmargin.dask.rounds import ROOM, Rounds, Scattered, Tasks, fitting_rows
 from maxmargin.dask.streamed import Streamed, fitting_group, suits
 from maxmargin.dask.working_sets import accumulated, called, everything, look, solve
@@ -132,8 +132,8 @@ n_iter_, history_, n_features_in_, feature_names_in_
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         terms = partitions.Terms(space, upper, margin, R, tied, bias)
         parts = [cluster.submit(partitions.part_of, block, terms) for block in blocks]
-        constants = cluster.ask(partitions.constant_of, parts)
-        groups = groups_of(space.n_columns, self.prior_, len(cluster))
+        constants = cluster.ask(partitions.constant_of, parts) if tied else []
+        groups = groups_of(space.n_columns, self.prior_, len(cluster), label_costs(weight))
         sizes = [one.n for one in seen]
         return Scattered(TASKS, parts, sizes, self.n_features_in_, groups, self.prior_, bias, sum(constants))
 

@@ -17,6 +17,7 @@ from distributed import Future
 from sklearn.utils.validation import column_or_1d
 
 from maxmargin.core.rows import Rows
+from maxmargin.core.threads import one_blas_thread
 from maxmargin.dask.class_sets import ClassPart
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.working_sets import Part
@@ -171,7 +172,8 @@ def read(number: int, X: Any, y: Any, weight: Any) -> Block:
     _refuse_written_sets(number, y)
     probe = MultiLabelSVC()
     try:
-        rows = probe._read_rows(X, reset=True)
+        with one_blas_thread():
+            rows = probe._read_rows(X, reset=True)
     except ValueError as error:
         raise ValueError(f"Partition {number}: {error}") from error
     return Block(rows, y, checked_weights(number, weight, n), getattr(probe, "feature_names_in_", None))
@@ -341,10 +343,14 @@ def constant_of(part: Part) -> float:
     return part.costs.constant
 
 
+def computed(cluster: Cluster, given: list[tuple[Any, Any, Any]]) -> list[tuple[Any, Any, Any]]:
+    """Partitions of X with those of y and of the weights, as arguments of tasks."""
+    found = cluster.compute([one for piece in given for one in piece])
+    return list(zip(found[::3], found[1::3], found[2::3], strict=True))
+
+
 def begin(cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], list[Facts]]:
     """Have the workers read all partitions; their blocks, and what is known of them."""
-    answers = []
-    for number, (rows, labels, weights) in enumerate(pieces(X, y, weight, len(cluster))):
-        given = [cluster.compute(one) for one in (rows, labels, weights)]
-        answers.append(cluster.submit(read, number, *given))
+    given = computed(cluster, pieces(X, y, weight, len(cluster)))
+    answers = [cluster.submit(read, number, *piece) for number, piece in enumerate(given)]
     return answers, cluster.ask(facts, answers)

@@ -32,14 +32,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
-from maxmargin.core.rows import Rows
+from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import aligned_zeros
-from maxmargin.dask.label_groups import whole
+from maxmargin.dask.label_groups import joined
 from maxmargin.dask.rounds import Scattered
 from maxmargin.dask.stored import integers_for
+from maxmargin.dask.stream_loops import copy_rows
 from maxmargin.dask.working_sets import Part, rows_of
 from maxmargin.multilabel.newton import few_features
-from maxmargin.multilabel.problem import LinearM3L, Sums
+from maxmargin.multilabel.problem import LARGEST_SINGLE, LinearM3L, Sums
 from maxmargin.multilabel.sweeps import BiasPull, LabelSweeps, SweepRule
 
 # Rows that stay together when rows are dealt out.
@@ -87,30 +88,46 @@ def mapped_zeros(shape: tuple[int, int], dtype: type) -> np.ndarray:
     return np.asarray(zeros)
 
 
-def paged(size: int, dtype: np.dtype) -> np.ndarray:
-    """Zeros in pages of their own, which go back to the system with them, where malloc would keep them."""
-    return np.frombuffer(mmap.mmap(-1, max(size * dtype.itemsize, 1)), dtype, size)
+class Copies:
+    """Room for copies of the rows of one group at a time, which the next ones take over.
+
+    It is made of pages of its own, which go back to the system with it, where malloc would keep them. New
+    ones cost ten times the copies themselves.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def rows(self, some: list[tuple[Any, np.ndarray]], dtype: Any) -> Any:
+        """Rows of several matrices as one, copied one matrix after the other to need no room for more."""
+        first, _ = some[0]
+        ends = np.cumsum([0, *(len(ids) for _, ids in some)])
+        if not sp.issparse(first):
+            dense = self._room("data", ends[-1] * first.shape[1], dtype).reshape(-1, first.shape[1])
+            for (X, ids), (a, b) in zip(some, pairwise(ends), strict=True):
+                dense[a:b] = X[ids]
+            return dense
+        lengths = np.concatenate([X.indptr[ids + 1] - X.indptr[ids] for X, ids in some])
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        # One type of integers for both, or scipy would copy the columns to make it so.
+        indptr = indptr.astype(integers_for(max(indptr[-1], first.shape[1])))
+        data = self._room("data", indptr[-1], dtype)
+        indices = self._room("indices", indptr[-1], indptr.dtype)
+        for (X, ids), (a, b) in zip(some, pairwise(indptr[ends]), strict=True):
+            copy_rows(*map(readonly, (X.data, X.indices, X.indptr, ids)), data[a:b], indices[a:b])
+        return sp.csr_array((data, indices, indptr), shape=(ends[-1], first.shape[1]))
+
+    def _room(self, name: str, size: int, dtype: Any) -> np.ndarray:
+        n_bytes = int(size) * np.dtype(dtype).itemsize
+        if name not in self.arrays or len(self.arrays[name]) < n_bytes:
+            self.arrays.pop(name, None)  # before there are more
+            self.arrays[name] = paged(n_bytes)
+        return self.arrays[name][:n_bytes].view(dtype)
 
 
-def gathered(some: list[tuple[Any, np.ndarray]]) -> Any:
-    """Rows of several matrices as one, copied one matrix after the other to need no room for two copies."""
-    first, _ = some[0]
-    dtype = np.result_type(*(X.dtype for X, _ in some))
-    ends = np.cumsum([0, *(len(ids) for _, ids in some)])
-    if not sp.issparse(first):
-        dense = paged(ends[-1] * first.shape[1], dtype).reshape(-1, first.shape[1])
-        for (X, ids), (a, b) in zip(some, pairwise(ends), strict=True):
-            dense[a:b] = X[ids]
-        return dense
-    lengths = np.concatenate([np.diff(X.indptr)[ids] for X, ids in some])
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    # One type of integers for both, or scipy would copy the columns to make it so.
-    indptr = indptr.astype(integers_for(max(indptr[-1], first.shape[1])))
-    data, indices = paged(indptr[-1], dtype), paged(indptr[-1], indptr.dtype)
-    for (X, ids), (a, b) in zip(some, pairwise(indptr[ends]), strict=True):
-        piece = X[ids]
-        data[a:b], indices[a:b] = piece.data, piece.indices
-    return sp.csr_array((data, indices, indptr), shape=(ends[-1], first.shape[1]))
+def paged(n_bytes: int) -> np.ndarray:
+    """Bytes in pages of their own."""
+    return np.frombuffer(mmap.mmap(-1, max(n_bytes, 1)), np.uint8)
 
 
 class GroupSweeps(LabelSweeps):
@@ -171,8 +188,12 @@ class Streamed:
         self.flags = mapped_zeros((self.n, self.L), np.bool_)
         self.W = aligned_zeros(problem.n_features + 1, self.L, dtype)
         self.S = np.zeros(self.L)
-        norm = sum(float(self._of(part).q.sum()) for part in self.parts) / self.n
-        self.follow = BiasPull(problem.bias, np.array([norm]), self.L, self.rule)
+        total, self.reach = 0.0, problem.bias
+        for part, _ in self._filled():
+            of_part = self._of(part)
+            total, self.reach = total + float(of_part.q.sum()), max(self.reach, of_part.reach())
+        self.follow = BiasPull(problem.bias, np.array([total / self.n]), self.L, self.rule)
+        self.copies = Copies()
         self.patience = Patience()
         # Rows with a share of the gap, and how many there are for every label.
         self.marked, self.counts = np.ones(self.n, np.bool_), np.full(self.L, self.n)
@@ -282,8 +303,16 @@ class Streamed:
             for part, first, (a, b) in zip(self.parts, self.ends[:-1], pairwise(cuts), strict=True)
             if a < b
         ]
-        costs = whole(*(Part(part.X[:0], rows_of(part.costs, ids), part.bias) for part, ids in some)).costs
-        return Part(gathered([(part.X, ids) for part, ids in some]), costs, self.problem.bias)
+        costs = joined([rows_of(part.costs, ids) for part, ids in some])
+        X = self.copies.rows([(part.X, ids) for part, ids in some], self._precision())
+        return Part(X, costs, self.problem.bias)
+
+    def _precision(self) -> Any:
+        """The type of copied entries: as `LinearM3L.rows_for` would have them, which then copies nothing."""
+        sparse = sp.issparse(self.parts[0].X)
+        if sparse and self.W.dtype == np.float32 and self.reach <= LARGEST_SINGLE:
+            return np.float32
+        return np.result_type(*(part.X.dtype for part in self.parts))
 
     def _measure(self) -> Certificate:
         """The certificate by the weights at hand; marks what to visit next."""

@@ -409,7 +409,7 @@ class LinearM3L(M3L):
         rows = self.rows
         if rows.dense or self.reach() > LARGEST_SINGLE:
             return rows
-        return rows.with_values(rows.data.astype(np.float32))
+        return rows.with_values(rows.data.astype(np.float32, copy=False))
 
     def rows_for(self, dtype: type) -> Rows:
         """The rows for loops that work in this precision."""

@@ -1,0 +1,95 @@
+"""What it costs to learn a label: CPU seconds of fits of groups of labels, by how many and how rare they are.
+
+Workers that share labels end together where their groups cost as much. Quarters of the labels by frequency,
+halves and all of them are learnt to a certified relative gap of 1e-3; seconds are fitted by a constant, a
+number per label and a number per sample on the rarer side of one, in parts of the relative error. `RARER` in
+`maxmargin.dask.label_groups` is about the ratio of the last two, the latter for as many samples as there are.
+Writes ``experiments/results/label_costs.csv``.
+
+    MAXMARGIN_DATA=... python -m experiments.label_costs [rcv1-subsets bibtex generated ...]
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import normalize
+
+import maxmargin
+from experiments._results import SMALL, chosen, write
+from experiments._results import load as load_now
+from experiments.cluster_rounds import generated, rcv1
+from maxmargin import datasets
+from maxmargin.dask.label_groups import Assignment, learn
+from maxmargin.dask.working_sets import Part
+from maxmargin.multilabel.problem import hamming_costs
+
+TOL, REPEATS = 1e-3, 1 if SMALL else 3
+SETS = ("rcv1-subsets", "generated", "bibtex", "enron")
+
+
+def load(name: str) -> tuple[Any, np.ndarray]:
+    """Rows of length one, and signs of the labels that have two sides."""
+    if name == "rcv1-subsets":
+        return rcv1(0)
+    if name == "generated":
+        return generated(20_000, 64)
+    data = datasets.load(name)
+    X = sp.csr_array(normalize(sp.csr_array(data.X).astype(np.float64)))
+    Y = data.Y.toarray() if sp.issparse(data.Y) else np.asarray(data.Y)
+    Y = Y[:, (Y.sum(axis=0) > 0) & (Y.sum(axis=0) < len(Y))]
+    return X, np.where(Y > 0, 1, -1).astype(np.int8)
+
+
+def seconds(X: Any, signs: np.ndarray) -> float:
+    """CPU seconds of the fastest of some fits, after one that does not count."""
+    n, L = signs.shape
+    part = Part(X, hamming_costs(np.ascontiguousarray(signs), np.ones((2, L)), np.ones((n, 1))), 1.0)
+    wanted = Assignment(slice(0, L), None, maxmargin.MultiLabelSVC(tol=TOL, random_state=0), 0)
+    learn(wanted, part)
+    taken = []
+    for _ in range(REPEATS):
+        start = time.process_time()
+        learn(wanted, part)
+        taken.append(time.process_time() - start)
+    return min(taken)
+
+
+def costs(name: str) -> dict[str, Any]:
+    """The line of one data set."""
+    X, signs = load(name)
+    n, L = signs.shape
+    positive = np.count_nonzero(signs > 0, axis=0)
+    rarer, order, q = np.minimum(positive, n - positive), np.argsort(-positive), max(L // 4, 1)
+    quarters = [order[k * q : (k + 1) * q] for k in range(3)] + [order[3 * q :]]
+    halves = [order[: 2 * q], order[2 * q :], order[::2], order[1::2]]
+    groups = [*quarters, *halves, order]
+    taken = np.array([seconds(X, signs[:, ids]) for ids in groups])
+    facts = np.array([(1.0, len(ids), rarer[ids].sum() / n) for ids in groups])
+    (fixed, label, side), *_ = np.linalg.lstsq(facts / taken[:, None], np.ones(len(groups)), rcond=None)
+    return {
+        "set": name,
+        "rows": n,
+        "labels": L,
+        "seconds of all": float(taken[8]),
+        "frequent half": float(taken[4]),
+        "rare half": float(taken[5]),
+        "fixed": float(fixed),
+        "per label": float(label),
+        "per rarer side": float(side),
+        "ratio": float(side / label),
+    }
+
+
+def main() -> None:
+    for name in chosen(SETS, ("enron",)):
+        row = costs(name)
+        print(row, flush=True)
+        write("label_costs", [row], ("set",), conditions=load_now())
+
+
+if __name__ == "__main__":
+    main()
