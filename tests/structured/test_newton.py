@@ -365,14 +365,18 @@ def test_classes_that_can_be_told_apart_are_certified_at_a_multiple_of_the_weigh
     X = np.round(np.clip(rng.normal(size=(5, 100))[y] * 60 + rng.normal(size=(150, 100)) * 60 + 128, 0, 255))
     costs, Delta = np.full(150, 1e3), 1 - np.eye(5)
     problem = problem_of(X, y, costs, Delta, loss)
-    solver = SweepsThenNewton(problem, Setup(1e-3, np.random.default_rng(0)), factored=0, late=(10, 0.5))
-    outcome = run(solver, Stopping(1e-3, 200))
+    solver = SweepsThenNewton(problem, Setup(1e-2, np.random.default_rng(0)), factored=0, late=(3, 0.5))
+    outcome = run(solver, Stopping(1e-2, 200))
     assert outcome.converged and isinstance(solver.solver, ExactBlocks) and solver.settled
-    assert solver.solver.certify().gap > 0.01
+    assert solver.solver.certify().gap > 0.9
     W, blocks = solver.solution()
-    found = objectives(np.hstack([X, np.ones((150, 1))]), y, costs, Delta, loss, W.T, blocks)
-    assert outcome.certificate.primal == pytest.approx(found[0], rel=ROUNDING)
-    assert outcome.certificate.dual == pytest.approx(found[1], rel=ROUNDING)
+    Xb = np.hstack([X, np.ones((150, 1))])
+    found = objectives(Xb, y, costs, Delta, loss, W.T, blocks)
+    # Margins are kept by a hair and blocks are vertices but for one: C times the rounding of 101 products.
+    rounding = np.finfo(float).eps * float(costs @ (np.abs(Xb) @ np.abs(W)).max(axis=1))
+    assert rounding <= 1e-4 * found[0]
+    assert outcome.certificate.primal == pytest.approx(found[0], rel=ROUNDING, abs=rounding)
+    assert outcome.certificate.dual == pytest.approx(found[1], rel=ROUNDING, abs=rounding)
 
 
 def test_few_features_are_told_from_many():
