@@ -8,8 +8,9 @@ Every fit has an empty folder for machine code and two processes, one after the 
 compiles, the second one (`kept`) reads what the first left there. Counted is the processor time, user and
 system, from before `import maxmargin` (NumPy, SciPy and scikit-learn are there already, for the data) to the
 end of fit and predict, the median of `--repeats` runs, on one BLAS thread. Machine code that a wheel brought
-is used where the package has some. With `--keep` one row of results/cold_fits.csv for each fit, with the
-number of loops that were compiled and the machine's load when it began: times count where that is below one.
+is used where the package has some. Each fit is one row of results/cold_fits.csv, with the number of loops
+that were compiled and the machine's load when it began, as times on a busy machine are higher. A run of some
+of the fits leaves the rows of the others.
 """
 
 from __future__ import annotations
@@ -133,32 +134,38 @@ def measure(fit: Fit, repeats: int) -> tuple[dict[str, Any], list[tuple[str, flo
     return dict(zip(COLUMNS, (fit[0], *seconds, len(loops), repeats, round(load, 1)), strict=True)), loops
 
 
-def main() -> None:
+def keep(row: dict[str, Any]) -> None:
+    """Put the row in place of an earlier one of the same fit, in the order of FITS."""
+    kept: dict[str, dict[str, Any]] = {}
+    if RESULTS.exists():
+        with open(RESULTS, newline="") as file:
+            kept = {row["fit"]: row for row in csv.DictReader(file)}
+    kept[row["fit"]] = row
+    with open(RESULTS, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(kept[fit[0]] for fit in FITS if fit[0] in kept)
+
+
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", help="fits whose names begin so; all by default")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--loops", action="store_true", help="print the seconds of every loop")
-    parser.add_argument("--keep", action="store_true", help="write results/cold_fits.csv")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     if asked.alone:
         print(json.dumps(first_fit(tuple(json.loads(asked.alone)))))
         return
-    rows = []
     for fit in FITS:
         if not asked.names or any(fit[0].startswith(name) for name in asked.names):
             row, loops = measure(fit, asked.repeats)
-            rows.append(row)
             print(*(f"{name}={value}" for name, value in row.items()), flush=True)
             if asked.loops:
                 print(*(f"    {s:.2f} {name}" for name, s in sorted(loops, key=lambda l: -l[1])), sep="\n")
-    if asked.keep:
-        with open(RESULTS, "w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows)
+            keep(row)
 
 
 if __name__ == "__main__":

@@ -339,11 +339,12 @@ def test_precomputed_and_callable_kernels(machine, wine):
 def test_small_products_take_one_thread_and_large_ones_those_that_there_are(monkeypatch, wine):
     limited = []
 
-    def one_blas_thread():
-        limited.append(1)
-        return nullcontext()
+    class Controller:
+        def limit(self, **given):
+            limited.append(given)
+            return nullcontext()
 
-    monkeypatch.setattr(greedy, "one_blas_thread", one_blas_thread)
+    monkeypatch.setattr(greedy, "ThreadpoolController", Controller)
     machine = SparseMultiClassSVC(max_basis=4, random_state=0).fit(*wine)
     assert (small := len(limited)) > machine.n_iter_ > 1
     X, y = np.tile(wine[0], (30, 1)), np.tile(wine[1], 30)

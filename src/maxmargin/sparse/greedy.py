@@ -37,11 +37,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
+from threadpoolctl import ThreadpoolController
 
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
-from maxmargin.core.threads import one_blas_thread
 from maxmargin.sparse.loss_loops import Expansion
 from maxmargin.sparse.problem import (
     BasisProblem,
@@ -474,6 +474,7 @@ class Greedy:
         self.at_once, self.precision = at_once, precision
         self.basis = GrowingBasis(problem) if basis is None else basis
         self.small = problem.n * max_basis * len(problem.directions) < threaded
+        self.blas = ThreadpoolController()
         self._path: list[np.ndarray] = []
         self._idle = 0
 
@@ -484,7 +485,7 @@ class Greedy:
 
     def threads(self) -> AbstractContextManager[Any]:
         """Those of BLAS, one where products are small: more would only wait for each other."""
-        return one_blas_thread() if self.small else nullcontext()
+        return self.blas.limit(limits=1, user_api="blas") if self.small else nullcontext()
 
     def _round(self, clock: Clock) -> Progress:
         basis, before = self.basis, self.basis.here.objective
