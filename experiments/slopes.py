@@ -7,7 +7,8 @@ dealt into halves, three times; curves fitted on one half are judged by the log 
 leaves every label its own sigmoid, "shared" gives all of them one slope, and between them stand the spreads
 of the logarithms of slopes that `maxmargin.decisions.curves` can expect, with the precision at which they
 count.
-Log losses are given beside that of "own", in percent: below zero is better.
+Log losses are given beside that of "own", in percent: below zero is better. "constant" gives every sample the
+share of the other half that has the label.
 """
 
 from __future__ import annotations
@@ -55,28 +56,29 @@ def scores_of(name: str) -> tuple[HeldOut, np.ndarray]:
         return held_out_scores(base, (X, Y[:, kept], None), LabelSpace.read(Y[:, kept]), folds), Y[:, kept]
 
 
-def half_loss(held: HeldOut, Y: np.ndarray, fitted: np.ndarray, judged: np.ndarray) -> float:
-    """Log loss on some rows of the curves of others, of the labels that both have met."""
+def half_loss(
+    held: HeldOut, Y: np.ndarray, fitted: np.ndarray, judged: np.ndarray, constant: bool = False
+) -> float:
+    """Log loss on some rows of the curves (or of the shares) of others, of the labels that both have met."""
     on = Y > 0
     kept = on[fitted].any(axis=0) & held.known.all(axis=0)
     S, on = held.scores[:, kept], on[:, kept]
     rate = (on[fitted].sum(axis=0) + 1) / (len(fitted) + 2)
+    if constant:
+        return float(label_log_loss(on[judged].astype(int), np.tile(rate, (len(judged), 1))))
     found = curves.fit_sigmoids(S[fitted], on[fitted], np.ones((len(fitted), kept.sum())), rate)
     return float(label_log_loss(on[judged].astype(int), found.probabilities(S[judged])))
 
 
 def rows_of(name: str) -> Iterator[dict[str, Any]]:
     held, Y = scores_of(name)
+    cuts = [np.array_split(np.random.default_rng(k).permutation(len(Y)), 2) for k in range(DEALS)]
+    orders = [order for cut in cuts for order in (cut, cut[::-1])]
     losses = {}
     for way, (expected, precision) in WAYS.items():
         with mock.patch.multiple(curves, EXPECTED_SPREAD=expected, ITS_PRECISION=precision):
-            halves = [
-                half_loss(held, Y, *order)
-                for k in range(DEALS)
-                for cut in [np.array_split(np.random.default_rng(k).permutation(len(Y)), 2)]
-                for order in (cut, cut[::-1])
-            ]
-        losses[way] = float(np.mean(halves))
+            losses[way] = float(np.mean([half_loss(held, Y, *order) for order in orders]))
+    losses["constant"] = float(np.mean([half_loss(held, Y, *order, constant=True) for order in orders]))
     beside = {f"{way} %": 100 * (loss / losses["own"] - 1) for way, loss in losses.items() if way != "own"}
     yield {"data": name, "labels": Y.shape[1], "own": losses["own"], **beside}
 

@@ -5,7 +5,8 @@
 
 Table 1: the paper's solvers (`dca` for linear models, `smo` for kernels), the default, and one LinearSVC
 (hinge loss, tol=0.01) or one SVC (tol=1e-3, a cache of 1,000 MB) per label, on the first rows of a random
-order of the training part. RBF with gamma="scale", C = 1, dense features standardised. Ours stop at a
+order of the training part. (With a linear kernel the default is the linear model, whose rows are those of
+"linear".) RBF with gamma="scale", C = 1, dense features standardised. Ours stop at a
 certified relative gap of 1e-3; of LinearSVC, which has the same objective, `excess` says how far above that
 of the default it stopped; SVC has another one (its intercept is free). With more than `PEER_LABELS` labels,
 one machine per label is timed on so many of them, spread evenly over the order of their frequency, and its
