@@ -24,8 +24,8 @@ from maxmargin.multilabel.problem import EntryCosts, LinearM3L, frequent_first
 # What a solve needs room for, for each of its labels, as a part of all rows. Rows of several labels meet as
 # independent ones would. Found with `experiments/label_rooms.py`.
 SHARE_OF_LABEL = 0.125
-# What the samples on the rarer side of a label cost besides what all samples do, if these were all of them.
-# Found with `experiments/label_costs.py`.
+# A label costs one unit, and so many times the part of all samples that is on its rarer side. Found with
+# `experiments/label_costs.py`.
 RARER = 10.0
 
 
