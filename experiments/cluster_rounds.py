@@ -26,7 +26,7 @@ from sklearn.preprocessing import normalize
 from experiments._results import SMALL, command_line, load, write
 from maxmargin import datasets
 from maxmargin.core.loop import Stopping, run
-from maxmargin.dask.label_groups import groups_of, narrowed
+from maxmargin.dask.label_groups import SHARE_OF_LABEL, groups_of, narrowed
 from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import FEW_ROWS, Here, Rounds, Scattered
 from maxmargin.dask.working_sets import Call, Part
@@ -67,12 +67,20 @@ class Game:
         self.signs, self.seed, self.shape = signs, seed, (len(signs), X.shape[1])
 
     def play(
-        self, groups: list[slice], budget: int, seconds: float | None = None, n_threads: int = 1
+        self,
+        groups: list[slice],
+        budget: int,
+        seconds: float | None = None,
+        n_threads: int = 1,
+        each: float = SHARE_OF_LABEL,
     ) -> tuple[int, float, Counting]:
-        """Rounds, gap and counts for neighbouring groups of labels; a solve may hold `budget` rows."""
+        """Rounds, gap and counts for neighbouring groups of labels; a solve may hold `budget` rows.
+
+        Labels share a solve where it has room for the part `each` of all rows for each of them.
+        """
         first, last = groups[0].start, groups[-1].stop
         ours = [slice(g.start - first, g.stop - first) for g in groups]
-        ours = narrowed(ours, None, budget / len(self.signs))
+        ours = narrowed(ours, None, budget / len(self.signs), each)
         upper = np.ones((2, last - first))
         parts = [
             Part(X, hamming_costs(self.signs[rows, first:last], upper, np.ones((len(rows), 1))), 1.0)

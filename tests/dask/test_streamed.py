@@ -107,6 +107,7 @@ def test_copied_rows_are_those_asked_for(data, dense):
     ]:
         found = copies.rows([(X[:150], first), (later, second)], dtype)
         assert found.dtype == dtype
+        assert np.shares_memory(found if dense else found.data, np.frombuffer(copies.pages["data"], np.uint8))
         expected = np.vstack([data[0][:150].toarray()[first], data[0][150:].toarray()[second]])
         np.testing.assert_allclose(found if dense else found.toarray(), expected, rtol=1e-7)
 
@@ -144,7 +145,7 @@ def test_a_fit_keeps_to_the_memory_given(many, tmp_path, monkeypatch):
     model = MultiLabelSVC(C=0.001, tol=0.02, memory_limit=5, random_state=0)
     model.fit(mapped, client="here")  # what is loaded or compiled once does not count
     # Pages are told to the counter of memory as well.
-    monkeypatch.setattr(streamed, "paged", lambda n_bytes: np.zeros(n_bytes, np.uint8))
+    monkeypatch.setattr(streamed, "paged", bytearray)
     tracemalloc.start()
     model.fit(mapped, client="here")
     _, peak = tracemalloc.get_traced_memory()

@@ -31,7 +31,7 @@ def scattered(n_parts, R=None, size=1.0):
 def test_groups_of_labels_cost_as_much_each():
     sides = np.array([[500, 100, 10, 10, 0, 1000], [500, 900, 990, 990, 0, 0]])
     costs = label_costs(sides)
-    np.testing.assert_allclose(costs, [7.0, 2.2, 1.12, 1.12, 1.0, 1.0])
+    np.testing.assert_allclose(costs, [6.0, 2.0, 1.1, 1.1, 1.0, 1.0])
     assert groups_of(6, None, 2) == [slice(0, 3), slice(3, 6)]
     assert groups_of(6, None, 2, costs) == [slice(0, 1), slice(1, 6)]
     assert groups_of(6, None, 9) == [slice(k, k + 1) for k in range(6)]

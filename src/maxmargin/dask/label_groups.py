@@ -22,11 +22,11 @@ from maxmargin.multilabel.estimator import SOLVERS, MultiLabelSVC
 from maxmargin.multilabel.problem import EntryCosts, LinearM3L, frequent_first
 
 # What a solve needs room for, for each of its labels, as a part of all rows. Rows of several labels meet as
-# independent ones would. Found with `experiments/cluster_rounds.py`.
+# independent ones would. Found with `experiments/label_rooms.py`.
 SHARE_OF_LABEL = 0.125
-# What the samples on the rarer side of a label cost besides what all samples do, if these were all of them.
-# Found with `experiments/label_costs.py`.
-RARER = 12.0
+# A label costs one unit, and so many times the part of all samples that is on its rarer side. Found with
+# `experiments/label_costs.py`.
+RARER = 10.0
 
 
 class Learnt(NamedTuple):
@@ -68,11 +68,13 @@ def label_costs(sides: np.ndarray) -> np.ndarray:
     return 1.0 + RARER * rarer
 
 
-def narrowed(groups: list[slice], R: np.ndarray | None, share: float) -> list[slice]:
+def narrowed(
+    groups: list[slice], R: np.ndarray | None, share: float, each: float = SHARE_OF_LABEL
+) -> list[slice]:
     """Groups of so few labels that solves holding a `share` of the rows have room enough for each."""
     if share >= 1.0:
         return groups
-    together = max(1, int(np.log1p(-share) / np.log1p(-SHARE_OF_LABEL)))
+    together = max(1, int(np.log1p(-share) / np.log1p(-each)))
     finer = []
     for labels in groups:
         n = labels.stop - labels.start

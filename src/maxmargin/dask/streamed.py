@@ -96,7 +96,7 @@ class Copies:
     """
 
     def __init__(self) -> None:
-        self.arrays: dict[str, np.ndarray] = {}
+        self.pages: dict[str, Any] = {}
 
     def rows(self, some: list[tuple[Any, np.ndarray]], dtype: Any) -> Any:
         """Rows of several matrices as one, copied one matrix after the other to need no room for more."""
@@ -119,15 +119,16 @@ class Copies:
 
     def _room(self, name: str, size: int, dtype: Any) -> np.ndarray:
         n_bytes = int(size) * np.dtype(dtype).itemsize
-        if name not in self.arrays or len(self.arrays[name]) < n_bytes:
-            self.arrays.pop(name, None)  # before there are more
-            self.arrays[name] = paged(n_bytes)
-        return self.arrays[name][:n_bytes].view(dtype)
+        if name not in self.pages or len(self.pages[name]) < n_bytes:
+            self.pages.pop(name, None)  # before there are more
+            self.pages[name] = paged(n_bytes)
+        # Not a part of a longer array, of which scipy would take a copy.
+        return np.frombuffer(self.pages[name], dtype, int(size))
 
 
-def paged(n_bytes: int) -> np.ndarray:
-    """Bytes in pages of their own."""
-    return np.frombuffer(mmap.mmap(-1, max(n_bytes, 1)), np.uint8)
+def paged(n_bytes: int) -> Any:
+    """Room for bytes in pages of its own."""
+    return mmap.mmap(-1, max(n_bytes, 1))
 
 
 class GroupSweeps(LabelSweeps):

@@ -1,0 +1,62 @@
+"""How many labels should share a solve whose rows are not all: rounds and CPU seconds by the room for each.
+
+Rows of several data sets in eight parts, labels of two workers, solves that hold an eighth, a quarter or half
+of the rows. Labels share a solve where it has room for a part of all rows for each of them, whose size is
+tried: the smaller it is, the more labels share. A fit ends at a certified relative gap of 1e-3, or is given
+up after a minute. `SHARE_OF_LABEL` in `maxmargin.dask.label_groups` is chosen from it. Writes
+``experiments/results/label_rooms.csv``.
+
+    MAXMARGIN_DATA=... python -m experiments.label_rooms [rcv1-subsets bibtex generated ...]
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from experiments._results import SMALL, chosen, write
+from experiments._results import load as load_now
+from experiments.cluster_rounds import Game
+from experiments.label_costs import load
+from maxmargin.dask.label_groups import groups_of, narrowed
+
+SETS = ("rcv1-subsets", "bibtex", "tmc2007-500", "enron", "generated")
+PARTS, WORKERS, LABELS = 8, 2, 16
+SHARES = (0.25,) if SMALL else (0.125, 0.25, 0.5)
+# Parts of all rows for each label, and seconds after which a fit is given up.
+ROOMS, GIVEN_UP = (1 / 4, 1 / 8, 1 / 16, 1 / 32), 60.0
+
+
+def line(name: str, game: Game, share: float, each: float) -> dict[str, Any]:
+    """One fit."""
+    n, L = game.signs.shape
+    groups = groups_of(L, None, WORKERS)
+    start = time.process_time()
+    rounds, gap, _ = game.play(groups, int(share * n), GIVEN_UP, each=each)
+    return {
+        "set": name,
+        "rows": n,
+        "labels": L,
+        "share of rows in a solve": share,
+        "room for a label": each,
+        "labels of a solve": -(-L // len(narrowed(groups, None, share, each))),
+        "rounds": rounds,
+        "gap": f"{gap:.3g}",
+        "cpu seconds": round(time.process_time() - start, 2),
+    }
+
+
+def main() -> None:
+    for name in chosen(SETS, ("enron",)):
+        X, signs = load(name)
+        game = Game(X, signs[:, :: -(-signs.shape[1] // LABELS)].copy(), PARTS)
+        for share in SHARES:
+            for each in ROOMS:
+                row = line(name, game, share, each)
+                print(row, flush=True)
+                key = ("set", "share of rows in a solve", "room for a label")
+                write("label_rooms", [row], key, conditions=load_now())
+
+
+if __name__ == "__main__":
+    main()
