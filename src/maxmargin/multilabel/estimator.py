@@ -405,7 +405,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         self._space = LabelSpace.recognise(y)
         if self._by_blocks(X.shape, sample_weight, label_cost):
             return self._fit_blocks(X, y, sample_weight)
-        signs = self._space.signs(y)
+        signs = np.ascontiguousarray(self._space.signs(y))
         check_consistent_length(X, signs)
         problem = self._problem(X, signs, sample_weight, label_cost)
         problem.check_sizes()
