@@ -81,12 +81,12 @@ class BlockRule:
 
     block: int = 512
     common: int = 50
-    candidates: int = 30
+    candidates: int = 20
     least: int = 128
     passes: int = 60
-    begin: float = 0.02
+    begin: float = 0.05
     aim: float = 1.5
-    follow: float = 0.01
+    follow: float = 0.02
     patience: float = 0.25
     few: int = 8
     listed: int = 4

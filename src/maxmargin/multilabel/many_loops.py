@@ -231,11 +231,11 @@ def straighten(costs, background, room, members, l, n_on, size, known, state):
     """
     w, q, mass, pull = room.w, room.q, 1.0, 0.0
     D = w.shape[0] - 1
-    for t in range(known):
-        pull += w[t] * background.m[room.features[t]]
     for t in range(size):
         room.turn[t], room.product[t] = t, 0.0
-        share = background.share[members[t]]
+        a, share = room.alpha[t], background.share[members[t]]
+        if a > 0.0:
+            pull += (a if t < n_on else -a) * background.products[members[t]]
         if share > 0.0:
             mass -= share
             pull -= share * row_dot(room.local, t, 0.0, w)
