@@ -8,6 +8,7 @@ from pathlib import Path
 import cvxpy as cp
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from maxmargin import SubmodularSVC
@@ -330,3 +331,98 @@ def test_the_interior_method_takes_few_steps_from_many_sets_or_two(seed, few, mo
     Y = (X @ rng.normal(size=(15, 7)) + 4 * rng.normal(size=(300, 7)) > 1).astype(int)
     model = SubmodularSVC(solver="interior").fit(X, Y)
     assert model.duality_gap_ <= 1e-3 and model.n_iter_ <= (13 if few == 0 else 16)
+
+
+def remembered(problem, K, seed=0):
+    """Random sets and weights of every sample, with some places not in use."""
+    rng = np.random.default_rng(seed)
+    N, V = problem.truth.shape
+    known = rng.random((N, K)) < 0.8
+    return (rng.random((N, K, V)) < 0.5).astype(np.uint8), known, np.where(known, rng.random((N, K)), 0.0)
+
+
+def gradients(problem, sets):
+    """phi(x, set) - phi(x, truth) of every sample and set, as rows like theta."""
+    X = np.column_stack([problem.rows.matrix, np.full(len(problem.truth), problem.bias)])
+    i, j = problem.pairs.index.T
+
+    def features(x, y):
+        return np.concatenate([np.outer(x, y).ravel(), problem.pairs.strength * y[i] * y[j]])
+
+    samples = zip(X, problem.truth, sets, strict=True)
+    return np.array([[features(x, y) - features(x, own) for y in mine] for x, own, mine in samples])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_over_remembered_sets_are_those_of_their_features(seed):
+    problem = tiny(seed, V=5)
+    sets, known, weights = remembered(problem, 4, seed)
+    planes, A = interior.Planes(problem, sets, known), gradients(problem, sets)
+    theta = np.random.default_rng(seed).normal(size=problem.dimension)
+    np.testing.assert_allclose(planes.rise(theta), np.where(known, A @ theta, 0.0), atol=1e-12)
+    np.testing.assert_allclose(planes.image(weights), np.einsum("nk,nkf->f", weights, A), atol=1e-12)
+
+
+@pytest.mark.parametrize("largest", [3, 1000])
+def test_both_ways_to_solve_the_equations_of_a_step_agree(largest):
+    """With H written out: I + sum d (a - mean)(a - mean)' + diag(0, r / t)."""
+    problem = tiny(1, N=12, V=5, D=3)
+    sets, known, alpha = remembered(problem, 4)
+    planes, A = interior.Planes(problem, sets, known), gradients(problem, sets)
+    rng = np.random.default_rng(2)
+    E, n_samples = len(problem.pairs), len(problem.truth)
+    point = interior.Point(
+        slack=rng.uniform(1e-4, 1.0, known.shape), alpha=alpha, t=rng.uniform(0.1, 1.0, E),
+        r=rng.uniform(0.1, 1.0, E), residual=np.zeros(problem.dimension), excess=np.zeros(n_samples),
+    )  # fmt: skip
+    d = np.where(known, alpha / point.slack, 0.0)
+    apart = A - np.einsum("nk,nkf->nf", d / np.maximum(d.sum(axis=1), 1e-300)[:, None], A)[:, None]
+    H = np.eye(problem.dimension) + np.einsum("nk,nkf,nkg->fg", d, apart, apart)
+    H[-E:, -E:] += np.diag(point.r / point.t)
+    right = rng.normal(size=problem.dimension)
+    factored = interior.Factored(planes, point, interior._features(problem))
+    np.testing.assert_allclose(factored.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
+    K = interior._products(problem)
+    iterated = interior.Iterated(planes, point, K, largest=largest, least=1e-6, accuracy=1e-20, most=1000)
+    np.testing.assert_allclose(iterated.product(right), H @ right, rtol=1e-9)
+    np.testing.assert_allclose(iterated.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
+
+
+def test_the_preconditioner_inverts_all_directions_it_is_given():
+    problem = tiny(1, N=12, V=5, D=3, fraction=0.0)
+    sets, known, alpha = remembered(problem, 4)
+    none = np.empty(0)
+    point = interior.Point(
+        np.full(known.shape, 1e-3), alpha, none, none, np.zeros(problem.dimension), np.zeros(12)
+    )
+    iterated = interior.Iterated(
+        interior.Planes(problem, sets, known), point, interior._products(problem), least=1e-6
+    )
+    right = np.random.default_rng(0).normal(size=problem.dimension)
+    near = iterated.product(iterated.precondition(right))
+    np.testing.assert_allclose(near, right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system(seed):
+    problem = tiny(seed, N=60, V=5, D=8)
+    found = [
+        run(interior.InteriorPoint(problem, factored=most), Stopping(tol=1e-6, max_iter=100))
+        for most in (0, 10**6)
+    ]
+    assert all(outcome.certificate.gap <= 1e-6 for outcome in found)
+    assert found[0].certificate.primal == pytest.approx(found[1].certificate.primal, rel=2e-6)
+
+
+def test_the_default_goes_on_with_interior_steps_where_block_steps_stall():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 60)) * np.geomspace(0.3, 10.0, 60)
+    Y = (X @ rng.normal(size=(60, 36)) + 20 * rng.normal(size=(150, 36)) > 50).astype(int)
+    model = SubmodularSVC(pair_fraction=0.1, random_state=0, max_iter=40, warm_start=True).fit(X, Y)
+    assert isinstance(model._warm[0], interior.InteriorSolution)
+    assert model.duality_gap_ <= model.tol
+    with pytest.warns(ConvergenceWarning):
+        alone = SubmodularSVC(pair_fraction=0.1, random_state=0, max_iter=40, solver="bcfw").fit(X, Y)
+    assert alone.duality_gap_ > 10 * model.tol
+    steps = model.n_iter_
+    assert model.fit(X, Y).n_iter_ < steps

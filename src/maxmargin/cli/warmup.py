@@ -33,7 +33,11 @@ CHOICES = ("solver", "loss", "update", "regulariser", "selection", "inference")
 # What else does, where not all values matter: all kernels that are not linear share their loops.
 FURTHER = {"kernel": ("linear", "rbf"), "prior": (None, "labels"), "precision": ("auto", "single", "double")}
 # Parameters with loops of their own, whatever the others are; those of ASKED are no part of --defaults.
-ALONE: dict[str, tuple[dict[str, Any], ...]] = {"LabelRanker": ({"weighting": "idf"},)}
+ALONE: dict[str, tuple[dict[str, Any], ...]] = {
+    "LabelRanker": ({"weighting": "idf"},),
+    # Default fits come to it where block steps stall.
+    "SubmodularSVC": ({"solver": "interior"},),
+}
 ASKED: dict[str, tuple[dict[str, Any], ...]] = {
     "MultiLabelSVC": (
         {"memory_limit": 0},
@@ -62,7 +66,7 @@ MOSTLY_ZEROS = 0.9
 # Rows, classes and features of the fits.
 Size = tuple[int, int, int]
 # Few classes have loops of their own, as has what is too wide for all of Newton's methods.
-WIDE: dict[str, tuple[Size, ...]] = {"MultiLabelSVC": ((24, 3, 600),)}
+WIDE: dict[str, tuple[Size, ...]] = {"MultiLabelSVC": ((24, 3, 600),), "SubmodularSVC": ((24, 3, 700),)}
 FEW: dict[str, tuple[Size, ...]] = {
     "multilabel": ((24, 3, 5),),
     "multiclass": ((24, 3, 5), (24, 6, 5)),

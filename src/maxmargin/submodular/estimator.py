@@ -36,10 +36,11 @@ from maxmargin.edge.labels import (
     constant_labels,
     warn_of_constants,
 )
+from maxmargin.submodular.automatic import StepsThenInterior, suits
 from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
 from maxmargin.submodular.bundle import Bundle, BundleSolution
 from maxmargin.submodular.cut_loops import Arcs
-from maxmargin.submodular.interior import InteriorPoint, InteriorSolution
+from maxmargin.submodular.interior import FACTORED, InteriorPoint, InteriorSolution
 from maxmargin.submodular.problem import (
     SubmodularF1,
     attractive_pairs,
@@ -50,9 +51,8 @@ from maxmargin.submodular.problem import (
 )
 
 S = TypeVar("S", BundleSolution, BlockSolution, InteriorSolution)
-# Up to so many weights (labels x (features + 1) + pairs) a system in all of them is cheap; every set that is
-# remembered holds a number for each pair, so there must be few of these too.
-FEW_WEIGHTS, FEW_PAIRS = 2000, 200
+# A system in all weights is set up from a number for each pair in every set that is remembered.
+FEW_PAIRS = 200
 
 
 def _bundle(model: SubmodularSVC, problem: SubmodularF1) -> Bundle:
@@ -71,12 +71,18 @@ def _interior(model: SubmodularSVC, problem: SubmodularF1) -> InteriorPoint:
 
 
 def _auto(model: SubmodularSVC, problem: SubmodularF1) -> Solver:
-    few = problem.dimension <= FEW_WEIGHTS and len(problem.pairs) <= FEW_PAIRS
-    return (_interior if few else _bcfw)(model, problem)
+    few = problem.dimension <= FACTORED and len(problem.pairs) <= FEW_PAIRS
+    if few:
+        return _interior(model, problem)
+    if not suits(problem) or model.plane_cache == 1:
+        return _bcfw(model, problem)
+    if model.warm_start and isinstance(getattr(model, "_warm", [None])[0], InteriorSolution):
+        return _interior(model, problem)
+    return StepsThenInterior(problem, _bcfw(model, problem))
 
 
 SOLVERS = {
-    "auto": Choice(_auto, "interior up to 2,000 weights, of them up to 200 of pairs, otherwise bcfw"),
+    "auto": Choice(_auto, "interior for few weights, otherwise bcfw, with interior where that stalls"),
     "interior": Choice(_interior, "interior point method on remembered sets, inference after every step"),
     "bcfw": Choice(_bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of one label"),
     "bundle": Choice(
@@ -127,9 +133,10 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
     solver : {"auto", "interior", "bcfw", "bundle"}, default="auto"
         An interior point method, block-coordinate Frank-Wolfe, or cutting planes with a nonnegative
         block (the paper's method). All reach the same optimum. "interior" solves a system in all weights
-        in every step: it does not mind how features are scaled, and suits few of them. "bundle" uses
-        threads throughout. "auto" is "interior" up to 2,000 weights (labels x features and pairs) and 200
-        pairs, "bcfw" beyond.
+        in every step, by conjugate gradients where they are many: it does not mind how features are scaled.
+        "bundle" uses threads throughout. "auto" is "interior" up to 2,000 weights (labels x features and
+        pairs) and 200 pairs. Beyond it is "bcfw", and "interior" goes on where that is far from the optimum
+        after three passes, if there are fewer features than samples, up to 3,000 samples and 1,000 pairs.
     line_search : bool, default=True
         Read by "bundle" only: ask for the next plane near the best point between the best
         weights so far and the minimiser of the model. False is the paper's method.
@@ -137,7 +144,8 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         How many sets each sample remembers, at n_samples * n_labels bytes for each. "bcfw" moves weight
         among them and to sets that differ from them in one label; with 1 it is the plain method,
         which has no memory. The line search of "bundle" evaluates them instead of calling inference.
-        "interior" needs at least two, and 8 (n_labels + n_pairs) bytes for each.
+        "interior" needs at least two, and "auto" gives it
+        one for each label at least.
     fit_intercept : bool, default=True
         Add a constant feature, regularised like the others.
     intercept_scaling : float, default=1.0

@@ -16,8 +16,17 @@ In theta alone the step is one system with
 
     H = I + sum_n sum_k d_nk (a_nk - mean_n)(a_nk - mean_n)' + diag(0, r / t),   d = alpha / s,
 
-where a_nk is (x_n, bias) times the change of labels: a block of H for two labels is X' diag(.) X. H has
-as many rows as theta, so that ill scaled features cost nothing, and many features much.
+where a_nk is (x_n, bias) times the change of labels. Two ways lead to its solution:
+
+- `Factored`: a block of H for two labels is X' diag(.) X, and H is factorised. It has as many rows as theta,
+  so that ill scaled features cost nothing, and many of them much;
+- `Iterated`: conjugate gradients, whose products take two passes over X. What makes H ill conditioned is that
+  some sums over k are large: they are few directions U for each sample, in the space of labels, and
+
+      (B + U U')^-1 = B^-1 - B^-1 U (I + U' B^-1 U)^-1 U' B^-1,     B = I + diag(0, r / t),
+
+  with the `largest` of them, from a matrix of their number and the products x_n.x_m, leaves little to do. The
+  residual of a step is part of the gap, 1/2 |residual|^2 of it, which says when to stop.
 
 Sets are worth more than steps: a program with few of them knows little of P, and its path leads far away
 from the optimum. So on large problems one epoch of block steps (`maxmargin.submodular.bcfw`) comes first,
@@ -30,20 +39,28 @@ inference: the gap is as true as that of the other methods.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
 
+from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
+from maxmargin.submodular import plane_loops as loops
 from maxmargin.submodular.bcfw import ClippedBCFW
 from maxmargin.submodular.problem import SubmodularF1
 
 # Up to this many labels, of all samples together, block steps save nothing.
 FEW = 10_000
+# Up to this many weights a system in all of them is factorised.
+FACTORED = 2000
+# A residual that makes so many times what the products alpha s make of the gap is far from settled.
+FAR = 1000.0
 # A set is new when its value stands out by more than this part of it: the rest is rounding.
 ROUNDING = 1e-12
 
@@ -91,51 +108,56 @@ class Step(NamedTuple):
 
 
 class Planes:
-    """The remembered sets of the samples, and the planes v = loss + change . (scores, t) behind them.
+    """The remembered sets of the samples, and the planes v = loss + rise of the score behind them.
 
-    `change` holds the labels and then the pairs, times their strengths, that a set has and the true
-    one has not. `known` tells which places are in use. Samples without cost have none.
+    `known` tells which places are in use. Samples without cost have none.
     """
 
-    def __init__(self, problem: SubmodularF1, X: np.ndarray, sets: np.ndarray, known: np.ndarray) -> None:
-        self.problem, self.X = problem, X
+    def __init__(self, problem: SubmodularF1, sets: np.ndarray, known: np.ndarray) -> None:
+        self.problem = problem
         self.sets, self.known = sets, known & (problem.cost > 0)[:, None]
-        self.change, self.loss = self._read(sets)
-
-    def _read(self, sets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        problem, truth, (N, K, _) = self.problem, self.problem.truth, sets.shape
-        change, loss = np.empty((N, K, truth.shape[1] + len(problem.pairs))), np.empty((N, K))
-        for k in range(K):
-            joint = problem.pairs.strength * (problem.joints(sets[:, k]) - problem.joints(truth))
-            change[:, k] = np.hstack([sets[:, k].astype(np.float64) - truth, joint])
-            loss[:, k] = problem.losses(sets[:, k])
-        return change, loss
+        self.loss = np.stack([problem.losses(sets[:, k]) for k in range(sets.shape[1])], axis=1)
 
     def add(self, samples: np.ndarray, places: np.ndarray, sets: np.ndarray) -> None:
         """Put the set of each of the samples in its place; a place more is made where it is needed."""
         if places.max(initial=0) == self.sets.shape[1]:
             self.sets = np.concatenate([self.sets, self.problem.truth[:, None]], axis=1)
             self.known = np.pad(self.known, [(0, 0), (0, 1)])
-            self.change = np.pad(self.change, [(0, 0), (0, 1), (0, 0)])
             self.loss = np.pad(self.loss, [(0, 0), (0, 1)])
-        change, loss = self._read(sets[:, None])
         self.sets[samples, places], self.known[samples, places] = sets[samples], True
-        self.change[samples, places], self.loss[samples, places] = change[samples, 0], loss[samples, 0]
+        self.loss[samples, places] = self.problem.losses(sets)[samples]
 
-    def mean(self, alpha: np.ndarray) -> np.ndarray:
-        """sum_k alpha_nk change_nk of every sample."""
-        return np.einsum("nk,nkf->nf", alpha, self.change)
-
-    def image(self, mean: np.ndarray) -> np.ndarray:
-        """sum_nk alpha_nk a_nk, a vector like theta, from the means of alpha."""
-        V = self.sets.shape[2]
-        return np.concatenate([(self.X.T @ mean[:, :V]).ravel(), mean[:, V:].sum(axis=0)])
+    def image(self, weights: np.ndarray) -> np.ndarray:
+        """sum_nk weights_nk a_nk, a vector like theta."""
+        return image_of(self.problem, self.sets, weights)
 
     def rise(self, theta: np.ndarray) -> np.ndarray:
         """a_nk . theta: how much every v_nk gains from theta = 0."""
+        rise = np.empty(self.known.shape)
+        scores, T = self.scores(theta)
+        loops.rise_batch(scores, T, readonly(self.problem.truth), self.sets, self.known, rise)
+        return rise
+
+    def scores(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Unary scores of all samples, and the matrix of the pair weights."""
         Z, t = self.problem.split(theta)
-        V = self.sets.shape[2]
-        return np.einsum("nkv,nv->nk", self.change[:, :, :V], self.X @ Z) + self.change[:, :, V:] @ t
+        V = Z.shape[1]
+        T = np.zeros((V, V))
+        T[tuple(self.problem.pairs.index.T)] = self.problem.pairs.strength * t
+        return self.problem.scores(Z), T
+
+    def sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """Room for sums over the sets: labels of every sample, and pairs of labels."""
+        N, V = self.problem.truth.shape
+        return np.zeros((N, V)), np.zeros((V, V))
+
+
+def image_of(problem: SubmodularF1, sets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """sum_nk weights_nk (phi(x^n, set_nk) - phi(x^n, y^n)), a vector like theta."""
+    N, V = problem.truth.shape
+    labels, joint = np.zeros((N, V)), np.zeros((V, V))
+    loops.gather_batch(readonly(weights), readonly(problem.truth), sets, labels, joint)
+    return problem.features(labels, joint[tuple(problem.pairs.index.T)])
 
 
 def _features(problem: SubmodularF1) -> np.ndarray:
@@ -145,29 +167,69 @@ def _features(problem: SubmodularF1) -> np.ndarray:
     return np.hstack([X.astype(np.float64), np.full((len(X), 1), problem.bias)])
 
 
-class System:
-    """The equations of a step from a point, with H factorised."""
+def _products(problem: SubmodularF1) -> np.ndarray:
+    """x_n . x_m of all samples, with the bias."""
+    X = problem.rows.matrix.astype(np.float64)
+    K = X @ X.T
+    return (K.toarray() if hasattr(K, "toarray") else np.asarray(K)) + problem.bias**2
+
+
+class Equations:
+    """The equations of a step from a point; a way to solve them says how H is inverted."""
 
     def __init__(self, planes: Planes, point: Point) -> None:
         self.planes, self.point = planes, point
         self.d = np.where(planes.known, point.alpha / point.slack, 0.0)
         total = self.d.sum(axis=1)
         self.total = np.where(total > 0, total, 1.0)
-        self.factor = cho_factor(self._matrix(), lower=True, overwrite_a=True)
 
-    def _matrix(self, negligible: float = 1e-4) -> np.ndarray:
+    def inverse(self, right: np.ndarray) -> np.ndarray:
+        """H^-1 right."""
+        raise NotImplementedError
+
+    def solve(self, products: np.ndarray, pair_products: np.ndarray) -> Step:
+        """The step by which alpha s and t r change as given, to first order, and the residuals vanish."""
+        planes, point, d = self.planes, self.point, self.d
+        pull, push = np.where(planes.known, products / point.slack, 0.0), pair_products / point.t
+        lift = (point.excess + pull.sum(axis=1)) / self.total
+        right = -point.residual - planes.image(pull - d * lift[:, None])
+        right_pairs = planes.problem.split(right)[1]
+        right_pairs += push
+        theta = self.inverse(right)
+        t = planes.problem.split(theta)[1]
+        rise = planes.rise(theta)
+        xi = lift + np.sum(d * rise, axis=1) / self.total
+        slack = np.where(planes.known, xi[:, None] - rise, 0.0)
+        return Step(theta, xi, slack, pull - d * slack, t, push - point.r / point.t * t)
+
+    def reach(self, step: Step) -> tuple[float, float]:
+        """How far slacks and t, and how far alpha and r, stay nonnegative."""
+        point = self.point
+        primal = np.append(_reach(point.slack, step.slack), _reach(point.t, step.t))
+        return float(primal.min()), float(
+            np.append(_reach(point.alpha, step.alpha), _reach(point.r, step.r)).min()
+        )
+
+
+class Factored(Equations):
+    """With H factorised; X has the bias as its last column."""
+
+    def __init__(self, planes: Planes, point: Point, X: np.ndarray) -> None:
+        super().__init__(planes, point)
+        self.factor = cho_factor(self._matrix(X), lower=True, overwrite_a=True)
+
+    def _matrix(self, X: np.ndarray, negligible: float = 1e-4) -> np.ndarray:
         """The lower triangle of H, the weights of one label side by side, pairs last.
 
         Samples that add less than `negligible` to I are left out: it is clear which set they take.
         """
-        planes, V = self.planes, self.planes.sets.shape[2]
-        apart = planes.change - (planes.mean(self.d) / self.total[:, None])[:, None]
-        apart *= np.sqrt(self.d)[:, :, None]
-        counted = np.einsum("nkf,nkf->n", apart, apart) * planes.problem.squares > negligible
-        X, labels, pairs = planes.X[counted], apart[counted, :, :V], apart[counted, :, V:]
+        labels, pairs = self._apart()
+        counted = np.einsum("nkv,nkv->n", labels, labels) * self.planes.problem.squares
+        counted += np.einsum("nke,nke->n", pairs, pairs)
+        X, labels, pairs = (part[counted > negligible] for part in (X, labels, pairs))
         spread = np.matmul(labels.transpose(0, 2, 1), labels)
         crossed = np.matmul(labels.transpose(0, 2, 1), pairs)
-        width = X.shape[1]
+        width, V = X.shape[1], labels.shape[2]
         end, columns = width * V, np.ascontiguousarray(X.T)
         H = np.zeros((end + len(self.point.t),) * 2)
         for a in range(V):
@@ -183,29 +245,123 @@ class System:
         diagonal *= 1.0 + ROUNDING
         return H
 
-    def solve(self, products: np.ndarray, pair_products: np.ndarray) -> Step:
-        """The step by which alpha s and t r change as given, to first order, and the residuals vanish."""
-        planes, point, d = self.planes, self.point, self.d
-        pull, push = np.where(planes.known, products / point.slack, 0.0), pair_products / point.t
-        lift = (point.excess + pull.sum(axis=1)) / self.total
-        right = -point.residual - planes.image(planes.mean(pull - d * lift[:, None]))
-        Z, t = planes.problem.split(right)
-        t += push
-        solved = cho_solve(self.factor, np.concatenate([Z.T.ravel(), t]))
-        theta = np.concatenate([solved[: Z.size].reshape(Z.shape[::-1]).T.ravel(), solved[Z.size :]])
-        t = theta[Z.size :]
-        rise = planes.rise(theta)
-        xi = lift + np.sum(d * rise, axis=1) / self.total
-        slack = np.where(planes.known, xi[:, None] - rise, 0.0)
-        return Step(theta, xi, slack, pull - d * slack, t, push - point.r / point.t * t)
+    def _apart(self) -> tuple[np.ndarray, np.ndarray]:
+        """sqrt(d_nk) (a_nk - mean_n) without x_n: labels, and pairs times their strengths."""
+        problem, sets = self.planes.problem, self.planes.sets
+        i, j = problem.pairs.index.T
+        root, weights = np.sqrt(self.d)[:, :, None], self.d / self.total[:, None]
+        parts = sets.astype(np.float64), (sets[:, :, i] & sets[:, :, j]) * problem.pairs.strength
+        labels, pairs = ((part - np.einsum("nk,nkf->nf", weights, part)[:, None]) * root for part in parts)
+        return labels, pairs
 
-    def reach(self, step: Step) -> tuple[float, float]:
-        """How far slacks and t, and how far alpha and r, stay nonnegative."""
-        point = self.point
-        primal = np.append(_reach(point.slack, step.slack), _reach(point.t, step.t))
-        return float(primal.min()), float(
-            np.append(_reach(point.alpha, step.alpha), _reach(point.r, step.r)).min()
-        )
+    def inverse(self, right: np.ndarray) -> np.ndarray:
+        Z, t = self.planes.problem.split(right)
+        solved = cho_solve(self.factor, np.concatenate([Z.T.ravel(), t]))
+        return np.concatenate([solved[: Z.size].reshape(Z.shape[::-1]).T.ravel(), solved[Z.size :]])
+
+
+class Iterated(Equations):
+    """With conjugate gradients; K holds the products of the rows, bias included.
+
+    Parameters
+    ----------
+    largest : int
+        So many directions are inverted exactly by the preconditioner,
+    least : float
+        of those that add more than this to I.
+    accuracy : float
+        The part of the sum of all products alpha s that 1/2 |residual|^2 may be in the last system of a step;
+        ten times as much in the one before.
+    most : int
+        Largest number of products with H.
+    """
+
+    def __init__(
+        self,
+        planes: Planes,
+        point: Point,
+        K: np.ndarray,
+        *,
+        largest: int = 2500,
+        least: float = 10.0,
+        accuracy: float = 1e-2,
+        most: int = 200,
+    ) -> None:
+        super().__init__(planes, point)
+        self.bound = point.r / point.t
+        products = float(np.sum(point.alpha * point.slack, where=planes.known)) + float(point.t @ point.r)
+        self.goals = [10 * accuracy * products, accuracy * products]
+        self.most, self.start = most, np.zeros(planes.problem.dimension)
+        self._direct(K, largest, least)
+
+    def _direct(self, K: np.ndarray, largest: int, least: float) -> None:
+        """Find the directions, and factorise the matrix that inverts them."""
+        problem, sets = self.planes.problem, self.planes.sets
+        _, V = problem.truth.shape
+        labels = sets.astype(np.float64)
+        labels -= np.einsum("nk,nkv->nv", self.d / self.total[:, None], labels)[:, None]
+        labels *= np.sqrt(self.d)[:, :, None]
+        sizes, vectors = np.linalg.eigh(np.matmul(labels, labels.transpose(0, 2, 1)))
+        sizes *= problem.squares[:, None]
+        if sizes.size > largest:
+            least = max(least, float(np.partition(sizes.ravel(), -largest)[-largest]))
+        self.samples, which = np.nonzero(sizes > least)
+        # The vectors are orthogonal to sqrt(d), so that the mean of a sample falls out.
+        weights = vectors[self.samples, :, which] * np.sqrt(self.d)[self.samples]
+        self.labels = np.zeros((len(self.samples), V))
+        self.pairs = np.zeros((len(self.samples), len(problem.pairs)))
+        place = np.full((V, V), -1)
+        place[tuple(problem.pairs.index.T)] = np.arange(len(problem.pairs))
+        loops.combine_sets(weights, self.samples, sets, place, self.labels, self.pairs)
+        self.pairs *= problem.pairs.strength
+        matrix = K[np.ix_(self.samples, self.samples)] * (self.labels @ self.labels.T)
+        matrix += (self.pairs / (1.0 + self.bound)) @ self.pairs.T
+        matrix.flat[:: len(matrix) + 1] += 1.0
+        self.factor = ridged_cholesky(matrix)
+
+    def product(self, vector: np.ndarray) -> np.ndarray:
+        """H vector."""
+        planes, problem = self.planes, self.planes.problem
+        labels, joint = planes.sums()
+        scores, T = planes.scores(vector)
+        loops.spread_batch(scores, T, self.d, planes.sets, labels, joint)
+        out = vector + problem.features(labels, joint[tuple(problem.pairs.index.T)])
+        pairs = problem.split(out)[1]
+        pairs += self.bound * problem.split(vector)[1]
+        return out
+
+    def precondition(self, vector: np.ndarray) -> np.ndarray:
+        """The inverse of B + U U'."""
+        problem = self.planes.problem
+        out = vector.copy()
+        Z, t = problem.split(out)
+        t /= 1.0 + self.bound
+        inner = np.einsum("fv,fv->f", problem.scores(Z)[self.samples], self.labels) + self.pairs @ t
+        inner = cho_solve(self.factor, inner, check_finite=False)
+        labels = self.planes.sums()[0]
+        loops.add_rows(inner, self.samples, self.labels, labels)
+        back = problem.features(labels, np.zeros(len(t)))
+        problem.split(back)[1][:] = (inner @ self.pairs) / (1.0 + self.bound)
+        return out - back
+
+    def inverse(self, right: np.ndarray) -> np.ndarray:
+        """By conjugate gradients, from the solution of the system before."""
+        goal = self.goals.pop(0) if len(self.goals) > 1 else self.goals[0]
+        x = self.start
+        residual = right - self.product(x)
+        way, last = np.zeros_like(x), np.inf
+        for _ in range(self.most):
+            if 0.5 * float(residual @ residual) <= goal:
+                break
+            near = self.precondition(residual)
+            size = float(residual @ near)
+            way = near + size / last * way
+            last, image = size, self.product(way)
+            length = size / float(way @ image)
+            x = x + length * way
+            residual = residual - length * image
+        self.start = x
+        return x
 
 
 def _reach(values: np.ndarray, step: np.ndarray) -> np.ndarray:
@@ -225,13 +381,18 @@ class InteriorPoint:
         weight goes.
     start : InteriorSolution or None
         The solution of another fit, whose sets are remembered from the start.
+    steps : ClippedBCFW or None
+        Block steps on this problem that have been taken already, to begin with.
+    factored : int
+        Up to so many weights H is factorised.
     back : float
-        A sample goes at most so far of the way to where a multiplier of its vanishes; its slacks shrink
-        to no less than the rest of this part.
+        Multipliers and slacks shrink to no less than the rest of this part.
     held : float
-        This part of the samples, those that are stopped first, need not be taken along in full.
+        Of this part of the samples, those that are stopped first, multipliers and slacks are held there; of a
+        fifth of it where the residual outweighs all products alpha s by far, as with unscaled features.
     share : float
-        Most of a sample's weight that a new set gets, and what all sets get of it at the start.
+        Most of a sample's weight that a new set gets, and what all sets get of it at the start. Beyond
+        `factored` weights a new set gets at most twice its part of this, were all places taken.
     level : float
         The products alpha s at the start, in costs of a sample.
     margin : float
@@ -244,6 +405,8 @@ class InteriorPoint:
         *,
         memory: int = 20,
         start: InteriorSolution | None = None,
+        steps: ClippedBCFW | None = None,
+        factored: int = FACTORED,
         back: float = 0.9,
         held: float = 0.05,
         share: float = 0.3,
@@ -251,19 +414,28 @@ class InteriorPoint:
         margin: float = 0.1,
     ) -> None:
         self.problem, self.memory = problem, max(memory, 2)
-        self.back, self.held, self.share, self.level, self.margin = back, held, share, level, margin
+        self.back, self.held, self.level, self.margin = back, held, level, margin
+        self.share = share
+        # A newcomer moves theta(alpha), the more the longer its row: where weights are many it enters softly.
+        self.newcomer = share if problem.dimension <= factored else 2 * share / self.memory
         self.blas = ThreadpoolController()
         self.hints = problem.guesses()
         self.best, self.best_primal, self.best_dual = np.zeros(problem.dimension), np.inf, -np.inf
         fresh = start is None
         if start is None:
-            start = self._two_sets() if problem.truth.size <= FEW else self._block_steps()
-        self.planes = Planes(problem, _features(problem), start.sets.copy(), start.known)
+            few = steps is None and problem.truth.size <= FEW and problem.dimension <= factored
+            start = self._two_sets() if few else self._block_steps(steps)
+        self.planes = Planes(problem, start.sets.copy(), start.known)
+        self.equations: Callable[[Planes, Point], Equations] = (
+            partial(Factored, X=_features(problem))
+            if problem.dimension <= factored
+            else partial(Iterated, K=_products(problem))
+        )
         alpha = np.where(self.planes.known, start.share, 0.0) * problem.cost[:, None]
         # With all weight on the true sets, which zeros stand for, D is zero.
         self._weigh(np.zeros(alpha.shape))
         self._weigh(alpha)
-        self._centre(self.best if fresh else problem.cut(-self.planes.image(self.planes.mean(alpha))), alpha)
+        self._centre(self.best if fresh else problem.cut(-self.planes.image(alpha)), alpha)
 
     def _two_sets(self) -> InteriorSolution:
         """The true sets, with all of the shares, and what violates them most at theta = 0."""
@@ -273,12 +445,14 @@ class InteriorPoint:
         share = np.broadcast_to([1.0, 0.0], known.shape)
         return InteriorSolution(self.best, np.stack([truth, worst], axis=1), known, share)
 
-    def _block_steps(self) -> InteriorSolution:
-        """The sets and shares that an epoch of block steps finds; its theta is the best so far."""
-        steps = ClippedBCFW(self.problem, np.random.RandomState(0), memory=self.memory)
-        self.best_primal = steps.epoch(Clock()).certificate.primal
+    def _block_steps(self, steps: ClippedBCFW | None) -> InteriorSolution:
+        """The sets and shares that block steps found, or find in an epoch; their theta is the best so far."""
+        if steps is None:
+            steps = ClippedBCFW(self.problem, np.random.RandomState(0), memory=self.memory)
+            steps.epoch(Clock())
+        self.best_primal = steps.best_primal
         self.best, blocks = steps.solution().theta, steps.blocks
-        known = np.arange(self.memory) < blocks.kept[:, None]
+        known = np.arange(blocks.memory.shape[1]) < blocks.kept[:, None]
         # What a sample has forgotten is no share of a set; equal shares where nothing else is left.
         share = np.where(known, blocks.share, 0.0)
         share = np.where(share.sum(axis=1, keepdims=True) > 0, share, known)
@@ -333,7 +507,9 @@ class InteriorPoint:
 
     def certify(self) -> Certificate:
         """P of the best theta and D of the best multipliers, anew."""
-        return self.problem.certificate(self.best, self._dual(*self.best_mean), self.hints)
+        sets, _, alpha = self.best_share
+        loss = np.stack([self.problem.losses(sets[:, k]) for k in range(sets.shape[1])], axis=1)
+        return self.problem.certificate(self.best, self._dual(sets, alpha, loss), self.hints)
 
     def solution(self) -> InteriorSolution:
         """The best theta, and the sets as they stand."""
@@ -350,7 +526,7 @@ class InteriorPoint:
     def _point(self) -> Point:
         planes = self.planes
         slack = np.where(planes.known, self.xi[:, None] - planes.loss - planes.rise(self.theta), 1.0)
-        residual = self.theta + planes.image(planes.mean(self.alpha))
+        residual = self.theta + planes.image(self.alpha)
         residual[len(residual) - len(self.r) :] -= self.r
         excess = self.alpha.sum(axis=1) - self.problem.cost
         return Point(slack, self.alpha, self.problem.split(self.theta)[1], self.r, residual, excess)
@@ -364,7 +540,7 @@ class InteriorPoint:
         slack, alpha, t, r, _, _ = point
         size = np.count_nonzero(self.planes.known) + len(t)
         mu = (float(np.sum(alpha * slack)) + float(t @ r)) / size
-        system = System(self.planes, point)
+        system = self.equations(self.planes, point)
         straight = system.solve(-alpha * slack, -t * r)
         primal, dual = (min(1.0, reach) for reach in system.reach(straight))
         left = float(np.sum((alpha + dual * straight.alpha) * (slack + primal * straight.slack)))
@@ -377,37 +553,36 @@ class InteriorPoint:
         return mu + self._move(point, step) * (target - mu), full
 
     def _move(self, point: Point, step: Step) -> float:
-        """Go along the step, every sample as far as it can; answers how far theta went."""
-        slack, alpha, t, r, _, _ = point
-        own = np.minimum(self.back * _reach(alpha, step.alpha), 1.0)
-        stopped = np.minimum(self.back * _reach(slack, step.slack), own)
-        length = min(float(np.quantile(stopped, self.held)), self.back * float(_reach(t, step.t)))
+        """Go along the step, most samples in full; answers how far."""
+        slack, alpha, t, r, residual, _ = point
+        stopped = np.minimum(
+            self.back * np.minimum(_reach(slack, step.slack), _reach(alpha, step.alpha)), 1.0
+        )
+        products = float(np.sum(alpha * slack, where=self.planes.known))
+        held = self.held if 0.5 * float(residual @ residual) <= FAR * products else self.held / 5
+        length = min(float(np.quantile(stopped, held)), self.back * float(_reach(t, step.t)))
         self.theta = self.theta + length * step.theta
         lacking = (1 - self.back) * slack - (slack + length * step.slack)
         self.xi = self.xi + length * step.xi + np.maximum(lacking, 0.0).max(axis=1)
-        self.alpha = alpha + np.minimum(own, length)[:, None] * step.alpha
-        self.r = r + min(length, self.back * float(_reach(r, step.r))) * step.r
+        self.alpha = np.maximum(alpha + length * step.alpha, (1 - self.back) * alpha)
+        self.r = np.maximum(r + length * step.r, (1 - self.back) * r)
         return length
 
     def _weigh(self, alpha: np.ndarray) -> None:
         """Keep alpha, made to sum to the costs, if its D is the best so far."""
         total = alpha.sum(axis=1)
         alpha = alpha * (self.problem.cost / np.where(total > 0, total, 1.0))[:, None]
-        mean = self._mean(alpha)
-        dual = self._dual(*mean)
+        dual = self._dual(self.planes.sets, alpha, self.planes.loss)
         if dual > self.best_dual:
-            self.best_mean, self.best_dual = mean, dual
+            self.best_dual = dual
             self.best_share = self.planes.sets.copy(), self.planes.known.copy(), alpha
 
-    def _mean(self, alpha: np.ndarray) -> tuple[np.ndarray, float]:
-        """Mean change and mean loss of the sets, of which D is made."""
-        return self.planes.mean(alpha), float(np.sum(alpha * self.planes.loss))
-
-    def _dual(self, mean: np.ndarray, offset: float) -> float:
-        return self.problem.dual(offset, self.problem.cut(-self.planes.image(mean)))
+    def _dual(self, sets: np.ndarray, alpha: np.ndarray, loss: np.ndarray) -> float:
+        theta = self.problem.cut(-image_of(self.problem, sets, alpha))
+        return self.problem.dual(float(np.sum(alpha * loss)), theta)
 
     def _remember(self, sets: np.ndarray, mu: float) -> int:
-        """Let new sets join, with multipliers of at most a `share`; how many lie above all known ones."""
+        """Let new sets join, with small multipliers; how many lie above all known ones."""
         planes, cost = self.planes, self.problem.cost
         values = self.problem.slacks(self.theta, [sets])[0]
         above = (cost > 0) & (values > self._highest() + ROUNDING * (1.0 + np.abs(values)))
@@ -423,6 +598,6 @@ class InteriorPoint:
         value, c = values[samples], cost[samples]
         excess = np.maximum(value - self.xi[samples], 0.0)
         self.xi[samples] = np.maximum(self.xi[samples], value + self.margin * excess + mu / c)
-        self.alpha[samples, places] = np.minimum(mu / (self.xi[samples] - value), self.share * c)
+        self.alpha[samples, places] = np.minimum(mu / (self.xi[samples] - value), self.newcomer * c)
         self.alpha[samples] *= (c / self.alpha[samples].sum(axis=1))[:, None]
         return int(np.count_nonzero(above))

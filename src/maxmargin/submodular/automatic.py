@@ -1,0 +1,48 @@
+"""The default solver of problems with many weights: block steps, then interior point steps where those stall.
+
+Block steps cost little and need few passes on rows of moderate length. Where c |x|^2 is large, as with
+features that nobody has scaled, or where many samples share what few features tell, they need hundreds.
+Which of the two it is shows in the gap after some epochs; the sets met until then are what the interior
+point method starts from. It needs the products of all rows with each other.
+"""
+
+from __future__ import annotations
+
+from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
+from maxmargin.submodular.interior import InteriorPoint, InteriorSolution
+from maxmargin.submodular.problem import SubmodularF1
+
+
+def suits(problem: SubmodularF1, *, samples: int = 3000, pairs: int = 1000) -> bool:
+    """Whether interior point steps can take over: more samples than features, and not too many of them."""
+    n, _, d, E = problem.shape
+    return d < n <= samples and pairs >= E
+
+
+class StepsThenInterior:
+    """Block steps, and an interior point method when their gap is above `stalled` after some `epochs`."""
+
+    def __init__(
+        self, problem: SubmodularF1, steps: ClippedBCFW, *, epochs: int = 3, stalled: float = 0.3
+    ) -> None:
+        self.problem, self.epochs, self.stalled = problem, epochs, stalled
+        self.solver: ClippedBCFW | InteriorPoint = steps
+
+    def epoch(self, clock: Clock) -> Progress:
+        """One of the solver at work, which may change after it."""
+        solver = self.solver
+        progress = solver.epoch(clock)
+        if not isinstance(solver, ClippedBCFW) or solver.epochs != self.epochs:
+            return progress
+        if progress.certificate.gap > self.stalled and not clock.expired():
+            # With fewer places than labels a sample may have to forget sets that its optimum needs.
+            memory = max(solver.blocks.memory.shape[1], self.problem.truth.shape[1])
+            self.solver = InteriorPoint(self.problem, memory=memory, steps=solver)
+        return progress
+
+    def certify(self) -> Certificate:
+        return self.solver.certify()
+
+    def solution(self) -> BlockSolution | InteriorSolution:
+        return self.solver.solution()
