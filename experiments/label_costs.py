@@ -85,7 +85,7 @@ def costs(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    for name in chosen(SETS, ("enron",)):
+    for name in chosen(__doc__, SETS, ("enron",)):
         row = costs(name)
         print(row, flush=True)
         write("label_costs", [row], ("set",), conditions=load_now())

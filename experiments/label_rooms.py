@@ -47,7 +47,7 @@ def line(name: str, game: Game, share: float, each: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    for name in chosen(SETS, ("enron",)):
+    for name in chosen(__doc__, SETS, ("enron",)):
         X, signs = load(name)
         game = Game(X, signs[:, :: -(-signs.shape[1] // LABELS)].copy(), PARTS)
         for share in SHARES:
