@@ -171,6 +171,19 @@ def test_starts(init):
     assert model.predict(X).shape == (len(X),)
 
 
+def test_a_start_from_means_chooses_candidates_where_no_weights_are_the_best_model_of_means():
+    """Each bag hides one row of its class among twelve of clutter: the best model of means answers nothing."""
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 3
+    rows = rng.normal(size=(120, 13, 8))
+    places = rng.integers(0, 13, 120)
+    rows[np.arange(120), places, y] += 4.0
+    rows /= np.linalg.norm(rows, axis=2, keepdims=True)
+    start = LatentSVC(C=0.01, tol=0.5, max_iter=1, random_state=0).fit(rows, y).latent_
+    assert np.mean(start == places) > 0.5
+    assert np.mean(start == 0) < 0.3
+
+
 def test_more_starts_are_never_worse():
     one = LatentSVC(C=1, init="random", random_state=3).fit(X, Y)
     four = LatentSVC(C=1, init="random", n_init=4, random_state=3).fit(X, Y)

@@ -266,7 +266,8 @@ class LatentSVC(ClassifierMixin, Iterative):
         solver = pairwise(problem.means(), rng, ROUGHLY.tol, first)
         if run(solver, replace(ROUGHLY, time_limit=clock.left())).interrupted:
             raise KeyboardInterrupt
-        return problem.values(solver.solution().vector, first).best
+        # The weights of alpha: the best ones may be W = 0, which chooses nothing.
+        return problem.values(solver.blocks.recompute()[0], first).best
 
     def decision_function(self, X: Any, lengths: Any = None) -> np.ndarray:
         """Score of every class: the largest over the candidates of a bag.
