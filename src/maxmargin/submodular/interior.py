@@ -51,7 +51,7 @@ from threadpoolctl import ThreadpoolController
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.submodular import plane_loops as loops
+from maxmargin.submodular import inference_loops as loops
 from maxmargin.submodular.bcfw import ClippedBCFW
 from maxmargin.submodular.problem import SubmodularF1
 
