@@ -172,7 +172,7 @@ def test_starts(init):
 
 
 def test_a_start_from_means_chooses_candidates_where_no_weights_are_the_best_model_of_means():
-    """Each bag hides one row of its class among twelve of clutter: the best model of means answers nothing."""
+    """One row of its class among twelve of clutter: the best model of means answers nothing."""
     rng = np.random.default_rng(0)
     y = np.arange(120) % 3
     rows = rng.normal(size=(120, 13, 8))
