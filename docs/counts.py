@@ -517,6 +517,13 @@ def ocr_default_seconds(tables: Tables) -> str:
 
 
 @counter
+def ocr_safeguarded_ahead(tables: Tables) -> str:
+    """At how many lambdas the safeguarded BCPL ends with a higher dual objective than BCFW."""
+    both = list(zip(_last(tables, "BCPL safeguarded"), _last(tables, "BCFW"), strict=True))
+    return f"{sum(float(ours['dual']) > float(other['dual']) for ours, other in both)} of {len(both)}"
+
+
+@counter
 def ocr_bcfw_gaps(tables: Tables) -> str:
     return _gaps(tables, "BCFW")
 
