@@ -679,6 +679,47 @@ def ova_faster(tables: Tables) -> str:
     return f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)}"
 
 
+def _sm3l(tables: Tables, column: str, data: str, method: str) -> float:
+    return tables.number("sparse_multilabel", column, data=data, method=method)
+
+
+@counter
+def sm3l_ratios(tables: Tables) -> str:
+    """How many times as many vectors the full models keep."""
+    return span(
+        _sm3l(tables, "vectors", data, f"M3L{prior}") / _sm3l(tables, "vectors", data, f"SM3L{prior}")
+        for data in ("yeast", "mediamill-reduced")
+        for prior in ("", "-P")
+    )
+
+
+def _sm3l_behind(tables: Tables, prior: str) -> str:
+    return " and ".join(
+        f"{sparse - full:.2f}"
+        for data in ("yeast", "mediamill-reduced")
+        for sparse, full in [[_sm3l(tables, "hamming_loss", data, f"{m}{prior}") for m in ("SM3L", "M3L")]]
+    )
+
+
+@counter
+def sm3l_behind(tables: Tables) -> str:
+    return _sm3l_behind(tables, "")
+
+
+@counter
+def sm3lp_behind(tables: Tables) -> str:
+    return _sm3l_behind(tables, "-P")
+
+
+@counter
+def sm3l_prior_gain(tables: Tables) -> str:
+    """What a prior from the training labels changes, yeast and MediaMill."""
+    return " and ".join(
+        f"{_sm3l(tables, 'hamming_loss', data, 'SM3L-P') - _sm3l(tables, 'hamming_loss', data, 'SM3L'):+.2f}"
+        for data in ("yeast", "mediamill-reduced")
+    )
+
+
 def _per_class(tables: Tables, data: str) -> str:
     parts = [tables.rows("sparse_figures", figure="2", data=data, method=m) for m in ("SMSVM", "Sparse-OVA")]
     return " and ".join(span((float(row["vectors"]) for row in part), 3) for part in parts)
