@@ -112,6 +112,14 @@ def test_pages_take_their_numbers_from_the_result_files(path):
             assert set(re.findall(r"\d+\.\d+", bare)) <= GIVEN
 
 
+def test_inexact_training_is_judged_by_the_measure_of_its_constant():
+    f1 = {
+        row["inference"]: float(row["train_f1"])
+        for row in Tables(FOLDER / "results").rows("submodular_inexact_training")
+    }
+    assert min(f1["exact"], f1["fixed_point"]) > f1["constant set"]
+
+
 def test_a_cell_is_written_as_asked(tmp_path):
     (tmp_path / "tea.csv").write_text("pot,heat of it,share\nthe blue,3.14,0.5\nred,4,1\n")
     tables = Tables(tmp_path)
