@@ -183,6 +183,33 @@ def linear_kernel_sets(tables: Tables) -> str:
     return _set_names(_times_faster(tables, "linear kernel", "smo", "SVC per label"))
 
 
+def _beside_smo(tables: Tables, solver: str, column: str) -> str:
+    """How many times as much SVC takes as smo to 1 % of the optimum, over the sets."""
+    ours = {row["data"]: float(row[column]) for row in tables.rows("kernel_convergence", solver="smo")}
+    rows = tables.rows("kernel_convergence", solver=solver)
+    return span(float(row[column]) / ours[row["data"]] for row in rows)
+
+
+@counter
+def convergence_sets(tables: Tables) -> str:
+    return _set_names(row["data"] for row in tables.rows("kernel_convergence", solver="smo"))
+
+
+@counter
+def svc_updates_in_turn(tables: Tables) -> str:
+    return _beside_smo(tables, "SVC, label after label", "updates_to_1_percent")
+
+
+@counter
+def svc_updates_stopped(tables: Tables) -> str:
+    return _beside_smo(tables, "SVC, falling tolerance", "updates_to_1_percent")
+
+
+@counter
+def svc_seconds_stopped(tables: Tables) -> str:
+    return _beside_smo(tables, "SVC, falling tolerance", "cpu_seconds_to_1_percent")
+
+
 @counter
 def over_time_change(tables: Tables) -> str:
     errors = [float(row["test_percent"]) for row in tables.rows("rcv1_over_time", solver="dca")]
