@@ -6,11 +6,12 @@
 
 Written to results/, row by row, with lambda = 1 / (C n), no intercept and dual objectives times lambda:
 
-- partial_linearization_sizes.csv: five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001;
-  every run ends at a gap of 1e-3, after `most_passes` passes or after `limit_s` CPU seconds (--limit; twice
-  that with more than 4,000 samples), and `reached` says how many of the runs came to the gap. `passes` and
-  `cpu_s` are those of the whole run, `passes_to_common` and `cpu_to_common` those until the highest dual
-  objective that all runs of BCFW and of this method come to, with the same of BCFW beside it;
+- partial_linearization_sizes.csv: five sets at n = 1,000, 4,000, 16,000 and all, lambda = 0.1, 0.01, 0.001,
+  BCFW and BCPL (multiclass_solvers.csv has the other methods); every run ends at a gap of 1e-3, after
+  `most_passes` passes or after `limit_s` CPU seconds (--limit; twice that with more than 4,000 samples), and
+  `reached` says how many of the runs came to the gap. `passes` and `cpu_s` are those of the whole run,
+  `passes_to_common` and `cpu_to_common` those until the highest dual objective that all runs of BCFW and of
+  BCPL come to, with the same of BCFW beside it;
 - partial_linearization_why.csv: one problem changed in one respect at a time, every run to the gap or for
   `limit_s` CPU seconds, and how many blocks of the optimum are spread over several classes;
 - partial_linearization_words.csv: the words of the OCR set; every run has the same CPU seconds, or ends at a
@@ -53,7 +54,7 @@ SIZES = (300,) if SMALL else (1000, 4000, 16000, 10**9)
 LAMBDAS = (0.1, 0.01) if SMALL else (0.1, 0.01, 0.001)
 SEEDS = range(1 if SMALL else 3)
 GRID = (10.0, 0.01) if SMALL else (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
-PASSES, LIMIT = (5, 0.1) if SMALL else (150, 0.4)
+PASSES, LIMIT = (5, 0.1) if SMALL else (1000, 3.0)
 WHY_SECONDS, WORD_SECONDS, BAG_SECONDS = (0.1, 0.1, 0.1) if SMALL else (2.4, 6.0, 1.5)
 PAPER = {"solver": "bcpl", "temperature": 0.01, "safeguard": False}
 SOLVERS: dict[str, dict[str, Any]] = {
@@ -62,6 +63,7 @@ SOLVERS: dict[str, dict[str, Any]] = {
     "BCPL, safeguarded": {"solver": "bcpl"},
     "OEG, safe tau": {"solver": "oeg"},
 }
+TWO = {name: SOLVERS[name] for name in ("BCFW", "BCPL")}
 
 
 def multiclass(
@@ -75,10 +77,10 @@ def multiclass(
     return curve._replace(dual=lam * curve.dual)
 
 
-def races(make: Any) -> Iterator[dict[str, Any]]:
+def races(make: Any, solvers: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """A row for every solver: `make(options, seed)` runs it. BCFW comes first."""
     curves: dict[str, list[Curve]] = {}
-    for label, options in SOLVERS.items():
+    for label, options in solvers.items():
         curves[label] = [make(options, seed) for seed in SEEDS]
         yield row_of(label, curves[label], curves["BCFW"])
 
@@ -103,7 +105,7 @@ def sizes(given: argparse.Namespace) -> None:
     for name in given.data:
         X, y = problem(name, SMALL)
         order = np.random.default_rng(0).permutation(len(y))
-        for options in SOLVERS.values():  # compiles
+        for options in TWO.values():  # compiles
             multiclass(X[:200], y[:200], 0.1, 0.1, PASSES, options, 0)
         for n in sorted({min(n, len(y)) for n in given.n}):
             A, b = X[order[:n]], y[order[:n]]
@@ -112,7 +114,7 @@ def sizes(given: argparse.Namespace) -> None:
                 limit = given.limit if n <= 4000 else 2 * given.limit
                 about = {"data": name, "n": n, "all": n == len(y), "lambda": lam}
                 about["kappa"] = float(np.mean(squares)) / (lam * n)
-                for row in races(partial(multiclass, A, b, lam, limit, PASSES)):
+                for row in races(partial(multiclass, A, b, lam, limit, PASSES), TWO):
                     row |= {"limit_s": limit, "most_passes": PASSES}
                     write("partial_linearization_sizes", [about | row], ("data", "n", "lambda", "solver"))
                 print(name, n, lam, flush=True)
@@ -147,7 +149,7 @@ def why(given: argparse.Namespace) -> None:
         about = {"problem": name, "n": len(b), "features": A.shape[1], "lambda": strength}
         about["kappa"] = float(np.square(A).sum(axis=1).mean()) / (strength * len(b))
         about["spread_blocks"] = spread_blocks(A, b, strength)
-        for row in races(partial(multiclass, A, b, strength, WHY_SECONDS, 10**5)):
+        for row in races(partial(multiclass, A, b, strength, WHY_SECONDS, 10**5), SOLVERS):
             kept = about | row | {"limit_s": WHY_SECONDS}
             write("partial_linearization_why", [kept], ("problem", "solver"))
         print(about, flush=True)
