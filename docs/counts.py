@@ -640,16 +640,28 @@ def imvm_no_more(tables: Tables) -> str:
     return ", ".join(sorted(data for data, ratio in _vectors(tables, "ImVM").items() if ratio <= 1))
 
 
+def _imvm_missed(tables: Tables) -> list[Row]:
+    """Where ImVM does not come to the goal, although it grew to its cap."""
+    rows = tables.rows("sparse_multiclass", method="ImVM", reached="False")
+    return [row for row in rows if not row["note"]]
+
+
 @counter
 def imvm_missed(tables: Tables) -> str:
-    return ", ".join(row["data"] for row in tables.rows("sparse_multiclass", method="ImVM", reached="False"))
+    return ", ".join(row["data"] for row in _imvm_missed(tables))
 
 
 @counter
 def imvm_short(tables: Tables) -> str:
     """By how many points the best accuracy of ImVM is below the goal, where it is."""
-    rows = tables.rows("sparse_multiclass", method="ImVM", reached="False")
-    return span(float(row["goal"]) - float(row["accuracy"]) for row in rows)
+    return span(float(row["goal"]) - float(row["accuracy"]) for row in _imvm_missed(tables))
+
+
+@counter
+def imvm_cut(tables: Tables) -> str:
+    """Where time ended the growth of ImVM."""
+    rows = [row for row in tables.rows("sparse_multiclass", method="ImVM") if row["note"]]
+    return ", ".join(f"{row['data']} ({row['note']}, {float(row['grown_to']):.0f} vectors)" for row in rows)
 
 
 def _both(tables: Tables, method: str) -> list[tuple[Row, Row]]:

@@ -281,7 +281,7 @@ def table(name: str, asked_for: Sequence[str], keep_choices: bool) -> None:
         row = {
             "data": name,
             "method": method,
-            "goal": 100 * (goal or 0.0),
+            "goal": 100 * goal if goal and found[0][1] else "",
             "vectors": size,
             "reached": reached,
         }
