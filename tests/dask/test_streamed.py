@@ -141,8 +141,11 @@ def test_few_rows_are_loaded_whatever_the_memory(data, tmp_path, monkeypatch):
     assert model.n_iter_ == 1 and model.duality_gap_ <= 1e-3
     n_bytes = X.data.nbytes + X.indices.nbytes + sum(X[c].indptr.nbytes for c in CUTS)
     monkeypatch.setattr(streamed, "LOADED", n_bytes + 16 * N * L - 1)
+    model.fit(mapped, client="here")
+    assert model.n_iter_ > 1 and model.duality_gap_ <= 1e-3
+    monkeypatch.setattr(streamed, "LEAST", 0)
     with pytest.raises(ValueError, match="memory_limit"):
-        MultiLabelSVC(C=0.1, memory_limit=0.01).fit(mapped, client="here")
+        model.fit(mapped, client="here")
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +160,7 @@ def many():
 
 
 def test_a_fit_keeps_to_the_memory_given(many, tmp_path, monkeypatch):
+    monkeypatch.setattr(streamed, "LEAST", 0)
     monkeypatch.setattr(streamed, "LOADED", 0)
     mapped = store([dask.delayed(pair) for pair in many], tmp_path)
     assert sum(path.stat().st_size for path in tmp_path.glob("*-X-*.npy")) < 16.2 * 960_000

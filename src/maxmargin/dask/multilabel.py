@@ -55,9 +55,9 @@ max_iter, time_limit, n_jobs, random_state, verbose
         `memory_limit` allows. The more, the fewer rounds.
     memory_limit : float, default=2048
         With ``client="here"`` and labels that no prior couples: memory in MiB for everything but what lies in
-        files. Dual variables lie in a temporary file (the variable TMPDIR says where such files are). X of up
-        to 24 MiB, with 16 bytes for each label of each row, is loaded whatever the limit is, unless
-        `working_rows` is given.
+        files. Dual variables lie in a temporary file (the variable TMPDIR says where such files are). At
+        least 32 are taken, and X of up to 24, with 16 bytes for each label of each row, is loaded whatever
+        the limit is, unless `working_rows` is given.
 
     Attributes
     ----------

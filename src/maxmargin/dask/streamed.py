@@ -53,9 +53,9 @@ LANES = 16
 # Bytes of a group beside its rows, for each of them and for each of their labels; the same of the largest
 # part while it is looked at. And of what does not depend on sizes: squares of some entries, random numbers.
 PER_ROW, PER_ENTRY, PER_SEEN_ROW, PER_SEEN_ENTRY, ALWAYS = 100, 16, 40, 20, 1 << 20
-# Bytes of rows, with PER_ENTRY for each of their labels, that are loaded whatever the memory given is: Python
-# and what it imports take several times as much.
-LOADED = 24 << 20
+# Memory in MiB that a fit may take whatever is given, as Python and what it imports take several times as
+# much; and bytes of rows, with PER_ENTRY for each of their labels, that are then simply loaded.
+LEAST, LOADED = 32, 24 << 20
 
 
 def suits(problem: Scattered) -> bool:
@@ -66,7 +66,8 @@ def suits(problem: Scattered) -> bool:
 
 
 def fitting_group(problem: Scattered, n_bytes: int, limit: float) -> int:
-    """Rows of a group for which a fit needs no more than `limit` MiB; X takes `n_bytes`."""
+    """Rows of a group for which a fit needs no more than `limit` MiB, or LEAST; X takes `n_bytes`."""
+    limit = max(limit, LEAST)
     n, L, largest = sum(problem.sizes), problem.parts[0].costs.signs.shape[1], max(problem.sizes)
     # Labels, weights of samples, marks; W and its transpose; Z, what it is summed up from, and a copy of it.
     kept = sum(part.costs.signs.nbytes + part.costs.weight.nbytes for part in problem.parts) + 2 * n
