@@ -69,16 +69,17 @@ def test_the_warmup_of_sparse_machines_meets_margins_that_are_kept(monkeypatch):
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("defaults", [False, True])
-def test_labels_block_by_block_are_warmed_up_unless_defaults_are_asked_for(monkeypatch, defaults):
+def test_blocks_of_labels_and_files_are_warmed_up_unless_defaults_are_asked_for(monkeypatch, defaults):
     from maxmargin.cli import warmup
 
     fitted = []
     monkeypatch.setattr(warmup, "fit_a_little", lambda _, task, params, *rest: fitted.append(params))
+    monkeypatch.setattr(warmup, "fit_from_files", lambda: fitted.append("files"))
     warmup.warm("multilabel", defaults)
     assert ({"memory_limit": 0} in fitted) is not defaults
+    assert ("files" in fitted) is not defaults
 
 
-@pytest.mark.nojit
 def test_copies_of_rows_in_files_are_warmed_up_in_both_precisions(monkeypatch):
     from maxmargin.cli.warmup import fit_from_files
     from maxmargin.dask import streamed

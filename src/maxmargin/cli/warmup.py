@@ -162,7 +162,7 @@ def fit_from_files() -> None:
         for X, y, _ in _few_rows("multilabel", *size, WIDTHS, False):
             with TemporaryDirectory() as folder, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model = MultiLabelSVC(precision=precision, working_rows=len(y) // 2, max_iter=15)
+                model = MultiLabelSVC(precision=precision, working_rows=len(y) // 2, max_iter=2)
                 model.fit(store([delayed((X, y))], folder), client="here")
 
 
