@@ -69,13 +69,30 @@ def test_the_warmup_of_sparse_machines_meets_margins_that_are_kept(monkeypatch):
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("defaults", [False, True])
-def test_labels_block_by_block_are_warmed_up_unless_defaults_are_asked_for(monkeypatch, defaults):
+def test_blocks_of_labels_and_files_are_warmed_up_unless_defaults_are_asked_for(monkeypatch, defaults):
     from maxmargin.cli import warmup
 
     fitted = []
     monkeypatch.setattr(warmup, "fit_a_little", lambda _, task, params, *rest: fitted.append(params))
+    monkeypatch.setattr(warmup, "fit_from_files", lambda: fitted.append("files"))
     warmup.warm("multilabel", defaults)
     assert ({"memory_limit": 0} in fitted) is not defaults
+    assert ("files" in fitted) is not defaults
+
+
+def test_copies_of_rows_in_files_are_warmed_up_in_both_precisions(monkeypatch):
+    from maxmargin.cli.warmup import fit_from_files
+    from maxmargin.dask import streamed
+
+    seen, copy_rows = set(), streamed.copy_rows
+
+    def copy(data, indices, indptr, ids, values, columns):
+        seen.add((data.dtype.name, values.dtype.name))
+        copy_rows(data, indices, indptr, ids, values, columns)
+
+    monkeypatch.setattr(streamed, "copy_rows", copy)
+    fit_from_files()
+    assert seen == {("float64", "float32"), ("float64", "float64"), ("float32", "float32")}
 
 
 # Prints the loops that Python calls by name and that no fit of the warm-up has called: those that were
@@ -114,7 +131,7 @@ if __name__ == "__main__":
     warmup.WIDTHS = warmup.WIDTHS[:1]
     for family in warmup.WARMED:
         warmup.warm(family)
-    folders = ("core", "multilabel", "structured", "ranking", "sparse", "submodular")
+    folders = ("core", "multilabel", "structured", "ranking", "sparse", "submodular", "dask")
     loops = {loop for folder in folders for loop in called_by_python(folder)}
     print(len(loops), sorted(loop.py_func.__qualname__ for loop in loops if not loop.overloads))
 """

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import maxmargin
 from maxmargin import priors
 from maxmargin.dask import MultiLabelSVC
+from maxmargin.multilabel import estimator
 from tests.dask.conftest import CUTS, Inline, delayed_parts
 
 TIGHT = {"tol": 1e-8, "random_state": 0}
@@ -212,3 +213,18 @@ def test_what_a_cluster_cannot_do_is_refused(client, data):
         MultiLabelSVC(kernel="rbf").fit(X, Y, client=client)
     with pytest.raises(ValueError, match="to_local"):
         MultiLabelSVC(warm_start=True).fit(X, Y, client=client)
+
+
+def test_groups_of_labels_have_the_precision_of_all(client, monkeypatch):
+    X = sp.random_array((40, 900), density=0.05, rng=np.random.default_rng(0), format="csr")
+    Y = np.arange(40)[:, None] % [2, 3, 4, 5] == 0
+    seen, start = [], maxmargin.MultiLabelSVC._start
+
+    def recorded(*given):
+        seen.append(start(*given))
+        return seen[-1]
+
+    monkeypatch.setattr(maxmargin.MultiLabelSVC, "_start", recorded)
+    monkeypatch.setattr(estimator, "LARGE", 4 * X.nnz)
+    MultiLabelSVC(partition="labels").fit(X, Y, client=client)
+    assert [(alpha.shape[1], alpha.dtype) for alpha in seen] == [(2, np.float32)] * 2

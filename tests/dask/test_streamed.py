@@ -76,6 +76,12 @@ def test_groups_reach_the_optimum_and_the_certificate_is_true(data, name, budget
     assert solver.certify() == outcome.certificate
 
 
+def test_groups_may_be_smaller_than_runs_of_rows(data):
+    X, Y = data
+    solver = Streamed(scattered(X, Y), tol=1e-3, budget=10, dtype=np.float64, rng=np.random.RandomState(0))
+    assert run(solver, Stopping(1e-3, 100)).converged
+
+
 def test_single_precision_hands_over_to_double(data):
     X, Y = data
     solver = Streamed(scattered(X, Y), tol=1e-10, budget=130, dtype=np.float32, rng=np.random.RandomState(0))
@@ -128,6 +134,20 @@ def test_what_does_not_suit_is_left_to_rounds(data):
     assert not suits(scattered(X.toarray() + 1.0, Y))
 
 
+def test_few_rows_are_loaded_whatever_the_memory(data, tmp_path, monkeypatch):
+    X, Y = data
+    mapped = store([dask.delayed((X[c], Y[c])) for c in CUTS], tmp_path)
+    model = MultiLabelSVC(C=0.1, memory_limit=0.01, random_state=0).fit(mapped, client="here")
+    assert model.n_iter_ == 1 and model.duality_gap_ <= 1e-3
+    n_bytes = X.data.nbytes + X.indices.nbytes + sum(X[c].indptr.nbytes for c in CUTS)
+    monkeypatch.setattr(streamed, "LOADED", n_bytes + 16 * N * L - 1)
+    model.fit(mapped, client="here")
+    assert model.n_iter_ > 1 and model.duality_gap_ <= 1e-3
+    monkeypatch.setattr(streamed, "LEAST", 0)
+    with pytest.raises(ValueError, match="memory_limit"):
+        model.fit(mapped, client="here")
+
+
 @pytest.fixture(scope="module")
 def many():
     """Rows of 960 bytes in 16 partitions of a thousand, with places of 64 bits."""
@@ -140,6 +160,8 @@ def many():
 
 
 def test_a_fit_keeps_to_the_memory_given(many, tmp_path, monkeypatch):
+    monkeypatch.setattr(streamed, "LEAST", 0)
+    monkeypatch.setattr(streamed, "LOADED", 0)
     mapped = store([dask.delayed(pair) for pair in many], tmp_path)
     assert sum(path.stat().st_size for path in tmp_path.glob("*-X-*.npy")) < 16.2 * 960_000
     model = MultiLabelSVC(C=0.001, tol=0.02, memory_limit=5, random_state=0)

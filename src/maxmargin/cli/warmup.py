@@ -13,6 +13,8 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -146,6 +148,22 @@ def warm(name: str, defaults: bool = False) -> None:
         fit_a_little(estimator, task, params, all_sizes, widths, SHORT, not defaults)
     fit_a_little(estimator, task, {}, MANY.get(estimator, ()), widths, SHORT, not defaults)
     fit_a_little(estimator, task, {}, KEPT.get(estimator, ()), widths, APART, not defaults)
+    if estimator == "MultiLabelSVC" and not defaults and find_spec("distributed"):
+        fit_from_files()
+
+
+def fit_from_files() -> None:
+    """Fit rows that are mapped from files, of which there are copies, in both precisions."""
+    from dask import delayed
+
+    from maxmargin.dask import MultiLabelSVC, store
+
+    for size, precision in itertools.product(WIDE["MultiLabelSVC"], ("single", "double")):
+        for X, y, _ in _few_rows("multilabel", *size, WIDTHS, False):
+            with TemporaryDirectory() as folder, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model = MultiLabelSVC(precision=precision, working_rows=len(y) // 2, max_iter=2)
+                model.fit(store([delayed((X, y))], folder), client="here")
 
 
 def ordinary(estimator: str) -> list[dict[str, Any]]:

@@ -30,17 +30,21 @@ RARER = 10.0
 
 
 class Learnt(NamedTuple):
-    """The weights of a group of labels, the columns that they are of (None: all), and their certificate."""
+    """The weights of a group of labels, the columns that they are of (None: all), and their certificate.
 
-    Z: np.ndarray
+    Weights are label-major with the bias last, as the model will have them.
+    """
+
+    weights: np.ndarray
     columns: np.ndarray | None
     certificate: Certificate
 
 
 class Assignment(NamedTuple):
-    """What one worker is asked to do."""
+    """What one worker is asked to do: some of `n_labels` labels."""
 
     labels: slice
+    n_labels: int
     R: np.ndarray | None
     model: MultiLabelSVC
     seed: int
@@ -105,13 +109,13 @@ def learn(wanted: Assignment, *parts: Part) -> Learnt:
     model, stopping = wanted.model, wanted.model._stopping()
     solver = SOLVERS[model.solver].build(
         problem,
-        model._start(problem, stopping),
+        model._start(problem, stopping, wanted.n_labels),
         tol=stopping.target,
         rng=np.random.RandomState(wanted.seed),
         n_threads=count_threads(model.n_jobs),
     )
     outcome = run(solver, stopping)
-    return Learnt(solver.solution().weights, columns, outcome.certificate)
+    return Learnt(np.ascontiguousarray(solver.solution().weights.T), columns, outcome.certificate)
 
 
 class WholeRows:
@@ -151,16 +155,18 @@ class WholeRows:
     def solution(self) -> np.ndarray:
         """Z, feature-major with the bias last."""
         problem = self.problem
-        Z = np.zeros((problem.n_features + 1, problem.groups[-1].stop))
+        weights = np.zeros((problem.groups[-1].stop, problem.n_features + 1))
         for labels, one in zip(problem.groups, self.learnt, strict=True):
-            Z[slice(None) if one.columns is None else np.append(one.columns, -1), labels] = one.Z
-        return Z
+            places = slice(None) if one.columns is None else np.append(one.columns, -1)
+            for row, learnt in zip(weights[labels], one.weights, strict=True):  # one label in cache at a time
+                row[places] = learnt
+        return weights.T
 
     def _learn(self) -> list[Learnt]:
         problem, submit = self.problem, self.workers.submit
         answers: list[Any] = []
         for labels in problem.groups:
             R = None if problem.R is None else problem.R[labels, labels]
-            wanted = Assignment(labels, R, self.model, self.seed)
+            wanted = Assignment(labels, problem.groups[-1].stop, R, self.model, self.seed)
             answers.append(submit(learn, wanted, *problem.parts))
         return self.workers.gather(answers)

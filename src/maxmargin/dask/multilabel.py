@@ -19,7 +19,7 @@ from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
 from maxmargin.dask.label_groups import WholeRows, groups_of, label_costs, narrowed
 from maxmargin.dask.rounds import ROOM, Rounds, Scattered, Tasks, fitting_rows
-from maxmargin.dask.streamed import Streamed, fitting_group, suits
+from maxmargin.dask.streamed import Streamed, fitting_group, loadable, suits
 from maxmargin.dask.working_sets import accumulated, called, everything, look, solve
 from maxmargin.edge.estimator import choose
 from maxmargin.edge.labels import constant_labels
@@ -55,7 +55,9 @@ max_iter, time_limit, n_jobs, random_state, verbose
         `memory_limit` allows. The more, the fewer rounds.
     memory_limit : float, default=2048
         With ``client="here"`` and labels that no prior couples: memory in MiB for everything but what lies in
-        files. Dual variables lie in a temporary file (the variable TMPDIR says where such files are).
+        files. Dual variables lie in a temporary file (the variable TMPDIR says where such files are). At
+        least 32 are taken, and X of up to 24, with 16 bytes for each label of each row, is loaded whatever
+        the limit is, unless `working_rows` is given.
 
     Attributes
     ----------
@@ -153,6 +155,8 @@ n_iter_, history_, n_features_in_, feature_names_in_
         rng = check_random_state(self.random_state)
         budget = self.working_rows or fitting_rows(problem, n_bytes, cluster.room())
         all_rows = budget >= sum(problem.sizes) and not cluster.in_turn
+        if cluster.in_turn and self.working_rows is None:
+            all_rows = loadable(problem, n_bytes)
         if self.partition_ == "labels" or all_rows:
             return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
         how: dict[str, Any] = {"tol": self._stopping().target, "rng": rng, "budget": budget}

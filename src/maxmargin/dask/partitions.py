@@ -270,7 +270,7 @@ def sides(block: Block, space: LabelSpace) -> Sides:
         return Sides(*np.zeros((2, space.n_columns)))
     signs = space.signs(block.y)
     weight = _entry_weights(block, signs)
-    return Sides(((signs > 0) * weight).sum(axis=0), ((signs < 0) * weight).sum(axis=0))
+    return Sides(*(np.einsum("il,il->l", chosen, weight) for chosen in (signs > 0, signs < 0)))
 
 
 def _entry_weights(block: Block, signs: np.ndarray) -> np.ndarray:

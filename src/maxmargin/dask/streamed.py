@@ -53,6 +53,9 @@ LANES = 16
 # Bytes of a group beside its rows, for each of them and for each of their labels; the same of the largest
 # part while it is looked at. And of what does not depend on sizes: squares of some entries, random numbers.
 PER_ROW, PER_ENTRY, PER_SEEN_ROW, PER_SEEN_ENTRY, ALWAYS = 100, 16, 40, 20, 1 << 20
+# Memory in MiB that a fit may take whatever is given, as Python and what it imports take several times as
+# much; and bytes of rows, with PER_ENTRY for each of their labels, that are then simply loaded.
+LEAST, LOADED = 32, 24 << 20
 
 
 def suits(problem: Scattered) -> bool:
@@ -63,7 +66,8 @@ def suits(problem: Scattered) -> bool:
 
 
 def fitting_group(problem: Scattered, n_bytes: int, limit: float) -> int:
-    """Rows of a group for which a fit needs no more than `limit` MiB; X takes `n_bytes`."""
+    """Rows of a group for which a fit needs no more than `limit` MiB, or LEAST; X takes `n_bytes`."""
+    limit = max(limit, LEAST)
     n, L, largest = sum(problem.sizes), problem.parts[0].costs.signs.shape[1], max(problem.sizes)
     # Labels, weights of samples, marks; W and its transpose; Z, what it is summed up from, and a copy of it.
     kept = sum(part.costs.signs.nbytes + part.costs.weight.nbytes for part in problem.parts) + 2 * n
@@ -77,6 +81,12 @@ def fitting_group(problem: Scattered, n_bytes: int, limit: float) -> int:
             f"raise it to {(kept + RUN * each) / 2**20 + 0.1:.1f} or more, or give working_rows."
         )
     return min(fitting, n)
+
+
+def loadable(problem: Scattered, n_bytes: int) -> bool:
+    """Whether rows of `n_bytes` are so few that there is nothing to gain from leaving them in files."""
+    L = problem.groups[-1].stop
+    return n_bytes + PER_ENTRY * sum(problem.sizes) * L <= LOADED
 
 
 def mapped_zeros(shape: tuple[int, int], dtype: type) -> np.ndarray:
@@ -255,9 +265,9 @@ class Streamed:
             self.W[-1, : self.L] += self.follow.pull * (goal - self.W[-1, : self.L])
 
     def _groups(self) -> list[np.ndarray]:
-        """Random groups of runs, whose marked rows are about as many as fit the memory."""
+        """Random groups of runs, at least one each, whose marked rows are about as many as fit the memory."""
         runs = np.flatnonzero(np.logical_or.reduceat(self.marked, np.arange(0, self.n, RUN)))
-        number = -(-np.count_nonzero(self.marked) // self.budget)
+        number = min(-(-int(np.count_nonzero(self.marked)) // self.budget), len(runs))
         dealt = self.rng.permutation(runs)
         return [np.sort(dealt[k::number]) for k in range(number)]
 

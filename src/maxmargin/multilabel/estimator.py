@@ -626,12 +626,18 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         upper[:, one_sided] = 0.0
         warn_of_constants(self._space.names, one_sided)
 
-    def _start(self, problem: LinearM3L | KernelM3L, stopping: Stopping) -> np.ndarray:
-        """The dual variables to begin with, in working precision: zero, or the scaled last solution."""
+    def _start(
+        self, problem: LinearM3L | KernelM3L, stopping: Stopping, n_labels: int | None = None
+    ) -> np.ndarray:
+        """The dual variables to begin with, in working precision: zero, or the scaled last solution.
+
+        A problem that has some of the labels alone says how many there are, for the precision of all.
+        """
         dtype: Any = np.float64
         if isinstance(problem, LinearM3L):
             data = problem.rows.data
-            single_or_large = data.dtype == np.float32 or data.size * problem.shape[1] >= LARGE
+            size = data.size * (n_labels or problem.shape[1])
+            single_or_large = data.dtype == np.float32 or size >= LARGE
             pays = single_or_large and self.solver == "auto" and not few_features(problem)
             dtype = self._working_dtype(stopping, pays=pays)
         alpha: np.ndarray = np.zeros(problem.shape, dtype)
