@@ -127,7 +127,7 @@ def test_drifted_weights_are_made_anew_when_a_certificate_is_refused(kind):
     sweeps.epoch(Clock())
     V = posed.accumulate(sweeps.alpha)
     V[-1] = sweeps._bias_row()
-    made = sweeps.T if kind is SampleSweeps else sweeps.W[:, : posed.shape[1]]
+    made = (sweeps.T if kind is SampleSweeps else sweeps.W)[:, : posed.shape[1]]
     np.testing.assert_allclose(made, V, atol=1e-9)
 
 

@@ -119,6 +119,27 @@ def test_sweep_labels(variant, bias):
             np.testing.assert_array_equal(ours.alpha[2], twin.c[2])  # an empty row goes to its bound
 
 
+def test_sweeps_of_many_labels_are_those_of_each_alone():
+    rng, n_labels = np.random.RandomState(6), 53
+    X = rng.randn(N, D)
+    costs = hamming_costs(
+        np.where(rng.rand(N, n_labels) < 0.3, 1, -1).astype(np.int8), np.ones((2, n_labels)), np.ones((N, 1))
+    )
+    fixed = geometry(X, BIAS, np.ones(n_labels), np.full(n_labels, 0.3))
+    for rows in kinds(X):
+        found = []
+        for cuts in (range(n_labels + 1), (0, 16, n_labels)):
+            state = sweep_loops.Ascent(np.zeros((N, n_labels)), np.zeros((D + 1, 64)), np.zeros(n_labels))
+            rng.seed(0)
+            for _ in range(3):
+                order = readonly(rng.permutation(N))
+                for lo, hi in itertools.pairwise(map(np.uint64, cuts)):
+                    sweep_loops.sweep_labels(rows.flat, costs.flat(np.float64), fixed, order, lo, hi, state)
+            found.append(state)
+        for one, many in zip(*found, strict=True):
+            np.testing.assert_allclose(many, one, atol=1e-12)
+
+
 def test_gather_lists():
     rng = np.random.RandomState(2)
     flags = rng.rand(N, L) < 0.5
@@ -187,8 +208,10 @@ def test_sweep_samples(variant, low_rank):
     rng, X, costs = make(4, **variant)
     P = rng.randn(2, L)
     R = P.T @ P if low_rank else P.T @ P + np.eye(L)
+    G = P.T if low_rank else R
+    idle = 16 - G.shape[1]
     for rows in kinds(X):
-        ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, 2 if low_rank else L)), np.zeros(L))
+        ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, 16)), np.zeros(L))
         twin = naive.Twin(X, BIAS, costs, R, PULL)
         flags, marks = np.ones((N, L), np.bool_), np.ones((N, L), np.bool_)
         bounds = np.full(L, -np.inf), np.full(L, np.inf)
@@ -199,12 +222,14 @@ def test_sweep_samples(variant, low_rank):
             counts = flags.sum(1)
             sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy()), readonly(order),
-                readonly(label_order), readonly(P.T if low_rank else R), ours,
+                readonly(label_order),
+                sweep_loops.Mixing(readonly(np.pad(G, ((0, 0), (0, idle)))), low_rank), ours,
                 sweep_loops.Reach(flags, low, high), counts,
             )  # fmt: skip
             extremes = twin.sweep(itertools.product(order, label_order), marks, bounds)[:2]
             np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
-            np.testing.assert_allclose(ours.W, twin.V @ P.T if low_rank else twin.V, atol=1e-9)
+            T = np.pad(twin.V @ P.T if low_rank else twin.V, ((0, 0), (0, idle)))
+            np.testing.assert_allclose(ours.W, T, atol=1e-9)
             np.testing.assert_array_equal(flags, marks)
             np.testing.assert_array_equal(counts, marks.sum(1))
             np.testing.assert_allclose(ours.S, twin.S, atol=1e-9)

@@ -22,7 +22,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.simd import prefetch
+from maxmargin.core.simd import (
+    add_product,
+    any_nonzero,
+    fill,
+    load,
+    load_row,
+    multiply,
+    prefetch,
+    store,
+    store_row,
+)
 
 # More columns than 32 bits can count.
 WIDE = 1 << 32
@@ -33,6 +43,8 @@ FEW_NONZEROS, PROBED = 0.1, 256
 PIECE = 1 << 15
 # Cache lines of a row that are asked for ahead of their use.
 LINES = 32
+# Columns of weights that are worked on at a time: what registers can hold, half of it, a cache line.
+MANY, SOME, LINE = (0,) * 64, (0,) * 32, (0,) * 16
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
@@ -194,33 +206,72 @@ def row_add(rows, i, bias, step, w):
 
 
 @compiled(inline=True, reorder=True)
+def _scores_in_lanes(rows, i, bias, W, at, lanes, scores):
+    """scores[at : at + len(lanes)], summed in registers while the row is read."""
+    data, indices, indptr, dense = rows
+    shift = dense * indptr[i]
+    sums = load_row(W, np.uint64(W.shape[0] - 1), at, lanes)
+    sums = multiply(sums, fill(bias, sums))
+    for k in range(indptr[i], indptr[i + 1]):
+        x = W.dtype.type(data[k])
+        sums = add_product(sums, x, load_row(W, np.uint64(indices[k - shift]), at, lanes))
+    store(sums, scores, at)
+
+
+@compiled(inline=True, reorder=True)
 def row_scores(rows, i, bias, W, lo, hi, scores):
     """scores[lo:hi] = (x_i, bias)' W[:, lo:hi]; the last row of W belongs to the bias."""
     data, indices, indptr, dense = rows
-    w = W[W.shape[0] - 1]
-    for l in range(lo, hi):
-        scores[l] = bias * w[l]
-    shift = dense * indptr[i]
-    for k in range(indptr[i], indptr[i + 1]):
-        x = W.dtype.type(data[k])
-        w = W[indices[k - shift]]
+    at, end = np.int64(lo), np.int64(hi)
+    few = end - at < len(LINE)
+    while at + len(MANY) <= end:
+        _scores_in_lanes(rows, i, bias, W, at, MANY, scores)
+        at += len(MANY)
+    if at + len(SOME) <= end:
+        _scores_in_lanes(rows, i, bias, W, at, SOME, scores)
+        at += len(SOME)
+    while at < end and not few:
+        # The last columns with some before them, whose scores come out the same again.
+        at = min(at, end - len(LINE))
+        _scores_in_lanes(rows, i, bias, W, at, LINE, scores)
+        at += len(LINE)
+    if few:
+        w = W[W.shape[0] - 1]
         for l in range(lo, hi):
-            scores[l] += x * w[l]
+            scores[l] = bias * w[l]
+        shift = dense * indptr[i]
+        for k in range(indptr[i], indptr[i + 1]):
+            x = W.dtype.type(data[k])
+            w = W[indices[k - shift]]
+            for l in range(lo, hi):
+                scores[l] += x * w[l]
 
 
 @compiled(inline=True, reorder=True)
 def row_outer(rows, i, bias, step, lo, hi, W):
-    """W[:, lo:hi] += (x_i, bias) step[lo:hi]'."""
+    """W[:, lo:hi] += (x_i, bias) step[lo:hi]'; sixteen columns without a step are left as they are."""
     data, indices, indptr, dense = rows
-    w = W[W.shape[0] - 1]
-    for l in range(lo, hi):
-        w[l] += bias * step[l]
     shift = dense * indptr[i]
-    for k in range(indptr[i], indptr[i + 1]):
-        x = W.dtype.type(data[k])
-        w = W[indices[k - shift]]
-        for l in range(lo, hi):
-            w[l] += x * step[l]
+    at, end = np.int64(lo), np.int64(hi)
+    last = np.uint64(W.shape[0] - 1)
+    while at + len(LINE) <= end:
+        steps = load(step, at, LINE)
+        if any_nonzero(steps):
+            store_row(add_product(load_row(W, last, at, LINE), bias, steps), W, last, at)
+            for k in range(indptr[i], indptr[i + 1]):
+                x, j = W.dtype.type(data[k]), np.uint64(indices[k - shift])
+                store_row(add_product(load_row(W, j, at, LINE), x, steps), W, j, at)
+        at += len(LINE)
+    if at < end:
+        first = np.uint64(at)
+        w = W[W.shape[0] - 1]
+        for l in range(first, np.uint64(hi)):
+            w[l] += bias * step[l]
+        for k in range(indptr[i], indptr[i + 1]):
+            x = W.dtype.type(data[k])
+            w = W[indices[k - shift]]
+            for l in range(first, np.uint64(hi)):
+                w[l] += x * step[l]
 
 
 @compiled(inline=True, reorder=True)

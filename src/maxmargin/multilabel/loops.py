@@ -109,31 +109,39 @@ def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
     real = T.dtype.type
     zero = real(0)
     t = np.empty(K, T.dtype)
-    f = np.empty(L, T.dtype)
+    g = np.empty(L, T.dtype)
     c = np.empty(L, T.dtype)
     m = np.empty(L, T.dtype)
     for i in range(first, last):
         row_scores(rows, i, bias, T, 0, K, t)
         if G.shape[0] > 0:
             for l in range(L):
-                f[l] = zero
-            for k in range(K):
+                g[l] = zero
+            for k in range(G.shape[0]):
                 for l in range(L):
-                    f[l] += t[k] * G[k, l]
+                    g[l] += t[k] * G[k, l]
         else:
             for l in range(L):
-                f[l] = t[l]
+                g[l] = t[l]
         row_costs(costs, i, 0, L, c, m)
         y, a, marks = signs[i], alpha[i], flags[i]
+        # One loop for each sum: LLVM makes SIMD of loops over few arrays only.
         for l in range(L):
-            g = m[l] - real(y[l]) * f[l]
-            hinge = c[l] * max(g, zero)
-            share = hinge - real(a[l]) * g
-            loss[l] += hinge
-            gap[l] += share
             value[l] += m[l] * real(a[l])
+        for l in range(L):
             S[l] += y[l] * a[l]
-            marks[l] = share > quiet
+        for l in range(L):
+            g[l] = m[l] - real(y[l]) * g[l]
+        for l in range(L):
+            c[l] *= max(g[l], zero)
+        for l in range(L):
+            loss[l] += c[l]
+        for l in range(L):
+            c[l] -= real(a[l]) * g[l]
+        for l in range(L):
+            gap[l] += c[l]
+        for l in range(L):
+            marks[l] = c[l] > quiet
 
 
 class Columns(NamedTuple):

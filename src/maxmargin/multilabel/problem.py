@@ -41,7 +41,7 @@ from maxmargin import priors
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate
 from maxmargin.core.rows import Rows, readonly
-from maxmargin.core.threads import run_threads
+from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
@@ -415,9 +415,11 @@ class LinearM3L(M3L):
         """The rows for loops that work in this precision."""
         return self.single_rows if dtype == np.float32 else self.rows
 
-    def accumulate(self, alpha: np.ndarray, dtype: type = np.float64, n_threads: int = 1) -> np.ndarray:
-        """V = X'A, feature-major with the bias last."""
-        V: np.ndarray = np.zeros((self.n_features + 1, self.shape[1]), dtype)
+    def accumulate(
+        self, alpha: np.ndarray, dtype: type = np.float64, n_threads: int = 1, idle: bool = False
+    ) -> np.ndarray:
+        """V = X'A, feature-major with the bias last; `idle` columns of zeros may fill its cache lines."""
+        V = aligned_zeros(self.n_features + 1, self.shape[1], dtype, 16 if idle else 1)
 
         def work(part: tuple[np.uint64, np.uint64]) -> None:
             loops.accumulate(
@@ -436,7 +438,9 @@ class LinearM3L(M3L):
         """Z = V R, the optimality condition (23) (V itself for independent labels)."""
         if self.R is None:
             return V
-        return V @ self.R.astype(V.dtype) if self.coupled else V * self.r.astype(V.dtype)
+        if self.coupled:
+            return V @ self.R.astype(V.dtype)
+        return V * np.pad(self.r.astype(V.dtype), (0, V.shape[1] - len(self.r)))
 
     def training_scores(self, alpha: np.ndarray) -> np.ndarray:
         Z = self.couple(self.accumulate(alpha))
@@ -466,18 +470,19 @@ class LinearM3L(M3L):
         The primal is that of (12)-(14), the dual (25). Where the solver carries weights of its own, the
         primal is theirs: `bias_row` is the bias row of V, `weights` all of them as U with Z = U P.
         """
-        V = self.accumulate(alpha, n_threads=n_threads)
+        L = self.shape[1]
+        V = self.accumulate(alpha, n_threads=n_threads, idle=not self.coupled)
         Z, norms = self._weights_and_norms(V)
         primal_norm = dual_norm = float(norms.sum())
         if weights is not None:
             Z = weights @ self.factor if self.coupled else weights * np.sqrt(self.r)
             primal_norm = float(np.vdot(weights, weights))
         elif bias_row is not None:
-            Z[-1:], norms[-1:] = self._weights_and_norms(bias_row[None].astype(np.float64))
+            Z[-1:, :L], norms[-1:] = self._weights_and_norms(bias_row[None].astype(np.float64))
             primal_norm = float(norms.sum())
         sums = self.measure(alpha, Z, None, np.empty(self.shape, np.bool_), n_threads)
         constant = self.costs.constant
-        return Z, Certificate(
+        return Z[:, :L], Certificate(
             0.5 * primal_norm + float(sums.loss.sum()) + constant,
             float(sums.value.sum()) - 0.5 * dual_norm + constant,
         )

@@ -29,10 +29,13 @@ from maxmargin.core.rows import (
     row_outer_few,
     row_scores,
 )
+from maxmargin.core.simd import prefetch
 from maxmargin.multilabel.loops import entry_costs, row_costs
 
 # How many visits ahead a row is asked for.
 AHEAD = 2
+# Columns of weights that are changed one by one, more by cache lines; any number to 16 is as fast on RCV1.
+FEW = 2
 
 
 class Geometry(NamedTuple):
@@ -81,6 +84,16 @@ class LabelCopy(NamedTuple):
     turn: np.ndarray
 
 
+class Mixing(NamedTuple):
+    """R = G H' for scores x_i'T G': H the identity (T = V), or H = G for a prior of low rank (`factored`).
+
+    G is L x K with idle columns of zeros, as T has them.
+    """
+
+    G: np.ndarray
+    factored: bool
+
+
 class Reach(NamedTuple):
     """Entries still visited, and the bounds (44)-(45) that unmark them."""
 
@@ -98,6 +111,28 @@ class PaperState(NamedTuple):
     Z: np.ndarray
 
 
+@compiled(inline=True, reorder=True)
+def take_steps(i, geometry, y, f, c, m, lo, hi, a, step):
+    """The step (37) of the labels lo..hi of sample i, times y; returns how many moved."""
+    bias, pull, q, r = geometry
+    real = f.dtype.type
+    zero, square = real(0), bias * bias
+    changed = 0
+    for l in range(lo, hi):
+        sign = real(y[l])
+        g = m[l] - sign * f[l]
+        curvature = (q[i] + pull[l] * square) * r[l]
+        rise = g / curvature if curvature > zero else (c[l] if g > zero else zero)
+        new = a[l] + rise
+        new = zero if new < zero else new
+        new = c[l] if new > c[l] else new
+        step[l] = sign * (new - a[l])
+        a[l] = new
+    for l in range(lo, hi):
+        changed += step[l] != zero
+    return changed
+
+
 @compiled
 def sweep_labels(rows, costs, geometry, order, lo, hi, state):
     """One pass of dual coordinate ascent over all labels lo..hi of every sample in `order`.
@@ -106,37 +141,38 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state):
     sample at once, which is exact because they do not interact.
     """
     signs = costs.signs
-    bias, pull, q, r = geometry
+    bias, pull, _, r = geometry
     alpha, W, S = state
     L = alpha.shape[1]
     real = W.dtype.type
-    zero, square = real(0), bias * bias
-    f = np.empty(L, W.dtype)
+    zero = real(0)
+    # Whole cache lines, so that no column is left over.
+    end = np.uint64(W.shape[1]) if hi == L else hi
+    f = np.empty(W.shape[1], W.dtype)
+    step = np.zeros(W.shape[1], W.dtype)
     c = np.empty(L, W.dtype)
     m = np.empty(L, W.dtype)
-    step = np.empty(L, W.dtype)
     few = np.empty(L, np.int64)
     for position in range(order.shape[0]):
         i = order[position]
-        row_scores(rows, i, bias, W, lo, hi, f)
+        ahead = order[min(position + AHEAD, order.shape[0] - 1)]
+        prefetch_row(rows, ahead)
+        for p in range(ahead * L, ahead * L + L, 16):
+            prefetch(alpha, p)
+        row_scores(rows, i, bias, W, lo, end, f)
         row_costs(costs, i, lo, hi, c, m)
         y, a = signs[i], alpha[i]
         n_few = 0
-        changed = 0
         w = W[W.shape[0] - 1]
+        changed = take_steps(i, geometry, y, f, c, m, lo, hi, a, step)
         for l in range(lo, hi):
-            g = m[l] - real(y[l]) * f[l]
-            curvature = (q[i] + pull[l] * square) * r[l]
-            target = a[l] + g / curvature if curvature > zero else (c[l] if g > zero else a[l])
-            new = min(max(target, zero), c[l])
-            step[l] = real(y[l]) * (new - a[l]) * r[l]
-            S[l] += real(y[l]) * (new - a[l])
-            a[l] = new
+            S[l] += step[l]
+        for l in range(lo, hi):
+            step[l] *= r[l]
         for l in range(lo, hi):
             w[l] += pull[l] * bias * step[l]
-            changed += step[l] != zero
-        if 4 * changed > hi - lo:
-            row_outer(rows, i, zero, step, lo, hi, W)
+        if changed > FEW:
+            row_outer(rows, i, zero, step, lo, end, W)
         elif changed:
             for l in range(lo, hi):
                 if step[l] != zero:
@@ -303,29 +339,30 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, n_passes, state, 
 
 
 @compiled
-def sweep_samples(rows, costs, geometry, order, label_order, G, state, reach, counts):
+def sweep_samples(rows, costs, geometry, order, label_order, mixing, state, reach, counts):
     """One pass over the marked entries of the samples in `order`, for coupled labels.
 
     All labels of a sample form one block with Hessian q_i R; one Gauss-Seidel sweep through
     its marked labels keeps t = x_i'T up to date, so that each score is one product with a
-    row of G (L x K). R = G H' with H the identity (K = L, T = V) or, for a prior of low rank
-    K < L, H = G = P' (T = V P'). `counts` is the number of marked entries of each sample.
+    row of G. `counts` is the number of marked entries of each sample.
     """
     bias, pull, q, r = geometry
     alpha, T, S = state
     flags, low, high = reach
+    G, factored = mixing
     signs = costs.signs
     L, K = alpha.shape[1], T.shape[1]
-    factored = K < L
     real = T.dtype.type
     zero, square = real(0), bias * bias
     t = np.empty(K, T.dtype)
     step = np.empty(K, T.dtype)
     few = np.empty(K, np.int64)
+    bottom = T[T.shape[0] - 1]
     for position in range(order.shape[0]):
         i = order[position]
         if counts[i] == 0:
             continue
+        prefetch_row(rows, order[min(position + AHEAD, order.shape[0] - 1)])
         row_scores(rows, i, bias, T, 0, K, t)
         for k in range(K):
             step[k] = zero
@@ -361,15 +398,15 @@ def sweep_samples(rows, costs, geometry, order, label_order, G, state, reach, co
                 for k in range(K):
                     t[k] += own * d * g_row[k]
                     step[k] += d * g_row[k]
-                    T[T.shape[0] - 1, k] += pull[l] * bias * d * g_row[k]
+                    bottom[k] += pull[l] * bias * d * g_row[k]
             else:
                 t[l] += own * d
                 step[l] = d
-                T[T.shape[0] - 1, l] += pull[l] * bias * d
+                bottom[l] += pull[l] * bias * d
                 few[n_few] = l
                 n_few += 1
         if moved:
-            if factored or n_few > K // 4:
+            if factored or n_few > FEW:
                 row_outer(rows, i, zero, step, 0, K, T)
             else:
                 row_outer_few(rows, i, zero, step, few, n_few, T)

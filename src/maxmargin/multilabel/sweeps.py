@@ -338,10 +338,13 @@ class SampleSweeps(Sweeps):
         P = self.problem.low_rank
         self.factored = P is not None
         G = (self.problem.prior if P is None else P).astype(self.real)
-        self.G, self.GT = readonly(G), readonly(G.T)
+        self.G, rank = readonly(G), len(G)
         V = self.problem.accumulate(alpha, self.real, self.n_threads)
         V[-1] = self.bias_row
-        self.T = np.ascontiguousarray(V @ G.T) if self.factored else V
+        self.T = aligned_zeros(len(V), rank, self.real)
+        self.T[:, :rank] = V @ G.T if self.factored else V
+        mixing = np.pad(G.T, ((0, 0), (0, self.T.shape[1] - rank)))
+        self.mixing = loops.Mixing(readonly(mixing), self.factored)
 
     def _bias_row(self) -> np.ndarray:
         return self.bias_row
@@ -359,7 +362,7 @@ class SampleSweeps(Sweeps):
             low[0], high[0] = bounds
             loops.sweep_samples(
                 self.rows, self.costs, geometry, readonly(self.rng.permutation(self.n)),
-                readonly(self.rng.permutation(self.L)), self.GT,
+                readonly(self.rng.permutation(self.L)), self.mixing,
                 loops.Ascent(self.alpha, self.T, self.S), loops.Reach(self.flags, low, high), counts,
             )  # fmt: skip
             self._draw_bias(before)
@@ -372,7 +375,7 @@ class SampleSweeps(Sweeps):
         pull, bias = self.follow.pull, self.problem.bias
         self.bias_row += pull * bias * (self.S - before)
         self.bias_row += pull * (bias * self.S - self.bias_row)
-        self.T[-1] = self.G @ self.bias_row if self.factored else self.bias_row
+        self.T[-1, : len(self.G)] = self.G @ self.bias_row if self.factored else self.bias_row
 
     def _measure(self) -> Certificate:
         problem, R = self.problem, self.problem.prior

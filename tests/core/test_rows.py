@@ -1,0 +1,70 @@
+"""Products of rows with feature-major weights, for every width that their loops treat in its own way."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from maxmargin.core.jit import compiled
+from maxmargin.core.rows import Rows, row_outer, row_scores, score_rows
+
+pytestmark = pytest.mark.nojit
+
+# Less than a cache line, just one, with some columns left over, and several groups of each size.
+WIDTHS = (1, 15, 16, 17, 37, 48, 64, 101, 147)
+BIAS = 1.5
+
+
+@compiled
+def scores_between(rows, i, bias, W, lo, hi, scores):
+    row_scores(rows, i, bias, W, lo, hi, scores)
+
+
+@compiled
+def outer_between(rows, i, bias, step, lo, hi, W):
+    row_outer(rows, i, bias, step, lo, hi, W)
+
+
+def make(width, dtype):
+    rng = np.random.RandomState(width)
+    X = rng.randn(6, 7) * (rng.rand(6, 7) < 0.6)
+    X[2] = 0
+    W = rng.randn(8, width).astype(dtype)
+    kinds = Rows.of(X.astype(dtype)), Rows.of(sp.csr_array(X.astype(dtype)))
+    return rng, np.hstack([X, np.full((6, 1), BIAS)]), W, kinds
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_scores(width, dtype):
+    _, X, W, kinds = make(width, dtype)
+    for rows in kinds:
+        scores = np.full((6, width), np.nan, dtype)
+        score_rows(rows.flat, dtype(BIAS), W, 0, 6, scores)
+        np.testing.assert_allclose(scores, X @ W, atol=1e-5 if dtype is np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("lo, hi", [(0, 16), (16, 101), (16, 32), (3, 18), (3, 19), (3, 80), (100, 101)])
+def test_scores_touch_their_range_alone(lo, hi):
+    _, X, W, kinds = make(101, np.float64)
+    for rows in kinds:
+        scores = np.full(101, np.nan)
+        scores_between(rows.flat, 4, BIAS, W, np.uint64(lo), np.uint64(hi), scores)
+        np.testing.assert_allclose(scores[lo:hi], X[4] @ W[:, lo:hi], atol=1e-12)
+        assert np.isnan(np.delete(scores, np.arange(lo, hi))).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_outer(width, dtype):
+    rng, X, W, kinds = make(width, dtype)
+    lo = width // 3
+    # Some groups of sixteen have one step, others none.
+    step = (rng.randn(width) * (rng.rand(width) < 0.05)).astype(dtype)
+    step[-1] = 1.25
+    expected = W.astype(np.float64)
+    expected[:, lo:] += np.outer(X[4], step[lo:])
+    for rows in kinds:
+        moved = W.copy()
+        outer_between(rows.flat, 4, dtype(BIAS), step, np.uint64(lo), np.uint64(width), moved)
+        np.testing.assert_allclose(moved, expected, atol=1e-5 if dtype is np.float32 else 1e-12)
+        np.testing.assert_array_equal(moved[:, :lo], W[:, :lo])
