@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 from maxmargin import SubmodularSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.submodular import interior
+from maxmargin.submodular import interior, iterated
 from maxmargin.submodular.bcfw import ClippedBCFW, vector_of
 from maxmargin.submodular.bundle import Bundle, maximise_model
 from maxmargin.submodular.estimator import SOLVERS
@@ -382,10 +382,10 @@ def test_both_ways_to_solve_the_equations_of_a_step_agree(largest):
     right = rng.normal(size=problem.dimension)
     factored = interior.Factored(planes, point, interior._features(problem))
     np.testing.assert_allclose(factored.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
-    K = interior._products(problem)
-    iterated = interior.Iterated(planes, point, K, largest=largest, least=1e-6, accuracy=1e-20, most=1000)
-    np.testing.assert_allclose(iterated.product(right), H @ right, rtol=1e-9)
-    np.testing.assert_allclose(iterated.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
+    K = iterated._products(problem)
+    way = iterated.Iterated(planes, point, K, largest=largest, least=1e-6, accuracy=1e-20, most=1000)
+    np.testing.assert_allclose(way.product(right), H @ right, rtol=1e-9)
+    np.testing.assert_allclose(way.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
 
 
 def test_the_preconditioner_inverts_all_directions_it_is_given():
@@ -395,11 +395,11 @@ def test_the_preconditioner_inverts_all_directions_it_is_given():
     point = interior.Point(
         np.full(known.shape, 1e-3), alpha, none, none, np.zeros(problem.dimension), np.zeros(12)
     )
-    iterated = interior.Iterated(
-        interior.Planes(problem, sets, known), point, interior._products(problem), least=1e-6
+    way = iterated.Iterated(
+        interior.Planes(problem, sets, known), point, iterated._products(problem), least=1e-6
     )
     right = np.random.default_rng(0).normal(size=problem.dimension)
-    near = iterated.product(iterated.precondition(right))
+    near = way.product(way.precondition(right))
     np.testing.assert_allclose(near, right, rtol=1e-4, atol=1e-4)
 
 
@@ -407,8 +407,8 @@ def test_the_preconditioner_inverts_all_directions_it_is_given():
 def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system(seed):
     problem = tiny(seed, N=60, V=5, D=8)
     found = [
-        run(interior.InteriorPoint(problem, factored=most), Stopping(tol=1e-6, max_iter=100))
-        for most in (0, 10**6)
+        run(interior.InteriorPoint(problem, way=way), Stopping(tol=1e-6, max_iter=100))
+        for way in (iterated.Iterated, interior.Factored)
     ]
     assert all(outcome.certificate.gap <= 1e-6 for outcome in found)
     assert found[0].certificate.primal == pytest.approx(found[1].certificate.primal, rel=2e-6)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
-from maxmargin.submodular.interior import InteriorPoint, InteriorSolution
+from maxmargin.submodular.interior import Equations, InteriorPoint, InteriorSolution
 from maxmargin.submodular.problem import SubmodularF1
 
 
@@ -24,9 +24,15 @@ class StepsThenInterior:
     """Block steps, and an interior point method when their gap is above `stalled` after some `epochs`."""
 
     def __init__(
-        self, problem: SubmodularF1, steps: ClippedBCFW, *, epochs: int = 3, stalled: float = 0.3
+        self,
+        problem: SubmodularF1,
+        steps: ClippedBCFW,
+        way: type[Equations],
+        *,
+        epochs: int = 3,
+        stalled: float = 0.3,
     ) -> None:
-        self.problem, self.epochs, self.stalled = problem, epochs, stalled
+        self.problem, self.way, self.epochs, self.stalled = problem, way, epochs, stalled
         self.solver: ClippedBCFW | InteriorPoint = steps
 
     def epoch(self, clock: Clock) -> Progress:
@@ -38,7 +44,7 @@ class StepsThenInterior:
         if progress.certificate.gap > self.stalled and not clock.expired():
             # With fewer places than labels a sample may have to forget sets that its optimum needs.
             memory = max(solver.blocks.memory.shape[1], self.problem.truth.shape[1])
-            self.solver = InteriorPoint(self.problem, memory=memory, steps=solver)
+            self.solver = InteriorPoint(self.problem, memory=memory, steps=solver, way=self.way)
         return progress
 
     def certify(self) -> Certificate:

@@ -26,7 +26,17 @@ import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.submodular.block_loops import Blocks, Met, Pairs, Samples, Visit, Weights, block_pass
+from maxmargin.submodular.block_loops import (
+    MISSING,
+    Blocks,
+    Met,
+    Pairs,
+    Samples,
+    StepRoom,
+    Visit,
+    Weights,
+    block_pass,
+)
 from maxmargin.submodular.cut_loops import Graph
 from maxmargin.submodular.inference_loops import SearchRoom
 from maxmargin.submodular.problem import SubmodularF1
@@ -100,10 +110,10 @@ class ClippedBCFW:
         *,
         memory: int = 20,
         start: BlockSolution | None = None,
-        cheap_passes: int = 10,
-        worthwhile: float = 0.1,
-        rounds: int = 30,
-        enough: float = 1e-2,
+        cheap_passes: int = 30,
+        worthwhile: float = 0.03,
+        rounds: int = 2,
+        enough: float = 0.1,
         regardless: float = 0.2,
         recency: int = 6,
         renewal: int = 100,
@@ -122,7 +132,10 @@ class ClippedBCFW:
         self.best = self.mean = problem.cut(self.vector)
         self.best_primal = np.inf
         self.epochs = self.passes = 0
-        index = problem.pairs.index
+        V, E = problem.truth.shape[1], len(problem.pairs)
+        ends = np.ascontiguousarray(problem.pairs.index.T)
+        which = np.full((V, V), MISSING)
+        which[ends[0], ends[1]] = which[ends[1], ends[0]] = np.arange(E)
         self._samples = Samples(
             readonly(problem.truth),
             readonly(problem.cost),
@@ -130,12 +143,13 @@ class ClippedBCFW:
             np.float64(problem.bias),
         )
         self._pairs = Pairs(
-            readonly(index[:, 0]),
-            readonly(index[:, 1]),
+            readonly(ends),
             readonly(problem.pairs.strength),
-            readonly(problem.graph.places.reshape(-1)),
-            problem.graph.arcs(np.zeros(len(index))),
+            readonly(np.ascontiguousarray(problem.graph.places.T)),
+            readonly(which),
         )
+        self._arcs = problem.graph.arcs(np.zeros(E))
+        self._rooms = SearchRoom.empty(V), StepRoom.empty(self.blocks.memory.shape[1], V, E)
 
     def epoch(self, clock: Clock) -> Progress:
         """A pass with inference, cheap ones for as long as they pay, and P of a good theta."""
@@ -186,8 +200,8 @@ class ClippedBCFW:
             weights,
             self.blocks,
             met,
-            Graph.of(self._pairs.arcs),
-            SearchRoom.empty(problem.truth.shape[1]),
+            Graph.of(self._arcs),
+            self._rooms,
         )
         theta = problem.cut(self.vector)
         self.mean = self.mean + self.recency / (self.recency + self.passes) * (theta - self.mean)

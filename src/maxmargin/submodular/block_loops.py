@@ -18,6 +18,9 @@ r_e = strength_e jump_e, and the step that makes it zero is taken. Two kinds com
 promise: from the lowest to the highest plane at hand; or from a remembered set to the same set
 with one label flipped, which need not be remembered yet. Inference finds one set per call, and a
 block with many labels near their margins needs many: flips find most of them for the price of a sum.
+
+Sets hold few of the labels, so a visit first lists those of the sets that its block remembers: scores
+and steps then cost what the labels that are on and their pairs cost, not all labels and all pairs.
 """
 
 from __future__ import annotations
@@ -28,13 +31,12 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_outer_few, row_scores
-from maxmargin.submodular.cut_loops import Arcs, copy, set_arc, set_score
+from maxmargin.submodular.cut_loops import copy, set_arc
 from maxmargin.submodular.inference_loops import (
     Example,
     f1_loss,
     infer,
     load,
-    size_and_hits,
 )
 
 # The rest of a block below this weight is rounding.
@@ -45,6 +47,12 @@ ROUNDING = 1e-15
 MOST_NEWTON = 100
 # Where a block has no plane, or no label to flip; the rest is the source of a step that has none.
 MISSING = -1
+
+# Rows of the arrays of a `StepRoom`: of remembered sets, of labels, of pairs.
+VALUE, LOSS = 0, 1
+SIZE, HITS = 0, 1
+STEP, MARGINAL, REST = 0, 1, 2
+JUMP, REST_PAIRS = 0, 1
 
 
 class Samples(NamedTuple):
@@ -57,13 +65,15 @@ class Samples(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs e = (first, second) and their strengths; `places[2 e]` and `[2 e + 1]` are their `arcs`."""
+    """Pairs e = (ends[0, e], ends[1, e]) and their strengths; `arcs[:, e]` are their places in the graph.
 
-    first: np.ndarray
-    second: np.ndarray
+    `which[i, j]` is the pair of two labels, MISSING where they are none.
+    """
+
+    ends: np.ndarray
     strength: np.ndarray
-    places: np.ndarray
-    arcs: Arcs
+    arcs: np.ndarray
+    which: np.ndarray
 
 
 class Visit(NamedTuple):
@@ -112,14 +122,34 @@ class Met(NamedTuple):
 
 
 class StepRoom(NamedTuple):
-    """Workspace of a step: values and losses of the remembered sets, the step, a flipped set."""
+    """Workspace of a visit; the rows of `sets`, `counts`, `labels` and `pairs` are named above.
 
-    values: np.ndarray
-    losses: np.ndarray
-    step: np.ndarray
-    jump: np.ndarray
-    marginal: np.ndarray
+    `on[m]` lists the labels of set m, SIZE of them, HITS of them true. STEP and JUMP are the step in labels
+    and in pairs, of which `few` lists those that change. REST and REST_PAIRS describe the rest.
+    """
+
+    sets: np.ndarray
+    counts: np.ndarray
+    on: np.ndarray
+    labels: np.ndarray
+    pairs: np.ndarray
+    few: np.ndarray
     flipped: np.ndarray
+    before: np.ndarray
+
+    @classmethod
+    def empty(cls, memory: int, V: int, E: int) -> StepRoom:
+        """Workspace for so many sets, labels and pairs."""
+        return cls(
+            np.empty((2, memory)),
+            np.empty((2, memory), np.int64),
+            np.empty((memory, V), np.int64),
+            np.empty((3, V)),
+            np.empty((2, E)),
+            np.empty(max(V, E), np.int64),
+            np.empty(V, np.uint8),
+            np.empty(V),
+        )
 
 
 @compiled
@@ -153,7 +183,7 @@ def remember(y, memory, share, kept, spare):
 def set_pair(e, new, pairs, graph):
     """Give pair e a new weight in the graph."""
     weight, total = graph.weight, graph.total
-    i, j, there, back = pairs.first[e], pairs.second[e], pairs.places[2 * e], pairs.places[2 * e + 1]
+    i, j, there, back = pairs.ends[0, e], pairs.ends[1, e], pairs.arcs[0, e], pairs.arcs[1, e]
     change = new - weight[there]
     weight[there] = weight[back] = new
     total[i] += change
@@ -163,19 +193,31 @@ def set_pair(e, new, pairs, graph):
 
 
 @compiled
-def best_flip(example, y, marginal):
-    """The label whose flip raises the value of y most, and by how much; MISSING when none does."""
+def list_set(example, y, m, room):
+    """List the labels of set m, and note its loss."""
+    on, truth = room.on[m], example.truth
+    size, hits = 0, 0
+    for i in range(y.shape[0]):
+        on[size] = i
+        size += y[i]
+        hits += y[i] * truth[i]
+    room.counts[SIZE, m], room.counts[HITS, m] = size, hits
+    room.sets[LOSS, m] = f1_loss(size, hits, example.n1)
+
+
+@compiled
+def best_flip(example, m, y, room):
+    """The label whose flip raises the value of set m, y, most, and by how much; MISSING when none does."""
     scores, truth, n1, graph = example
-    start, head, weight = graph.start, graph.head, graph.weight
+    on, size, hits, marginal = room.on[m], room.counts[SIZE, m], room.counts[HITS, m], room.labels[MARGINAL]
     V = scores.shape[0]
-    size, hits = size_and_hits(truth, y)
     for i in range(V):
         marginal[i] = scores[i]
-    for i in range(V):
-        if y[i]:
-            for k in range(start[i], start[i + 1]):
-                marginal[head[k]] += weight[k]
-    here = f1_loss(size, hits, n1)
+    for b in range(size):
+        row = graph.matrix[on[b]]
+        for i in range(V):
+            marginal[i] += row[i]
+    here = room.sets[LOSS, m]
     add_hit, add_miss = f1_loss(size + 1, hits + 1, n1) - here, f1_loss(size + 1, hits, n1) - here
     drop_hit, drop_miss = f1_loss(size - 1, hits - 1, n1) - here, f1_loss(size - 1, hits, n1) - here
     label, rise = MISSING, 0.0
@@ -198,22 +240,23 @@ def promise(slope, most, curvature):
 
 
 @compiled
-def best_step(slope, most, c, unary, strength, jump, u):
+def best_step(slope, most, c, unary, strength, n_few, u, room):
     """The step in [0, most] at which the slope has fallen to zero, or `most`.
 
     The slope falls in linear pieces, with a kink where some u_e changes its sign: Newton steps
     within a shrinking bracket.
     """
+    few, jump = room.few, room.pairs[JUMP]
     low, high, gamma = 0.0, most, 0.0
     for _ in range(MOST_NEWTON):
         left, bend = slope - unary * gamma, unary
-        for e in range(jump.shape[0]):
-            if jump[e] != 0:
-                pull = strength[e] * jump[e]
-                after = u[e] - gamma * c * pull
-                left -= pull * (max(u[e], 0.0) - max(after, 0.0))
-                if after > 0 or (after == 0 and pull < 0):
-                    bend += c * pull * pull
+        for f in range(n_few):
+            e = few[f]
+            pull = strength[e] * jump[e]
+            after = u[e] - gamma * c * pull
+            left -= pull * (max(u[e], 0.0) - max(after, 0.0))
+            if after > 0 or (after == 0 and pull < 0):
+                bend += c * pull * pull
         if left > 0:
             low = gamma
         else:
@@ -226,28 +269,59 @@ def best_step(slope, most, c, unary, strength, jump, u):
     return gamma
 
 
-@compiled(inline=True)
-def weigh(example, pairs, blocks, n, u, room):
-    """Write value and loss of the remembered sets of block n; answer the mean value and the rest.
-
-    The rest is its share of the combination with its parts of the mean value and of the mean loss.
-    """
-    memory, share, labels, joints = blocks.memory[n], blocks.share[n], blocks.labels[n], blocks.joints[n]
-    values, losses = room.values, room.losses
-    rest, rest_value, rest_loss = 1.0, blocks.losses[n], blocks.losses[n]
-    for i in range(labels.shape[0]):
-        rest_value += labels[i] * example.a[i]
-    for e in range(joints.shape[0]):
-        rest_value += joints[e] * pairs.strength[e] * max(u[e], 0.0)
-    mean = rest_value
+@compiled
+def take_rest(blocks, n, which, room):
+    """Write the rest of block n, the mean minus the shares: labels and pairs; answer its weight and loss."""
+    share, labels, joints = blocks.share[n], room.labels[REST], room.pairs[REST_PAIRS]
+    rest, loss = 1.0, blocks.losses[n]
     for m in range(blocks.kept[n]):
-        size, hits = size_and_hits(example.truth, memory[m])
-        losses[m] = f1_loss(size, hits, example.n1)
-        values[m] = set_score(example.a, example.graph, memory[m]) + losses[m]
         rest -= share[m]
-        rest_value -= share[m] * values[m]
-        rest_loss -= share[m] * losses[m]
-    return mean, (rest, rest_value, rest_loss)
+        loss -= share[m] * room.sets[LOSS, m]
+    if rest <= RESIDUE:
+        return 0.0, 0.0
+    for i in range(labels.shape[0]):
+        labels[i] = blocks.labels[n, i]
+    for e in range(joints.shape[0]):
+        joints[e] = blocks.joints[n, e]
+    for m in range(blocks.kept[n]):
+        if share[m] > 0:
+            on = room.on[m]
+            for b in range(room.counts[SIZE, m]):
+                labels[on[b]] -= share[m]
+                for a in range(b):
+                    e = which[on[a], on[b]]
+                    if e != MISSING:
+                        joints[e] -= share[m]
+    for i in range(labels.shape[0]):
+        labels[i] /= rest
+    for e in range(joints.shape[0]):
+        joints[e] /= rest
+    return rest, loss / rest
+
+
+@compiled
+def weigh(example, pairs, blocks, n, u, rest, room):
+    """Write the values of the remembered sets of block n; answer the mean value and that of the rest."""
+    a, matrix, values, share = example.a, example.graph.matrix, room.sets[VALUE], blocks.share[n]
+    mean, rest_value = 0.0, 0.0
+    for m in range(blocks.kept[n]):
+        on, value = room.on[m], room.sets[LOSS, m]
+        for b in range(room.counts[SIZE, m]):
+            value += a[on[b]]
+            for c in range(b):
+                value += matrix[on[c], on[b]]
+        values[m] = value
+        mean += share[m] * value
+    weight, loss = rest
+    if weight > 0:
+        labels, joints = room.labels[REST], room.pairs[REST_PAIRS]
+        rest_value = loss
+        for i in range(labels.shape[0]):
+            rest_value += labels[i] * a[i]
+        for e in range(joints.shape[0]):
+            rest_value += joints[e] * pairs.strength[e] * max(u[e], 0.0)
+        mean += weight * rest_value
+    return mean, rest_value
 
 
 @compiled(inline=True)
@@ -262,58 +336,77 @@ def extremes(kept, share, values):
     return high, low
 
 
-@compiled(inline=True)
-def take_rest(kept, memory, share, rest, labels, joints, pairs, room):
-    """Write the labels and pairs of the rest into `step` and `jump`: the mean minus the shares."""
-    first, second, step, jump = pairs.first, pairs.second, room.step, room.jump
-    V, E = labels.shape[0], joints.shape[0]
-    for i in range(V):
-        step[i] = labels[i]
-    for e in range(E):
-        jump[e] = joints[e]
-    for m in range(kept):
-        if share[m] > 0:
-            for i in range(V):
-                step[i] -= share[m] * memory[m, i]
-            for e in range(E):
-                jump[e] -= share[m] * (memory[m, first[e]] & memory[m, second[e]])
-    for i in range(V):
-        step[i] /= rest
-    for e in range(E):
-        jump[e] /= rest
+@compiled
+def join(sign, m, other, which, n_few, room):
+    """Add the pairs of set m that `other` lacks to the step, with a sign; answer how many change now."""
+    on, few, jump = room.on[m], room.few, room.pairs[JUMP]
+    for b in range(room.counts[SIZE, m]):
+        i = on[b]
+        for a in range(b):
+            j = on[a]
+            if not (other[i] and other[j]):
+                e = which[i, j]
+                if e != MISSING:
+                    jump[e] = sign
+                    few[n_few] = e
+                    n_few += 1
+    return n_few
 
 
-@compiled(inline=True)
-def aim_high(pairs, blocks, n, square, rest, room):
+@compiled
+def leave_rest(high, memory, which, room):
+    """Write the step from the rest to set `high`; answer how many pairs change."""
+    labels, step, joints, jump = (
+        room.labels[REST],
+        room.labels[STEP],
+        room.pairs[REST_PAIRS],
+        room.pairs[JUMP],
+    )
+    on = room.on[high]
+    for i in range(step.shape[0]):
+        step[i] = memory[high, i] - labels[i]
+    for e in range(jump.shape[0]):
+        jump[e] = -joints[e]
+    for b in range(room.counts[SIZE, high]):
+        for a in range(b):
+            e = which[on[a], on[b]]
+            if e != MISSING:
+                jump[e] += 1.0
+    n_few = 0
+    for e in range(jump.shape[0]):
+        room.few[n_few] = e
+        n_few += jump[e] != 0
+    return n_few
+
+
+@compiled
+def aim_high(pairs, blocks, n, square, rest, rest_value, room):
     """A step from the lowest plane of block n, perhaps the rest, to its highest: write step and jump.
 
     Answers source (MISSING: the rest), target, the slope, the most weight that can move, the loss
-    of the source, and the curvature, as if no pair were cut at zero.
+    of the source, how many pairs change, and the curvature, as if no pair were cut at zero.
     """
-    first, second, strength = pairs.first, pairs.second, pairs.strength
-    memory, share, kept = blocks.memory[n], blocks.share[n], blocks.kept[n]
-    values, step, jump = room.values, room.step, room.jump
-    V, E = step.shape[0], jump.shape[0]
-    weight, rest_value, rest_loss = rest
-    high, low = extremes(kept, share, values)
-    if weight > RESIDUE and (low == MISSING or rest_value / weight < values[low]):
+    memory, share = blocks.memory[n], blocks.share[n]
+    values, step, jump = room.sets[VALUE], room.labels[STEP], room.pairs[JUMP]
+    weight, rest_loss = rest
+    high, low = extremes(blocks.kept[n], share, values)
+    if weight > 0 and (low == MISSING or rest_value < values[low]):
         low = MISSING
-        slope, most, lost = values[high] - rest_value / weight, weight, rest_loss / weight
-        take_rest(kept, memory, share, weight, blocks.labels[n], blocks.joints[n], pairs, room)
+        slope, most, lost = values[high] - rest_value, weight, rest_loss
+        n_few = leave_rest(high, memory, pairs.which, room)
     else:
-        slope, most, lost = values[high] - values[low], share[low], room.losses[low]
-        for i in range(V):
-            step[i] = memory[low, i]
-        for e in range(E):
-            jump[e] = memory[low, first[e]] & memory[low, second[e]]
+        slope, most, lost = values[high] - values[low], share[low], room.sets[LOSS, low]
+        for i in range(step.shape[0]):
+            step[i] = np.float64(memory[high, i]) - memory[low, i]
+        n_few = join(1.0, high, memory[low], pairs.which, 0, room)
+        n_few = join(-1.0, low, memory[high], pairs.which, n_few, room)
     curvature = 0.0
-    for i in range(V):
-        step[i] = memory[high, i] - step[i]
-        curvature += square * step[i] * step[i]
-    for e in range(E):
-        jump[e] = (memory[high, first[e]] & memory[high, second[e]]) - jump[e]
-        curvature += (strength[e] * jump[e]) ** 2
-    return low, high, slope, most, lost, curvature
+    for i in range(step.shape[0]):
+        curvature += step[i] * step[i]
+    curvature *= square
+    for f in range(n_few):
+        curvature += (pairs.strength[room.few[f]] * jump[room.few[f]]) ** 2
+    return low, high, slope, most, lost, n_few, curvature
 
 
 @compiled(inline=True)
@@ -327,50 +420,58 @@ def find_flip(example, blocks, n, curvature, expected, room):
     source, label, rise, highest = MISSING, MISSING, 0.0, -np.inf
     for m in range(blocks.kept[n]):
         if share[m] > 0:
-            flip, gain = best_flip(example, memory[m], room.marginal)
-            highest = max(highest, room.values[m] + gain)
+            flip, gain = best_flip(example, m, memory[m], room)
+            highest = max(highest, room.sets[VALUE, m] + gain)
             if flip != MISSING and promise(gain, share[m], curvature) > expected:
                 expected = promise(gain, share[m], curvature)
                 source, label, rise = m, flip, gain
     return expected, source, label, rise, highest
 
 
-@compiled(inline=True)
+@compiled
 def aim_at_flip(example, pairs, blocks, n, source, label, room):
     """A step from a remembered set of block n to the same set with one label flipped.
 
-    Writes step and jump, remembers the new set, and answers its place.
+    Writes step and jump, remembers the new set, and answers its place, whether another had to go that had
+    a share, and how many pairs change.
     """
-    first, second, step, jump, new = pairs.first, pairs.second, room.step, room.jump, room.flipped
+    step, jump, new, on = room.labels[STEP], room.pairs[JUMP], room.flipped, room.on[source]
     for i in range(step.shape[0]):
         new[i] = blocks.memory[n, source, i]
         step[i] = 0.0
     sign = 1.0 - 2.0 * new[label]
     step[label] = sign
-    for e in range(jump.shape[0]):
-        jump[e] = 0.0
-        if first[e] == label:
-            jump[e] = sign * new[second[e]]
-        elif second[e] == label:
-            jump[e] = sign * new[first[e]]
+    n_few = 0
+    for b in range(room.counts[SIZE, source]):
+        e = pairs.which[label, on[b]]
+        if e != MISSING:
+            jump[e] = sign
+            room.few[n_few] = e
+            n_few += 1
     new[label] = 1 - new[label]
+    before = 0.0
+    for m in range(blocks.kept[n]):
+        before += blocks.share[n, m]
     target, blocks.kept[n] = remember(new, blocks.memory[n], blocks.share[n], blocks.kept[n], source)
-    size, hits = size_and_hits(example.truth, new)
-    room.losses[target] = f1_loss(size, hits, example.n1)
-    return target
+    for m in range(blocks.kept[n]):
+        before -= blocks.share[n, m]
+    list_set(example, new, target, room)
+    return target, before > 0, n_few
 
 
 @compiled(inline=True)
-def improve(example, pairs, c, square, blocks, n, u, floor, room):
-    """One step of block n; answer what it promised, and how far the mean was below the highest plane.
+def improve(example, pairs, c, square, blocks, n, u, floor, rest, room):
+    """One step of block n; answer what it promised, how far the mean was below the highest plane, the rest.
 
     The scores of the sample, u and the graph move with the block. Nothing moves when no step
     promises more than `floor`.
     """
-    mean, rest = weigh(example, pairs, blocks, n, u, room)
-    source, target, slope, most, lost, curvature = aim_high(pairs, blocks, n, square, rest, room)
+    mean, rest_value = weigh(example, pairs, blocks, n, u, rest, room)
+    source, target, slope, most, lost, n_few, curvature = aim_high(
+        pairs, blocks, n, square, rest, rest_value, room
+    )
     expected = promise(slope, most, c * curvature) if slope > 0 else 0.0
-    gap = room.values[target] - mean
+    gap = room.sets[VALUE, target] - mean
     flip_source, label, rise = MISSING, MISSING, 0.0
     if blocks.memory.shape[1] > 1:
         # A flip changes one label, so that its curvature is that of one row.
@@ -379,41 +480,46 @@ def improve(example, pairs, c, square, blocks, n, u, floor, room):
         )
         gap = max(gap, highest - mean)
     if expected <= floor:
-        return expected, gap
+        return expected, gap, rest
+    forgot = False
     if flip_source != MISSING:
-        source, slope, most, lost = flip_source, rise, blocks.share[n, flip_source], room.losses[flip_source]
-        target = aim_at_flip(example, pairs, blocks, n, source, label, room)
-    move(example, pairs, c, square, blocks, n, u, (source, target, slope, most, lost), room)
-    return expected, gap
+        source, slope, most = flip_source, rise, blocks.share[n, flip_source]
+        lost = room.sets[LOSS, flip_source]
+        target, forgot, n_few = aim_at_flip(example, pairs, blocks, n, source, label, room)
+    move(example, pairs, c, square, blocks, n, u, (source, target, slope, most, lost, n_few), room)
+    if forgot or source == MISSING:
+        rest = take_rest(blocks, n, pairs.which, room)
+    return expected, gap, rest
 
 
 @compiled(inline=True)
 def move(example, pairs, c, square, blocks, n, u, way, room):
-    """Move weight of block n the `way` (source, target, slope, most, lost) that step and jump describe."""
+    """Move weight of block n the `way` (source, target, slope, most, lost, few) of step and jump."""
     scores, graph, strength = example.a, example.graph, pairs.strength
     share, labels, joints = blocks.share[n], blocks.labels[n], blocks.joints[n]
-    step, jump = room.step, room.jump
-    source, target, slope, most, lost = way
+    step, jump = room.labels[STEP], room.pairs[JUMP]
+    source, target, slope, most, lost, n_few = way
     unary = 0.0
     for i in range(step.shape[0]):
-        unary += c * square * step[i] * step[i]
-    gamma = best_step(slope, most, c, unary, strength, jump, u)
+        unary += step[i] * step[i]
+    unary *= c * square
+    gamma = best_step(slope, most, c, unary, strength, n_few, u, room)
     if source != MISSING:
         share[source] = 0.0 if gamma == most else share[source] - gamma
     share[target] += gamma
     for i in range(step.shape[0]):
         labels[i] += gamma * step[i]
         scores[i] -= gamma * c * square * step[i]
-    for e in range(jump.shape[0]):
-        if jump[e] != 0:
-            joints[e] += gamma * jump[e]
-            u[e] -= gamma * c * strength[e] * jump[e]
-            set_pair(e, strength[e] * max(u[e], 0.0), pairs, graph)
-    blocks.losses[n] += gamma * (room.losses[target] - lost)
+    for f in range(n_few):
+        e = room.few[f]
+        joints[e] += gamma * jump[e]
+        u[e] -= gamma * c * strength[e] * jump[e]
+        set_pair(e, strength[e] * max(u[e], 0.0), pairs, graph)
+    blocks.losses[n] += gamma * (room.sets[LOSS, target] - lost)
 
 
 @compiled
-def block_pass(rows, samples, pairs, order, visit, weights, blocks, met, graph, search):
+def block_pass(rows, samples, pairs, order, visit, weights, blocks, met, graph, rooms):
     """Improve the blocks in `order`, one after the other.
 
     With `visit.ask` each sample is first asked for its most violating set, and slack and bound are
@@ -421,11 +527,9 @@ def block_pass(rows, samples, pairs, order, visit, weights, blocks, met, graph, 
     A memory of one set is the plain method, without flips. The pairs of `graph` follow the weights.
     """
     Z, u = weights
-    V, E, M = Z.shape[1], u.shape[0], blocks.memory.shape[1]
-    scores, before, y = np.empty(V), np.empty(V), np.empty(V, np.uint8)
-    few = np.empty(V, np.int64)
-    step = np.empty(V)
-    room = StepRoom(np.empty(M), np.empty(M), step, np.empty(E), np.empty(V), np.empty(V, np.uint8))
+    search, room = rooms
+    V, E = Z.shape[1], u.shape[0]
+    scores = search.a
     for e in range(E):
         set_pair(e, pairs.strength[e] * max(u[e], 0.0), pairs, graph)
     for n in order:
@@ -433,28 +537,33 @@ def block_pass(rows, samples, pairs, order, visit, weights, blocks, met, graph, 
         example = Example(scores, search.truth, load(search.truth, samples.truth[n]), graph)
         if visit.ask:
             met.slack[n], met.bound[n], _, met.hints[n] = infer(
-                example, visit.exact, visit.max_nodes, met.hints[n], search, y
+                example, visit.exact, visit.max_nodes, met.hints[n], search, room.flipped
             )
-            _, blocks.kept[n] = remember(y, blocks.memory[n], blocks.share[n], blocks.kept[n], MISSING)
+            _, blocks.kept[n] = remember(
+                room.flipped, blocks.memory[n], blocks.share[n], blocks.kept[n], MISSING
+            )
         if blocks.kept[n] == 0:
             continue
         c = samples.cost[n]
-        copy(before, blocks.labels[n])
+        copy(room.before, blocks.labels[n])
+        for m in range(blocks.kept[n]):
+            list_set(example, blocks.memory[n, m], m, room)
+        rest = take_rest(blocks, n, pairs.which, room)
         gained = 0.0
         for r in range(visit.rounds):
             floor = visit.enough * gained
-            gain, gap = improve(example, pairs, c, samples.squares[n], blocks, n, u, floor, room)
+            gain, gap, rest = improve(example, pairs, c, samples.squares[n], blocks, n, u, floor, rest, room)
             if r == 0:
                 blocks.gaps[n] = gap
             if gain <= floor:
                 break
             gained += gain
         # The steps moved the scores of this sample only; Z follows once for all of them.
-        n_few = 0
+        n_few, step = 0, room.labels[STEP]
         for i in range(V):
-            step[i] = c * (before[i] - blocks.labels[n, i])
+            step[i] = c * (room.before[i] - blocks.labels[n, i])
             if step[i] != 0:
-                few[n_few] = i
+                room.few[n_few] = i
                 n_few += 1
         if n_few:
-            row_outer_few(rows, n, samples.bias, step, few, n_few, Z)
+            row_outer_few(rows, n, samples.bias, step, room.few, n_few, Z)

@@ -40,7 +40,8 @@ from maxmargin.submodular.automatic import StepsThenInterior, suits
 from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
 from maxmargin.submodular.bundle import Bundle, BundleSolution
 from maxmargin.submodular.cut_loops import Arcs
-from maxmargin.submodular.interior import FACTORED, InteriorPoint, InteriorSolution
+from maxmargin.submodular.interior import Equations, Factored, InteriorPoint, InteriorSolution
+from maxmargin.submodular.iterated import Iterated
 from maxmargin.submodular.problem import (
     SubmodularF1,
     attractive_pairs,
@@ -51,6 +52,8 @@ from maxmargin.submodular.problem import (
 )
 
 S = TypeVar("S", BundleSolution, BlockSolution, InteriorSolution)
+# Up to this many weights a system in all of them is factorised.
+FACTORED = 2000
 # A system in all weights is set up from a number for each pair in every set that is remembered.
 FEW_PAIRS = 200
 
@@ -66,8 +69,13 @@ def _bcfw(model: SubmodularSVC, problem: SubmodularF1) -> ClippedBCFW:
     return ClippedBCFW(problem, rng, memory=model.plane_cache, start=start)
 
 
+def _way(problem: SubmodularF1) -> type[Equations]:
+    return Factored if problem.dimension <= FACTORED else Iterated
+
+
 def _interior(model: SubmodularSVC, problem: SubmodularF1) -> InteriorPoint:
-    return InteriorPoint(problem, memory=model.plane_cache, start=model._start(problem, InteriorSolution))
+    start = model._start(problem, InteriorSolution)
+    return InteriorPoint(problem, memory=model.plane_cache, start=start, way=_way(problem))
 
 
 def _auto(model: SubmodularSVC, problem: SubmodularF1) -> Solver:
@@ -78,7 +86,7 @@ def _auto(model: SubmodularSVC, problem: SubmodularF1) -> Solver:
         return _bcfw(model, problem)
     if model.warm_start and isinstance(getattr(model, "_warm", [None])[0], InteriorSolution):
         return _interior(model, problem)
-    return StepsThenInterior(problem, _bcfw(model, problem))
+    return StepsThenInterior(problem, _bcfw(model, problem), _way(problem))
 
 
 SOLVERS = {

@@ -16,17 +16,9 @@ In theta alone the step is one system with
 
     H = I + sum_n sum_k d_nk (a_nk - mean_n)(a_nk - mean_n)' + diag(0, r / t),   d = alpha / s,
 
-where a_nk is (x_n, bias) times the change of labels. Two ways lead to its solution:
-
-- `Factored`: a block of H for two labels is X' diag(.) X, and H is factorised. It has as many rows as theta,
-  so that ill scaled features cost nothing, and many of them much;
-- `Iterated`: conjugate gradients, whose products take two passes over X. What makes H ill conditioned is that
-  some sums over k are large: they are few directions U for each sample, in the space of labels, and
-
-      (B + U U')^-1 = B^-1 - B^-1 U (I + U' B^-1 U)^-1 U' B^-1,     B = I + diag(0, r / t),
-
-  with the `largest` of them, from a matrix of their number and the products x_n.x_m, leaves little to do. The
-  residual of a step is part of the gap, 1/2 |residual|^2 of it, which says when to stop.
+where a_nk is (x_n, bias) times the change of labels. A block of H for two labels is X' diag(.) X, and H is
+factorised (`Factored`). It has as many rows as theta, so that ill scaled features cost nothing, and many
+of them much: `maxmargin.submodular.iterated` is the other way.
 
 Sets are worth more than steps: a program with few of them knows little of P, and its path leads far away
 from the optimum. So on large problems one epoch of block steps (`maxmargin.submodular.bcfw`) comes first,
@@ -39,16 +31,16 @@ inference: the gap is as true as that of the other methods.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import ThreadpoolController
 
-from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.submodular import inference_loops as loops
@@ -57,8 +49,6 @@ from maxmargin.submodular.problem import SubmodularF1
 
 # Up to this many labels, of all samples together, block steps save nothing.
 FEW = 10_000
-# Up to this many weights a system in all of them is factorised.
-FACTORED = 2000
 # A residual that makes so many times what the products alpha s make of the gap is far from settled.
 FAR = 1000.0
 # A set is new when its value stands out by more than this part of it: the rest is rounding.
@@ -167,15 +157,11 @@ def _features(problem: SubmodularF1) -> np.ndarray:
     return np.hstack([X.astype(np.float64), np.full((len(X), 1), problem.bias)])
 
 
-def _products(problem: SubmodularF1) -> np.ndarray:
-    """x_n . x_m of all samples, with the bias."""
-    X = problem.rows.matrix.astype(np.float64)
-    K = X @ X.T
-    return (K.toarray() if hasattr(K, "toarray") else np.asarray(K)) + problem.bias**2
-
-
-class Equations:
+class Equations(ABC):
     """The equations of a step from a point; a way to solve them says how H is inverted."""
+
+    # Whether it is meant for many weights. Then a newcomer moves theta(alpha) far, and enters softly.
+    many: ClassVar[bool]
 
     def __init__(self, planes: Planes, point: Point) -> None:
         self.planes, self.point = planes, point
@@ -183,9 +169,14 @@ class Equations:
         total = self.d.sum(axis=1)
         self.total = np.where(total > 0, total, 1.0)
 
+    @classmethod
+    @abstractmethod
+    def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], Equations]:
+        """This way for the points of one problem."""
+
+    @abstractmethod
     def inverse(self, right: np.ndarray) -> np.ndarray:
         """H^-1 right."""
-        raise NotImplementedError
 
     def solve(self, products: np.ndarray, pair_products: np.ndarray) -> Step:
         """The step by which alpha s and t r change as given, to first order, and the residuals vanish."""
@@ -213,6 +204,12 @@ class Equations:
 
 class Factored(Equations):
     """With H factorised; X has the bias as its last column."""
+
+    many = False
+
+    @classmethod
+    def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], Equations]:
+        return partial(cls, X=_features(problem))
 
     def __init__(self, planes: Planes, point: Point, X: np.ndarray) -> None:
         super().__init__(planes, point)
@@ -260,110 +257,6 @@ class Factored(Equations):
         return np.concatenate([solved[: Z.size].reshape(Z.shape[::-1]).T.ravel(), solved[Z.size :]])
 
 
-class Iterated(Equations):
-    """With conjugate gradients; K holds the products of the rows, bias included.
-
-    Parameters
-    ----------
-    largest : int
-        So many directions are inverted exactly by the preconditioner,
-    least : float
-        of those that add more than this to I.
-    accuracy : float
-        The part of the sum of all products alpha s that 1/2 |residual|^2 may be in the last system of a step;
-        ten times as much in the one before.
-    most : int
-        Largest number of products with H.
-    """
-
-    def __init__(
-        self,
-        planes: Planes,
-        point: Point,
-        K: np.ndarray,
-        *,
-        largest: int = 2500,
-        least: float = 10.0,
-        accuracy: float = 1e-2,
-        most: int = 200,
-    ) -> None:
-        super().__init__(planes, point)
-        self.bound = point.r / point.t
-        products = float(np.sum(point.alpha * point.slack, where=planes.known)) + float(point.t @ point.r)
-        self.goals = [10 * accuracy * products, accuracy * products]
-        self.most, self.start = most, np.zeros(planes.problem.dimension)
-        self._direct(K, largest, least)
-
-    def _direct(self, K: np.ndarray, largest: int, least: float) -> None:
-        """Find the directions, and factorise the matrix that inverts them."""
-        problem, sets = self.planes.problem, self.planes.sets
-        _, V = problem.truth.shape
-        labels = sets.astype(np.float64)
-        labels -= np.einsum("nk,nkv->nv", self.d / self.total[:, None], labels)[:, None]
-        labels *= np.sqrt(self.d)[:, :, None]
-        sizes, vectors = np.linalg.eigh(np.matmul(labels, labels.transpose(0, 2, 1)))
-        sizes *= problem.squares[:, None]
-        if sizes.size > largest:
-            least = max(least, float(np.partition(sizes.ravel(), -largest)[-largest]))
-        self.samples, which = np.nonzero(sizes > least)
-        # The vectors are orthogonal to sqrt(d), so that the mean of a sample falls out.
-        weights = vectors[self.samples, :, which] * np.sqrt(self.d)[self.samples]
-        self.labels = np.zeros((len(self.samples), V))
-        self.pairs = np.zeros((len(self.samples), len(problem.pairs)))
-        place = np.full((V, V), -1)
-        place[tuple(problem.pairs.index.T)] = np.arange(len(problem.pairs))
-        loops.combine_sets(weights, self.samples, sets, place, self.labels, self.pairs)
-        self.pairs *= problem.pairs.strength
-        matrix = K[np.ix_(self.samples, self.samples)] * (self.labels @ self.labels.T)
-        matrix += (self.pairs / (1.0 + self.bound)) @ self.pairs.T
-        matrix.flat[:: len(matrix) + 1] += 1.0
-        self.factor = ridged_cholesky(matrix)
-
-    def product(self, vector: np.ndarray) -> np.ndarray:
-        """H vector."""
-        planes, problem = self.planes, self.planes.problem
-        labels, joint = planes.sums()
-        scores, T = planes.scores(vector)
-        loops.spread_batch(scores, T, self.d, planes.sets, labels, joint)
-        out = vector + problem.features(labels, joint[tuple(problem.pairs.index.T)])
-        pairs = problem.split(out)[1]
-        pairs += self.bound * problem.split(vector)[1]
-        return out
-
-    def precondition(self, vector: np.ndarray) -> np.ndarray:
-        """The inverse of B + U U'."""
-        problem = self.planes.problem
-        out = vector.copy()
-        Z, t = problem.split(out)
-        t /= 1.0 + self.bound
-        inner = np.einsum("fv,fv->f", problem.scores(Z)[self.samples], self.labels) + self.pairs @ t
-        inner = cho_solve(self.factor, inner, check_finite=False)
-        labels = self.planes.sums()[0]
-        loops.add_rows(inner, self.samples, self.labels, labels)
-        back = problem.features(labels, np.zeros(len(t)))
-        problem.split(back)[1][:] = (inner @ self.pairs) / (1.0 + self.bound)
-        return out - back
-
-    def inverse(self, right: np.ndarray) -> np.ndarray:
-        """By conjugate gradients, from the solution of the system before."""
-        goal = self.goals.pop(0) if len(self.goals) > 1 else self.goals[0]
-        x = self.start
-        residual = right - self.product(x)
-        way, last = np.zeros_like(x), np.inf
-        for _ in range(self.most):
-            if 0.5 * float(residual @ residual) <= goal:
-                break
-            near = self.precondition(residual)
-            size = float(residual @ near)
-            way = near + size / last * way
-            last, image = size, self.product(way)
-            length = size / float(way @ image)
-            x = x + length * way
-            residual = residual - length * image
-        self.start = x
-        return x
-
-
 def _reach(values: np.ndarray, step: np.ndarray) -> np.ndarray:
     """How far every row of values stays nonnegative."""
     ratios = np.divide(values, -step, out=np.full(values.shape, np.inf), where=step < 0)
@@ -383,16 +276,16 @@ class InteriorPoint:
         The solution of another fit, whose sets are remembered from the start.
     steps : ClippedBCFW or None
         Block steps on this problem that have been taken already, to begin with.
-    factored : int
-        Up to so many weights H is factorised.
+    way : type of Equations
+        How the equations of a step are solved.
     back : float
         Multipliers and slacks shrink to no less than the rest of this part.
     held : float
         Of this part of the samples, those that are stopped first, multipliers and slacks are held there; of a
         fifth of it where the residual outweighs all products alpha s by far, as with unscaled features.
     share : float
-        Most of a sample's weight that a new set gets, and what all sets get of it at the start. Beyond
-        `factored` weights a new set gets at most twice its part of this, were all places taken.
+        Most of a sample's weight that a new set gets, and what all sets get of it at the start. Of many
+        weights a new set gets at most twice its part of this, were all places taken.
     level : float
         The products alpha s at the start, in costs of a sample.
     margin : float
@@ -406,7 +299,7 @@ class InteriorPoint:
         memory: int = 20,
         start: InteriorSolution | None = None,
         steps: ClippedBCFW | None = None,
-        factored: int = FACTORED,
+        way: type[Equations] = Factored,
         back: float = 0.9,
         held: float = 0.05,
         share: float = 0.3,
@@ -416,21 +309,16 @@ class InteriorPoint:
         self.problem, self.memory = problem, max(memory, 2)
         self.back, self.held, self.level, self.margin = back, held, level, margin
         self.share = share
-        # A newcomer moves theta(alpha), the more the longer its row: where weights are many it enters softly.
-        self.newcomer = share if problem.dimension <= factored else 2 * share / self.memory
+        self.newcomer = 2 * share / self.memory if way.many else share
         self.blas = ThreadpoolController()
         self.hints = problem.guesses()
         self.best, self.best_primal, self.best_dual = np.zeros(problem.dimension), np.inf, -np.inf
         fresh = start is None
         if start is None:
-            few = steps is None and problem.truth.size <= FEW and problem.dimension <= factored
+            few = steps is None and problem.truth.size <= FEW and not way.many
             start = self._two_sets() if few else self._block_steps(steps)
         self.planes = Planes(problem, start.sets.copy(), start.known)
-        self.equations: Callable[[Planes, Point], Equations] = (
-            partial(Factored, X=_features(problem))
-            if problem.dimension <= factored
-            else partial(Iterated, K=_products(problem))
-        )
+        self.equations = way.of(problem)
         alpha = np.where(self.planes.known, start.share, 0.0) * problem.cost[:, None]
         # With all weight on the true sets, which zeros stand for, D is zero.
         self._weigh(np.zeros(alpha.shape))
