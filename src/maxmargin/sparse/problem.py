@@ -47,7 +47,7 @@ from maxmargin.core.kernels import Kernel, squared_norms
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate
 from maxmargin.sparse.largest_margin import SquaredLargestMargin
-from maxmargin.sparse.loss_loops import FEW, Curvature, Expansion, Loss, StarCurvature, pull_few
+from maxmargin.sparse.loss_loops import FEW, Curvature, Expansion, Loss, StarCurvature, pull_few, star_pull
 
 SELECTIONS = ("block", "sequential", "jacobi")
 # Samples taken together where something is computed for all of them; bounds the memory.
@@ -142,7 +142,12 @@ class BasisProblem:
 
     def gradient(self, Psi: np.ndarray, here: Position) -> np.ndarray:
         """Gradient in W (d x r); the functions are the first d columns of Psi."""
-        return here.W + pull(Psi, self.back(here.loss.gradient), len(here.W))
+        G, curvature, d = here.loss.gradient, here.loss.curvature, len(here.W)
+        if self.P is None and isinstance(curvature, StarCurvature) and curvature.few:
+            answer = np.zeros((self.rank, d), Psi.dtype)
+            star_pull(Psi, curvature.stars, G, answer)
+            return here.W + answer.T
+        return here.W + pull(Psi, self.back(G), d)
 
     def step(self, here: Position, V: np.ndarray, dZ: np.ndarray, longest: float = np.inf) -> float:
         """How far to go along V, at most `longest`: to the minimum of the objective; dZ = Psi V."""
@@ -156,10 +161,20 @@ class BasisProblem:
         K[np.arange(len(indices)), indices] = self.diagonal[indices]
         return K
 
-    def score(self, here: Position, indices: np.ndarray, selection: str = "block") -> Scored:
-        """Steps of candidates, and e of (3.13) for each of them: the exact objective after its step."""
+    def score(
+        self,
+        here: Position,
+        indices: np.ndarray,
+        selection: str = "block",
+        known: np.ndarray | float = 0.0,
+    ) -> Scored:
+        """Steps of candidates, and e of (3.13) for each of them: the exact objective after its step.
+
+        `known` (candidates x r) is what a candidate's slope owes to the functions that are there, whose
+        coefficients may be short of optimal: neither its step nor its objective takes account of that.
+        """
         K = self.kernel_rows(indices)
-        Z, own = here.Z[indices], self.diagonal[indices]
+        Z, own = here.Z[indices] - known, self.diagonal[indices]
         mixtures = here.loss.curvature.mixtures(np.square(K, dtype=np.float64))
         steps, change = self.newcomers(Z, own, K @ here.loss.gradient, mixtures, selection)
         losses = self.loss.after(here.F, K, self.scores(steps))
@@ -296,8 +311,8 @@ def hessian_product(Psi: np.ndarray, curvature: Curvature, P: np.ndarray | None,
 
 def product_work(curvature: Curvature, P: np.ndarray | None, n_columns: int) -> int:
     """To how many entries of a matrix a product with the Hessian applies every function, or as good as."""
-    if P is None and isinstance(curvature, StarCurvature) and curvature.leaves is not None:
-        return FEW * (len(curvature.leaves.leaves) + len(curvature.y))
+    if P is None and isinstance(curvature, StarCurvature) and curvature.few:
+        return FEW * (len(curvature.stars.leaves) + len(curvature.stars.y))
     return len(curvature.rows()) * n_columns
 
 
