@@ -17,7 +17,6 @@ from maxmargin.sparse.loss_loops import (
     exact_step,
     star_pull,
 )
-from maxmargin.sparse.problem import pull
 from tests.naive import basis as naive
 
 NAMES = ("margins", "hinges", "logit")
@@ -78,7 +77,6 @@ def test_products_between_functions_equal_the_sum_over_samples(few, dtype):
     rounding = 50 * np.finfo(dtype).eps
     np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
     wide = np.hstack([Psi, np.full((n, 2), np.nan, dtype)])
-    np.testing.assert_allclose(pull(wide, at.gradient, d), Psi.T @ at.gradient, atol=rounding)
     pulled = np.zeros((k, d), dtype)
     star_pull(wide, at.curvature.stars, at.gradient, pulled)
     np.testing.assert_allclose(pulled.T, Psi.T @ at.gradient, atol=rounding)

@@ -25,8 +25,7 @@ others, M_ir = 1 + F_ir - F_{i,y_i} for r != y_i; *hinges* are M_ir = 1 - Y_ir F
 - `*_after`: loss of F + K_q step_q' for every candidate q, K_q its kernel row;
 - `star_product`: the Hessian of the margins times U;
 - `star_through`: the same between Psi' and Psi V, leaf by leaf;
-- `star_pull`: Psi' G, leaf by leaf; `star_mixtures`: sums of numbers of the samples over equal leaves;
-- `pull_few`: Psi' U for a U that is mostly zero.
+- `star_pull`: Psi' G, leaf by leaf; `star_mixtures`: sums of numbers of the samples over equal leaves.
 """
 
 from __future__ import annotations
@@ -632,18 +631,6 @@ def star_mixtures(stars, S, sums):
             into = sums[np.int64(stars.leaves[e]), own]
             for q in range(S.shape[1]):
                 into[q] += weight * row[q]
-
-
-@compiled(reorder=True)
-def pull_few(Psi, U, answer):
-    """answer += U' Psi over the entries of U that are not zero; Psi may have more columns than answer."""
-    for i in range(U.shape[0]):
-        row = Psi[i]
-        for r in range(U.shape[1]):
-            if U[i, r] != 0.0:
-                value = Psi.dtype.type(U[i, r])
-                for j in range(answer.shape[1]):
-                    answer[r, j] += value * row[j]
 
 
 @compiled(reorder=True)

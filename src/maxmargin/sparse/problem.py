@@ -47,7 +47,7 @@ from maxmargin.core.kernels import Kernel, squared_norms
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate
 from maxmargin.sparse.largest_margin import SquaredLargestMargin
-from maxmargin.sparse.loss_loops import FEW, Curvature, Expansion, Loss, StarCurvature, pull_few, star_pull
+from maxmargin.sparse.loss_loops import FEW, Curvature, Expansion, Loss, StarCurvature, star_pull
 
 SELECTIONS = ("block", "sequential", "jacobi")
 # Samples taken together where something is computed for all of them; bounds the memory.
@@ -147,7 +147,8 @@ class BasisProblem:
             answer = np.zeros((self.rank, d), Psi.dtype)
             star_pull(Psi, curvature.stars, G, answer)
             return here.W + answer.T
-        return here.W + pull(Psi, self.back(G), d)
+        U = self.back(G).astype(Psi.dtype, copy=False)
+        return here.W + Psi[:, :d].T @ U
 
     def step(self, here: Position, V: np.ndarray, dZ: np.ndarray, longest: float = np.inf) -> float:
         """How far to go along V, at most `longest`: to the minimum of the objective; dZ = Psi V."""
@@ -239,16 +240,6 @@ class BasisProblem:
 def push(Psi: np.ndarray, V: np.ndarray) -> np.ndarray:
     """Psi V in float64."""
     return (Psi @ V.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
-
-
-def pull(Psi: np.ndarray, U: np.ndarray, d: int | None = None) -> np.ndarray:
-    """Psi' U in float64, of the first d columns of Psi."""
-    d = Psi.shape[1] if d is None else d
-    if FEW * np.count_nonzero(U) < U.size:
-        answer = np.zeros((U.shape[1], d), Psi.dtype)
-        pull_few(Psi, U, answer)
-        return answer.T.astype(np.float64, copy=False)
-    return (Psi[:, :d].T @ U.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
 
 
 def solve_each(H: np.ndarray, B: np.ndarray) -> np.ndarray:
