@@ -60,9 +60,9 @@ def test_the_warmup_of_bags_changes_their_candidates(monkeypatch):
 def test_the_warmup_of_sparse_machines_meets_margins_that_are_kept(monkeypatch):
     from maxmargin.sparse import loss_loops, problem
 
-    seen, through, pull = set(), loss_loops.star_through, problem.pull_few
+    seen, through, pull = set(), loss_loops.star_through, problem.star_pull
     monkeypatch.setattr(loss_loops, "star_through", lambda *given: (seen.add("through"), through(*given)))
-    monkeypatch.setattr(problem, "pull_few", lambda *given: (seen.add("pull"), pull(*given)))
+    monkeypatch.setattr(problem, "star_pull", lambda *given: (seen.add("pull"), pull(*given)))
     fit_a_little("SparseMultiClassSVC", "multiclass", {}, KEPT["SparseMultiClassSVC"], ["float64"], APART)
     assert seen == {"through", "pull"}
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maxmargin.sparse.loss_loops import MultiLogit, SquaredHinges, SquaredMargins, exact_step
-from maxmargin.sparse.problem import pull
+from maxmargin.sparse.loss_loops import (
+    TILE,
+    MultiLogit,
+    SquaredHinges,
+    SquaredMargins,
+    exact_step,
+    star_pull,
+)
 from tests.naive import basis as naive
 
 NAMES = ("margins", "hinges", "logit")
@@ -61,7 +69,7 @@ def test_products_between_functions_equal_the_sum_over_samples(few, dtype):
         F[np.arange(n), loss.y] = 5.0
         F[np.arange(1, n), (loss.y[1:] + 3) % k] = 4.5
     at = loss.at(F)
-    assert (at.curvature.leaves is not None) == few
+    assert at.curvature.few == few
     Psi, V = rng.normal(size=(n, d)).astype(dtype), rng.normal(size=(d, k)).astype(dtype)
     D = naive.curvature(terms(loss, F), loss.c, F.shape)
     expected = sum(np.outer(Psi[i], D[i] @ V.T @ Psi[i]) for i in range(n))
@@ -69,7 +77,31 @@ def test_products_between_functions_equal_the_sum_over_samples(few, dtype):
     rounding = 50 * np.finfo(dtype).eps
     np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
     wide = np.hstack([Psi, np.full((n, 2), np.nan, dtype)])
-    np.testing.assert_allclose(pull(wide, at.gradient, d), Psi.T @ at.gradient, atol=rounding)
+    pulled = np.zeros((k, d), dtype)
+    star_pull(wide, at.curvature.stars, at.gradient, pulled)
+    np.testing.assert_allclose(pulled.T, Psi.T @ at.gradient, atol=rounding)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("seed", range(3))
+def test_the_leaves_of_a_star_are_the_classes_that_violate_a_margin(seed):
+    loss, F = make("margins", seed)
+    stars = loss.at(F).curvature.stars
+    found = [set(stars.leaves[a:b].tolist()) for a, b in pairwise(stars.start)]
+    expected: list[set[int]] = [set() for _ in F]
+    for i, margin, weights in terms(loss, F):
+        if margin > 0 and loss.c[i] > 0:
+            expected[i] |= set(np.flatnonzero(np.asarray(weights) > 0).tolist())
+    assert found == expected and any(found)
+
+
+def test_losses_after_steps_hold_beyond_a_tile_of_samples():
+    rng = np.random.default_rng(0)
+    n, k = TILE + 3, 3
+    loss = SquaredMargins(rng.integers(0, k, n), rng.random(n), k)
+    F, K, steps = rng.normal(size=(n, k)), rng.normal(size=(2, n)), rng.normal(size=(2, k))
+    expected = [loss.at(F + np.outer(row, step)).value for row, step in zip(K, steps, strict=True)]
+    np.testing.assert_allclose(loss.after(F, K, steps), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)

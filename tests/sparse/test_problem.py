@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from maxmargin import priors
 from maxmargin.core.kernels import Kernel
 from maxmargin.sparse.greedy import GrowingBasis, InverseBlocks, Newton, Sweeps
-from maxmargin.sparse.loss_loops import MultiLogit, SquaredHinges, SquaredMargins
+from maxmargin.sparse.loss_loops import DiagonalCurvature, MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import (
     BasisProblem,
     candidate_pool,
@@ -285,6 +285,32 @@ def test_objective_after_a_step_is_the_one_reached(name, selection):
     assert basis.here.objective == pytest.approx(scored.objectives[1], rel=1e-12)
 
 
+@pytest.mark.parametrize("name", ["smsvm_J3", "sm3l_Rpd_J3"])
+def test_what_coefficients_are_short_of_is_no_merit_of_a_candidate(name):
+    """A function that is in the basis has nothing to add, however far the coefficients are from optimal."""
+    basis = grown(CASES[name])
+    scored = basis.score(np.array(basis.indices), "block")
+    assert np.abs(basis.problem.score(basis.here, np.array(basis.indices)).steps).max() > 0.1
+    np.testing.assert_allclose(scored.steps, 0, atol=1e-12)
+    np.testing.assert_allclose(scored.objectives, basis.here.objective, rtol=1e-12)
+
+
+def test_coefficients_on_the_way_are_judged_by_an_estimate():
+    goal = 1e-3 * grown(CASES["smsvm_J3"]).here.objective
+    steps = []
+    for proven in (False, True):
+        basis, newton = grown(CASES["smsvm_J3"]), Newton(100, direct=False)
+        moves: list[np.ndarray] = []
+        move = basis.move
+        basis.move = lambda V, moves=moves, move=move: (moves.append(V), move(V))
+        assert newton.optimise(basis, lambda: goal, lambda: False, proven=proven)
+        g = basis.gradient()
+        bound, estimate = 0.5 * np.vdot(g, g), 0.5 * np.vdot(g, newton.blocks.apply(g))
+        assert (bound if proven else estimate) <= goal
+        steps.append(len(moves))
+    assert steps[0] <= steps[1]
+
+
 def test_block_step_minimises_the_frozen_quadratic():
     basis = grown(CASES["smsvm_J3"])
     problem = basis.problem
@@ -303,9 +329,9 @@ def test_preconditioner_follows_a_growing_basis_exactly_while_weights_stay():
     Psi, weights = rng.normal(size=(40, 6)), rng.random((40, 3))
     base = np.array([1.0, 0.3, 2.0])
     blocks = InverseBlocks()
-    blocks.follow(Psi[:, :2], weights, base)
+    blocks.follow(Psi[:, :2], DiagonalCurvature(weights), base)
     blocks.judge(5, 1.0)
-    blocks.follow(Psi, weights, base)
+    blocks.follow(Psi, DiagonalCurvature(weights), base)
     for r, inverse in enumerate(blocks.inverse):
         exact = base[r] * np.eye(6) + (Psi.T * weights[:, r]) @ Psi
         np.testing.assert_allclose(inverse @ exact, np.eye(6), atol=1e-9)
@@ -315,9 +341,9 @@ def test_preconditioner_stays_bounded_when_weights_jump():
     rng = np.random.default_rng(0)
     Psi, base = rng.normal(size=(40, 6)), np.array([1.0, 0.3])
     blocks = InverseBlocks()
-    blocks.follow(Psi[:, :5], np.full((40, 2), 1e-6), base)
+    blocks.follow(Psi[:, :5], DiagonalCurvature(np.full((40, 2), 1e-6)), base)
     blocks.judge(5, 1.0)
-    blocks.follow(Psi, np.full((40, 2), 1e4), base)
+    blocks.follow(Psi, DiagonalCurvature(np.full((40, 2), 1e4)), base)
     for inverse, least in zip(blocks.inverse, base, strict=True):
         values = np.linalg.eigvalsh(inverse)
         assert values[0] > 0 and values[-1] <= 2 / least

@@ -36,6 +36,18 @@ def solver_of(problem, tol=1e-6, seed=0, **rule):
     return WorkingSets(problem, Setup(tol, np.random.RandomState(seed)), rule=SetRule(**rule))
 
 
+@pytest.mark.nojit
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_moves_are_carried_to_all_scores(dtype):
+    rng = np.random.default_rng(0)
+    K, chosen = rng.normal(size=(9, loops.STRIP + 3)).astype(dtype), np.array([7, 2, 5])
+    moves = (rng.normal(size=(3, 4)) * (rng.random((3, 4)) < 0.5)).astype(dtype)
+    found = rng.normal(size=(4, K.shape[1])).astype(dtype)
+    expected = found + moves.T @ K[chosen]
+    loops.carry(readonly(K), readonly(chosen), readonly(moves), found)
+    np.testing.assert_allclose(found, expected, atol=50 * np.finfo(dtype).eps)
+
+
 def linear_data():
     """Rows whose linear kernel is that of the naive twin."""
     rng = np.random.default_rng(1)

@@ -267,7 +267,8 @@ class ScatteredBasis(GrowingBasis):
             lambda: self.parts.workers.gather([self.parts.workers.submit(sums, one) for one in seen])
         )
         slopes, mixtures = (sum(some) for some in zip(*totals, strict=True))
-        steps, change = problem.newcomers(some.psi @ W, some.own, slopes, mixtures, selection)
+        Z = some.psi @ (W - self.gradient())
+        steps, change = problem.newcomers(Z, some.own, slopes, mixtures, selection)
         losses = parts.total(after, seen, parts.all(steps))
         objectives = 0.5 * float(np.vdot(W, W)) + change + losses
         rows = [Picked(some.x[[q]], some.psi[q], some.own[q]) for q in range(len(indices))]

@@ -28,6 +28,8 @@ from maxmargin.sparse.problem import BasisProblem, row_keys
 
 # How the Newton equation is solved: by a Cholesky factor, by conjugate gradients, or by its size.
 DIRECT = {"auto": None, "newton": True, "newton-cg": False}
+# Unknowns up to which it is a factor: more than on one machine, where a product is no round of messages.
+DENSE = 300
 
 
 class Spread(NamedTuple):
@@ -77,7 +79,7 @@ class MachineOnCluster(OnCluster, BasisMachine):
             rel_tol=self.rel_tol,
             patience=self.n_iter_no_change,
             tol=self.tol,
-            optimiser=ScatteredNewton(self.max_iter, DIRECT[self.solver]),
+            optimiser=ScatteredNewton(self.max_iter, DIRECT[self.solver], dense=DENSE),
             selection=self.selection,
             keep_path=self.keep_path,
             basis=ScatteredBasis(nobody, Parts(cluster, parts, sizes)),
@@ -89,8 +91,9 @@ class SparseMultiClassSVC(MachineOnCluster, LocalMultiClass):
     """Multi-class SVM whose kernel functions are few and shared by all classes, on a Dask cluster.
 
     The machine of `maxmargin.SparseMultiClassSVC`: the same objective, parameters, attributes and certified
-    gap, and, with the same random state, the same basis. `to_local` gives the ordinary estimator. Workers
-    score candidates and sum gradients and Hessians over their rows.
+    gap, and, with the same random state and `solver="newton"`, the same basis (other solvers are as near to
+    the optimum on the way, but elsewhere). `to_local` gives the ordinary estimator. Workers score candidates
+    and sum gradients and Hessians over their rows.
 
     Parameters
     ----------
@@ -145,7 +148,8 @@ class SparseMultiLabelSVC(MachineOnCluster, LocalMultiLabel):
     """Multi-label SVM whose kernel functions are few and shared by all labels, on a Dask cluster.
 
     The machine of `maxmargin.SparseMultiLabelSVC`: the same objective, parameters, attributes and certified
-    gap, and, with the same random state, the same basis. `to_local` gives the ordinary estimator.
+    gap, and, with the same random state and `solver="newton"`, the same basis. `to_local` gives the ordinary
+    estimator.
 
     Parameters
     ----------

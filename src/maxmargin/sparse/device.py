@@ -211,10 +211,11 @@ class DeviceBasis:
         return K
 
     def score(self, indices: np.ndarray, selection: str) -> Scored:
-        """Steps of candidates, and the exact objective after each."""
+        """Steps of candidates, and the exact objective after each; as `BasisProblem.score`."""
         problem, here = self.problem, self.here
         K = self.kernel_rows(indices)
-        Z = here.Z[torch.from_numpy(indices).to(self.device)].cpu().numpy()
+        some = torch.from_numpy(indices).to(self.device)
+        Z = here.Z[some].cpu().numpy() - self.Psi[some].cpu().numpy() @ self.gradient()
         B = Z + self._back(K @ here.loss.G).cpu().numpy()
         H = self.loss.mixtures(here.loss.D, K.square()).cpu().numpy()
         if problem.P is not None:

@@ -19,12 +19,13 @@ the gradient G = dL/dF and a curvature object; a curvature is, per sample, a k x
 The passes at the end of the file need no temporaries. *Margins* are those of one class against all
 others, M_ir = 1 + F_ir - F_{i,y_i} for r != y_i; *hinges* are M_ir = 1 - Y_ir F_ir.
 
-- `*_expand`: loss, gradient G in F and weights D = 2 c [M > 0] of the generalised Hessian;
+- `*_expand`: loss and gradient G in F, for the hinges also the weights D = 2 c [M > 0] of the generalised
+  Hessian; those of the margins are the stars that `star_leaves` finds;
 - `*_slope`: first and second derivative of the loss along F + t dF;
 - `*_after`: loss of F + K_q step_q' for every candidate q, K_q its kernel row;
 - `star_product`: the Hessian of the margins times U;
-- `star_through`: the same between Psi' and Psi V, over the few weights that are not zero;
-- `pull_few`: Psi' U for a U that is mostly zero.
+- `star_through`: the same between Psi' and Psi V, leaf by leaf;
+- `star_pull`: Psi' G, leaf by leaf; `star_mixtures`: sums of numbers of the samples over equal leaves.
 """
 
 from __future__ import annotations
@@ -46,69 +47,85 @@ SUFFICIENT, HALVINGS = 1e-4, 60
 # So many entries a nonzero make a pass over nonzeros the faster one. On made rows of letter's size
 # (7,000 x 26, 90 functions) it took over from a product of matrices at 1.7 (double) and 2.8 (single).
 FEW = 4
+# Samples whose losses are summed together: what they need stays in the nearest cache.
+TILE = 512
 
 
-class Leaves(NamedTuple):
-    """The leaves of the stars: sample i has `leaves[start[i]:start[i + 1]]`, with their weights."""
+class Stars(NamedTuple):
+    """A star per sample: centre `y[i]`, leaves `leaves[start[i]:start[i + 1]]` of weight `weights[i]`."""
 
+    y: np.ndarray
+    weights: np.ndarray
     start: np.ndarray
     leaves: np.ndarray
-    weights: np.ndarray
 
 
 @dataclass(frozen=True)
 class StarCurvature:
     """Per sample the Laplacian of a star: centre y_i, leaves r with weights D_ir (D_{i,y_i} = 0).
 
-    The leaves of sample i with D_ir > 0 are the classes that violate its margin, (3.15).
+    The leaves of sample i are the classes that violate its margin, (3.15); k is the number of classes.
     """
 
-    D: np.ndarray
-    y: np.ndarray
-
-    def rows(self) -> np.ndarray:
-        return np.flatnonzero(self.D.any(axis=1))
-
-    def restrict(self, rows: np.ndarray) -> StarCurvature:
-        return StarCurvature(self.D[rows], self.y[rows])
+    stars: Stars
+    k: int
 
     @cached_property
-    def leaves(self) -> Leaves | None:
-        """The leaves of every sample, if they are few."""
-        n = self.D.shape[0]
-        if FEW * (np.count_nonzero(self.D) + n) > self.D.size:
-            return None
-        rows, r = np.nonzero(self.D)
-        start = np.searchsorted(rows, np.arange(n + 1)).astype(np.uint32)
-        return Leaves(start, r.astype(np.uint32), self.D[rows, r])
+    def D(self) -> np.ndarray:
+        """The weights as a matrix."""
+        D = np.zeros((len(self.stars.y), self.k))
+        D[self._samples, self.stars.leaves] = self.stars.weights[self._samples]
+        return D
+
+    @property
+    def _samples(self) -> np.ndarray:
+        """The sample of every leaf."""
+        return np.repeat(np.arange(len(self.stars.y)), np.diff(self.stars.start))
+
+    @property
+    def few(self) -> bool:
+        """Whether it is faster to go through the leaves than through all classes."""
+        return FEW * (len(self.stars.leaves) + len(self.stars.y)) <= len(self.stars.y) * self.k
+
+    def rows(self) -> np.ndarray:
+        return np.flatnonzero(np.diff(self.stars.start))
+
+    def restrict(self, rows: np.ndarray) -> StarCurvature:
+        """On `rows`, which leave out no sample that has leaves."""
+        y, weights, start, leaves = self.stars
+        return StarCurvature(
+            Stars(y[rows], weights[rows], np.append(start[rows], start[-1:]), leaves), self.k
+        )
 
     def through(self, Psi: np.ndarray, V: np.ndarray) -> np.ndarray:
-        if self.leaves is None:
+        if not self.few:
             return Psi.T @ self.product(Psi @ V)
         answer = np.zeros(V.T.shape, Psi.dtype)
-        star_through(Psi, self.leaves, self.y, np.ascontiguousarray(V.T), answer)
+        star_through(Psi, self.stars, np.ascontiguousarray(V.T), answer)
         return answer.T
 
     def product(self, U: np.ndarray) -> np.ndarray:
-        U, answer = np.ascontiguousarray(U), np.empty(U.shape, U.dtype)
-        star_product(self.D.astype(U.dtype, copy=False), self.y, U, answer)
+        U, answer = np.ascontiguousarray(U), np.zeros(U.shape, U.dtype)
+        star_product(self.stars, U, answer)
         return answer
 
     def along(self, v: np.ndarray) -> np.ndarray:
-        squares = (v[:, None] - v) ** 2
-        return np.einsum("ir,ir->i", self.D, squares[self.y])
+        y, weights, _, leaves = self.stars
+        samples = self._samples
+        return weights * np.bincount(samples, (v[leaves] - v[y[samples]]) ** 2, len(y))
 
     def diagonal(self) -> np.ndarray:
+        y, weights, start, _ = self.stars
         answer = self.D.copy()
-        answer[np.arange(len(answer)), self.y] = self.D.sum(axis=1)
+        answer[np.arange(len(y)), y] = weights * np.diff(start)
         return answer
 
     def blocks(self, Psi: np.ndarray) -> Blocks:
-        k = self.D.shape[1]
+        y, k = self.stars.y, self.k
         own: dict[int, np.ndarray] = {}
         pair: dict[tuple[int, int], np.ndarray] = {}
         for s in range(k):
-            members = np.flatnonzero(self.y == s)
+            members = np.flatnonzero(y == s)
             for r in np.flatnonzero(self.D[members].any(axis=0)).tolist():
                 rows = members[self.D[members, r] > 0]
                 T = weighted_gram(Psi[rows], self.D[rows, r])
@@ -122,13 +139,11 @@ class StarCurvature:
             yield m, m, T
 
     def mixtures(self, S: np.ndarray) -> np.ndarray:
-        k = self.D.shape[1]
-        T = np.zeros((len(S), k, k))
-        for s in range(k):
-            members = np.flatnonzero(self.y == s)
-            T[:, :, s] = S[:, members] @ self.D[members]
+        sums = np.zeros((self.k, self.k, len(S)))
+        star_mixtures(self.stars, np.ascontiguousarray(S.T), sums)
+        T = np.ascontiguousarray(sums.transpose(2, 0, 1))
         answer = -(T + T.transpose(0, 2, 1))
-        r = np.arange(k)
+        r = np.arange(self.k)
         answer[:, r, r] = T.sum(axis=1) + T.sum(axis=2)
         return answer
 
@@ -265,14 +280,19 @@ class SquaredMargins:
         return SquaredMargins(self.y[rows], self.c[rows], self.n_columns)
 
     def at(self, F: np.ndarray) -> Expansion:
-        G, D = np.empty(F.shape), np.empty(F.shape)
-        value = margins_expand(F, self.y, self.c, G, D)
-        return Expansion(value, G, StarCurvature(D, self.y))
+        G, start = np.empty(F.shape), np.empty(len(F) + 1, np.uint32)
+        value = margins_expand(F, self.y, self.c, G)
+        leaves = np.empty(F.size + 1, np.uint32)
+        star_leaves(G, start, leaves)
+        stars = Stars(self.y, 2 * self.c, start, leaves[: start[-1]].copy())
+        return Expansion(value, G, StarCurvature(stars, self.n_columns))
 
     def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Loss of F + K_q steps_q' for every candidate q."""
-        losses = np.empty(len(K))
-        margins_after(F, self.y, self.c, K, steps, losses)
+        everyone, losses = np.arange(len(F)), np.zeros(len(K))
+        others = np.array(F.T, order="C")
+        others[self.y, everyone] = -np.inf
+        margins_after(others, F[everyone, self.y], self.y, self.c, K, steps, losses)
         return losses
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
@@ -452,8 +472,8 @@ class Loss(Protocol):
 
 
 @compiled(reorder=True)
-def margins_expand(F, y, c, G, D):
-    """Loss, gradient and weights of the margins; D_ir > 0 marks the sets of violators (3.11)."""
+def margins_expand(F, y, c, G):
+    """Loss and gradient of the margins; G_ir > 0 marks the sets of violators (3.11)."""
     total = 0.0
     for i in range(F.shape[0]):
         own = np.int64(y[i])
@@ -464,12 +484,23 @@ def margins_expand(F, y, c, G, D):
         for r in range(F.shape[1]):
             xi = max(base + F[i, r], 0.0) if r != own else 0.0
             G[i, r] = weight * xi
-            D[i, r] = weight if xi > 0.0 else 0.0
             squares += xi * xi
             pulled += weight * xi
         G[i, own] = -pulled
         total += c[i] * squares
     return total
+
+
+@compiled
+def star_leaves(G, start, leaves):
+    """The classes with G_ir > 0 of every sample; `leaves` has room for all and one more."""
+    end = np.uint32(0)
+    for i in range(G.shape[0]):
+        start[i] = end
+        for r in range(G.shape[1]):
+            leaves[end] = r
+            end += np.uint32(G[i, r] > 0.0)
+    start[G.shape[0]] = end
 
 
 @compiled(reorder=True)
@@ -531,37 +562,39 @@ def hinges_slope(F, dF, Y, c, t):
 
 
 @compiled(reorder=True)
-def star_product(D, y, U, answer):
-    """The Hessian of the margins times U."""
+def star_product(stars, U, answer):
+    """answer += the Hessian of the margins times U."""
     for i in range(U.shape[0]):
-        own = np.int64(y[i])
-        centre = U[i, own]
+        own = np.int64(stars.y[i])
+        weight = U.dtype.type(stars.weights[i])
         total = U.dtype.type(0.0)
-        for r in range(U.shape[1]):
-            value = D[i, r] * (U[i, r] - centre)
-            answer[i, r] = value
+        for e in range(stars.start[i], stars.start[i + 1]):
+            r = np.int64(stars.leaves[e])
+            value = weight * (U[i, r] - U[i, own])
+            answer[i, r] += value
             total += value
-        answer[i, own] = -total
+        answer[i, own] -= total
 
 
 @compiled(reorder=True)
-def star_through(Psi, leaves, y, V, answer):
+def star_through(Psi, stars, V, answer):
     """answer += (Psi' D Psi V')', D the Hessian of the margins; V and answer have a row per class."""
     d = Psi.shape[1]
     zero = Psi.dtype.type(0.0)
     for i in range(Psi.shape[0]):
         row = Psi[i]
-        own = np.int64(y[i])
+        own = np.int64(stars.y[i])
+        weight = Psi.dtype.type(stars.weights[i])
         centre = zero
         for j in range(d):
             centre += row[j] * V[own, j]
         total = zero
-        for e in range(leaves.start[i], leaves.start[i + 1]):
-            r = np.int64(leaves.leaves[e])
+        for e in range(stars.start[i], stars.start[i + 1]):
+            r = np.int64(stars.leaves[e])
             value = zero
             for j in range(d):
                 value += row[j] * V[r, j]
-            value = Psi.dtype.type(leaves.weights[e]) * (value - centre)
+            value = weight * (value - centre)
             total += value
             for j in range(d):
                 answer[r, j] += value * row[j]
@@ -570,33 +603,61 @@ def star_through(Psi, leaves, y, V, answer):
 
 
 @compiled(reorder=True)
-def pull_few(Psi, U, answer):
-    """answer += U' Psi over the entries of U that are not zero; Psi may have more columns than answer."""
-    for i in range(U.shape[0]):
+def star_pull(Psi, stars, G, answer):
+    """answer += G' Psi, G the gradient of the margins; Psi may have more columns than answer."""
+    for i in range(Psi.shape[0]):
+        if stars.start[i] == stars.start[i + 1]:
+            continue
         row = Psi[i]
-        for r in range(U.shape[1]):
-            if U[i, r] != 0.0:
-                value = Psi.dtype.type(U[i, r])
-                for j in range(answer.shape[1]):
-                    answer[r, j] += value * row[j]
+        own = np.int64(stars.y[i])
+        for e in range(stars.start[i], stars.start[i + 1]):
+            r = np.int64(stars.leaves[e])
+            value = Psi.dtype.type(G[i, r])
+            for j in range(answer.shape[1]):
+                answer[r, j] += value * row[j]
+        value = Psi.dtype.type(G[i, own])
+        for j in range(answer.shape[1]):
+            answer[own, j] += value * row[j]
 
 
 @compiled(reorder=True)
-def margins_after(F, y, c, K, steps, losses):
-    """Loss of the margins at F + K_q step_q' for every candidate q."""
-    n, k = F.shape
-    for q in range(K.shape[0]):
-        total = 0.0
-        for i in range(n):
-            value = K[q, i]
-            own = np.int64(y[i])
-            base = 1.0 - (F[i, own] + value * steps[q, own])
-            part = 0.0
+def star_mixtures(stars, S, sums):
+    """sums[r, s] += the S_i of all samples of class s with the leaf r, times their weights."""
+    for i in range(S.shape[0]):
+        row = S[i]
+        own = np.int64(stars.y[i])
+        weight = stars.weights[i]
+        for e in range(stars.start[i], stars.start[i + 1]):
+            into = sums[np.int64(stars.leaves[e]), own]
+            for q in range(S.shape[1]):
+                into[q] += weight * row[q]
+
+
+@compiled(reorder=True)
+def margins_after(others, own, y, c, K, steps, losses):
+    """losses_q += loss of the margins at F + K_q step_q'.
+
+    `others` is F' with minus infinity for the own class, whose scores are in `own`. Some samples at
+    a time, class after class, so that samples lie next to each other in registers.
+    """
+    k, n = others.shape
+    base = np.empty(TILE)
+    for first in range(0, n, TILE):
+        size = min(TILE, n - first)
+        cost, mine = c[first : first + size], own[first : first + size]
+        centre = y[first : first + size]
+        for q in range(K.shape[0]):
+            row, step = K[q, first : first + size], steps[q]
+            for i in range(size):
+                base[i] = 1.0 - mine[i] - row[i] * step[np.int64(centre[i])]
+            total = 0.0
             for r in range(k):
-                xi = max(base + F[i, r] + value * steps[q, r], 0.0) if r != own else 0.0
-                part += xi * xi
-            total += c[i] * part
-        losses[q] = total
+                scores, length = others[r, first : first + size], step[r]
+                for i in range(size):
+                    xi = scores[i] + base[i] + row[i] * length
+                    xi = xi if xi > 0.0 else 0.0
+                    total += cost[i] * (xi * xi)
+            losses[q] += total
 
 
 @compiled(reorder=True)

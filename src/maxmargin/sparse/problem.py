@@ -47,7 +47,7 @@ from maxmargin.core.kernels import Kernel, squared_norms
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate
 from maxmargin.sparse.largest_margin import SquaredLargestMargin
-from maxmargin.sparse.loss_loops import FEW, Curvature, Expansion, Loss, StarCurvature, pull_few
+from maxmargin.sparse.loss_loops import FEW, Curvature, Expansion, Loss, StarCurvature, star_pull
 
 SELECTIONS = ("block", "sequential", "jacobi")
 # Samples taken together where something is computed for all of them; bounds the memory.
@@ -142,7 +142,13 @@ class BasisProblem:
 
     def gradient(self, Psi: np.ndarray, here: Position) -> np.ndarray:
         """Gradient in W (d x r); the functions are the first d columns of Psi."""
-        return here.W + pull(Psi, self.back(here.loss.gradient), len(here.W))
+        G, curvature, d = here.loss.gradient, here.loss.curvature, len(here.W)
+        if self.P is None and isinstance(curvature, StarCurvature) and curvature.few:
+            answer = np.zeros((self.rank, d), Psi.dtype)
+            star_pull(Psi, curvature.stars, G, answer)
+            return here.W + answer.T
+        U = self.back(G).astype(Psi.dtype, copy=False)
+        return here.W + Psi[:, :d].T @ U
 
     def step(self, here: Position, V: np.ndarray, dZ: np.ndarray, longest: float = np.inf) -> float:
         """How far to go along V, at most `longest`: to the minimum of the objective; dZ = Psi V."""
@@ -156,10 +162,20 @@ class BasisProblem:
         K[np.arange(len(indices)), indices] = self.diagonal[indices]
         return K
 
-    def score(self, here: Position, indices: np.ndarray, selection: str = "block") -> Scored:
-        """Steps of candidates, and e of (3.13) for each of them: the exact objective after its step."""
+    def score(
+        self,
+        here: Position,
+        indices: np.ndarray,
+        selection: str = "block",
+        known: np.ndarray | float = 0.0,
+    ) -> Scored:
+        """Steps of candidates, and e of (3.13) for each of them: the exact objective after its step.
+
+        `known` (candidates x r) is what a candidate's slope owes to the functions that are there, whose
+        coefficients may be short of optimal: neither its step nor its objective takes account of that.
+        """
         K = self.kernel_rows(indices)
-        Z, own = here.Z[indices], self.diagonal[indices]
+        Z, own = here.Z[indices] - known, self.diagonal[indices]
         mixtures = here.loss.curvature.mixtures(np.square(K, dtype=np.float64))
         steps, change = self.newcomers(Z, own, K @ here.loss.gradient, mixtures, selection)
         losses = self.loss.after(here.F, K, self.scores(steps))
@@ -226,16 +242,6 @@ def push(Psi: np.ndarray, V: np.ndarray) -> np.ndarray:
     return (Psi @ V.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
 
 
-def pull(Psi: np.ndarray, U: np.ndarray, d: int | None = None) -> np.ndarray:
-    """Psi' U in float64, of the first d columns of Psi."""
-    d = Psi.shape[1] if d is None else d
-    if FEW * np.count_nonzero(U) < U.size:
-        answer = np.zeros((U.shape[1], d), Psi.dtype)
-        pull_few(Psi, U, answer)
-        return answer.T.astype(np.float64, copy=False)
-    return (Psi[:, :d].T @ U.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
-
-
 def solve_each(H: np.ndarray, B: np.ndarray) -> np.ndarray:
     """x_j with H_j x_j = B_j; where rounding made one of them singular, by `ridged_cholesky`."""
     try:
@@ -296,8 +302,8 @@ def hessian_product(Psi: np.ndarray, curvature: Curvature, P: np.ndarray | None,
 
 def product_work(curvature: Curvature, P: np.ndarray | None, n_columns: int) -> int:
     """To how many entries of a matrix a product with the Hessian applies every function, or as good as."""
-    if P is None and isinstance(curvature, StarCurvature) and curvature.leaves is not None:
-        return FEW * (len(curvature.leaves.leaves) + len(curvature.y))
+    if P is None and isinstance(curvature, StarCurvature) and curvature.few:
+        return FEW * (len(curvature.stars.leaves) + len(curvature.stars.y))
     return len(curvature.rows()) * n_columns
 
 

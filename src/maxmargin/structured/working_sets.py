@@ -73,7 +73,7 @@ class SetRule:
     """
 
     all_at_once: int = 1000
-    size: int = 512
+    size: int = 1024
     streamed: int = 2048
     passes: int = 40
     share: float = 0.1
@@ -195,7 +195,7 @@ class WorkingSets:
             size = self.problem.n
         elif not K.fits:
             fitting = int((K.cache_size * 2**20 / K.dtype.itemsize) ** 0.5)
-            size = min(max(fitting, rule.size // 8), rule.streamed)
+            size = min(max(fitting, rule.size // 16), rule.streamed)
         if len(waiting) <= size:
             return waiting
         weights = np.sqrt(self.gaps[waiting]) if self.by_gap else 1.0
@@ -225,8 +225,7 @@ class WorkingSets:
         self.spent += moved * len(chosen)
         moves = costs[:, None] * (alpha - self.alpha[chosen])
         self.alpha[chosen] = alpha
-        self.scores -= K.combine(np.ascontiguousarray(moves.T, self.dtype), chosen).T
-        self._measure()
+        self._carry(chosen, moves)
 
     def _unsettled(self) -> np.ndarray:
         """Samples whose block is not at a vertex, and as many of those at one that have the largest gaps."""
@@ -234,7 +233,7 @@ class WorkingSets:
         inside[np.arange(self.problem.n), self.problem.y] &= self.problem.loss == CRAMMER_SINGER
         inner = inside.any(axis=1)
         others = np.flatnonzero(~inner & (self.gaps > 0))
-        count = min(len(others), max(np.count_nonzero(inner), self.rule.size // 4))
+        count = min(len(others), max(np.count_nonzero(inner), self.rule.size // 8))
         largest = others[np.argsort(-self.gaps[others], kind="stable")[:count]]
         return np.sort(np.append(np.flatnonzero(inner), largest))
 
@@ -285,7 +284,17 @@ class WorkingSets:
         """Set the blocks of some samples and carry the change to all scores."""
         moves = self.problem.costs[samples][:, None] * (blocks - self.alpha[samples])
         self.alpha[samples] = blocks
-        self.scores -= self.problem.K.combine(np.ascontiguousarray(moves.T, self.dtype), samples).T
+        self._carry(samples, moves)
+
+    def _carry(self, samples: np.ndarray, moves: np.ndarray) -> None:
+        """Take moves of some samples to the scores and gaps of all."""
+        K = self.problem.K
+        if K.whole is None:
+            change = K.combine(np.ascontiguousarray(moves.T, self.dtype), samples)
+        else:
+            change = np.zeros((self.problem.c, self.problem.n), self.dtype)
+            loops.carry(readonly(K.whole), readonly(samples), readonly(moves.astype(self.dtype)), change)
+        self.scores -= change.T
         self._measure()
 
 
