@@ -2,6 +2,7 @@
 
 cuts      batches of cuts against PyMaxflow, scipy, networkx
 train     yeast and enron to a relative gap of 1e-2
+sets      the model as it comes on small sets, raw and scaled, and to 1e-2; some: -p 'names=["enron"]'
 growth    labels to 200, samples to 8,000; also plotted
 
 Times of cuts are medians of five runs, the methods taking turns, each in its own process; compilation is
@@ -15,21 +16,25 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.peers import flows, nothing, ours, pymaxflow
+from benchmarks.problems.defaults import multilabel_table, toy
 from benchmarks.race import Competitor, Panel, Row, Run, Setting, lines, plot, race, run_alone, save
 from maxmargin import SubmodularSVC, datasets
 
 REPEATS = 5
 PAIRS = {"yeast": 0.5, "enron": 0.05}
 SOLVERS = ("bundle", "bcfw")
+SETS = ("flags", "emotions", "yeast", "birds", "cal500", "genbase", "medical", "enron")
 
 
 def instance(V: int, density: float, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -114,7 +119,7 @@ def train(setting: Setting) -> None:
         else:
             data = datasets.load(name, split="train")
             X, Y = data.X, data.Y
-        for solver in SOLVERS:
+        for solver in (*SOLVERS, "auto"):
             warm = SubmodularSVC(solver=solver, pair_fraction=fraction, max_iter=2)
             for C in (0.1,) if setting.small else (0.01, 0.1, 1.0):
                 model = SubmodularSVC(
@@ -132,6 +137,24 @@ def train(setting: Setting) -> None:
                 head = {"race": "train", "method": solver, "data": name, "C": C}
                 rows.append({**head, **numbers(run), "compile_s": round(run.warm_seconds, 2)})
     save(setting, "submodular_train", rows)
+
+
+def sets(setting: Setting, names: Sequence[str] = SETS, limit: float = 30.0) -> None:
+    """Seconds of default fits, to the default gap and to 1e-2, on one core."""
+    rows: list[Row] = []
+    for table in [toy(several=True)] if setting.small else map(multilabel_table, names):
+        for each in (table,) if sp.issparse(table.X) else (table, table.scaled()):
+            for tol in (1e-3, 1e-2):
+                model = SubmodularSVC(tol=tol, time_limit=0.5 if setting.small else limit, random_state=0)
+                trainer = Competitor(
+                    "auto",
+                    partial(fit, model, each.X, each.y),
+                    partial(fit, clone(model).set_params(max_iter=5), *each.some()),
+                    judge=outcome,
+                )
+                head = {"race": "sets", "data": each.name, "prep": each.prep, "tol": tol}
+                rows.append({**head, **numbers(run_alone(trainer))})
+    save(setting, "submodular_sets", rows, ("data", "prep", "tol"))
 
 
 def generated(V: int, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -184,4 +207,4 @@ def growth(setting: Setting) -> None:
     plot(setting, "submodular_growth", panels)
 
 
-RACES = {"cuts": cuts, "train": train, "growth": growth}
+RACES = {"cuts": cuts, "train": train, "sets": sets, "growth": growth}

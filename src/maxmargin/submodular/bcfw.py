@@ -16,6 +16,10 @@ Frank-Wolfe optimization of structured SVMs", 2016): long rows fall behind soone
 
 D rises steadily while P jumps about, so P is asked for at a weighted mean of the thetas met, later
 ones counting more, or at the last one where that looks better. The best theta met is the answer.
+
+Few steps in a visit and many visits are faster than blocks that are solved: the passes are cheap, and what
+a block gains by itself the others undo. Going on along the last two passes as far as D grows, with shares cut
+at zero, was tried on enron: most of such steps lower D once they are cut.
 """
 
 from __future__ import annotations
