@@ -43,8 +43,9 @@ FEW_NONZEROS, PROBED = 0.1, 256
 PIECE = 1 << 15
 # Cache lines of a row that are asked for ahead of their use.
 LINES = 32
-# Columns of weights that are worked on at a time: what registers can hold, half of it, a cache line.
-MANY, SOME, LINE = (0,) * 64, (0,) * 32, (0,) * 16
+# Columns of weights that are summed at a time, in registers, and a cache line of them. One size of group:
+# every other one is a loop more to compile.
+GROUP, LINE = (0,) * 32, (0,) * 16
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
@@ -223,18 +224,12 @@ def row_scores(rows, i, bias, W, lo, hi, scores):
     """scores[lo:hi] = (x_i, bias)' W[:, lo:hi]; the last row of W belongs to the bias."""
     data, indices, indptr, dense = rows
     at, end = np.int64(lo), np.int64(hi)
-    few = end - at < len(LINE)
-    while at + len(MANY) <= end:
-        _scores_in_lanes(rows, i, bias, W, at, MANY, scores)
-        at += len(MANY)
-    if at + len(SOME) <= end:
-        _scores_in_lanes(rows, i, bias, W, at, SOME, scores)
-        at += len(SOME)
+    few = end - at < len(GROUP)
     while at < end and not few:
         # The last columns with some before them, whose scores come out the same again.
-        at = min(at, end - len(LINE))
-        _scores_in_lanes(rows, i, bias, W, at, LINE, scores)
-        at += len(LINE)
+        at = min(at, end - len(GROUP))
+        _scores_in_lanes(rows, i, bias, W, at, GROUP, scores)
+        at += len(GROUP)
     if few:
         w = W[W.shape[0] - 1]
         for l in range(lo, hi):
