@@ -30,7 +30,7 @@ class StepsThenInterior:
         way: type[Equations],
         *,
         epochs: int = 3,
-        stalled: float = 0.3,
+        stalled: float = 0.1,
     ) -> None:
         self.problem, self.way, self.epochs, self.stalled = problem, way, epochs, stalled
         self.solver: ClippedBCFW | InteriorPoint = steps
