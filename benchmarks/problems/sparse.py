@@ -14,11 +14,11 @@ SVC predicts `SAMPLE` hands and its time is scaled to all. It is timed as traine
 on the fewest (of n/32, n/16, ..., n) with which it is as accurate as the sparse machine, or on those
 with which it comes closest. Results go to sparse_letter.csv and sparse_poker.csv.
 
-Where the CPU seconds of letter in float32 go is shown by a profile; it had been 18.5 (profiled, the other
-core busy): 592 directions of Newton's method with 5,793 products with the Hessian. Since then violated
-margins are lists, from which gradients, products and sums for candidates are made (15.9 with the same
-directions); coefficients on the way are judged by an estimate of their excess, within 30 times the slack
-by its bound; and what they are short of no longer counts for a candidate. Without the last, looser
+letter in float32 took 18.5 CPU seconds (profiled, the other core busy): 592 directions of Newton's method
+with 5,793 products with the Hessian. Since then violated margins are lists, from which gradients,
+products and sums for candidates are made (15.9 with the same directions); coefficients on the way are
+judged by an estimate of their excess, within 30 times the slack by its bound (12.0 together, busy
+machine, one run); and what they are short of no longer counts for a candidate. Without the last, looser
 coefficients cost vectors (100 of them: objectives 3 to 5 % higher). With it, looser ones cost none: on
 4,000 letters and 60 vectors, means of 14 random states, the estimate at 0.03, 0.1 and 0.2 of a stage's
 decrease gave objectives of 29,790, 29,701 and 29,722 (standard error 190) with 122, 96 and 78 directions.
