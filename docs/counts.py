@@ -890,7 +890,7 @@ def enron_cut(tables: Tables) -> str:
     """What time ended in validation on enron with all features."""
     rows = tables.rows("submodular_f1", data="enron", features="1", method="SubmodularSVC")
     notes = [row["note"].replace(" in validation", "") for row in rows if row["note"]]
-    return f"on enron {', '.join(notes)}" if notes else "no fit was cut"
+    return f"on enron {' and '.join(notes)}" if notes else "no fit was cut"
 
 
 @counter
