@@ -23,9 +23,10 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
 - With a dense prior: one label at a time, the others fixed and applied by one product for 16 labels, took 34
   rounds of up to five passes instead of 20 passes over the samples; two or three turns through the labels of
   a sample saved none; the mean of the last pass lowered the gap by a sixth and cost as much as it saved.
-  4,000 rows of RCV1 and bibtex: epochs of up to 20 passes instead of 5 needed three to five passes more;
-  steps 1.2 or 1.4 times as long saved no pass on most draws, nor in polishing; leaving out samples with less
-  than six tenths of the mean gap every other pass saved a sixth of the visits and left a gap a fifth larger.
+  4,000 rows of RCV1 and bibtex: epochs of up to 20 passes instead of 5 needed three to five passes more, on
+  one draw of RCV1 one less; steps 1.2 or 1.4 times as long saved no pass on most draws, nor in polishing;
+  leaving out samples with less than six tenths of the mean gap every other pass saved a sixth of the visits
+  and left a gap a fifth larger.
 - The passes with a dense prior read all labels of a row for the scores of the few that still move (6 % of
   the entries, in 97 % of the rows), which is what they cost more than polishing.
 """
