@@ -23,8 +23,8 @@ def suits(problem: SubmodularF1, *, samples: int = 3000, pairs: int = 1000) -> b
 class StepsThenInterior:
     """Block steps, and an interior point method when their gap is above `stalled` after some `epochs`.
 
-    With 0.3 birds with columns of variance 1 takes 1.8 times as long as with 0.1, and enron and birds as they
-    are the same (``python -m benchmarks submodular sets``).
+    Of the sets in ``python -m benchmarks submodular sets`` to which this applies, birds with columns of
+    variance 1 takes 1.8 times as long with 0.3; enron and birds as they are stand above both by then.
     """
 
     def __init__(
