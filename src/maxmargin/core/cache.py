@@ -52,7 +52,7 @@ PREBUILT = Path(__file__).parents[1] / "_prebuilt"
 # What a file with code to compile holds: a loop, the body of a generic function, an instruction.
 COMPILED = re.compile(rb"^@(compiled|generic|lowered|\w+\.of\()", re.MULTILINE)
 # Files without loops on which the code of all loops depends.
-ALWAYS = ("jit.py", "dispatch.py")
+ALWAYS = ("jit.py", "dispatch.py", "borrowed.py")
 # Levels of the x86-64 family and what a processor must have beyond the one below.
 LEVELS = {
     "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),

@@ -32,7 +32,6 @@ with uninterrupted():
     from numba.core.typed_passes import (
         AnnotateTypes,
         IRLegalization,
-        NativeLowering,
         NoPythonBackend,
         NopythonTypeInference,
         PreLowerStripPhis,
@@ -44,6 +43,8 @@ with uninterrupted():
         infer_global,
         make_overload_template,
     )
+
+from maxmargin.core.borrowed import LoopLowering
 
 # What numba does with a function that has no closures, comprehensions, `literal_unroll`, `with` blocks
 # or arithmetic of whole arrays, none of which loops use.
@@ -60,7 +61,7 @@ SHORT = (
     PreLowerStripPhis,
     IRLegalization,
     AnnotateTypes,
-    NativeLowering,
+    LoopLowering,
     NoPythonBackend,
 )
 

@@ -10,7 +10,7 @@ lengths are (24 lanes as 16 and 8), because LLVM would fill one up and move its 
 Every operation is written twice: as plain Python on small arrays, which says what it means
 and is what runs under ``NUMBA_DISABLE_JIT=1``, and as the instructions it becomes.
 
-This is the only file that touches llvmlite. Of numba it needs, beyond the documented `intrinsic` and
+Instructions are written with llvmlite. Of numba this file needs, beyond the documented `intrinsic` and
 `register_model`: `numba.core.datamodel.models.PrimitiveModel` (a type that is one LLVM value),
 `manager.lookup(type).get_value_type()` and `context.get_value_type` (the LLVM type of a number),
 `context.make_array` (data and shape of an array), `context.get_dummy_value` (the value of None) and

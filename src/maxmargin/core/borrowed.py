@@ -1,0 +1,339 @@
+"""How loops hand arrays on: by address and shape, without owners.
+
+Numba hands every array over as seven to nine numbers, among them a count of references, puts tuples of them
+into memory and takes them out again for every entry that a loop reads. Loops pass tuples of dozens of arrays
+to their parts, and all that was seven eighths of the text that LLVM had to read. But whoever calls a loop
+holds on to its arrays until it returns, and loops take C-contiguous arrays: their addresses and shapes are
+enough, the rest follows from the types. So here
+
+- the arguments of a loop are borrowed: an address and a shape for every array, also on the way from Python;
+- variables that are set once, before all their uses, stay where they are instead of going through memory;
+- what was put into a tuple is taken out of it before LLVM sees either.
+
+A function that returns an array might return one of its arguments, and keeps numba's convention; so does one
+with arrays that are not C-contiguous, and whatever is no loop.
+
+Of numba this file needs `CPUCallConv`, `CPUContext.call_conv`, `ArgPacker`, `ArrayModel` and its fields,
+`DataModelManager`, `Lower`, `NativeLowering`, `PyCallWrapper`, `PythonAPI.to_native_value`, the structure
+that `arrayobj.make_array` gives and what it knows of blocks; of NumPy that its arrays begin with address,
+number of dimensions and shape. `tests/core/test_borrowed.py` fails when one of them changes.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from functools import reduce
+from typing import Any
+
+from maxmargin.core.interrupt import uninterrupted
+
+with uninterrupted():
+    from llvmlite import ir
+    from llvmlite.ir.instructions import InsertValue
+    from numba.core import cgutils, types
+    from numba.core import ir as statements
+    from numba.core.analysis import compute_cfg_from_blocks, compute_use_defs, must_use_alloca
+    from numba.core.callconv import CPUCallConv
+    from numba.core.callwrapper import PyCallWrapper
+    from numba.core.compiler_machinery import register_pass
+    from numba.core.cpu import CPUContext
+    from numba.core.datamodel import ArgPacker, DataModelManager, default_manager, models
+    from numba.core.lowering import Lower
+    from numba.core.pythonapi import PythonAPI
+    from numba.core.typed_passes import NativeLowering
+    from numba.extending import NativeValue
+    from numba.np import arrayobj
+
+# Bytes before the address in the structure of a NumPy array: what all objects of Python have.
+HEAD = ir.ArrayType(ir.IntType(8), object.__basicsize__)
+# Tuples of any kind, whose parts mypy does not know.
+TUPLE: Any = types.BaseTuple
+# Instructions that do nothing but give a result.
+PURE = {"insertvalue", "extractvalue", "mul", "getelementptr", "load"}
+
+
+class Borrowed(tuple[Any, ...]):
+    """Types of arguments whose arrays are borrowed."""
+
+
+def arrays_in(kind: Any) -> list[Any]:
+    """The types of all arrays in a value of this type."""
+    if isinstance(kind, TUPLE):
+        return [array for part in kind for array in arrays_in(part)]
+    return [kind] if isinstance(kind, types.Buffer) else []
+
+
+def may_borrow(returned: Any, arguments: Any) -> bool:
+    """Whether a function with these types returns no array and takes C-contiguous ones alone."""
+    taken = [array for kind in arguments for array in arrays_in(kind)]
+    return not arrays_in(returned) and all(type(one) is types.Array and one.layout == "C" for one in taken)
+
+
+class BorrowedArrayModel(models.ArrayModel):
+    """An array that is an address and a shape as an argument."""
+
+    def _place(self, field: str) -> int:
+        return int(self.get_field_position(field))
+
+    def get_argument_type(self) -> Any:
+        """Types of address and shape."""
+        whole = super().get_argument_type()
+        return whole[self._place("data")], whole[self._place("shape")]
+
+    def as_argument(self, builder: Any, value: Any) -> Any:
+        """Address and shape of an array."""
+        shape = self._place("shape")
+        sizes = [builder.extract_value(value, [shape, k]) for k in range(self._fe_type.ndim)]
+        return builder.extract_value(value, self._place("data")), sizes
+
+    def from_argument(self, builder: Any, value: Any) -> Any:
+        """The array without an owner that has this address and shape."""
+        data, sizes = value
+        kind = self.get_value_type()
+        fields = [ir.Constant(field, ir.Undefined) for field in kind.elements]
+        for owner in ("meminfo", "parent"):
+            fields[self._place(owner)] = ir.Constant(kind.elements[self._place(owner)], None)
+        number = kind.elements[self._place("itemsize")]
+        bits = 8 if isinstance(self._fe_type.dtype, types.Boolean) else self._fe_type.dtype.bitwidth
+        stride = fields[self._place("itemsize")] = number(bits // 8)
+        strides: list[Any] = []
+        count = number(1)
+        for size in reversed(sizes):
+            strides.insert(0, stride)
+            stride, count = builder.mul(stride, size), builder.mul(count, size)
+        array = ir.Constant(kind, fields)
+        array = builder.insert_value(array, count, self._place("nitems"))
+        array = builder.insert_value(array, data, self._place("data"))
+        for field, numbers in (("shape", sizes), ("strides", strides)):
+            for k, x in enumerate(numbers):
+                array = builder.insert_value(array, x, [self._place(field), k])
+        return array
+
+
+borrowing = DataModelManager(ChainMap({types.Array: BorrowedArrayModel}, default_manager._handlers))
+
+
+class LoopCallConv(CPUCallConv):
+    """Numba's convention, but for functions that borrow their arrays."""
+
+    def _get_arg_packer(self, argtypes: Any) -> Any:
+        if isinstance(argtypes, Borrowed):
+            return ArgPacker(borrowing, argtypes)
+        return super()._get_arg_packer(argtypes)
+
+    def decorate_function(self, fn: Any, args: Any, fe_argtypes: Any, noalias: bool = False) -> None:
+        """Name the arguments of a function that is declared, and note how it takes them."""
+        super().decorate_function(fn, args, fe_argtypes, noalias)
+        fn.borrows = isinstance(fe_argtypes, Borrowed)
+
+    def call_function(
+        self, builder: Any, callee: Any, resty: Any, argtys: Any, args: Any, attrs: Any = None
+    ) -> Any:
+        """Call a function in the way that it was declared."""
+        if getattr(callee, "borrows", False):
+            argtys = Borrowed(argtys)
+        return super().call_function(builder, callee, resty, argtys, args, attrs)
+
+
+setattr(CPUContext, "call_conv", property(LoopCallConv))  # noqa: B010 - no attribute that mypy knows
+
+
+class FoldingBuilder(ir.IRBuilder):
+    """Takes out of a structure what was put in, where LLVM would have to find out that it is the same."""
+
+    def extract_value(self, agg: Any, idx: Any, name: str = "") -> Any:
+        """A field of a structure."""
+        path = tuple(idx) if isinstance(idx, (tuple, list)) else (idx,)
+        while path:
+            if isinstance(agg, InsertValue):
+                at = tuple(agg.indices)
+                if path[: len(at)] == at:
+                    agg, path = agg.value, path[len(at) :]
+                elif at[: len(path)] == path:  # a part of what is asked for was put in
+                    break
+                else:
+                    agg = agg.aggregate
+            elif isinstance(agg, ir.Constant) and isinstance(agg.constant, list):
+                agg, path = agg.constant[path[0]], path[1:]
+            else:
+                break
+        return super().extract_value(agg, path, name) if path else agg
+
+
+class ReadArray:
+    """Mixed into the structure of an array: reads its fields from the value until something is written."""
+
+    _fe_type: Any
+    _get_be_type: Any
+    _make_refs: Any
+
+    def __init__(self, context: Any, builder: Any, value: Any = None, ref: Any = None) -> None:
+        if value is None or ref is not None or not isinstance(builder, FoldingBuilder):
+            super().__init__(context, builder, value, ref)  # type: ignore[call-arg]
+            return
+        self._context, self._builder, self._read = context, builder, value
+        self._datamodel = context.data_model_manager[self._fe_type]
+        self._be_type = self._get_be_type(self._datamodel)
+
+    def _is_read(self) -> bool:
+        return "_read" in self.__dict__ and "_value" not in self.__dict__
+
+    def __getattr__(self, field: str) -> Any:
+        if field in ("_value", "_outer_ref") and "_read" in self.__dict__:  # somebody wants it in memory
+            self._outer_ref, self._value = self._make_refs(None)
+            self._builder.store(self._read, self._outer_ref)
+            return self.__dict__[field]
+        return super().__getattr__(field)  # type: ignore[misc]
+
+    def __getitem__(self, index: int) -> Any:
+        if not self._is_read():
+            return super().__getitem__(index)  # type: ignore[misc]
+        kind = self._be_type.elements[index]
+        if not isinstance(kind, ir.ArrayType):
+            return self._builder.extract_value(self._read, index)
+        numbers = [self._builder.extract_value(self._read, [index, k]) for k in range(kind.count)]
+        return cgutils.pack_array(self._builder, numbers, kind.element)
+
+    @property
+    def shape(self) -> Any:
+        """The shape, which numba reads from memory."""
+        return self[self._datamodel.get_field_position("shape")] if self._is_read() else super().shape  # type: ignore[misc]
+
+    def _getvalue(self) -> Any:
+        return self._read if self._is_read() else super()._getvalue()  # type: ignore[misc]
+
+
+structure_of: Any = arrayobj.make_array
+
+
+def structure_for_caller(kind: Any) -> Any:
+    """The structure of an array, which loops read without memory."""
+    base = structure_of(kind)
+    return type(base.__name__, (ReadArray, base), {}) if isinstance(kind, types.Array) else base
+
+
+arrayobj.make_array = structure_for_caller
+
+
+def prune(function: Any) -> None:
+    """Leave out the instructions whose results nobody uses."""
+    uses: dict[int, int] = {}
+    for block in function.blocks:
+        for instruction in block.instructions:
+            incoming = [value for value, _ in getattr(instruction, "incomings", ())]
+            for operand in (*instruction.operands, *incoming):
+                uses[id(operand)] = uses.get(id(operand), 0) + 1
+    for block in reversed(function.blocks):
+        kept = []
+        for instruction in reversed(block.instructions):
+            if instruction.opname in PURE and not uses.get(id(instruction)):
+                for operand in instruction.operands:
+                    uses[id(operand)] -= 1
+            else:
+                kept.append(instruction)
+        block.instructions[:] = reversed(kept)
+
+
+class BorrowingAPI(PythonAPI):
+    """Takes arrays, and tuples of them, from Python, which owns them; their types are known to be right."""
+
+    def to_native_value(self, typ: Any, obj: Any) -> Any:
+        """A value that Python passes."""
+        builder = self.builder
+        if isinstance(typ, TUPLE):
+            parts = [self.to_native_value(kind, self.tuple_getitem(obj, k)) for k, kind in enumerate(typ)]
+            failed = reduce(builder.or_, [part.is_error for part in parts], cgutils.false_bit)
+            value = self.context.make_tuple(builder, typ, [part.value for part in parts])
+            return NativeValue(value, is_error=failed)
+        if not isinstance(typ, types.Array):
+            return super().to_native_value(typ, obj)
+        address = self.context.get_value_type(types.CPointer(typ.dtype))
+        sizes = self.context.get_value_type(types.intp).as_pointer()
+        layout = ir.LiteralStructType([HEAD, address, ir.IntType(32), sizes])
+        array = builder.bitcast(obj, layout.as_pointer())
+        data, shape = (builder.load(cgutils.gep_inbounds(builder, array, 0, k)) for k in (1, 3))
+        shape = [builder.load(cgutils.gep_inbounds(builder, shape, k)) for k in range(typ.ndim)]
+        return NativeValue(borrowing[typ].from_argument(builder, (data, shape)))
+
+
+class BorrowingWrapper(PyCallWrapper):
+    """What Python calls."""
+
+    def build_wrapper(self, api: Any, builder: Any, closure: Any, args: Any, kws: Any) -> None:
+        """Take the arguments from Python and call the loop."""
+        builder.__class__, api.__class__ = FoldingBuilder, BorrowingAPI
+        super().build_wrapper(api, builder, closure, args, kws)
+        prune(builder.function)
+
+
+class BorrowingLower(Lower):
+    """From numba's statements to LLVM's, for a loop that borrows its arrays where it may."""
+
+    def __init__(self, context: Any, library: Any, fndesc: Any, func_ir: Any, metadata: Any = None) -> None:
+        if may_borrow(fndesc.restype, fndesc.argtypes):
+            fndesc.argtypes = Borrowed(fndesc.argtypes)
+        super().__init__(context, library, fndesc, func_ir, metadata)
+
+    def setup_function(self, fndesc: Any) -> None:
+        """Begin the function."""
+        super().setup_function(fndesc)
+        self.builder.__class__ = FoldingBuilder
+
+    def lower_normal_function(self, fndesc: Any) -> None:
+        """Write the function."""
+        super().lower_normal_function(fndesc)
+        prune(self.function)
+
+    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
+        """Write what Python calls; it has no references to count."""
+        fndesc = self.fndesc
+        if not isinstance(fndesc.argtypes, Borrowed):
+            super().create_cpython_wrapper(release_gil)
+            return
+        context = self.context.subtarget(enable_nrt=False)
+        module = context.create_module("wrapper")
+        kind = context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
+        loop = ir.Function(module, kind, fndesc.llvm_func_name)
+        BorrowingWrapper(context, module, loop, fndesc, self.env, self.call_helper, release_gil).build()
+        self.library.add_ir_module(module)
+
+    def _find_singly_assigned_variable(self) -> None:
+        """Find the variables that need no memory.
+
+        Numba takes those of one block; here are also those that are set once, before all their uses. What
+        counts references is left in memory, as numba may give it up where it was never set.
+        """
+        super()._find_singly_assigned_variable()
+        blocks = self.func_ir.blocks
+        used_in = {label: set(names) for label, names in compute_use_defs(blocks).usemap.items()}
+        set_in: dict[str, list[int]] = {}
+        arguments = set()
+        for label, block in blocks.items():
+            used_in[label].update(statement.value for statement in block.find_insts(statements.Del))
+            for statement in block.find_insts(statements.Assign):
+                set_in.setdefault(statement.target.name, []).append(label)
+                if isinstance(statement.value, statements.Arg):
+                    arguments.add(statement.target.name)
+        unowned = arguments if isinstance(self.fndesc.argtypes, Borrowed) else set()
+        earlier = compute_cfg_from_blocks(blocks).dominators()
+        in_memory = must_use_alloca(blocks)
+        for name, places in set_in.items():
+            if len(places) > 1 or name in in_memory:
+                continue
+            model = self.context.data_model_manager[self.typeof(name)]
+            if self.context.enable_nrt and name not in unowned and model.contains_nrt_meminfo():
+                continue
+            if all(places[0] in earlier[label] for label, names in used_in.items() if name in names):
+                self._singly_assigned_vars.add(name)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LoopLowering(NativeLowering):
+    """Numba's pass, for loops."""
+
+    _name = "loop_lowering"
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        """What writes LLVM's statements."""
+        return BorrowingLower

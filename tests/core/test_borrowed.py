@@ -1,0 +1,209 @@
+"""Arrays that loops borrow: the same answers as plain Python, and nobody's references touched."""
+
+import gc
+import os
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numba.core.runtime import _nrt_python, rtsys
+
+from maxmargin.core.borrowed import Borrowed
+from maxmargin.core.jit import compiled
+
+pytestmark = pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+
+
+class Inner(NamedTuple):
+    """A tuple in a tuple."""
+
+    counts: np.ndarray
+    flags: np.ndarray
+    scale: float
+
+
+class Outer(NamedTuple):
+    """Arrays of several kinds, and numbers."""
+
+    x: np.ndarray
+    W: np.ndarray
+    T: np.ndarray
+    inner: Inner
+    n: int
+    on: bool
+
+
+def outer(n=5, d=3):
+    rng = np.random.default_rng(0)
+    inner = Inner(np.arange(n, dtype=np.int32), np.arange(n) % 2 == 0, 0.5)
+    W, T = rng.random((n, d)).astype(np.float32), rng.random((2, n, d))
+    return Outer(rng.random(n), W, T, inner, n, True)
+
+
+@compiled
+def row_total(row, weights):
+    total = 0.0
+    for j in range(row.shape[0]):
+        total += row[j] * weights[j % weights.size]
+    return total
+
+
+@compiled(inline=True)
+def scaled(inner, i):
+    return inner.counts[i] * inner.scale if inner.flags[i] else 0.0
+
+
+@compiled
+def visit(data, out):
+    """Every kind of access: entries, rows of matrices and of cubes, sizes, branches, views."""
+    view = data.x
+    if data.n > 2:
+        view = data.x[1:]
+    for i in range(data.n):
+        row = data.W[i]
+        out[i, 0] = row_total(row, view) + scaled(data.inner, i)
+        if data.on and i > 0:
+            out[i, 1] = data.T[1, i, 0] + data.T[0, i - 1].sum() + len(view)
+        else:
+            out[i, 1] = out.size + data.T.shape[2] + data.W.strides[0] + data.W.itemsize
+    total = 0.0
+    for number in view:
+        total += number
+    return total + data.T.ravel()[3] + data.W.T[1, 2] + data.x.reshape((data.n, 1))[2, 0]
+
+
+def in_python(loop):
+    """The same loop and those that it calls, as plain Python."""
+    names = {
+        name: value.py_func for name, value in loop.py_func.__globals__.items() if hasattr(value, "py_func")
+    }
+    scope = {**loop.py_func.__globals__, **names}
+    return type(loop.py_func)(loop.py_func.__code__, scope)
+
+
+def test_every_access_gives_what_python_gives():
+    data, out, expected = outer(), np.zeros((5, 2)), np.zeros((5, 2))
+    total = visit(data, out)
+    assert total == pytest.approx(in_python(visit)(data, expected), rel=1e-6)
+    np.testing.assert_allclose(out, expected, rtol=1e-6)
+
+
+def declared(loop):
+    (result,) = loop.overloads.values()
+    return result.fndesc
+
+
+def test_arguments_are_an_address_and_a_shape():
+    loop = compiled(visit.py_func)
+    loop._cache.disable()
+    loop(outer(), np.zeros((5, 2)))
+    assert isinstance(declared(loop).argtypes, Borrowed)
+    code = loop.inspect_llvm(loop.signatures[0]).splitlines()
+    begin = next(line for line in code if line.startswith("define") and " i32 @" in line and "visit" in line)
+    # Two numbers a vector, three a matrix, four a cube.
+    assert begin.count("%arg.") == (2 + 3 + 4) + (2 + 2 + 1) + 2 + 3
+
+
+def test_references_stay_as_they_are():
+    data, out = outer(), np.zeros((5, 2))
+    visit(data, out)
+    arrays = [data.x, data.W, data.T, data.inner.counts, out]
+    before = [sys.getrefcount(one) for one in arrays]
+    for _ in range(10):
+        visit(data, out)
+    assert [sys.getrefcount(one) for one in arrays] == before
+
+
+def test_an_array_that_is_returned_keeps_its_owner():
+    @compiled
+    def longer(a, b):
+        return a if a.shape[0] > b.shape[0] else b
+
+    @compiled
+    def second(pair):
+        return longer(pair[0], pair[1])
+
+    kept = second((np.arange(3.0), np.arange(10_000.0)))
+    gc.collect()
+    np.full(10_000, -1.0)
+    np.testing.assert_array_equal(kept, np.arange(10_000.0))
+    assert not isinstance(declared(second).argtypes, Borrowed)
+
+
+def test_arrays_that_a_loop_makes_are_given_back():
+    @compiled
+    def fill(work, x):
+        for i in range(work.shape[0]):
+            work[i] = x
+        return work[0]
+
+    @compiled
+    def sums(n):
+        total = 0.0
+        for i in range(n):
+            work = np.zeros(10)
+            if i % 2:
+                work = np.zeros(20)
+            total += fill(work, float(i)) + work.sum()
+        return total
+
+    assert sums(3) == (0 + 1 + 2) + (0 + 20 + 20)
+    _nrt_python.memsys_enable_stats()
+    try:
+        before = rtsys.get_allocation_stats()
+        sums(50)
+        after = rtsys.get_allocation_stats()
+    finally:
+        _nrt_python.memsys_disable_stats()
+    assert after.alloc - before.alloc == after.free - before.free == 75
+
+
+@pytest.mark.parametrize(
+    "x", [np.arange(10.0)[::2], np.asfortranarray(np.ones((3, 2)))[:, 0], np.arange(0.0)]
+)
+def test_strided_and_empty_arrays(x):
+    @compiled
+    def total(x):
+        found = 0.0
+        for i in range(x.shape[0]):
+            found += x[i]
+        return found
+
+    assert total(x) == x.sum()
+    assert isinstance(declared(total).argtypes, Borrowed) == x.flags.c_contiguous
+
+
+def test_variables_set_in_branches_and_loops():
+    @compiled
+    def walk(W, turns):
+        best, place = W[0], 0
+        for t in range(turns):
+            if t % 3 == 2:
+                continue
+            row = W[t % W.shape[0]]
+            if row[0] > best[0]:
+                best, place = row, t
+        last = best[W.shape[1] - 1]
+        return place, last
+
+    W = np.array([[1.0, 2.0], [3.0, 4.0], [9.0, 5.0], [2.0, 6.0]])
+    assert walk(W, 9) == walk.py_func(W, 9)
+
+
+def test_an_error_in_a_loop_is_raised_and_leaves_references_alone():
+    @compiled
+    def checked(data):
+        if data.x[0] < 2.0:
+            raise ValueError("too small")
+        return data.n
+
+    data = outer()
+    with pytest.raises(ValueError, match="too small"):
+        checked(data)
+    before = sys.getrefcount(data.x)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="too small"):
+            checked(data)
+    after = sys.getrefcount(data.x)
+    assert after == before
