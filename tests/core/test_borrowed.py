@@ -191,6 +191,21 @@ def test_variables_set_in_branches_and_loops():
     assert walk(W, 9) == walk.py_func(W, 9)
 
 
+def test_a_variable_used_before_it_is_set_again():
+    """What a turn of the loop leaves to the next one is in memory."""
+
+    @compiled
+    def turns(x, n):
+        total, row = 0.0, x[0]
+        for i in range(n):
+            total = 2.0 * total + row[0]
+            row = x[i]
+        return total
+
+    x = np.arange(8.0).reshape(4, 2) + 1.0
+    assert turns(x, 4) == turns.py_func(x, 4)
+
+
 def test_an_error_in_a_loop_is_raised_and_leaves_references_alone():
     @compiled
     def checked(data):

@@ -298,33 +298,45 @@ class BorrowingLower(Lower):
         self.library.add_ir_module(module)
 
     def _find_singly_assigned_variable(self) -> None:
-        """Find the variables that need no memory.
+        """Find the variables that need no memory: those that are set once, before all their uses.
 
-        Numba takes those of one block; here are also those that are set once, before all their uses. What
-        counts references is left in memory, as numba may give it up where it was never set.
+        Numba takes those of one block alone. What counts references and leaves its block stays in memory, as
+        numba may give it up where it was never set.
         """
-        super()._find_singly_assigned_variable()
         blocks = self.func_ir.blocks
-        used_in = {label: set(names) for label, names in compute_use_defs(blocks).usemap.items()}
+        elsewhere: dict[str, set[int]] = {}  # blocks that use a variable and have not set it
+        for label, names in compute_use_defs(blocks).usemap.items():
+            for name in names:
+                elsewhere.setdefault(name, set()).add(label)
         set_in: dict[str, list[int]] = {}
-        arguments = set()
+        given_up: dict[str, set[int]] = {}
+        taken = set()
         for label, block in blocks.items():
-            used_in[label].update(statement.value for statement in block.find_insts(statements.Del))
-            for statement in block.find_insts(statements.Assign):
-                set_in.setdefault(statement.target.name, []).append(label)
-                if isinstance(statement.value, statements.Arg):
-                    arguments.add(statement.target.name)
-        unowned = arguments if isinstance(self.fndesc.argtypes, Borrowed) else set()
+            for statement in block.body:
+                if isinstance(statement, statements.Del):
+                    given_up.setdefault(statement.value, set()).add(label)
+                elif isinstance(statement, statements.Assign):
+                    set_in.setdefault(statement.target.name, []).append(label)
+                    if isinstance(statement.value, statements.Arg):
+                        taken.add(statement.target.name)
+        unowned = taken if isinstance(self.fndesc.argtypes, Borrowed) else set()
         earlier = compute_cfg_from_blocks(blocks).dominators()
-        in_memory = must_use_alloca(blocks)
-        for name, places in set_in.items():
-            if len(places) > 1 or name in in_memory:
-                continue
+
+        def stays(name: str, at: int) -> bool:
+            """Whether a variable that is set in one place and used in other blocks needs no memory."""
             model = self.context.data_model_manager[self.typeof(name)]
             if self.context.enable_nrt and name not in unowned and model.contains_nrt_meminfo():
-                continue
-            if all(places[0] in earlier[label] for label, names in used_in.items() if name in names):
-                self._singly_assigned_vars.add(name)
+                return False
+            places = elsewhere[name] | given_up.get(name, set())
+            return at not in elsewhere[name] and all(at in earlier[place] for place in places)
+
+        once = {name: labels[0] for name, labels in set_in.items() if len(labels) == 1}
+        for name in must_use_alloca(blocks):
+            once.pop(name, None)
+        self._blk_local_varmap: dict[str, Any] = {}
+        self._singly_assigned_vars = {
+            name for name, at in once.items() if name not in elsewhere or stays(name, at)
+        }
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

@@ -53,7 +53,7 @@ def _enter(samples, costs, share, room, lanes, k, known):
     return known
 
 
-@compiled(inline=True)
+@compiled
 def _cull(background, room, known, u, cull):
     """Keep the weights larger than `cull`; returns half the squared norm of all that are."""
     D = room.w.shape[0] - 1
@@ -83,7 +83,7 @@ def _put(samples, lanes, k, count, j, x):
     return count + 1
 
 
-@compiled(inline=True)
+@compiled
 def _show(samples, costs, background, room, lanes, k, known):
     """Put the weights that are kept where they are looked at."""
     D, u, cull, l, count = room.w.shape[0] - 1, lanes.u[k], lanes.cull[k], lanes.label[k], 0

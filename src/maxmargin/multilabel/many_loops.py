@@ -209,7 +209,7 @@ def join(samples, costs, room, l, i, side, size, known):
     return known
 
 
-@compiled(inline=True)
+@compiled
 def leave(room, members, size, known):
     """Make the room as it was before its members came."""
     D = room.w.shape[0] - 1
@@ -360,7 +360,7 @@ def dual_of(costs, room, l, line, state, size, known):
     return costs.margin[l] * total - 0.5 * (norm + ridge)
 
 
-@compiled(inline=True)
+@compiled
 def shortages(costs, room, l, n_on, size, short):
     """How short of the margin members are, by the weights that are kept; returns their loss."""
     loss, squared = 0.0, costs.squared

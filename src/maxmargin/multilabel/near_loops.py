@@ -73,7 +73,7 @@ def _fill(room, lanes, k, on):
     room.v[room.v.shape[0] - 1] = lanes.bias[k]
 
 
-@compiled(inline=True)
+@compiled
 def _violators(samples, costs, room, lanes, k, exact):
     """How many samples that are no members violate the margin, by scores of double precision or not."""
     l, found = lanes.label[k], 0
@@ -92,7 +92,7 @@ def _violators(samples, costs, room, lanes, k, exact):
     return found
 
 
-@compiled(inline=True)
+@compiled
 def _losses(costs, room, lanes, k, found, shift):
     """Loss when every score is lower by `shift`, and its slope; half its squared bias is not in it."""
     loss, slope = 0.0, 0.0
@@ -151,7 +151,7 @@ def _reached(samples, costs, rule, room, lanes, k):
     return found, primal, shift
 
 
-@compiled(inline=True)
+@compiled
 def level(excess, found, limit, bucket):
     """A level that no more than `limit` of the excesses reach, but for those of one bucket."""
     if found <= limit:
@@ -171,7 +171,7 @@ def level(excess, found, limit, bucket):
     return cut / scale
 
 
-@compiled(inline=True)
+@compiled
 def welcome(room, lanes, k, found, most, share):
     """The worst of what was found become members, with their share of the background."""
     least, first = level(room.excess, found, most, room.bucket), lanes.size[k]
