@@ -9,8 +9,8 @@ from maxmargin.core.rows import Rows, row_outer, row_scores, score_rows
 
 pytestmark = pytest.mark.nojit
 
-# Less than a cache line and than a group, just one, with some columns left over, and several.
-WIDTHS = (1, 15, 16, 31, 32, 37, 64, 101, 147)
+# Less than a cache line and than a group of either size, just one, with some columns left over, and several.
+WIDTHS = (1, 15, 16, 31, 32, 37, 64, 101, 112, 113, 147, 256)
 BIAS = 1.5
 
 
@@ -43,11 +43,13 @@ def test_scores(width, dtype):
         np.testing.assert_allclose(scores, X @ W, atol=1e-5 if dtype is np.float32 else 1e-12)
 
 
-@pytest.mark.parametrize("lo, hi", [(0, 16), (16, 101), (16, 48), (3, 34), (3, 36), (3, 80), (100, 101)])
+@pytest.mark.parametrize(
+    "lo, hi", [(0, 16), (16, 101), (16, 48), (3, 34), (3, 36), (3, 80), (3, 120), (0, 112), (100, 101)]
+)
 def test_scores_touch_their_range_alone(lo, hi):
-    _, X, W, kinds = make(101, np.float64)
+    _, X, W, kinds = make(121, np.float64)
     for rows in kinds:
-        scores = np.full(101, np.nan)
+        scores = np.full(121, np.nan)
         scores_between(rows.flat, 4, BIAS, W, np.uint64(lo), np.uint64(hi), scores)
         np.testing.assert_allclose(scores[lo:hi], X[4] @ W[:, lo:hi], atol=1e-12)
         assert np.isnan(np.delete(scores, np.arange(lo, hi))).all()
