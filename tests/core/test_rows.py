@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.rows import Rows, row_outer, row_scores, score_rows
+from maxmargin.core.rows import Rows, row_outer, row_scores, score_rows, vector_product
 
 pytestmark = pytest.mark.nojit
 
@@ -17,6 +17,11 @@ BIAS = 1.5
 @compiled
 def scores_between(rows, i, bias, W, lo, hi, scores):
     row_scores(rows, i, bias, W, lo, hi, scores)
+
+
+@compiled
+def product(t, G, answer):
+    vector_product(t, G, answer)
 
 
 @compiled
@@ -70,3 +75,14 @@ def test_outer(width, dtype):
         outer_between(rows.flat, 4, dtype(BIAS), step, np.uint64(lo), np.uint64(width), moved)
         np.testing.assert_allclose(moved, expected, atol=1e-5 if dtype is np.float32 else 1e-12)
         np.testing.assert_array_equal(moved[:, :lo], W[:, :lo])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("length", [1, 5])
+def test_product_of_a_vector(length, width, dtype):
+    rng = np.random.RandomState(width)
+    t, G = rng.randn(7).astype(dtype), rng.randn(length, width).astype(dtype)
+    answer = np.full(width, np.nan, dtype)
+    product(t, G, answer)
+    np.testing.assert_allclose(answer, t[:length] @ G, atol=1e-5 if dtype is np.float32 else 1e-12)

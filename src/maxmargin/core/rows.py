@@ -247,6 +247,36 @@ def row_scores(rows, i, bias, W, lo, hi, scores):
 
 
 @compiled(inline=True, reorder=True)
+def _product_in_lanes(t, G, at, lanes, product):
+    """product[at : at + len(lanes)], summed in registers while the rows of G are read."""
+    sums = load_row(G, np.uint64(0), at, lanes)
+    sums = multiply(sums, fill(t[0], sums))
+    for k in range(1, G.shape[0]):
+        sums = add_product(sums, t[k], load_row(G, np.uint64(k), at, lanes))
+    store(sums, product, at)
+
+
+@compiled(inline=True, reorder=True)
+def vector_product(t, G, product):
+    """product = t'G for a small matrix G of at least one row, in the groups of `row_scores`."""
+    at, end = 0, G.shape[1]
+    few = end < len(GROUP)
+    while at + len(WIDEST) <= end:
+        _product_in_lanes(t, G, at, WIDEST, product)
+        at += len(WIDEST)
+    while at < end and not few:
+        at = min(at, end - len(GROUP))
+        _product_in_lanes(t, G, at, GROUP, product)
+        at += len(GROUP)
+    if few:
+        for l in range(end):
+            product[l] = t[0] * G[0, l]
+        for k in range(1, G.shape[0]):
+            for l in range(end):
+                product[l] += t[k] * G[k, l]
+
+
+@compiled(inline=True, reorder=True)
 def row_outer(rows, i, bias, step, lo, hi, W):
     """W[:, lo:hi] += (x_i, bias) step[lo:hi]'; sixteen columns without a step are left as they are."""
     data, indices, indptr, dense = rows
