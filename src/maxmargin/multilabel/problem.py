@@ -438,7 +438,7 @@ class LinearM3L(M3L):
         """Z = V R, the optimality condition (23) (V itself for independent labels); idle columns stay so."""
         if self.R is None:
             return V
-        idle = 0, V.shape[1] - len(self.r)
+        idle = 0, V.shape[-1] - len(self.r)
         if self.coupled:
             return V @ np.pad(self.R.astype(V.dtype), idle)
         return V * np.pad(self.r.astype(V.dtype), idle)
