@@ -5,18 +5,23 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.rows import Rows, row_outer, row_scores, score_rows
+from maxmargin.core.rows import Rows, row_outer, row_scores, score_rows, vector_product
 
 pytestmark = pytest.mark.nojit
 
-# Less than a cache line and than a group, just one, with some columns left over, and several.
-WIDTHS = (1, 15, 16, 31, 32, 37, 64, 101, 147)
+# Less than a cache line and than a group of either size, just one, with some columns left over, and several.
+WIDTHS = (1, 15, 16, 31, 32, 37, 64, 101, 112, 113, 147, 256)
 BIAS = 1.5
 
 
 @compiled
 def scores_between(rows, i, bias, W, lo, hi, scores):
     row_scores(rows, i, bias, W, lo, hi, scores)
+
+
+@compiled
+def product(t, G, answer):
+    vector_product(t, G, answer)
 
 
 @compiled
@@ -43,11 +48,13 @@ def test_scores(width, dtype):
         np.testing.assert_allclose(scores, X @ W, atol=1e-5 if dtype is np.float32 else 1e-12)
 
 
-@pytest.mark.parametrize("lo, hi", [(0, 16), (16, 101), (16, 48), (3, 34), (3, 36), (3, 80), (100, 101)])
+@pytest.mark.parametrize(
+    "lo, hi", [(0, 16), (16, 101), (16, 48), (3, 34), (3, 36), (3, 80), (3, 120), (0, 112), (100, 101)]
+)
 def test_scores_touch_their_range_alone(lo, hi):
-    _, X, W, kinds = make(101, np.float64)
+    _, X, W, kinds = make(121, np.float64)
     for rows in kinds:
-        scores = np.full(101, np.nan)
+        scores = np.full(121, np.nan)
         scores_between(rows.flat, 4, BIAS, W, np.uint64(lo), np.uint64(hi), scores)
         np.testing.assert_allclose(scores[lo:hi], X[4] @ W[:, lo:hi], atol=1e-12)
         assert np.isnan(np.delete(scores, np.arange(lo, hi))).all()
@@ -68,3 +75,14 @@ def test_outer(width, dtype):
         outer_between(rows.flat, 4, dtype(BIAS), step, np.uint64(lo), np.uint64(width), moved)
         np.testing.assert_allclose(moved, expected, atol=1e-5 if dtype is np.float32 else 1e-12)
         np.testing.assert_array_equal(moved[:, :lo], W[:, :lo])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("length", [1, 5])
+def test_product_of_a_vector(length, width, dtype):
+    rng = np.random.RandomState(width)
+    t, G = rng.randn(7).astype(dtype), rng.randn(length, width).astype(dtype)
+    answer = np.full(width, np.nan, dtype)
+    product(t, G, answer)
+    np.testing.assert_allclose(answer, t[:length] @ G, atol=1e-5 if dtype is np.float32 else 1e-12)

@@ -220,13 +220,14 @@ def test_sweep_samples(variant, low_rank):
             low, high = np.zeros((2, 2, L))
             low[0], high[0] = bounds
             counts = flags.sum(1)
-            sweep_loops.sweep_samples(
+            seen = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy()), readonly(order),
                 readonly(label_order),
                 sweep_loops.Mixing(readonly(np.pad(G, ((0, 0), (0, idle)))), low_rank), ours,
                 sweep_loops.Reach(flags, low, high), counts,
             )  # fmt: skip
-            extremes = twin.sweep(itertools.product(order, label_order), marks, bounds)[:2]
+            *extremes, gaps = twin.sweep(itertools.product(order, label_order), marks, bounds)
+            assert seen == pytest.approx(gaps, abs=1e-9)
             np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
             T = np.pad(twin.V @ P.T if low_rank else twin.V, ((0, 0), (0, idle)))
             np.testing.assert_allclose(ours.W, T, atol=1e-9)
@@ -236,6 +237,36 @@ def test_sweep_samples(variant, low_rank):
             np.testing.assert_allclose((low[1], high[1]), extremes, atol=1e-9)
             bounds = low[1] / 2, high[1] / 2
         assert not marks.all()
+
+
+def test_sweep_samples_of_many_labels():
+    """Samples with many marked labels and with few, whose scores are found in different ways."""
+    rng, n_labels = np.random.RandomState(10), sweep_loops.MANY + 5
+    X = rng.randn(N, D)
+    signs = np.where(rng.rand(N, n_labels) < 0.3, 1, -1).astype(np.int8)
+    costs = hamming_costs(signs, np.ones((2, n_labels)), np.ones((N, 1)))
+    P = rng.randn(4, n_labels) / 4
+    R, pull = P.T @ P + np.eye(n_labels), np.full(n_labels, 0.3)
+    mixing = sweep_loops.Mixing(readonly(np.pad(R, ((0, 0), (0, 32 - n_labels)))), False)
+    marks = rng.rand(N, n_labels) < np.linspace(0.2, 1, N)[:, None]
+    bounds = np.full(n_labels, -np.inf), np.full(n_labels, np.inf)
+    for rows in kinds(X):
+        ours = sweep_loops.Ascent(np.zeros((N, n_labels)), np.zeros((D + 1, 32)), np.zeros(n_labels))
+        twin = naive.Twin(X, BIAS, costs, R, pull)
+        for _ in range(3):
+            order, label_order = rng.permutation(N), rng.permutation(n_labels)
+            low, high = np.zeros((2, 2, n_labels))
+            low[0], high[0] = bounds
+            seen = sweep_loops.sweep_samples(
+                rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy(), pull),
+                readonly(order), readonly(label_order), mixing, ours,
+                sweep_loops.Reach(marks.copy(), low, high), marks.sum(1),
+            )  # fmt: skip
+            *_, gaps = twin.sweep(itertools.product(order, label_order), marks.copy(), bounds)
+            assert seen == pytest.approx(gaps, abs=1e-9)
+            np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
+            np.testing.assert_allclose(ours.W[:, :n_labels], twin.V, atol=1e-9)
+            np.testing.assert_allclose(ours.S, twin.S, atol=1e-9)
 
 
 @pytest.mark.parametrize("tied", [True, False])

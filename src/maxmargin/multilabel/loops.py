@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.rows import row_outer_few, row_scores
+from maxmargin.core.rows import row_outer_few, row_scores, vector_product
 
 # Rows that enter the Hessian at a time: each of its entries is then read and written once for all of them.
 TILE = 8
@@ -109,17 +109,13 @@ def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
     real = T.dtype.type
     zero = real(0)
     t = np.empty(K, T.dtype)
-    g = np.empty(L, T.dtype)
+    g = np.empty(max(L, G.shape[1]), T.dtype)
     c = np.empty(L, T.dtype)
     m = np.empty(L, T.dtype)
     for i in range(first, last):
         row_scores(rows, i, bias, T, 0, K, t)
         if G.shape[0] > 0:
-            for l in range(L):
-                g[l] = zero
-            for k in range(G.shape[0]):
-                for l in range(L):
-                    g[l] += t[k] * G[k, l]
+            vector_product(t, G, g)
         else:
             for l in range(L):
                 g[l] = t[l]

@@ -435,12 +435,13 @@ class LinearM3L(M3L):
         return V
 
     def couple(self, V: np.ndarray) -> np.ndarray:
-        """Z = V R, the optimality condition (23) (V itself for independent labels)."""
+        """Z = V R, the optimality condition (23) (V itself for independent labels); idle columns stay so."""
         if self.R is None:
             return V
+        idle = 0, V.shape[-1] - len(self.r)
         if self.coupled:
-            return V @ self.R.astype(V.dtype)
-        return V * np.pad(self.r.astype(V.dtype), (0, V.shape[1] - len(self.r)))
+            return V @ np.pad(self.R.astype(V.dtype), idle)
+        return V * np.pad(self.r.astype(V.dtype), idle)
 
     def training_scores(self, alpha: np.ndarray) -> np.ndarray:
         Z = self.couple(self.accumulate(alpha))
@@ -453,7 +454,7 @@ class LinearM3L(M3L):
         cancel. Else Z costs one product, and rounding changes the norm by eps times the condition of R.
         """
         if self.ill_conditioned:
-            U = V @ self.factor.T
+            U = V[:, : self.shape[1]] @ self.factor.T
             return U @ self.factor, np.einsum("dk,dk->d", U, U)
         Z = self.couple(V)
         return Z, np.einsum("dl,dl->d", V, Z)
@@ -471,7 +472,7 @@ class LinearM3L(M3L):
         primal is theirs: `bias_row` is the bias row of V, `weights` all of them as U with Z = U P.
         """
         L = self.shape[1]
-        V = self.accumulate(alpha, n_threads=n_threads, idle=not self.coupled)
+        V = self.accumulate(alpha, n_threads=n_threads, idle=True)
         Z, norms = self._weights_and_norms(V)
         primal_norm = dual_norm = float(norms.sum())
         if weights is not None:
@@ -514,7 +515,8 @@ class LinearM3L(M3L):
         n, L = self.shape
         dtype = T.dtype.type
         rows, costs = self.rows_for(dtype).flat, self.costs.flat(dtype)
-        mix = np.empty((0, 0), dtype) if G is None else G
+        # With idle columns, so that its rows start on cache lines.
+        mix = np.empty((0, 0), dtype) if G is None else np.pad(G, ((0, 0), (0, -G.shape[1] % 16)))
         scoring = loops.Scoring(readonly(T), readonly(mix), dtype(self.bias))
         # Pieces that do not depend on the number of threads, so that the sums do not either.
         bounds = np.linspace(0, n, min(-(-n // PIECE), MOST_PIECES) + 1).astype(np.int64)

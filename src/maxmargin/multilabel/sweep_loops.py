@@ -28,6 +28,7 @@ from maxmargin.core.rows import (
     row_outer,
     row_outer_few,
     row_scores,
+    vector_product,
 )
 from maxmargin.core.simd import prefetch
 from maxmargin.multilabel.loops import entry_costs, row_costs
@@ -36,6 +37,9 @@ from maxmargin.multilabel.loops import entry_costs, row_costs
 AHEAD = 2
 # Columns of weights that are changed one by one, more by cache lines; any number to 16 is as fast on RCV1.
 FEW = 2
+# Marked labels of a sample from which on their scores come from one product with R: it takes as long as
+# about so many products with single rows of R.
+MANY = 16
 
 
 class Geometry(NamedTuple):
@@ -344,7 +348,8 @@ def sweep_samples(rows, costs, geometry, order, label_order, mixing, state, reac
 
     All labels of a sample form one block with Hessian q_i R; one Gauss-Seidel sweep through
     its marked labels keeps t = x_i'T up to date, so that each score is one product with a
-    row of G. `counts` is the number of marked entries of each sample.
+    row of G; where many are marked, it keeps the scores of all labels instead. `counts` is the number of
+    marked entries of each sample. Returns the gap seen.
     """
     bias, pull, q, r = geometry
     alpha, T, S = state
@@ -355,15 +360,26 @@ def sweep_samples(rows, costs, geometry, order, label_order, mixing, state, reac
     real = T.dtype.type
     zero, square = real(0), bias * bias
     t = np.empty(K, T.dtype)
+    scores = np.empty(K, T.dtype)
     step = np.empty(K, T.dtype)
     few = np.empty(K, np.int64)
     bottom = T[T.shape[0] - 1]
+    seen = 0.0
     for position in range(order.shape[0]):
         i = order[position]
         if counts[i] == 0:
             continue
-        prefetch_row(rows, order[min(position + AHEAD, order.shape[0] - 1)])
+        ahead = order[min(position + AHEAD, order.shape[0] - 1)]
+        prefetch_row(rows, ahead)
+        for p in range(ahead * L, ahead * L + L, 16):
+            prefetch(alpha, p)
+        for p in range(ahead * L, ahead * L + L, 64):
+            prefetch(flags, p)
+            prefetch(signs, p)
         row_scores(rows, i, bias, T, 0, K, t)
+        many = not factored and counts[i] > MANY
+        if many:
+            vector_product(t, G, scores)
         for k in range(K):
             step[k] = zero
         n_few = 0
@@ -372,10 +388,16 @@ def sweep_samples(rows, costs, geometry, order, label_order, mixing, state, reac
             l = label_order[place]
             if not flags[i, l]:
                 continue
-            f = dot(G[l], t)
+            f = scores[l] if many else dot(G[l], t)
             c, m = entry_costs(costs, i, l)
             y, a = real(signs[i, l]), alpha[i, l]
             g = m - y * f
+            if a == zero and g <= zero:
+                if g < low[0, l]:
+                    flags[i, l] = False
+                    counts[i] -= 1
+                continue
+            seen += c * max(g, zero) - a * g
             at_zero, at_top = a == zero, a == c
             if (at_zero and g < low[0, l]) or (at_top and g > high[0, l]):
                 flags[i, l] = False
@@ -400,7 +422,12 @@ def sweep_samples(rows, costs, geometry, order, label_order, mixing, state, reac
                     step[k] += d * g_row[k]
                     bottom[k] += pull[l] * bias * d * g_row[k]
             else:
-                t[l] += own * d
+                if many:
+                    g_row = G[l]
+                    for k in range(K):
+                        scores[k] += own * d * g_row[k]
+                else:
+                    t[l] += own * d
                 step[l] = d
                 bottom[l] += pull[l] * bias * d
                 few[n_few] = l
@@ -410,6 +437,7 @@ def sweep_samples(rows, costs, geometry, order, label_order, mixing, state, reac
                 row_outer(rows, i, zero, step, 0, K, T)
             else:
                 row_outer_few(rows, i, zero, step, few, n_few, T)
+    return seen
 
 
 @compiled(inline=True)

@@ -20,6 +20,8 @@ R = G H':
 - full rank: T = V = X'A, G = R, H = I; a changed variable touches one column of T;
 - low rank:  T = V P', G = H = P' with R = P'P; everything costs rank instead of labels.
 
+They end at the mean of the last two passes, whose gap on RCV1 is smaller by a fifth.
+
 **The bias** is a constant feature s. Plain coordinate ascent keeps it at s S, S = sum_i y_i alpha_i, so
 every step of one sample moves the scores of all others; the steps fight over the bias and convergence
 slows down, badly so for a large s. Here it is a primal variable b = s u of its own, found by the proximal
@@ -59,15 +61,17 @@ class SweepRule:
     Parameters
     ----------
     first_sweeps : int
-        Sweeps over all entries in the first epoch (uncoupled labels).
+        Sweeps over all entries in the first epoch.
     label_passes, sample_passes : int
         Passes of an epoch over the lists of each label, or over the marked entries of all samples.
     aim, least : float
         Polishing aims at the part `aim` of the gap that tol allows, or of the part `least` of the
         gap there is, if that is more. What it sees is the gap on its way, not that of the mean, which
         is smaller by a third.
-    likely : float
-        When polishing has seen this part of what tol allows, it is worth certifying at once.
+    likely, near : float
+        When polishing, or a pass over the samples, has seen the part `likely` of what tol allows, it is worth
+        certifying at once. Where the pass before saw the part `near`, its end and that of the last one are
+        averaged first.
     neglected : float
         Entries at rest may together hold this part of the gap that is allowed.
     n_draws, stride : int
@@ -87,6 +91,7 @@ class SweepRule:
     aim: float = 1.1
     least: float = 0.02
     likely: float = 1.2
+    near: float = 1.5
     neglected: float = 0.1
     n_draws: int = 1 << 13
     stride: int = 7919
@@ -160,6 +165,7 @@ class Sweeps(ABC):
         if self._seems_done():
             certificate = self.certify()
             if certificate.gap <= self.tol:
+                self.gap = certificate.gap
                 return Progress(certificate, self._active(), exact=True)
             self._resynchronise()
         certificate = self._measure()
@@ -332,6 +338,8 @@ class SampleSweeps(Sweeps):
     def _begin(self, alpha: np.ndarray) -> None:
         self.S = np.einsum("il,il->l", self.problem.costs.signs, alpha, dtype=np.float64)
         self.bias_row = self.problem.bias * self.S
+        # What the last pass saw of the gap, and the objective it is compared with.
+        self.expected, self.scale = np.inf, 0.0
 
     def _prepare(self, alpha: np.ndarray) -> None:
         super()._prepare(alpha)
@@ -352,30 +360,49 @@ class SampleSweeps(Sweeps):
     def _resynchronise(self) -> None:
         self._prepare(self.alpha)
 
+    def _seems_done(self) -> bool:
+        return self.expected <= self.rule.likely * self.tol * self.scale
+
     def _move(self, clock: Clock) -> None:
         counts = np.count_nonzero(self.flags, axis=1)
-        geometry = self._geometry()
         bounds = np.full(self.L, -np.inf), np.full(self.L, np.inf)
-        for _ in range(self.rule.sample_passes):
-            before = self.S.copy()
-            low, high = np.zeros((2, 2, self.L), self.real)
-            low[0], high[0] = bounds
-            loops.sweep_samples(
-                self.rows, self.costs, geometry, readonly(self.rng.permutation(self.n)),
-                readonly(self.rng.permutation(self.L)), self.mixing,
-                loops.Ascent(self.alpha, self.T, self.S), loops.Reach(self.flags, low, high), counts,
-            )  # fmt: skip
-            self._draw_bias(before)
-            bounds = coupled_reach(self.problem.prior, low[1], high[1])
+        for _ in range(self.rule.sample_passes if self.scale else self.rule.first_sweeps):
+            near = self.expected <= self.rule.near * self.tol * self.scale
+            before = [part.copy() for part in self._state()] if near else []
+            bounds = self._pass(counts, bounds)
+            if near and self._seems_done():
+                for part, last in zip(self._state(), before, strict=True):
+                    part += last
+                    part *= part.dtype.type(0.5)
+                break
             if clock.expired():
                 break
 
-    def _draw_bias(self, before: np.ndarray) -> None:
-        """End a pass: the bias row has answered its steps, now draw it towards its dual value."""
+    def _state(self) -> tuple[np.ndarray, ...]:
+        """What a pass moves; all of it is linear in the dual variables and the bias."""
+        return self.alpha, self.T, self.S, self.bias_row
+
+    def _pass(
+        self, counts: np.ndarray, bounds: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """One pass over the marked entries; returns the bounds beyond which they rest in the next."""
+        low, high = np.zeros((2, 2, self.L), self.real)
+        low[0], high[0] = bounds
         pull, bias = self.follow.pull, self.problem.bias
-        self.bias_row += pull * bias * (self.S - before)
-        self.bias_row += pull * (bias * self.S - self.bias_row)
-        self.T[-1, : len(self.G)] = self.G @ self.bias_row if self.factored else self.bias_row
+        # Drawn before the pass and not after it, so that samples answer before the gap is measured.
+        self._set_bias(self.bias_row + pull * (bias * self.S - self.bias_row))
+        before = self.S.copy()
+        self.expected = loops.sweep_samples(
+            self.rows, self.costs, self._geometry(), readonly(self.rng.permutation(self.n)),
+            readonly(self.rng.permutation(self.L)), self.mixing,
+            loops.Ascent(self.alpha, self.T, self.S), loops.Reach(self.flags, low, high), counts,
+        )  # fmt: skip
+        self._set_bias(self.bias_row + pull * bias * (self.S - before))
+        return coupled_reach(self.problem.prior, low[1], high[1])
+
+    def _set_bias(self, row: np.ndarray) -> None:
+        self.bias_row = row
+        self.T[-1, : len(self.G)] = self.G @ row if self.factored else row
 
     def _measure(self) -> Certificate:
         problem, R = self.problem, self.problem.prior
@@ -391,6 +418,7 @@ class SampleSweeps(Sweeps):
         cross = value - loss + float(sums.gap.sum())
         norm = cross + float(lag @ R @ self.bias_row)
         primal = 0.5 * norm + loss + problem.costs.constant
+        self.scale = abs(primal)
         return self._measured(primal, gap)
 
 
