@@ -22,9 +22,9 @@ Where the time of all 24,295 images goes, and what did not help (one core, 68 CP
 - Sweeps down to a gap of 2e-3 before pair steps, eight over each block: 64 seconds instead of 68; on 8,000
   images 5.6 instead of 7.6, on digits and yeast up to twice as long.
 - Not built: a bias of its own in the sweeps, as the linear solver has it. On 8,000 images the gap is then at
-  1e-3 after 11 epochs instead of 17, and blocks of 128 and 256 lose nothing, as they do now; the model would
-  have to keep an intercept that its dual variables do not make. The mean of the last two epochs lowers the
-  gap by a tenth to a fifth.
+  1e-3 after 13 epochs instead of 17 (11 with other blocks and sweeps), and blocks of 128 and 256 lose
+  nothing, as they do now; the model would have to keep an intercept that its dual variables do not make.
+  The mean of the last two epochs lowers the gap by a tenth to a fifth.
 """
 
 from __future__ import annotations
