@@ -76,7 +76,7 @@ CROSS_VALIDATED = ("iris", "wine", "glass", "vowel (3-fold)", "vehicle", "segmen
 # Most basis vectors of SMSVM, of ImVM, and of each class of Sparse-OVA.
 CAPS = {"letter": (180, 300, 150), "dna": (200, 300, 150), "poker": (100, 100, 100)}
 DEFAULT_CAPS = (150, 200, 100)
-LIMIT = 300.0
+LIMIT = 60.0
 SEEDS = 1 if SMALL else 3
 # Test samples used along a path, and by the full models.
 STAGED, FULL = 50_000, 10_000
