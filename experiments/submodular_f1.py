@@ -256,9 +256,16 @@ def summary() -> None:
         means.append(dict(zip(("data", "features", "method"), key, strict=True)) | {
             "draws": len(scores), "example_f1": float(np.mean(scores)), "spread": spread_of(scores),
             "at_an_edge": sum(bool(row["edge"]) for row in mine),
-            "cpu_s": sum(float(row["cpu_s"] or 0) for row in mine), "note": max(row["note"] for row in mine),
+            "cpu_s": sum(float(row["cpu_s"] or 0) for row in mine),
+            "note": joined([row["note"] for row in mine if row["note"]]),
         })  # fmt: skip
     write("submodular_f1_means", means, ("data", "features", "method"))
+
+
+def joined(notes: list[str]) -> str:
+    """The notes of all draws in one: "6 of 27, 9 of 33 fits ..."."""
+    parts = [note.partition(" fits ") for note in notes]
+    return ", ".join(first for first, _, _ in parts) + "".join(parts[0][1:]) if parts else ""
 
 
 def plot() -> None:

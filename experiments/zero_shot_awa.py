@@ -16,8 +16,7 @@ and a linear kernel, settings are those that 1,000 images chose most often. Besi
 share of images whose animal is recognised (as by `predict_category`; chance is 10 %), the area under the ROC
 curve averaged over attributes, the number of distinct answers to 6,180 images, and the largest duality gap of
 the models that were tested. The power set, one SVC over all classes, is left out beyond 5,000 images, where
-LIBSVM takes too long. `draws` says how many there are: the kept rows of 200 images with a linear kernel were
-stopped after eight (nine CPU minutes).
+LIBSVM takes too long.
 Results: zero_shot_awa.csv in experiments/results, or in the folder that MAXMARGIN_RESULTS names.
 """
 
