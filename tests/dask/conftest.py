@@ -15,9 +15,6 @@ class Inline:
     def wait_for_workers(self, n, timeout):
         return None
 
-    def nthreads(self):
-        return {"first": 1, "second": 1}
-
     def scheduler_info(self, n_workers):
         return {"workers": {"first": {"memory_limit": 2**30}, "second": {"memory_limit": 0}}}
 

@@ -8,7 +8,8 @@ import scipy.sparse as sp
 
 import maxmargin
 from maxmargin import datasets
-from maxmargin.dask import MultiClassSVC, MultiLabelSVC, read_arff, read_parquet, read_svmlight
+from maxmargin.dask import MultiClassSVC, MultiLabelSVC, partitions, read_arff, read_parquet, read_svmlight
+from maxmargin.dask.cluster import Alone
 
 TEXT = "0,2 1:0.5 3:1\n2 2:4\n\n1 4:1 5:2 # last\n 1:3\n0 1:1 2:1 3:1\n"
 
@@ -111,3 +112,28 @@ def test_columns_of_sets(client, table):
         MultiLabelSVC().fit(
             dd.from_pandas(X, npartitions=2), dd.from_pandas(sets, npartitions=2), client=client
         )
+
+
+def test_sums_of_labels_are_asked_for_only_where_labels_have_names():
+    class Counting(Alone):
+        asked = 0
+
+        def ask(self, *arguments):
+            self.asked += 1
+            return super().ask(*arguments)
+
+    rng = np.random.default_rng(0)
+    Y, weight = rng.integers(2, size=(6, 3)), rng.random(6)
+    Y[:3, 2] = 0
+    as_sets = [{name for name, on in zip("abc", row, strict=True) if on} for row in Y]
+    expected = [weight @ Y, weight @ (1 - Y)]
+    for y, asked in ((Y, 0), (2 * Y - 1, 0), (sp.csr_array(Y), 0), (as_sets, 1)):
+        cluster = Counting()
+        cuts = (slice(0, 3), slice(3, 3), slice(3, 6))
+        blocks = [
+            partitions.read(k, np.ones((6, 2))[some], y[some], weight[some]) for k, some in enumerate(cuts)
+        ]
+        seen = [partitions.facts(block) for block in blocks]
+        sums = partitions.totals(cluster, blocks, seen, partitions.common_space(seen))
+        assert cluster.asked == asked
+        assert np.allclose([sum(one.on for one in sums), sum(one.off for one in sums)], expected)

@@ -85,8 +85,8 @@ class Workers(Inline):
     def __init__(self, n):
         self.n = n
 
-    def nthreads(self):
-        return dict.fromkeys(range(self.n), 1)
+    def scheduler_info(self, n_workers):
+        return {"workers": {k: {"memory_limit": 2**30} for k in range(self.n)}}
 
 
 def test_few_workers_need_no_more_rounds_than_many():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from maxmargin.core.threads import count_threads
@@ -35,9 +36,14 @@ class Cluster:
     def __init__(self, client: Any) -> None:
         self.client = client
 
+    @cached_property
+    def _workers(self) -> list[dict[str, Any]]:
+        """What the scheduler knows of the workers, asked once, as every question takes some milliseconds."""
+        return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+
     def __len__(self) -> int:
-        """Number of workers, at least one."""
-        return max(len(self.client.nthreads()), 1)
+        """Number of workers when the fit began, at least one."""
+        return max(len(self._workers), 1)
 
     def share(self, value: Any) -> Any:
         (shared,) = self.client.scatter([value], hash=False)
@@ -84,8 +90,8 @@ class Cluster:
 
     def room(self) -> float:
         """Bytes that the smallest worker may hold; infinite where none has a limit."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        return float(min((w["memory_limit"] for w in workers if w["memory_limit"]), default=float("inf")))
+        limits = [one["memory_limit"] for one in self._workers if one["memory_limit"]]
+        return float(min(limits, default=float("inf")))
 
 
 class Alone(Here, Cluster):

@@ -40,6 +40,13 @@ class Learnt(NamedTuple):
     certificate: Certificate
 
 
+class Heads(NamedTuple):
+    """The weights of all labels as the model has them, and the bias row of Z."""
+
+    coef: np.ndarray
+    bias_row: np.ndarray
+
+
 class Assignment(NamedTuple):
     """What one worker is asked to do: some of `n_labels` labels."""
 
@@ -152,15 +159,14 @@ class WholeRows:
             sum(one.certificate.dual for one in self.learnt) + constant,
         )
 
-    def solution(self) -> np.ndarray:
-        """Z, feature-major with the bias last."""
+    def solution(self) -> Heads:
         problem = self.problem
-        weights = np.zeros((problem.groups[-1].stop, problem.n_features + 1))
+        coef = np.zeros((problem.groups[-1].stop, problem.n_features))
         for labels, one in zip(problem.groups, self.learnt, strict=True):
-            places = slice(None) if one.columns is None else np.append(one.columns, -1)
-            for row, learnt in zip(weights[labels], one.weights, strict=True):  # one label in cache at a time
-                row[places] = learnt
-        return weights.T
+            places = slice(None) if one.columns is None else one.columns
+            for row, learnt in zip(coef[labels], one.weights, strict=True):  # one label in cache at a time
+                row[places] = learnt[:-1]
+        return Heads(coef, np.concatenate([one.weights[:, -1] for one in self.learnt]))
 
     def _learn(self) -> list[Learnt]:
         problem, submit = self.problem, self.workers.submit

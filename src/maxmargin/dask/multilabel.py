@@ -17,7 +17,7 @@ from maxmargin.core.threads import count_threads
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
-from maxmargin.dask.label_groups import WholeRows, groups_of, label_costs, narrowed
+from maxmargin.dask.label_groups import Heads, WholeRows, groups_of, label_costs, narrowed
 from maxmargin.dask.rounds import ROOM, Rounds, Scattered, Tasks, fitting_rows
 from maxmargin.dask.streamed import Streamed, fitting_group, loadable, suits
 from maxmargin.dask.working_sets import accumulated, called, everything, look, solve
@@ -123,7 +123,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         self._space = space = partitions.common_space(seen)
         self.classes_ = space.classes
         self.prior_ = None if self.prior is None else self._read_prior(cluster, blocks)
-        totals = cluster.ask(partitions.sides, blocks, space)
+        totals = partitions.totals(cluster, blocks, seen, space)
         signs, weight = partitions.two_sided(totals)
         upper = self.C * side_weights(self.class_weight, space, lambda: side_totals(signs, weight))
         upper *= label_numbers(self.label_weight, space, "label_weight", default=1.0)
@@ -172,7 +172,9 @@ n_iter_, history_, n_features_in_, feature_names_in_
         how["budget"] = self.working_rows or fitting_group(problem, n_bytes, self.memory_limit)
         return WithRescue(Streamed(problem, **how, dtype=dtype), rounds)
 
-    def _weights(self, problem: Scattered, Z: np.ndarray) -> dict[str, Any]:
-        """What prediction needs."""
-        bias = np.where(self.constant_labels_, self._constant_scores, problem.bias * Z[-1])
-        return {"coef_": np.ascontiguousarray(Z[:-1].T), "intercept_": bias}
+    def _weights(self, problem: Scattered, found: Heads | np.ndarray) -> dict[str, Any]:
+        """What prediction needs, from the weights of labels or from Z with the bias last."""
+        if not isinstance(found, Heads):
+            found = Heads(np.ascontiguousarray(found[:-1].T), found[-1])
+        bias = np.where(self.constant_labels_, self._constant_scores, problem.bias * found.bias_row)
+        return {"coef_": found.coef, "intercept_": bias}

@@ -36,8 +36,18 @@ class Block(NamedTuple):
     names: np.ndarray | None
 
 
+class Sides(NamedTuple):
+    """Weights of the positive and of the negative entries of every label."""
+
+    on: np.ndarray
+    off: np.ndarray
+
+
 class Facts(NamedTuple):
-    """What the client learns of a block first."""
+    """What the client learns of a block first.
+
+    `sides` is None where the block is empty, or where y names labels: other blocks may have others.
+    """
 
     n: int
     n_features: int
@@ -46,13 +56,7 @@ class Facts(NamedTuple):
     names: np.ndarray | None
     space: LabelSpace | None
     zeros: bool
-
-
-class Sides(NamedTuple):
-    """Weights of the positive and of the negative entries of every label."""
-
-    on: np.ndarray
-    off: np.ndarray
+    sides: Sides | None
 
 
 @dataclass(frozen=True)
@@ -214,15 +218,16 @@ def facts(block: Block) -> Facts:
     for array in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
         n_bytes += array.nbytes
     if not X.shape[0]:
-        return Facts(0, X.shape[1], n_bytes, sp.issparse(X), None, None, False)
+        return Facts(0, X.shape[1], n_bytes, sp.issparse(X), None, None, False, None)
     if is_sets(block.y):
         named = [labels for labels in block.y if len(labels)]
         names = sorted_names(named) if named else np.empty(0, dtype=object)
         space = LabelSpace("sets", names, container_of(block.y))
-        return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, False)
+        return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, False, None)
     space = LabelSpace.recognise(block.y)
     zeros = space.kind in ("indicator", "frame") and bool(np.any(np.asarray(block.y) == 0))
-    return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, zeros)
+    counted = None if space.single_label else sides(block, space)
+    return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, zeros, counted)
 
 
 def common_space(seen: list[Facts]) -> LabelSpace:
@@ -271,6 +276,13 @@ def sides(block: Block, space: LabelSpace) -> Sides:
     signs = space.signs(block.y)
     weight = _entry_weights(block, signs)
     return Sides(*(np.einsum("il,il->l", chosen, weight) for chosen in (signs > 0, signs < 0)))
+
+
+def totals(cluster: Cluster, blocks: list[Any], seen: list[Facts], space: LabelSpace) -> list[Sides]:
+    """Sums of weights of the entries of every block, which are asked for where they are not known yet."""
+    told = [one.sides for one in seen if one.n]
+    known = [one for one in told if one is not None]
+    return known if len(known) == len(told) else cluster.ask(sides, blocks, space)
 
 
 def _entry_weights(block: Block, signs: np.ndarray) -> np.ndarray:

@@ -192,7 +192,7 @@ dual_objective_, duality_gap_, history_, n_iter_, n_features_in_, feature_names_
         self._labels = space = partitions.common_space(seen)
         self.classes_ = space.classes
         blocks, sizes = filled(blocks, seen)
-        totals = cluster.ask(partitions.sides, blocks, space)
+        totals = partitions.totals(cluster, blocks, seen, space)
         one_sided, on = constant_labels(*partitions.two_sided(totals))
         warn_of_constants(space.names, one_sided)
         P = self._gathered_factor(cluster, blocks, one_sided)

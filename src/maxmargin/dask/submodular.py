@@ -83,7 +83,7 @@ dual_objective_, duality_gap_, n_iter_, history_, n_features_in_, feature_names_
         self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], labels: LabelSpace
     ) -> ScatteredF1:
         """The problem that the parameters and the partitions pose; learns which labels are constant."""
-        totals = cluster.ask(partitions.sides, blocks, labels)
+        totals = partitions.totals(cluster, blocks, seen, labels)
         self.constant_labels_, on = constant_labels(*partitions.two_sided(totals))
         self._always = self.constant_labels_ & on
         warn_of_constants(labels.names, self.constant_labels_)
