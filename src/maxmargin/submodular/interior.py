@@ -227,13 +227,11 @@ class Factored(Equations):
         spread = np.matmul(labels.transpose(0, 2, 1), labels)
         crossed = np.matmul(labels.transpose(0, 2, 1), pairs)
         width, V = X.shape[1], labels.shape[2]
-        end, columns = width * V, np.ascontiguousarray(X.T)
+        end = width * V
         H = np.zeros((end + len(self.point.t),) * 2)
+        _write_products(X, spread, H)
         for a in range(V):
-            rows = slice(a * width, (a + 1) * width)
-            for b in range(a + 1):
-                H[rows, b * width : (b + 1) * width] = columns @ (X * spread[:, a, b, None])
-            H[end:, rows] = crossed[:, a].T @ X
+            H[end:, a * width : (a + 1) * width] = crossed[:, a].T @ X
         flat = pairs.reshape(pairs.shape[0] * pairs.shape[1], len(self.point.t))
         H[end:, end:] = flat.T @ flat
         diagonal = np.einsum("ii->i", H)
@@ -255,6 +253,21 @@ class Factored(Equations):
         Z, t = self.planes.problem.split(right)
         solved = cho_solve(self.factor, np.concatenate([Z.T.ravel(), t]))
         return np.concatenate([solved[: Z.size].reshape(Z.shape[::-1]).T.ravel(), solved[Z.size :]])
+
+
+def _write_products(X: np.ndarray, spread: np.ndarray, H: np.ndarray) -> None:
+    """Write sum_n spread_n (x) x_n x_n' into H, without the blocks above the diagonal.
+
+    Both factors are symmetric, so that a quarter of all products is enough.
+    """
+    width = X.shape[1]
+    a, b = np.tril_indices(spread.shape[1])
+    weights, columns = np.ascontiguousarray(spread[:, a, b].T), np.ascontiguousarray(X.T)
+    blocks = np.empty((len(a), width, width))
+    for i in range(width):
+        blocks[:, i, : i + 1] = weights @ (columns[: i + 1] * columns[i]).T
+    for block, row, column in zip(blocks, a * width, b * width, strict=True):
+        H[row : row + width, column : column + width] = np.tril(block) + np.tril(block, -1).T
 
 
 def _reach(values: np.ndarray, step: np.ndarray) -> np.ndarray:
