@@ -152,7 +152,7 @@ def dot(a, b):
     return total
 
 
-@compiled(inline=True, reorder=True)
+@compiled(reorder=True)
 def _dot_dense(data, start, d, w, total):
     for j in range(d):
         total += data[start + j] * w[j]
@@ -188,7 +188,7 @@ def row_dot(rows, i, bias, w):
     return _dot_sparse(data, indices, indptr[i], indptr[i + 1], w, total)
 
 
-@compiled(inline=True, reorder=True)
+@compiled(reorder=True)
 def _add_dense(data, start, d, step, w):
     for j in range(d):
         w[j] += data[start + j] * step
