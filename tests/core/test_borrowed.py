@@ -11,6 +11,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.runtime import _nrt_python, rtsys
 
 from maxmargin.core.borrowed import Borrowed
+from maxmargin.core.dispatch import PartLibrary
 from maxmargin.core.jit import compiled
 
 pytestmark = pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
@@ -294,3 +295,30 @@ def test_constants_are_folded_as_python_would(written):
     x = np.array([3, 1, 4, 1, 5], np.int64)
     assert [walk(x, n) for n in range(6)] == [walk.py_func(x, n) for n in range(6)]
     assert " 0, 0" not in "".join(line for text in written for line in text.splitlines() if "icmp" in line)
+
+
+def test_a_loop_along_a_range_counts_with_its_index_alone(monkeypatch):
+    """So LLVM has it after the passes over single functions, before it makes several steps of one."""
+
+    @compiled
+    def put(x, y):
+        for i in range(x.shape[0]):
+            x[i] = y[i]
+
+    @compiled
+    def put_twice(x, y):
+        put(x, y)
+        put(y, x)
+
+    seen, optimise = [], PartLibrary._optimize_final_module
+
+    def note(library):
+        seen.append(str(library._final_module))
+        optimise(library)
+
+    monkeypatch.setattr(PartLibrary, "_optimize_final_module", note)
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
+    x, y = np.zeros(5), np.arange(5.0)
+    put_twice(x, y)
+    np.testing.assert_array_equal(x, y)
+    assert [text.count("= phi i64") for text in seen] == [1]

@@ -9,7 +9,7 @@ enough, the rest follows from the types. So here
 - the arguments of a loop are borrowed: an address and a shape for every array, also on the way from Python;
 - a loop that makes no arrays counts no references;
 - variables that are set once, before all their uses, stay where they are instead of going through memory, and
-  so do the structures that numba makes of views, ranges and pairs;
+  so do the structures that numba makes of views and pairs;
 - what was put into a tuple is taken out of it before LLVM sees either, and so is arithmetic with constants.
 
 A function that returns an array might return one of its arguments, and keeps numba's convention; so does one
@@ -244,13 +244,15 @@ class InRegisters(cgutils._StructProxy):
     """The structures that numba reads and writes field by field: a value in loops, as long as that goes.
 
     They are in memory from where one is written to in another block than it was made in, or its address is
-    asked for.
+    asked for. So are those that walk along a range: LLVM then sees through them late enough to count with the
+    index alone, not also with the steps that are left.
     """
 
     _fe_type: Any
 
     def __init__(self, context: Any, builder: Any, value: Any = None, ref: Any = None) -> None:
-        if ref is not None or not isinstance(builder, FoldingBuilder):
+        walks = isinstance(self._fe_type, types.RangeIteratorType)
+        if walks or ref is not None or not isinstance(builder, FoldingBuilder):
             super().__init__(context, builder, value, ref)
             return
         self._context, self._builder, self._block = context, builder, builder.block
