@@ -361,9 +361,8 @@ def score_rows(rows, bias, W, begin, end, scores):
 
 
 @compiled
-def add_outer(rows, bias, steps, lo, hi, W):
-    """W[:, lo:hi] += sum_i (x_i, bias) steps[i, lo:hi]', skipping zeros of `steps`."""
-    few = np.empty(W.shape[1], np.int64)
+def add_outer(rows, bias, steps, lo, hi, few, W):
+    """W[:, lo:hi] += sum_i (x_i, bias) steps[i, lo:hi]', without zeros of `steps`; `few` is room."""
     for i in range(steps.shape[0]):
         n_few = 0
         for l in range(lo, hi):
