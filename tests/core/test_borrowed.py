@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from numba.core.codegen import JITCodeLibrary
 from numba.core.runtime import _nrt_python, rtsys
 
 from maxmargin.core.borrowed import Borrowed
+from maxmargin.core.dispatch import PartLibrary
 from maxmargin.core.jit import compiled
 
 pytestmark = pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
@@ -222,3 +224,101 @@ def test_an_error_in_a_loop_is_raised_and_leaves_references_alone():
             checked(data)
     after = sys.getrefcount(data.x)
     assert after == before
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """The text of all functions that LLVM is given."""
+    texts, add = [], JITCodeLibrary.add_ir_module
+    monkeypatch.setattr(
+        JITCodeLibrary,
+        "add_ir_module",
+        lambda self, module: (texts.append(str(module)), add(self, module))[1],
+    )
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
+    return texts
+
+
+def test_a_loop_that_makes_no_arrays_counts_no_references_and_keeps_views_in_registers(written):
+    @compiled
+    def rows_total(data, turns):
+        total = 0.0
+        for t in range(turns):
+            row = data.W[t % data.n] if t % 2 else data.W[0]
+            total += row_total(row, data.T[1, t % data.n])
+        return total
+
+    data = outer()
+    assert rows_total(data, 9) == pytest.approx(in_python(rows_total)(data, 9), rel=1e-6)
+    text = "\n".join(written)
+    assert "rows_total" in text and "NRT_" not in text
+    # The one view that two branches set is in memory, and no other array.
+    assert (
+        text.count("= alloca {i8*, i8*, i64, i64, float*") == 1
+        and "= alloca {i8*, i8*, i64, i64, d" not in text
+    )
+
+
+def test_an_array_that_an_index_makes_is_given_back():
+    @compiled
+    def chosen(x, places):
+        return x[places].sum() + x[1:][0]
+
+    x, places = np.arange(5.0), np.array([1, 3])
+    assert chosen(x, places) == 5.0
+    _nrt_python.memsys_enable_stats()
+    try:
+        before = rtsys.get_allocation_stats()
+        chosen(x, places)
+        after = rtsys.get_allocation_stats()
+    finally:
+        _nrt_python.memsys_disable_stats()
+    assert after.alloc - before.alloc == after.free - before.free > 0
+
+
+def test_constants_are_folded_as_python_would(written):
+    """Ranges of every direction, and indices from either end."""
+
+    @compiled
+    def walk(x, n):
+        total = 0
+        for i in range(n):
+            total = 3 * total + x[i]
+        for i in range(n - 1, -1, -1):
+            total = 3 * total + x[i]
+        for i in range(1, n, 2):
+            total = 3 * total + x[i]
+        for _ in range(2, 2):
+            total = -1
+        return total + x[0] - x[-1] + 5 * x[-2] + x[0 * n]
+
+    x = np.array([3, 1, 4, 1, 5], np.int64)
+    assert [walk(x, n) for n in range(6)] == [walk.py_func(x, n) for n in range(6)]
+    assert " 0, 0" not in "".join(line for text in written for line in text.splitlines() if "icmp" in line)
+
+
+def test_a_loop_along_a_range_counts_with_its_index_alone(monkeypatch):
+    """So LLVM has it after the passes over single functions, before it makes several steps of one."""
+
+    @compiled
+    def put(x, y):
+        for i in range(x.shape[0]):
+            x[i] = y[i]
+
+    @compiled
+    def put_twice(x, y):
+        put(x, y)
+        put(y, x)
+
+    seen, optimise = [], PartLibrary._optimize_final_module
+
+    def note(library):
+        seen.append(str(library._final_module))
+        optimise(library)
+
+    monkeypatch.setattr(PartLibrary, "_optimize_final_module", note)
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
+    x, y = np.zeros(5), np.arange(5.0)
+    put_twice(x, y)
+    np.testing.assert_array_equal(x, y)
+    assert [text.count("= phi i64") for text in seen] == [1]

@@ -227,6 +227,25 @@ def test_garbage_is_not_searched_for_while_compiling(monkeypatch):
     assert listener.seen == [False, False]
 
 
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_what_compiling_made_is_not_searched_at_once(monkeypatch):
+    """It is old when the loop returns; whoever has frozen objects finds them frozen."""
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
+    searched, loop = [], compiled(lambda x: x + 3)
+    gc.collect()
+    gc.callbacks.append(lambda phase, found: searched.append(found["generation"]))
+    try:
+        assert loop(1) == 4
+    finally:
+        gc.callbacks.pop()
+    assert not searched and not gc.get_freeze_count()
+    gc.freeze()
+    try:
+        assert compiled(lambda x: x + 4)(1) == 5 and gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+
+
 class Body(NamedTuple):
     size: float
 
@@ -345,3 +364,58 @@ def test_numba_is_asked_about_a_call_once_by_loops_and_every_time_by_others(monk
     first = asked_by(compiled)
     assert asked_by(compiled) == 0 < first
     assert asked_by(numba.njit) >= first
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_a_part_is_one_for_all_that_its_code_does_not_tell_apart():
+    """Arrays that may be written to or not, alone and in tuples; counts of any width, known or not."""
+
+    @compiled
+    def entry(x, i, up):
+        return x[i] if up else -x[i]
+
+    @compiled
+    def entry_of_pair(pair, i):
+        return pair.first[i] + pair.second
+
+    @compiled
+    def total(x, fixed, place, pair, fixed_pair):
+        sums = entry(x, 0, True) + entry(fixed, place, x[0] > 5.0)
+        return sums + entry_of_pair(pair, np.int32(place)) + entry_of_pair(fixed_pair, 2)
+
+    x, fixed = np.arange(1.0, 4.0), np.arange(10.0, 13.0)
+    fixed.flags.writeable = False
+    assert total(x, fixed, 1, Pair(x, 0.5), Pair(fixed, 0.25)) == 1.0 - 11.0 + 2.5 + 12.25
+    assert len(entry.part.overloads) == len(entry_of_pair.part.overloads) == 1
+    assert not entry.signatures
+
+
+class Pair(NamedTuple):
+    first: np.ndarray
+    second: float
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+def test_lifetimes_are_found_for_others_and_for_loops_that_make_arrays(monkeypatch):
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
+    found, find = [], dispatch.find_lifetimes
+
+    def note(processor, *given, **options):
+        found.append(processor.func_ir.func_id.func_name)
+        find(processor, *given, **options)
+
+    monkeypatch.setattr(dispatch, "find_lifetimes", note)
+
+    def last(x):
+        i = 0
+        while i + 1 < x.size:
+            i += 1
+        return x[i]
+
+    def made(n):
+        return np.zeros(n)[0] + 1.0
+
+    x = np.arange(4.0)
+    assert compiled(last)(x) == 3.0 and "last" not in found
+    assert compiled(made)(2) == 1.0 and found.count("made") == 1
+    assert numba.njit(last)(x) == 3.0 and found.count("last") > 1

@@ -7,22 +7,26 @@ holds on to its arrays until it returns, and loops take C-contiguous arrays: the
 enough, the rest follows from the types. So here
 
 - the arguments of a loop are borrowed: an address and a shape for every array, also on the way from Python;
-- variables that are set once, before all their uses, stay where they are instead of going through memory;
-- what was put into a tuple is taken out of it before LLVM sees either.
+- a loop that makes no arrays counts no references;
+- variables that are set once, before all their uses, stay where they are instead of going through memory, and
+  so do the structures that numba makes of views and pairs;
+- what was put into a tuple is taken out of it before LLVM sees either, and so is arithmetic with constants.
 
 A function that returns an array might return one of its arguments, and keeps numba's convention; so does one
 with arrays that are not C-contiguous, and whatever is no loop.
 
 Of numba this file needs `CPUCallConv`, `CPUContext.call_conv`, `ArgPacker`, `ArrayModel` and its fields,
-`DataModelManager`, `Lower`, `NativeLowering`, `PyCallWrapper`, `PythonAPI.to_native_value`, the structure
-that `arrayobj.make_array` gives and what it knows of blocks; of NumPy that its arrays begin with address,
-number of dimensions and shape. `tests/core/test_borrowed.py` fails when one of them changes.
+`DataModelManager`, `Lower`, `NativeLowering`, `PostProcessor`, `PyCallWrapper`, `PythonAPI.to_native_value`,
+`ValueStructProxy`, the structure that `arrayobj.make_array` gives and what it knows of blocks; of NumPy that
+its arrays begin with address, number of dimensions and shape. `tests/core/test_borrowed.py` fails when one of
+them changes.
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
 from functools import reduce
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from maxmargin.core.interrupt import uninterrupted
@@ -39,6 +43,7 @@ with uninterrupted():
     from numba.core.cpu import CPUContext
     from numba.core.datamodel import ArgPacker, DataModelManager, default_manager, models
     from numba.core.lowering import Lower
+    from numba.core.postproc import PostProcessor
     from numba.core.pythonapi import PythonAPI
     from numba.core.typed_passes import NativeLowering
     from numba.extending import NativeValue
@@ -48,8 +53,12 @@ with uninterrupted():
 HEAD = ir.ArrayType(ir.IntType(8), object.__basicsize__)
 # Tuples of any kind, whose parts mypy does not know.
 TUPLE: Any = types.BaseTuple
+# Expressions that give nothing but what is there already.
+TAKEN = {"getattr", "getitem", "static_getitem", "build_tuple", "exhaust_iter", "cast", "phi"}
 # Instructions that do nothing but give a result.
-PURE = {"insertvalue", "extractvalue", "mul", "getelementptr", "load"}
+PURE = {"insertvalue", "extractvalue", "add", "mul", "icmp", "select", "getelementptr", "load"}
+# Comparisons of signed numbers.
+COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
 
 
 class Borrowed(tuple[Any, ...]):
@@ -63,10 +72,37 @@ def arrays_in(kind: Any) -> list[Any]:
     return [kind] if isinstance(kind, types.Buffer) else []
 
 
+def writable(kind: Any) -> Any:
+    """The same type with arrays that may be written to; its values look the same."""
+    if isinstance(kind, TUPLE) and arrays_in(kind):
+        parts = [writable(part) for part in kind]
+        return TUPLE.from_types(parts, getattr(kind, "instance_class", None))
+    return kind.copy(readonly=False) if isinstance(kind, types.Array) else kind
+
+
 def may_borrow(returned: Any, arguments: Any) -> bool:
     """Whether a function with these types returns no array and takes C-contiguous ones alone."""
     taken = [array for kind in arguments for array in arrays_in(kind)]
     return not arrays_in(returned) and all(type(one) is types.Array and one.layout == "C" for one in taken)
+
+
+def makes_arrays(context: Any, fndesc: Any, func_ir: Any) -> bool:
+    """Whether a function has values with owners that are none of its arguments, or a part of one."""
+
+    def owned(variable: Any) -> bool:
+        return bool(context.data_model_manager[fndesc.typemap[variable.name]].contains_nrt_meminfo())
+
+    for block in func_ir.blocks.values():
+        for statement in block.body:
+            if isinstance(statement, statements.DynamicRaise):  # it owns what it says
+                return True
+            value = getattr(statement, "value", None)
+            if not isinstance(statement, statements.Assign) or not isinstance(value, statements.Expr):
+                continue
+            taken = value.op in TAKEN and not (value.op == "getitem" and owned(value.index))
+            if not taken and owned(statement.target):
+                return True
+    return False
 
 
 class BorrowedArrayModel(models.ArrayModel):
@@ -138,8 +174,17 @@ class LoopCallConv(CPUCallConv):
 setattr(CPUContext, "call_conv", property(LoopCallConv))  # noqa: B010 - no attribute that mypy knows
 
 
+def is_number(value: Any, number: int) -> bool:
+    """Whether a value is this constant."""
+    return isinstance(value, ir.Constant) and isinstance(value.type, ir.IntType) and value.constant == number
+
+
 class FoldingBuilder(ir.IRBuilder):
-    """Takes out of a structure what was put in, where LLVM would have to find out that it is the same."""
+    """Leaves out what LLVM would have to find out that it is not needed.
+
+    That is to take out of a structure what was put in, and arithmetic with constants: those of indices, of
+    contiguous arrays and of ranges with a step of one.
+    """
 
     def extract_value(self, agg: Any, idx: Any, name: str = "") -> Any:
         """A field of a structure."""
@@ -155,52 +200,118 @@ class FoldingBuilder(ir.IRBuilder):
                     agg = agg.aggregate
             elif isinstance(agg, ir.Constant) and isinstance(agg.constant, list):
                 agg, path = agg.constant[path[0]], path[1:]
+            elif isinstance(agg, ir.Constant) and agg.constant is None:  # all zero
+                agg, path = ir.Constant(agg.type.elements[path[0]], None), path[1:]
             else:
                 break
         return super().extract_value(agg, path, name) if path else agg
 
+    def add(self, lhs: Any, rhs: Any, name: str = "", flags: Any = ()) -> Any:
+        """A sum."""
+        if is_number(lhs, 0):
+            return rhs
+        return lhs if is_number(rhs, 0) else super().add(lhs, rhs, name, flags)
 
-class ReadArray:
-    """Mixed into the structure of an array: reads its fields from the value until something is written."""
+    def mul(self, lhs: Any, rhs: Any, name: str = "", flags: Any = ()) -> Any:
+        """A product."""
+        if is_number(lhs, 1):
+            return rhs
+        return lhs if is_number(rhs, 1) else super().mul(lhs, rhs, name, flags)
+
+    def sdiv(self, lhs: Any, rhs: Any, name: str = "", flags: Any = ()) -> Any:
+        """A quotient."""
+        return lhs if is_number(rhs, 1) else super().sdiv(lhs, rhs, name, flags)
+
+    def srem(self, lhs: Any, rhs: Any, name: str = "", flags: Any = ()) -> Any:
+        """A remainder."""
+        return ir.Constant(lhs.type, 0) if is_number(rhs, 1) else super().srem(lhs, rhs, name, flags)
+
+    def icmp_signed(self, cmpop: str, lhs: Any, rhs: Any, name: str = "") -> Any:
+        """A comparison."""
+        sides = lhs, rhs
+        if all(isinstance(side, ir.Constant) and isinstance(side.constant, int) for side in sides):
+            return ir.Constant(ir.IntType(1), int(COMPARE[cmpop](lhs.constant, rhs.constant)))
+        return super().icmp_signed(cmpop, lhs, rhs, name)
+
+    def select(self, cond: Any, lhs: Any, rhs: Any, name: str = "", flags: Any = ()) -> Any:
+        """One of two values."""
+        if isinstance(cond, ir.Constant) and isinstance(cond.constant, int):
+            return lhs if cond.constant else rhs
+        return super().select(cond, lhs, rhs, name, flags)
+
+
+class InRegisters(cgutils._StructProxy):
+    """The structures that numba reads and writes field by field: a value in loops, as long as that goes.
+
+    They are in memory from where one is written to in another block than it was made in, or its address is
+    asked for. So are those that walk along a range: LLVM then sees through them late enough to count with the
+    index alone, not also with the steps that are left.
+    """
 
     _fe_type: Any
-    _get_be_type: Any
-    _make_refs: Any
 
     def __init__(self, context: Any, builder: Any, value: Any = None, ref: Any = None) -> None:
-        if value is None or ref is not None or not isinstance(builder, FoldingBuilder):
-            super().__init__(context, builder, value, ref)  # type: ignore[call-arg]
+        walks = isinstance(self._fe_type, types.RangeIteratorType)
+        if walks or ref is not None or not isinstance(builder, FoldingBuilder):
+            super().__init__(context, builder, value, ref)
             return
-        self._context, self._builder, self._read = context, builder, value
+        self._context, self._builder, self._block = context, builder, builder.block
         self._datamodel = context.data_model_manager[self._fe_type]
         self._be_type = self._get_be_type(self._datamodel)
+        self._held = ir.Constant(self._be_type, None) if value is None else value
 
-    def _is_read(self) -> bool:
-        return "_read" in self.__dict__ and "_value" not in self.__dict__
+    def _is_held(self) -> bool:
+        return "_held" in self.__dict__ and "_value" not in self.__dict__
+
+    def _may_write(self, value: Any, kind: Any) -> bool:
+        return self._is_held() and self._builder.block is self._block and value.type == kind
 
     def __getattr__(self, field: str) -> Any:
-        if field in ("_value", "_outer_ref") and "_read" in self.__dict__:  # somebody wants it in memory
-            self._outer_ref, self._value = self._make_refs(None)
-            self._builder.store(self._read, self._outer_ref)
-            return self.__dict__[field]
-        return super().__getattr__(field)  # type: ignore[misc]
+        if field not in ("_value", "_outer_ref") or "_held" not in self.__dict__:
+            return super().__getattr__(field)
+        # Whoever wants it in memory may come from one of several branches: it has to be there before them.
+        address = cgutils.alloca_once(self._builder, self._be_type)
+        with self._builder.goto_block(self._block):
+            self._builder.store(self._held, address)
+        self._outer_ref, self._value = self._make_refs(address)
+        return self.__dict__[field]
 
     def __getitem__(self, index: int) -> Any:
-        if not self._is_read():
-            return super().__getitem__(index)  # type: ignore[misc]
+        if not self._is_held():
+            return super().__getitem__(index)
         kind = self._be_type.elements[index]
         if not isinstance(kind, ir.ArrayType):
-            return self._builder.extract_value(self._read, index)
-        numbers = [self._builder.extract_value(self._read, [index, k]) for k in range(kind.count)]
+            return self._builder.extract_value(self._held, index)
+        numbers = [self._builder.extract_value(self._held, [index, k]) for k in range(kind.count)]
         return cgutils.pack_array(self._builder, numbers, kind.element)
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        if self._may_write(value, self._be_type.elements[index]):
+            self._held = self._builder.insert_value(self._held, value, index)
+        else:
+            super().__setitem__(index, value)
+
+    def _getvalue(self) -> Any:
+        return self._held if self._is_held() else super()._getvalue()
+
+    def _setvalue(self, value: Any) -> None:
+        if self._may_write(value, self._be_type):
+            self._held = value
+        else:
+            super()._setvalue(value)
+
+
+cgutils.ValueStructProxy.__bases__ = (InRegisters,)
+
+
+class ShapeInRegisters:
+    """Mixed into the structure of an array, whose shape numba reads from memory."""
 
     @property
     def shape(self) -> Any:
-        """The shape, which numba reads from memory."""
-        return self[self._datamodel.get_field_position("shape")] if self._is_read() else super().shape  # type: ignore[misc]
-
-    def _getvalue(self) -> Any:
-        return self._read if self._is_read() else super()._getvalue()  # type: ignore[misc]
+        """The shape."""
+        held: Any = self
+        return held[held._datamodel.get_field_position("shape")] if held._is_held() else super().shape  # type: ignore[misc]
 
 
 structure_of: Any = arrayobj.make_array
@@ -209,7 +320,7 @@ structure_of: Any = arrayobj.make_array
 def structure_for_caller(kind: Any) -> Any:
     """The structure of an array, which loops read without memory."""
     base = structure_of(kind)
-    return type(base.__name__, (ReadArray, base), {}) if isinstance(kind, types.Array) else base
+    return type(base.__name__, (ShapeInRegisters, base), {}) if isinstance(kind, types.Array) else base
 
 
 arrayobj.make_array = structure_for_caller
@@ -272,6 +383,10 @@ class BorrowingLower(Lower):
     def __init__(self, context: Any, library: Any, fndesc: Any, func_ir: Any, metadata: Any = None) -> None:
         if may_borrow(fndesc.restype, fndesc.argtypes):
             fndesc.argtypes = Borrowed(fndesc.argtypes)
+            if not makes_arrays(context, fndesc, func_ir):
+                context = context.subtarget(enable_nrt=False)
+        if context.enable_nrt:
+            PostProcessor(func_ir).run(emit_dels=True)
         super().__init__(context, library, fndesc, func_ir, metadata)
 
     def setup_function(self, fndesc: Any) -> None:
@@ -283,6 +398,19 @@ class BorrowingLower(Lower):
         """Write the function."""
         super().lower_normal_function(fndesc)
         prune(self.function)
+
+    def delvar(self, name: str) -> None:
+        """Give up a variable: nothing has to be done but for references."""
+        model = self.context.data_model_manager[self.typeof(name)]
+        if self.context.enable_nrt and model.contains_nrt_meminfo():
+            super().delvar(name)
+
+    def _cast_var(self, var: Any, ty: Any) -> Any:
+        """The value of a variable as an argument of this type."""
+        name = getattr(var, "name", None)
+        if name is not None and writable(self.typeof(name)) == ty:
+            return self.loadvar(name)
+        return super()._cast_var(var, ty)
 
     def create_cpython_wrapper(self, release_gil: bool = False) -> None:
         """Write what Python calls; it has no references to count."""

@@ -5,11 +5,13 @@ unpack Python objects, optimised and turned into machine code by itself, and the
 the caller. Here a loop that another loop calls is a part: it is typed and lowered once, linked into its
 callers and optimised there, which halves the time to compile. So are numba's own functions, ``max`` or
 ``np.zeros``, where a loop calls them. What Python calls is a function of its own, and the only thing
-kept on disk. What numba once found out about a call, ``i + 1`` or ``row[j]``, it is not made to find out
-again for the next one with the same types, which takes another sixth off.
+kept on disk. A part is one for all calls whose arguments differ in what its code does not tell apart, such as
+whether an array may be written to. What numba once found out about a call, ``i + 1`` or ``row[j]``, it is not
+made to find out again for the next one with the same types, which takes another sixth off.
 
 Of numba this file needs `CPUDispatcher`, `_FunctionCompiler`, `JITCodeLibrary.finalize`, `Flags`, the
-passes of `SHORT`, the templates of overloaded functions and `BaseFunction.get_call_type`;
+passes of `SHORT` and how `PassManager` runs them, `PostProcessor`, the templates of overloaded functions and
+`BaseFunction.get_call_type`;
 `tests/core/test_jit.py` fails when one of them changes.
 """
 
@@ -27,11 +29,12 @@ with uninterrupted():
     from numba.core.codegen import JITCodeLibrary
     from numba.core.compiler_machinery import PassManager
     from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
+    from numba.core.postproc import PostProcessor
     from numba.core.registry import CPUDispatcher
     from numba.core.targetconfig import ConfigStack
+    from numba.core.transforms import canonicalize_cfg
     from numba.core.typed_passes import (
         AnnotateTypes,
-        IRLegalization,
         NoPythonBackend,
         NopythonTypeInference,
         PreLowerStripPhis,
@@ -44,7 +47,7 @@ with uninterrupted():
         make_overload_template,
     )
 
-from maxmargin.core.borrowed import LoopLowering
+from maxmargin.core.borrowed import LoopLowering, writable
 
 # What numba does with a function that has no closures, comprehensions, `literal_unroll`, `with` blocks
 # or arithmetic of whole arrays, none of which loops use.
@@ -59,7 +62,6 @@ SHORT = (
     untyped_passes.ReconstructSSA,
     NopythonTypeInference,
     PreLowerStripPhis,
-    IRLegalization,
     AnnotateTypes,
     LoopLowering,
     NoPythonBackend,
@@ -115,11 +117,27 @@ class LoopFlags(compiler.Flags):
         return hash(self._inherited())
 
 
+class ShortPasses(PassManager):
+    """Runs one pass after the other.
+
+    Numba also checks what each has left, looks for the lifetimes of variables, which none of `SHORT` needs,
+    and tells it all to whoever listens.
+    """
+
+    def _runPass(self, index: int, one: Any, state: Any) -> None:
+        one.analysis = self._analysis
+        if state.func_ir is not None:
+            state.func_ir.needs_lifetimes = False
+        one.run_initialization(state)
+        one.run_pass(state)
+        one.run_finalizer(state)
+
+
 class ShortPipeline(compiler.CompilerBase):
     """The passes that a loop needs, without those that look for what it does not hold."""
 
     def define_pipelines(self) -> list[PassManager]:
-        passes = PassManager("loop")
+        passes = ShortPasses("loop")
         for each in SHORT:
             passes.add_pass(each, each.__name__)
         passes.finalize()
@@ -173,7 +191,21 @@ def uncollected() -> Iterator[None]:
     try:
         yield
     finally:
+        if not gc.get_freeze_count():
+            # What was made is old now, or all of it would be searched at once.
+            gc.freeze()
+            gc.unfreeze()
         gc.enable()
+
+
+def as_taken(kind: Any) -> Any:
+    """The type that a part has for an argument of this one.
+
+    Whether an array may be written to, how wide a number that counts is and whether it is known beforehand
+    makes a type of its own for numba, but no other code.
+    """
+    kind = writable(types.unliteral(kind))
+    return types.int64 if kind in types.signed_domain else kind
 
 
 class Part(CPUDispatcher):
@@ -189,6 +221,12 @@ class Part(CPUDispatcher):
         """Make it known to other loops only: there is nothing that Python could call."""
         self.overloads[tuple(result.signature.args)] = result
 
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """The signature that a calling loop sees: one for all calls with the same kinds of arguments."""
+        return super().get_call_template(
+            [as_taken(kind) for kind in args], {name: as_taken(kind) for name, kind in kws.items()}
+        )
+
 
 class NumbaCompiler(LoopCompiler):
     """Compiles a function of numba, by all of its passes, as a part of loops."""
@@ -200,6 +238,7 @@ class NumbaPart(Part):
     """A function of numba as loops call it."""
 
     made_by = NumbaCompiler
+    get_call_template = CPUDispatcher.get_call_template
 
 
 def overload_by_part(
@@ -214,6 +253,21 @@ def overload_by_part(
     infer(template)
     infer_global(function, types.Function(template))
 
+
+processors_of_numba: Any = PostProcessor
+find_lifetimes = processors_of_numba.run
+
+
+def lifetimes_for_caller(processor: Any, emit_dels: bool = False, **options: Any) -> None:
+    """What numba finds out about a function within its passes: for a loop the order of its blocks alone."""
+    function = processor.func_ir
+    if emit_dels or function.is_generator or getattr(function, "needs_lifetimes", True):
+        find_lifetimes(processor, emit_dels, **options)
+    else:
+        function.blocks = canonicalize_cfg(function.blocks)
+
+
+processors_of_numba.run = lifetimes_for_caller
 
 functions_of_numba: Any = _OverloadFunctionTemplate
 jit_decorator = functions_of_numba._get_jit_decorator

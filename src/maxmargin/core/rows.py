@@ -152,7 +152,7 @@ def dot(a, b):
     return total
 
 
-@compiled(inline=True, reorder=True)
+@compiled(reorder=True)
 def _dot_dense(data, start, d, w, total):
     for j in range(d):
         total += data[start + j] * w[j]
@@ -188,7 +188,7 @@ def row_dot(rows, i, bias, w):
     return _dot_sparse(data, indices, indptr[i], indptr[i + 1], w, total)
 
 
-@compiled(inline=True, reorder=True)
+@compiled(reorder=True)
 def _add_dense(data, start, d, step, w):
     for j in range(d):
         w[j] += data[start + j] * step
@@ -361,9 +361,8 @@ def score_rows(rows, bias, W, begin, end, scores):
 
 
 @compiled
-def add_outer(rows, bias, steps, lo, hi, W):
-    """W[:, lo:hi] += sum_i (x_i, bias) steps[i, lo:hi]', skipping zeros of `steps`."""
-    few = np.empty(W.shape[1], np.int64)
+def add_outer(rows, bias, steps, lo, hi, few, W):
+    """W[:, lo:hi] += sum_i (x_i, bias) steps[i, lo:hi]', without zeros of `steps`; `few` is room."""
     for i in range(steps.shape[0]):
         n_few = 0
         for l in range(lo, hi):

@@ -1,4 +1,7 @@
-"""Loops of `many` between two looks: every label climbs on its members, and says which weights it keeps."""
+"""Loops of `many` between two looks: every label climbs on its members, and says which weights it keeps.
+
+`turn` is all that Python calls: one function, as its parts take the same arrays and share what they call.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ import numpy as np
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_add
 from maxmargin.core.simd import prefetch
-from maxmargin.multilabel.many_loops import ascend, dual_of, join, leave, shortages, straighten
-from maxmargin.multilabel.near_loops import LANES
+from maxmargin.multilabel.many_loops import ascend, dual_of, join, leave, shortages, square_of, straighten
+from maxmargin.multilabel.near_loops import LANES, judge, look, settle
 
 # Members whose rows are asked for before they are needed; an entry of a row that may be in its second line.
 AHEAD, LINE = 8, 12
@@ -57,13 +60,13 @@ def _enter(samples, costs, share, room, lanes, k, known):
 def _cull(background, room, known, u, cull):
     """Keep the weights larger than `cull`; returns half the squared norm of all that are."""
     D = room.w.shape[0] - 1
-    norm = room.w[D] ** 2
+    norm = square_of(room.w[D])
     for t in range(known):
         x = room.w[t]
         if u > 0.0:
             x -= u * (background.m[room.features[t]] - room.q[t])
         room.kept[t] = x if abs(x) > cull else 0.0
-        norm += room.kept[t] ** 2
+        norm += square_of(room.kept[t])
     if u > 0.0:
         for s in range(D):
             j = background.order[s]
@@ -112,30 +115,29 @@ def _hide(samples, lanes, k):
     lanes.n_kept[k], lanes.limit[k] = 0, np.inf
 
 
+@compiled
+def _drop(costs, background, room, lanes, k, known, cull):
+    """Drop the weights up to `cull`; returns the members' part of the objective then."""
+    half = lanes.half[k] = _cull(background, room, known, lanes.u[k], cull)
+    return half + shortages(costs, room, lanes.label[k], lanes.n_on[k], lanes.size[k], lanes.short[k])
+
+
 @compiled(inline=True)
 def _choose(costs, background, room, lanes, k, known, rule):
     """Drop weights as far as the members' part of the objective allows it, in steps of a quarter.
 
     The first turn settles nothing, and drops them all.
     """
-    l, n_on, size, dual = lanes.label[k], lanes.n_on[k], lanes.size[k], lanes.dual[k]
-    if lanes.turns[k] == 0:
-        lanes.half[k] = _cull(background, room, known, lanes.u[k], lanes.cull[k])
-        shortages(costs, room, l, n_on, size, lanes.short[k])
-        return
-    whole = _cull(background, room, known, lanes.u[k], 0.0)
-    whole += shortages(costs, room, l, n_on, size, lanes.short[k])
-    allowed = rule.spare * max(rule.tol * whole, whole - dual)
     cull = lanes.cull[k]
-    while cull > 0.0:
-        lanes.half[k] = _cull(background, room, known, lanes.u[k], cull)
-        if lanes.half[k] + shortages(costs, room, l, n_on, size, lanes.short[k]) - whole <= allowed:
-            break
-        cull = 0.25 * cull if cull > 1e-6 else 0.0
-    if cull == 0.0:
-        lanes.half[k] = _cull(background, room, known, lanes.u[k], 0.0)
-        shortages(costs, room, l, n_on, size, lanes.short[k])
-    lanes.cull[k] = cull
+    if lanes.turns[k] > 0:
+        whole = _drop(costs, background, room, lanes, k, known, 0.0)
+        allowed = rule.spare * max(rule.tol * whole, whole - lanes.dual[k])
+        while cull > 0.0 and not _drop(costs, background, room, lanes, k, known, cull) - whole <= allowed:
+            cull = 0.25 * cull if cull > 1e-6 else 0.0
+        lanes.cull[k] = cull
+        if cull > 0.0:
+            return
+    _drop(costs, background, room, lanes, k, known, cull)
 
 
 @compiled(inline=True)
@@ -152,8 +154,8 @@ def _store(room, lanes, k, share):
 
 
 @compiled(inline=True)
-def _guess(samples, costs, background, room, lanes, k, known):
-    """Show weights that find samples near the positives: the features these have, above all the rare ones.
+def _guess(samples, costs, room, lanes, k, known):
+    """Weights that find samples near the positives: the features these have, above all the rare ones.
 
     Negatives that share a frequent feature take its weight away, so it says little. A negative near one
     positive matters about as much as one near many, so it is roots that count.
@@ -164,9 +166,6 @@ def _guess(samples, costs, background, room, lanes, k, known):
         room.kept[t] = np.copysign(np.sqrt(abs(x) * samples.rarity[room.features[t]]), x)
     if costs.bias > 0.0:
         room.w[last] = -costs.margin[l] / costs.bias
-    _show(samples, costs, background, room, lanes, k, known)
-    # Scores of zero are not near.
-    lanes.half[k], lanes.limit[k] = 0.0, 1e-30
 
 
 @compiled
@@ -181,21 +180,23 @@ def arrive(samples, costs, share, on, rule, room, lanes, k):
 @compiled
 def depart(samples, costs, background, rule, room, lanes, k, known):
     """A lane leaves the room, with the weights that are looked at next."""
-    size = lanes.size[k]
     if lanes.turns[k] < 0:
-        _guess(samples, costs, background, room, lanes, k, known)
-        leave(room, lanes.members[k], size, known)
+        _guess(samples, costs, room, lanes, k, known)
     else:
         _choose(costs, background, room, lanes, k, known, rule)
-        _show(samples, costs, background, room, lanes, k, known)
-        leave(room, lanes.members[k], size, known)
+    _show(samples, costs, background, room, lanes, k, known)
+    leave(room, lanes.members[k], lanes.size[k], known)
+    if lanes.turns[k] < 0:
+        # Scores of zero are not near.
+        lanes.half[k], lanes.limit[k] = 0.0, 1e-30
+    else:
         _store(room, lanes, k, background.share)
 
 
 @compiled
 def climb(samples, costs, background, on, rule, draws, room, lanes):
     """Every lane: ascent on its members, its dual objective, and the weights that are looked at next."""
-    state = np.zeros(3)
+    state = room.state
     for k in range(len(LANES)):
         _hide(samples, lanes, k)
         l = lanes.label[k]
@@ -210,3 +211,13 @@ def climb(samples, costs, background, on, rule, draws, room, lanes):
                 lanes.u[k] = state[0]
             depart(samples, costs, background, rule, room, lanes, k, known)
             lanes.turns[k] += 1
+
+
+@compiled
+def turn(samples, costs, background, on, rule, draws, room, lanes, step):
+    """One turn of every lane: ascent, a look at some samples, one at all, and what they say."""
+    climb(samples, costs, background, on, rule, draws, room, lanes)
+    look(samples.seen, lanes, step)
+    settle(samples, costs, rule, room, lanes, step)
+    look(samples.seen, lanes, 1)
+    judge(samples, costs, background, rule, room, lanes)

@@ -42,8 +42,8 @@ from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.multilabel import many_loops as loops
-from maxmargin.multilabel.climb_loops import climb
-from maxmargin.multilabel.near_loops import LANES, LEVELS, judge, look, settle
+from maxmargin.multilabel.climb_loops import turn
+from maxmargin.multilabel.near_loops import LANES, LEVELS, STRETCH
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,7 @@ class ManyM3L:
             excess=np.empty(n),
             cost=np.empty(n),
             bucket=np.empty(LEVELS, np.int64),
+            state=np.zeros(3),
         )
 
     def lanes(self) -> loops.Lanes:
@@ -260,6 +261,8 @@ class ManyM3L:
             found=np.zeros(K, np.int64),
             near=np.empty((K, n + 1), np.int32),
             score=np.empty((K, n + 1), np.float32),
+            stretch=np.empty((STRETCH, K), np.float32),
+            passing=np.empty(STRETCH, np.bool_),
         )
 
 
@@ -405,11 +408,8 @@ class LabelBlocks:
                 lanes.done[k] = False
             if left == 0 or clock.expired():
                 break
-            climb(self.samples, problem.costs, self.background, self.on, self.told, self.draws, room, lanes)
-            look(self.samples.seen, lanes, self.rule.step)
-            settle(self.samples, problem.costs, self.told, room, lanes, self.rule.step)
-            look(self.samples.seen, lanes, 1)
-            judge(self.samples, problem.costs, self.background, self.told, room, lanes)
+            place = self.background, self.on, self.told, self.draws, room, lanes
+            turn(self.samples, problem.costs, *place, self.rule.step)
         lanes.label[:] = -1
         self.desks.append(desk)
         features, values = (np.concatenate(arrays) for arrays in zip(*kept.values(), strict=True))

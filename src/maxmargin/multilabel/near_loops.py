@@ -35,10 +35,8 @@ def look(rows, lanes, step):
     """List for every lane which of every `step`-th sample have a score not below its limit, and the score."""
     data, indices, indptr, dense = rows
     n, width, last = (indptr.shape[0] - 2) // step + 1, len(LANES), np.uint64(max(indices.shape[0], 1) - 1)
-    scores = np.zeros((STRETCH, width), np.float32)
-    passing = np.zeros(STRETCH, np.bool_)
-    zero, limit = load_row(scores, np.uint64(0), 0, LANES), load(lanes.limit, 0, LANES)
-    one = fill(np.float32(1.0), zero)
+    scores, passing, limit = lanes.stretch, lanes.passing, load(lanes.limit, 0, LANES)
+    zero, one = fill(np.float32(0.0), limit), fill(np.float32(1.0), limit)
     lanes.found[:] = 0
     for first in range(0, n, STRETCH):
         size = min(STRETCH, n - first)
@@ -114,7 +112,7 @@ def _lowered(costs, room, lanes, k, found):
 
     Those that were not found have no loss there either. The bias is found by halving.
     """
-    b, rest = lanes.bias[k], lanes.half[k] - 0.5 * lanes.bias[k] ** 2
+    b, rest = lanes.bias[k], lanes.half[k] - 0.5 * lanes.bias[k] * lanes.bias[k]
     loss, slope = _losses(costs, room, lanes, k, found, 0.0)
     best, at, low, high = rest + 0.5 * b * b + loss, 0.0, 0.0, 0.0
     if costs.bias > 0.0 and costs.bias * slope < b:

@@ -118,7 +118,7 @@ class PairWeights(NamedTuple):
     weight: np.ndarray
 
 
-@compiled(inline=True)
+@compiled
 def size_and_hits(truth, y):
     """k = |y| and p = |y and P|."""
     size, hits = np.int64(0), np.int64(0)
@@ -156,7 +156,7 @@ def keep_better(value, best, trial, y):
     return best
 
 
-@compiled(inline=True)
+@compiled
 def line_cut(example, intercept, slope, room):
     """Maximise U for the line `intercept + slope * k` under `state`, into `trial`.
 
@@ -625,9 +625,8 @@ def add_set(weight, y, on, labels, joint):
 
 
 @compiled
-def rise_batch(scores, T, truth, sets, known, rise):
+def rise_batch(scores, T, truth, sets, known, on, rise):
     """Score of every known set minus that of the true one; zero for the others."""
-    on = np.empty(scores.shape[1], np.int64)
     for n in range(scores.shape[0]):
         here = score_of(scores[n], T, truth[n], on)
         for k in range(known.shape[1]):
@@ -635,9 +634,8 @@ def rise_batch(scores, T, truth, sets, known, rise):
 
 
 @compiled
-def gather_batch(weights, truth, sets, labels, joint):
+def gather_batch(weights, truth, sets, on, labels, joint):
     """Sum of weights[n, k] (set minus true set): into the labels of every sample, into the pairs of all."""
-    on = np.empty(truth.shape[1], np.int64)
     for n in range(weights.shape[0]):
         total = 0.0
         for k in range(weights.shape[1]):

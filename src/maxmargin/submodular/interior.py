@@ -125,7 +125,8 @@ class Planes:
         """a_nk . theta: how much every v_nk gains from theta = 0."""
         rise = np.empty(self.known.shape)
         scores, T = self.scores(theta)
-        loops.rise_batch(scores, T, readonly(self.problem.truth), self.sets, self.known, rise)
+        on = np.empty(len(T), np.int64)
+        loops.rise_batch(scores, T, readonly(self.problem.truth), self.sets, self.known, on, rise)
         return rise
 
     def scores(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,7 +147,8 @@ def image_of(problem: SubmodularF1, sets: np.ndarray, weights: np.ndarray) -> np
     """sum_nk weights_nk (phi(x^n, set_nk) - phi(x^n, y^n)), a vector like theta."""
     N, V = problem.truth.shape
     labels, joint = np.zeros((N, V)), np.zeros((V, V))
-    loops.gather_batch(readonly(weights), readonly(problem.truth), sets, labels, joint)
+    on = np.empty(V, np.int64)
+    loops.gather_batch(readonly(weights), readonly(problem.truth), sets, on, labels, joint)
     return problem.features(labels, joint[tuple(problem.pairs.index.T)])
 
 

@@ -317,7 +317,10 @@ class SubmodularF1:
         Z, t = self.split(vector)
         rows, bias, labels = self.rows.flat, np.float64(self.bias), readonly(labels)
         # Threads share labels, not samples: each sums its own columns, in the same order however many.
-        over_ranges(lambda lo, hi: add_outer(rows, bias, labels, lo, hi, Z), Z.shape[1], self.n_jobs, 1)
+        V = Z.shape[1]
+        over_ranges(
+            lambda lo, hi: add_outer(rows, bias, labels, lo, hi, np.empty(V, np.int64), Z), V, self.n_jobs, 1
+        )
         t += self.pairs.strength * joints
         return vector
 
