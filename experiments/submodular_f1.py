@@ -2,8 +2,7 @@
 
     python -m experiments.submodular_f1 figure1 yeast         # 1 %, 10 %, 100 % of the features
     python -m experiments.submodular_f1 figure1 enron
-    python -m experiments.submodular_f1 table emotions birds medical
-    python -m experiments.submodular_f1 table enron bibtex --draws 0
+    python -m experiments.submodular_f1 table emotions birds medical enron bibtex --draws 0 1 2
     python -m experiments.submodular_f1 plot                  # means and picture, from the results kept
 
 A draw chooses the features at random; with all of them, draw 0 has the published parts and every further one
@@ -18,7 +17,7 @@ labels training finds its sets by Algorithm 2, as in the paper, and `gap` is the
 exactly. "constant set" answers one set for all samples, the one grown label by label for the best example F1
 on the training part. Tuned thresholds take the C chosen for binary relevance. RAkEL has labelsets of V/2
 labels and 2 V models (the paper's "2 N" is read as twice the number of labels) on ridge classifiers, ML-kNN
-ten neighbours and s = 1. Rows whose `note` speaks of passes are older.
+ten neighbours and s = 1.
 The paper gives a figure without numbers: with all features its model and RML are about equal, with fewer its
 model is better.
 Results: results/submodular_f1.csv, written as they come, results/submodular_f1_means.csv and
