@@ -11,7 +11,7 @@ Written to results/, row by row, with lambda = 1 / (C n), no intercept and dual 
   `most_passes` passes or after `limit_s` CPU seconds (--limit; twice that with more than 4,000 samples), and
   `reached` says how many of the runs came to the gap. `passes` and `cpu_s` are those of the whole run,
   `passes_to_common` and `cpu_to_common` those until the highest dual objective that all runs of BCFW and of
-  BCPL come to, with the same of BCFW beside it;
+  BCPL come to, with the same of BCFW beside it; spreads are standard deviations over the seeds;
 - partial_linearization_why.csv: one problem changed in one respect at a time, every run to the gap or for
   `limit_s` CPU seconds, and how many blocks of the optimum are spread over several classes;
 - partial_linearization_words.csv: the words of the OCR set; every run has the same CPU seconds, or ends at a
@@ -96,7 +96,8 @@ def row_of(label: str, mine: list[Curve], theirs: list[Curve]) -> dict[str, Any]
     row["dual_objective"] = float(np.mean([curve.dual.max() for curve in mine]))
     for runs, name in ((mine, ""), (theirs, "bcfw_")):
         there = np.array([curve.reach(goal) for curve in runs])
-        row[f"{name}passes_to_common"], row[f"{name}cpu_to_common"] = map(float, there.mean(axis=0))
+        for what, values in zip(("passes", "cpu"), there.T.tolist(), strict=True):
+            row[f"{name}{what}_to_common"], row[f"{name}{what}_to_common_spread"] = mean_and_spread(values)
     return row
 
 
