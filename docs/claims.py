@@ -77,7 +77,8 @@ def _fields(claim: dict[str, Any], results: Path, counts: Counts) -> list[str]:
     if claim["verdict"] not in VERDICTS:
         raise ValueError(f"{claim['claim']!r}: the verdict must be one of {', '.join(VERDICTS)}.")
     table = claim.get("table", claim.get("experiment", ""))
-    script = f" (``{claim['experiment']}``)" if claim.get("experiment") else ""
+    name = claim.get("experiment")
+    script = f" (:ref:`{name} <results-{name}>`)" if name else ""
     return [
         f"{claim['claim']} ({claim['where']})",
         claim.get("paper", ""),

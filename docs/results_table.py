@@ -15,7 +15,8 @@ from pathlib import Path
 
 from claims import claim_tables
 
-MOST_ROWS = 40
+# Longer tables are folded, and of the points of curves, which pictures show, only some are given.
+UNFOLDED, MOST_ROWS, SOME_ROWS = 15, 200, 40
 INTRODUCTION = """
 Every table and picture on this page is read from a file in the repository, which a script beside it
 writes: ``maxmargin reproduce NAME`` runs an experiment, ``make bench`` the races. Columns called *paper* hold
@@ -25,11 +26,11 @@ the numbers that a paper reports. Times are comparable within a table, not betwe
 
 @dataclass
 class Script:
-    """A script and the files it wrote."""
+    """A script, what it says of itself, and the files it wrote."""
 
     name: str
     title: str
-    about: str
+    about: list[str]
     files: list[Path] = field(default_factory=list)
 
 
@@ -42,7 +43,8 @@ def write_results(docs: Path) -> None:
     for title, folder in (("Experiments", "experiments"), ("Benchmarks", "benchmarks")):
         lines += [title, "-" * len(title), ""]
         for script in scripts(docs.parent / folder):
-            lines += [script.title, "~" * len(script.title), "", script.about, ""]
+            lines += [f".. _results-{script.name}:", "", script.title, "~" * len(script.title), ""]
+            lines += script.about
             for path in script.files:
                 name = f"{folder}/results/{path.name}"
                 if path.suffix == ".csv":
@@ -72,11 +74,43 @@ def scripts(folder: Path) -> list[Script]:
         name = _maker(path.stem, texts)
         if name not in found:
             docstring = ast.get_docstring(ast.parse(texts[name])) if name in texts else ""
-            first = (docstring or "").partition("\n")[0]
-            about = f"``{files[name].relative_to(folder.parent)}``: {escaped(first)}" if first else ""
+            about = protocol(str(files[name].relative_to(folder.parent)), docstring) if docstring else []
             found[name] = Script(name, name.replace("_", " ").capitalize(), about)
         found[name].files.append(path)
     return [found[name] for name in sorted(found)]
+
+
+def protocol(path: str, docstring: str) -> list[str]:
+    """The docstring of a script, whose first line is its subject and the rest how it is run, folded."""
+    first, _, rest = docstring.partition("\n")
+    lines = [f"``{path}``: {marked(first)}", ""]
+    paragraphs = [paragraph for paragraph in rest.strip("\n").split("\n\n") if paragraph.strip()]
+    if not paragraphs:
+        return lines
+    lines += opened("How it is run, and what was chosen how")
+    for paragraph in paragraphs:
+        if paragraph.startswith("    "):
+            lines += ["::", "", *paragraph.splitlines(), ""]
+        elif paragraph.startswith("- "):
+            items = " ".join(paragraph.split()).removeprefix("- ").split("; - ")
+            lines += [f"- {marked(item)}" for item in items] + [""]
+        else:
+            lines += [marked(" ".join(paragraph.split())), ""]
+    return lines + CLOSED
+
+
+def opened(summary: str) -> list[str]:
+    """What follows is folded, down to `CLOSED`."""
+    return [".. raw:: html", "", f"   <details><summary>{summary}</summary>", ""]
+
+
+CLOSED = [".. raw:: html", "", "   </details>", ""]
+
+
+def marked(text: str) -> str:
+    """Text whose words in backticks are code, and that has no other markup."""
+    parts = text.replace("``", "`").split("`")
+    return "".join(f"``{part}``" if place % 2 else escaped(part) for place, part in enumerate(parts))
 
 
 def _maker(stem: str, texts: dict[str, str]) -> str:
@@ -99,15 +133,18 @@ def table(path: Path, name: str) -> list[str]:
         k for k in range(len(head)) if len(rows) > 1 and len({row[k] for row in rows}) == 1 and rows[0][k]
     ]
     notes += [f"{head[k]}: {rows[0][k]}" for k in constant]
-    if len(rows) > MOST_ROWS:
-        notes.append(f"the first {MOST_ROWS} of {len(rows)} rows")
+    shown = rows if len(rows) <= MOST_ROWS else rows[:SOME_ROWS]
+    if len(shown) < len(rows):
+        notes.append(f"the first {len(shown)} of {len(rows)} rows")
     kept = [k for k in range(len(head)) if k not in constant]
     lines = [f"``{name}``" + (f" ({'; '.join(escaped(note) for note in notes)})" if notes else ""), ""]
+    folded = len(shown) > UNFOLDED
+    lines += opened(f"{len(shown)} rows") if folded else []
     lines += [".. list-table::", "   :header-rows: 1", ""]
-    for row in [[word.replace("_", " ") for word in head], *rows[:MOST_ROWS]]:
+    for row in [[word.replace("_", " ") for word in head], *shown]:
         for place, k in enumerate(kept):
             lines.append(f"   {'* -' if place == 0 else '  -'} {escaped(shortened(row[k]))}".rstrip())
-    return [*lines, ""]
+    return [*lines, "", *(CLOSED if folded else [])]
 
 
 def shortened(field: str) -> str:

@@ -38,11 +38,11 @@ sparse_friedman.csv: mean ranks of these three over the sets, and Friedman's tes
 With --keep-choices gamma and C of sets with a test part are taken from the result file; --methods SVC CS WW
 runs these alone, with the goal of the result file.
 Times are CPU seconds of one thread, those of the whole training (`grown_to` basis vectors) and of
-predicting the test part; the machine may be shared with others. `note` tells what was cut: training with the
-final gamma and C that is not over after `LIMIT` seconds ends with the next round, and the row describes the
-model reached; of shuttle 10,000 training samples are taken; and on poker, where a million hands are
+predicting the test part; the machine may be shared with others. Training with the final gamma and
+C that is not over after `LIMIT` seconds ends with the next round, and `note` says so; the row then
+describes the model reached. Of shuttle 10,000 training samples are taken; on poker, where a million hands are
 predicted, the paths are followed on the first 50,000 of them, and SVC, CS and WW predict 10,000, their time
-scaled up.
+scaled up (`part_of_set`).
 """
 
 from __future__ import annotations
@@ -264,8 +264,8 @@ def kept_choice(name: str, method: str, features: int) -> dict[str, float] | Non
     return {"gamma": float(row["gamma"]) / features, "C": float(row["C"])}
 
 
-def cut_of(name: str, path: bool) -> str:
-    """What of the set a row leaves out."""
+def part_of_set(name: str, path: bool) -> str:
+    """How much of the set a row has seen, where it is not all."""
     if name == "shuttle":
         return "10,000 of 43,500 training samples"
     return f"{STAGED if path else FULL:,} of 1,000,000 hands" if name == "poker" else ""
@@ -313,8 +313,8 @@ def table(name: str, asked_for: Sequence[str], keep_choices: bool) -> None:
             "vectors": size,
             "reached": reached,
         }
-        cut = "; ".join(filter(None, (max(notes), cut_of(name, bool(found[0][1])))))
-        row |= {"accuracy": accuracy, **mean, "runs": len(found), **spread, "note": cut}
+        row |= {"accuracy": accuracy, **mean, "runs": len(found), **spread, "note": max(notes)}
+        row["part_of_set"] = part_of_set(name, bool(found[0][1]))
         row |= dict.fromkeys(("paper_vectors", "paper_accuracy", "paper_training_s", "paper_inference_s"), "")
         row |= paper.get((name, method), {})
         points = curves.get(method, [])

@@ -387,7 +387,8 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
     def predict(self, X: Any) -> Any:
         """The smallest best set of labels of every sample, in the kind that `fit` was given.
 
-        For one class per sample it is the class with the largest margin.
+        For one class per sample it is the class with the largest margin. A cut finds it, so that it is
+        always proven optimal; whether a set that Algorithm 2 finds in training is, `certify_inference` says.
         """
         chosen = self._choose(X)
         return self._labels.answer(chosen, like=X)
