@@ -4,7 +4,7 @@
 
 Every row is answered before it is learnt, so the mistakes on the stream are the test; no part of it is set
 aside. The streams that settle the default are bags of words, tags and symbols in random order (at most 8,000
-rows, one permutation); the mailboxes, in the order of their dates and with all folders known, are those on
+rows, the mean over `ORDERS` permutations, with the spread of "auto"); the mailboxes, in the order of their dates and with all folders known, are those on
 which it is then held against other learners (`python -m benchmarks ranking peers`). Rows that hold more than
 zeros and ones show why the default leaves these alone: theirs are words that were weighed before.
 
@@ -15,6 +15,7 @@ Results: results/ranking_weighting.csv.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import SMALL, chosen, write
+from experiments._results import SMALL, chosen, spread_of, write
 from maxmargin import LabelRanker
 from maxmargin.datasets import load
 from maxmargin.ranking.estimator import holds_presence
@@ -33,16 +34,18 @@ SETS = (
     *(f"enron-folders/{user}" for user in ("beck-s", "farmer-d", "kitchen-l", "lokay-m", "williams-w3")),
 )
 WEIGHTINGS = (None, "unit", "idf", "sqrt-idf", "smooth-idf", "auto")
-MOST_ROWS = 300 if SMALL else 8000
+MOST_ROWS, ORDERS = (300, 2) if SMALL else (8000, 3)
 
 
-def stream(name: str) -> tuple[Any, Any, np.ndarray | None]:
-    """Rows and labels in the order of the rounds, and the labels that are known from the start."""
+def streams(name: str) -> Iterator[tuple[Any, Any, np.ndarray | None]]:
+    """Rows and labels in the orders of the rounds, and the labels that are known from the start."""
     data = load(name)
     if "/" in name or name == "mail-stream":
-        return data.X[:MOST_ROWS], data.Y[:MOST_ROWS], np.unique(data.Y)
-    order = np.random.default_rng(0).permutation(data.X.shape[0])[:MOST_ROWS]
-    return data.X[order], data.Y[order], None
+        yield data.X[:MOST_ROWS], data.Y[:MOST_ROWS], np.unique(data.Y)
+        return
+    for seed in range(ORDERS):
+        order = np.random.default_rng(seed).permutation(data.X.shape[0])[:MOST_ROWS]
+        yield data.X[order], data.Y[order], None
 
 
 def constant_mistakes(labels: Any) -> int:
@@ -63,13 +66,17 @@ def constant_mistakes(labels: Any) -> int:
 
 def main() -> None:
     for name in chosen(__doc__, SETS, ("mail-stream",)):
-        X, y, known = stream(name)
+        mistakes: dict[str, list[int]] = {}
+        for X, y, known in streams(name):
+            for weighting in WEIGHTINGS:
+                rows, given = (normalize(X), None) if weighting == "unit" else (X, weighting)
+                model = LabelRanker(weighting=given).partial_fit(rows, y, classes=known)
+                mistakes.setdefault(str(weighting), []).append(model.n_mistakes_)
+            mistakes.setdefault("of a constant", []).append(constant_mistakes(y))
+        auto = mistakes["auto"]
         row: dict[str, Any] = {"data": name, "presence": holds_presence(X), "rounds": X.shape[0]}
-        for weighting in WEIGHTINGS:
-            rows, given = (normalize(X), None) if weighting == "unit" else (X, weighting)
-            model = LabelRanker(weighting=given).partial_fit(rows, y, classes=known)
-            row[f"mistakes {weighting}"] = model.n_mistakes_
-        row["mistakes of a constant"] = constant_mistakes(y)
+        row |= {"orders": len(auto), "spread of auto": spread_of(auto)}
+        row |= {f"mistakes {way}": float(np.mean(found)) for way, found in mistakes.items()}
         print(*row.values())
         write("ranking_weighting", [row], ("data",))
 
