@@ -4,9 +4,10 @@
 
 Every row is answered before it is learnt, so the mistakes on the stream are the test; no part of it is set
 aside. The streams that settle the default are bags of words, tags and symbols in random order (at most 8,000
-rows, the mean over `ORDERS` permutations, with the spread of "auto"); the mailboxes, in the order of their dates and with all folders known, are those on
-which it is then held against other learners (`python -m benchmarks ranking peers`). Rows that hold more than
-zeros and ones show why the default leaves these alone: theirs are words that were weighed before.
+rows, the mean over `ORDERS` permutations, with the spread of "auto"); the mailboxes, in the order of their
+dates and with all folders known, are those on which it is then held against other learners (`python -m
+benchmarks ranking peers`). Rows that hold more than zeros and ones show why the default leaves these alone:
+theirs are words that were weighed before.
 
 "unit" brings rows to length one and weighs nothing. "mistakes of a constant" are those of ranking labels by
 how often they occurred so far, ties being mistakes, as for the ranker.
