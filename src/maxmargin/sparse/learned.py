@@ -21,6 +21,7 @@ fixed basis. If the grown basis has the lower objective, it is kept.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -43,7 +44,11 @@ class Moving(NamedTuple):
 
     vectors: np.ndarray
     al: np.ndarray
-    width: np.ndarray
+    width: float
+
+    def flat(self) -> np.ndarray:
+        """Vectors and coefficients in one row."""
+        return np.concatenate((self.vectors, self.al), axis=None)
 
 
 def squared_distances(X: Any, Z: np.ndarray, squares_X: np.ndarray, squares_Z: np.ndarray) -> np.ndarray:
@@ -63,20 +68,19 @@ def slope(problem: BasisProblem, rows: np.ndarray, at: Moving, share: float) -> 
     D = squared_distances(X, Z, problem.squares[rows].astype(dtype), squares)
     K = np.exp(-gamma * D, dtype=dtype)
     F = problem.scores((K @ al + bias).astype(np.float64))
-    loss = cast(Movable, problem.loss).take(rows).at(F)
-    G = problem.back(loss.gradient).astype(dtype)
-    H = (G @ al.T) * K
+    value, G = cast(Movable, problem.loss).take(rows).value_and_gradient(F)
+    G = problem.back(G).astype(dtype, copy=False)
+    H = G @ al.T
+    H *= K
     D_JJ = squared_distances(Z, Z, squares, squares)
     K_JJ = np.exp(-gamma * D_JJ, dtype=dtype)
     own = share * (K_JJ @ al + bias)
     S = share * (al @ al.T) * K_JJ
     towards = np.asarray((X.T @ H).T) + S @ Z - (H.sum(axis=0) + S.sum(axis=0))[:, None] * Z
-    gradient = Moving(
-        2 * gamma * towards,
-        K.T @ G + offset * G.sum(axis=0) + own,
-        np.asarray(-gamma * (np.vdot(H, D) + 0.5 * np.vdot(S, D_JJ))),
-    )
-    return 0.5 * float(np.vdot(al, own)) + loss.value, gradient
+    towards *= 2 * gamma
+    width = -gamma * float(np.vdot(H, D) + 0.5 * np.vdot(S, D_JJ))
+    gradient = Moving(towards, K.T @ G + offset * G.sum(axis=0) + own, width)
+    return 0.5 * float(np.vdot(al, own)) + value, gradient
 
 
 class Adam:
@@ -89,23 +93,35 @@ class Adam:
         self, start: Moving, rates: tuple[float, float, float], first: float = 0.9, second: float = 0.999
     ) -> None:
         self.rates, self.first, self.second = rates, first, second
-        self.mean = Moving(*(np.zeros_like(part) for part in start))
-        self.square = Moving(*(np.zeros_like(part) for part in start))
-        self.tiny = [np.finfo(part.dtype).tiny for part in start]
+        self.mean, self.square, self.room = np.zeros((3, start.vectors.size + start.al.size), start.al.dtype)
+        self.width_mean = self.width_square = 0.0
+        self.tiny = np.finfo(start.al.dtype).tiny
         self.steps = 0
 
     def step(self, at: Moving, gradient: Moving, share: float) -> Moving:
         """One step, `share` of the full rates long."""
         self.steps += 1
         scale = share * math.sqrt(1 - self.second**self.steps) / (1 - self.first**self.steps)
-        moved = []
-        kept = zip(self.mean, self.square, self.rates, self.tiny, strict=True)
-        for part, g, (mean, square, rate, tiny) in zip(at, gradient, kept, strict=True):
-            np.add(mean, (1 - self.first) * (g - mean), out=mean)
-            np.add(square, (1 - self.second) * (g * g - square), out=square)
-            step = mean / (np.sqrt(square) + tiny)
-            moved.append((part - (scale * rate) * step).astype(part.dtype))
-        return Moving(*moved)
+        g, mean, square, step = gradient.flat(), self.mean, self.square, self.room
+        np.subtract(g, mean, out=step)
+        step *= 1 - self.first
+        mean += step
+        g *= g
+        g -= square
+        g *= 1 - self.second
+        square += g
+        np.sqrt(square, out=step)
+        step += self.tiny
+        np.divide(mean, step, out=step)
+        edge = at.vectors.size
+        vectors = (scale * self.rates[0]) * step[:edge].reshape(at.vectors.shape)
+        al = (scale * self.rates[1]) * step[edge:].reshape(at.al.shape)
+        self.width_mean += (1 - self.first) * (gradient.width - self.width_mean)
+        self.width_square += (1 - self.second) * (gradient.width**2 - self.width_square)
+        width = self.width_mean / (math.sqrt(self.width_square) + sys.float_info.min)
+        np.subtract(at.vectors, vectors, out=vectors)
+        np.subtract(at.al, al, out=al)
+        return Moving(vectors, al, at.width - scale * self.rates[2] * width)
 
 
 class Learned:
@@ -197,7 +213,7 @@ class Learned:
         Z, dtype = self.problem.X[grown.indices], self.problem.X.dtype
         Z = np.array(Z.toarray() if hasattr(Z, "toarray") else Z, dtype)
         al = np.zeros((len(Z), self.problem.rank), dtype)
-        self.state = self.best = Moving(Z, al, np.asarray(math.log(kernel.gamma)))
+        self.state = self.best = Moving(Z, al, math.log(kernel.gamma))
         vectors = self.rate / math.sqrt(kernel.gamma * Z.shape[1])
         self.adam = Adam(self.state, (vectors, 3 * self.rate, self.rate / 3))
         self.lowest, self.certificate = np.inf, self.greedy.certify()

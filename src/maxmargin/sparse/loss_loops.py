@@ -273,16 +273,20 @@ class SquaredMargins:
     """
 
     def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
-        self.y, self.c, self.n_columns = y.astype(np.uint32), np.ascontiguousarray(c), k
+        self.y, self.c, self.n_columns = y.astype(np.uint32, copy=False), np.ascontiguousarray(c), k
 
     def take(self, rows: np.ndarray) -> SquaredMargins:
         """The loss of some samples alone."""
         return SquaredMargins(self.y[rows], self.c[rows], self.n_columns)
 
+    def value_and_gradient(self, F: np.ndarray) -> tuple[float, np.ndarray]:
+        """What `at` says without the curvature."""
+        G = np.empty(F.shape)
+        return margins_expand(F, self.y, self.c, G), G
+
     def at(self, F: np.ndarray) -> Expansion:
-        G, start = np.empty(F.shape), np.empty(len(F) + 1, np.uint32)
-        value = margins_expand(F, self.y, self.c, G)
-        leaves = np.empty(F.size + 1, np.uint32)
+        value, G = self.value_and_gradient(F)
+        start, leaves = np.empty(len(F) + 1, np.uint32), np.empty(F.size + 1, np.uint32)
         star_leaves(G, start, leaves)
         stars = Stars(self.y, 2 * self.c, start, leaves[: start[-1]].copy())
         return Expansion(value, G, StarCurvature(stars, self.n_columns))
@@ -320,11 +324,17 @@ class SquaredHinges:
     """
 
     def __init__(self, Y: np.ndarray, c: np.ndarray) -> None:
-        self.Y, self.c, self.n_columns = Y.astype(np.int8, order="C"), np.ascontiguousarray(c), Y.shape[1]
+        self.Y, self.c = Y.astype(np.int8, order="C", copy=False), np.ascontiguousarray(c)
+        self.n_columns = Y.shape[1]
 
     def take(self, rows: np.ndarray) -> SquaredHinges:
         """The loss of some samples alone."""
         return SquaredHinges(self.Y[rows], self.c[rows])
+
+    def value_and_gradient(self, F: np.ndarray) -> tuple[float, np.ndarray]:
+        """What `at` says without the curvature."""
+        at = self.at(F)
+        return at.value, at.gradient
 
     def at(self, F: np.ndarray) -> Expansion:
         G, D = np.empty(F.shape), np.empty(F.shape)
