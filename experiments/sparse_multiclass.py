@@ -6,7 +6,7 @@
 
 Features are standardised on the training part (dna: left as 0/1). gamma and C are chosen for each
 method from gamma = 1/8, 1/2, 2, 8 (times 1/n_features) and C = 1, 10, 100, 1000, and in steps of 4 and 10
-beyond as far as the best of them stands at an end (`FARTHEST`), by cross-validation on the
+beyond as far as the best of them stands at an end (`GAMMA`, `COST`), by cross-validation on the
 training part: at most `TUNING` samples of it, drawn at random, 3 folds (2 from 500 samples on), and
 at most `TUNING_BASIS` basis vectors. CS and WW, whose loss is the hinge too, take the choice made
 for SVC, and the variants of SMSVM and ImVM theirs. Sets without a test part are cross-validated in
@@ -51,7 +51,6 @@ import csv
 import time
 import warnings
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -60,20 +59,20 @@ from scipy.stats import friedmanchisquare, rankdata
 from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
+from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from experiments import _results
+from experiments._grids import Axis, searched
 from experiments._results import SMALL, spread_of
 from experiments.data.poker import draw_hands
 from maxmargin import MultiClassSVC, SparseMultiClassSVC, datasets
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 
 TUNING, TUNING_BASIS = 1500, 40
-GAMMAS, COSTS = ((0.5,), (10.0,)) if SMALL else ((0.125, 0.5, 2.0, 8.0), (1.0, 10.0, 100.0, 1000.0))
-# How far the two may go: lowest and highest.
-FARTHEST = ((0.5, 0.5), (10.0, 10.0)) if SMALL else ((1 / 128, 128.0), (0.1, 1e6))
+GAMMA = Axis((0.5,), (0.5, 0.5), 4.0) if SMALL else Axis((0.125, 0.5, 2.0, 8.0), (1 / 128, 128.0), 4.0)
+COST = Axis((10.0,), (10.0, 10.0), 10.0) if SMALL else Axis((1.0, 10.0, 100.0, 1000.0), (0.1, 1e6), 10.0)
 # Methods that take gamma and C of another one.
 ALIKE = {"ImVM, full scoring": "ImVM", "SMSVM, squared CS": "SMSVM", "CS": "SVC", "WW": "SVC"}
 FULL_SCORING = ("iris", "wine", "glass", "vowel (3-fold)", "vehicle")
@@ -179,25 +178,8 @@ def tuned(machine: Any, X: Any, y: np.ndarray) -> dict[str, float]:
         keep = np.random.default_rng(0).permutation(len(y))[:TUNING]
         X, y = X[keep], y[keep]
     folds = StratifiedKFold(2 if len(y) >= 500 else 3, shuffle=True, random_state=1)
-    tried, found = [list(GAMMAS), list(COSTS)], {}
-    while True:
-        new = [point for point in product(*tried) if point not in found]
-        grid = [{"gamma": [gamma / X.shape[1]], "C": [C]} for gamma, C in new]
-        search = GridSearchCV(small, grid, cv=folds, refit=False).fit(X, y)
-        found |= dict(zip(new, search.cv_results_["mean_test_score"].tolist(), strict=True))
-        best = max(found, key=found.__getitem__)  # of equals the one that was tried first
-        ends = [end(*place) for place in zip(best, tried, FARTHEST, (4.0, 10.0), strict=True)]
-        if not any(ends):
-            return {"gamma": best[0] / X.shape[1], "C": best[1]}
-        for values, further in zip(tried, ends, strict=True):
-            values += further
-
-
-def end(best: float, tried: list[float], farthest: tuple[float, float], step: float) -> list[float]:
-    """The next value to try if the best one is at an end, as far as one may go."""
-    if best == min(tried) and best > farthest[0]:
-        return [best / step]
-    return [best * step] if best == max(tried) and best < farthest[1] else []
+    axes = {"gamma": GAMMA.scaled(1 / X.shape[1]), "C": COST}
+    return searched(small, X, y, axes, folds)
 
 
 def curve(machine: Any, X: Any, y: np.ndarray) -> list[tuple[int, float]]:

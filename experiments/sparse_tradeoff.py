@@ -3,8 +3,8 @@
     python -m experiments.sparse_tradeoff satimage
     python -m experiments.sparse_tradeoff letter
 
-Standardised features, RBF kernel. gamma (1/8, 1/2, 2, 8 times 1/n_features) and C (1, 10, 100, 1000)
-are chosen by 2-fold cross-validation on `TUNING` training samples: for SMSVM with 60 basis vectors,
+Standardised features, RBF kernel. gamma (1/8, 1/2, 2, 8 times 1/n_features) and C (1, 10, 100, 1000), and
+further in steps of 4 and 10 where the best is at an end (`GAMMA`, `COST`), are chosen by 2-fold cross-validation on `TUNING` training samples: for SMSVM with 60 basis vectors,
 for Nystroem with 60 landmarks, and from 250 landmarks on anew with 350 (on letter with `MANY` samples, as
 fewer choose a kernel that is too wide for so many landmarks), for SVC as it is. SMSVM's whole curve comes
 from one fit; beside the one with 25 candidates for a new basis vector stands one with 100, at the same gamma
@@ -30,17 +30,19 @@ import numpy as np
 from sklearn.dummy import DummyClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from experiments import _results
+from experiments._grids import Axis, searched
 from experiments._results import SMALL
 from maxmargin import SparseMultiClassSVC, datasets
 
 SIZES = (10, 20) if SMALL else (10, 20, 30, 45, 60, 90, 120, 180, 250, 350, 500, 700, 1000, 1400)
 TUNING = 100 if SMALL else 1500
+GAMMA = Axis((0.5, 2.0), (0.5, 2.0), 4.0) if SMALL else Axis((0.125, 0.5, 2.0, 8.0), (1 / 512, 128.0), 4.0)
+COST = Axis((1.0, 10.0), (1.0, 10.0), 10.0) if SMALL else Axis((1.0, 10.0, 100.0, 1000.0), (0.1, 1e4), 10.0)
 GROWN = {"letter": 20, "satimage": 20} if SMALL else {"letter": 180, "satimage": 150}
 MANY = {"letter": 100} if SMALL else {"letter": 6000}
 SEEDS, LIMIT = 2 if SMALL else 3, 60.0
@@ -50,9 +52,8 @@ def choose(
     machine: Any, X: np.ndarray, y: np.ndarray, names: tuple[str, str], samples: int = TUNING
 ) -> dict[str, float]:
     keep = np.random.default_rng(0).permutation(len(y))[:samples]
-    gammas = [gamma / X.shape[1] for gamma in (0.125, 0.5, 2.0, 8.0)]
-    grid = {names[0]: gammas, names[1]: [1.0, 10.0, 100.0, 1000.0]}
-    return GridSearchCV(machine, grid, cv=2, refit=False).fit(X[keep], y[keep]).best_params_
+    axes = {names[0]: GAMMA.scaled(1 / X.shape[1]), names[1]: COST}
+    return searched(machine, X[keep], y[keep], axes, 2)
 
 
 def nystroem(

@@ -495,7 +495,8 @@ def reproduce_command(name: str | None, options: tuple[str, ...], repository: Pa
         return 0
     if name not in scripts:
         raise click.UsageError(f"No experiment is called {name!r}; there are {', '.join(scripts)}.")
-    takes = "seconds" if "--small" in options else f"about {_minutes(folder, name)} minutes of one core"
+    takes = f"about {_minutes(folder, name)} minutes of one core" + (" for all of it" if options else "")
+    takes = "seconds" if "--small" in options else takes
     say(f"python -m experiments.{name} {' '.join(options)} (takes {takes})")
     words = [sys.executable, "-m", f"experiments.{name}", *options]
     return subprocess.run(words, cwd=repository, check=False).returncode
