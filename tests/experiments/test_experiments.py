@@ -32,7 +32,7 @@ finally:
 SETTINGS = (
     "AUC 50", "10 %", "2 / 2 / 2", "add up to 6", "dual objective 0", "proves 0", "weights are 0",
     "from r = 0.4 to -0.9", "at -1", "On 1.5 %", "C is 1", "first 400 messages", "residuals of 1e-11",
-    "of 47 folders", "one feature of 103", "after 100 iterations", "well as 200", "W = 0", "Algorithm 2",
+    "38 of 47 folders", "one feature of 103", "after 100 iterations", "well as 200", "W = 0", "Algorithm 2",
 )  # fmt: skip
 
 
