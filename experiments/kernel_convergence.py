@@ -33,7 +33,7 @@ from maxmargin.core.loop import Clock
 from maxmargin.multilabel.problem import KernelM3L, hamming_costs
 from maxmargin.multilabel.smo import SMO
 
-SETS = ("awa1", "yeast", "tmc2007-500", "mediamill-reduced", "rcv1-subsets")
+SETS = ("awa1", "yeast", "tmc2007-500", "mediamill-reduced")
 SIZE, DRAWS = (60, 2) if SMALL else (1000, 3)
 DISTANCE = 1e-6
 
@@ -128,6 +128,7 @@ def summary(rows: list[dict]) -> list[dict]:
                     near.setdefault(row["draw"], row)
             for what in ("updates", "cpu_seconds"):
                 mean, spread = over_draws([row[what] for row in near.values()])
+                mean = round(mean) if what == "updates" and isinstance(mean, float) else mean
                 line |= {f"{what}_to_{named}": mean, f"{what}_to_{named}_spread": spread}
         lines.append(line)
     return lines
