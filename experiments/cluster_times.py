@@ -29,7 +29,7 @@ import joblib
 import numpy as np
 import scipy.sparse as sp
 from dask import delayed
-from distributed import Client, LocalCluster, get_task_stream, wait
+from distributed import Client, get_task_stream, wait
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
@@ -212,7 +212,7 @@ def main() -> None:
     chosen = parser.parse_args()
     X, Y = load(chosen.labels, chosen.generated)
     with (
-        LocalCluster(n_workers=chosen.workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        on_cluster.local_cluster(chosen.workers) as cluster,
         Client(cluster, direct_to_workers=True) as client,
     ):
         cuts = np.array_split(np.arange(len(Y)), chosen.workers)

@@ -4,7 +4,9 @@ from itertools import pairwise
 
 import dask
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
+
+from maxmargin.dask import local_cluster
 
 
 class Inline:
@@ -38,10 +40,7 @@ def client():
 
 @pytest.fixture(scope="package")
 def processes():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_cluster(2) as cluster, Client(cluster) as client:
         yield client
 
 

@@ -15,7 +15,7 @@ from distributed import Client, KilledWorker, LocalCluster
 
 import maxmargin
 from maxmargin import dask as on_cluster
-from maxmargin.dask.cluster import ATTEMPTS, Cluster, connected
+from maxmargin.dask.cluster import ATTEMPTS, Cluster, connected, local_cluster
 from tests.dask.conftest import Inline
 
 
@@ -86,6 +86,21 @@ def test_a_cluster_that_is_gone_is_said():
 
     with pytest.raises(ConnectionError, match="start some"):
         Cluster(Empty()).steadily(lost)
+
+
+def profiling():
+    return dask.config.get("distributed.worker.profile.enabled")
+
+
+def test_a_local_cluster_has_workers_that_do_not_watch_themselves(processes):
+    assert set(processes.run(profiling).values()) == {False}
+    assert set(processes.nthreads().values()) == {1} and len(processes.nthreads()) == 2
+    assert profiling(), "the setting is for these workers alone"
+
+
+def test_a_local_cluster_needs_a_worker():
+    with pytest.raises(ValueError, match="n_workers must be at least 1"):
+        local_cluster(0)
 
 
 def test_very_different_sizes_and_weights_of_zero(client):

@@ -53,18 +53,13 @@ def refuse(*, scale: str, decisions: bool) -> None:
 @contextmanager
 def connected(place: str, workers: int | None) -> Iterator[Any]:
     """A client of the cluster; where it shows its work is said."""
-    from maxmargin.dask.cluster import distributed
+    from maxmargin.dask.cluster import distributed, local_cluster
 
     if place != "local" and workers is not None:
         raise click.UsageError("--workers is the number of those of --cluster local.")
     if place == "local":
         count = workers or os.cpu_count() or 1
-        with (
-            distributed.LocalCluster(
-                n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):
+        with local_cluster(count, "127.0.0.1:0") as cluster, distributed.Client(cluster) as client:
             say(f"Cluster of {count} workers; dashboard: {client.dashboard_link}")
             yield client
         return

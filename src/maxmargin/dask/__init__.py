@@ -2,10 +2,11 @@
 
 They take dask arrays, dask dataframes and lists of delayed partitions, and are the models of `maxmargin`:
 same parameters, same attributes, same certified gap. `predict` and `decision_function` are lazy answers of
-any fitted model on Dask collections.
+any fitted model on Dask collections. `local_cluster` starts workers on this machine.
 """
 
 from maxmargin.dask.chain import ChainSVC
+from maxmargin.dask.cluster import local_cluster
 from maxmargin.dask.estimator import decision_function, predict
 from maxmargin.dask.files import read_arff, read_parquet, read_svmlight
 from maxmargin.dask.multiclass import MultiClassSVC
@@ -22,6 +23,7 @@ __all__ = [
     "SparseMultiLabelSVC",
     "SubmodularSVC",
     "decision_function",
+    "local_cluster",
     "predict",
     "read_arff",
     "read_parquet",
