@@ -78,7 +78,7 @@ def _fields(claim: dict[str, Any], results: Path, counts: Counts) -> list[str]:
         raise ValueError(f"{claim['claim']!r}: the verdict must be one of {', '.join(VERDICTS)}.")
     table = claim.get("table", claim.get("experiment", ""))
     name = claim.get("experiment")
-    script = f" (:ref:`{name} <results-{name}>`)" if name else ""
+    script = f" (:ref:`{name} <experiments-{name}>`)" if name else ""
     return [
         f"{claim['claim']} ({claim['where']})",
         claim.get("paper", ""),

@@ -43,7 +43,7 @@ def write_results(docs: Path) -> None:
     for title, folder in (("Experiments", "experiments"), ("Benchmarks", "benchmarks")):
         lines += [title, "-" * len(title), ""]
         for script in scripts(docs.parent / folder):
-            lines += [f".. _results-{script.name}:", "", script.title, "~" * len(script.title), ""]
+            lines += [f".. _{folder}-{script.name}:", "", script.title, "~" * len(script.title), ""]
             lines += script.about
             for path in script.files:
                 name = f"{folder}/results/{path.name}"

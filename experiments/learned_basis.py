@@ -1,7 +1,7 @@
 """Accuracy of few vectors: learned, grown greedily, and drawn at random (Nystroem + LinearSVC).
 
+    python -m experiments.learned_basis
     python -m experiments.learned_basis letter learned nystroem
-    python -m experiments.learned_basis mnist
 
 letter with standardised features, mnist with pixels from 0 to 1; RBF kernel, float32, the split of the
 source. Everything is chosen by 2-fold cross-validation on training samples: C (1, 10, 100) of learned
@@ -9,8 +9,7 @@ vectors, whose width is learned from gamma="scale" on, with 45 of them on `TUNIN
 Nystroem from the grid of `sparse_tradeoff` on `RANDOM_TUNING` samples, with 60 landmarks, and from 225 on
 anew with 350. The grown basis is the start of the learned one, coefficients optimised for the same C at
 gamma="scale". "constant" is the most frequent class. All of that is chosen with the first seed; the rows are
-means over `runs` seeds, of the landmarks or of the machine: three, and one for what takes longest
-(`ONE_SEED`).
+means over `runs` seeds, of the landmarks or of the machine.
 
 `nystroem_for_this_accuracy` is the number of landmarks that Nystroem needs for the same mean
 accuracy (interpolated between those tried; blank where none reaches it), `ratio` how many times more that is.
@@ -43,8 +42,6 @@ TUNING = 200 if _results.SMALL else 3000
 RANDOM_TUNING = {"letter": 200, "mnist": 200} if _results.SMALL else {"letter": 6000, "mnist": 1500}
 NAMES = ("letter", "mnist")
 SEEDS = 2 if _results.SMALL else 3
-# Vectors and landmarks for which one seed must do.
-ONE_SEED = {("letter", 1000), ("mnist", 100), ("mnist", 200), ("mnist", 500), ("mnist", 1000)}
 RANDOM = "Nystroem + LinearSVC"
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -73,10 +70,6 @@ def keep(name: str, method: str, vectors: int, scores: list[float], **more: Any)
     _results.write("learned_basis", [row], ("data", "method", "vectors"), conditions=load)
 
 
-def seeds(name: str, vectors: int) -> range:
-    return range(1 if (name, vectors) in ONE_SEED else SEEDS)
-
-
 def nystroem(name: str, split: Split) -> None:
     """Random landmarks."""
     X, y, T, truth = split
@@ -88,7 +81,7 @@ def nystroem(name: str, split: Split) -> None:
             machine.set_params(**sparse_tradeoff.choose(machine, X, y, names, RANDOM_TUNING[name]))
         machine.set_params(nystroem__n_components=size)
         scores, seconds = [], []
-        for seed in seeds(name, size):
+        for seed in range(SEEDS):
             started = time.process_time()
             machine.set_params(nystroem__random_state=seed).fit(X, y)
             seconds.append(time.process_time() - started)
@@ -108,7 +101,7 @@ def learned(name: str, split: Split) -> None:
     for size, basis in product(BUDGETS, ("greedy", "learned")):
         machine.set_params(max_basis=size, basis=basis)
         scores, found = [], []
-        for seed in seeds(name, size):
+        for seed in range(SEEDS):
             started = time.process_time()
             machine.set_params(random_state=seed).fit(X, y)
             seconds = time.process_time() - started
@@ -151,12 +144,11 @@ PARTS = {"constant": constant, "learned": learned, "nystroem": nystroem}
 if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)
     parser = _results.command_line(__doc__)
-    parser.add_argument(
-        "data", nargs="?", type=_results.one_of(NAMES), default="letter", help="letter or mnist"
-    )
+    parser.add_argument("data", nargs="?", type=_results.one_of(NAMES), help="letter or mnist; default: both")
     parser.add_argument("parts", nargs="*", type=_results.one_of(list(PARTS)), help=f"of {', '.join(PARTS)}")
     given = parser.parse_args()
-    rows = data(given.data)
-    for part in given.parts or PARTS:
-        PARTS[part](given.data, rows)
-    compare(given.data)
+    for name in [given.data] if given.data else NAMES[:1] if _results.SMALL else NAMES:
+        rows = data(name)
+        for part in given.parts or PARTS:
+            PARTS[part](name, rows)
+        compare(name)
