@@ -619,6 +619,39 @@ def ova_common(tables: Tables) -> str:
 
 
 @counter
+def ova_no_more(tables: Tables) -> str:
+    names = sorted(name for name, ratio in _vectors(tables, "Sparse-OVA").items() if ratio <= 1)
+    return ", ".join(names) or "none"
+
+
+def _full_scoring(tables: Tables, column: str) -> dict[str, float]:
+    """How many times as much ImVM takes with candidates scored as published, over its sets."""
+    rows = {(row["data"], row["method"]): row for row in tables.rows("sparse_multiclass")}
+    return {
+        data: float(row[column]) / float(rows[data, "ImVM"][column])
+        for (data, method), row in rows.items()
+        if method == "ImVM, full scoring"
+    }
+
+
+@counter
+def full_scoring_vectors(tables: Tables) -> str:
+    return _named_span(_full_scoring(tables, "vectors"))
+
+
+@counter
+def full_scoring_cost(tables: Tables) -> str:
+    return span(_full_scoring(tables, "training_s").values())
+
+
+@counter
+def cs_missed(tables: Tables) -> str:
+    """Where the squared Crammer-Singer loss does not come to the accuracy."""
+    rows = tables.rows("sparse_multiclass", method="SMSVM, squared CS", reached="False")
+    return ", ".join(row["data"] for row in rows) or "none"
+
+
+@counter
 def ova_ratios(tables: Tables) -> str:
     return _named_span(_vectors(tables, "Sparse-OVA"))
 
@@ -666,7 +699,8 @@ def imvm_short(tables: Tables) -> str:
 def imvm_cut(tables: Tables) -> str:
     """Where time ended the growth of ImVM."""
     rows = [row for row in tables.rows("sparse_multiclass", method="ImVM") if row["note"]]
-    return ", ".join(f"{row['data']} ({row['note']}, {float(row['grown_to']):.0f} vectors)" for row in rows)
+    cut = [f"{row['data']} ({row['note']}, {float(row['grown_to']):.0f} vectors)" for row in rows]
+    return ", ".join(cut) or "no set"
 
 
 def _both(tables: Tables, method: str) -> list[tuple[Row, Row]]:

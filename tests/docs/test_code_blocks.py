@@ -104,7 +104,8 @@ def test_the_results_page_takes_new_files_by_itself(tmp_path):
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("_build", "generated"))
     for folder in ("experiments", "benchmarks"):
         (tmp_path / folder / "results").mkdir(parents=True)
-    (tmp_path / "experiments" / "tea.py").write_text('"""How tea cools."""\n')
+    about = '"""How tea cools.\n\n    python -m tea\n\nIn a `POT`_\nof clay.\n\n- black;\n- green.\n"""\n'
+    (tmp_path / "experiments" / "tea.py").write_text(about)
     results = tmp_path / "experiments" / "results"
     (results / "tea_curve.csv").write_text("# a note\nminute,heat_x,pot\n1,0.123456789,blue\n2,1e-9,blue\n")
     (results / "tea.png").write_bytes(b"not looked at")
@@ -116,6 +117,10 @@ def test_the_results_page_takes_new_files_by_itself(tmp_path):
     write_results(tmp_path / "docs")
     text = (tmp_path / "docs" / "results.rst").read_text()
     assert "``experiments/tea.py``: How tea cools." in text
+    assert (
+        "In a ``POT``\\_ of clay." in text and "- black\n- green." in text and "    python -m tea\n" in text
+    )
+    assert text.count("<details>") == text.count("</details>") == 1
     assert "``experiments/results/tea_curve.csv`` (a note; pot: blue)" in text
     assert (
         "0.1235" in text and "heat x" in text and ".. figure:: /_build/pictures/experiments-tea.png" in text

@@ -12,8 +12,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
 
+from experiments._grids import Axis, searched
 from experiments._results import write
 
 ROOT = Path(__file__).parents[2]
@@ -158,10 +161,35 @@ def test_a_cell_must_name_one_row(tmp_path):
         'verdict = "holds"\nwhy = "Physics."\n'
     )
     (tmp_path / "claims" / "tea.toml").write_text(claim.format(pot="red"))
-    assert any("5 degrees (``tea``)" in line for line in claim_tables(tmp_path))
+    assert any("5 degrees (:ref:`tea <experiments-tea>`)" in line for line in claim_tables(tmp_path))
     (tmp_path / "claims" / "tea.toml").write_text(claim.format(pot="blue"))
     with pytest.raises(ValueError, match="2 rows"):
         claim_tables(tmp_path)
+
+
+class Peak(ClassifierMixin, BaseEstimator):
+    """Best at x = 40 and y = 1, whatever the samples."""
+
+    def __init__(self, x=1.0, y=1.0):
+        self.x, self.y = x, y
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def score(self, X, y):
+        return -abs(np.log(self.x / 40)) - abs(np.log(self.y))
+
+
+@pytest.mark.parametrize(("farthest", "found"), [(1000.0, 64.0), (16.0, 16.0), (4.0, 4.0)])
+def test_a_grid_grows_as_far_as_it_may(farthest, found):
+    axes = {"x": Axis((1.0, 4.0), (0.1, farthest), 4.0), "y": Axis((0.5, 1.0, 2.0), (0.1, 10.0), 2.0)}
+    best = searched(Peak(), np.zeros((8, 1)), np.arange(8) % 2, axes, 2)
+    assert best == {"x": found, "y": 1.0}
+
+
+def test_a_grid_in_another_unit():
+    assert Axis((1.0, 4.0), (0.5, 8.0), 2.0).scaled(0.5) == Axis((0.5, 2.0), (0.25, 4.0), 2.0)
 
 
 def test_rows_of_other_sets_are_kept(monkeypatch, tmp_path):
