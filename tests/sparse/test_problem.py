@@ -12,8 +12,9 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import load_digits
 
-from maxmargin import priors
+from maxmargin import SparseMultiClassSVC, priors
 from maxmargin.core.kernels import Kernel
 from maxmargin.sparse.greedy import GrowingBasis, InverseBlocks, Newton, Sweeps
 from maxmargin.sparse.loss_loops import DiagonalCurvature, MultiLogit, SquaredHinges, SquaredMargins
@@ -384,3 +385,10 @@ def test_a_hessian_that_rounding_made_singular_is_solved():
     B = np.array([[1.0, 1.0], [2.0, 3.0]])
     x = solve_each(H, B)
     np.testing.assert_allclose(np.einsum("jab,jb->ja", H, x), B, atol=1e-12)
+
+
+def test_coefficients_are_optimal_where_conjugate_gradients_do_not_end():
+    """A large C on samples that can be told apart: only a Cholesky factor gets there."""
+    X, y = load_digits(return_X_y=True)
+    machine = SparseMultiClassSVC(C=1e5, gamma=0.05, max_basis=30, rel_tol=0, random_state=0)
+    assert machine.fit(X[:300] / 16, y[:300]).duality_gap_ <= 1e-6

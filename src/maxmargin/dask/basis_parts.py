@@ -324,6 +324,6 @@ class ScatteredNewton(Newton):
 
     def direction(self, basis: Basis, g: np.ndarray, accuracy: float) -> np.ndarray:
         assert isinstance(basis, ScatteredBasis)
-        if self._directly(basis.problem, g.size):
+        if self._directly(basis.problem, g.size, np.inf):
             return -solve_newton(basis.hessian(), g)
         return conjugate_gradients(basis.hessian_product, -g, accuracy=accuracy)[0]

@@ -236,8 +236,13 @@ class Newton:
         Whether the Newton equation is solved by a Cholesky factor or by conjugate gradients;
         None goes by its size.
     dense, dense_low_rank : int, default=100, 1500
-        Most unknowns for a Cholesky factor when `direct` is None; the second with a prior of low
-        rank, whose columns the preconditioner sees through a pseudo-inverse.
+        Up to so many unknowns a Cholesky factor is taken when `direct` is None; the second with a prior of
+        low rank, whose columns the preconditioner sees through a pseudo-inverse.
+    largest : int, default=4000
+        Up to so many it is taken, without a prior, after conjugate gradients that did not come to an end, as
+        happens where C is large: as often as what they took pays for.
+    products : int, default=250
+        Most products of conjugate gradients.
     inexact : float, default=0.1
         Largest relative residual of a direction on the way.
     final : float, default=0.3
@@ -257,23 +262,27 @@ class Newton:
         *,
         dense: int = 100,
         dense_low_rank: int = 1500,
+        largest: int = 4000,
+        products: int = 250,
         inexact: float = 0.1,
         final: float = 0.3,
         single: float = 1e-2,
         loose: float = 30.0,
     ) -> None:
         self.max_iter, self.direct = max_iter, direct
-        self.dense, self.dense_low_rank = dense, dense_low_rank
+        self.dense, self.dense_low_rank, self.largest = dense, dense_low_rank, largest
+        self.products = products
         self.inexact, self.final, self.single, self.loose = inexact, final, single, loose
         self.blocks = InverseBlocks()
         self._basis: Basis | None = None
+        self._unpaid = 0.0
 
     def optimise(
         self, basis: Basis, slack: Callable[[], float], expired: Callable[[], bool], proven: bool = True
     ) -> bool:
         """Iterate; True when the excess reached `slack`, by its bound or, unless `proven`, by an estimate."""
         if basis is not self._basis:
-            self.blocks, self._basis = InverseBlocks(), basis
+            self.blocks, self._basis, self._unpaid = InverseBlocks(), basis, 0.0
         first = None
         for iteration in range(self.max_iter + 1):
             g = basis.gradient()
@@ -295,7 +304,8 @@ class Newton:
         problem, curvature = basis.problem, basis.here.loss.curvature
         rows = curvature.rows()
         curvature, Psi, P = curvature.restrict(rows), basis.Psi[rows], problem.P
-        if self._directly(problem, g.size):
+        d, entries = len(g), product_work(curvature, P, g.shape[1])
+        if self._directly(problem, g.size, factor=g.size**3 / 3 + d**2 * entries):
             return -solve_newton(hessian(Psi, curvature, P, g.shape), g)
         if accuracy >= self.single:
             Psi = Psi.astype(np.float32, copy=False)
@@ -303,17 +313,24 @@ class Newton:
         M = problem.directions
         self.blocks.follow(Psi, curvature, np.einsum("mr,mr->m", M, M))
         product = partial(hessian_product, Psi, curvature, P)
-        V, steps = conjugate_gradients(product, -g, partial(self._precondition, problem), accuracy=accuracy)
-        self.blocks.judge(steps, 4.0 * Psi.shape[1] * product_work(curvature, P, g.shape[1]))
+        V, steps = conjugate_gradients(
+            product, -g, partial(self._precondition, problem), accuracy=accuracy, max_products=self.products
+        )
+        self.blocks.judge(steps, 4.0 * d * entries)
+        self._unpaid = steps * 4.0 * d * entries if steps == self.products else 0.0
         return V
 
     def _precondition(self, problem: BasisProblem, V: np.ndarray) -> np.ndarray:
         M = problem.directions
         return self.blocks.apply(V) if problem.P is None else self.blocks.apply(V @ M.T) @ M
 
-    def _directly(self, problem: BasisProblem, unknowns: int) -> bool:
+    def _directly(self, problem: BasisProblem, unknowns: int, factor: float) -> bool:
+        """Whether to take a Cholesky factor, which costs `factor` operations."""
         if self.direct is not None:
             return self.direct
+        if problem.P is None and unknowns <= self.largest and factor < self._unpaid:
+            self._unpaid -= factor
+            return True
         low_rank = problem.P is not None and len(problem.P) < len(problem.directions)
         return unknowns <= (self.dense_low_rank if low_rank else self.dense)
 
