@@ -48,7 +48,7 @@ def seconds(X: Any, signs: np.ndarray) -> float:
     """CPU seconds of the fastest of some fits, after one that does not count."""
     n, L = signs.shape
     part = Part(X, hamming_costs(np.ascontiguousarray(signs), np.ones((2, L)), np.ones((n, 1))), 1.0)
-    wanted = Assignment(slice(0, L), None, maxmargin.MultiLabelSVC(tol=TOL, random_state=0), 0)
+    wanted = Assignment(slice(0, L), L, None, maxmargin.MultiLabelSVC(tol=TOL, random_state=0), 0)
     learn(wanted, part)
     taken = []
     for _ in range(REPEATS):
