@@ -75,7 +75,7 @@ GAMMA = Axis((0.5,), (0.5, 0.5), 4.0) if SMALL else Axis((0.125, 0.5, 2.0, 8.0),
 COST = Axis((10.0,), (10.0, 10.0), 10.0) if SMALL else Axis((1.0, 10.0, 100.0, 1000.0), (0.1, 1e6), 10.0)
 # Methods that take gamma and C of another one.
 ALIKE = {"ImVM, full scoring": "ImVM", "SMSVM, squared CS": "SMSVM", "CS": "SVC", "WW": "SVC"}
-FULL_SCORING = ("iris", "wine", "glass", "vowel (3-fold)", "vehicle")
+FULL_SCORING = ("iris", "wine", "glass", "vehicle")
 THREE = ("SMSVM", "ImVM", "Sparse-OVA")
 CROSS_VALIDATED = ("iris", "wine", "glass", "vowel (3-fold)", "vehicle", "segment")
 # Most basis vectors of SMSVM, of ImVM, and of each class of Sparse-OVA.
