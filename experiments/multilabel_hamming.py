@@ -6,7 +6,8 @@ The prior is the label correlation of the training part, shrunk by 0.1. C is cho
 Hamming loss of three folds of (at most `TUNING` samples of) the training part, without the prior and with it;
 the C found without is that of LinearSVC too, and rows have length one, so the first two columns solve the
 same problem. Two constant answers stand beside them: no label at all, and the labels that most training
-samples have. The parts are the published ones and nothing is random, so there is no spread.
+samples have; a prior of correlations alone answers nothing. The parts are the published ones and nothing is
+random, so there is no spread.
 """
 
 from __future__ import annotations
