@@ -92,10 +92,25 @@ def profiling():
     return dask.config.get("distributed.worker.profile.enabled")
 
 
+def faulted_in():
+    """Pages that a second array of 8 MiB faults in, where the first is gone."""
+    import resource
+
+    np.ones(1 << 20)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(1 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
 def test_a_local_cluster_has_workers_that_do_not_watch_themselves(processes):
     assert set(processes.run(profiling).values()) == {False}
     assert set(processes.nthreads().values()) == {1} and len(processes.nthreads()) == 2
     assert profiling(), "the setting is for these workers alone"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the allocator is glibc's")
+def test_a_local_cluster_has_workers_that_keep_memory_for_their_next_array(processes):
+    assert max(processes.gather([processes.submit(faulted_in, pure=False) for _ in range(2)])) < 100
 
 
 def test_a_local_cluster_needs_a_worker():
