@@ -21,9 +21,10 @@ except ImportError as missing:
 
 # What a client hears when workers were lost with what only they had.
 LOST = (distributed.KilledWorker, FutureCancelledError, FuturesCancelledError)
-# Workers of `local_cluster` do not sample their own stacks, and their allocator keeps the memory of an array for the
-# next one, as that of any other process does. Dask's own give every block of more than 128 KiB back to the system at
-# once, so that each array of a fit faults its pages in anew. What stands in the environment already goes before.
+# Workers of `local_cluster` do not sample their own stacks, and their allocator keeps the memory of an array
+# for the next one, as that of any other process does. Dask's own give every block of more than 128 KiB back
+# to the system at once, so that each array of a fit faults its pages in anew. What stands in the
+# environment already goes before.
 WORKERS = {
     "distributed.worker.profile.enabled": False,
     "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
@@ -126,8 +127,8 @@ def local_cluster(n_workers: int | None = None, dashboard_address: str | None = 
     """A cluster of this machine: one process with one thread for each core, or `n_workers` of them.
 
     It is a `distributed.LocalCluster` whose workers do not look at their own stacks a hundred times a second,
-    as Dask's otherwise do for the profiles of its dashboard: that takes a tenth to a quarter of a short fit. Up to
-    256 MiB that a worker no longer uses stay with it, for its next arrays.
+    as Dask's otherwise do for the profiles of its dashboard: that takes a tenth to a quarter of a short
+    fit. Up to 256 MiB that a worker no longer uses stay with it, for its next arrays.
 
     Parameters
     ----------

@@ -6,7 +6,8 @@ An epoch of `Greedy` adds one basis function:
    exact objective after its step; the best one joins. If none lowers the objective, draw
    again, at most `redraws` times, then stop;
 2. optimise all coefficients until an estimate of the excess is below `stage_slack` times the decrease
-   so far in this epoch (or below `tol` times the objective).
+   so far in this epoch (or below `tol` times the objective), or until one of the first steps keeps what
+   it promises.
 
 What the coefficients are short of in 2 is no merit of a candidate that resembles functions that are there:
 of its slope, B = Psi_j g + pivot psi_j' G with psi_j the function that it would add, 1 leaves out Psi_j g.
@@ -16,10 +17,13 @@ the relative decrease (e_old - e_new) / e_old stayed below `rel_tol` for `patien
 the last coefficients are optimised in float64 until the excess is at most half of `tol` times
 the objective. The sequence of bases is nested, and the coefficients of every stage are kept.
 
-Coefficients for a fixed basis, min 1/2 |W|^2 + L(Psi W P), come from one of two methods; both stop
-when |g|^2 / 2, which bounds the excess, is at or below a given slack. On the way Newton's method is content
-with g' M g / 2, M its preconditioner, as long as the bound is at most `loose` times the slack: on letter the
-bound is 20 to a thousand times the excess, the estimate at least a tenth of it.
+Coefficients for a fixed basis, min 1/2 |W|^2 + L(Psi W P), come from one of two methods; both stop when
+|g|^2 / 2, which bounds the excess, is at or below a given slack. On the way Newton's method is content with
+g' M g / 2, M its preconditioner, as long as the bound is at most `loose` times the slack: on letter the
+bound is 20 to a thousand times the excess, the estimate at least a tenth of it. It is content too when one
+of the first `quick` steps V promises little, -g'V / 2 <= `slight` times the objective, and keeps it but for
+a tenth (`kept`): where that is so the model that V minimises holds, and next to nothing is left. Where C is
+large, kinks of the loss cut the steps short, and it goes on.
 
 - `Newton`: all coefficients at once, then an exact line search. The Newton equation is solved by a
   Cholesky factor when it is small, else by conjugate gradients; only samples with curvature take part.
@@ -61,6 +65,11 @@ from maxmargin.sparse.problem import (
 # Smallest Schur complement, relative to k(x, x), of a basis function that may join: below it, rounding
 # of the kernel values decides what the function adds.
 DEPENDENT = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-5}
+
+
+# What a product of conjugate gradients takes besides its arithmetic, and what an operation of setting up and
+# factorising H takes, in operations of such a product.
+OVERHEAD, FACTOR = 1e6, 3.0
 
 
 class Basis:
@@ -239,8 +248,8 @@ class Newton:
         Up to so many unknowns a Cholesky factor is taken when `direct` is None; the second with a prior of
         low rank, whose columns the preconditioner sees through a pseudo-inverse.
     largest : int, default=4000
-        Up to so many it is taken, without a prior, after conjugate gradients that did not come to an end, as
-        happens where C is large: as often as what they took pays for.
+        Up to so many it is taken, without a prior, where conjugate gradients would cost more, as those before
+        tell. Those that did not come to an end, as happens where C is large, add up.
     products : int, default=250
         Most products of conjugate gradients.
     inexact : float, default=0.1
@@ -253,6 +262,9 @@ class Newton:
     loose : float, default=30.0
         How many times the slack the bound may be where an estimate of the excess has reached it. Without
         a limit the estimate fails where C is large (digits at 1e4: the objective stays half as high again).
+    quick, slight, kept : int, float, float, default=2, 0.02, 0.9
+        Which steps, by how much they promise to lower the objective, and how much of it they keep, end a
+        stage (benchmarks/problems/sparse.py).
     """
 
     def __init__(
@@ -268,21 +280,25 @@ class Newton:
         final: float = 0.3,
         single: float = 1e-2,
         loose: float = 30.0,
+        quick: int = 2,
+        slight: float = 0.02,
+        kept: float = 0.9,
     ) -> None:
         self.max_iter, self.direct = max_iter, direct
         self.dense, self.dense_low_rank, self.largest = dense, dense_low_rank, largest
         self.products = products
         self.inexact, self.final, self.single, self.loose = inexact, final, single, loose
+        self.quick, self.slight, self.kept = quick, slight, kept
         self.blocks = InverseBlocks()
         self._basis: Basis | None = None
-        self._unpaid = 0.0
+        self._expected = 0.0
 
     def optimise(
         self, basis: Basis, slack: Callable[[], float], expired: Callable[[], bool], proven: bool = True
     ) -> bool:
         """Iterate; True when the excess reached `slack`, by its bound or, unless `proven`, by an estimate."""
         if basis is not self._basis:
-            self.blocks, self._basis, self._unpaid = InverseBlocks(), basis, 0.0
+            self.blocks, self._basis, self._expected = InverseBlocks(), basis, 0.0
         first = None
         for iteration in range(self.max_iter + 1):
             g = basis.gradient()
@@ -296,7 +312,12 @@ class Newton:
             first = size if first is None else first
             # No more accuracy than superlinear convergence or the goal itself asks for.
             accuracy = max(min(self.inexact, np.sqrt(size / first)), self.final * np.sqrt(enough / size))
-            basis.move(self.direction(basis, g, min(accuracy, self.final)))
+            before, V = basis.here.objective, self.direction(basis, g, min(accuracy, self.final))
+            basis.move(V)
+            promised, after = -0.5 * float(np.vdot(g, V)), basis.here.objective
+            slight = iteration < self.quick and promised <= self.slight * after
+            if not proven and slight and before - after >= self.kept * promised:
+                return True
         return False
 
     def direction(self, basis: Basis, g: np.ndarray, accuracy: float) -> np.ndarray:
@@ -317,7 +338,8 @@ class Newton:
             product, -g, partial(self._precondition, problem), accuracy=accuracy, max_products=self.products
         )
         self.blocks.judge(steps, 4.0 * d * entries)
-        self._unpaid = steps * 4.0 * d * entries if steps == self.products else 0.0
+        took = steps * (4.0 * d * entries + OVERHEAD)
+        self._expected = took if steps < self.products else self._expected + took
         return V
 
     def _precondition(self, problem: BasisProblem, V: np.ndarray) -> np.ndarray:
@@ -328,8 +350,7 @@ class Newton:
         """Whether to take a Cholesky factor, which costs `factor` operations."""
         if self.direct is not None:
             return self.direct
-        if problem.P is None and unknowns <= self.largest and factor < self._unpaid:
-            self._unpaid -= factor
+        if problem.P is None and unknowns <= self.largest and FACTOR * factor < self._expected:
             return True
         low_rank = problem.P is not None and len(problem.P) < len(problem.directions)
         return unknowns <= (self.dense_low_rank if low_rank else self.dense)
