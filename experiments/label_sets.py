@@ -33,7 +33,7 @@ ASKED: tuple[dict[str, Any], ...] = (
     {"recall": None, "precision": 0.8},
 )
 SPLITS, CALIBRATIONS = 5, (0.25, 5)
-# Large sets take long; they are mixed once, and a quarter is set aside.
+# Large sets take long; they are mixed three times, and a quarter is set aside.
 LARGE, SPLITS_OF_LARGE, CALIBRATIONS_OF_LARGE = 1000, 3, (0.25,)
 # Of more labels the most frequent ones are taken.
 MANY = 100
