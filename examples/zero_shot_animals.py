@@ -10,8 +10,7 @@ and `predict_category` finds the list that fits a picture best.
 
 The pictures here are generated, so that the example needs no data: each attribute
 shows in the features with much noise around it. The same on photographs of 50
-animals is on the results page (``experiments/zero_shot_awa.py``), with the same
-outcome.
+animals is on the results page (``experiments/zero_shot_awa.py``).
 """
 
 import matplotlib.pyplot as plt
