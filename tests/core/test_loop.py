@@ -81,6 +81,8 @@ def test_observer_can_stop():
 def test_certificate_and_patience():
     assert Certificate(0.0, 0.0).gap == 0 and Certificate(0.0, -1.0).gap == math.inf
     assert Certificate(1.0, 1.0 + 1e-17).gap == 0
+    # A dual above the primal objective proves nothing, least of all a gap of zero.
+    assert Certificate(1.0, 1.5).gap == 0.5 and Certificate(-1.0, 0.0).gap == 1.0
     patience = Patience(epochs=2, factor=0.5)
     assert [patience.exhausted(gap) for gap in (1.0, 0.4, 0.3, 0.25)] == [False, False, False, True]
 

@@ -432,3 +432,49 @@ def test_a_fit_with_another_kernel_leaves_nothing_of_the_last_one():
     np.testing.assert_array_equal(model.decision_function(X), fresh.decision_function(X))
     model.set_params(kernel="linear", C=1.0).fit(X, y)
     assert hasattr(model, "coef_") and not hasattr(model, "dual_coef_") and not hasattr(model, "_kernel")
+
+
+@pytest.mark.parametrize("solver", ["auto", "exact", "pairwise", "bcfw", "fw", "newton"])
+@pytest.mark.parametrize("scale", [1e6, 1e7, 1e8])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_dual_stays_below_the_optimum_where_alpha_is_all_but_one(solver, scale):
+    """Three samples on a line: the optimum is 1 / (4 scale^2), from alpha about 1 / scale^2 away from 1."""
+    X, optimum = scale * np.array([[1.0], [-2.0], [3.0]]), 0.25 / scale**2
+    model = MultiClassSVC(solver=solver, fit_intercept=False, max_iter=200, random_state=0).fit(X, [0, 1, 0])
+    assert model.dual_objective_ <= optimum * (1 + 1e-12) <= model.primal_objective_ * (1 + 1e-11)
+    assert model.duality_gap_ >= (model.primal_objective_ - optimum) / model.primal_objective_ - 1e-12
+
+
+@pytest.mark.parametrize("solver", ["auto", "pairwise"])
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_more_features_than_samples_of_any_scale(solver, scale):
+    """As few samples of as many genes; the kernel's way to the same optimum tells what it is."""
+    X = scale * np.random.RandomState(0).randn(20, 700)
+    y = np.random.RandomState(1).randint(0, 3, 20)
+    model = MultiClassSVC(solver=solver, random_state=0).fit(X, y)
+    reference = MultiClassSVC(kernel="precomputed", tol=1e-6, random_state=0).fit(X @ X.T, y)
+    assert model.duality_gap_ <= 1e-3 and model.n_iter_ <= 100
+    assert model.dual_objective_ <= reference.primal_objective_ * (1 + 1e-9)
+    assert model.primal_objective_ == pytest.approx(reference.primal_objective_, rel=1e-3)
+
+
+def test_exact_block_steps_go_on_in_double_precision_where_single_is_too_coarse():
+    X = np.random.RandomState(0).randn(20, 700)
+    y = np.random.RandomState(1).randint(0, 3, 20)
+    assert MultiClassSVC(solver="exact", precision="single", random_state=0).fit(X, y).duality_gap_ <= 1e-3
+
+
+def test_a_warm_start_that_other_labels_made_worthless_is_left():
+    rng = np.random.RandomState(0)
+    X, y = rng.randn(40, 5), rng.randint(0, 3, 40)
+    model = MultiClassSVC(loss="weston_watkins", warm_start=True, C=0.1).fit(X, y)
+    model.set_params(C=100).fit(X, y[::-1])
+    cold = MultiClassSVC(loss="weston_watkins", C=100).fit(X, y[::-1])
+    assert model.duality_gap_ <= 1e-3
+    assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=2e-3)
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_class_weights_are_finite_and_not_negative(weight):
+    with pytest.raises(ValueError, match="class_weight must hold finite nonnegative numbers"):
+        MultiClassSVC(class_weight={0: weight}).fit([[0.0], [1.0], [2.0]], [0, 1, 2])

@@ -32,8 +32,8 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """(P - D) / |P|; never negative, 0 for a problem whose objective is 0."""
-        difference = max(self.primal - self.dual, 0.0)
+        """|P - D| / |P|; 0 for a problem whose objective is 0. P < D is rounding, and no proof of a gap of 0."""
+        difference = abs(self.primal - self.dual)
         if difference == 0.0:
             return 0.0
         return difference / abs(self.primal) if self.primal else math.inf

@@ -110,6 +110,8 @@ def balance(class_weight: Any, classes: np.ndarray, codes: np.ndarray, weights: 
         factors[present] = totals.sum() / (len(present) * totals[present])
     else:
         factors = compute_class_weight(class_weight, classes=classes, y=classes[codes])
+        if not np.isfinite(factors).all() or (factors < 0).any():
+            raise ValueError("class_weight must hold finite nonnegative numbers.")
     return weights * factors[codes]
 
 

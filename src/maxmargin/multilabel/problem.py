@@ -188,7 +188,8 @@ def side_weights(class_weight: Any, space: LabelSpace, totals: Callable[[], np.n
     if isinstance(class_weight, dict):
         if space.kind == "binary":
             _check_names(class_weight, space, "class_weight")
-            return np.array([[float(class_weight.get(name, 1.0))] for name in space.classes.tolist()])
+            sides = np.array([[float(class_weight.get(name, 1.0))] for name in space.classes.tolist()])
+            return _nonnegative(sides, "class_weight")
         sides = np.ones((2, L))
         sides[1] = label_numbers(class_weight, space, "class_weight", default=1.0)
         return sides

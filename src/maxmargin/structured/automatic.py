@@ -89,6 +89,8 @@ class SweepsThenNewton:
     early, late : (int, float)
         In how many epochs the gap must fall to which share of itself: `early` where the order of Newton's
         matrix is at most `factored`, and a step cheap, `late` otherwise.
+    wide : int
+        After how many epochs P is taken at the best multiple where Newton steps cannot take over at all.
     longer : float
         Classes can be told apart if the best multiple of W has less than this share of P(W).
     """
@@ -101,12 +103,15 @@ class SweepsThenNewton:
         factored: int = FACTORED,
         early: tuple[int, float] = (20, 0.25),
         late: tuple[int, float] = (200, 0.5),
+        wide: int = 60,
         longer: float = 0.5,
     ) -> None:
         self.problem, self.setup, self.longer = problem, setup, longer
         order = problem.c * (problem.rows.shape[1] + 1)
         self.dear = order > factored
         self.every, self.factor = late if self.dear else early
+        if not suits_late(problem):
+            self.dear, self.every, self.factor = True, wide, np.inf
         # Newton steps on the active set of blocks are for where those on W are dear.
         self.solver: ExactBlocks | ProximalNewton = ExactBlocks(problem, setup, newton=self.dear)
         self.epochs, self.gap = 0, np.inf

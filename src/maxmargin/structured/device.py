@@ -129,9 +129,7 @@ class DeviceBlocks(DeviceSolver):
     def solution(self) -> KernelSolution:
         problem = self.problem
         alpha = self.evaluated()[0][:, : problem.n].T.cpu().numpy()
-        B = -alpha
-        B[np.arange(problem.n), problem.y] += 1.0
-        return KernelSolution(problem.costs[:, None] * B, alpha)
+        return KernelSolution(problem.steps(alpha), alpha)
 
 
 def _project(board: Board, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:

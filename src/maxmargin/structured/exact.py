@@ -157,12 +157,10 @@ class ExactBlocks:
     ) -> None:
         self.problem, self.tol, self.rng = problem, setup.tol, setup.rng
         self.sampling, self.shrinking = sampling == "gap", shrinking
-        self.schedule = schedule = Schedule() if schedule is None else schedule
-        self.iterate = iterate = problem.iterate(setup)
-        self.newton = newton and iterate.dtype == np.float64
-        self.mean: RecentMean | None = None
-        if averaging and self.tol >= schedule.average_from:
-            self.mean = RecentMean(iterate)
+        self.schedule = Schedule() if schedule is None else schedule
+        self.averaging = averaging and self.tol >= self.schedule.average_from
+        self.active_set = newton
+        self._work_on(iterate := problem.iterate(setup))
         n = problem.n
         self.gaps = np.full(n, np.inf)
         self.gaps[problem.costs == 0] = 0.0
@@ -170,10 +168,19 @@ class ExactBlocks:
         self.streak, self.due = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.visited = np.empty(len(problem.present) + 1, np.int64)
         self.passes = self.next_check = 0
-        self.remainder = schedule.remainder
+        self.remainder = self.schedule.remainder
         self.primal = problem.first_primal()
         self.dual = iterate.dual()
         self._evaluation: Evaluation | None = None
+
+    def _work_on(self, iterate: LinearIterate) -> None:
+        self.iterate = iterate
+        self.mean = RecentMean(iterate) if self.averaging else None
+        double = iterate.dtype == np.float64
+        self.newton = self.active_set and double
+        # Gaps come no closer to zero than a step of alpha next to 1 in single precision lets them.
+        step = float(np.finfo(np.float32).eps) * max(float(self.problem.kappa.max(initial=0.0)), 1.0)
+        self.coarse = 0.0 if double else step * float(self.problem.costs.sum())
 
     def epoch(self, clock: Clock) -> Progress:
         """Visit the blocks that are due; certify when the gaps found look small enough."""
@@ -185,6 +192,9 @@ class ExactBlocks:
             self._solve_active_set()
         self._reschedule(visited, found)
         promising = self._promising(found)
+        if not promising and found <= self.coarse:
+            blocks = self.problem.normalised(self.iterate.blocks(), False)
+            self._work_on(self.problem.iterate(Setup(self.tol, self.rng, blocks)))
         if promising or Certificate(self.primal, self.dual).gap <= self.tol:
             evaluation = self._evaluated()
             self._learn_from(evaluation)

@@ -35,7 +35,7 @@ from maxmargin.edge.estimator import (
     warn,
 )
 from maxmargin.edge.explain import Explained, Terms, kernel_terms, linear_terms
-from maxmargin.structured.automatic import SweepsThenNewton, suits_late
+from maxmargin.structured.automatic import SweepsThenNewton
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import ExactBlocks
@@ -63,7 +63,7 @@ def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup) -> Sol
     """Newton steps where features are few, or where exact block steps turn out to be slow."""
     if isinstance(problem, LinearMultiClass) and suits(problem):
         return newton(problem, setup)
-    if isinstance(problem, LinearMultiClass) and suits_late(problem):
+    if isinstance(problem, LinearMultiClass):
         return SweepsThenNewton(problem, setup)
     return SOLVERS["exact"].build(problem, setup)
 
@@ -146,10 +146,11 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         points where C is large. "auto" is "newton" with a linear kernel where that matrix has at most
         125 rows, or 600 if C |x|^2 is above 100, as with features that are not scaled, and "exact"
         otherwise, from which it changes to "newton" where there are at most 2000 features, fewer than
-        samples, and the gap falls too slowly. The others are the methods of the paper: block-coordinate
-        Frank-Wolfe, partial linearization and online exponentiated gradient, pairwise steps, and the
-        batch forms of the first three. All reach the same optimum. A parameter below that names its
-        solvers is refused, unless it has its default value, with another one.
+        samples, and the gap falls too slowly, and which takes the best multiple of its weights where it is
+        slow. The others are the methods of the paper: block-coordinate Frank-Wolfe, partial linearization
+        and online exponentiated gradient, pairwise steps, and the batch forms of the first three. All reach
+        the same optimum. A parameter below that names its solvers is refused, unless it has its default
+        value, with another one.
     cost_matrix : array-like of shape (n_classes, n_classes), default=None
         Cost of predicting the column's class when the truth is the row's, in the order of
         `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.
@@ -188,7 +189,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     precision : {"auto", "single", "double"}, default="auto"
         Working precision of "exact", and of other block methods with a linear kernel; "newton" and the
         certificate are always in double precision. "auto" takes single precision when tol is at least
-        1e-4 and the blocks' curvature is moderate.
+        1e-4 and the blocks' curvature is moderate; "exact" goes on in double where single is too coarse.
     tol : float, default=1e-3
         Relative duality gap (P - D) / |P| at which training stops, certified in float64.
     max_iter : int, default=1000

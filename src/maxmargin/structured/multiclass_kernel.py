@@ -46,9 +46,7 @@ class KernelMultiClass(MultiClassProblem):
 
     def coefficients(self, alpha: np.ndarray, logs: bool = False) -> np.ndarray:
         """B = C_i (e_{y_i} - alpha_i): the scores of a sample x are k(x, X) B."""
-        B = -self.normalised(alpha, logs)
-        B[np.arange(self.n), self.y] += 1.0
-        return self.costs[:, None] * B
+        return self.steps(self.normalised(alpha, logs))
 
     def evaluate(self, alpha: np.ndarray, logs: bool = False) -> Evaluation:
         """P of (2) and D of (4) for the given blocks, scores anew in float64."""

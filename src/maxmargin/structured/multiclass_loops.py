@@ -456,6 +456,15 @@ def at_bounds(alpha, c, truth):
     return inside == 0
 
 
+@compiled(inline=True)
+def at_rest(alpha, c, truth):
+    """Whether the wrong classes have nothing; alpha_truth may round to 1 before they have."""
+    moved = 0
+    for k in range(c):
+        moved += k != truth and alpha[k] != 0
+    return moved == 0
+
+
 @compiled(reorder=True, inline=True)
 def normalised(loss, logs, state, c, truth, a):
     """A stored block as float64, exactly on its simplex whatever the precision of the state.
@@ -618,12 +627,17 @@ def rebuild(first, last, source, problem, logs, alpha, W):
     step, a = np.zeros(W.shape[1], W.dtype), np.empty(c)
     for r in range(first, last):
         i = sample[r]
-        if costs[i] == 0 or (not logs and alpha[i, y[i]] == 1 and problem.loss == CRAMMER_SINGER):
+        truth = y[i]
+        if costs[i] == 0 or (not logs and at_rest(alpha[i], c, truth)):
             continue
-        normalised(problem.loss, logs, alpha[i], c, y[i], a)
-        a[y[i]] -= 1.0
+        normalised(problem.loss, logs, alpha[i], c, truth, a)
+        # The others' sum in place of 1 - alpha_truth, which rounding would part from it.
+        rest = 0.0
         for k in range(c):
-            step[k] = costs[i] * a[k]
+            if k != truth:
+                step[k] = costs[i] * a[k]
+                rest += step[k]
+        step[truth] = -rest
         row_outer(rows, r, problem.bias, step, problem.lanes, W)
 
 

@@ -142,6 +142,14 @@ class MultiClassProblem(ABC):
         alpha[truth] = 1.0 - alpha.sum(axis=1)
         return alpha
 
+    def steps(self, blocks: np.ndarray) -> np.ndarray:
+        """C_i (e_{y_i} - alpha_i), from alpha of the wrong classes alone: 1 - alpha_truth is rounded."""
+        here = np.arange(self.n), self.y
+        steps = -self.costs[:, None] * blocks
+        steps[here] = 0.0
+        steps[here] = -steps.sum(axis=1)
+        return steps
+
     def arrays_with(self, Delta: np.ndarray, dtype: np.dtype, lanes: tuple, bias: float) -> ProblemArrays:
         """The problem as compiled loops of the given precision take it."""
         rounding = 16 * float(np.finfo(dtype).eps)

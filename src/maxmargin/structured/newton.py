@@ -141,12 +141,13 @@ class ProximalNewton:
         self.samples = readonly(np.arange(problem.n))
         self.patience = Patience(patience, 0.99)
         self.tau = first * (float(Delta.max(initial=0.0)) or 1.0)
-        if setup.blocks is None:
-            self.anchor = np.zeros((problem.n, problem.c))
-            self.anchor[np.arange(problem.n), problem.y] = 1.0
-        else:
-            self.anchor = problem.normalised(setup.blocks, False)
-        W = self._image(self._steps(self.anchor))
+        self.anchor = np.zeros((problem.n, problem.c))
+        self.anchor[np.arange(problem.n), problem.y] = 1.0
+        if setup.blocks is not None:
+            given = problem.normalised(setup.blocks, False)
+            # Below D = 0, where a fit of its own begins, they tell less than nothing: y or C has changed.
+            self.anchor = given if self._dual(given) >= 0.0 else self.anchor
+        W = self._image(problem.steps(self.anchor))
         # Given blocks know which samples matter, but what cancelled in the W of other rows no longer does.
         self._begin(W if self._primal(W) <= problem.first_primal() else np.zeros_like(W))
 
@@ -175,13 +176,16 @@ class ProximalNewton:
     def certify(self) -> Certificate:
         """P at the best W and D at the best blocks."""
         W, blocks = self.solution()
-        steps = self._steps(blocks)
-        linear = -float(np.vdot(steps, self.task.Delta[self.task.y]))
-        return Certificate(self._primal(W), linear - half_square(self._image(steps)))
+        return Certificate(self._primal(W), self._dual(blocks))
 
     def solution(self) -> LinearSolution:
         """The best W and the best blocks."""
         return LinearSolution(self.W, self.blocks)
+
+    def _dual(self, blocks: np.ndarray) -> float:
+        steps = self.problem.steps(blocks)
+        linear = -float(np.vdot(steps, self.task.Delta[self.task.y]))
+        return linear - half_square(self._image(steps))
 
     def _primal(self, W: np.ndarray) -> float:
         scores = self._scores(W)
@@ -318,14 +322,6 @@ class ProximalNewton:
         image = self._image(found.points.steps, found.points.masses > 0)
         certificate = Certificate(half_square(W) + found.losses, found.linear - half_square(image))
         return State(W, found.points.blocks, found.points.masses, image, gap, certificate)
-
-    def _steps(self, blocks: np.ndarray) -> np.ndarray:
-        """C_i (e_{y_i} - alpha_i), from alpha of the wrong classes alone."""
-        here = np.arange(self.problem.n), self.problem.y
-        steps = -self.problem.costs[:, None] * blocks
-        steps[here] = 0.0
-        steps[here] = -steps.sum(axis=1)
-        return steps
 
     def _pieces(self) -> Iterator[tuple[int, np.ndarray]]:
         """Rows of X as dense float64 arrays, with the number of the first one."""
