@@ -452,7 +452,7 @@ def test_more_features_than_samples_of_any_scale(solver, scale):
     X = scale * np.random.RandomState(0).randn(20, 700)
     y = np.random.RandomState(1).randint(0, 3, 20)
     model = MultiClassSVC(solver=solver, random_state=0).fit(X, y)
-    reference = MultiClassSVC(kernel="precomputed", tol=1e-6, random_state=0).fit(X @ X.T, y)
+    reference = MultiClassSVC(kernel="precomputed", tol=1e-5, random_state=0).fit(X @ X.T, y)
     assert model.duality_gap_ <= 1e-3 and model.n_iter_ <= 100
     assert model.dual_objective_ <= reference.primal_objective_ * (1 + 1e-9)
     assert model.primal_objective_ == pytest.approx(reference.primal_objective_, rel=1e-3)

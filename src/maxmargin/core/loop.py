@@ -32,7 +32,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """|P - D| / |P|; 0 for a problem whose objective is 0. P < D is rounding, and no proof of a gap of 0."""
+        """|P - D| / |P|; 0 for a problem whose objective is 0. P < D is rounding, not a proof."""
         difference = abs(self.primal - self.dual)
         if difference == 0.0:
             return 0.0
