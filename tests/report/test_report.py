@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import html.parser
+import itertools
 import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from maxmargin import MultiLabelSVC
 from maxmargin.cli import main
+from maxmargin.metrics import label_log_loss
 from maxmargin.report import Subject
 from maxmargin.report.errors import mistakes
-from maxmargin.report.verdict import judgement
+from maxmargin.report.probabilities import probabilities
+from maxmargin.report.verdict import constant_measure, judgement
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -201,13 +206,47 @@ def test_the_verdict_names_labels_that_need_help():
         baseline="other", baseline_measures={"micro F1": 0.75},
     )  # fmt: skip
     sentence, advice = judgement(about)
-    # Half of the samples or more have each label; always giving all: seven hits among twelve answers.
-    assert sentence.startswith("micro F1 0.5 on 4 samples, against 0.75 of other and 0.7368 of always ")
+    # Always giving all three labels: seven hits among twelve answers.
+    assert sentence == (
+        "micro F1 0.5 on 4 samples, against 0.75 of other and 0.7368 of the best constant answer, chosen on "
+        "these samples themselves."
+    )
     told = " ".join(advice)
     assert "other is better in micro F1 (0.5 against 0.75)" in told
     assert "1 of 3 labels is never predicted: l1." in told
     assert "take macro F1 from 0.4667 to 0.9524, and predict l1 above -2;" in told
     assert "1 of 3 labels is predicted worse (in F1) than by always saying yes: l2 (0.4 < 0.8571)." in told
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_constant_answer_is_better_than_the_one_in_the_verdict(seed):
+    """Rare labels, so that labels of half of the samples are seldom the best set."""
+    rng = np.random.default_rng(seed)
+    truth = (rng.random((15, 5)) < rng.uniform(0.05, 0.6, 5)).astype(int)
+    sets = np.array(list(itertools.product([0, 1], repeat=5)))
+    best = max(f1_score(truth, np.tile(each, (15, 1)), average="micro", zero_division=0) for each in sets)
+    assert constant_measure(subject_of(truth, truth), "micro F1") == pytest.approx(best)
+
+
+def test_the_constant_answer_is_chosen_on_the_training_labels_where_they_are_known():
+    """Training knows l0 and l1 together, the samples judged have l2."""
+    truth, training = [[0, 1, 1], [0, 0, 1]], np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0]])
+    about = subject_of(truth, truth, training_labels=training)
+    # Always l0 and l1: one hit, seven labels said or true.
+    assert constant_measure(about, "micro F1") == pytest.approx(2 / 7)
+    assert "0.2857 of the best constant answer, chosen on the training labels." in judgement(about)[0]
+    assert constant_measure(about, "top label right") == 0.0
+    assert constant_measure(subject_of(truth, truth), "top label right") == 1.0
+
+
+def test_probabilities_stand_beside_the_shares_of_the_training_labels():
+    truth, training = np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 0], [1, 0], [1, 0]])
+    about = subject_of(truth, truth, probabilities=truth * 0.8 + 0.1, training_labels=training)
+    told = np.tile([4 / 6, 1 / 6], (2, 1))
+    page = probabilities(about)
+    assert "share of each label in the training samples" in page
+    assert f"<td>{label_log_loss(truth, told):.4g}</td>" in page
+    assert "share of each label in the test samples" in probabilities(replace(about, training_labels=None))
 
 
 def test_the_verdict_has_nothing_to_say_against_a_perfect_model():

@@ -167,6 +167,11 @@ def f1_of(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     return 2 * hits / np.maximum(truth.sum(axis=0) + predicted.sum(axis=0), 1)
 
 
+def micro_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """F1 over all entries; 0 where nothing is true and nothing predicted."""
+    return float(2 * (truth * predicted).sum() / max(truth.sum() + predicted.sum(), 1))
+
+
 @dataclass(frozen=True)
 class LabelResult:
     """How one label is predicted; `constant` is the F1 of predicting it always."""

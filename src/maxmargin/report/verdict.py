@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.report.page import number
-from maxmargin.report.subject import LabelResult, Subject, f1_of, indicator, per_label
+from maxmargin.report.subject import LabelResult, Subject, f1_of, indicator, micro_f1, per_label
 
 # Labels that are named in a sentence.
 NAMED = 6
@@ -25,27 +25,43 @@ def judgement(subject: Subject) -> tuple[str, list[str]]:
         beside.append(f"{number(subject.baseline_measures[measure])} of {subject.baseline}")
     constant = constant_measure(subject, measure)
     if constant is not None:
-        beside.append(f"{number(constant)} of always giving the same answer")
+        chosen = "these samples themselves" if subject.training_labels is None else "the training labels"
+        beside.append(f"{number(constant)} of the best constant answer, chosen on {chosen}")
     against = f", against {' and '.join(beside)}" if beside else ""
     return f"{measure} {number(value)} on {subject.size}{against}.", list(_advice(subject))
 
 
 def constant_measure(subject: Subject, measure: str) -> float | None:
-    """The main measure of a constant answer: the most frequent class, or labels that most samples have."""
-    truth = indicator(subject.truth)
-    if truth is not None:
-        if measure != "micro F1":
-            return None
-        known = indicator(subject.training_labels)
-        often = (truth if known is None else known).mean(axis=0)
-        answer = (often >= 0.5) | (often == often.max())
-        hits = truth[:, answer].sum()
-        return float(2 * hits / max(truth.sum() + len(truth) * answer.sum(), 1))
+    """The main measure of the constant answer that is best on the training labels.
+
+    Where these are not known it is chosen on the labels that it is judged by.
+    """
+    known = subject.truth if subject.training_labels is None else subject.training_labels
+    truth, seen = indicator(subject.truth), indicator(known)
+    if truth is not None and seen is not None:
+        if measure == "micro F1":
+            return micro_f1(truth, np.broadcast_to(best_set(seen), truth.shape))
+        if measure == "top label right":  # samples that have all labels are left out, as in the measure
+            told = truth[~truth.all(axis=1), seen.sum(axis=0).argmax()]
+            return float(told.mean()) if len(told) else None
+        return None
     if measure not in ("accuracy", "letter accuracy", "top label right"):
         return None
-    known = subject.truth if subject.training_labels is None else subject.training_labels
     classes, counts = np.unique(np.asarray(known), return_counts=True)
     return float(np.mean(np.asarray(subject.truth) == classes[np.argmax(counts)]))
+
+
+def best_set(Y: np.ndarray) -> np.ndarray:
+    """The set of labels with the best micro F1 as the answer for every row, as a 0/1 vector.
+
+    Of the sets of one size the most frequent labels are best.
+    """
+    counts = Y.sum(axis=0)
+    order = np.argsort(-counts, kind="stable")
+    f1 = 2 * np.cumsum(counts[order]) / (len(Y) * np.arange(1, len(order) + 1) + counts.sum())
+    answer = np.zeros(len(order), int)
+    answer[order[: f1.argmax() + 1]] = 1
+    return answer
 
 
 def _advice(subject: Subject) -> Iterator[str]:
