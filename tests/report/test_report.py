@@ -19,6 +19,7 @@ from maxmargin.cli import main
 from maxmargin.metrics import label_log_loss
 from maxmargin.report import Subject
 from maxmargin.report.errors import mistakes
+from maxmargin.report.labels import label_sections
 from maxmargin.report.probabilities import probabilities
 from maxmargin.report.verdict import constant_measure, judgement
 
@@ -247,6 +248,65 @@ def test_probabilities_stand_beside_the_shares_of_the_training_labels():
     assert "share of each label in the training samples" in page
     assert f"<td>{label_log_loss(truth, told):.4g}</td>" in page
     assert "share of each label in the test samples" in probabilities(replace(about, training_labels=None))
+
+
+def calibrated(**more):
+    """Scores that are right and probabilities that are low: l1 is never predicted at 0.5."""
+    truth = np.array([[1, 1], [0, 1], [1, 0], [0, 0]])
+    scores, chances = 2.0 * truth - 1, np.array([[0.9, 0.4], [0.2, 0.4], [0.6, 0.1], [0.1, 0.2]])
+    given = {
+        "measures": {"micro F1": 2 / 3, "macro F1": 0.5}, "scores": scores, "probabilities": chances,
+        "thresholds": np.zeros(2), "baseline": "other",
+        "baseline_measures": {"micro F1": 0.9, "macro F1": 0.9},
+    }  # fmt: skip
+    return subject_of(truth, chances > 0.5, **given | more)
+
+
+def test_a_calibrated_model_is_judged_by_what_it_predicts():
+    told = " ".join(judgement(calibrated())[1])
+    assert "take macro F1 from 0.5 to 1, and predict l1 above 0;" in told
+    assert "at scores above 0 the same model has micro F1 1 instead of 0.6667, macro F1 1 instead" in told
+    assert "against 0.9): because of the cut at a probability of 0.5, not of C." in told
+    assert "choose C" not in told
+    page = "".join(section.html for section in label_sections(calibrated()))
+    assert "F1 at p &gt; 0.5" in page and "F1 at 0" not in page
+    assert '<td class="w">l1</td><td>0.000</td><td>1.000</td>' in page
+
+
+def test_the_cut_is_blamed_only_where_scores_above_zero_do_better():
+    """The other model is better than both, or the model predicts at 0 itself."""
+    ours = calibrated(scores=np.full((4, 2), -1.0))
+    told = " ".join(judgement(ours)[1])
+    assert "against 0.9): choose C" in told and "0.5, not of C" not in told and "same model" not in told
+    plain = replace(ours, probabilities=None, scores=np.where(ours.predicted, 1.0, -1.0))
+    assert "other is better" in " ".join(judgement(plain)[1])
+    page = "".join(section.html for section in label_sections(plain))
+    assert "F1 at 0" in page and "F1 at p" not in page
+
+
+def test_errors_of_a_calibrated_model_are_ordered_by_its_probabilities():
+    """Row 1 is missed at 0.1, row 0 at 0.4, though its score is further from 0."""
+    truth, chances = np.array([[1], [1]]), np.array([[0.4], [0.1]])
+    about = subject_of(truth, chances > 0.5, scores=np.array([[3.0], [1.0]]), probabilities=chances)
+    about = replace(about, X=np.ones((2, 2)))
+    assert re.findall(r"<tr><td>(\d)</td>", mistakes(about)) == ["1", "0"]
+
+
+def test_the_report_of_a_calibrated_model_agrees_with_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fit = ["fit", "flags", "-m", "multilabel", "--scale", "standard", "--probabilities", "sigmoid"]
+    assert main([*fit, "-o", "m.mm"]) == 0
+    assert main(["report", "m.mm", "flags", "--train", "flags"]) == 0
+    text = (tmp_path / "report.html").read_text()
+    macro = re.search(r">macro F1</td><td[^>]*>(?:<b[^>]*>)?([\d.]+)", text)[1]
+    assert f"take macro F1 from {macro} to " in text
+
+    def first_figures(heading):
+        part = text[text.index(f">{heading}<") :]
+        rows = re.findall(r'<tr><td class="w">([^<]+)</td><td[^>]*>([\d.]+)</td>', part)
+        return dict(rows[:7])
+
+    assert len(first_figures("Labels")) == 7 and first_figures("Thresholds") == first_figures("Labels")
 
 
 def test_the_verdict_has_nothing_to_say_against_a_perfect_model():

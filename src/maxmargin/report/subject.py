@@ -172,6 +172,17 @@ def micro_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
     return float(2 * (truth * predicted).sum() / max(truth.sum() + predicted.sum(), 1))
 
 
+def own_cut(subject: Subject) -> str:
+    """What a label needs to be in an answer: "score" (above 0), "probability" (above 0.5), "" for neither."""
+    predicted = indicator(subject.predicted)
+    if predicted is None:
+        return ""
+    if subject.scores is not None and np.array_equal(predicted, np.asarray(subject.scores) > 0):
+        return "score"
+    found = subject.probabilities
+    return "probability" if found is not None and np.array_equal(predicted, np.asarray(found) > 0.5) else ""
+
+
 @dataclass(frozen=True)
 class LabelResult:
     """How one label is predicted; `constant` is the F1 of predicting it always."""
