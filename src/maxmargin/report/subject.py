@@ -64,6 +64,8 @@ class Subject:
         Labels of the training samples.
     training : str
         What the model was trained on, in words.
+    caution : str
+        What has to be known before the figures are read, such as that the model was trained on these samples.
     preprocessing : str
         What is done to the features before, in words.
     thresholds : array or None
@@ -94,6 +96,7 @@ class Subject:
     feature_names: tuple[str, ...] = ()
     training_labels: Any = None
     training: str = ""
+    caution: str = ""
     preprocessing: str = ""
     thresholds: Any = None
     texts: Sequence[str] | None = None

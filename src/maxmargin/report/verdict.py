@@ -19,7 +19,7 @@ SCALES = 100.0
 
 
 def judgement(subject: Subject) -> tuple[str, list[str]]:
-    """One sentence on how good the model is, and advice."""
+    """How good the model is, after whatever has to be known first, and advice."""
     measure, value = next(iter(subject.measures.items()))
     beside = []
     if subject.baseline_measures:
@@ -29,7 +29,8 @@ def judgement(subject: Subject) -> tuple[str, list[str]]:
         chosen = "these samples themselves" if subject.training_labels is None else "the training labels"
         beside.append(f"{number(constant)} of the best constant answer, chosen on {chosen}")
     against = f", against {' and '.join(beside)}" if beside else ""
-    return f"{measure} {number(value)} on {subject.size}{against}.", list(_advice(subject))
+    found = f"{measure} {number(value)} on {subject.size}{against}."
+    return f"{subject.caution} {found}".lstrip(), list(_advice(subject))
 
 
 def constant_measure(subject: Subject, measure: str) -> float | None:
