@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import html.parser
+import itertools
 import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
 
 from maxmargin import MultiLabelSVC
 from maxmargin.cli import main
+from maxmargin.metrics import label_log_loss
 from maxmargin.report import Subject
 from maxmargin.report.errors import mistakes
-from maxmargin.report.verdict import judgement
+from maxmargin.report.labels import label_sections
+from maxmargin.report.probabilities import probabilities
+from maxmargin.report.verdict import constant_measure, judgement
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -201,13 +207,106 @@ def test_the_verdict_names_labels_that_need_help():
         baseline="other", baseline_measures={"micro F1": 0.75},
     )  # fmt: skip
     sentence, advice = judgement(about)
-    # Half of the samples or more have each label; always giving all: seven hits among twelve answers.
-    assert sentence.startswith("micro F1 0.5 on 4 samples, against 0.75 of other and 0.7368 of always ")
+    # Always giving all three labels: seven hits among twelve answers.
+    assert sentence == (
+        "micro F1 0.5 on 4 samples, against 0.75 of other and 0.7368 of the best constant answer, chosen on "
+        "these samples themselves."
+    )
     told = " ".join(advice)
     assert "other is better in micro F1 (0.5 against 0.75)" in told
     assert "1 of 3 labels is never predicted: l1." in told
     assert "take macro F1 from 0.4667 to 0.9524, and predict l1 above -2;" in told
     assert "1 of 3 labels is predicted worse (in F1) than by always saying yes: l2 (0.4 < 0.8571)." in told
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_constant_answer_is_better_than_the_one_in_the_verdict(seed):
+    """Rare labels, so that labels of half of the samples are seldom the best set."""
+    rng = np.random.default_rng(seed)
+    truth = (rng.random((15, 5)) < rng.uniform(0.05, 0.6, 5)).astype(int)
+    sets = np.array(list(itertools.product([0, 1], repeat=5)))
+    best = max(f1_score(truth, np.tile(each, (15, 1)), average="micro", zero_division=0) for each in sets)
+    assert constant_measure(subject_of(truth, truth), "micro F1") == pytest.approx(best)
+
+
+def test_the_constant_answer_is_chosen_on_the_training_labels_where_they_are_known():
+    """Training knows l0 and l1 together, the samples judged have l2."""
+    truth, training = [[0, 1, 1], [0, 0, 1]], np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0]])
+    about = subject_of(truth, truth, training_labels=training)
+    # Always l0 and l1: one hit, seven labels said or true.
+    assert constant_measure(about, "micro F1") == pytest.approx(2 / 7)
+    assert "0.2857 of the best constant answer, chosen on the training labels." in judgement(about)[0]
+    assert constant_measure(about, "top label right") == 0.0
+    assert constant_measure(subject_of(truth, truth), "top label right") == 1.0
+
+
+def test_probabilities_stand_beside_the_shares_of_the_training_labels():
+    truth, training = np.array([[1, 0], [1, 1]]), np.array([[1, 0], [0, 0], [1, 0], [1, 0]])
+    about = subject_of(truth, truth, probabilities=truth * 0.8 + 0.1, training_labels=training)
+    told = np.tile([4 / 6, 1 / 6], (2, 1))
+    page = probabilities(about)
+    assert "share of each label in the training samples" in page
+    assert f"<td>{label_log_loss(truth, told):.4g}</td>" in page
+    assert "share of each label in the test samples" in probabilities(replace(about, training_labels=None))
+
+
+def calibrated(**more):
+    """Scores that are right and probabilities that are low: l1 is never predicted at 0.5."""
+    truth = np.array([[1, 1], [0, 1], [1, 0], [0, 0]])
+    scores, chances = 2.0 * truth - 1, np.array([[0.9, 0.4], [0.2, 0.4], [0.6, 0.1], [0.1, 0.2]])
+    given = {
+        "measures": {"micro F1": 2 / 3, "macro F1": 0.5}, "scores": scores, "probabilities": chances,
+        "thresholds": np.zeros(2), "baseline": "other",
+        "baseline_measures": {"micro F1": 0.9, "macro F1": 0.9},
+    }  # fmt: skip
+    return subject_of(truth, chances > 0.5, **given | more)
+
+
+def test_a_calibrated_model_is_judged_by_what_it_predicts():
+    told = " ".join(judgement(calibrated())[1])
+    assert "take macro F1 from 0.5 to 1, and predict l1 above 0;" in told
+    assert "at scores above 0 the same model has micro F1 1 instead of 0.6667, macro F1 1 instead" in told
+    assert "against 0.9): because of the cut at a probability of 0.5, not of C." in told
+    assert "choose C" not in told
+    page = "".join(section.html for section in label_sections(calibrated()))
+    assert "F1 at p &gt; 0.5" in page and "F1 at 0" not in page
+    assert '<td class="w">l1</td><td>0.000</td><td>1.000</td>' in page
+
+
+def test_the_cut_is_blamed_only_where_scores_above_zero_do_better():
+    """The other model is better than both, or the model predicts at 0 itself."""
+    ours = calibrated(scores=np.full((4, 2), -1.0))
+    told = " ".join(judgement(ours)[1])
+    assert "against 0.9): choose C" in told and "0.5, not of C" not in told and "same model" not in told
+    plain = replace(ours, probabilities=None, scores=np.where(ours.predicted, 1.0, -1.0))
+    assert "other is better" in " ".join(judgement(plain)[1])
+    page = "".join(section.html for section in label_sections(plain))
+    assert "F1 at 0" in page and "F1 at p" not in page
+
+
+def test_errors_of_a_calibrated_model_are_ordered_by_its_probabilities():
+    """Row 1 is missed at 0.1, row 0 at 0.4, though its score is further from 0."""
+    truth, chances = np.array([[1], [1]]), np.array([[0.4], [0.1]])
+    about = subject_of(truth, chances > 0.5, scores=np.array([[3.0], [1.0]]), probabilities=chances)
+    about = replace(about, X=np.ones((2, 2)))
+    assert re.findall(r"<tr><td>(\d)</td>", mistakes(about)) == ["1", "0"]
+
+
+def test_the_report_of_a_calibrated_model_agrees_with_itself(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fit = ["fit", "flags", "-m", "multilabel", "--scale", "standard", "--probabilities", "sigmoid"]
+    assert main([*fit, "-o", "m.mm"]) == 0
+    assert main(["report", "m.mm", "flags", "--train", "flags"]) == 0
+    text = (tmp_path / "report.html").read_text()
+    macro = re.search(r">macro F1</td><td[^>]*>(?:<b[^>]*>)?([\d.]+)", text)[1]
+    assert f"take macro F1 from {macro} to " in text
+
+    def first_figures(heading):
+        part = text[text.index(f">{heading}<") :]
+        rows = re.findall(r'<tr><td class="w">([^<]+)</td><td[^>]*>([\d.]+)</td>', part)
+        return dict(rows[:7])
+
+    assert len(first_figures("Labels")) == 7 and first_figures("Thresholds") == first_figures("Labels")
 
 
 def test_the_verdict_has_nothing_to_say_against_a_perfect_model():

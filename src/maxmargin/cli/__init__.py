@@ -45,9 +45,9 @@ def command(context: click.Context) -> None:
     """Max-margin classification with many labels. `maxmargin demo` shows what it does.
 
     \b
-    maxmargin fit iris -m multiclass --scale standard -o iris.mm
-    maxmargin report iris.mm iris -o iris.html
-    maxmargin predict iris.mm iris
+    maxmargin fit flags -m multilabel --scale standard -o flags.mm
+    maxmargin report flags.mm flags -o flags.html
+    maxmargin predict flags.mm flags
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

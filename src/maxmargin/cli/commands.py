@@ -37,6 +37,7 @@ from maxmargin.cli.models import (
     scale_option,
     text_option,
 )
+from maxmargin.cli.seen import noted_rows, seen
 from maxmargin.cli.structure import LEARNED, is_structure, learn_prior, prior_of, tree_of
 
 _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
@@ -286,6 +287,7 @@ def noted(family: Family, data: Samples, fitted: Fitted, source: str, reading: R
         "seconds": fitted.seconds,
         "reading": {key: value for key, value in vars(reading).items() if key in REMEMBERED},
         **({} if data.columns is None else {"columns": dict(data.columns)}),
+        **noted_rows(data, reading),
     }
 
 
@@ -298,7 +300,8 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
     """Measure MODEL on labelled DATA (a file, a known name, or - for stdin).
 
     Data that comes with a split is measured on its test part. Label columns are those of the
-    training data unless told otherwise.
+    training data unless told otherwise. Samples that the model was trained on are told as such;
+    with --json, "trained on" is "all", "some" or "none known".
 
     \b
     maxmargin evaluate yeast.mm yeast --json
@@ -307,10 +310,14 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
     stored = open_model(model_file)
     data = stored.read(source, reading, "test")
     found = evaluate(stored.model, stored.family, data)
+    trained = seen(stored, data, source, reading)
     if as_json:
-        print(json.dumps({"model": str(model_file), "data": source, "samples": len(data), **found}))
+        about = {"model": str(model_file), "data": source, "samples": len(data), "trained on": trained.which}
+        print(json.dumps(about | found))
         return
-    print_table(f"{model_file} on {source}: {len(data)} samples", ["measure", "value"], list(found.items()))
+    title = f"{model_file} on {source}: {len(data)} samples"
+    lines = [trained.words, title] if trained.words else [title]
+    print_table("\n".join(lines), ["measure", "value"], list(found.items()))
 
 
 @click.command("report", short_help="Write a page with pictures about a model.")
@@ -359,10 +366,11 @@ def report_command(
             "training_labels": known.y,
             "thresholds": thresholds(stored, known),
         }
-    trained = f"Trained on {stored.about['samples']} samples of {stored.about['data']}."
-    about = subject(
-        stored.model, stored.family, data, source, stored.about["seconds"], training=trained, **beside
-    )
+    beside["training"] = f"Trained on {stored.about['samples']} samples of {stored.about['data']}."
+    beside["caution"] = seen(stored, data, source, reading).words
+    if beside["caution"]:
+        say(beside["caution"])
+    about = subject(stored.model, stored.family, data, source, stored.about["seconds"], **beside)
     parts = [*sections(about), versions()]
     write_page(output, page(f"{model_file.name} on {source}", f"{about.size} to test", parts))
 

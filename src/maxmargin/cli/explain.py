@@ -34,7 +34,7 @@ def explain_command(
     every position is explained, with the steps from the label before and to the label after.
 
     \b
-    maxmargin explain iris.mm iris --rows 3
+    maxmargin explain flags.mm flags --rows 3
     maxmargin explain yeast.mm yeast --label Class1 --top 5 --json
     """
     import numpy as np
@@ -127,7 +127,7 @@ def export_command(model_file: Path, output: Path, outputs: str | None, float32:
     Needs `pip install "maxmargin[onnx]"`. Answers are those of `maxmargin predict`.
 
     \b
-    maxmargin export iris.mm iris.onnx
+    maxmargin export flags.mm flags.onnx
     maxmargin export yeast.mm yeast.onnx --outputs labels --float32
     """
     import numpy as np

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.report.page import Html, chips, number, shown, table, text
-from maxmargin.report.subject import Subject, indicator, row_of
+from maxmargin.report.subject import Subject, indicator, own_cut, row_of
 
 # Errors shown, features named for each, and letters of its text.
 ERRORS = 8
@@ -54,6 +54,8 @@ def _single(subject: Subject) -> str:
 def _sets(subject: Subject, truth: np.ndarray, predicted: np.ndarray) -> str:
     wrong = np.flatnonzero((truth != predicted).any(axis=1))
     scores = None if subject.scores is None else np.asarray(subject.scores)
+    if own_cut(subject) == "probability":  # where the model is surest is far from its own cut
+        scores = np.asarray(subject.probabilities) - 0.5
     violation = np.zeros(len(wrong))
     if scores is not None:
         violation = (np.abs(scores) * (truth != predicted)).max(axis=1)[wrong]

@@ -9,7 +9,7 @@ import numpy as np
 from maxmargin.metrics import precision_at_k
 from maxmargin.report import pictures
 from maxmargin.report.page import Section, bar, picture, share, sorted_table, table, text
-from maxmargin.report.subject import Subject, correlation, f1_of, indicator, per_label
+from maxmargin.report.subject import Subject, correlation, f1_of, indicator, own_cut, per_label
 
 # Labels of a table, and labels with a curve of their own.
 MOST = 2000
@@ -32,7 +32,7 @@ def label_sections(subject: Subject) -> Iterator[Section]:
         if subject.scores is not None and truth.shape[1] > FIRST[1]:
             yield Section("First labels", _first_labels(subject, truth), 3)
         if subject.thresholds is not None:
-            yield Section("Thresholds", _thresholds(subject, truth), 3)
+            yield Section("Thresholds", _thresholds(subject, truth, predicted), 3)
         if truth.shape[1] > 1:
             yield Section("Label correlations", _correlations(subject, truth, predicted), 3, folded=True)
     elif hasattr(subject.model, "rank") and subject.scores is not None:
@@ -76,15 +76,15 @@ def _first_labels(subject: Subject, truth: np.ndarray) -> str:
     return text(words) + table(["", *scores, "most possible"], rows)
 
 
-def _thresholds(subject: Subject, truth: np.ndarray) -> str:
+def _thresholds(subject: Subject, truth: np.ndarray, predicted: np.ndarray) -> str:
     """Thresholds chosen on training data, judged on the test samples."""
     scores, thresholds = np.asarray(subject.scores), np.asarray(subject.thresholds)
     most = np.argsort(-truth.sum(axis=0), kind="stable")
-    few = most[:CURVES]
+    few, cut = most[:CURVES], own_cut(subject)
     curves = pictures.thresholds(
-        truth[:, few], scores[:, few], [subject.names[k] for k in few], thresholds[few]
+        truth[:, few], scores[:, few], [subject.names[k] for k in few], thresholds[few], cut == "score"
     )
-    own, chosen = f1_of(truth, scores > 0), f1_of(truth, scores > thresholds)
+    own, chosen = f1_of(truth, predicted), f1_of(truth, scores > thresholds)
     words = (
         "F1 of the most frequent labels on the test samples, for every threshold on their score; the dot is "
         "the threshold that cross-validation on the training data chose."
@@ -92,7 +92,8 @@ def _thresholds(subject: Subject, truth: np.ndarray) -> str:
     rows = [
         [subject.names[k], share(own[k]), share(chosen[k]), share(float(thresholds[k]))] for k in most[:MOST]
     ]
-    columns = ["label", "F1 at 0", "F1 at threshold", "threshold"]
+    answers = {"score": "F1 at 0", "probability": "F1 at p > 0.5"}.get(cut, "F1 as predicted")
+    columns = ["label", answers, "F1 at threshold", "threshold"]
     return picture(curves, words) + sorted_table(columns, rows, "labels")
 
 

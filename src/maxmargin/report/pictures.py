@@ -125,9 +125,12 @@ def f1_curve(truth: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def thresholds(
-    truth: np.ndarray, scores: np.ndarray, names: Sequence[str], chosen: np.ndarray
+    truth: np.ndarray, scores: np.ndarray, names: Sequence[str], chosen: np.ndarray, zero: bool
 ) -> list[bytes]:
-    """F1 of each label against the score from which on it is predicted, with a dot at the chosen score."""
+    """F1 of each label against the score from which on it is predicted, with a dot at the chosen score.
+
+    `zero` says whether the model itself predicts from 0 on.
+    """
     figure, axis = _figure(5.4, 3.2)
     for k, name in enumerate(names):
         at, f1 = f1_curve(truth[:, k], scores[:, k])
@@ -135,8 +138,9 @@ def thresholds(
         axis.plot(at, f1, color=colour, linewidth=1.2, label=_short(name))
         reached = float(f1[at > chosen[k]][-1]) if (at > chosen[k]).any() else 0.0
         axis.plot(chosen[k], reached, color=colour, marker="o", markersize=4)
-    axis.axvline(0, color=_INK, linewidth=0.6, linestyle=":")
-    axis.set(xlabel="threshold (0 is the model's own)", ylabel="F1")
+    if zero:
+        axis.axvline(0, color=_INK, linewidth=0.6, linestyle=":")
+    axis.set(xlabel="threshold (0 is the model's own)" if zero else "threshold on the score", ylabel="F1")
     axis.set_ylim(-0.02, 1.02)
     _legend(axis, outside=True)
     return [_svg(figure)]

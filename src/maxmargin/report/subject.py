@@ -64,6 +64,8 @@ class Subject:
         Labels of the training samples.
     training : str
         What the model was trained on, in words.
+    caution : str
+        What has to be known before the figures are read, such as that the model was trained on these samples.
     preprocessing : str
         What is done to the features before, in words.
     thresholds : array or None
@@ -94,6 +96,7 @@ class Subject:
     feature_names: tuple[str, ...] = ()
     training_labels: Any = None
     training: str = ""
+    caution: str = ""
     preprocessing: str = ""
     thresholds: Any = None
     texts: Sequence[str] | None = None
@@ -165,6 +168,22 @@ def f1_of(truth: np.ndarray, predicted: np.ndarray) -> np.ndarray:
     """F1 of every column; 0 where nothing is true and nothing predicted."""
     hits = (truth * predicted).sum(axis=0)
     return 2 * hits / np.maximum(truth.sum(axis=0) + predicted.sum(axis=0), 1)
+
+
+def micro_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """F1 over all entries; 0 where nothing is true and nothing predicted."""
+    return float(2 * (truth * predicted).sum() / max(truth.sum() + predicted.sum(), 1))
+
+
+def own_cut(subject: Subject) -> str:
+    """What a label needs to be in an answer: "score" (above 0), "probability" (above 0.5), "" for neither."""
+    predicted = indicator(subject.predicted)
+    if predicted is None:
+        return ""
+    if subject.scores is not None and np.array_equal(predicted, np.asarray(subject.scores) > 0):
+        return "score"
+    found = subject.probabilities
+    return "probability" if found is not None and np.array_equal(predicted, np.asarray(found) > 0.5) else ""
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin.metrics import example_f1
 from maxmargin.report.page import number
-from maxmargin.report.subject import LabelResult, Subject, f1_of, indicator, per_label
+from maxmargin.report.subject import LabelResult, Subject, f1_of, indicator, micro_f1, own_cut, per_label
 
 # Labels that are named in a sentence.
 NAMED = 6
@@ -18,39 +19,58 @@ SCALES = 100.0
 
 
 def judgement(subject: Subject) -> tuple[str, list[str]]:
-    """One sentence on how good the model is, and advice."""
+    """How good the model is, after whatever has to be known first, and advice."""
     measure, value = next(iter(subject.measures.items()))
     beside = []
     if subject.baseline_measures:
         beside.append(f"{number(subject.baseline_measures[measure])} of {subject.baseline}")
     constant = constant_measure(subject, measure)
     if constant is not None:
-        beside.append(f"{number(constant)} of always giving the same answer")
+        chosen = "these samples themselves" if subject.training_labels is None else "the training labels"
+        beside.append(f"{number(constant)} of the best constant answer, chosen on {chosen}")
     against = f", against {' and '.join(beside)}" if beside else ""
-    return f"{measure} {number(value)} on {subject.size}{against}.", list(_advice(subject))
+    found = f"{measure} {number(value)} on {subject.size}{against}."
+    return f"{subject.caution} {found}".lstrip(), list(_advice(subject))
 
 
 def constant_measure(subject: Subject, measure: str) -> float | None:
-    """The main measure of a constant answer: the most frequent class, or labels that most samples have."""
-    truth = indicator(subject.truth)
-    if truth is not None:
-        if measure != "micro F1":
-            return None
-        known = indicator(subject.training_labels)
-        often = (truth if known is None else known).mean(axis=0)
-        answer = (often >= 0.5) | (often == often.max())
-        hits = truth[:, answer].sum()
-        return float(2 * hits / max(truth.sum() + len(truth) * answer.sum(), 1))
+    """The main measure of the constant answer that is best on the training labels.
+
+    Where these are not known it is chosen on the labels that it is judged by.
+    """
+    known = subject.truth if subject.training_labels is None else subject.training_labels
+    truth, seen = indicator(subject.truth), indicator(known)
+    if truth is not None and seen is not None:
+        if measure == "micro F1":
+            return micro_f1(truth, np.broadcast_to(best_set(seen), truth.shape))
+        if measure == "top label right":  # samples that have all labels are left out, as in the measure
+            told = truth[~truth.all(axis=1), seen.sum(axis=0).argmax()]
+            return float(told.mean()) if len(told) else None
+        return None
     if measure not in ("accuracy", "letter accuracy", "top label right"):
         return None
-    known = subject.truth if subject.training_labels is None else subject.training_labels
     classes, counts = np.unique(np.asarray(known), return_counts=True)
     return float(np.mean(np.asarray(subject.truth) == classes[np.argmax(counts)]))
 
 
+def best_set(Y: np.ndarray) -> np.ndarray:
+    """The set of labels with the best micro F1 as the answer for every row, as a 0/1 vector.
+
+    Of the sets of one size the most frequent labels are best.
+    """
+    counts = Y.sum(axis=0)
+    order = np.argsort(-counts, kind="stable")
+    f1 = 2 * np.cumsum(counts[order]) / (len(Y) * np.arange(1, len(order) + 1) + counts.sum())
+    answer = np.zeros(len(order), int)
+    answer[order[: f1.argmax() + 1]] = 1
+    return answer
+
+
 def _advice(subject: Subject) -> Iterator[str]:
     yield from _on_the_fit(subject)
-    yield from _on_the_baseline(subject)
+    at_zero = _at_zero(subject)
+    yield from _on_the_cut(subject, at_zero)
+    yield from _on_the_baseline(subject, at_zero)
     found = per_label(subject)
     never = [each for each in found if each.samples and not each.predicted]
     if never:
@@ -78,30 +98,71 @@ def _on_the_fit(subject: Subject) -> Iterator[str]:
             yield f"The columns differ in scale by a factor of {factor}: try fit --scale standard."
 
 
-def _on_the_baseline(subject: Subject) -> Iterator[str]:
-    worse = [
-        f"{key} ({number(value)} against {number(subject.baseline_measures[key])})"
+def _at_zero(subject: Subject) -> dict[str, float]:
+    """Measures of the labels with scores above 0, of a model that could answer these and does not."""
+    truth, joint = indicator(subject.truth), hasattr(subject.model, "interaction_")
+    if truth is None or subject.scores is None or joint or own_cut(subject) == "score":
+        return {}
+    on = (np.asarray(subject.scores) > 0).astype(int)
+    return {
+        "micro F1": micro_f1(truth, on),
+        "macro F1": float(f1_of(truth, on).mean()),
+        "example F1": float(example_f1(truth, on)),
+        "Hamming loss": float((truth != on).mean()),
+        "exact match": float((truth == on).all(axis=1).mean()),
+    }
+
+
+def _beats(subject: Subject, measure: str, one: float, other: float) -> bool:
+    return one > other if subject.better.get(measure, True) else one < other
+
+
+def _on_the_cut(subject: Subject, at_zero: Mapping[str, float]) -> Iterator[str]:
+    """Probabilities above one half make few wrong labels; F1 asks for more labels than that."""
+    gained = [
+        f"{key} {number(at_zero[key])} instead of {number(value)}"
         for key, value in subject.measures.items()
-        if key in subject.baseline_measures
-        and (value < subject.baseline_measures[key]) == subject.better.get(key, True)
-        and value != subject.baseline_measures[key]
+        if key.endswith("F1") and key in at_zero and _beats(subject, key, at_zero[key], value)
     ]
-    if worse:
+    if gained and own_cut(subject) == "probability":
         yield (
-            f"{subject.baseline} is better in {', '.join(worse)}: choose C on the training data "
-            "(maxmargin compare with several --C)."
+            "Labels are predicted at a probability above 0.5, which is for few wrong labels and misses many "
+            f"for F1: at scores above 0 the same model has {', '.join(gained)}. For F1 tune thresholds, or "
+            "fit without --probabilities."
         )
+
+
+def _on_the_baseline(subject: Subject, at_zero: Mapping[str, float]) -> Iterator[str]:
+    theirs = subject.baseline_measures
+    worse = [
+        key
+        for key, value in subject.measures.items()
+        if key in theirs and _beats(subject, key, theirs[key], value)
+    ]
+    by_cut = [key for key in worse if key in at_zero and not _beats(subject, key, theirs[key], at_zero[key])]
+    by_fit = [key for key in worse if key not in by_cut]
+
+    def told(keys: Sequence[str]) -> str:
+        figures = [f"{key} ({number(subject.measures[key])} against {number(theirs[key])})" for key in keys]
+        return f"{subject.baseline} is better in {', '.join(figures)}"
+
+    if by_cut:
+        cut = "the cut at a probability of 0.5" if own_cut(subject) else "how labels are chosen from scores"
+        reason = cut if subject.promise is None else "what its sets promise"
+        yield f"{told(by_cut)}: because of {reason}, not of C."
+    if by_fit:
+        yield f"{told(by_fit)}: choose C on the training data (maxmargin compare with several --C)."
     if not subject.baseline_measures and subject.training:
         yield "With --train the report sets scikit-learn's model beside this one, and tunes thresholds."
 
 
 def _on_thresholds(subject: Subject, never: Sequence[LabelResult]) -> Iterator[str]:
-    truth = indicator(subject.truth)
-    if subject.thresholds is None or subject.scores is None or truth is None:
+    truth, predicted = indicator(subject.truth), indicator(subject.predicted)
+    if subject.thresholds is None or subject.scores is None or truth is None or predicted is None:
         return
     scores, thresholds = np.asarray(subject.scores), np.asarray(subject.thresholds)
     at = dict(zip(subject.names, thresholds.tolist(), strict=True))
-    own, chosen = f1_of(truth, scores > 0), f1_of(truth, scores > thresholds)
+    own, chosen = f1_of(truth, predicted), f1_of(truth, scores > thresholds)
     woken = [f"{each.name} above {number(at[each.name])}" for each in never if np.isfinite(at[each.name])]
     before, after = number(float(own.mean())), number(float(chosen.mean()))
     words = f"Thresholds from cross-validation on the training data take macro F1 from {before} to {after}"
