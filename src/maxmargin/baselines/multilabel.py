@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted, validate_data
 
 from maxmargin.edge.labels import LabelClassifier, LabelSpace
+from maxmargin.edge.wrapping import pass_on_input
 
 
 class _MultiLabel(LabelClassifier, BaseEstimator):
@@ -36,7 +37,8 @@ class _MultiLabel(LabelClassifier, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
-        return tags
+        estimator = getattr(self, "estimator", None)
+        return tags if estimator is None else pass_on_input(tags, estimator)
 
 
 class _Constant(BaseEstimator):

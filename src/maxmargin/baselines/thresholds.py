@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
 from sklearn.model_selection import cross_val_predict
-from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -18,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from maxmargin._names import ESTIMATORS
 from maxmargin.core.state import INPUT, Field, LabelNames, Sizes, State, Whole, floats, part
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers
+from maxmargin.edge.wrapping import pass_on_input
 
 MAX_SWEEPS = 50
 
@@ -263,5 +263,4 @@ class ThresholdTuner(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
-        return tags
+        return pass_on_input(tags, self.estimator)

@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import logit
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
-from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -25,6 +24,7 @@ from maxmargin.core.state import Array, LabelNames, Sizes, State, part
 from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
 from maxmargin.decisions.held_out import method_of, score_columns, weighted
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
+from maxmargin.edge.wrapping import pass_on_input
 from maxmargin.priors import ancestors
 
 # Probabilities are taken as no closer to 0 or 1, so that sums of log-odds are finite.
@@ -211,5 +211,4 @@ class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
-        return tags
+        return pass_on_input(tags, self.estimator)
