@@ -722,6 +722,11 @@ class SparseMultiLabelSVC(MovableMachine, LabelMachine):
         Labels that never changed in training; one that was always on or always off has +1 or -1
         as intercept and no coefficients.
 
+    Notes
+    -----
+    One class per sample (a 1d y of more than two classes) becomes one label per class, one against
+    the rest; `SparseMultiClassSVC` learns the classes together.
+
     Examples
     --------
     >>> from sklearn.datasets import make_multilabel_classification
