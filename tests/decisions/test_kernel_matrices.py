@@ -1,5 +1,7 @@
 """Wrappers around precomputed kernels answer as they do around the kernel itself."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -108,7 +110,7 @@ def test_a_file_whose_columns_do_not_fit_is_refused(name, tmp_path):
             maxmargin.save(model, tmp_path / "m.mm")
 
 
-@pytest.mark.parametrize("name", ["folds", "share"])
+@pytest.mark.parametrize("name", ["calibrated", "folds", "share", "tuner", "tree"])
 def test_a_matrix_of_another_width_is_said(name):
     model, _, y = pair(name)
     with pytest.raises(ValueError, match="square matrix"):
@@ -118,7 +120,7 @@ def test_a_matrix_of_another_width_is_said(name):
         model.predict(K_NEW[:, :-1])
 
 
-@pytest.mark.parametrize("name", ["calibrated", "folds", "share"])
+@pytest.mark.parametrize("name", ["calibrated", "folds", "share", "tuner", "tree"])
 def test_lists_and_frames_are_matrices_too(name):
     model, _, y = pair(name)
     expected = clone(model).fit(K, y)
@@ -126,7 +128,9 @@ def test_lists_and_frames_are_matrices_too(name):
     names = [f"sample {k}" for k in range(N)]
     framed = clone(model).fit(pd.DataFrame(K, columns=names), y)
     assert framed.feature_names_in_.tolist() == names
-    assert np.array_equal(framed.predict(pd.DataFrame(K_NEW, columns=names)), expected.predict(K_NEW))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as that names were not expected
+        same_answers(framed, pd.DataFrame(K_NEW, columns=names), expected, K_NEW)
 
 
 def test_a_fit_on_rows_after_one_on_a_matrix():

@@ -39,7 +39,7 @@ from maxmargin.decisions.held_out import (
     weighted,
 )
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
-from maxmargin.edge.wrapping import check_kernel, pass_on_input
+from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
 
 METHODS: dict[str, Callable[..., Any]] = {
     "sigmoid": fit_sigmoids,
@@ -198,16 +198,13 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         """
         for name in ("_labels", "estimators_", "_met", "_fitted_on"):
             self.__dict__.pop(name, None)
-        X, y, sample_weight = indexable(X, y, sample_weight)
+        X, y, sample_weight = indexable(read_input(self, X, reset=True), y, sample_weight)
         if hasattr(self.estimator, "predict_marginals"):
             self._fit_sequences(X, y, sample_weight)
         else:
             self._fit_labels(X, y, sample_weight)
         self.classes_ = self.estimator_.classes_
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+        tell_width(self, self.estimator_)
         return self
 
     def _fit_labels(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -301,6 +298,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         return sp.vstack(pieces, format="csr")
 
     def _probabilities(self, X: Any) -> np.ndarray:
+        X = read_input(self, X)
         if hasattr(self, "estimators_"):
             found = self._mean_of_folds(X)
         else:
@@ -314,8 +312,6 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         """Probabilities by the curves of all folds from the scores of each, weighed by `fold_shares`."""
         found, elsewhere = np.zeros(1), never_met(self._met)
         taken = getattr(self, "_fitted_on", [None] * len(self.estimators_))
-        if hasattr(self, "_fitted_on"):
-            check_kernel(self, X)
         folds = zip(self.estimators_, self._met, fold_shares(self._met), taken, strict=True)
         for model, met, share, fitted in folds:
             scores = np.where(met, aligned(model, X, self._labels, fitted), elsewhere)

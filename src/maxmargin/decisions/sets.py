@@ -32,7 +32,7 @@ from maxmargin.decisions.calibrated import INNER, TAKEN, WIDTH, check_width
 from maxmargin.decisions.held_out import aligned, held_out_scores, method_of, quiet, take
 from maxmargin.edge.estimator import warn
 from maxmargin.edge.labels import SHOWN, LabelSpace, check_answers
-from maxmargin.edge.wrapping import check_kernel, cut_rows, pass_on_input, takes_kernel
+from maxmargin.edge.wrapping import cut_rows, pass_on_input, read_input, takes_kernel, tell_width
 
 SHARE = [Interval(Real, 0, 1, closed="neither"), None]
 
@@ -157,7 +157,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
             )
         if self.per_label and self.recall is None:
             raise ValueError("per_label=True promises the recall of every label; precision is overall only.")
-        X, y = indexable(X, y)
+        X, y = indexable(read_input(self, X, reset=True), y)
         self._labels, signs = LabelSpace.read(y)
         self.classes_ = self._labels.classes
         scores, signs = self._unseen(X, y, signs)
@@ -167,12 +167,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
             self.thresholds_ = self._of_each_label(scores, truth)
         else:
             self.thresholds_ = np.full(len(self.classes_), self._of_all(scores, truth, told))
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
-        if hasattr(self, "_fitted_on"):
-            check_kernel(self, X, reset=True)
+        tell_width(self, self.estimator_)
         return self
 
     def _unseen(self, X: Any, y: Any, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -199,9 +194,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
 
     def _columns(self, X: Any) -> np.ndarray:
         fitted = getattr(self, "_fitted_on", None)
-        if fitted is not None:
-            check_kernel(self, X)
-        return self._both(aligned(self.estimator_, X, self._labels, fitted))
+        return self._both(aligned(self.estimator_, read_input(self, X), self._labels, fitted))
 
     def _both(self, scores: np.ndarray) -> np.ndarray:
         """One column per class, also for two."""

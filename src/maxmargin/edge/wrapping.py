@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.validation import _check_feature_names, _check_n_features
+from sklearn.utils.validation import validate_data
 
 PASSED_ON = ("sparse", "pairwise", "positive_only")
 
@@ -24,28 +24,39 @@ def takes_kernel(estimator: Any) -> bool:
     return bool(get_tags(estimator).input_tags.pairwise)
 
 
-def cut_rows(estimator: Any, X: Any, rows: np.ndarray, fitted: np.ndarray | None = None) -> Any:
-    """Some rows of X; of a kernel matrix their values with the samples `fitted`, or with one another."""
-    if not takes_kernel(estimator):
-        return _safe_indexing(X, rows)
-    X = X if hasattr(X, "shape") else np.asarray(X)
-    if len(X.shape) != 2 or X.shape[0] != X.shape[1]:
+def read_input(wrapper: Any, X: Any, *, reset: bool = False) -> Any:
+    """X as it is, which the estimator will check; a kernel matrix checked, since it is cut before that."""
+    tags = get_tags(wrapper.estimator).input_tags
+    if not tags.pairwise:
+        return X
+    finite = not tags.allow_nan
+    K = validate_data(
+        wrapper, X, reset=reset, accept_sparse="csr" if tags.sparse else False, ensure_all_finite=finite
+    )
+    if reset and K.shape[0] != K.shape[1]:
         raise ValueError(
-            f"X must be the square matrix of kernel values of the training samples. Got shape {X.shape} "
+            f"X must be the square matrix of kernel values of the training samples. Got shape {K.shape} "
             "instead."
         )
-    return cut_columns(_safe_indexing(X, rows), rows if fitted is None else fitted)
+    return K
 
 
-def check_kernel(wrapper: Any, K: Any, reset: bool = False) -> None:
-    """Note the width and names of a kernel matrix, or hold one to those that were noted.
+def tell_width(wrapper: Any, model: Any) -> None:
+    """Width and names of X as the fitted estimator tells them; those of a kernel matrix are read already."""
+    if takes_kernel(wrapper.estimator):
+        return
+    for name in ("n_features_in_", "feature_names_in_"):
+        wrapper.__dict__.pop(name, None)
+        if hasattr(model, name):
+            setattr(wrapper, name, getattr(model, name))
 
-    For wrappers whose models take some of the columns only.
-    """
-    _check_feature_names(wrapper, K, reset=reset)
-    _check_n_features(wrapper, K, reset=reset)
+
+def cut_rows(estimator: Any, X: Any, rows: np.ndarray, fitted: np.ndarray | None = None) -> Any:
+    """Some rows of X; of a kernel matrix their values with the samples `fitted`, or with one another."""
+    part = _safe_indexing(X, rows)
+    return cut_columns(part, rows if fitted is None else fitted) if takes_kernel(estimator) else part
 
 
 def cut_columns(K: Any, fitted: np.ndarray) -> Any:
     """The kernel values with the samples `fitted`."""
-    return _safe_indexing(K if hasattr(K, "shape") else np.asarray(K), fitted, axis=1)
+    return _safe_indexing(K, fitted, axis=1)
