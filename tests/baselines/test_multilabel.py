@@ -26,6 +26,7 @@ X = X + np.random.default_rng(0).random(X.shape)
     [
         LabelPowerset(),
         RAkEL(random_state=0),
+        MLkNN(),
         MLkNN(n_neighbors=3),
         ThresholdTuner(OneVsRestClassifier(LinearSVC()), cv=2),
     ]
@@ -78,8 +79,16 @@ def test_mlknn_by_the_book():
             on = prior * (s + table[1, c]) / (s * (k + 1) + table[1].sum())
             off = (1 - prior) * (s + table[0, c]) / (s * (k + 1) + table[0].sum())
             assert model.decision_function(X[i : i + 1])[0, l] == pytest.approx(np.log(on / off))
-    with pytest.raises(ValueError, match="n_neighbors"):
-        MLkNN().fit(X[:10], Y[:10])
+
+
+def test_mlknn_of_few_samples_counts_all_others():
+    with pytest.warns(UserWarning, match="n_neighbors=10 is more than the 9 other samples"):
+        few = MLkNN().fit(X[:10], Y[:10])
+    assert few.n_neighbors_ == 9
+    exact = MLkNN(n_neighbors=9).fit(X[:10], Y[:10])
+    np.testing.assert_array_equal(few.decision_function(X), exact.decision_function(X))
+    with pytest.raises(ValueError, match="1 sample"):
+        MLkNN().fit(X[:1], Y[:1])
 
 
 def all_cuts(scores):

@@ -190,6 +190,16 @@ def test_precomputed_kernels():
         agrees(model.fit(K, y), rows_of(50) @ X.T)
 
 
+def test_wrappers_that_take_some_columns_of_a_kernel_matrix():
+    inner = MultiLabelSVC(kernel="precomputed")
+    for model in (
+        Calibrated(inner, cv=3, ensemble=True),
+        LabelSets(inner, recall=0.7, random_state=0),
+        LabelSets(Calibrated(inner, cv=3, ensemble=True), recall=0.7, random_state=0),
+    ):
+        agrees(model.fit(X @ X.T, Y), rows_of(50) @ X.T)
+
+
 def session_of(model):
     return runtime.InferenceSession(to_onnx(model).SerializeToString(), providers=["CPUExecutionProvider"])
 

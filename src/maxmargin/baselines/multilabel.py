@@ -13,7 +13,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted, validate_data
 
+from maxmargin.edge.estimator import warn
 from maxmargin.edge.labels import LabelClassifier, LabelSpace
+from maxmargin.edge.wrapping import pass_on_input
 
 
 class _MultiLabel(LabelClassifier, BaseEstimator):
@@ -36,7 +38,8 @@ class _MultiLabel(LabelClassifier, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
-        return tags
+        estimator = getattr(self, "estimator", None)
+        return tags if estimator is None else pass_on_input(tags, estimator)
 
 
 class _Constant(BaseEstimator):
@@ -211,6 +214,7 @@ class MLkNN(_MultiLabel):
     Parameters
     ----------
     n_neighbors : int, default=10
+        With no more samples than that, all others are neighbours, and a warning says so.
     smoothing : float, default=1.0
         Strength of the uniform prior (the paper's s).
     n_jobs : int or None, default=None
@@ -219,6 +223,8 @@ class MLkNN(_MultiLabel):
     Attributes
     ----------
     classes_ : array of shape (n_labels,)
+    n_neighbors_ : int
+        Neighbours that were counted.
     neighbors_ : fitted `NearestNeighbors`
 
     Examples
@@ -246,11 +252,12 @@ class MLkNN(_MultiLabel):
         """Count how many neighbours share a label, for samples with and without it."""
         X, on = self._read(X, y)
         n = X.shape[0]
+        if n < 2:
+            raise ValueError("Found 1 sample; MLkNN needs two, for a sample is not a neighbour of itself.")
         if n <= self.n_neighbors:
-            raise ValueError(
-                f"n_neighbors={self.n_neighbors} needs more than n_samples = {n}; lower n_neighbors."
-            )
-        k, s = self.n_neighbors, self.smoothing
+            warn(f"n_neighbors={self.n_neighbors} is more than the {n - 1} other samples; all are counted.")
+        k, s = min(self.n_neighbors, n - 1), self.smoothing
+        self.n_neighbors_ = k
         self._on = on
         self.neighbors_ = NearestNeighbors(n_neighbors=k, n_jobs=self.n_jobs).fit(X)
         counts = on[self.neighbors_.kneighbors(return_distance=False)].sum(axis=1)

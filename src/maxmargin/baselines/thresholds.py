@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
 from sklearn.model_selection import cross_val_predict
-from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -18,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from maxmargin._names import ESTIMATORS
 from maxmargin.core.state import INPUT, Field, LabelNames, Sizes, State, Whole, floats, part
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers
+from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
 
 MAX_SWEEPS = 50
 
@@ -217,6 +217,7 @@ class ThresholdTuner(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> ThresholdTuner:
         """Score every sample by a model that has not seen it, tune, and fit on all samples."""
+        X = read_input(self, X, reset=True)
         self._labels, signs = LabelSpace.read(y)
         if not signs.all():
             raise ValueError("y has unknown (NaN) entries; ThresholdTuner needs every label.")
@@ -228,9 +229,7 @@ class ThresholdTuner(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         self.thresholds_ = tune_thresholds(on, self._columns(held_out), self.average)
         self.estimator_ = clone(self.estimator).fit(X, target)
         self.classes_ = self._labels.classes
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+        tell_width(self, self.estimator_)
         return self
 
     def _method(self) -> str:
@@ -251,17 +250,17 @@ class ThresholdTuner(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         For one class per sample, the class whose score is above its threshold the most.
         """
         check_is_fitted(self)
-        scores = self._columns(getattr(self.estimator_, self._method())(X))
+        scores = self._columns(getattr(self.estimator_, self._method())(read_input(self, X)))
         return self._labels.answer(self._labels.choose(scores - self.thresholds_), like=X)
 
     @_has("decision_function")
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores of the estimator minus the thresholds."""
         check_is_fitted(self)
-        return self._labels.scores(self._columns(self.estimator_.decision_function(X)) - self.thresholds_)
+        scores = self._columns(self.estimator_.decision_function(read_input(self, X)))
+        return self._labels.scores(scores - self.thresholds_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
-        return tags
+        return pass_on_input(tags, self.estimator)

@@ -15,7 +15,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin._names import ESTIMATORS
 from maxmargin.core.kernels import chunks
-from maxmargin.core.state import INPUT, Field, LabelNames, Several, Sizes, State, Whole, flags, part
+from maxmargin.core.state import (
+    INPUT,
+    MOST,
+    Array,
+    Field,
+    LabelNames,
+    Several,
+    Sizes,
+    State,
+    Whole,
+    flags,
+    part,
+)
 from maxmargin.decisions.curves import Temperature, coolest, fit_isotonic, fit_sigmoids, fit_temperature
 from maxmargin.decisions.held_out import (
     aligned,
@@ -27,6 +39,7 @@ from maxmargin.decisions.held_out import (
     weighted,
 )
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
+from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
 
 METHODS: dict[str, Callable[..., Any]] = {
     "sigmoid": fit_sigmoids,
@@ -38,6 +51,8 @@ INNER = (*(name for name in ESTIMATORS if name != "StreamRanker"), "Pipeline")
 # The score of a class that the model of a fold has not met: no curve makes anything of it.
 UNMET = -1e30
 WIDTH: dict[str, Field] = {**INPUT, "n_features_in_": Whole(size="n_features", group="width")}
+# The columns of a kernel matrix that a model takes: the samples that it is fitted on.
+TAKEN = Array((None,), ("i8",), 0, MOST, group="kernel")
 
 
 def check_wrapped(state: Mapping[str, Any], sizes: Sizes) -> None:
@@ -46,8 +61,9 @@ def check_wrapped(state: Mapping[str, Any], sizes: Sizes) -> None:
         return
     check_width(state)
     check_same(state["classes_"], state["estimator_"].classes_)
-    for inner in state.get("estimators_", ()):
-        check_width({**state, "estimator_": inner})
+    models = state.get("estimators_", ())
+    for inner, taken in zip(models, state.get("_fitted_on", [None] * len(models)), strict=True):
+        check_width({**state, "estimator_": inner}, taken)
         if not set(inner.classes_.tolist()) <= set(state["classes_"].tolist()):
             raise ValueError("the model of a fold has labels of its own")
     if "_labels" in state:
@@ -60,12 +76,19 @@ def check_wrapped(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("only sequences have no labels of their own, and they have a temperature")
 
 
-def check_width(state: Mapping[str, Any]) -> None:
-    """A rule: the estimator inside is fitted, on rows as wide as those that the wrapper takes."""
+def check_width(state: Mapping[str, Any], taken: np.ndarray | None = None) -> None:
+    """A rule: the estimator inside is fitted, on rows as wide as those that it is given.
+
+    They are those that the wrapper takes, or of a kernel matrix the columns `taken`.
+    """
     inner = state["estimator_"]
     if not hasattr(inner, "classes_"):
         raise ValueError("its estimator is not fitted")
-    if getattr(inner, "n_features_in_", None) != state.get("n_features_in_"):
+    width = state.get("n_features_in_")
+    if taken is not None and (width is None or max(taken, default=0) >= width):
+        raise ValueError("its estimator takes columns beyond those of the kernel matrix")
+    given = width if taken is None else len(taken)
+    if getattr(inner, "n_features_in_", None) != given:
         raise ValueError("its estimator takes rows of another width")
 
 
@@ -148,6 +171,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             "estimator_": part(*INNER, apart=True),
             "estimators_": Several(part(*INNER, apart=True), size="n_folds", group="ensemble"),
             "_met": flags("n_folds", "n_curves", group="ensemble"),
+            "_fitted_on": Several(TAKEN, size="n_folds", group="kernel"),
         },
         check_wrapped,
         {"estimator": part(*INNER), "cv": Whole(2, 10**6, none=True)},
@@ -166,23 +190,21 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         Parameters
         ----------
         X : array-like, sparse matrix or frame, or what the estimator takes else
-            Sequences and bags come as a list of matrices.
+            Sequences and bags come as a list of matrices. With kernel="precomputed", the square matrix
+            of kernel values; `predict` takes those of new samples with all samples of `fit`.
         y : labels of any kind that the estimator takes
         sample_weight : array-like of shape (n_samples,), default=None
             Goes to the estimator, and counts in the curves.
         """
-        for name in ("_labels", "estimators_", "_met"):
+        for name in ("_labels", "estimators_", "_met", "_fitted_on"):
             self.__dict__.pop(name, None)
-        X, y, sample_weight = indexable(X, y, sample_weight)
+        X, y, sample_weight = indexable(read_input(self, X, reset=True), y, sample_weight)
         if hasattr(self.estimator, "predict_marginals"):
             self._fit_sequences(X, y, sample_weight)
         else:
             self._fit_labels(X, y, sample_weight)
         self.classes_ = self.estimator_.classes_
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+        tell_width(self, self.estimator_)
         return self
 
     def _fit_labels(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -204,6 +226,8 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         )
         if self.ensemble:
             self.estimators_, self._met = held_out.models, held_out.met
+            if held_out.columns:
+                self._fitted_on = held_out.columns
         on = signs > 0
         met = weight * (signs != 0)
         rate = ((met * on).sum(axis=0) + 1) / (met.sum(axis=0) + 2)
@@ -274,6 +298,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         return sp.vstack(pieces, format="csr")
 
     def _probabilities(self, X: Any) -> np.ndarray:
+        X = read_input(self, X)
         if hasattr(self, "estimators_"):
             found = self._mean_of_folds(X)
         else:
@@ -286,8 +311,10 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     def _mean_of_folds(self, X: Any) -> np.ndarray:
         """Probabilities by the curves of all folds from the scores of each, weighed by `fold_shares`."""
         found, elsewhere = np.zeros(1), never_met(self._met)
-        for model, met, share in zip(self.estimators_, self._met, fold_shares(self._met), strict=True):
-            scores = np.where(met, aligned(model, X, self._labels), elsewhere)
+        taken = getattr(self, "_fitted_on", [None] * len(self.estimators_))
+        folds = zip(self.estimators_, self._met, fold_shares(self._met), taken, strict=True)
+        for model, met, share, fitted in folds:
+            scores = np.where(met, aligned(model, X, self._labels, fitted), elsewhere)
             found = found + share * self.curves_.probabilities(scores)
         return found
 
@@ -306,11 +333,8 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        inner = get_tags(self.estimator)
-        tags.classifier_tags.multi_label = inner.classifier_tags.multi_label
-        tags.input_tags.sparse = inner.input_tags.sparse
-        tags.input_tags.pairwise = inner.input_tags.pairwise
-        return tags
+        tags.classifier_tags.multi_label = get_tags(self.estimator).classifier_tags.multi_label
+        return pass_on_input(tags, self.estimator)
 
 
 def fold_shares(met: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.wrapping import cut_columns, cut_rows, takes_kernel
 from maxmargin.model_selection import IterativeStratifiedKFold
 
 # What a fold may say of its labels; the fit on all samples says it of all labels.
@@ -28,13 +29,15 @@ class HeldOut:
 
     An entry is `known` when its label is, and when the model that scored it has met both sides of
     the label; a model that has not gives a constant. Row k of `met` says of which labels the model of
-    fold k has met both sides; `models` are there if they are asked for.
+    fold k has met both sides; `models` are there if they are asked for, and with a kernel matrix the
+    columns of it that each takes.
     """
 
     scores: np.ndarray
     known: np.ndarray
     met: np.ndarray
     models: list[Any]
+    columns: list[np.ndarray]
 
 
 def last_step(model: Any) -> Any:
@@ -58,8 +61,13 @@ def score_columns(model: Any, X: Any, space: LabelSpace) -> np.ndarray:
     return scores[:, None] if scores.ndim == 1 else scores
 
 
-def aligned(model: Any, X: Any, space: LabelSpace) -> np.ndarray:
-    """Scores in the columns of a space; a label or class that the model has not met has -inf."""
+def aligned(model: Any, X: Any, space: LabelSpace, fitted: np.ndarray | None = None) -> np.ndarray:
+    """Scores in the columns of a space; a label or class that the model has not met has -inf.
+
+    With a kernel matrix as X, `fitted` are the samples that the model is fitted on, if they are not all.
+    """
+    if fitted is not None:
+        X = cut_columns(X, fitted)
     found = score_columns(model, X, space)
     names = space.names.tolist()
     met = names if space.kind == "binary" and len(model.classes_) == 2 else model.classes_.tolist()
@@ -91,7 +99,7 @@ def splits(cv: Any, X: Any, y: Any, signs: np.ndarray) -> Iterator[tuple[np.ndar
 
 
 def take(values: Any, rows: np.ndarray) -> Any:
-    """Some of the rows of X, y or weights of any kind."""
+    """Some of the rows of y or weights of any kind; those of X may be `cut_rows`."""
     return None if values is None else _safe_indexing(values, rows)
 
 
@@ -150,7 +158,7 @@ def held_out_scores(
     space, signs = labels
     scores = np.full(signs.shape, -np.inf)
     known = np.zeros(signs.shape, bool)
-    met, models = [], []
+    met, models, columns = [], [], []
     for train, test in splits(cv, X, y, signs):
         model = clone(estimator)
         two_sided = (signs[train] > 0).any(axis=0) & (signs[train] < 0).any(axis=0)
@@ -159,13 +167,14 @@ def held_out_scores(
             inner = last_step(model).set_params(warm_start=True)
             inner._warm = dual[train], inner.C, (len(train), *dual.shape[1:])
         with quiet():
-            model.fit(take(X, train), take(y, train), **weighted(take(sample_weight, train)))
-        scores[test] = aligned(model, take(X, test), space)
+            model.fit(cut_rows(estimator, X, train), take(y, train), **weighted(take(sample_weight, train)))
+        scores[test] = aligned(model, cut_rows(estimator, X, test, train), space)
         known[test] = two_sided & (signs[test] != 0)
         met.append(two_sided)
         if keep:
             models.append(without_start(model, estimator))
-    return HeldOut(scores, known, np.array(met), models)
+            columns += [np.asarray(train, np.int64)] if takes_kernel(estimator) else []
+    return HeldOut(scores, known, np.array(met), models, columns)
 
 
 def without_start(model: Any, estimator: Any) -> Any:

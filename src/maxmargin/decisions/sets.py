@@ -22,16 +22,17 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
 from sklearn.model_selection import KFold, ShuffleSplit
-from sklearn.utils import check_random_state, get_tags, indexable
+from sklearn.utils import check_random_state, indexable
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin._names import WRAPPERS
 from maxmargin.core.state import LabelNames, Sizes, State, Whole, floats, part
-from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
+from maxmargin.decisions.calibrated import INNER, TAKEN, WIDTH, check_width
 from maxmargin.decisions.held_out import aligned, held_out_scores, method_of, quiet, take
 from maxmargin.edge.estimator import warn
 from maxmargin.edge.labels import SHOWN, LabelSpace, check_answers
+from maxmargin.edge.wrapping import cut_rows, pass_on_input, read_input, takes_kernel, tell_width
 
 SHARE = [Interval(Real, 0, 1, closed="neither"), None]
 
@@ -40,7 +41,7 @@ def _check_sets(state: Mapping[str, Any], sizes: Sizes) -> None:
     """A rule: the estimator knows no other labels, and all thresholds are numbers."""
     if "estimator_" not in state:
         return
-    check_width(state)
+    check_width(state, state.get("_fitted_on"))
     check_answers(state["_labels"], state["classes_"])
     if not set(state["estimator_"].classes_.tolist()) <= set(state["classes_"].tolist()):
         raise ValueError("its estimator has labels of its own")
@@ -89,6 +90,9 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
     it says nothing about a single label. Unknown entries of y (NaN) are not counted, neither here
     nor there. A sample without true labels has found all of them.
 
+    With kernel="precomputed", `predict` takes the kernel values with all samples of `fit`, those that the
+    thresholds come from too.
+
     For one class per sample the sets are 0/1 rows with a column per class: conformal prediction.
 
     Examples
@@ -120,6 +124,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
             "thresholds_": floats("n_names", finite=False),
             "n_calibration_": Whole(),
             "estimator_": part(*INNER, "Calibrated", apart=True),
+            "_fitted_on": TAKEN,
         },
         _check_sets,
         {"estimator": part(*INNER, *(name for name in WRAPPERS if name == "Calibrated"))},
@@ -152,7 +157,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
             )
         if self.per_label and self.recall is None:
             raise ValueError("per_label=True promises the recall of every label; precision is overall only.")
-        X, y = indexable(X, y)
+        X, y = indexable(read_input(self, X, reset=True), y)
         self._labels, signs = LabelSpace.read(y)
         self.classes_ = self._labels.classes
         scores, signs = self._unseen(X, y, signs)
@@ -162,21 +167,23 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
             self.thresholds_ = self._of_each_label(scores, truth)
         else:
             self.thresholds_ = np.full(len(self.classes_), self._of_all(scores, truth, told))
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+        tell_width(self, self.estimator_)
         return self
 
     def _unseen(self, X: Any, y: Any, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Scores of samples by models that have not seen them, and their signs; fits the estimator."""
+        self.__dict__.pop("_fitted_on", None)
         if isinstance(self.calibration, Real) and not isinstance(self.calibration, Integral):
             if len(signs) < 2:
                 raise ValueError("Found 1 sample; calibration needs one apart from those of the fit.")
             draw = ShuffleSplit(1, test_size=float(self.calibration), random_state=self.random_state)
             train, rest = next(draw.split(np.zeros(len(signs))))
-            self.estimator_ = clone(self.estimator).fit(take(X, train), take(y, train))
-            return self._columns(take(X, rest)), signs[rest]
+            self.estimator_ = clone(self.estimator).fit(cut_rows(self.estimator, X, train), take(y, train))
+            unseen = cut_rows(self.estimator, X, rest, train)
+            scores = self._both(aligned(self.estimator_, unseen, self._labels))
+            if takes_kernel(self.estimator):
+                self._fitted_on = np.asarray(train, np.int64)
+            return scores, signs[rest]
         cv = self.calibration
         if isinstance(cv, Integral):
             cv = KFold(int(cv), shuffle=True, random_state=check_random_state(self.random_state))
@@ -186,7 +193,8 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         return self._both(found.scores), signs
 
     def _columns(self, X: Any) -> np.ndarray:
-        return self._both(aligned(self.estimator_, X, self._labels))
+        fitted = getattr(self, "_fitted_on", None)
+        return self._both(aligned(self.estimator_, read_input(self, X), self._labels, fitted))
 
     def _both(self, scores: np.ndarray) -> np.ndarray:
         """One column per class, also for two."""
@@ -252,8 +260,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
-        return tags
+        return pass_on_input(tags, self.estimator)
 
 
 def recall_threshold(scores: np.ndarray, truth: np.ndarray, room: float) -> float:

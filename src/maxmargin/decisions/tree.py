@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import logit
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
-from sklearn.utils import get_tags
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -25,6 +24,7 @@ from maxmargin.core.state import Array, LabelNames, Sizes, State, part
 from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
 from maxmargin.decisions.held_out import method_of, score_columns, weighted
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
+from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
 from maxmargin.priors import ancestors
 
 # Probabilities are taken as no closer to 0 or 1, so that sums of log-odds are finite.
@@ -187,17 +187,15 @@ class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             raise ValueError("y has one class per sample, and none implies another; give sets of labels.")
         self.classes_ = self._labels.classes
         self.parents_ = parents_of(self.edges, self.classes_.tolist())
+        X = read_input(self, X, reset=True)
         self.estimator_ = clone(self.estimator).fit(X, y, **weighted(sample_weight))
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+        tell_width(self, self.estimator_)
         return self
 
     def predict(self, X: Any) -> Any:
         """The best consistent set of every sample, in the kind of labels given to `fit`."""
         check_is_fitted(self)
-        scores = score_columns(self.estimator_, X, self._labels)
+        scores = score_columns(self.estimator_, read_input(self, X), self._labels)
         if method_of(self.estimator_) == "predict_proba":
             scores = logit(np.clip(scores, SUREST, 1 - SUREST))
         return self._labels.answer(best_sets(np.asarray(scores, np.float64), self.parents_), like=X)
@@ -206,10 +204,9 @@ class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the estimator, label by label."""
         check_is_fitted(self)
-        return self.estimator_.predict_proba(X)
+        return self.estimator_.predict_proba(read_input(self, X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        tags.input_tags.sparse = get_tags(self.estimator).input_tags.sparse
-        return tags
+        return pass_on_input(tags, self.estimator)

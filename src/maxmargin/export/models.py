@@ -150,16 +150,23 @@ def _(model: Calibrated, graph: Graph, x: str) -> Answers:
 def mean_of_folds(model: Calibrated, graph: Graph, x: str) -> str:
     """The mean of the probabilities that the models of the folds give."""
     parts = []
-    for fold, met, share in zip(model.estimators_, model._met, fold_shares(model._met), strict=True):
+    taken = getattr(model, "_fitted_on", [None] * len(model.estimators_))
+    folds = zip(model.estimators_, model._met, fold_shares(model._met), taken, strict=True)
+    for fold, met, share, fitted in folds:
         scores = graph.add(
             "Where",
             graph.constant(met),
-            placed(fold, model._labels, graph, columns(fold, graph, x)),
+            placed(fold, model._labels, graph, columns(fold, graph, some_columns(graph, x, fitted))),
             graph.numbers(never_met(model._met)),
         )
         found = curved(model.curves_, graph, scores, model._labels.kind == "binary")
         parts.append(graph.add("Mul", found, graph.numbers(share)))
     return graph.add("Sum", *parts)
+
+
+def some_columns(graph: Graph, x: str, fitted: np.ndarray | None) -> str:
+    """The columns of a kernel matrix that a model takes, if they are not all."""
+    return x if fitted is None else graph.add("Gather", x, graph.constant(fitted), axis=1)
 
 
 def placed(fold: Any, space: LabelSpace, graph: Graph, scores: str) -> str:
@@ -181,6 +188,7 @@ def placed(fold: Any, space: LabelSpace, graph: Graph, scores: str) -> str:
 @answers.register
 def _(model: LabelSets, graph: Graph, x: str) -> Answers:
     inner = model.estimator_
+    x = some_columns(graph, x, getattr(model, "_fitted_on", None))
     if list(inner.classes_) != list(model.classes_):
         raise ValueError(
             "A LabelSets whose estimator has not met all labels cannot be exported; fit it again."

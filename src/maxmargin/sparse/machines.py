@@ -646,7 +646,8 @@ class SparseMultiClassSVC(MovableMachine, ClassMachine):
         from it and moves the vectors, the width and the coefficients together, on nine tenths of
         the samples, as long as the others gain; then it optimises the coefficients for the vectors
         found. Far more accurate for its size, slower to train, not convex: another
-        `random_state` leads to other vectors. It has no smaller stages (`truncate`).
+        `random_state`, or samples repeated instead of weighted, leads to other vectors. It has no
+        smaller stages (`truncate`).
 
     Attributes
     ----------
@@ -709,7 +710,8 @@ class SparseMultiLabelSVC(MovableMachine, LabelMachine):
         from it and moves the vectors, the width and the coefficients together, on nine tenths of
         the samples, as long as the others gain; then it optimises the coefficients for the vectors
         found. Far more accurate for its size, slower to train, not convex: another
-        `random_state` leads to other vectors. It has no smaller stages (`truncate`).
+        `random_state`, or samples repeated instead of weighted, leads to other vectors. It has no
+        smaller stages (`truncate`).
     prior : array-like of shape (n_labels, n_labels), callable or None, default=None
         Label correlations R, see `maxmargin.priors`; a callable, such as
         ``maxmargin.priors.from_labels``, is given the training labels (0/1). The intercept is
@@ -721,6 +723,11 @@ class SparseMultiLabelSVC(MovableMachine, LabelMachine):
     constant_labels_ : bool array of shape (n_labels,)
         Labels that never changed in training; one that was always on or always off has +1 or -1
         as intercept and no coefficients.
+
+    Notes
+    -----
+    One class per sample (a 1d y of more than two classes) becomes one label per class, one against
+    the rest; `SparseMultiClassSVC` learns the classes together.
 
     Examples
     --------
