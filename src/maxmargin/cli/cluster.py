@@ -138,12 +138,14 @@ def on_cluster(family: Family, given: Mapping[str, str]) -> Any:
 def read_part(path: Path, span: tuple[int, int] | None, reading: ReadOptions, single: bool) -> Dataset:
     """A file, or a range of its bytes, as a worker reads it."""
     from maxmargin import datasets
+    from maxmargin.dask.files import naming
 
     kind = format_of(path, reading)
-    if kind != "svmlight":
-        return read_table(path, kind, reading, None)
-    how = {"zero_based": reading.zero_based, "dtype": reading.dtype}
-    return datasets.read_svmlight(path, multilabel=not single, span=span, **how)
+    with naming(path):
+        if kind != "svmlight":
+            return read_table(path, kind, reading, None)
+        how = {"zero_based": reading.zero_based, "dtype": reading.dtype}
+        return datasets.read_svmlight(path, multilabel=not single, span=span, **how)
 
 
 def _pieces(

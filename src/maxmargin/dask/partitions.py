@@ -355,14 +355,7 @@ def constant_of(part: Part) -> float:
     return part.costs.constant
 
 
-def computed(cluster: Cluster, given: list[tuple[Any, Any, Any]]) -> list[tuple[Any, Any, Any]]:
-    """Partitions of X with those of y and of the weights, as arguments of tasks."""
-    found = cluster.compute([one for piece in given for one in piece])
-    return list(zip(found[::3], found[1::3], found[2::3], strict=True))
-
-
 def begin(cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], list[Facts]]:
     """Have the workers read all partitions; their blocks, and what is known of them."""
-    given = computed(cluster, pieces(X, y, weight, len(cluster)))
-    answers = [cluster.submit(read, number, *piece) for number, piece in enumerate(given)]
-    return answers, cluster.ask(facts, answers)
+    blocks = cluster.read(read, pieces(X, y, weight, len(cluster)))
+    return blocks, cluster.ask(facts, blocks)
