@@ -10,6 +10,7 @@ import time
 from types import SimpleNamespace
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, KilledWorker, LocalCluster
@@ -87,6 +88,23 @@ def test_a_cluster_that_is_gone_is_said():
 
     with pytest.raises(ConnectionError, match="start some"):
         Cluster(Empty()).steadily(lost)
+
+
+@pytest.mark.parametrize("name", [*MODELS, "ChainSVC"])
+def test_no_partitions_are_said(client, name):
+    for given in ([[]], [[], []], [()]):
+        with pytest.raises(ValueError, match="no partitions"):
+            getattr(on_cluster, name)().fit(*given, client=client)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_labels_that_are_not_given_are_asked_for(client, name):
+    model = getattr(on_cluster, name)()
+    for X in (da.eye(3), np.eye(3)):
+        with pytest.raises(ValueError, match=r"target y is None; pass .* delayed pairs \(X, y\)"):
+            model.fit(X, client=client)
+    with pytest.raises(ValueError, match="y is a Dask collection and X is none"):
+        model.fit(np.eye(3), da.arange(3), client=client)
 
 
 def disk_gone():

@@ -147,6 +147,7 @@ duality_gap_, n_iter_, history_, n_features_in_, feature_names_in_
 
 def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, Any]]:
     """The partitions of X with those of y and of the weights, not yet read."""
+    partitions.check_any(X)
     if partitions.is_list(X):
         return partitions.pieces(X, y, weight, n_parts)
     if is_dask_collection(X):
