@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -218,6 +219,17 @@ def local_cluster(n_workers: int | None = None, dashboard_address: str | None = 
         return distributed.LocalCluster(
             n_workers=count, threads_per_worker=1, dashboard_address=dashboard_address
         )
+
+
+class Quiet(distributed.WorkerPlugin):
+    """Keeps tasks that failed out of the workers' logs, for clients that report every error themselves."""
+
+    def setup(self, worker: Any) -> None:
+        logging.getLogger("distributed.worker").addFilter(_no_failure)
+
+
+def _no_failure(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Compute Failed")
 
 
 @contextmanager
