@@ -51,6 +51,13 @@ def test_fit_predict_top_and_evaluate(files, capsys):
     assert {"P@3", "P@5", "nDCG@5", "micro F1"} <= found.keys()
 
 
+def test_a_blank_line_has_its_answer(files, capsys):
+    model, new = files / "blank.mm", files / "new.xc"
+    run(capsys, "fit", files / "data.xc", "-m", "multilabel", "-o", model)
+    new.write_text(f"3 {D} {L}\n0 0:1\n \n1 1:1\n\n")
+    assert len(run(capsys, "predict", model, new, "--to", "jsonl").splitlines()) == 3
+
+
 def test_sparse_weights_behind_probabilities(files, capsys):
     data, model, page = files / "data.xc", files / "p.mm", files / "p.html"
     fit = ("fit", data, "-m", "multilabel", "--memory-limit", 0, "--probabilities", "sigmoid", "-o", model)

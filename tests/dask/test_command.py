@@ -77,6 +77,18 @@ def test_words_in_a_table_are_refused_with_the_cure(processes, files, capsys, mo
 
 
 @pytest.mark.slow
+def test_a_fault_in_a_part_is_told_once(files, capfd, monkeypatch):
+    monkeypatch.chdir(files)
+    (files / "part-1.svm").write_text("1 1:x\n")
+    line = ["part-0.svm", "part-1.svm", "--cluster", "local", "--workers", "1", "-o", "x.mm"]
+    assert main(["fit", *line]) == 1
+    said = capfd.readouterr().err  # of the worker, too
+    assert said.count("'x' is not a finite number") == 1
+    assert said.splitlines()[-1].startswith("Error: ")
+    assert "Compute Failed" not in said
+
+
+@pytest.mark.slow
 def test_a_cluster_of_its_own_and_a_scheduler_that_is_not_there(files, capsys, monkeypatch):
     monkeypatch.chdir(files)
     line = ["all.svm", "-m", "multilabel", "--cluster", "local", "--workers", "1", "--partition", "rows"]

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import dask
+import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, KilledWorker, LocalCluster
@@ -86,6 +88,64 @@ def test_a_cluster_that_is_gone_is_said():
 
     with pytest.raises(ConnectionError, match="start some"):
         Cluster(Empty()).steadily(lost)
+
+
+@pytest.mark.parametrize("name", [*MODELS, "ChainSVC"])
+def test_no_partitions_are_said(client, name):
+    for given in ([[]], [[], []], [()]):
+        with pytest.raises(ValueError, match="no partitions"):
+            getattr(on_cluster, name)().fit(*given, client=client)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_labels_that_are_not_given_are_asked_for(client, name):
+    model = getattr(on_cluster, name)()
+    for X in (da.eye(3), np.eye(3)):
+        with pytest.raises(ValueError, match=r"target y is None; pass .* delayed pairs \(X, y\)"):
+            model.fit(X, client=client)
+    with pytest.raises(ValueError, match="y is a Dask collection and X is none"):
+        model.fit(np.eye(3), da.arange(3), client=client)
+
+
+def disk_gone():
+    raise OSError("disk gone")
+
+
+@pytest.mark.parametrize("place", ["processes", "here"])
+@pytest.mark.parametrize("name", [*MODELS, "ChainSVC"])
+def test_a_partition_that_cannot_be_read_is_named(request, name, place):
+    client = "here" if place == "here" else request.getfixturevalue(place)
+    pair = ([np.eye(2)], ["ab"]) if name == "ChainSVC" else (np.eye(3), np.arange(3))
+    parts = [dask.delayed(pair) for _ in range(4)]
+    parts[2] = dask.delayed(disk_gone)()
+    with pytest.raises(OSError, match="disk gone") as caught:
+        getattr(on_cluster, name)().fit(parts, client=client)
+    assert caught.type is OSError
+    assert caught.value.__notes__ == ["in partition 2 of 4 (counted from 0)"]
+
+
+@pytest.mark.parametrize("place", ["processes", "here"])
+def test_partitions_that_need_the_same_are_not_blamed_one_by_one(request, place):
+    client = "here" if place == "here" else request.getfixturevalue(place)
+    table = dask.delayed(disk_gone)()
+    with pytest.raises(OSError, match="disk gone") as caught:
+        on_cluster.MultiLabelSVC().fit([table[k] for k in range(3)], client=client)
+    assert caught.value.__notes__ == ["none of the 3 partitions can be read"]
+
+
+def test_partitions_that_are_lost_on_the_way_are_named():
+    cluster = Cluster(Inline())
+    cluster.blocks = [SimpleNamespace(status=status) for status in ("error", "finished", "error")]
+    with pytest.raises(OSError) as caught, cluster.naming():
+        disk_gone()
+    assert caught.value.__notes__ == ["in partitions 0, 2 of 3 (counted from 0)"]
+    cluster.blocks *= 5
+    with pytest.raises(OSError) as caught, cluster.naming():
+        disk_gone()
+    assert caught.value.__notes__ == ["in partitions 0, 2, 3, 5, 6, ... of 15 (counted from 0)"]
+    with pytest.raises(ValueError) as caught, cluster.naming():
+        raise ValueError("Partition 2: a pair (X, y) was expected.")
+    assert not hasattr(caught.value, "__notes__")
 
 
 def profiling():

@@ -8,6 +8,9 @@ import scipy.sparse as sp
 
 import maxmargin
 from maxmargin import datasets
+from maxmargin.cli import _one_line
+from maxmargin.cli.cluster import read_part
+from maxmargin.cli.data import ReadOptions
 from maxmargin.dask import MultiClassSVC, MultiLabelSVC, partitions, read_arff, read_parquet, read_svmlight
 from maxmargin.dask.cluster import Alone
 
@@ -45,6 +48,22 @@ def test_faults_in_a_range_name_the_line_of_the_file(tmp_path):
         computed(read_svmlight(tmp_path / "c.svm", blocksize=30))
     with pytest.raises(FileNotFoundError, match="nothing"):
         read_svmlight(tmp_path / "nothing*.svm")
+
+
+def test_an_error_that_names_no_file_is_told_with_it(tmp_path, monkeypatch):
+    def broken(path, **how):
+        raise OSError("disk gone")
+
+    path = tmp_path / "d.svm"
+    path.write_text("1 1:1\n")
+    monkeypatch.setattr(datasets, "read_svmlight", broken)
+    with pytest.raises(OSError) as caught:
+        computed(read_svmlight(path))
+    assert caught.value.__notes__ == [f"in {path}"]
+    with pytest.raises(OSError) as caught:
+        read_part(path, None, ReadOptions(), False)
+    assert caught.value.__notes__ == [f"in {path}"]
+    assert _one_line(caught.value) == f"disk gone in {path}"
 
 
 @pytest.fixture

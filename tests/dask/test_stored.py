@@ -57,3 +57,6 @@ def test_what_is_not_there_is_said(tmp_path):
         MultiLabelSVC().fit(np.eye(3), np.eye(3), client="there")
     with pytest.raises(ValueError, match="Partition 0: a pair"):
         store([dask.delayed(np.eye(3))], tmp_path)
+    with pytest.raises(ZeroDivisionError) as caught:
+        store([dask.delayed((np.eye(3), np.eye(3))), dask.delayed(divmod)(1, 0)], tmp_path)
+    assert caught.value.__notes__ == ["in partition 1 of 2 (counted from 0)"]

@@ -119,4 +119,5 @@ def _one_line(error: BaseException) -> str:
         return f"not enough memory ({' '.join(str(error).split()) or 'nothing more is known'})"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__
+    words = [str(error) or type(error).__name__, *getattr(error, "__notes__", ())]
+    return " ".join(" ".join(words).split())

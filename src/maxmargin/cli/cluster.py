@@ -53,7 +53,7 @@ def refuse(*, scale: str, decisions: bool) -> None:
 @contextmanager
 def connected(place: str, workers: int | None) -> Iterator[Any]:
     """A client of the cluster; where it shows its work is said."""
-    from maxmargin.dask.cluster import distributed, local_cluster
+    from maxmargin.dask.cluster import Quiet, distributed, local_cluster
 
     if place != "local" and workers is not None:
         raise click.UsageError("--workers is the number of those of --cluster local.")
@@ -61,6 +61,7 @@ def connected(place: str, workers: int | None) -> Iterator[Any]:
         count = workers or os.cpu_count() or 1
         with local_cluster(count, "127.0.0.1:0") as cluster, distributed.Client(cluster) as client:
             say(f"Cluster of {count} workers; dashboard: {client.dashboard_link}")
+            client.register_plugin(Quiet())
             yield client
         return
     try:
@@ -138,12 +139,14 @@ def on_cluster(family: Family, given: Mapping[str, str]) -> Any:
 def read_part(path: Path, span: tuple[int, int] | None, reading: ReadOptions, single: bool) -> Dataset:
     """A file, or a range of its bytes, as a worker reads it."""
     from maxmargin import datasets
+    from maxmargin.dask.files import naming
 
     kind = format_of(path, reading)
-    if kind != "svmlight":
-        return read_table(path, kind, reading, None)
-    how = {"zero_based": reading.zero_based, "dtype": reading.dtype}
-    return datasets.read_svmlight(path, multilabel=not single, span=span, **how)
+    with naming(path):
+        if kind != "svmlight":
+            return read_table(path, kind, reading, None)
+        how = {"zero_based": reading.zero_based, "dtype": reading.dtype}
+        return datasets.read_svmlight(path, multilabel=not single, span=span, **how)
 
 
 def _pieces(

@@ -164,6 +164,7 @@ def _streamed(
 ) -> Iterator[Dataset]:
     from maxmargin.datasets import Dataset
     from maxmargin.io import pieces as _stream
+    from maxmargin.io.xc import read_header
 
     if kind == "letters":
         for data in _stream.stream_letters(path, progress=progress):
@@ -184,7 +185,8 @@ def _streamed(
     if kind == "svmlight":
         pieces = _stream.stream_svmlight(path, stored.n_features, zero_based=reading.zero_based, **how)
     elif kind == "xc":
-        pieces = _stream.stream_svmlight(path, stored.n_features, zero_based=True, header_lines=1, **how)
+        how |= {"header_lines": 1, "n_samples": read_header(path)[0]}
+        pieces = _stream.stream_svmlight(path, stored.n_features, zero_based=True, **how)
     else:
         names = stored.feature_names
         if not names:

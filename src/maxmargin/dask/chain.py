@@ -89,8 +89,7 @@ duality_gap_, n_iter_, history_, n_features_in_, feature_names_in_
 
     def _begin(self, cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], list[Any]]:
         """Blocks of the partitions that hold sequences, and what is known of these."""
-        given = partitions.computed(cluster, pieces(X, y, weight, len(cluster)))
-        answers = [cluster.submit(read_sequences, number, *piece) for number, piece in enumerate(given)]
+        answers = cluster.read(read_sequences, pieces(X, y, weight, len(cluster)))
         told = cluster.ask(tell, answers)
         filled = [(block, one) for block, one in zip(answers, told, strict=True) if one.n]
         if not filled:
@@ -148,6 +147,7 @@ duality_gap_, n_iter_, history_, n_features_in_, feature_names_in_
 
 def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, Any]]:
     """The partitions of X with those of y and of the weights, not yet read."""
+    partitions.check_any(X)
     if partitions.is_list(X):
         return partitions.pieces(X, y, weight, n_parts)
     if is_dask_collection(X):

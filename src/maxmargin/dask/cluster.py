@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from maxmargin.dask.rounds import Here, nothing
 try:
     import dask
     import distributed
+    from dask.callbacks import Callback
     from dask.delayed import Delayed
     from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm import CommClosedError
@@ -33,6 +35,10 @@ WORKERS = {
 }
 # How often a piece of work is begun again, and the seconds that new workers are waited for.
 ATTEMPTS, PATIENCE = 5, 60
+# Partitions that an error names at most.
+NAMED = 5
+# Rows, labels and weights of a partition, where they are not known yet.
+Piece = tuple[Any, Any, Any]
 
 
 class Cluster:
@@ -45,6 +51,7 @@ class Cluster:
 
     def __init__(self, client: Any) -> None:
         self.client = client
+        self.blocks: list[Any] = []
 
     @cached_property
     def _workers(self) -> list[dict[str, Any]]:
@@ -59,10 +66,25 @@ class Cluster:
         (shared,) = self.client.scatter([value], hash=False)
         return shared
 
-    def compute(self, values: list[Any]) -> list[Any]:
-        """Begin to compute delayed values, all at once; any other is an argument of tasks as it is."""
+    def compute(self, pieces: list[Piece]) -> list[Piece]:
+        """Begin to compute what is delayed, all at once; anything else is an argument of tasks as it is."""
+        values = [one for piece in pieces for one in piece]
         futures = iter(self.client.compute([one for one in values if isinstance(one, Delayed)]))
-        return [next(futures) if isinstance(one, Delayed) else one for one in values]
+        return _by_three([next(futures) if isinstance(one, Delayed) else one for one in values])
+
+    def read(self, task: Callable[..., Any], pieces: list[Piece]) -> list[Any]:
+        """Begin to read partitions by a task, which is given the number of each, too."""
+        self.blocks = [self.submit(task, number, *piece) for number, piece in enumerate(self.compute(pieces))]
+        return self.blocks
+
+    @contextmanager
+    def naming(self) -> Iterator[None]:
+        """An error because of partitions that cannot be read names them."""
+        try:
+            yield
+        except Exception as error:
+            name_partitions(error, [getattr(block, "status", None) == "error" for block in self.blocks])
+            raise
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> Any:
         return self.client.submit(task, *arguments, pure=False)
@@ -115,12 +137,58 @@ class Alone(Here, Cluster):
     def __len__(self) -> int:
         return 1
 
-    def compute(self, values: list[Any]) -> list[Any]:
-        return list(dask.compute(*values, scheduler="synchronous", traverse=False))
+    def compute(self, pieces: list[Piece]) -> list[Piece]:
+        values, last = [one for piece in pieces for one in piece], LastTask()
+        try:
+            with last:
+                return _by_three(dask.compute(*values, scheduler="synchronous", traverse=False))
+        except Exception as error:
+            needing = last.needed_for()
+            keys = [{one.key for one in piece if isinstance(one, Delayed)} for piece in pieces]
+            name_partitions(error, [bool(some & needing) for some in keys])
+            raise
 
     def room(self) -> float:
         """None: rows stay where they are."""
         return 0.0
+
+
+class LastTask(Callback):
+    """Remembers the task that ran last, which is the one that failed, and who needs its answer."""
+
+    key: Any = None
+    dependents: dict[Any, Any] = {}
+
+    def _pretask(self, key: Any, graph: Any, state: Any) -> None:
+        self.key, self.dependents = key, state["dependents"]
+
+    def needed_for(self) -> set[Any]:
+        """Keys of everything that cannot be computed without it."""
+        found, waiting = set(), [self.key]
+        while waiting:
+            key = waiting.pop()
+            if key not in found:
+                found.add(key)
+                waiting += self.dependents.get(key, ())
+        return found
+
+
+def name_partitions(error: Exception, failed: list[bool]) -> None:
+    """Note the partitions that cannot be read, unless the error is one that says so itself."""
+    numbers = [number for number, one in enumerate(failed) if one]
+    if not numbers or str(error).startswith("Partition "):
+        return
+    if len(numbers) == len(failed) > 1:
+        # They may well have what failed in common, as those of `read_svmlight` have all files.
+        error.add_note(f"none of the {len(failed)} partitions can be read")
+        return
+    words = "partitions" if len(numbers) > 1 else "partition"
+    named = ", ".join([str(number) for number in numbers[:NAMED]] + ["..."] * (len(numbers) > NAMED))
+    error.add_note(f"in {words} {named} of {len(failed)} (counted from 0)")
+
+
+def _by_three(values: Sequence[Any]) -> list[Piece]:
+    return list(zip(values[::3], values[1::3], values[2::3], strict=True))
 
 
 def local_cluster(n_workers: int | None = None, dashboard_address: str | None = None) -> Any:
@@ -151,6 +219,17 @@ def local_cluster(n_workers: int | None = None, dashboard_address: str | None = 
         return distributed.LocalCluster(
             n_workers=count, threads_per_worker=1, dashboard_address=dashboard_address
         )
+
+
+class Quiet(distributed.WorkerPlugin):
+    """Keeps tasks that failed out of the workers' logs, for clients that report every error themselves."""
+
+    def setup(self, worker: Any) -> None:
+        logging.getLogger("distributed.worker").addFilter(_no_failure)
+
+
+def _no_failure(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Compute Failed")
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class OnCluster(ABC):
         """A cluster whose workers have read all partitions; learns the features."""
         if getattr(self, "warm_start", False):
             raise ValueError("warm_start=True is not for clusters; use to_local() and fit that.")
-        with connected(client) as cluster:
+        with connected(client) as cluster, cluster.naming():
             blocks, seen = self._begin(cluster, X, y, weight)
             self._learn_features(seen)
             yield cluster, blocks, seen

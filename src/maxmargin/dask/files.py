@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,10 +73,9 @@ def read_svmlight(
     ((1, 3), [[0, 0, 1]])
     """
     how = {"multilabel": multilabel, "n_features": n_features, "zero_based": zero_based, "dtype": dtype}
-    read = delayed(datasets.read_svmlight, pure=True)
     return together(
         [
-            read(path, span=span, **how)
+            _delayed(datasets.read_svmlight, path, span=span, **how)
             for path in found(paths)
             for span in ([None] if _is_packed(path) else spans(path, blocksize))
         ]
@@ -96,7 +96,7 @@ def read_parquet(paths: Paths, **how: Any) -> list[Any]:
     -------
     partitions : list of delayed (X, y)
     """
-    return together([delayed(datasets.read_parquet, pure=True)(path, **how) for path in found(paths)])
+    return together([_delayed(datasets.read_parquet, path, **how) for path in found(paths)])
 
 
 def read_arff(paths: Paths, **how: Any) -> list[Any]:
@@ -113,7 +113,27 @@ def read_arff(paths: Paths, **how: Any) -> list[Any]:
     -------
     partitions : list of delayed (X, y)
     """
-    return together([delayed(datasets.read_arff, pure=True)(path, **how) for path in found(paths)])
+    return together([_delayed(datasets.read_arff, path, **how) for path in found(paths)])
+
+
+def _delayed(reader: Callable[..., Dataset], path: str, **how: Any) -> Any:
+    return delayed(_read, pure=True)(reader, path, **how)
+
+
+def _read(reader: Callable[..., Dataset], path: str, **how: Any) -> Dataset:
+    with naming(path):
+        return reader(path, **how)
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """An error names the file that was read, as that of a broken disk does not."""
+    try:
+        yield
+    except Exception as error:
+        if os.fspath(path) not in str(error):
+            error.add_note(f"in {os.fspath(path)}")
+        raise
 
 
 def found(paths: Paths) -> list[str]:

@@ -21,6 +21,7 @@ from maxmargin.core.threads import one_blas_thread
 from maxmargin.dask.class_sets import ClassPart
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.working_sets import Part
+from maxmargin.edge.estimator import check_given
 from maxmargin.edge.labels import LabelSpace, container_of, is_sets, sorted_names
 from maxmargin.multilabel.estimator import MultiLabelSVC
 from maxmargin.multilabel.problem import LinearM3L, entry_weights, hamming_costs, tied_costs
@@ -73,12 +74,14 @@ class Terms:
 
 def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, Any]]:
     """The partitions of X with those of y and of the weights, not yet read."""
+    check_any(X)
     if is_list(X):
         if y is None:
             if weight is not None:
                 raise ValueError("sample_weight: with partitions of (X, y), put the weights third in each.")
             return [(one, None, None) for one in X]
         return _zip(list(X), _listed(y, "y"), None if weight is None else _listed(weight, "sample_weight"))
+    check_given(y, "the labels in the partitions of X, or X as a list of delayed pairs (X, y)")
     if is_dask_collection(X):
         blocks, lengths = _blocks(X)
         return _zip(
@@ -86,8 +89,8 @@ def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, An
             _alike(y, lengths, len(blocks), "y"),
             None if weight is None else _alike(weight, lengths, len(blocks), "sample_weight"),
         )
-    if y is None or is_dask_collection(y):
-        raise ValueError("y: pass the labels of X, and a Dask collection only where X is one.")
+    if is_dask_collection(y):
+        raise ValueError("y is a Dask collection and X is none; pass both as one, or both in memory.")
     X = X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
     X = sp.csr_array(X) if sp.issparse(X) else X
     n = X.shape[0]
@@ -97,6 +100,12 @@ def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, An
         (_cut(X, rows), _cut(y, rows), None if weight is None else np.asarray(weight)[rows])
         for rows in ranges
     ]
+
+
+def check_any(X: Any) -> None:
+    """Refuse a list without partitions."""
+    if isinstance(X, (list, tuple)) and not X:
+        raise ValueError("X is an empty list: there are no partitions to learn from; pass at least one.")
 
 
 def is_list(X: Any) -> bool:
@@ -355,14 +364,7 @@ def constant_of(part: Part) -> float:
     return part.costs.constant
 
 
-def computed(cluster: Cluster, given: list[tuple[Any, Any, Any]]) -> list[tuple[Any, Any, Any]]:
-    """Partitions of X with those of y and of the weights, as arguments of tasks."""
-    found = cluster.compute([one for piece in given for one in piece])
-    return list(zip(found[::3], found[1::3], found[2::3], strict=True))
-
-
 def begin(cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], list[Facts]]:
     """Have the workers read all partitions; their blocks, and what is known of them."""
-    given = computed(cluster, pieces(X, y, weight, len(cluster)))
-    answers = [cluster.submit(read, number, *piece) for number, piece in enumerate(given)]
-    return answers, cluster.ask(facts, answers)
+    blocks = cluster.read(read, pieces(X, y, weight, len(cluster)))
+    return blocks, cluster.ask(facts, blocks)

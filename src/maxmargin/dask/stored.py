@@ -14,6 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from dask import compute, delayed
 
+from maxmargin.dask.cluster import name_partitions
+
 # The arrays of a CSR matrix.
 ARRAYS = ("data", "indices", "indptr")
 # Bytes of a file without numbers.
@@ -52,7 +54,11 @@ def store(partitions: list[Any], folder: str | PathLike[str]) -> list[Any]:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for number, part in enumerate(partitions):
-        (pair,) = compute(part, scheduler="synchronous")
+        try:
+            (pair,) = compute(part, scheduler="synchronous")
+        except Exception as error:
+            name_partitions(error, [k == number for k in range(len(partitions))])
+            raise
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise ValueError(f"Partition {number}: a pair (X, y) was expected.")
         for name, values in zip("Xy", pair, strict=True):

@@ -29,6 +29,7 @@ def stream_svmlight(
     dtype: Any = np.float64,
     progress: Progress | None = None,
     header_lines: int = 0,
+    n_samples: int | None = None,
 ) -> Iterator[sp.csr_array]:
     """CSR matrices of about a MiB of text each.
 
@@ -38,11 +39,11 @@ def stream_svmlight(
         The file, plain or packed as .xz or .gz; its lines may have labels or none.
     n_features : int
         Number of columns; a larger index is an error.
-    zero_based, dtype, progress, header_lines
+    zero_based, dtype, progress, header_lines, n_samples
         As in `read_svmlight`.
     """
     largest = float(np.finfo(dtype).max)
-    rules = Rules(path, True, None, n_features, 0 if zero_based else 1, largest, header_lines)
+    rules = Rules(path, True, None, n_features, 0 if zero_based else 1, largest, header_lines, n_samples)
     for part in parsed_blocks(rules, progress):
         rows = Rows.of(dtype)
         rows.extend(part)

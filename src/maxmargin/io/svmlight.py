@@ -32,6 +32,7 @@ _LARGEST = np.iinfo(np.int64).max
 _EXACT = 2**53
 _BLANKS = bytes.maketrans(b"\t\r\v\f", b"    ")
 _COMMENT = re.compile(rb"#[^\n]*")
+_BLANK_LINE = re.compile(rb"\n(?= *\n| +\Z)")
 _QUERY = re.compile(rb"(\n *(?:[^ \n:]+ +)?)qid:([+-]?[0-9]+)(?= +[^ \n:]+:)")
 _LABEL_WITH_POINT = re.compile(rb"\n *[0-9,+-]*[.eE]")
 _WORD = re.compile(rb"[^ ]+")
@@ -49,6 +50,7 @@ def read_svmlight(
     dtype: Any = np.float64,
     progress: Progress | None = None,
     header_lines: int = 0,
+    n_samples: int | None = None,
     span: tuple[int, int] | None = None,
 ) -> Dataset:
     """Read multi-label SVMlight (LIBSVM) text, plain or packed as .xz or .gz.
@@ -73,6 +75,9 @@ def read_svmlight(
         Called with (bytes read, bytes in all) of the stored file after each block.
     header_lines : int, default=0
         Lines to leave out at the beginning of the file.
+    n_samples : int, default=None
+        Number of samples, where something tells it: a blank line is then one of them, without labels and
+        features, until there are so many.
     span : pair of int, default=None
         Read only the lines that begin at or after the first and before the second byte of a plain file;
         there may be none.
@@ -106,7 +111,8 @@ def read_svmlight(
         raise ValueError("labels must differ from each other.")
     allowed = None if labels is None else frozenset(labels)
     largest = float(np.finfo(dtype).max)
-    rules = Rules(path, multilabel, allowed, n_features, 0 if zero_based else 1, largest, header_lines, span)
+    first = 0 if zero_based else 1
+    rules = Rules(path, multilabel, allowed, n_features, first, largest, header_lines, n_samples, span)
     rows = Rows.of(dtype)
     for part in parsed_blocks(rules, progress):
         rows.extend(part)
@@ -132,6 +138,7 @@ class Rules:
     first_index: int
     largest_value: float
     header_lines: int = 0
+    n_samples: int | None = None
     span: tuple[int, int] | None = None
 
     @property
@@ -216,7 +223,7 @@ class Rows:
 
 def parsed_blocks(rules: Rules, progress: Progress | None) -> Iterator[Samples]:
     """The samples of a file, about a MiB of text at a time."""
-    line = 1 + rules.header_lines
+    line, room = 1 + rules.header_lines, rules.n_samples or 0
     with open_bytes(rules.path) as (plain, stored):
         total = stored.seek(0, 2)
         stored.seek(0)
@@ -226,10 +233,11 @@ def parsed_blocks(rules: Rules, progress: Progress | None) -> Iterator[Samples]:
             _go_to(rules.span[0], plain, stored, rules.path)
         while block := _lines(plain, rules.span):
             try:
-                part = parse_block(block, rules)
+                part = parse_block(block, rules, room)
             except (ValueError, OverflowError):
-                part = parse_slowly(block, rules, line + _lines_before(rules))
+                part = parse_slowly(block, rules, line + _lines_before(rules), room)
             yield part
+            room = max(room - len(part.sizes), 0)
             line += block.count(b"\n")
             if progress is not None:
                 progress(min(stored.tell(), total), total)
@@ -259,9 +267,15 @@ def _lines_before(rules: Rules) -> int:
         return file.read(rules.span[0] - 1).count(b"\n") + 1
 
 
-def parse_block(block: bytes, rules: Rules) -> Samples:
-    """Parse a block at once; any ValueError or OverflowError means: look again, slowly."""
-    text = b"\n" + block.translate(_BLANKS)
+def parse_block(block: bytes, rules: Rules, room: int = 0) -> Samples:
+    """Parse a block at once; any ValueError or OverflowError means: look again, slowly.
+
+    Blank lines are samples while there are fewer than `room`.
+    """
+    text, blank = b"\n" + block.translate(_BLANKS), 0
+    if room:
+        # A zero that is spelt out, as scikit-learn skips blank lines; those of comments stay blank.
+        text, blank = _BLANK_LINE.subn(b"\n%d:0" % rules.first_index, text)
     if b"#" in text:
         text = _COMMENT.sub(b"", text)
     qid = []
@@ -273,7 +287,7 @@ def parse_block(block: bytes, rules: Rules) -> Samples:
     if text.translate(None, b"0123456789+-.eE:, \n") or _LABEL_WITH_POINT.search(text):
         raise ValueError
     X, labels, label_sizes = _parse_labelled(text, rules.first_index == 0)
-    if qid and len(qid) != len(label_sizes):
+    if (qid and len(qid) != len(label_sizes)) or (blank and len(label_sizes) > room):
         raise ValueError
     largest = X.indices.max(initial=0) + rules.first_index
     if largest > rules.last_index or not (np.abs(X.data) <= rules.largest_value).all():
@@ -306,17 +320,18 @@ def _parse_labelled(text: bytes, zero_based: bool) -> tuple[Any, np.ndarray, np.
     return X, labels, sizes
 
 
-def parse_slowly(block: bytes, rules: Rules, first_line: int) -> Samples:
-    """Parse a block word by word and raise DataFormatError at the first fault."""
+def parse_slowly(block: bytes, rules: Rules, first_line: int, room: int = 0) -> Samples:
+    """Parse a block word by word and raise DataFormatError at the first fault; `room` as in `parse_block`."""
     indices, values, sizes = array("q"), array("d"), array("q")
     labels, label_sizes, qid = array("q"), array("q"), array("q")
-    for number, line in enumerate(block.translate(_BLANKS).split(b"\n"), first_line):
-        words = [(m.start() + 1, m.group()) for m in _WORD.finditer(line.partition(b"#")[0])]
-        if not words:
+    for number, line in enumerate(block.translate(_BLANKS).splitlines(), first_line):
+        text, comment, _ = line.partition(b"#")
+        words = [(m.start() + 1, m.group()) for m in _WORD.finditer(text)]
+        if not words and (comment or len(sizes) >= room):
             continue
         where = _Line(rules, number)
         ids: list[int] = []
-        if b":" not in words[0][1]:
+        if words and b":" not in words[0][1]:
             ids = where.labels(*words.pop(0))
         if not rules.multilabel and len(ids) != 1:
             raise where.error(1, f"one label per line expected, found {len(ids)}")

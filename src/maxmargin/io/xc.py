@@ -3,7 +3,7 @@
 Labels and features are numbered from 0, and the first line says how many of each there are, so a
 label or a feature that does not occur has its column all the same. Each further line is as in
 `io.svmlight`: `label,label index:value index:value`, with nothing before the blank where a sample has
-no labels.
+no labels. A blank line is a sample without labels and features; any after the last sample are skipped.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def read_xc(path: PathLike, *, dtype: Any = np.float64, progress: Progress | Non
         dtype=dtype,
         progress=progress,
         header_lines=1,
+        n_samples=n_samples,
     )
     if data.X.shape[0] != n_samples:
         raise DataFormatError(
