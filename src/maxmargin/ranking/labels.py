@@ -108,7 +108,7 @@ class GrowingLabels:
         return Relevant(np.arange(len(values) + 1), numbers[codes.ravel()])
 
     def _read_sets(self, y: Any) -> Relevant:
-        if not edge.is_sets(y):
+        if not edge.is_sets(y, expected=True):
             raise ValueError("y was a sequence of label sets before and is not one now; keep to one kind.")
         told = edge.label_rows(y)
         if None in told:
