@@ -36,6 +36,10 @@ CONTAINERS = (set, frozenset, list, tuple)
 NUMBERS = (int, float, np.number, np.bool_)
 # How many names a warning shows.
 SHOWN = 5
+UNKNOWN = (
+    "y has unknown entries (None or NaN), which need dense dual variables; use loss='hamming' with a larger "
+    "memory_limit, give the entries a value, or leave their samples out."
+)
 
 
 class Indicator:
@@ -300,7 +304,10 @@ class LabelSpace:
             return sp.csr_array((np.ones(on.nnz, bool), on.indices, on.indptr), shape=on.shape)
         if self.kind == "sets":
             column = {name: k for k, name in enumerate(self.classes.tolist())}
-            rows = [sorted({_column(column, name, i) for name in labels}) for i, labels in enumerate(y)]
+            told = label_rows(y)
+            if None in told:
+                raise ValueError(UNKNOWN)
+            rows = [sorted({_column(column, name, i) for name in labels}) for i, labels in enumerate(told)]
             indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
             indices = np.fromiter((k for row in rows for k in row), np.int64, int(indptr[-1]))
             return sp.csr_array(
@@ -308,10 +315,7 @@ class LabelSpace:
             )
         signs = self.signs(y)
         if not signs.all():
-            raise ValueError(
-                "y has unknown entries, which need the dense dual variables; raise memory_limit, or give the "
-                "entries a value."
-            )
+            raise ValueError(UNKNOWN)
         return sp.csr_array(signs > 0)
 
     def answer(self, on: Any, like: Any = None) -> Any:
