@@ -158,7 +158,7 @@ def entry_weights(sample_weight: Any, signs: np.ndarray) -> np.ndarray:
     n, L = signs.shape
     if sample_weight is None:
         return np.ones((n, 1))
-    if getattr(sample_weight, "ndim", 1) == 2:
+    if np.asarray(sample_weight).ndim == 2:
         weight = check_array(sample_weight, dtype=np.float64, input_name="sample_weight")
         if weight.shape != (n, L):
             raise ValueError(
