@@ -445,6 +445,10 @@ def samples(data: Dataset, family: Family) -> Samples:
             f"{data.name or data.source} has one class per sample, and --model {family.name} takes several "
             "labels; use --model multiclass."
         )
+    if data.multilabel and data.Y.shape[1] == 0:
+        raise ValueError(
+            f"{data.name or data.source} has no labels; write those of a sample at the beginning of its line."
+        )
     if data.X.shape[1] == 0:
         raise ValueError(f"{data.name or data.source} has no feature columns left.")
     if (

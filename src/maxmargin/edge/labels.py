@@ -243,7 +243,14 @@ class LabelSpace:
 
     @classmethod
     def recognise(cls, y: Any) -> LabelSpace:
-        """The space of labels given in any of the kinds."""
+        """The space of labels given in any of the kinds, of which there must be one."""
+        space = cls._recognise(y)
+        if not len(space.classes) and not space.single_label:
+            raise ValueError("y has no labels: it has no columns; pass a column for every label.")
+        return space
+
+    @classmethod
+    def _recognise(cls, y: Any) -> LabelSpace:
         check_given(y, "the labels")
         if sp.issparse(y):
             container = sp.csr_array if isinstance(y, sp.sparray) else sp.csr_matrix
