@@ -434,6 +434,8 @@ def samples(data: Dataset, family: Family) -> Samples:
     """Check that the data suits a family and lay it out for it."""
     import numpy as np
 
+    from maxmargin.edge.estimator import check_columns
+
     single = family.task in ("multiclass", "chain")
     if single and data.multilabel:
         raise ValueError(
@@ -458,10 +460,12 @@ def samples(data: Dataset, family: Family) -> Samples:
         and family.name != "multilabel"
     ):
         raise ValueError("Some label entries are missing; only --model multilabel takes that.")
-    if hasattr(data.X, "toarray") and np.isnan(data.X.data).any():
-        raise ValueError(
-            f"{data.name or data.source} has missing values among sparse features; mend the file."
-        )
+    if hasattr(data.X, "toarray"):
+        check_columns(data.X.shape[1], data.name or data.source)
+        if np.isnan(data.X.data).any():
+            raise ValueError(
+                f"{data.name or data.source} has missing values among sparse features; mend the file."
+            )
     lengths = None
     if family.task == "chain":
         if "word" not in data.per_row:

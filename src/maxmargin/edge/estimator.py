@@ -27,6 +27,7 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall
+from maxmargin.core.memory import memory
 from maxmargin.edge.callbacks import CallbackSupportMixin
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
@@ -34,6 +35,9 @@ from maxmargin.edge.callbacks import CallbackSupportMixin
 LARGEST, LARGEST_SINGLE = 1e60, 1e9
 # Columns of X whose sizes differ by this factor slow training down.
 UNEVEN = 100.0
+
+# Bytes of a weight, and of what a fit on sparse rows keeps for every column besides, empty or not.
+PER_WEIGHT, PER_COLUMN = 8, 24
 
 POSITIVE = [Interval(Real, 0, None, closed="neither")]
 # Parameters that mean the same in every iterative estimator.
@@ -84,6 +88,19 @@ def check_size(X: Any, name: str) -> Any:
             "features (MaxAbsScaler) or mend the entry."
         )
     return X.astype(np.float64) if X.dtype == np.float32 and largest > LARGEST_SINGLE else X
+
+
+def check_columns(n_columns: int, what: str = "X", n_weights: int = 0) -> None:
+    """Refuse sparse rows that are too wide for memory, before the system ends the process.
+
+    `n_weights` is the number of weights of a column, where all of them are kept.
+    """
+    needed, there = (PER_COLUMN + PER_WEIGHT * n_weights) * n_columns, memory()
+    if needed > there:
+        raise ValueError(
+            f"{what} has {n_columns:,} columns, which take {needed / 2**30:.3g} GiB of memory, and there are "
+            f"{there / 2**30:.3g}; number the features without gaps, or hash them into fewer (FeatureHasher)."
+        )
 
 
 def unevenness(X: Any, *, at_once: int = 1 << 18) -> float:
@@ -237,6 +254,8 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         precomputed = getattr(self, "kernel", None) == "precomputed"
         if is_foreign(X):
             X = to_numpy(X)
+        if reset and sp.issparse(X):
+            check_columns(X.shape[1])
         X = validate_data(
             self,
             X,
