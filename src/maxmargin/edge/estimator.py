@@ -141,6 +141,11 @@ def to_numpy(X: Any) -> np.ndarray:
     return np.asarray(X.detach().cpu()) if hasattr(X, "detach") else np.asarray(X.get())
 
 
+def is_missing(label: Any) -> bool:
+    """None, NaN, or the NA of pandas."""
+    return label is None or (isinstance(label, float) and label != label) or type(label).__name__ == "NAType"
+
+
 def class_vector(y: np.ndarray, *, warn: bool = False) -> np.ndarray:
     """A complete vector of classes, checked; with `warn`, a column of them is taken and said."""
     y = column_or_1d(y, warn=warn)
@@ -148,6 +153,12 @@ def class_vector(y: np.ndarray, *, warn: bool = False) -> np.ndarray:
         raise ValueError(
             f"y holds sets or lists of labels (y[0] is {y[0]!r}), and this estimator takes one class per "
             "sample; MultiLabelSVC and its like take several."
+        )
+    if y.dtype == object and any(map(is_missing, y)):
+        i = next(i for i, label in enumerate(y) if is_missing(label))
+        raise ValueError(
+            f"y[{i}] is {y[i]!r}, and a vector of classes must be complete; give the sample a class, or "
+            "leave it out."
         )
     check_classification_targets(y)
     if y.dtype.kind == "f" and not np.isfinite(y).all():

@@ -30,7 +30,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from maxmargin.core.state import LabelNames, Ruled, Sizes, State, chosen
-from maxmargin.edge.estimator import check_given, class_vector, warn
+from maxmargin.edge.estimator import check_given, class_vector, is_missing, warn
 
 CONTAINERS = (set, frozenset, list, tuple)
 NUMBERS = (int, float, np.number, np.bool_)
@@ -401,10 +401,10 @@ def is_sets(y: Any, *, expected: bool = False) -> bool:
     rows = _entries(y)
     if not isinstance(rows, Sequence) or isinstance(rows, str):
         return False
-    first = next((row for row in rows if not _is_missing(row)), None)
+    first = next((row for row in rows if not is_missing(row)), None)
     if rows is not y and not isinstance(first, CONTAINERS):
         return False
-    told = [row for row in rows if not _is_missing(row)]
+    told = [row for row in rows if not is_missing(row)]
     if not all(isinstance(row, CONTAINERS) for row in told):
         return any(isinstance(row, (set, frozenset)) for row in told)
     if not told or rows is not y:  # a vector of objects holds collections, never rows of a matrix
@@ -416,7 +416,7 @@ def is_sets(y: Any, *, expected: bool = False) -> bool:
         return True
     # Rows of equal length holding only 0, 1, -1 or NaN are an indicator written as lists. Other whole numbers
     # are labels, unless a row says one twice; a wrong entry of a matrix is better called that.
-    if all(_is_missing(entry) or entry in (-1, 0, 1) for entry in entries):
+    if all(is_missing(entry) or entry in (-1, 0, 1) for entry in entries):
         return not entries
     whole = all(isinstance(entry, (int, np.integer)) for entry in entries)
     return whole and all(len(set(row)) == len(row) for row in told)
@@ -429,7 +429,7 @@ def label_rows(y: Any) -> list[Any]:
         raise ValueError(
             f"y should be a sequence of sets, lists or tuples of labels. Got {type(y).__name__} instead."
         )
-    rows = [None if _is_missing(row) else row for row in given]
+    rows = [None if is_missing(row) else row for row in given]
     for i, row in enumerate(rows):
         if row is not None and not isinstance(row, CONTAINERS):
             raise ValueError(
@@ -450,11 +450,6 @@ def _entries(y: Any) -> Any:
         # Lists of pyarrow and polars come as arrays from some versions.
         return [row.tolist() if isinstance(row, np.ndarray) else row for row in series.to_list()]
     return None
-
-
-def _is_missing(row: Any) -> bool:
-    """None, NaN, or the NA of pandas."""
-    return row is None or (isinstance(row, float) and row != row) or type(row).__name__ == "NAType"
 
 
 def signs_alike(*answers: Any) -> list[np.ndarray]:

@@ -287,6 +287,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         weights = self._read_weights(sample_weight, X)
         self._note_constants(labels, truth, weights)
         problem = self._problem(X, truth, weights)
+        problem.rows.check_digits(problem.bias, float(problem.cost.sum()))
         solver = choose(self, SOLVERS).build(self, problem)
         observer = self._observer(X, y, lambda: self._attributes(problem, labels, solver.solution().theta))
         outcome = run(solver, self._stopping(), observer)
