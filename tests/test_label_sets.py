@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import f1_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
@@ -64,6 +65,23 @@ def test_a_sequence_of_labels_is_its_matrix(name, form):
     reference = ESTIMATORS[name].fit(X, ON.astype(int))
     np.testing.assert_array_equal(on(answer), reference.predict(X) > 0)
     assert score == reference.score(X, ON.astype(int))
+
+
+@pytest.mark.parametrize("codes", [(10, 20, 30), (-1, 0, 1)])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_lists_of_numbers_stay_labels_where_all_have_one_length(name, codes):
+    rows = [[code for code, there in zip(codes, row, strict=True) if there] for row in ON]
+    model, reference = (clone(ESTIMATORS[name]).fit(X, y) for y in (rows, SETS))
+    two = [i for i, answer in enumerate(reference.predict(X)) if len(answer) == 2 == len(SETS[i])]
+    some, sets = [rows[i] for i in two], [SETS[i] for i in two]
+    assert model.score(X[two], some) == reference.score(X[two], sets)
+    for measure in (metrics.scorer("micro_f1"), metrics.scorer("f1_micro")):
+        assert measure(model, X[two], some) == measure(reference, X[two], sets)
+
+
+def test_a_stream_of_lists_takes_lists_of_one_length():
+    ranker = LabelRanker().partial_fit(X[:2], [[0, 1], [0]]).partial_fit(X[:2], [[0, 1], [1, 0]])
+    assert ranker.classes_.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])

@@ -102,9 +102,20 @@ def test_precision_at_k_is_the_mean_over_all_ways_to_break_ties():
             assert metrics.precision_at_k(truth[None], scores[None], k) == pytest.approx(np.mean(every))
 
 
+def test_lists_of_numbers_of_one_length_are_labels_unless_an_indicator():
+    assert metrics.micro_f1([[1, 2], [2, 3]], [[1, 2], [3, 2]]) == 1.0
+    assert metrics.example_f1([(1, 2)], [(1, 3)]) == 0.5
+    # Only zeros and ones are an indicator, as lists too.
+    assert metrics.micro_f1([[0, 1]], [[1, 0]]) == 0.0
+    with pytest.raises(ValueError, match=r"sequence of sets, lists or tuples of labels\. Got ndarray"):
+        metrics.micro_f1([{1}, {2}], np.eye(2))
+
+
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="y_pred"):
-        metrics.example_f1([[0, 1]], [[0, 2]])
+        metrics.example_f1([[0, 1]], np.array([[0, 2]]))
+    with pytest.raises(ValueError, match="y_pred"):
+        metrics.example_f1([[0, 1]], [[0, 0.5]])
     with pytest.raises(ValueError, match="shape"):
         metrics.example_f1([[0, 1]], [[0, 1, 1]])
     with pytest.raises(ValueError, match="k must be between 1 and the number of labels, 2"):

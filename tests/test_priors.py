@@ -162,6 +162,8 @@ def test_the_best_prior_for_weights_is_the_best():
         other = R + 0.1 * (A @ A.T)
         assert joint_objective(W, other * 3 / np.trace(other), 0.0) >= best - 1e-9
     np.testing.assert_allclose(priors.best_for(np.zeros((2, 2)), 0.1), np.eye(2))
+    W = rng.normal(size=(4, 9)) * [[1], [0], [1], [1]]
+    assert np.flatnonzero(priors.best_for(W @ W.T, 0.1)[1]).tolist() == [1]
 
 
 def test_learned_with_a_kernel_is_that_of_its_feature_space():
@@ -170,11 +172,28 @@ def test_learned_with_a_kernel_is_that_of_its_feature_space():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(60, 3))
     Y = (X[:, :2] > 0).astype(int)
-    linear = priors.learned(MultiLabelSVC(C=0.1, fit_intercept=False, tol=1e-8), X, Y)
-    kernel = MultiLabelSVC(C=0.1, kernel="poly", degree=1, gamma=1.0, fit_intercept=False, tol=1e-8)
-    np.testing.assert_allclose(priors.learned(kernel, X, Y), linear, atol=1e-4)
+    for bias in ({"fit_intercept": False}, {"intercept_scaling": 2.0}):
+        linear = MultiLabelSVC(C=0.1, tol=1e-8, **bias)
+        kernel = MultiLabelSVC(C=0.1, tol=1e-8, kernel="poly", degree=1, gamma=1.0, **bias)
+        R = priors.learned(linear, X + 1, Y)
+        np.testing.assert_allclose(priors.learned(kernel, X + 1, Y), R, atol=1e-4)
     with pytest.raises(ValueError, match="precomputed"):
         priors.learned(MultiLabelSVC(kernel="precomputed"), X @ X.T, Y)
     for wrong in ({"n_rounds": 0}, {"shrinkage": 0.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             priors.learned(MultiLabelSVC(), X, Y, **wrong)
+
+
+@pytest.mark.filterwarnings("ignore:Label 1 is constant")
+def test_learned_takes_labels_that_are_solved_block_by_block():
+    from maxmargin import MultiLabelSVC
+
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 3))
+    Y = (X[:, :2] > -0.5).astype(int)
+    with_constant = np.insert(Y, 1, 1, axis=1)
+    dense, blocks = (MultiLabelSVC(C=0.1, tol=1e-8, memory_limit=limit) for limit in (100, 0))
+    for labels in (Y, with_constant):
+        R = priors.learned(dense, X, labels)
+        np.testing.assert_allclose(priors.learned(blocks, X, labels), R, atol=1e-4)
+    assert np.flatnonzero(R[1]).tolist() == [1]

@@ -18,6 +18,7 @@ Y = (X > 0).astype(int)
 C = np.array(["a", "b", "c"])[np.arange(24) % 3]
 BAD = X.copy()
 BAD[4, 1] = np.nan
+WIDE = sp.csr_array((np.ones(1), [9 * 10**15 - 1], [0] + [1] * 24), shape=(24, 9 * 10**15))
 SETS = [{"a"}, {"b"}] * 12
 CUT = {"lengths": np.full(8, 3)}
 ml, mc, rank = maxmargin.MultiLabelSVC, maxmargin.MultiClassSVC, maxmargin.LabelRanker
@@ -67,6 +68,21 @@ PYTHON = {
     "ml: a cube": (lambda: ml().fit(X, np.zeros((24, 2, 2))), r"got an array of shape \(24, 2, 2\)"),
     "ml: a word among sets": (lambda: ml().fit(X, [*SETS[:-1], "b"]), r"y\[23\] is 'b', .* write \['b'\]"),
     "ml: only empty sets": (lambda: ml().fit(X, [set()] * 24), r"y holds no label at all; every set is empty"),
+    "rank: only empty sets": (lambda: rank().fit(X, [set()] * 24), r"y holds no label at all; every set is empty"),
+    "ml: no label columns": (lambda: ml().fit(X, Y[:, :0]), r"y has no labels: it has no columns"),
+    "ml: no label columns, squared": (lambda: ml(loss="squared_hinge").fit(X, Y[:, :0]), r"y has no labels"),
+    "ml: no columns of a frame": (lambda: ml().fit(X, pd.DataFrame(Y).iloc[:, :0]), r"y has no labels"),
+    "sub: no label columns": (lambda: sub().fit(X, Y[:, :0]), r"y has no labels"),
+    "sparse: no label columns": (lambda: sparse_ml().fit(X, sp.csr_array(Y[:, :0])), r"y has no labels"),
+    "rank: no label columns": (lambda: rank().fit(X, Y[:, :0]), r"y has no labels"),
+    "ml: too wide": (lambda: ml().fit(WIDE, Y), r"X has 9,000,000,000,000,000 columns, which take .* hash them"),
+    "mc: too wide": (lambda: mc().fit(WIDE, C), r"X has 9,000,000,000,000,000 columns"),
+    "ml: a class that is missing": (lambda: ml().fit(X, [*C[:-1], None]), r"y\[23\] is None, .* must be complete"),
+    "mc: a class that is missing": (lambda: mc().fit(X, pd.Series([float("nan"), *C[1:]])), r"y\[0\] is nan, .* must be"),
+    "sparse: a class that is missing": (lambda: sparse().fit(X, [*C[:-1], pd.NA]), r"y\[23\] is <NA>"),
+    "sub: C beyond floating point": (lambda: sub(C=1e300).fit(X, Y), r"square is beyond floating point.* smaller C"),
+    "chain: C beyond floating point": (lambda: chain(C=1e300).fit(X, C, **CUT), r"square is beyond floating point"),
+    "latent: C beyond floating point": (lambda: latent(C=1e300).fit(X, C[:8], **CUT), r"square is beyond floating point"),
     "rank: unknown labels": (lambda: rank().fit(X, [*SETS[:-1], None]), r"y\[23\] is None; a ranker needs"),
     "sub: unknown labels": (lambda: sub().fit(X, [*SETS[:-1], None]), r"unknown .* use MultiLabelSVC"),
     "tuner: unknown labels": (lambda: ThresholdTuner(ml()).fit(X, [*SETS[:-1], None]), r"needs every label"),
@@ -164,6 +180,8 @@ COMMANDS = {
     "fit untagged.csv -o m.mm --labels tags": (1, "column 'tags' holds no tag at all"),
     "fit missing.csv -o m.mm --target kind": (1, "missing.csv, line 3, column 2: the class is missing; fill it in or leave the row out"),
     "fit quote.csv -o m.mm --target kind": (1, "quote.csv, line 3: an entry that begins in this row has a quote that is never closed"),
+    "fit none.svm -o m.mm": (1, "none.svm has no labels; write those of a sample at the beginning of its line"),
+    "fit wide.svm -o m.mm": (1, "wide.svm has 9,000,000,000,000,000 columns, which take"),
     "fit zero.svm -o m.mm": (1, "pass zero_based=True (--zero-based)"),
     "fit t.csv -o m.mm --labels colour,kind": (1, "is not a label entry (0 or 1)"),
     "fit t.csv -o nowhere/m.mm --target kind": (2, "There is no directory"),
@@ -218,7 +236,7 @@ FILES = {
     "date.csv": b"day,kind\n2024-01-02,x\n2024-01-03,y\n", "t.csv.parquet": b"PAR1", "narrow.csv": b"colour\nred\n",
     "t.json": b"[]", "t.xlsx": b"PK", "circle.csv": b"x,y\ny,x\n", "two.csv": b"tent,hat\nbag,hat\n", "w.csv": b"n,tags\n1,hat;bag\n2,tent\n3,bag\n",
     "untagged.csv": b"a,tags\n1,\n2,\n", "missing.csv": b"a,kind\n1,x\n2,\n", "quote.csv": b'a,kind\n1,x\n"2,y\n3,y\n',
-    "zero.svm": b"1 0:1\n",
+    "zero.svm": b"1 0:1\n", "none.svm": b"1:1\n2:1\n", "wide.svm": b"1 9000000000000000:1\n2 1:1\n",
 }  # fmt: skip
 
 

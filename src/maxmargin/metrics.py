@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from sklearn.metrics import accuracy_score, f1_score, get_scorer, get_scorer_names, make_scorer
 from sklearn.utils.validation import check_consistent_length
 
-from maxmargin.edge.labels import is_sets, signs_alike
+from maxmargin.edge.labels import is_sets, signs_alike, surely_sets
 
 __all__ = [
     "example_f1",
@@ -450,7 +450,7 @@ def scorer(name: str) -> Any:
     measures = (example_f1, hamming_accuracy, macro_f1, micro_f1, subset_accuracy)
     known = {measure.__name__: measure for measure in measures}
     if name in known:
-        return make_scorer(known[name])
+        return make_scorer(_OfAnswers(known[name]))
     borrowed = [word for word in get_scorer_names() if word == "accuracy" or word.startswith(_OF_LABELS)]
     if name not in borrowed:
         raise ValueError(
@@ -466,6 +466,20 @@ _OF_LABELS = ("f1", "jaccard", "precision", "recall")
 
 
 @dataclass(frozen=True)
+class _OfAnswers:
+    """A measure of ours on the answers of an estimator."""
+
+    measure: Any
+
+    @property
+    def __name__(self) -> str:
+        return self.measure.__name__
+
+    def __call__(self, y_true: Any, y_pred: Any, **more: Any) -> float:
+        return self.measure(y_true, surely_sets(y_pred), **more)
+
+
+@dataclass(frozen=True)
 class _OnSets:
     """A measure of scikit-learn on labels of any kind."""
 
@@ -477,7 +491,7 @@ class _OnSets:
         return self.measure.__name__
 
     def __call__(self, y_true: Any, y_pred: Any, **more: Any) -> float:
-        truth, answer, weight = _pair(y_true, y_pred, more.pop("sample_weight", None))
+        truth, answer, weight = _pair(y_true, surely_sets(y_pred), more.pop("sample_weight", None))
         options = {"zero_division": 0} | self.options if self.measure is not accuracy_score else {}
         return float(self.measure(truth, answer, sample_weight=weight, **options))
 

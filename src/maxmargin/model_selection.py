@@ -216,11 +216,11 @@ def regularization_path(
     >>> [model.C for model in regularization_path(MultiClassSVC(), X, y, [1.0, 0.1])]
     [0.1, 1.0]
     """
-    if isinstance(Cs, int):
+    if isinstance(Cs, (int, np.integer)):
         if not hasattr(estimator, "smallest_C"):
             raise TypeError(f"Cs must be a sequence of numbers for {type(estimator).__name__}. Got {Cs!r}.")
         start = min(estimator.smallest_C(X, y, sample_weight), estimator.C / 2)
-        Cs = np.geomspace(start, estimator.C, Cs).tolist()
+        Cs = np.geomspace(start, estimator.C, int(Cs)).tolist()
     model = clone(estimator).set_params(warm_start=True)
     for C in np.sort(np.asarray(Cs, dtype=float)).tolist():
         model.set_params(C=C).fit(X, y, sample_weight=sample_weight)

@@ -18,6 +18,7 @@ array([[ 1.,  0., -1.],
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -261,20 +262,29 @@ def best_for(products: np.ndarray, shrinkage: float) -> np.ndarray:
     mean = roots.mean()
     roots = roots + shrinkage * mean if mean > 0 else np.ones_like(roots)
     R = (vectors * (roots * len(roots) / roots.sum())) @ vectors.T
+    # A label without weights is tied to no other, not even by rounding: a prior would inform it.
+    weighty = products.any(axis=1)
+    R *= np.outer(weighty, weighty) | np.eye(len(R), dtype=bool)
     return (R + R.T) / 2
 
 
 def _products_of(model: Any) -> np.ndarray:
     """Inner products of the weight vectors of a fitted model, in the feature space of its kernel."""
+    bias = float(model.intercept_scaling) if model.fit_intercept else 0.0
     if hasattr(model, "coef_"):
-        scaling = model.intercept_scaling if model.fit_intercept else np.inf
-        W = np.column_stack([model.coef_, model.intercept_ / scaling])
-        W[model.constant_labels_] = 0.0
-        return W @ W.T
-    if model._kernel.name == "precomputed":
+        b = model.intercept_ / (bias or np.inf)
+        products = model.coef_ @ model.coef_.T
+        products = (products.toarray() if sp.issparse(products) else products) + np.outer(b, b)
+    elif model._kernel.name == "precomputed":
         raise ValueError("learned needs the rows of X; with kernel='precomputed' it has none.")
-    K = model._kernel.block(model.support_vectors_, model.support_vectors_, np.float64)
-    return model.dual_coef_ @ K @ model.dual_coef_.T
+    else:
+        # A fitted model keeps the plain kernel; the bias is a constant feature of its feature space.
+        kernel = replace(model._kernel, offset=bias**2)
+        K = kernel.block(model.support_vectors_, model.support_vectors_, np.float64)
+        products = model.dual_coef_ @ K @ model.dual_coef_.T
+    # The intercept of a constant label is its answer, not a weight.
+    weighty = ~model.constant_labels_
+    return products * np.outer(weighty, weighty)
 
 
 def shrink(R: Any, amount: float) -> np.ndarray:

@@ -302,6 +302,17 @@ BAD = [
 ]
 
 
+def test_weights_of_entries_may_be_lists(data):
+    X, Y = data
+    weight = np.random.RandomState(0).rand(*Y.shape)
+    model, same = (
+        MultiLabelSVC(random_state=0).fit(X, Y, sample_weight=w) for w in (weight, weight.tolist())
+    )
+    np.testing.assert_array_equal(model.coef_, same.coef_)
+    with pytest.raises(ValueError, match="one weight per sample"):
+        MultiLabelSVC(loss="squared_hinge").fit(X, Y, sample_weight=weight.tolist())
+
+
 @pytest.mark.parametrize(("parameters", "extra", "message"), BAD)
 def test_bad_parameters_are_named(data, parameters, extra, message):
     X, Y = data

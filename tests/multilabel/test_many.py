@@ -274,12 +274,14 @@ def test_constant_labels_empty_rows_and_one_sample():
         (sp.coo_array((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(N, 3)), "given twice"),
         (sp.csr_array(2 * Y), "other than 0 and 1"),
         (np.where(Y == 1, np.nan, 0.0), "unknown entries"),
+        ([None, *({"a"} if i % 2 else {"b"} for i in range(1, N))], "unknown entries"),
         (sp.csr_array(Y[:-1]), "inconsistent numbers of samples"),
     ],
 )
-def test_labels_that_are_refused(y, message):
+@pytest.mark.parametrize("parameters", [{"memory_limit": 0}, {"loss": "squared_hinge"}])
+def test_labels_that_are_refused(y, message, parameters):
     with pytest.raises(ValueError, match=message):
-        MultiLabelSVC(memory_limit=0).fit(X, y)
+        MultiLabelSVC(**parameters).fit(X, y)
 
 
 def test_squared_hinge_says_what_it_needs_and_certifies_itself():

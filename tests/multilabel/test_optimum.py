@@ -288,7 +288,7 @@ def test_warm_start_and_path(data):
     below = MultiLabelSVC(C=0.9 * start, **EXACT).fit(X, Y)
     S = 2.0 * Y - 1
     np.testing.assert_allclose(below.coef_, 0.9 * start * S.T @ X, atol=1e-8)
-    path = list(regularization_path(MultiLabelSVC(C=2.0, tol=1e-5, random_state=0), X, Y, Cs=4))
+    path = list(regularization_path(MultiLabelSVC(C=2.0, tol=1e-5, random_state=0), X, Y, Cs=np.int64(4)))
     assert [round(m.C, 9) for m in path] == [round(c, 9) for c in np.geomspace(start, 2.0, 4)]
     assert not path[0].warm_start and not hasattr(path[0], "_warm")
     for step in path:

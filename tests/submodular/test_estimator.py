@@ -118,6 +118,15 @@ def test_warm_start_goes_on(solver):
     assert not hasattr(model.set_params(warm_start=False).fit(X, Y), "_warm")
 
 
+@pytest.mark.parametrize("solver", ["auto", "bundle", "interior"])
+def test_a_warm_start_takes_in_samples_that_had_no_weight(solver):
+    model = SubmodularSVC(C=0.5, tol=1e-3, max_iter=3000, solver=solver, warm_start=True, random_state=0)
+    anew = clone(model).fit(X, Y)
+    model.fit(X, Y, sample_weight=np.r_[np.zeros(5), np.ones(len(X) - 5)]).fit(X, Y)
+    assert model.duality_gap_ <= 1e-3
+    np.testing.assert_allclose(model.primal_objective_, anew.primal_objective_, rtol=2e-3)
+
+
 def test_warm_start_of_blocks_needs_the_same_labels():
     model = SubmodularSVC(C=0.5, tol=1e-2, solver="bcfw", warm_start=True, random_state=0).fit(X, Y)
     with pytest.warns(UserWarning, match="another y or other pairs"):

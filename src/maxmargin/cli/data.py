@@ -434,6 +434,8 @@ def samples(data: Dataset, family: Family) -> Samples:
     """Check that the data suits a family and lay it out for it."""
     import numpy as np
 
+    from maxmargin.edge.estimator import check_columns
+
     single = family.task in ("multiclass", "chain")
     if single and data.multilabel:
         raise ValueError(
@@ -445,6 +447,10 @@ def samples(data: Dataset, family: Family) -> Samples:
             f"{data.name or data.source} has one class per sample, and --model {family.name} takes several "
             "labels; use --model multiclass."
         )
+    if data.multilabel and data.Y.shape[1] == 0:
+        raise ValueError(
+            f"{data.name or data.source} has no labels; write those of a sample at the beginning of its line."
+        )
     if data.X.shape[1] == 0:
         raise ValueError(f"{data.name or data.source} has no feature columns left.")
     if (
@@ -454,10 +460,12 @@ def samples(data: Dataset, family: Family) -> Samples:
         and family.name != "multilabel"
     ):
         raise ValueError("Some label entries are missing; only --model multilabel takes that.")
-    if hasattr(data.X, "toarray") and np.isnan(data.X.data).any():
-        raise ValueError(
-            f"{data.name or data.source} has missing values among sparse features; mend the file."
-        )
+    if hasattr(data.X, "toarray"):
+        check_columns(data.X.shape[1], data.name or data.source)
+        if np.isnan(data.X.data).any():
+            raise ValueError(
+                f"{data.name or data.source} has missing values among sparse features; mend the file."
+            )
     lengths = None
     if family.task == "chain":
         if "word" not in data.per_row:

@@ -14,6 +14,7 @@ once. The last entry (row) of the weights belongs to a constant feature of value
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -41,6 +42,8 @@ WIDE = 1 << 32
 FEW_NONZEROS, PROBED = 0.1, 256
 # Nonzeros squared at a time.
 PIECE = 1 << 15
+# Digits of the largest number whose square, summed over many, is still finite.
+LARGEST_DIGITS = 140
 # Cache lines of a row that are asked for ahead of their use.
 LINES = 32
 # Columns of weights that are summed at a time, in registers, and a cache line of them. As wide as registers
@@ -64,6 +67,15 @@ def readonly(array: np.ndarray) -> np.ndarray:
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
+
+
+def check_digits(reach: float, *factors: float) -> None:
+    """Refuse a largest score and its factors whose squared product leaves floating point."""
+    if not sum(math.log10(max(x, 1.0)) for x in (reach, *factors)) <= LARGEST_DIGITS:
+        raise ValueError(
+            f"X (or intercept_scaling, or its kernel) holds a value of size {reach:.3g}; with this C its "
+            "square is beyond floating point. Scale the features, or take a smaller C."
+        )
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,10 @@ class Rows:
             (self.data, indices.view(np.int32), self.matrix.indptr), shape=(self.shape[0], n_columns)
         )
         return replace(self, indices=readonly(indices), shape=X.shape, matrix=X)
+
+    def check_digits(self, bias: float, pull: float) -> None:
+        """Refuse rows of which multiples that sum up to `pull` have a square beyond floating point."""
+        check_digits(math.sqrt(float(self.squared_norms().max(initial=0.0)) + bias**2), pull)
 
     def squared_norms(self) -> np.ndarray:
         """Squared Euclidean norm of every row, in float64."""

@@ -27,6 +27,7 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall
+from maxmargin.core.memory import memory
 from maxmargin.edge.callbacks import CallbackSupportMixin
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
@@ -34,6 +35,9 @@ from maxmargin.edge.callbacks import CallbackSupportMixin
 LARGEST, LARGEST_SINGLE = 1e60, 1e9
 # Columns of X whose sizes differ by this factor slow training down.
 UNEVEN = 100.0
+
+# Bytes of a weight, and of what a fit on sparse rows keeps for every column besides, empty or not.
+PER_WEIGHT, PER_COLUMN = 8, 24
 
 POSITIVE = [Interval(Real, 0, None, closed="neither")]
 # Parameters that mean the same in every iterative estimator.
@@ -86,6 +90,19 @@ def check_size(X: Any, name: str) -> Any:
     return X.astype(np.float64) if X.dtype == np.float32 and largest > LARGEST_SINGLE else X
 
 
+def check_columns(n_columns: int, what: str = "X", n_weights: int = 0) -> None:
+    """Refuse sparse rows that are too wide for memory, before the system ends the process.
+
+    `n_weights` is the number of weights of a column, where all of them are kept.
+    """
+    needed, there = (PER_COLUMN + PER_WEIGHT * n_weights) * n_columns, memory()
+    if needed > there:
+        raise ValueError(
+            f"{what} has {n_columns:,} columns, which take {needed / 2**30:.3g} GiB of memory, and there are "
+            f"{there / 2**30:.3g}; number the features without gaps, or hash them into fewer (FeatureHasher)."
+        )
+
+
 def unevenness(X: Any, *, at_once: int = 1 << 18) -> float:
     """How many times the largest column of X is larger than the smallest that is not zero.
 
@@ -126,6 +143,11 @@ def to_numpy(X: Any) -> np.ndarray:
     return np.asarray(X.detach().cpu()) if hasattr(X, "detach") else np.asarray(X.get())
 
 
+def is_missing(label: Any) -> bool:
+    """None, NaN, or the NA of pandas."""
+    return label is None or (isinstance(label, float) and label != label) or type(label).__name__ == "NAType"
+
+
 def class_vector(y: np.ndarray, *, warn: bool = False) -> np.ndarray:
     """A complete vector of classes, checked; with `warn`, a column of them is taken and said."""
     y = column_or_1d(y, warn=warn)
@@ -133,6 +155,12 @@ def class_vector(y: np.ndarray, *, warn: bool = False) -> np.ndarray:
         raise ValueError(
             f"y holds sets or lists of labels (y[0] is {y[0]!r}), and this estimator takes one class per "
             "sample; MultiLabelSVC and its like take several."
+        )
+    if y.dtype == object and any(map(is_missing, y)):
+        i = next(i for i, label in enumerate(y) if is_missing(label))
+        raise ValueError(
+            f"y[{i}] is {y[i]!r}, and a vector of classes must be complete; give the sample a class, or "
+            "leave it out."
         )
     check_classification_targets(y)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
@@ -239,6 +267,8 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         precomputed = getattr(self, "kernel", None) == "precomputed"
         if is_foreign(X):
             X = to_numpy(X)
+        if reset and sp.issparse(X):
+            check_columns(X.shape[1])
         X = validate_data(
             self,
             X,

@@ -30,11 +30,16 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from maxmargin.core.state import LabelNames, Ruled, Sizes, State, chosen
-from maxmargin.edge.estimator import check_given, class_vector, warn
+from maxmargin.edge.estimator import check_given, class_vector, is_missing, warn
 
 CONTAINERS = (set, frozenset, list, tuple)
+NUMBERS = (int, float, np.number, np.bool_)
 # How many names a warning shows.
 SHOWN = 5
+UNKNOWN = (
+    "y has unknown entries (None or NaN), which need dense dual variables; use loss='hamming' with a larger "
+    "memory_limit, give the entries a value, or leave their samples out."
+)
 
 
 class Indicator:
@@ -238,7 +243,14 @@ class LabelSpace:
 
     @classmethod
     def recognise(cls, y: Any) -> LabelSpace:
-        """The space of labels given in any of the kinds."""
+        """The space of labels given in any of the kinds, of which there must be one."""
+        space = cls._recognise(y)
+        if not len(space.classes) and not space.single_label:
+            raise ValueError("y has no labels: it has no columns; pass a column for every label.")
+        return space
+
+    @classmethod
+    def _recognise(cls, y: Any) -> LabelSpace:
         check_given(y, "the labels")
         if sp.issparse(y):
             container = sp.csr_array if isinstance(y, sp.sparray) else sp.csr_matrix
@@ -299,7 +311,10 @@ class LabelSpace:
             return sp.csr_array((np.ones(on.nnz, bool), on.indices, on.indptr), shape=on.shape)
         if self.kind == "sets":
             column = {name: k for k, name in enumerate(self.classes.tolist())}
-            rows = [sorted({_column(column, name, i) for name in labels}) for i, labels in enumerate(y)]
+            told = label_rows(y)
+            if None in told:
+                raise ValueError(UNKNOWN)
+            rows = [sorted({_column(column, name, i) for name in labels}) for i, labels in enumerate(told)]
             indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
             indices = np.fromiter((k for row in rows for k in row), np.int64, int(indptr[-1]))
             return sp.csr_array(
@@ -307,10 +322,7 @@ class LabelSpace:
             )
         signs = self.signs(y)
         if not signs.all():
-            raise ValueError(
-                "y has unknown entries, which need the dense dual variables; raise memory_limit, or give the "
-                "entries a value."
-            )
+            raise ValueError(UNKNOWN)
         return sp.csr_array(signs > 0)
 
     def answer(self, on: Any, like: Any = None) -> Any:
@@ -359,9 +371,9 @@ class LabelClassifier(ClassifierMixin):
         float
         """
         answer = self.predict(X)
-        if not is_sets(answer) and np.ndim(answer) == 1:
+        if not isinstance(answer, list) and np.ndim(answer) == 1:
             return float(accuracy_score(y, answer, sample_weight=sample_weight))
-        truth, chosen = signs_alike(y, answer)
+        truth, chosen = signs_alike(y, surely_sets(answer))
         check_consistent_length(truth, chosen, sample_weight)
         return float(np.average(np.all((truth == chosen) | (truth == 0), axis=1), weights=sample_weight))
 
@@ -381,30 +393,43 @@ def warn_of_constants(names: np.ndarray, constant: np.ndarray) -> None:
         warn(f"Label {shown}{more} is constant in y; its constant is predicted.")
 
 
-def is_sets(y: Any) -> bool:
-    """Whether y is a sequence of label collections (as opposed to a matrix of numbers)."""
+def is_sets(y: Any, *, expected: bool = False) -> bool:
+    """Whether y is a sequence of label collections (as opposed to a matrix of numbers).
+
+    Where these are `expected`, lists of numbers are collections whatever the numbers.
+    """
     rows = _entries(y)
     if not isinstance(rows, Sequence) or isinstance(rows, str):
         return False
-    first = next((row for row in rows if not _is_missing(row)), None)
+    first = next((row for row in rows if not is_missing(row)), None)
     if rows is not y and not isinstance(first, CONTAINERS):
         return False
-    told = [row for row in rows if not _is_missing(row)]
+    told = [row for row in rows if not is_missing(row)]
     if not all(isinstance(row, CONTAINERS) for row in told):
         return any(isinstance(row, (set, frozenset)) for row in told)
     if not told or rows is not y:  # a vector of objects holds collections, never rows of a matrix
         return bool(told)
-    if len(told) < len(rows) or any(isinstance(row, (set, frozenset)) for row in told):
+    if expected or len(told) < len(rows) or any(isinstance(row, (set, frozenset)) for row in told):
         return True
-    # Rows of equal length holding only 0, 1, -1 or NaN are an indicator written as lists.
     entries = [entry for row in told for entry in row]
-    numeric = all(isinstance(entry, (int, float, np.number, np.bool_)) for entry in entries)
-    return not (numeric and len({len(row) for row in told}) == 1 and len(entries) > 0)
+    if len({len(row) for row in told}) > 1 or not all(isinstance(entry, NUMBERS) for entry in entries):
+        return True
+    # Rows of equal length holding only 0, 1, -1 or NaN are an indicator written as lists. Other whole numbers
+    # are labels, unless a row says one twice; a wrong entry of a matrix is better called that.
+    if all(is_missing(entry) or entry in (-1, 0, 1) for entry in entries):
+        return not entries
+    whole = all(isinstance(entry, (int, np.integer)) for entry in entries)
+    return whole and all(len(set(row)) == len(row) for row in told)
 
 
 def label_rows(y: Any) -> list[Any]:
-    """The collections of a y that `is_sets`, None for a row whose labels are not known."""
-    rows = [None if _is_missing(row) else row for row in _entries(y)]
+    """The collections of a y of sets, None for a row whose labels are not known."""
+    given = _entries(y)
+    if given is None or isinstance(given, str):
+        raise ValueError(
+            f"y should be a sequence of sets, lists or tuples of labels. Got {type(y).__name__} instead."
+        )
+    rows = [None if is_missing(row) else row for row in given]
     for i, row in enumerate(rows):
         if row is not None and not isinstance(row, CONTAINERS):
             raise ValueError(
@@ -427,11 +452,6 @@ def _entries(y: Any) -> Any:
     return None
 
 
-def _is_missing(row: Any) -> bool:
-    """None, NaN, or the NA of pandas."""
-    return row is None or (isinstance(row, float) and row != row) or type(row).__name__ == "NAType"
-
-
 def signs_alike(*answers: Any) -> list[np.ndarray]:
     """Label sets of the same samples, of any kind, as signs over the same labels."""
     if not any(is_sets(answer) for answer in answers):
@@ -440,6 +460,14 @@ def signs_alike(*answers: Any) -> list[np.ndarray]:
     names = {name for answer in rows for labels in answer if labels is not None for name in labels}
     space = LabelSpace("sets", np.array(list(names), dtype=object), set)
     return [space.signs(answer) for answer in rows]
+
+
+def surely_sets(answer: Any) -> Any:
+    """A prediction whose collections are sets: lists of the labels 0 and 1 are no rows of an indicator.
+
+    Estimators answer with a list where they were fitted to sets, and only there.
+    """
+    return [frozenset(row) for row in answer] if isinstance(answer, list) else answer
 
 
 def container_of(rows: Sequence[Any]) -> type:

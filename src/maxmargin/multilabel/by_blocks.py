@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.rows import RowArrays, Rows, readonly
+from maxmargin.core.rows import RowArrays, Rows, check_digits, readonly
 from maxmargin.core.threads import run_threads
 from maxmargin.multilabel import score_loops as loops
 from maxmargin.multilabel.many import LabelBlocks, ManyM3L, ManySolution
 from maxmargin.multilabel.narrow import LabelNewton
-from maxmargin.multilabel.problem import check_digits, used_columns
+from maxmargin.multilabel.problem import used_columns
 from maxmargin.multilabel.squared import SquaredNewton
 
 # Samples that are scored at a time, if memory allows it.

@@ -445,7 +445,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         """Whether labels are solved block by block: where asked for, or where memory is short."""
         plain = isinstance(self.kernel, str) and self.kernel == "linear" and self.prior is None
         plain = plain and not self.warm_start and label_cost is None
-        plain = plain and getattr(sample_weight, "ndim", 1) == 1
+        plain = plain and np.asarray(sample_weight).ndim < 2
         if self.loss == "squared_hinge":
             if not plain or self.solver != "auto":
                 raise ValueError(

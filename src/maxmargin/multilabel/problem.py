@@ -40,15 +40,13 @@ from sklearn.utils.validation import _check_sample_weight, check_array
 from maxmargin import priors
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate
-from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.rows import Rows, check_digits, readonly
 from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
 # Samples measured at a time by one thread, and into how many pieces they are cut at most.
 PIECE, MOST_PIECES = 1024, 16
-# Digits of the largest number whose square, summed over many, is still finite.
-LARGEST_DIGITS = 140
 # Condition of R up to which products with it keep twelve digits.
 WELL_CONDITIONED = 1e4
 # Size of a row whose square, summed over many, is still finite in single precision.
@@ -158,7 +156,7 @@ def entry_weights(sample_weight: Any, signs: np.ndarray) -> np.ndarray:
     n, L = signs.shape
     if sample_weight is None:
         return np.ones((n, 1))
-    if getattr(sample_weight, "ndim", 1) == 2:
+    if np.asarray(sample_weight).ndim == 2:
         weight = check_array(sample_weight, dtype=np.float64, input_name="sample_weight")
         if weight.shape != (n, L):
             raise ValueError(
@@ -271,15 +269,6 @@ def frequent_first(rows: Rows) -> tuple[Rows, np.ndarray | None]:
     places = np.zeros(len(used), np.uint32)
     places[order] = np.arange(len(order), dtype=np.uint32)
     return rows.renumbered(places[indices], len(order)), used[order]
-
-
-def check_digits(reach: float, *factors: float) -> None:
-    """Refuse a largest score and its factors whose squared product leaves floating point."""
-    if not sum(math.log10(max(x, 1.0)) for x in (reach, *factors)) <= LARGEST_DIGITS:
-        raise ValueError(
-            f"X (or intercept_scaling, or its kernel) holds a value of size {reach:.3g}; with this C its "
-            "square is beyond floating point. Scale the features."
-        )
 
 
 class Solution(NamedTuple):

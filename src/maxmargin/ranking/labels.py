@@ -45,7 +45,7 @@ class GrowingLabels:
 
     def __init__(self, y: Any, classes: Any = None, declare: bool = False) -> None:
         """Recognise the kind of `y`; `declare` makes all its labels known in sorted order."""
-        self.space = _recognise(y)
+        self.space = LabelSpace.recognise(y) if declare else _recognise(y)
         self.index: dict[Any, int] = {}
         self.family = _FAMILY.get(self.space.kind, self.space.kind)
         known = self.space.classes
@@ -108,7 +108,7 @@ class GrowingLabels:
         return Relevant(np.arange(len(values) + 1), numbers[codes.ravel()])
 
     def _read_sets(self, y: Any) -> Relevant:
-        if not edge.is_sets(y):
+        if not edge.is_sets(y, expected=True):
             raise ValueError("y was a sequence of label sets before and is not one now; keep to one kind.")
         told = edge.label_rows(y)
         if None in told:
@@ -159,7 +159,7 @@ class GrowingLabels:
 
 
 def _recognise(y: Any) -> LabelSpace:
-    """Kind of y; unlike `LabelSpace` it lets every set be empty."""
+    """Kind of the first y of a stream; unlike `LabelSpace` it lets every set be empty."""
     if edge.is_sets(y):
         rows = edge.label_rows(y)
         if not any(rows):

@@ -207,8 +207,11 @@ class ChainSVC(ClassifierMixin, Iterative):
         self._labels, codes = SequenceLabels.read(y, groups)
         self.classes_ = self._labels.classes
         weights = self._read_weights(sample_weight, groups.lengths)
+        rows = Rows.of(groups.X)
+        total = len(groups) if weights is None else float(weights.sum())
+        rows.check_digits(float(self.intercept_scaling), self.C * total * int(groups.lengths.max()))
         problem = ChainProblem(
-            Rows.of(groups.X),
+            rows,
             groups.offsets,
             codes,
             self.classes_.size,

@@ -197,6 +197,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         codes = self._read_classes(y, len(groups), "bags")
         weights = self._read_weights(sample_weight, groups.lengths)
         rows, bias, threads = Rows.of(groups.X), self._bias(), count_threads(self.n_jobs)
+        rows.check_digits(bias, self.C * (len(groups) if weights is None else float(weights.sum())))
         problem = LatentProblem(
             rows, groups.offsets, codes, self.classes_.size, self.C, weights, bias, threads
         )

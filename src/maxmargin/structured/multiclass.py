@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import ClassifierMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -29,6 +30,7 @@ from maxmargin.edge.estimator import (
     Iterative,
     Kernelised,
     balance,
+    check_columns,
     choose,
     is_foreign,
     to_numpy,
@@ -351,6 +353,8 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         X = self._read_rows(X, reset=True)
         weights = self._read_weights(sample_weight, X)
         labels = self._read_labels(X, y, weights)
+        if sp.issparse(X) and self.kernel == "linear":
+            check_columns(X.shape[1], n_weights=len(labels.Delta))
         shape = len(labels.y), len(labels.Delta)
         stopping = self._stopping()
         solver = self._solver(chosen, self._problem(X, labels, weights, stopping.target), stopping.target)

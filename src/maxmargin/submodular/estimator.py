@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -27,7 +28,7 @@ from maxmargin.core.state import (
     indices,
     part,
 )
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, choose, warn
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, check_columns, choose, warn
 from maxmargin.edge.explain import Explained, Terms, linear_terms
 from maxmargin.edge.labels import (
     LabelClassifier,
@@ -281,9 +282,12 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         X = self._read_rows(X, reset=True)
         labels, signs = LabelSpace.read(y)
         truth = complete(X, signs)
+        if sp.issparse(X):
+            check_columns(X.shape[1], n_weights=truth.shape[1])
         weights = self._read_weights(sample_weight, X)
         self._note_constants(labels, truth, weights)
         problem = self._problem(X, truth, weights)
+        problem.rows.check_digits(problem.bias, float(problem.cost.sum()))
         solver = choose(self, SOLVERS).build(self, problem)
         observer = self._observer(X, y, lambda: self._attributes(problem, labels, solver.solution().theta))
         outcome = run(solver, self._stopping(), observer)

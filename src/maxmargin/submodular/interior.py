@@ -332,6 +332,7 @@ class InteriorPoint:
         if start is None:
             few = steps is None and problem.truth.size <= FEW and not way.many
             start = self._two_sets() if few else self._block_steps(steps)
+        start = self._with_true_sets(start)
         self.planes = Planes(problem, start.sets.copy(), start.known)
         self.equations = way.of(problem)
         alpha = np.where(self.planes.known, start.share, 0.0) * problem.cost[:, None]
@@ -360,6 +361,15 @@ class InteriorPoint:
         share = np.where(known, blocks.share, 0.0)
         share = np.where(share.sum(axis=1, keepdims=True) > 0, share, known)
         return InteriorSolution(self.best, blocks.memory, known, share / share.sum(axis=1, keepdims=True))
+
+    def _with_true_sets(self, start: InteriorSolution) -> InteriorSolution:
+        """The true sets of samples of which none is known: they had no cost in the fit before."""
+        new = ~start.known.any(axis=1)
+        if not new.any():
+            return start
+        sets, known, share = start.sets.copy(), start.known.copy(), start.share.copy()
+        sets[new, 0], known[new, 0], share[new, 0] = self.problem.truth[new], True, 1.0
+        return InteriorSolution(start.theta, sets, known, share)
 
     def _centre(self, theta: np.ndarray, alpha: np.ndarray) -> None:
         """An interior point near theta and alpha: products alpha s of one level, and most of alpha."""
