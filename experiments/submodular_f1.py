@@ -22,6 +22,7 @@ twice the number of labels) on ridge classifiers, and is left out beyond `RAKEL_
 neighbours and s = 1.
 The paper gives a figure without numbers: with all features its model and RML are about equal, with fewer its
 model is better.
+`cpu_s` counts choice and final fit; on bibtex, birds and medical without the final fits that `again` made.
 Results: results/submodular_f1.csv, written as they come, results/submodular_f1_means.csv and
 results/submodular_figure1.png.
 """

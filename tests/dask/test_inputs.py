@@ -156,3 +156,13 @@ def test_sums_of_labels_are_asked_for_only_where_labels_have_names():
         sums = partitions.totals(cluster, blocks, seen, partitions.common_space(seen))
         assert cluster.asked == asked
         assert np.allclose([sum(one.on for one in sums), sum(one.off for one in sums)], expected)
+
+
+def test_rows_whose_labels_are_not_known():
+    X = np.random.RandomState(0).randn(20, 3)
+    y = [{"a"} if x[0] > 0 else {"b"} for x in X]
+    y[3] = None
+    parts = [dask.delayed((X[:10], y[:10])), dask.delayed((X[10:], y[10:]))]
+    model = MultiLabelSVC(tol=1e-8).fit(parts, client="here")
+    local = maxmargin.MultiLabelSVC(tol=1e-8).fit(X, y)
+    assert model.primal_objective_ == pytest.approx(local.primal_objective_, rel=1e-7)

@@ -23,7 +23,7 @@ SMALL_C = (1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0)
 # Messages that are answered before any of them is learnt.
 BATCH = 20
 # Seconds under which a measurement is repeated.
-SHORT = 0.3
+SHORT = 0.1
 # What a model needs to predict.
 PARTS = (
     "coef_", "intercept_", "dual_coef_", "support_vectors_", "basis_vectors_", "components_",

@@ -22,7 +22,7 @@ from maxmargin.dask.class_sets import ClassPart
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.working_sets import Part
 from maxmargin.edge.estimator import check_given
-from maxmargin.edge.labels import LabelSpace, container_of, is_sets, sorted_names
+from maxmargin.edge.labels import LabelSpace, container_of, is_sets, label_rows, sorted_names
 from maxmargin.multilabel.estimator import MultiLabelSVC
 from maxmargin.multilabel.problem import LinearM3L, entry_weights, hamming_costs, tied_costs
 from maxmargin.structured.multiclass_problem import Labels
@@ -229,9 +229,10 @@ def facts(block: Block) -> Facts:
     if not X.shape[0]:
         return Facts(0, X.shape[1], n_bytes, sp.issparse(X), None, None, False, None)
     if is_sets(block.y):
-        named = [labels for labels in block.y if len(labels)]
+        rows = label_rows(block.y)
+        named = [labels for labels in rows if labels is not None and len(labels)]
         names = sorted_names(named) if named else np.empty(0, dtype=object)
-        space = LabelSpace("sets", names, container_of(block.y))
+        space = LabelSpace("sets", names, container_of(rows))
         return Facts(X.shape[0], X.shape[1], n_bytes, sp.issparse(X), block.names, space, False, None)
     space = LabelSpace.recognise(block.y)
     zeros = space.kind in ("indicator", "frame") and bool(np.any(np.asarray(block.y) == 0))
