@@ -279,3 +279,15 @@ def test_zero_weight_blocks_are_never_visited(name):
     b = run(solver_of(name, alone, 1e-2), Stopping(1e-2, 5000))
     assert a.certificate.primal == pytest.approx(b.certificate.primal, rel=1e-2)
     assert {record["active"] for record in a.history} == {1}
+
+
+@pytest.mark.parametrize("name", sorted(SOLVERS))
+@pytest.mark.parametrize("scale", [1.0, 1e6, 1e7, 1e8])
+def test_the_dual_stays_below_the_optimum_where_marginals_are_all_but_one(name, scale):
+    """Samples on a line, x >= 1 of one label and x <= -1 of the other; 1 / 4 scale^2 without transitions."""
+    xs, ys = [scale * np.array([[x]]) for x in (1.0, -2.0, 3.0)], [[0], [1], [0]]
+    solver = solver_of(name, problem_of(xs, ys, 2, 1.0), 1e-6)
+    run(solver, Stopping(tol=1e-6, max_iter=200))
+    certificate = solver.certify()
+    assert certificate.dual <= 0.25 / scale**2 * (1 + 1e-12)
+    assert name != "pairwise" or certificate.gap <= 1e-6

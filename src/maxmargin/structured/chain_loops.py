@@ -424,6 +424,7 @@ def dot_difference(chain, w, i, z):
 @add.of(Chain)
 def add_labeling(chain, w, i, answer, scale):
     add_difference(chain, w, i, answer, scale)
+    return 0.0
 
 
 @add_shared.of(Chain)

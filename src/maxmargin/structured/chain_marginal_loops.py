@@ -198,6 +198,7 @@ def toward_labeling(chain, w, state, i, work):
 
 @away_from_truth.of(Chain)
 def away_from_true_labeling(chain, state, i, work):
+    """What a true label lacks is what the others have: 1 - mu would be rounded, and features may be large."""
     start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
     d, dR, y = work.d, work.dR, chain.y
     K = dR.shape[0]
@@ -205,9 +206,12 @@ def away_from_true_labeling(chain, state, i, work):
         for b in range(K):
             dR[a, b] = state.pairs[i, a, b]
     for t in range(length):
+        wrong = 0.0
         for a in range(K):
             d[t, a] = state.mu[start + t, a]
-        d[t, y[start + t]] -= 1.0
+            if a != y[start + t]:
+                wrong += d[t, a]
+        d[t, y[start + t]] = -wrong
         if t > 0:
             dR[y[start + t - 1], y[start + t]] -= 1.0
 

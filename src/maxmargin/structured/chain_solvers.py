@@ -63,9 +63,9 @@ class MarginalBlocks(Blocks):
         return vector
 
     def _expected_loss(self, mu: np.ndarray) -> np.ndarray:
-        p = self.problem
-        wrong = 1.0 - mu[np.arange(p.y.size), p.y]
-        return p.loss * np.add.reduceat(wrong, p.offsets[:-1])
+        p, wrong = self.problem, mu.copy()
+        wrong[np.arange(p.y.size), p.y] = 0.0
+        return p.loss * np.add.reduceat(wrong.sum(axis=1), p.offsets[:-1])
 
 
 class FrankWolfe(MarginalBlocks):

@@ -132,8 +132,11 @@ def dot_pair(bags, W, i, answer):
 
 @add.of(Bags)
 def add_pair(bags, W, i, answer, scale):
-    """W_k -= scale x_h; the truth is left out."""
+    """W_k -= scale x_h; the score of the truth is owed."""
+    if answer[0] == bags.chosen[i] and answer[1] == bags.y[i]:
+        return 0.0
     row_column_add(bags.rows, bags.offsets[i] + answer[0], bags.bias, -scale, answer[1], W)
+    return scale
 
 
 @add_shared.of(Bags)
@@ -243,11 +246,15 @@ def toward_soft_pair(bags, W, alpha, rate, i, work):
 
 @away_from_truth.of(Bags)
 def away_from_true_pair(bags, alpha, i, work):
+    """What the truth lacks is what the others have: 1 - alpha would be rounded."""
     start, size = bags.offsets[i], bags.offsets[i + 1] - bags.offsets[i]
+    total = 0.0
     for h in range(size):
         for k in range(alpha.shape[1]):
-            work.d[h, k] = alpha[start + h, k]
-    work.d[bags.chosen[i], bags.y[i]] -= 1.0
+            if h != bags.chosen[i] or k != bags.y[i]:
+                work.d[h, k] = alpha[start + h, k]
+                total += work.d[h, k]
+    work.d[bags.chosen[i], bags.y[i]] = -total
 
 
 @scatter.of(Bags)

@@ -322,9 +322,9 @@ class SoftPairs(Blocks):
         self.w = p.shaped(self.vector)
 
     def expected_loss(self) -> np.ndarray:
-        p = self.problem
-        right = self.alpha[np.arange(p.offsets[-1]), np.repeat(p.y, p.sizes)]
-        return 1.0 - np.add.reduceat(right, p.offsets[:-1])
+        p, wrong = self.problem, self.alpha.copy()
+        wrong[np.arange(p.offsets[-1]), np.repeat(p.y, p.sizes)] = 0.0
+        return np.add.reduceat(wrong.sum(axis=1), p.offsets[:-1])
 
     def recompute(self) -> tuple[np.ndarray, np.ndarray]:
         vector = np.zeros_like(self.vector)

@@ -163,12 +163,16 @@ def dot(blocks, w, i, answer):
 
 @generic
 def add(blocks, w, i, answer, scale):
-    """w += scale Psi of an answer, up to a vector that all answers of the block share."""
+    """w += scale Psi of an answer, less a vector that all but the truth share; how much of that is owed.
+
+    The truth, whose Psi is zero, adds and owes nothing: its weight is all but one where features are large, and
+    what it moves by would be lost in rounding.
+    """
 
 
 @generic
 def add_shared(blocks, w, i, scale):
-    """w += scale times the vector that `add` leaves out, which cancels in steps within a block."""
+    """w += scale times the vector that `add` leaves out."""
 
 
 @generic
@@ -307,9 +311,12 @@ def find_answer(answer, answers, m):
 @compiled(inline=True)
 def add_changes(blocks, w, i, answers, alpha, old, m):
     """Move w by the change of the weights of m atoms."""
+    owed = 0.0
     for j in range(m):
         if alpha[j] != old[j]:
-            add(blocks, w, i, answers[j], blocks.costs[i] * (alpha[j] - old[j]))
+            owed += add(blocks, w, i, answers[j], blocks.costs[i] * (alpha[j] - old[j]))
+    if owed != 0.0:
+        add_shared(blocks, w, i, owed)
 
 
 @compiled
@@ -380,11 +387,12 @@ def weights_of_atoms(blocks, atoms, w):
     """Add sum_i C_i E_{alpha_i} Psi_i to w, which enters as zero."""
     for i in range(atoms.filled.size):
         answers, alpha = answers_of(atoms, i), atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]]
-        add_shared(blocks, w, i, blocks.costs[i])
+        owed = 0.0
         for j in range(atoms.filled[i]):
             scale = blocks.costs[i] * alpha[j]
             if scale > 0.0:
-                add(blocks, w, i, answers[j], scale)
+                owed += add(blocks, w, i, answers[j], scale)
+        add_shared(blocks, w, i, owed)
 
 
 @compiled
@@ -395,8 +403,7 @@ def lay_out(blocks, atoms, order, w, vector, rows):
         i = order[index]
         answers = answers_of(atoms, i)
         for j in range(atoms.filled[i]):
-            add_shared(blocks, w, i, 1.0)
-            add(blocks, w, i, answers[j], 1.0)
+            add_shared(blocks, w, i, add(blocks, w, i, answers[j], 1.0))
             # One by one: compiling the assignment of a slice takes seconds, for the words of its error.
             for c in range(vector.size):
                 rows[at, c] = vector[c]
