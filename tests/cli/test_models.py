@@ -187,6 +187,8 @@ def test_reproduce_lists_and_runs_experiments(run, tmp_path):
         (["fit", "iris", "-m", "multiclass", "-o", "m.mm", "--C", "-1"], 1, "must be a float in the range"),
         (["fit", "iris", "-m", "multilabel", "-o", "m.mm"], 1, "use --model multiclass"),
         (["fit", "yeast", "-m", "multiclass", "-o", "m.mm"], 1, "use --model multilabel"),
+        (["fit", "iris", "-m", "sparse-multilabel", "-o", "m.mm"], 1, "use --model sparse-multiclass"),
+        (["fit", "yeast", "-m", "sparse-multiclass", "-o", "m.mm"], 1, "use --model sparse-multilabel"),
         (["fit", "iris", "-m", "chain", "-o", "m.mm"], 1, "needs sequences"),
         (["fit", "-m", "multiclass", "-o", "m.mm"], 2, "exactly one DATA"),
         (["fit", "iris", "-m", "multiclass", "-o", "no/m.mm"], 2, "no directory"),

@@ -437,15 +437,16 @@ def samples(data: Dataset, family: Family) -> Samples:
     from maxmargin.edge.estimator import check_columns
 
     single = family.task in ("multiclass", "chain")
+    kind = "sparse-" if family.name.startswith("sparse-") else ""
     if single and data.multilabel:
         raise ValueError(
             f"{data.name or data.source} has several labels per sample, and --model {family.name} takes one; "
-            "use --model multilabel."
+            f"use --model {kind}multilabel."
         )
     if family.task == "multilabel" and not data.multilabel:
         raise ValueError(
             f"{data.name or data.source} has one class per sample, and --model {family.name} takes several "
-            "labels; use --model multiclass."
+            f"labels; use --model {kind}multiclass."
         )
     if data.multilabel and data.Y.shape[1] == 0:
         raise ValueError(
