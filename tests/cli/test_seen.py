@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import maxmargin
+from maxmargin.cli import commands
 from maxmargin.cli.seen import fingerprint
 from maxmargin.persistence import describe
 
@@ -28,6 +29,18 @@ def table(tmp_path):
         rows = [f"{a:.3f},{b:.3f},{'x' if a > b else 'y'}" for a, b in rng.normal(size=(20, 2))]
         (tmp_path / folder / "t.csv").write_text("\n".join(["one,two,kind", *rows]) + "\n")
     return tmp_path
+
+
+def test_training_data_beside_a_report_is_read_by_the_names_of_its_columns(run, table, monkeypatch):
+    run("fit", "here/t.csv", "--target", "kind", "-m", "multiclass", "-o", "m.mm")
+    lines = [line.split(",") for line in Path("here/t.csv").read_text().splitlines()]
+    Path("turned.csv").write_text("\n".join(f"{b},{a},{kind}" for a, b, kind in lines))
+    known, fitted = [], commands.baseline
+    monkeypatch.setattr(commands, "baseline", lambda *given: known.append(given[1].X) or fitted(*given))
+    for name in ("here/t.csv", "turned.csv"):
+        code, _, err = run("report", "m.mm", "there/t.csv", "--train", name)
+        assert code == 0, err
+    np.testing.assert_array_equal(*known)
 
 
 def trained_on(run, *line):

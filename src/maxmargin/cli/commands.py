@@ -352,16 +352,7 @@ def report_command(
     data = stored.read(source, reading, "test")
     beside: dict[str, Any] = {}
     if train is not None:
-        known = samples(
-            read(
-                train,
-                stored.reading(reading),
-                single=stored.family.task == "multiclass",
-                split="train",
-                known=stored.known if stored.columns else None,
-            ),
-            stored.family,
-        )
+        known = stored.read(train, reading, "train")
         beside = baseline(stored, known, data) | {
             "training_labels": known.y,
             "thresholds": thresholds(stored, known),

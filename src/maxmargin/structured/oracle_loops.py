@@ -165,8 +165,8 @@ def dot(blocks, w, i, answer):
 def add(blocks, w, i, answer, scale):
     """w += scale Psi of an answer, less a vector that all but the truth share; how much of that is owed.
 
-    The truth, whose Psi is zero, adds and owes nothing: its weight is all but one where features are large, and
-    what it moves by would be lost in rounding.
+    The truth, whose Psi is zero, adds and owes nothing: where features are large its weight is all but one,
+    and what it moves by would be lost in rounding.
     """
 
 
