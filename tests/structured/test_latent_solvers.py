@@ -287,7 +287,7 @@ def test_change_of_candidates_keeps_alpha_a_distribution_and_its_gram():
 @pytest.mark.parametrize("name", sorted(SOLVERS))
 @pytest.mark.parametrize("scale", [1.0, 1e6, 1e7, 1e8])
 def test_the_dual_stays_below_the_optimum_where_alpha_is_all_but_one(name, scale):
-    """Three bags of one sample on a line: the optimum is 1 / (4 scale^2), alpha is 1 / scale^2 away from 1."""
+    """Three bags of one sample on a line: the optimum is 1 / (4 scale^2), alpha 1 / scale^2 away from 1."""
     bags, optimum = [scale * np.array([[x]]) for x in (1.0, -2.0, 3.0)], 0.25 / scale**2
     solver = SOLVERS[name].build(problem_of(bags, [0, 1, 0], 2, 1.0), seeded(), 1e-6, np.zeros(3, int))
     run(solver, Stopping(tol=1e-6, max_iter=200))
