@@ -227,15 +227,15 @@ class Learned:
 
     def _move(self, clock: Clock) -> None:
         """One round of steps."""
-        share, length = min(self.batch / len(self.trained), 1.0), self.shorter**self.returned
-        for step in range(self.round * self.steps, (self.round + 1) * self.steps):
+        trained, share = self.trained, min(self.batch / len(self.trained), 1.0)
+        length, first = self.shorter**self.returned, self.round * self.steps
+        drawn = self.rng.randint(len(trained), size=(self.steps, self.batch)) if share < 1 else None
+        for step in range(self.steps):
             if clock.expired():
                 break
-            rows = self.trained
-            if share < 1:
-                rows = rows[self.rng.randint(len(rows), size=self.batch)]
+            rows = trained if drawn is None else trained[drawn[step]]
             _, gradient = slope(self.problem, rows, self.state, share)
-            rate = 0.5 + 0.5 * math.cos(math.pi * step / (self.rounds * self.steps))
+            rate = 0.5 + 0.5 * math.cos(math.pi * (first + step) / (self.rounds * self.steps))
             self.state = self.adam.step(self.state, gradient, length * rate)
         self.round += 1
         loss = self._judge()
