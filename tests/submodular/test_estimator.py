@@ -246,3 +246,13 @@ def test_constant_labels_are_named_and_predicted():
     weights[fixed[:, 0] == 1] = 0
     with pytest.warns(UserWarning, match=r"Label 0, 1, 2 is constant"):
         SubmodularSVC(tol=1e-2).fit(X, fixed, sample_weight=weights)
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e6])
+def test_block_steps_reach_the_optimum_where_sets_hardly_leave_the_truth(scale):
+    """Means of planes are 1 / scale^2 away from the true sets: the sum of both would be rounded to these."""
+    rng = np.random.default_rng(0)
+    Y = (rng.random((40, 4)) < 0.4).astype(int)
+    X = np.hstack([2 * Y - 1 + 0.1 * rng.normal(size=(40, 4)), rng.normal(size=(40, 2))])
+    model = SubmodularSVC(solver="bcfw", max_iter=300, random_state=0).fit(scale * X, Y)
+    assert model.duality_gap_ <= 1e-3

@@ -265,8 +265,9 @@ def test_block_pass_equals_its_twin():
     blocks = method.blocks
     # The other half is not remembered: it is the rest.
     blocks.memory[:, 0], blocks.share[:, 0], blocks.kept[:] = others, 0.5, 1
-    blocks.labels[:] = 0.5 * (problem.truth + others)
-    blocks.joints[:] = 0.5 * (naive.pair_features(problem.truth, index) + naive.pair_features(others, index))
+    sides = others.astype(float), problem.truth.astype(float)
+    blocks.labels[:] = 0.5 * (sides[0] - sides[1])
+    blocks.joints[:] = 0.5 * (naive.pair_features(sides[0], index) - naive.pair_features(sides[1], index))
     blocks.losses[:] = 0.5 * problem.losses(others)
     method.vector = vector_of(problem, blocks)
     for turn in range(8):

@@ -52,14 +52,13 @@ def first_blocks(problem: SubmodularF1, memory: int) -> Blocks:
     sets, share, kept = np.zeros((N, memory, V), np.uint8), np.zeros((N, memory)), np.zeros(N, np.int64)
     if memory > 1:
         sets[:, 0], share[:, 0], kept[:] = problem.truth, 1.0, 1
-    labels, joints = problem.truth.astype(np.float64), problem.joints(problem.truth)
+    labels, joints = np.zeros((N, V)), np.zeros((N, len(problem.pairs)))
     return Blocks(sets, share, kept, labels, joints, np.zeros(N), np.zeros(N))
 
 
 def vector_of(problem: SubmodularF1, blocks: Blocks) -> np.ndarray:
     """u = sum_n u_n, whose positive part on the pairs gives theta."""
-    labels = problem.cost[:, None] * (problem.truth - blocks.labels)
-    return problem.features(labels, problem.cost @ (problem.joints(problem.truth) - blocks.joints))
+    return problem.features(-problem.cost[:, None] * blocks.labels, -(problem.cost @ blocks.joints))
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,8 @@ class Weights(NamedTuple):
 class Blocks(NamedTuple):
     """One convex combination of planes per sample: mean labels, mean pairs (both on), mean loss.
 
+    Labels and pairs are kept less those of the true set, from which they may be so little away, where features
+    are large, that their sum would be rounded to it.
     `memory[n]` holds the `kept[n]` sets that the sample remembers and `share[n]` their part of the
     combination; `gaps[n]` is how far the block was from its best when it was last visited.
     """
@@ -270,7 +272,7 @@ def best_step(slope, most, c, unary, strength, n_few, u, room):
 
 
 @compiled
-def take_rest(blocks, n, which, room):
+def take_rest(truth, pairs, blocks, n, room):
     """Write the rest of block n, the mean minus the shares: labels and pairs; answer its weight and loss."""
     share, labels, joints = blocks.share[n], room.labels[REST], room.pairs[REST_PAIRS]
     rest, loss = 1.0, blocks.losses[n]
@@ -280,16 +282,16 @@ def take_rest(blocks, n, which, room):
     if rest <= RESIDUE:
         return 0.0, 0.0
     for i in range(labels.shape[0]):
-        labels[i] = blocks.labels[n, i]
+        labels[i] = truth[i] + blocks.labels[n, i]
     for e in range(joints.shape[0]):
-        joints[e] = blocks.joints[n, e]
+        joints[e] = truth[pairs.ends[0, e]] * truth[pairs.ends[1, e]] + blocks.joints[n, e]
     for m in range(blocks.kept[n]):
         if share[m] > 0:
             on = room.on[m]
             for b in range(room.counts[SIZE, m]):
                 labels[on[b]] -= share[m]
                 for a in range(b):
-                    e = which[on[a], on[b]]
+                    e = pairs.which[on[a], on[b]]
                     if e != MISSING:
                         joints[e] -= share[m]
     for i in range(labels.shape[0]):
@@ -488,7 +490,7 @@ def improve(example, pairs, c, square, blocks, n, u, floor, rest, room):
         target, forgot, n_few = aim_at_flip(example, pairs, blocks, n, source, label, room)
     move(example, pairs, c, square, blocks, n, u, (source, target, slope, most, lost, n_few), room)
     if forgot or source == MISSING:
-        rest = take_rest(blocks, n, pairs.which, room)
+        rest = take_rest(example.truth, pairs, blocks, n, room)
     return expected, gap, rest
 
 
@@ -548,7 +550,7 @@ def block_pass(rows, samples, pairs, order, visit, weights, blocks, met, graph, 
         copy(room.before, blocks.labels[n])
         for m in range(blocks.kept[n]):
             list_set(example, blocks.memory[n, m], m, room)
-        rest = take_rest(blocks, n, pairs.which, room)
+        rest = take_rest(example.truth, pairs, blocks, n, room)
         gained = 0.0
         for r in range(visit.rounds):
             floor = visit.enough * gained
