@@ -100,8 +100,9 @@ class Weights(NamedTuple):
 class Blocks(NamedTuple):
     """One convex combination of planes per sample: mean labels, mean pairs (both on), mean loss.
 
-    Labels and pairs are kept less those of the true set, from which they may be so little away, where features
-    are large, that their sum would be rounded to it.
+    Labels and pairs are kept less those of the true set: where features are large they are so little away
+    from it that the sum of both would be rounded.
+
     `memory[n]` holds the `kept[n]` sets that the sample remembers and `share[n]` their part of the
     combination; `gaps[n]` is how far the block was from its best when it was last visited.
     """
