@@ -15,6 +15,8 @@ from maxmargin.multilabel.near_loops import LANES, judge, look, settle
 
 # Members whose rows are asked for before they are needed; an entry of a row that may be in its second line.
 AHEAD, LINE = 8, 12
+# Of 16 bits.
+LARGEST = 32767
 
 
 @compiled(inline=True)
@@ -79,20 +81,14 @@ def _cull(background, room, known, u, cull):
     return 0.5 * norm
 
 
-@compiled(inline=True)
-def _put(samples, lanes, k, count, j, x):
-    lanes.features[k, count], lanes.values[k, count] = j, x
-    lanes.weights[samples.seat[j], k] = x
-    return count + 1
-
-
 @compiled
 def _show(samples, costs, background, room, lanes, k, known):
-    """Put the weights that are kept where they are looked at."""
+    """Put the weights that are kept where they are looked at, in units of which the largest has 32,767."""
     D, u, cull, l, count = room.w.shape[0] - 1, lanes.u[k], lanes.cull[k], lanes.label[k], 0
+    features, values = lanes.features[k], lanes.values[k]
     for t in range(known):
-        if room.kept[t] != 0.0:
-            count = _put(samples, lanes, k, count, room.features[t], room.kept[t])
+        features[count], values[count] = room.features[t], room.kept[t]
+        count += np.int64(room.kept[t] != 0.0)
     if u > 0.0:
         for s in range(D):
             j = background.order[s]
@@ -100,18 +96,25 @@ def _show(samples, costs, background, room, lanes, k, known):
             if abs(x) <= cull:
                 break
             if room.place[j] < 0:
-                count = _put(samples, lanes, k, count, j, x)
-    lanes.n_kept[k], lanes.bias[k] = count, room.w[D]
+                features[count], values[count] = j, x
+                count += 1
+    largest = 0.0
+    for t in range(count):
+        largest = max(largest, abs(values[t]))
+    unit = largest / LARGEST if largest > 0.0 else 1.0
+    for t in range(count):
+        lanes.weights[samples.seat[features[t]], k] = np.int16(np.rint(values[t] / unit))
+    lanes.n_kept[k], lanes.bias[k], lanes.unit[k] = count, room.w[D], unit
     limit = -costs.margin[l] - costs.bias * room.w[D]
-    limit -= samples.slack * np.sqrt(2.0 * lanes.half[k]) + 1e-6 * abs(limit)
-    lanes.limit[k] = limit
+    limit -= samples.slack * np.sqrt(2.0 * lanes.half[k]) + 1e-6 * abs(limit) + samples.spread * unit
+    lanes.limit[k] = limit / unit
 
 
 @compiled(inline=True)
 def _hide(samples, lanes, k):
     """Take the weights of a lane away."""
     for t in range(lanes.n_kept[k]):
-        lanes.weights[samples.seat[lanes.features[k, t]], k] = 0.0
+        lanes.weights[samples.seat[lanes.features[k, t]], k] = 0
     lanes.n_kept[k], lanes.limit[k] = 0, np.inf
 
 
@@ -217,7 +220,7 @@ def climb(samples, costs, background, on, rule, draws, room, lanes):
 def turn(samples, costs, background, on, rule, draws, room, lanes, step):
     """One turn of every lane: ascent, a look at some samples, one at all, and what they say."""
     climb(samples, costs, background, on, rule, draws, room, lanes)
-    look(samples.seen, lanes, step)
+    look(samples.probe, lanes)
     settle(samples, costs, rule, room, lanes, step)
-    look(samples.seen, lanes, 1)
+    look(samples.seen, lanes)
     judge(samples, costs, background, rule, room, lanes)

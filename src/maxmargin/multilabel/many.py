@@ -180,30 +180,23 @@ class ManyM3L:
             readonly(np.argsort(-np.abs(m), kind="stable")),
         )
 
-    def samples(self, common: int, m: np.ndarray) -> loops.Samples:
+    def samples(self, common: int, step: int, m: np.ndarray) -> loops.Samples:
         """X by rows; the more samples than `common` share a feature, the less it says."""
         X, D = self.rows.matrix, self.n_features
         longest = int(np.diff(self.rows.indptr).max(initial=0))
-        slack = 2.0**-22 * (longest + 4) * (1e-30 + float(np.sqrt(self.squares.max(initial=0.0))))
+        norm = 1e-30 + float(np.sqrt(self.squares.max(initial=0.0)))
+        slack, spread = 2.0**-22 * (longest + 4) * norm, 0.51 * float(np.sqrt(longest)) * norm
         if self.rows.dense:
-            rarity, order = np.ones(D), np.arange(D)
-            return loops.Samples(
-                self.rows.flat, self.squares, readonly(rarity), self.rows.flat, readonly(order), slack
-            )
-        counts = np.bincount(X.indices, minlength=D)
-        order = np.argsort(-counts, kind="stable")
-        order = order[(counts[order] > 1) | (m[order] != 0)]
-        seat = np.full(D, len(order))
-        seat[order] = np.arange(len(order))
-        seen = sp.csr_array(X[:, order].astype(np.float32))
-        return loops.Samples(
-            self.rows.flat,
-            self.squares,
-            readonly(1.0 / (1.0 + counts / common)),
-            Rows.of(seen).flat,
-            readonly(seat),
-            slack,
-        )
+            rarity, order, seat, seen = np.ones(D), np.arange(D), np.arange(D), X
+        else:
+            counts = np.bincount(X.indices, minlength=D)
+            rarity, order = 1.0 / (1.0 + counts / common), np.argsort(-counts, kind="stable")
+            order = order[(counts[order] > 1) | (m[order] != 0)]
+            seat = np.full(D, len(order))
+            seat[order] = np.arange(len(order))
+            seen = sp.csr_array(X[:, order].astype(np.float32))
+        rows, flat, few = self.rows.flat, Rows.of(seen).flat, Rows.of(seen[::step]).flat
+        return loops.Samples(rows, self.squares, readonly(rarity), flat, few, readonly(seat), slack, spread)
 
     def room(self) -> loops.Room:
         """Memory for one thread; what is not used is never touched."""
@@ -236,7 +229,7 @@ class ManyM3L:
     def lanes(self) -> loops.Lanes:
         """Free lanes; of what depends on the number of samples only what is used is ever touched."""
         (n, _), D, K = self.shape, self.n_features, len(LANES)
-        whole, real = np.zeros((4, K), np.int64), np.zeros((7, K))
+        whole, real = np.zeros((4, K), np.int64), np.zeros((8, K))
         return loops.Lanes(
             label=np.full(K, -1),
             turns=whole[0],
@@ -256,13 +249,14 @@ class ManyM3L:
             n_kept=whole[3],
             features=np.empty((K, D + 1), np.int32),
             values=np.empty((K, D + 1)),
-            weights=aligned_zeros(D + 1, K, np.float32),
+            unit=real[7],
+            weights=aligned_zeros(D + 1, K, np.int16),
             limit=np.full(K, np.inf, np.float32),
             found=np.zeros(K, np.int64),
             near=np.empty((K, n + 1), np.int32),
             score=np.empty((K, n + 1), np.float32),
             stretch=np.empty((STRETCH, K), np.float32),
-            passing=np.empty(STRETCH, np.bool_),
+            passing=np.empty(STRETCH, np.uint64),
         )
 
 
@@ -348,7 +342,7 @@ class LabelBlocks:
         L = problem.shape[1]
         self.draws = readonly(rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
         self.background = problem.background(self.rule.spread_passes)
-        self.samples = problem.samples(self.rule.common, self.background.m)
+        self.samples = problem.samples(self.rule.common, self.rule.step, self.background.m)
         self.on = by_label(problem.on)
         self.told = self.rule.told(tol, cull, max_rounds)
         self.constant, self.primal = problem.at_rest()

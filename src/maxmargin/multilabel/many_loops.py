@@ -39,16 +39,19 @@ class Samples(NamedTuple):
     A feature of one sample alone has a weight only while that sample is a member or carries a part of the
     background. So `seen` leaves out such features of the samples that carry none, and takes the others in
     falling order of their frequency, which keeps what is read most in a cache. `seat` is the place of
-    a feature there; those that are left out share the last one, which nobody reads. `slack` times the norm of
-    weights is what scores in single precision may be wrong by.
+    a feature there; those that are left out share the last one, which nobody reads. `probe` are some of
+    these rows, evenly spread. `slack` times the norm of weights is what scores in single precision may be
+    wrong by, `spread` what they may be where every weight is wrong by half.
     """
 
     rows: RowArrays
     squares: np.ndarray
     rarity: np.ndarray
     seen: RowArrays
+    probe: RowArrays
     seat: np.ndarray
     slack: float
+    spread: float
 
 
 class Background(NamedTuple):
@@ -123,8 +126,9 @@ class Lanes(NamedTuple):
     (positives first), their alpha and how short of the margin they are, u, the size of weights to drop,
     what the next ascent aims at, dual and primal objectives; whether it is done. The weights that are
     looked at: half their squared norm, bias, number, features and values; `weights` holds those of all
-    lanes side by side. Of the look: the score that is near, how many samples are, which, and their scores;
-    all scores of a stretch of samples, and which of these pass.
+    lanes side by side, as whole numbers of a unit each. Of the look, in these units: the score that is near,
+    how many samples are, which, and their scores; all scores of a stretch of samples, and the lanes that
+    each of these passes.
     """
 
     label: np.ndarray
@@ -145,6 +149,7 @@ class Lanes(NamedTuple):
     n_kept: np.ndarray
     features: np.ndarray
     values: np.ndarray
+    unit: np.ndarray
     weights: np.ndarray
     limit: np.ndarray
     found: np.ndarray

@@ -14,53 +14,55 @@ from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_dot
 from maxmargin.core.simd import (
     add_product,
-    any_nonzero,
+    as_floats,
+    bits_not_below,
     fill,
     load,
     load_row,
+    lowest_bit,
     prefetch,
     store_row,
-    where_above,
 )
 
 # Entries of X whose weights are asked for before they are needed.
 AHEAD = np.uint64(64)
 # Labels that are looked at together, samples between two lists of those that pass; levels by which the worst
 # violations are told apart; halvings that find the best bias.
-LANES, STRETCH, LEVELS, HALVINGS = (0,) * 32, 64, 256, 12
+LANES, STRETCH, LEVELS, HALVINGS = (0,) * 64, 64, 256, 12
+NONE, ONE = np.uint64(0), np.uint64(1)
 
 
 @compiled
-def look(rows, lanes, step):
-    """List for every lane which of every `step`-th sample have a score not below its limit, and the score."""
+def look(rows, lanes):
+    """List for every lane which samples have a score not below its limit, and the score."""
     data, indices, indptr, dense = rows
-    n, width, last = (indptr.shape[0] - 2) // step + 1, len(LANES), np.uint64(max(indices.shape[0], 1) - 1)
+    n, width, last = indptr.shape[0] - 1, len(LANES), np.uint64(max(indices.shape[0], 1) - 1)
     scores, passing, limit = lanes.stretch, lanes.passing, load(lanes.limit, 0, LANES)
-    zero, one = fill(np.float32(0.0), limit), fill(np.float32(1.0), limit)
+    zero = fill(np.float32(0.0), limit)
     lanes.found[:] = 0
     for first in range(0, n, STRETCH):
         size = min(STRETCH, n - first)
         for r in range(size):
-            i = step * (first + r)
-            s, begin = zero, indptr[i]
+            s, begin = zero, indptr[first + r]
             shift = np.uint64(dense * begin)
-            for t in range(np.uint64(begin), np.uint64(indptr[i + 1])):
+            for t in range(np.uint64(begin), np.uint64(indptr[first + r + 1])):
                 if not dense:
                     ahead = width * np.int64(indices[min(t + AHEAD, last)])
                     prefetch(lanes.weights, ahead)
                     prefetch(lanes.weights, ahead + width // 2)
                 j = np.uint64(indices[t - shift])
-                s = add_product(s, np.float32(data[t]), load_row(lanes.weights, j, 0, LANES))
+                s = add_product(s, np.float32(data[t]), as_floats(load_row(lanes.weights, j, 0, LANES)))
             store_row(s, scores, np.uint64(r), 0)
             # A score that overflows is not a number, and that is not below.
-            passing[r] = any_nonzero(where_above(limit, s, zero, one))
+            passing[r] = bits_not_below(s, limit)
         for r in range(size):
-            if passing[r]:
-                for k in range(width):
-                    if not scores[r, k] < lanes.limit[k]:
-                        at = lanes.found[k]
-                        lanes.near[k, at], lanes.score[k, at] = step * (first + r), scores[r, k]
-                        lanes.found[k] = at + 1
+            bits = passing[r]
+            while bits != NONE:
+                k = lowest_bit(bits)
+                bits &= bits - ONE
+                at = lanes.found[k]
+                lanes.near[k, at], lanes.score[k, at] = first + r, scores[r, k]
+                lanes.found[k] = at + 1
 
 
 @compiled(inline=True)
@@ -72,18 +74,21 @@ def _fill(room, lanes, k, on):
 
 
 @compiled
-def _violators(samples, costs, room, lanes, k, exact):
-    """How many samples that are no members violate the margin, by scores of double precision or not."""
+def _violators(samples, costs, room, lanes, k, step, exact):
+    """How many samples that are no members violate the margin, by scores of double precision or not.
+
+    What was looked at is every `step`-th sample.
+    """
     l, found = lanes.label[k], 0
     offset = costs.margin[l] + costs.bias * lanes.bias[k]
     for t in range(lanes.found[k]):
-        i = lanes.near[k, t]
+        i = step * lanes.near[k, t]
         c = costs.weight[i] * costs.upper[0, l]
         if not room.marks[i] and c > 0.0:
             if exact:
                 h = costs.margin[l] + row_dot(samples.rows, i, costs.bias, room.v)
             else:
-                h = offset + np.float64(lanes.score[k, t])
+                h = offset + lanes.unit[k] * np.float64(lanes.score[k, t])
             if h > 0.0:
                 room.near[found], room.excess[found], room.cost[found] = i, h, c
                 found += 1
@@ -140,7 +145,7 @@ def _reached(samples, costs, rule, room, lanes, k):
     for exact in range(2):
         if exact:
             _fill(room, lanes, k, True)
-        found = _violators(samples, costs, room, lanes, k, exact == 1)
+        found = _violators(samples, costs, room, lanes, k, 1, exact == 1)
         primal, shift = _lowered(costs, room, lanes, k, found)
         if exact:
             _fill(room, lanes, k, False)
@@ -228,13 +233,14 @@ def settle(samples, costs, rule, room, lanes, step):
         if l < 0 or costs.bias == 0.0:
             continue
         _mark(costs, room, lanes, k)
-        found = _violators(samples, costs, room, lanes, k, False)
+        found = _violators(samples, costs, room, lanes, k, step, False)
         _unmark(room, lanes, k)
         most = rule.listed * _wanted(rule, lanes, k) // step
         shift = level(room.excess, found, most, room.bucket)
         if shift > 0.0:
             old, new = lanes.bias[k], lanes.bias[k] - shift / costs.bias
-            lanes.bias[k], lanes.limit[k] = new, np.float32(np.float64(lanes.limit[k]) + shift * (1.0 - 1e-6))
+            limit = np.float64(lanes.limit[k]) + shift * (1.0 - 1e-6) / lanes.unit[k]
+            lanes.bias[k], lanes.limit[k] = new, limit
             lanes.half[k] += 0.5 * (new * new - old * old)
             for t in range(lanes.size[k]):
                 lanes.short[k, t] += shift if t < lanes.n_on[k] else -shift
@@ -250,7 +256,8 @@ def judge(samples, costs, background, rule, room, lanes):
         _mark(costs, room, lanes, k)
         most = _wanted(rule, lanes, k)
         if lanes.turns[k] == 0:
-            welcome(room, lanes, k, _violators(samples, costs, room, lanes, k, False), most, background.share)
+            found = _violators(samples, costs, room, lanes, k, 1, False)
+            welcome(room, lanes, k, found, most, background.share)
             _unmark(room, lanes, k)
             continue
         found, primal, shift = _reached(samples, costs, rule, room, lanes, k)
