@@ -43,7 +43,7 @@ def solve(posed, tol=TOL, **options):
 def first_turn(posed, rule):
     """A solver, and what it works in, with every label before its first turn."""
     solver = LabelBlocks(posed, tol=1e-3, rng=np.random.RandomState(0), rule=rule)
-    room, lanes = posed.room(), posed.lanes()
+    room, lanes = posed.room(), posed.lanes(solver.samples)
     lanes.label[:L], lanes.turns[:] = np.arange(L), -1
     return solver, room, lanes
 
@@ -365,11 +365,11 @@ def test_violations_that_are_all_alike_are_found():
 @pytest.mark.parametrize("sparse", [True, False])
 def test_a_look_lists_what_dense_scores_say(sparse):
     posed = problem(X if sparse else np.ascontiguousarray(X.toarray()))
-    lanes = posed.lanes()
+    lanes, stop = posed.lanes(posed.samples(16, 2, np.zeros(D))), posed.rows.indptr[1:]
     lanes.weights[:D] = 1000 * RNG.normal(size=(D, len(LANES)))
     lanes.limit[:] = np.linspace(-1000, 1000, len(LANES))
     lanes.limit[3] = np.inf  # a lane that is free
-    look(posed.rows.flat, lanes)
+    look(posed.rows.flat, stop, lanes)
     scores = X.toarray() @ lanes.weights[:D]
     for k in range(len(LANES)):
         expected = np.flatnonzero(scores[:, k] >= lanes.limit[k])
@@ -383,15 +383,16 @@ def test_a_look_lists_what_dense_scores_say(sparse):
 @pytest.mark.nojit
 def test_a_bias_that_too_many_samples_are_near_to_is_lowered():
     posed, step, told = problem(), 2, BlockRule(listed=1, least=4).told(1e-3, 0.0, 10)
-    samples, lanes = posed.samples(16, step, np.zeros(D)), posed.lanes()
+    samples = posed.samples(16, step, np.zeros(D))
+    lanes = posed.lanes(samples)
     W, unit = RNG.integers(-9000, 9000, size=(D, len(LANES))), 1 / 4096
-    lanes.weights[samples.seat], lanes.unit[:] = W, unit
+    lanes.weights[:D], lanes.unit[:] = W, unit
     lanes.label[0], lanes.label[1] = 4, 2  # the others are free
     lanes.bias[:2], lanes.limit[:2] = [0.0, -9.0], [-1.0 / unit, 8.0 / unit]
     lanes.size[:2], lanes.n_on[:2], lanes.half[:2] = 2, 1, [0.5, 41.0]
     lanes.members[:2, :2], lanes.short[:2, :2] = [0, 1], [2.0, 3.0]
     lanes.turns[:2] = 1
-    look(samples.probe, lanes)
+    look(samples.probe, samples.probe_stop, lanes)
     settle(samples, posed.costs, told, posed.room(), lanes, step)
     # Two of every second sample may still violate the margin, but for ties of a level in 256.
     h = 1 + (X.toarray() @ (unit * W[:, 0]))[::step][1:]
@@ -413,7 +414,7 @@ def test_the_first_members_share_most_with_the_positives(bias, squared, sparse):
     solver, room, lanes = first_turn(posed, rule)
     samples, costs, background, told = solver.samples, posed.costs, solver.background, solver.told
     climb(samples, costs, background, solver.on, told, solver.draws, room, lanes)
-    look(samples.seen, lanes)
+    look(samples.rows, samples.stop, lanes)
     judge(samples, costs, background, told, room, lanes)
     for l in range(L):
         scores = naive.shared(X.toarray(), Y[:, l], 20 if sparse else np.inf)
@@ -441,14 +442,14 @@ def test_weights_are_shown_as_whole_numbers_that_hide_no_sample():
             room,
             lanes,
         )
-        look(samples.seen, lanes)
+        look(samples.rows, samples.stop, lanes)
         for k in range(L):
             kept, w = slice(lanes.n_kept[k]), np.zeros(D)
             w[lanes.features[k, kept]] = lanes.values[k, kept]
-            shown = lanes.weights[samples.seat, k]
+            shown = lanes.weights[:D, k]
             assert abs(shown).max() == 32767 and shown.dtype == np.int16
             np.testing.assert_allclose(lanes.unit[k] * shown, w, atol=0.51 * lanes.unit[k])
-            scores, found = X.toarray() @ w, lanes.near[k, : lanes.found[k]]
+            scores, found = X.toarray() @ w[np.argsort(solver.names[:D])], lanes.near[k, : lanes.found[k]]
             least = -1 - lanes.bias[k] if lanes.turns[k] else 1e-3
             assert set(np.flatnonzero(scores >= least)) <= set(found)
             assert np.all(scores[found] >= least - 1e-3)
@@ -466,24 +467,28 @@ def test_parts_of_the_model_are_put_together_by_feature():
 
 
 def test_words_of_one_sample_are_looked_at_only_where_it_carries_the_background():
-    rows = sp.csr_array(np.array([[1.0, 0, 0, 2], [1, 3, 0, 0], [1, 0, 4, 0]]))
-    posed = problem(rows, np.eye(3, dtype=int))
-    samples = posed.samples(16, 2, np.array([0.1, 0.0, 0.2, 0.0]))
-    # The frequent word first, then the carried one; the other two share the seat that nobody reads.
-    np.testing.assert_array_equal(samples.seat, [0, 2, 1, 2])
-    np.testing.assert_array_equal(samples.seen.indices, [0, 0, 0, 1])
-    np.testing.assert_array_equal(samples.seen.data, [1, 1, 1, 4])
-    np.testing.assert_array_equal(samples.probe.data, [1, 1, 4])  # the first and the third sample
+    rows = sp.csr_array(np.array([[0, 1.0, 0, 2], [3, 1, 0, 0], [0, 1, 4, 0]]))
+    m = np.array([0.0, 0.1, 0.2, 0.0])
+    posed, order = problem(rows, np.eye(3, dtype=int)).by_frequency(m)
+    # The frequent word first, then the carried one.
+    np.testing.assert_array_equal(order, [1, 2, 0, 3])
+    np.testing.assert_array_equal(posed.rows.matrix.toarray(), rows.toarray()[:, order])
+    samples = posed.samples(16, 2, m[order])
+    assert samples.n_seen == 2
+    np.testing.assert_array_equal(samples.rows.data, [1, 2, 1, 3, 1, 4])
+    np.testing.assert_array_equal(samples.stop, [1, 3, 6])
+    np.testing.assert_array_equal(samples.probe.data, [1, 2, 1, 4])  # the first and the third sample
+    np.testing.assert_array_equal(samples.probe_stop, [1, 4])
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_a_score_that_overflows_single_precision_is_looked_at_again():
     posed = problem(sp.csr_array(np.array([[1e37, 1e37], [1.0, 0.0]])), np.eye(2, dtype=int))
-    lanes = posed.lanes()
+    lanes, stop = posed.lanes(posed.samples(16, 1, np.ones(2))), posed.rows.indptr[1:]
     lanes.weights[:2] = np.array([[30_000], [-30_000]])
     lanes.limit[:] = 40_000.0
-    look(posed.rows.flat, lanes)
+    look(posed.rows.flat, stop, lanes)
     np.testing.assert_array_equal(lanes.found, 1)
     np.testing.assert_array_equal(lanes.near[:, 0], 0)
 

@@ -31,7 +31,7 @@ not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -85,7 +85,7 @@ class BlockRule:
     least: int = 128
     passes: int = 60
     begin: float = 0.05
-    aim: float = 1.5
+    aim: float = 1.0
     follow: float = 0.02
     patience: float = 0.25
     few: int = 8
@@ -180,23 +180,39 @@ class ManyM3L:
             readonly(np.argsort(-np.abs(m), kind="stable")),
         )
 
+    def by_frequency(self, m: np.ndarray) -> tuple[ManyM3L, np.ndarray]:
+        """The problem with its features in another order, and that order.
+
+        The frequent ones come first; last those of one sample that are not in m.
+        """
+        order = np.arange(self.n_features)
+        if self.rows.dense:
+            return self, order
+        X = self.rows.matrix
+        order = np.argsort(-(np.bincount(X.indices, minlength=len(order)) + (m != 0)), kind="stable")
+        place = np.empty(len(order), X.indices.dtype)
+        place[order] = np.arange(len(order))
+        X = sp.csr_array((X.data.copy(), place[X.indices], X.indptr), shape=X.shape)
+        X.sort_indices()
+        return replace(self, rows=Rows.of(X)), order
+
     def samples(self, common: int, step: int, m: np.ndarray) -> loops.Samples:
-        """X by rows; the more samples than `common` share a feature, the less it says."""
-        X, D = self.rows.matrix, self.n_features
-        longest = int(np.diff(self.rows.indptr).max(initial=0))
+        """X by rows, its features by frequency; the more samples than `common` share one, the less it says."""
+        X, rows = self.rows.matrix, self.rows.flat
+        (n, D), longest = self.rows.shape, int(np.diff(rows.indptr).max(initial=0))
         norm = 1e-30 + float(np.sqrt(self.squares.max(initial=0.0)))
         slack, spread = 2.0**-22 * (longest + 4) * norm, 0.51 * float(np.sqrt(longest)) * norm
-        if self.rows.dense:
-            rarity, order, seat, seen = np.ones(D), np.arange(D), np.arange(D), X
-        else:
+        rarity, n_seen, stop = np.ones(D), D, rows.indptr[1:]
+        if not self.rows.dense:
             counts = np.bincount(X.indices, minlength=D)
-            rarity, order = 1.0 / (1.0 + counts / common), np.argsort(-counts, kind="stable")
-            order = order[(counts[order] > 1) | (m[order] != 0)]
-            seat = np.full(D, len(order))
-            seat[order] = np.arange(len(order))
-            seen = sp.csr_array(X[:, order].astype(np.float32))
-        rows, flat, few = self.rows.flat, Rows.of(seen).flat, Rows.of(seen[::step]).flat
-        return loops.Samples(rows, self.squares, readonly(rarity), flat, few, readonly(seat), slack, spread)
+            rarity = 1.0 / (1.0 + counts / common)
+            n_seen = int(np.count_nonzero((counts > 1) | (m != 0)))
+            unseen = np.searchsorted(rows.indptr, np.flatnonzero(X.indices >= n_seen), side="right") - 1
+            stop = stop - np.bincount(unseen, minlength=n)
+        probe = Rows.of(X[::step]).flat
+        ends = probe.indptr[:-1] + (stop - rows.indptr[:-1])[::step]
+        seen = n_seen, readonly(stop), probe, readonly(ends)
+        return loops.Samples(rows, self.squares, readonly(rarity), *seen, slack, spread)
 
     def room(self) -> loops.Room:
         """Memory for one thread; what is not used is never touched."""
@@ -205,6 +221,9 @@ class ManyM3L:
         data = np.empty(self.rows.data.size + (0 if dense else 3 * n), self.rows.data.dtype)
         indices = np.arange(D, dtype=np.uint32) if dense else np.empty(data.size, np.uint32)
         every = np.arange(D + 1, dtype=np.int32)
+        place = every[:D].copy()
+        if not dense:
+            place[loops.COMMON :] = -1
         return loops.Room(
             alpha=np.empty(n),
             own=np.empty(n),
@@ -213,7 +232,7 @@ class ManyM3L:
             turn=np.empty(n, np.int64),
             local=RowArrays(data, indices, np.zeros(n + 1, np.int64), np.int64(dense)),
             marks=np.zeros(n, np.bool_),
-            place=every[:D].copy() if dense else np.full(D, -1, np.int32),
+            place=place,
             features=every,
             w=np.zeros(D + 1),
             q=np.zeros(D + 1),
@@ -223,10 +242,10 @@ class ManyM3L:
             excess=np.empty(n),
             cost=np.empty(n),
             bucket=np.empty(LEVELS, np.int64),
-            state=np.zeros(3),
+            state=np.zeros(4),
         )
 
-    def lanes(self) -> loops.Lanes:
+    def lanes(self, samples: loops.Samples) -> loops.Lanes:
         """Free lanes; of what depends on the number of samples only what is used is ever touched."""
         (n, _), D, K = self.shape, self.n_features, len(LANES)
         whole, real = np.zeros((4, K), np.int64), np.zeros((8, K))
@@ -239,6 +258,7 @@ class ManyM3L:
             alpha=np.empty((K, n)),
             short=np.empty((K, n)),
             u=real[0],
+            apart=np.zeros(K, np.bool_),
             cull=real[1],
             target=real[2],
             dual=real[3],
@@ -250,7 +270,7 @@ class ManyM3L:
             features=np.empty((K, D + 1), np.int32),
             values=np.empty((K, D + 1)),
             unit=real[7],
-            weights=aligned_zeros(D + 1, K, np.int16),
+            weights=aligned_zeros(samples.n_seen + 1, K, np.int16),
             limit=np.full(K, np.inf, np.float32),
             found=np.zeros(K, np.int64),
             near=np.empty((K, n + 1), np.int32),
@@ -337,12 +357,17 @@ class LabelBlocks:
         max_rounds: int = 1000,
         rule: BlockRule | None = None,
     ) -> None:
-        self.problem, self.tol, self.n_threads = problem, tol, n_threads
+        self.tol, self.n_threads = tol, n_threads
         self.rule = BlockRule() if rule is None else rule
         L = problem.shape[1]
         self.draws = readonly(rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
-        self.background = problem.background(self.rule.spread_passes)
-        self.samples = problem.samples(self.rule.common, self.rule.step, self.background.m)
+        background = problem.background(self.rule.spread_passes)
+        self.problem, order = problem.by_frequency(background.m)
+        m = readonly(background.m[order])
+        largest = readonly(np.argsort(-np.abs(m), kind="stable"))
+        self.background = background._replace(m=m, order=largest)
+        self.names = np.append(order, len(order)).astype(np.int32)
+        self.samples = self.problem.samples(self.rule.common, self.rule.step, self.background.m)
         self.on = by_label(problem.on)
         self.told = self.rule.told(tol, cull, max_rounds)
         self.constant, self.primal = problem.at_rest()
@@ -407,14 +432,15 @@ class LabelBlocks:
         lanes.label[:] = -1
         self.desks.append(desk)
         features, values = (np.concatenate(arrays) for arrays in zip(*kept.values(), strict=True))
-        return Kept(np.array([len(part[0]) for part in kept.values()]), features, values)
+        counts = np.array([len(part[0]) for part in kept.values()])
+        return Kept(counts, self.names[features], values)
 
     def _desk(self) -> tuple[loops.Room, loops.Lanes]:
         """What a thread works in, free for the next block."""
         try:
             return self.desks.pop()
         except IndexError:
-            return self.problem.room(), self.problem.lanes()
+            return self.problem.room(), self.problem.lanes(self.samples)
 
     def _keep(self, lanes: loops.Lanes, k: int, kept: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
         """Store the weights of the label in a lane, the bias last, and what certifies them."""

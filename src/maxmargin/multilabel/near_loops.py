@@ -33,8 +33,11 @@ NONE, ONE = np.uint64(0), np.uint64(1)
 
 
 @compiled
-def look(rows, lanes):
-    """List for every lane which samples have a score not below its limit, and the score."""
+def look(rows, stop, lanes):
+    """List for every lane which samples have a score not below its limit, and the score.
+
+    `stop` is where rows end that are looked at.
+    """
     data, indices, indptr, dense = rows
     n, width, last = indptr.shape[0] - 1, len(LANES), np.uint64(max(indices.shape[0], 1) - 1)
     scores, passing, limit = lanes.stretch, lanes.passing, load(lanes.limit, 0, LANES)
@@ -45,7 +48,7 @@ def look(rows, lanes):
         for r in range(size):
             s, begin = zero, indptr[first + r]
             shift = np.uint64(dense * begin)
-            for t in range(np.uint64(begin), np.uint64(indptr[first + r + 1])):
+            for t in range(np.uint64(begin), np.uint64(stop[first + r])):
                 if not dense:
                     ahead = width * np.int64(indices[min(t + AHEAD, last)])
                     prefetch(lanes.weights, ahead)
@@ -70,7 +73,7 @@ def _fill(room, lanes, k, on):
     """Spread the weights of a lane over all features, or make these zero again."""
     for t in range(lanes.n_kept[k]):
         room.v[lanes.features[k, t]] = lanes.values[k, t] if on else 0.0
-    room.v[room.v.shape[0] - 1] = lanes.bias[k]
+    room.v[room.v.shape[0] - 1] = lanes.bias[k] if on else 0.0
 
 
 @compiled
@@ -263,7 +266,7 @@ def judge(samples, costs, background, rule, room, lanes):
         found, primal, shift = _reached(samples, costs, rule, room, lanes, k)
         lanes.primal[k], dual = primal, lanes.dual[k]
         lanes.done[k] = primal - dual <= rule.tol * primal or lanes.turns[k] >= rule.max_rounds
-        if lanes.done[k] and shift > 0.0:
+        if shift > 0.0:
             lanes.bias[k] -= shift / costs.bias
         if not lanes.done[k]:
             target = max(rule.aim * rule.tol * primal, rule.follow * (primal - dual))
