@@ -31,7 +31,7 @@ not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -85,12 +85,12 @@ class BlockRule:
     least: int = 128
     passes: int = 60
     begin: float = 0.05
-    aim: float = 1.0
+    aim: float = 2.0
     follow: float = 0.02
     patience: float = 0.25
     few: int = 8
     listed: int = 4
-    step: int = 32
+    step: int = 64
     spare: float = 0.3
     spread_passes: int = 100
     n_draws: int = 1 << 13
@@ -180,45 +180,37 @@ class ManyM3L:
             readonly(np.argsort(-np.abs(m), kind="stable")),
         )
 
-    def by_frequency(self, m: np.ndarray) -> tuple[ManyM3L, np.ndarray]:
-        """The problem with its features in another order, and that order.
-
-        The frequent ones come first; last those of one sample that are not in m.
-        """
-        order = np.arange(self.n_features)
-        if self.rows.dense:
-            return self, order
-        X = self.rows.matrix
-        order = np.argsort(-(np.bincount(X.indices, minlength=len(order)) + (m != 0)), kind="stable")
-        place = np.empty(len(order), X.indices.dtype)
-        place[order] = np.arange(len(order))
-        X = sp.csr_array((X.data.copy(), place[X.indices], X.indptr), shape=X.shape)
-        X.sort_indices()
-        return replace(self, rows=Rows.of(X)), order
-
     def samples(self, common: int, step: int, m: np.ndarray) -> loops.Samples:
-        """X by rows, its features by frequency; the more samples than `common` share one, the less it says."""
-        X, rows = self.rows.matrix, self.rows.flat
-        (n, D), longest = self.rows.shape, int(np.diff(rows.indptr).max(initial=0))
-        norm = 1e-30 + float(np.sqrt(self.squares.max(initial=0.0)))
+        """X with its features by frequency; the more samples than `common` share one, the less it says."""
+        X, squares = self.rows.matrix, self.squares
+        (n, D), lengths = self.rows.shape, np.diff(self.rows.indptr)
+        longest, norm = int(lengths.max(initial=0)), 1e-30 + float(np.sqrt(squares.max(initial=0.0)))
         slack, spread = 2.0**-22 * (longest + 4) * norm, 0.51 * float(np.sqrt(longest)) * norm
-        rarity, n_seen, stop = np.ones(D), D, rows.indptr[1:]
-        if not self.rows.dense:
-            counts = np.bincount(X.indices, minlength=D)
-            rarity = 1.0 / (1.0 + counts / common)
-            n_seen = int(np.count_nonzero((counts > 1) | (m != 0)))
-            unseen = np.searchsorted(rows.indptr, np.flatnonzero(X.indices >= n_seen), side="right") - 1
-            stop = stop - np.bincount(unseen, minlength=n)
-        probe = Rows.of(X[::step]).flat
-        ends = probe.indptr[:-1] + (stop - rows.indptr[:-1])[::step]
-        seen = n_seen, readonly(stop), probe, readonly(ends)
-        return loops.Samples(rows, self.squares, readonly(rarity), *seen, slack, spread)
+        if self.rows.dense:
+            flat, few = self.rows.flat, Rows.of(X[::step]).flat
+            names, rarity = readonly(np.arange(D)), readonly(np.ones(D))
+            seen = D, flat.indptr[1:], few, few.indptr[1:]
+            return loops.Samples(flat, names, squares, rarity, *seen, slack, spread)
+        counts = np.bincount(X.indices, minlength=D)
+        # Last those of one sample that are not in m.
+        names = np.argsort(-(counts + (m != 0)), kind="stable")
+        n_seen = int(np.count_nonzero((counts > 1) | (m != 0)))
+        place = np.empty(D, X.indices.dtype)
+        place[names] = np.arange(D)
+        sorted_ = sp.csr_array((X.data.copy(), place[X.indices], X.indptr), shape=X.shape)
+        sorted_.sort_indices()
+        unseen = np.searchsorted(X.indptr, np.flatnonzero(sorted_.indices >= n_seen), side="right") - 1
+        kept = lengths - np.bincount(unseen, minlength=n)
+        flat, few = padded(sorted_), padded(sorted_[::step])
+        seen = n_seen, readonly(flat.indptr[:-1] + kept), few, readonly(few.indptr[:-1] + kept[::step])
+        rarity = readonly(1.0 / (1.0 + counts[names] / common))
+        return loops.Samples(flat, readonly(names), squares, rarity, *seen, slack, spread)
 
-    def room(self) -> loops.Room:
+    def room(self, samples: loops.Samples) -> loops.Room:
         """Memory for one thread; what is not used is never touched."""
         n, D = self.shape[0], self.n_features
         dense = self.rows.dense
-        data = np.empty(self.rows.data.size + (0 if dense else 3 * n), self.rows.data.dtype)
+        data = np.empty_like(samples.rows.data)
         indices = np.arange(D, dtype=np.uint32) if dense else np.empty(data.size, np.uint32)
         every = np.arange(D + 1, dtype=np.int32)
         place = every[:D].copy()
@@ -299,6 +291,16 @@ def cull_weights(
     return w, primal
 
 
+def padded(X: sp.csr_array) -> RowArrays:
+    """Rows that are filled up with zeros to a multiple of four."""
+    lengths = np.diff(X.indptr).astype(np.int64)
+    indptr = np.concatenate([[0], np.cumsum(-(-lengths // 4) * 4)])
+    at = np.arange(X.indices.size) + np.repeat(indptr[:-1] - X.indptr[:-1], lengths)
+    data, indices = np.zeros(indptr[-1], X.dtype), np.zeros(indptr[-1], np.uint32)
+    data[at], indices[at] = X.data, X.indices
+    return RowArrays(readonly(data), readonly(indices), readonly(indptr), np.int64(0))
+
+
 def by_label(on: sp.csr_array) -> RowArrays:
     """The samples of every label, as rows without values."""
     columns = on.tocsc()
@@ -357,18 +359,17 @@ class LabelBlocks:
         max_rounds: int = 1000,
         rule: BlockRule | None = None,
     ) -> None:
-        self.tol, self.n_threads = tol, n_threads
+        self.problem, self.tol, self.n_threads = problem, tol, n_threads
         self.rule = BlockRule() if rule is None else rule
         L = problem.shape[1]
         self.draws = readonly(rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
         background = problem.background(self.rule.spread_passes)
-        self.problem, order = problem.by_frequency(background.m)
-        m = readonly(background.m[order])
+        self.samples = problem.samples(self.rule.common, self.rule.step, background.m)
+        m = readonly(background.m[self.samples.names])
         largest = readonly(np.argsort(-np.abs(m), kind="stable"))
         self.background = background._replace(m=m, order=largest)
-        self.names = np.append(order, len(order)).astype(np.int32)
-        self.samples = self.problem.samples(self.rule.common, self.rule.step, self.background.m)
         self.on = by_label(problem.on)
+        self.names = np.append(self.samples.names, problem.n_features).astype(np.int32)
         self.told = self.rule.told(tol, cull, max_rounds)
         self.constant, self.primal = problem.at_rest()
         self.dual = np.zeros(L)
@@ -440,7 +441,7 @@ class LabelBlocks:
         try:
             return self.desks.pop()
         except IndexError:
-            return self.problem.room(), self.problem.lanes(self.samples)
+            return self.problem.room(self.samples), self.problem.lanes(self.samples)
 
     def _keep(self, lanes: loops.Lanes, k: int, kept: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
         """Store the weights of the label in a lane, the bias last, and what certifies them."""

@@ -37,6 +37,9 @@ class LabelCosts(NamedTuple):
 class Samples(NamedTuple):
     """X by rows, what of them is looked at, and how much a feature says of the samples that share it.
 
+    The features of X stand in falling order of their frequency, and their numbers are in `names`. Rows are
+    filled up with zeros to a multiple of four, so that their products have few different lengths.
+
     A feature of one sample alone has a weight only while that sample is a member or carries a part of the
     background. So those of samples that carry none are left out of looks: they are the last of their rows, from
     `stop` on, and all from `n_seen` on. `probe` are some of the rows, evenly spread, and where they stop.
@@ -45,6 +48,7 @@ class Samples(NamedTuple):
     """
 
     rows: RowArrays
+    names: np.ndarray
     squares: np.ndarray
     rarity: np.ndarray
     n_seen: int
@@ -180,8 +184,8 @@ RESTS = 0.2
 # may leave more than the one before.
 STIFF, WORSE = 0.125, 3
 # So many of the most frequent features keep their numbers.
-COMMON = 512
-ZERO, ONE, FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
+COMMON = 1024
+ZERO, ONE = np.uint64(0), np.uint64(1)
 
 
 @compiled
@@ -225,10 +229,6 @@ def join(samples, costs, room, l, i, side, size, known):
             indices[put + t] = room.place[j]
             known += np.int64(new)
             t += ONE
-        # Zeros up to a multiple of four, so that products of rows have few different lengths.
-        while length % FOUR != ZERO:
-            data[put + length], indices[put + length] = 0.0, 0
-            length += ONE
     indptr[size + 1] = put + length
     room.own[size] = samples.squares[i]
     room.box[size] = costs.weight[i] * costs.upper[side, l]

@@ -24,8 +24,8 @@ from maxmargin.core.simd import (
     store_row,
 )
 
-# Entries of X whose weights are asked for before they are needed.
-AHEAD = np.uint64(64)
+# Entries of X whose weights are asked for before they are needed, and samples whose rows are.
+AHEAD, FETCHED = np.uint64(64), 8
 # Labels that are looked at together, samples between two lists of those that pass; levels by which the worst
 # violations are told apart; halvings that find the best bias.
 LANES, STRETCH, LEVELS, HALVINGS = (0,) * 64, 64, 256, 12
@@ -84,7 +84,12 @@ def _violators(samples, costs, room, lanes, k, step, exact):
     """
     l, found = lanes.label[k], 0
     offset = costs.margin[l] + costs.bias * lanes.bias[k]
-    for t in range(lanes.found[k]):
+    last = lanes.found[k] - 1
+    for t in range(last + 1):
+        if exact:
+            ahead = samples.rows.indptr[lanes.near[k, min(t + FETCHED, last)]]
+            prefetch(samples.rows.data, ahead)
+            prefetch(samples.rows.indices, ahead)
         i = step * lanes.near[k, t]
         c = costs.weight[i] * costs.upper[0, l]
         if not room.marks[i] and c > 0.0:
@@ -98,20 +103,31 @@ def _violators(samples, costs, room, lanes, k, step, exact):
     return found
 
 
-@compiled
-def _losses(costs, room, lanes, k, found, shift):
-    """Loss when every score is lower by `shift`, and its slope; half its squared bias is not in it."""
+@compiled(reorder=True)
+def _losses(costs, short, cost, size, shift):
+    """Loss and its slope where margins are missed by `short` less a shift, at these costs."""
     loss, slope = 0.0, 0.0
-    for t in range(found):
-        h = max(room.excess[t] - shift, 0.0)
-        loss += room.cost[t] * (h * h if costs.squared else h)
-        slope -= room.cost[t] * (2.0 * h if costs.squared else np.float64(h > 0.0))
-    for t in range(lanes.size[k]):
-        c, sign = room.box[t], 1.0 if t < lanes.n_on[k] else -1.0
-        h = max(lanes.short[k, t] + sign * shift, 0.0)
-        loss += c * (h * h if costs.squared else h)
-        slope += sign * c * (2.0 * h if costs.squared else np.float64(h > 0.0))
+    if costs.squared:
+        for t in range(size):
+            h = max(short[t] - shift, 0.0)
+            loss += cost[t] * h * h
+            slope -= 2.0 * cost[t] * h
+    else:
+        for t in range(size):
+            h = max(short[t] - shift, 0.0)
+            loss += cost[t] * h
+            slope -= cost[t] if h > 0.0 else 0.0
     return loss, slope
+
+
+@compiled
+def _loss_at(costs, room, lanes, k, found, shift):
+    """Loss when every score is lower by `shift`, and its slope; half its squared bias is not in it."""
+    n_on, size = lanes.n_on[k], lanes.size[k]
+    near, near_slope = _losses(costs, room.excess, room.cost, found, shift)
+    on, on_slope = _losses(costs, lanes.short[k], room.box, n_on, -shift)
+    off, off_slope = _losses(costs, lanes.short[k, n_on:], room.box[n_on:], size - n_on, shift)
+    return near + on + off, near_slope - on_slope + off_slope
 
 
 @compiled(inline=True)
@@ -121,7 +137,7 @@ def _lowered(costs, room, lanes, k, found):
     Those that were not found have no loss there either. The bias is found by halving.
     """
     b, rest = lanes.bias[k], lanes.half[k] - 0.5 * lanes.bias[k] * lanes.bias[k]
-    loss, slope = _losses(costs, room, lanes, k, found, 0.0)
+    loss, slope = _loss_at(costs, room, lanes, k, found, 0.0)
     best, at, low, high = rest + 0.5 * b * b + loss, 0.0, 0.0, 0.0
     if costs.bias > 0.0 and costs.bias * slope < b:
         for t in range(found):
@@ -130,7 +146,7 @@ def _lowered(costs, room, lanes, k, found):
             high = max(high, lanes.short[k, t])
         for _ in range(HALVINGS):
             middle = 0.5 * (low + high)
-            loss, slope = _losses(costs, room, lanes, k, found, middle)
+            loss, slope = _loss_at(costs, room, lanes, k, found, middle)
             c = b - middle / costs.bias
             if rest + 0.5 * c * c + loss < best:
                 best, at = rest + 0.5 * c * c + loss, middle
@@ -232,13 +248,12 @@ def settle(samples, costs, rule, room, lanes, step):
     Its violators are too many to become members, and to list them all takes long.
     """
     for k in range(len(LANES)):
-        l = lanes.label[k]
-        if l < 0 or costs.bias == 0.0:
+        most = rule.listed * _wanted(rule, lanes, k) // step
+        if lanes.label[k] < 0 or costs.bias == 0.0 or lanes.found[k] <= most:
             continue
         _mark(costs, room, lanes, k)
         found = _violators(samples, costs, room, lanes, k, step, False)
         _unmark(room, lanes, k)
-        most = rule.listed * _wanted(rule, lanes, k) // step
         shift = level(room.excess, found, most, room.bucket)
         if shift > 0.0:
             old, new = lanes.bias[k], lanes.bias[k] - shift / costs.bias
