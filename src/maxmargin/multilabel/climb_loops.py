@@ -69,7 +69,7 @@ def _enter(samples, costs, share, room, lanes, k, known):
     return known
 
 
-@compiled
+@compiled(reorder=True)
 def _cull(background, room, known, u, cull):
     """Keep the weights larger than `cull`; returns half the squared norm of all that are."""
     D = room.w.shape[0] - 1

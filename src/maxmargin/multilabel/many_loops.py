@@ -397,7 +397,7 @@ def ascend(costs, room, l, n_on, line, state, size, apart, target, n_passes, dra
     return worse < WORSE
 
 
-@compiled(inline=True)
+@compiled(inline=True, reorder=True)
 def dual_of(costs, room, l, line, state, size, known):
     """<m, alpha> - 1/2 |w|^2 (- the ridge of the squared loss), background included."""
     w, u = room.w, state[0]
