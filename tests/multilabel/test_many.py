@@ -428,6 +428,46 @@ def test_the_first_members_share_most_with_the_positives(bias, squared, sparse):
         assert scores[left].max(initial=0.0) <= worst + scores[off].max(initial=0.0) / 128
 
 
+@pytest.mark.parametrize(
+    "bias, squared, C", [(1.0, False, 1.0), (2.0, True, 1.0), (0.0, False, 1.0), (1.0, False, 30.0)]
+)
+@pytest.mark.parametrize("sparse", [True, False])
+def test_an_ascent_leaves_about_what_it_was_told(bias, squared, C, sparse):
+    rows = X if sparse else np.ascontiguousarray(X.toarray())
+    solver, room, lanes = first_turn(
+        problem(rows, bias=bias, squared=squared, C=C), BlockRule(passes=5000, begin=1e-4)
+    )
+    arguments = solver.samples, solver.problem.costs, solver.background
+    for turn in range(-1, 3):
+        target = lanes.target.copy()
+        climb(*arguments, solver.on, solver.told, solver.draws, room, lanes)
+        look(solver.samples.rows, solver.samples.stop, lanes)
+        alone = np.flatnonzero(lanes.u[:L] == 0) if turn >= 0 else []
+        for k in alone:
+            size, y = lanes.size[k], np.where(np.arange(lanes.size[k]) < lanes.n_on[k], 1.0, -1.0)
+            part, alpha = X.toarray()[lanes.members[k, :size]], lanes.alpha[k, : lanes.size[k]]
+            kept = slice(lanes.n_kept[k])
+            w = np.zeros(D + 1)
+            w[solver.names[lanes.features[k, kept]]], w[D] = lanes.values[k, kept], lanes.bias[k]
+            # Members without alpha that miss no margin have left: they are in neither objective. The gaps
+            # that a pass sees are those before its steps.
+            primal = naive.primal(part, (y[:, None] > 0).astype(int), w[:, None], bias, C, squared=squared)
+            assert -1e-9 <= primal - lanes.dual[k] <= 10 * target[k]
+            Z = np.column_stack([part, np.full(size, bias)]) * y[:, None]
+            ridge = np.sum(alpha**2) / (4 * C) if squared else 0.0
+            assert lanes.dual[k] == pytest.approx(alpha.sum() - 0.5 * np.sum((Z.T @ alpha) ** 2) - ridge)
+        judge(*arguments, solver.told, room, lanes)
+        lanes.done[:] = False
+    assert len(alone) > 0
+
+
+def test_samples_without_features_do_not_swing_with_the_bias():
+    rows = X.toarray()
+    rows[5:9] = 0
+    _, outcome = solve(problem(sp.csr_array(rows)), 1e-3, max_rounds=12)
+    assert outcome.converged
+
+
 def test_weights_are_shown_as_whole_numbers_that_hide_no_sample():
     solver, room, lanes = first_turn(problem(), BlockRule())
     samples = solver.samples

@@ -362,7 +362,7 @@ def _bits_not_below(typing: Any, v: Any, t: Any) -> Any:
 
 @lowered(_bits_not_below)
 def bits_not_below(v, t):
-    """A number with the bits of the lanes, 64 at most, where v is not less than t; nor is what is no number."""
+    """The lanes, 64 at most, where v is not less than t, as bits of a number; NaN is not less."""
     return np.uint64(sum(1 << k for k in np.flatnonzero(~(v < t)).tolist()))
 
 

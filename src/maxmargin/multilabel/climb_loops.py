@@ -27,6 +27,8 @@ from maxmargin.multilabel.near_loops import LANES, judge, look, settle
 AHEAD, LINE = 8, 12
 # Of 16 bits.
 LARGEST = 32767
+# A first ascent has the background if the bias takes more than this part of what negative members can carry.
+BURDEN = 0.1
 
 
 @compiled(inline=True)
@@ -99,7 +101,7 @@ def _show(samples, costs, background, room, lanes, k, known):
     features, values = lanes.features[k], lanes.values[k]
     for t in range(known):
         features[count], values[count] = room.features[t], room.kept[t]
-        count += np.int64(room.kept[t] != 0.0)
+        count += int(room.kept[t] != 0.0)
     if u > 0.0:
         for s in range(D):
             j = background.order[s]
@@ -176,20 +178,48 @@ def _guess(samples, costs, room, lanes, k, known):
 
 
 @compiled(inline=True)
+def _burdened(costs, room, l, n_on, size):
+    """Whether the bias would take a good part of what the first negatives can carry."""
+    load, most = costs.margin[l] / square_of(costs.bias), 0.0
+    for t in range(size):
+        if t < n_on:
+            load += room.box[t]
+        else:
+            most += room.box[t]
+    return load > BURDEN * most
+
+
+@compiled(inline=True)
+def _clear(lanes):
+    """Take the weights of all lanes away, one by one or as they stand."""
+    total = 0
+    for k in range(len(LANES)):
+        total += lanes.n_kept[k]
+    last = lanes.weights.shape[0] - 1
+    if total > last:
+        lanes.weights[:] = 0
+    else:
+        for k in range(len(LANES)):
+            for t in range(lanes.n_kept[k]):
+                lanes.weights[min(lanes.features[k, t], last), k] = 0
+
+
+@compiled(inline=True)
 def _climb(costs, background, rule, draws, room, lanes, k, known):
     """Ascent of a lane on its members, its dual objective, and the weights that are kept."""
     w, state, last = room.w, room.state, room.w.shape[0] - 1
     l, n_on, size = lanes.label[k], lanes.n_on[k], lanes.size[k]
     line, carried = Line(0.0, 0.0, 0.0, 0.0), lanes.u[k] > 0.0
     state[0], state[1], state[2], state[3] = 0.0, 0.0, background.ridge, lanes.bias[k]
-    if lanes.turns[k] > 0:
-        line = straighten(costs, background, room, lanes.members[k], l, n_on, size, carried, state)
-    elif costs.bias > 0.0:
+    if lanes.turns[k] == 0 and costs.bias > 0.0:
         state[3] = -costs.margin[l] / costs.bias
+        carried = _burdened(costs, room, l, n_on, size)
+    if lanes.turns[k] > 0 or carried:
+        line = straighten(costs, background, room, lanes.members[k], l, n_on, size, carried, state)
     apart = lanes.apart[k] and line.mass == 0.0
     well = ascend(costs, room, l, n_on, line, state, size, apart, lanes.target[k], rule.passes, draws)
     dual = dual_of(costs, room, l, line, state, size, known)
-    # Steps that move the bias never lower it.
+    # It never falls by steps that move the bias: so where it did, they do from now on.
     lanes.apart[k] = lanes.apart[k] and well and dual >= lanes.dual[k]
     lanes.dual[k] = dual
     lanes.u[k], w[last] = state[0], state[3]
@@ -200,7 +230,7 @@ def _climb(costs, background, rule, draws, room, lanes, k, known):
 def climb(samples, costs, background, on, rule, draws, room, lanes):
     """Every lane: ascent on its members, its dual objective, and the weights that are looked at next."""
     D = room.w.shape[0] - 1
-    lanes.weights[:] = 0
+    _clear(lanes)
     for k in range(len(LANES)):
         lanes.n_kept[k], lanes.limit[k] = 0, np.inf
         if lanes.label[k] >= 0:

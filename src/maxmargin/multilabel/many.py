@@ -8,11 +8,11 @@ loss, c_il max(0, m_il - y_il f_il)^2, the dual variables have no upper bound an
 y is sparse and stays so; nothing is as large as n_samples x n_labels.
 
 **Members.** Of a label's samples only its positives and the negatives near its margin have a dual variable
-of their own. After each ascent on the members (`climb_loops`) one look at all samples, for 32 labels
+of their own. After each ascent on the members (`climb_loops`) one look at all samples, for 64 labels
 at once (`near_loops`), gives the primal objective of the label exactly, and the negatives that violate its
 margin most become members; those without alpha that no longer violate it leave. The first ones are found
 by a look at what samples share with the positives of the label, above all rare features. The bias that is
-stored is the best one not above that of the dual variables. The label is done when P - D <= tol P; so the
+stored is the best one not above that of the ascent. The label is done when P - D <= tol P; so the
 sum over labels is, and neither the order of labels nor the size of a block changes any of them.
 
 **The background.** A label with few positives needs negatives for its bias alone: it wants

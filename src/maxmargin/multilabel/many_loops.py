@@ -5,8 +5,8 @@ positives first. Every other negative sample i has alpha_i = u lambda_i: one num
 them all along the shared direction m = sum_i lambda_i x_i, the *background* (see `many`).
 
 The rows of members are copied side by side, their features numbered as they come, so that a label works
-in little memory whatever n_samples and n_features are. Features stand in falling order of their frequency, and
-the first ones keep their numbers.
+in little memory whatever n_samples and n_features are. Features stand in falling order of their frequency,
+and the first ones keep their numbers.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class LabelCosts(NamedTuple):
 class Samples(NamedTuple):
     """X by rows, what of them is looked at, and how much a feature says of the samples that share it.
 
-    The features of X stand in falling order of their frequency, and their numbers are in `names`. Rows are
-    filled up with zeros to a multiple of four, so that their products have few different lengths.
+    Features stand in falling order of their frequency; what they are in X is in `names`. Rows are filled up
+    with zeros to a multiple of four, so that their products have few different lengths.
 
     A feature of one sample alone has a weight only while that sample is a member or carries a part of the
-    background. So those of samples that carry none are left out of looks: they are the last of their rows, from
-    `stop` on, and all from `n_seen` on. `probe` are some of the rows, evenly spread, and where they stop.
-    `slack` times the norm of weights is what scores in single precision may be wrong by, `spread` what they may
-    be where every weight is wrong by half.
+    background. So those of samples that carry none are left out of looks: they are the ones from `n_seen` on,
+    the last of their rows, which are looked at up to `stop`. `probe` are some of the rows, evenly spread.
+    `slack` times the norm of weights is what scores in single precision may be wrong by, `spread` what they
+    may be where every weight is wrong by half.
     """
 
     rows: RowArrays
@@ -129,11 +129,11 @@ class Lanes(NamedTuple):
 
     What stays of a label between two turns: its number (-1: the lane is free), turns so far, members
     (positives first), their alpha and how short of the margin they are, u, whether the bias stands apart, the
-    size of weights to drop, what the next ascent aims at, dual and primal objectives; whether it is done. The weights that are
-    looked at: half their squared norm, bias, number, features and values; `weights` holds those of all
-    lanes side by side, as whole numbers of a unit each. Of the look, in these units: the score that is near,
-    how many samples are, which, and their scores; all scores of a stretch of samples, and the lanes that
-    each of these passes.
+    size of weights to drop, what the next ascent aims at, dual and primal objectives; whether it is done. The
+    weights that are looked at: half their squared norm, bias, number, features and values; `weights` holds
+    those of all lanes side by side, as whole numbers of a unit each. Of the look, in these units: the score
+    that is near, how many samples are, which, and their scores; all scores of a stretch of samples, and the
+    lanes that each of these passes.
     """
 
     label: np.ndarray
@@ -216,19 +216,19 @@ def join(samples, costs, room, l, i, side, size, known):
     for t in range(length):
         data[put + t] = rows.data[begin + t]
     if not dense:
-        t = ZERO
-        while t < length and rows.indices[begin + t] < COMMON:
-            indices[put + t] = rows.indices[begin + t]
-            t += ONE
+        p = ZERO
+        while p < length and rows.indices[begin + p] < COMMON:
+            indices[put + p] = rows.indices[begin + p]
+            p += ONE
         # A third of the features are new, which nothing foretells: so no branch.
-        while t < length:
-            j = rows.indices[begin + t]
+        while p < length:
+            j = rows.indices[begin + p]
             new = room.place[j] < 0
             room.features[known] = j
             room.place[j] = known if new else room.place[j]
-            indices[put + t] = room.place[j]
+            indices[put + p] = room.place[j]
             known += np.int64(new)
-            t += ONE
+            p += ONE
     indptr[size + 1] = put + length
     room.own[size] = samples.squares[i]
     room.box[size] = costs.weight[i] * costs.upper[side, l]
@@ -368,9 +368,9 @@ def ascend(costs, room, l, n_on, line, state, size, apart, target, n_passes, dra
 
     All members share the bias b, which is noise for each of them while others move it. So it stands `apart`:
     a pass takes it as it is, and after it b moves towards the one of the alphas, by the secant of the two.
-    Where that does not converge, each step moves it again; returns whether it did not come to that. A member at a
-    bound rests once its gradient points far out of the box (`RESTS`); done when the gaps seen in a pass over
-    all of them, and half the square of what b is off by, reach the target.
+    Where that does not converge, each step moves it again; returns whether it did not come to that. A member
+    at a bound rests once its gradient points far out of the box (`RESTS`); done when the gaps seen in a pass
+    over all of them, and half the square of what b is off by, reach the target.
     """
     cursor = np.int64(l) * 7919 + size
     active, reach, w, last = size, (-np.inf, np.inf), room.w, room.w.shape[0] - 1

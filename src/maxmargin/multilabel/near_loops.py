@@ -1,9 +1,9 @@
 """Loops of `many` that look at all samples: who is near the margin of a label, and what it has reached.
 
 The labels of all lanes are looked at together. Their weights stand side by side, so that one register
-takes a feature of all of them, and a sample is read once. That is done in single precision; the samples
-whose scores may reach the margin, rounding considered, are scored again in double. None of the
-others has a loss, so the primal objective is exact.
+takes a feature of all of them, and a sample is read once. That is done by weights of 16 bits, whose products
+are summed in single precision; the samples whose scores may reach the margin, rounding considered, are scored
+again in double. None of the others has a loss, so the primal objective is exact.
 """
 
 from __future__ import annotations
