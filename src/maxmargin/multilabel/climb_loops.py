@@ -217,7 +217,7 @@ def _climb(costs, background, rule, draws, room, lanes, k, known):
     if lanes.turns[k] > 0 or carried:
         line = straighten(costs, background, room, lanes.members[k], l, n_on, size, carried, state)
     apart = lanes.apart[k] and line.mass == 0.0
-    well = ascend(costs, room, l, n_on, line, state, size, apart, lanes.target[k], rule.passes, draws)
+    well = ascend(costs, room, l, n_on, line, size, apart, lanes.target[k], rule.passes, draws)
     dual = dual_of(costs, room, l, line, state, size, known)
     # It never falls by steps that move the bias: so where it did, they do from now on.
     lanes.apart[k] = lanes.apart[k] and well and dual >= lanes.dual[k]

@@ -363,7 +363,7 @@ def _pass(costs, room, l, n_on, line, state, active, reach, apart):
 
 
 @compiled(inline=True)
-def ascend(costs, room, l, n_on, line, state, size, apart, target, n_passes, draws):
+def ascend(costs, room, l, n_on, line, size, apart, target, n_passes, draws):
     """Dual coordinate ascent on the members and the background of a label.
 
     All members share the bias b, which is noise for each of them while others move it. So it stands `apart`:
@@ -374,7 +374,7 @@ def ascend(costs, room, l, n_on, line, state, size, apart, target, n_passes, dra
     """
     cursor = np.int64(l) * 7919 + size
     active, reach, w, last = size, (-np.inf, np.inf), room.w, room.w.shape[0] - 1
-    worse, before, moved, old = 0, np.inf, 0.0, 0.0
+    state, worse, before, moved, old = room.state, 0, np.inf, 0.0, 0.0
     for _ in range(n_passes):
         every = active == size
         cursor = shuffle(room.turn, active, draws, cursor)
