@@ -45,3 +45,43 @@ def test_nonzero_lanes_are_seen_one_by_one():
         assert numbers(M, 0.0, (0,) * 12, out)[2]
         M[0, k] = -0.0
         assert not numbers(M, 0.0, (0,) * 12, out)[2]
+
+
+@compiled
+def bits(M, lanes, out):
+    """The lanes of row 0 that are not below those of row 1, by their bits and listed."""
+    found = simd.bits_not_below(simd.load_row(M, 0, 0, lanes), simd.load_row(M, 1, 0, lanes))
+    left, count = found, 0
+    while left != 0:
+        out[count] = simd.lowest_bit(left)
+        left &= left - np.uint64(1)
+        count += 1
+    return found, count
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("count", [4, 12, 32, 64])
+def test_lanes_that_are_not_below_are_listed(count):
+    M = np.random.default_rng(count).normal(size=(2, count)).astype(np.float32)
+    M[1, 2], M[0, 1], M[0, 3] = M[0, 2], np.nan, np.inf
+    out = np.zeros(count, np.int64)
+    found, size = bits(M, (0,) * count, out)
+    expected = np.flatnonzero(~(M[0] < M[1]))
+    np.testing.assert_array_equal(out[:size], expected)
+    assert int(found) == sum(1 << int(k) for k in expected) and {1, 2, 3} <= set(expected)
+
+
+@compiled
+def singles(M, lanes, out):
+    simd.store_row(simd.as_floats(simd.load_row(M, 1, 0, lanes)), out, 0, 0)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("count", [4, 12, 64])
+def test_whole_numbers_become_floats(count):
+    M, out = (
+        np.arange(-count, count, dtype=np.int16).reshape(2, count) * 400,
+        np.zeros((1, count), np.float32),
+    )
+    singles(M, (0,) * count, out)
+    np.testing.assert_array_equal(out[0], M[1])

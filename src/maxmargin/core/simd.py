@@ -35,7 +35,7 @@ from numba.extending import intrinsic, register_model
 from maxmargin.core.jit import REORDER
 
 FLAGS = tuple(sorted(REORDER))
-FLAG = ir.IntType(32)
+FLAG, WORD = ir.IntType(32), ir.IntType(64)
 
 
 class Lanes(types.Type):
@@ -329,6 +329,54 @@ def _any_nonzero(typing: Any, v: Any) -> Any:
 def any_nonzero(v):
     """Whether some lane differs from 0."""
     return bool(v.any())
+
+
+def _as_floats(typing: Any, v: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def operation(part: Any) -> Any:
+            return builder.sitofp(part, ir.VectorType(ir.FloatType(), part.type.count))
+
+        return _lanewise(builder, operation, args[0])
+
+    return Lanes(types.float32, v.count)(v), build
+
+
+@lowered(_as_floats)
+def as_floats(v):
+    """The whole numbers of a vector in single precision."""
+    return v.astype(np.float32)
+
+
+def _bits_not_below(typing: Any, v: Any, t: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        answer, at = ir.Constant(WORD, 0), 0
+        for a, b in zip(*(_parts(builder, vector) for vector in args), strict=True):
+            bits = builder.bitcast(builder.fcmp_unordered(">=", a, b), ir.IntType(a.type.count))
+            bits = bits if a.type.count == WORD.width else builder.zext(bits, WORD)
+            answer = builder.or_(answer, builder.shl(bits, ir.Constant(WORD, at)))
+            at += a.type.count
+        return answer
+
+    return types.uint64(v, v), build
+
+
+@lowered(_bits_not_below)
+def bits_not_below(v, t):
+    """The lanes, 64 at most, where v is not less than t, as bits of a number; NaN is not less."""
+    return np.uint64(sum(1 << k for k in np.flatnonzero(~(v < t)).tolist()))
+
+
+def _lowest_bit(typing: Any, bits: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), build
+
+
+@lowered(_lowest_bit)
+def lowest_bit(bits):
+    """The place of the lowest bit of a number that is not zero."""
+    return (int(bits) & -int(bits)).bit_length() - 1
 
 
 def _prefetch(typing: Any, array: Any, at: Any) -> Any:

@@ -10,11 +10,25 @@ import numpy as np
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_add
 from maxmargin.core.simd import prefetch
-from maxmargin.multilabel.many_loops import ascend, dual_of, join, leave, shortages, square_of, straighten
+from maxmargin.multilabel.many_loops import (
+    COMMON,
+    Line,
+    ascend,
+    dual_of,
+    join,
+    leave,
+    shortages,
+    square_of,
+    straighten,
+)
 from maxmargin.multilabel.near_loops import LANES, judge, look, settle
 
 # Members whose rows are asked for before they are needed; an entry of a row that may be in its second line.
 AHEAD, LINE = 8, 12
+# Of 16 bits.
+LARGEST = 32767
+# A first ascent has the background if the bias takes more than this part of what negative members can carry.
+BURDEN = 0.1
 
 
 @compiled(inline=True)
@@ -31,6 +45,7 @@ def _open(costs, on, lanes, k, rule):
             size += 1
     lanes.n_on[k] = lanes.size[k] = size
     lanes.u[k], lanes.cull[k], lanes.target[k] = 0.0, rule.cull, rule.begin * loss
+    lanes.apart[k], lanes.dual[k] = costs.bias > 0.0, -np.inf
 
 
 @compiled(inline=True)
@@ -56,7 +71,7 @@ def _enter(samples, costs, share, room, lanes, k, known):
     return known
 
 
-@compiled
+@compiled(reorder=True)
 def _cull(background, room, known, u, cull):
     """Keep the weights larger than `cull`; returns half the squared norm of all that are."""
     D = room.w.shape[0] - 1
@@ -79,20 +94,14 @@ def _cull(background, room, known, u, cull):
     return 0.5 * norm
 
 
-@compiled(inline=True)
-def _put(samples, lanes, k, count, j, x):
-    lanes.features[k, count], lanes.values[k, count] = j, x
-    lanes.weights[samples.seat[j], k] = x
-    return count + 1
-
-
 @compiled
 def _show(samples, costs, background, room, lanes, k, known):
-    """Put the weights that are kept where they are looked at."""
+    """Put the weights that are kept where they are looked at, in units of which the largest has 32,767."""
     D, u, cull, l, count = room.w.shape[0] - 1, lanes.u[k], lanes.cull[k], lanes.label[k], 0
+    features, values = lanes.features[k], lanes.values[k]
     for t in range(known):
-        if room.kept[t] != 0.0:
-            count = _put(samples, lanes, k, count, room.features[t], room.kept[t])
+        features[count], values[count] = room.features[t], room.kept[t]
+        count += int(room.kept[t] != 0.0)
     if u > 0.0:
         for s in range(D):
             j = background.order[s]
@@ -100,19 +109,19 @@ def _show(samples, costs, background, room, lanes, k, known):
             if abs(x) <= cull:
                 break
             if room.place[j] < 0:
-                count = _put(samples, lanes, k, count, j, x)
-    lanes.n_kept[k], lanes.bias[k] = count, room.w[D]
+                features[count], values[count] = j, x
+                count += 1
+    largest = 0.0
+    for t in range(count):
+        largest = max(largest, abs(values[t]))
+    unit = largest / LARGEST if largest > 0.0 else 1.0
+    last = lanes.weights.shape[0] - 1
+    for t in range(count):
+        lanes.weights[min(features[t], last), k] = np.int16(np.rint(values[t] / unit))
+    lanes.n_kept[k], lanes.bias[k], lanes.unit[k] = count, room.w[D], unit
     limit = -costs.margin[l] - costs.bias * room.w[D]
-    limit -= samples.slack * np.sqrt(2.0 * lanes.half[k]) + 1e-6 * abs(limit)
-    lanes.limit[k] = limit
-
-
-@compiled(inline=True)
-def _hide(samples, lanes, k):
-    """Take the weights of a lane away."""
-    for t in range(lanes.n_kept[k]):
-        lanes.weights[samples.seat[lanes.features[k, t]], k] = 0.0
-    lanes.n_kept[k], lanes.limit[k] = 0, np.inf
+    limit -= samples.slack * np.sqrt(2.0 * lanes.half[k]) + 1e-6 * abs(limit) + samples.spread * unit
+    lanes.limit[k] = limit / unit
 
 
 @compiled
@@ -168,48 +177,79 @@ def _guess(samples, costs, room, lanes, k, known):
         room.w[last] = -costs.margin[l] / costs.bias
 
 
-@compiled
-def arrive(samples, costs, share, on, rule, room, lanes, k):
-    """The members of a lane come into the room, a new label with its positives; known features."""
-    known = room.place.shape[0] if room.local.dense else 0
-    if lanes.turns[k] < 0:
-        _open(costs, on, lanes, k, rule)
-    return _enter(samples, costs, share, room, lanes, k, known)
+@compiled(inline=True)
+def _burdened(costs, room, l, n_on, size):
+    """Whether the bias would take a good part of what the first negatives can carry."""
+    load, most = costs.margin[l] / square_of(costs.bias), 0.0
+    for t in range(size):
+        if t < n_on:
+            load += room.box[t]
+        else:
+            most += room.box[t]
+    return load > BURDEN * most
 
 
-@compiled
-def depart(samples, costs, background, rule, room, lanes, k, known):
-    """A lane leaves the room, with the weights that are looked at next."""
-    if lanes.turns[k] < 0:
-        _guess(samples, costs, room, lanes, k, known)
+@compiled(inline=True)
+def _clear(lanes):
+    """Take the weights of all lanes away, one by one or as they stand."""
+    total = 0
+    for k in range(len(LANES)):
+        total += lanes.n_kept[k]
+    last = lanes.weights.shape[0] - 1
+    if total > last:
+        lanes.weights[:] = 0
     else:
-        _choose(costs, background, room, lanes, k, known, rule)
-    _show(samples, costs, background, room, lanes, k, known)
-    leave(room, lanes.members[k], lanes.size[k], known)
-    if lanes.turns[k] < 0:
-        # Scores of zero are not near.
-        lanes.half[k], lanes.limit[k] = 0.0, 1e-30
-    else:
-        _store(room, lanes, k, background.share)
+        for k in range(len(LANES)):
+            for t in range(lanes.n_kept[k]):
+                lanes.weights[min(lanes.features[k, t], last), k] = 0
+
+
+@compiled(inline=True)
+def _climb(costs, background, rule, draws, room, lanes, k, known):
+    """Ascent of a lane on its members, its dual objective, and the weights that are kept."""
+    w, state, last = room.w, room.state, room.w.shape[0] - 1
+    l, n_on, size = lanes.label[k], lanes.n_on[k], lanes.size[k]
+    line, carried = Line(0.0, 0.0, 0.0, 0.0), lanes.u[k] > 0.0
+    state[0], state[1], state[2], state[3] = 0.0, 0.0, background.ridge, lanes.bias[k]
+    if lanes.turns[k] == 0 and costs.bias > 0.0:
+        state[3] = -costs.margin[l] / costs.bias
+        carried = _burdened(costs, room, l, n_on, size)
+    if lanes.turns[k] > 0 or carried:
+        line = straighten(costs, background, room, lanes.members[k], l, n_on, size, carried, state)
+    apart = lanes.apart[k] and line.mass == 0.0
+    well = ascend(costs, room, l, n_on, line, size, apart, lanes.target[k], rule.passes, draws)
+    dual = dual_of(costs, room, l, line, state, size, known)
+    # It never falls by steps that move the bias: so where it did, they do from now on.
+    lanes.apart[k] = lanes.apart[k] and well and dual >= lanes.dual[k]
+    lanes.dual[k] = dual
+    lanes.u[k], w[last] = state[0], state[3]
+    _choose(costs, background, room, lanes, k, known, rule)
 
 
 @compiled
 def climb(samples, costs, background, on, rule, draws, room, lanes):
     """Every lane: ascent on its members, its dual objective, and the weights that are looked at next."""
-    state = room.state
+    D = room.w.shape[0] - 1
+    _clear(lanes)
     for k in range(len(LANES)):
-        _hide(samples, lanes, k)
-        l = lanes.label[k]
-        if l >= 0:
-            known = arrive(samples, costs, background.share, on, rule, room, lanes, k)
-            n_on, size = lanes.n_on[k], lanes.size[k]
-            if lanes.turns[k] >= 0:
-                state[0], state[2] = 0.0, background.ridge
-                line = straighten(costs, background, room, lanes.members[k], l, n_on, size, known, state)
-                ascend(costs, room, l, n_on, line, state, size, lanes.target[k], rule.passes, draws)
-                lanes.dual[k] = dual_of(costs, room, l, line, state, size, known)
-                lanes.u[k] = state[0]
-            depart(samples, costs, background, rule, room, lanes, k, known)
+        lanes.n_kept[k], lanes.limit[k] = 0, np.inf
+        if lanes.label[k] >= 0:
+            first = lanes.turns[k] < 0
+            if first:
+                _open(costs, on, lanes, k, rule)
+            known = D if room.local.dense else min(COMMON, D)
+            known = _enter(samples, costs, background.share, room, lanes, k, known)
+            if first:
+                _guess(samples, costs, room, lanes, k, known)
+            else:
+                _climb(costs, background, rule, draws, room, lanes, k, known)
+            _show(samples, costs, background, room, lanes, k, known)
+            if first:
+                # Scores of zero are not near.
+                lanes.half[k], lanes.limit[k] = 0.0, 1e-30
+            else:
+                _store(room, lanes, k, background.share)
+            leave(room, known)
             lanes.turns[k] += 1
 
 
@@ -217,7 +257,7 @@ def climb(samples, costs, background, on, rule, draws, room, lanes):
 def turn(samples, costs, background, on, rule, draws, room, lanes, step):
     """One turn of every lane: ascent, a look at some samples, one at all, and what they say."""
     climb(samples, costs, background, on, rule, draws, room, lanes)
-    look(samples.seen, lanes, step)
+    look(samples.probe, samples.probe_stop, lanes)
     settle(samples, costs, rule, room, lanes, step)
-    look(samples.seen, lanes, 1)
+    look(samples.rows, samples.stop, lanes)
     judge(samples, costs, background, rule, room, lanes)

@@ -8,11 +8,11 @@ loss, c_il max(0, m_il - y_il f_il)^2, the dual variables have no upper bound an
 y is sparse and stays so; nothing is as large as n_samples x n_labels.
 
 **Members.** Of a label's samples only its positives and the negatives near its margin have a dual variable
-of their own. After each ascent on the members (`climb_loops`) one look at all samples, for 32 labels
+of their own. After each ascent on the members (`climb_loops`) one look at all samples, for 64 labels
 at once (`near_loops`), gives the primal objective of the label exactly, and the negatives that violate its
 margin most become members; those without alpha that no longer violate it leave. The first ones are found
 by a look at what samples share with the positives of the label, above all rare features. The bias that is
-stored is the best one not above that of the dual variables. The label is done when P - D <= tol P; so the
+stored is the best one not above that of the ascent. The label is done when P - D <= tol P; so the
 sum over labels is, and neither the order of labels nor the size of a block changes any of them.
 
 **The background.** A label with few positives needs negatives for its bias alone: it wants
@@ -85,12 +85,12 @@ class BlockRule:
     least: int = 128
     passes: int = 60
     begin: float = 0.05
-    aim: float = 1.5
+    aim: float = 2.0
     follow: float = 0.02
     patience: float = 0.25
     few: int = 8
     listed: int = 4
-    step: int = 32
+    step: int = 64
     spare: float = 0.3
     spread_passes: int = 100
     n_draws: int = 1 << 13
@@ -180,38 +180,42 @@ class ManyM3L:
             readonly(np.argsort(-np.abs(m), kind="stable")),
         )
 
-    def samples(self, common: int, m: np.ndarray) -> loops.Samples:
-        """X by rows; the more samples than `common` share a feature, the less it says."""
-        X, D = self.rows.matrix, self.n_features
-        longest = int(np.diff(self.rows.indptr).max(initial=0))
-        slack = 2.0**-22 * (longest + 4) * (1e-30 + float(np.sqrt(self.squares.max(initial=0.0))))
+    def samples(self, common: int, step: int, m: np.ndarray) -> loops.Samples:
+        """X with its features by frequency; the more samples than `common` share one, the less it says."""
+        X, squares = self.rows.matrix, self.squares
+        (n, D), lengths = self.rows.shape, np.diff(self.rows.indptr)
+        longest, norm = int(lengths.max(initial=0)), 1e-30 + float(np.sqrt(squares.max(initial=0.0)))
+        slack, spread = 2.0**-22 * (longest + 4) * norm, 0.51 * float(np.sqrt(longest)) * norm
         if self.rows.dense:
-            rarity, order = np.ones(D), np.arange(D)
-            return loops.Samples(
-                self.rows.flat, self.squares, readonly(rarity), self.rows.flat, readonly(order), slack
-            )
+            flat, few = self.rows.flat, Rows.of(X[::step]).flat
+            names, rarity = readonly(np.arange(D)), readonly(np.ones(D))
+            seen = D, flat.indptr[1:], few, few.indptr[1:]
+            return loops.Samples(flat, names, squares, rarity, *seen, slack, spread)
         counts = np.bincount(X.indices, minlength=D)
-        order = np.argsort(-counts, kind="stable")
-        order = order[(counts[order] > 1) | (m[order] != 0)]
-        seat = np.full(D, len(order))
-        seat[order] = np.arange(len(order))
-        seen = sp.csr_array(X[:, order].astype(np.float32))
-        return loops.Samples(
-            self.rows.flat,
-            self.squares,
-            readonly(1.0 / (1.0 + counts / common)),
-            Rows.of(seen).flat,
-            readonly(seat),
-            slack,
-        )
+        # Last those of one sample that are not in m.
+        names = np.argsort(-(counts + (m != 0)), kind="stable")
+        n_seen = int(np.count_nonzero((counts > 1) | (m != 0)))
+        place = np.empty(D, X.indices.dtype)
+        place[names] = np.arange(D)
+        sorted_ = sp.csr_array((X.data.copy(), place[X.indices], X.indptr), shape=X.shape)
+        sorted_.sort_indices()
+        unseen = np.searchsorted(X.indptr, np.flatnonzero(sorted_.indices >= n_seen), side="right") - 1
+        kept = lengths - np.bincount(unseen, minlength=n)
+        flat, few = padded(sorted_), padded(sorted_[::step])
+        seen = n_seen, readonly(flat.indptr[:-1] + kept), few, readonly(few.indptr[:-1] + kept[::step])
+        rarity = readonly(1.0 / (1.0 + counts[names] / common))
+        return loops.Samples(flat, readonly(names), squares, rarity, *seen, slack, spread)
 
-    def room(self) -> loops.Room:
+    def room(self, samples: loops.Samples) -> loops.Room:
         """Memory for one thread; what is not used is never touched."""
         n, D = self.shape[0], self.n_features
         dense = self.rows.dense
-        data = np.empty(self.rows.data.size + (0 if dense else 3 * n), self.rows.data.dtype)
+        data = np.empty_like(samples.rows.data)
         indices = np.arange(D, dtype=np.uint32) if dense else np.empty(data.size, np.uint32)
         every = np.arange(D + 1, dtype=np.int32)
+        place = every[:D].copy()
+        if not dense:
+            place[loops.COMMON :] = -1
         return loops.Room(
             alpha=np.empty(n),
             own=np.empty(n),
@@ -220,7 +224,7 @@ class ManyM3L:
             turn=np.empty(n, np.int64),
             local=RowArrays(data, indices, np.zeros(n + 1, np.int64), np.int64(dense)),
             marks=np.zeros(n, np.bool_),
-            place=every[:D].copy() if dense else np.full(D, -1, np.int32),
+            place=place,
             features=every,
             w=np.zeros(D + 1),
             q=np.zeros(D + 1),
@@ -230,13 +234,13 @@ class ManyM3L:
             excess=np.empty(n),
             cost=np.empty(n),
             bucket=np.empty(LEVELS, np.int64),
-            state=np.zeros(3),
+            state=np.zeros(4),
         )
 
-    def lanes(self) -> loops.Lanes:
+    def lanes(self, samples: loops.Samples) -> loops.Lanes:
         """Free lanes; of what depends on the number of samples only what is used is ever touched."""
         (n, _), D, K = self.shape, self.n_features, len(LANES)
-        whole, real = np.zeros((4, K), np.int64), np.zeros((7, K))
+        whole, real = np.zeros((4, K), np.int64), np.zeros((8, K))
         return loops.Lanes(
             label=np.full(K, -1),
             turns=whole[0],
@@ -246,6 +250,7 @@ class ManyM3L:
             alpha=np.empty((K, n)),
             short=np.empty((K, n)),
             u=real[0],
+            apart=np.zeros(K, np.bool_),
             cull=real[1],
             target=real[2],
             dual=real[3],
@@ -256,13 +261,14 @@ class ManyM3L:
             n_kept=whole[3],
             features=np.empty((K, D + 1), np.int32),
             values=np.empty((K, D + 1)),
-            weights=aligned_zeros(D + 1, K, np.float32),
+            unit=real[7],
+            weights=aligned_zeros(samples.n_seen + 1, K, np.int16),
             limit=np.full(K, np.inf, np.float32),
             found=np.zeros(K, np.int64),
             near=np.empty((K, n + 1), np.int32),
             score=np.empty((K, n + 1), np.float32),
             stretch=np.empty((STRETCH, K), np.float32),
-            passing=np.empty(STRETCH, np.bool_),
+            passing=np.empty(STRETCH, np.uint64),
         )
 
 
@@ -283,6 +289,16 @@ def cull_weights(
             return kept, found
         cull = 0.25 * cull if cull > 1e-6 else 0.0
     return w, primal
+
+
+def padded(X: sp.csr_array) -> RowArrays:
+    """Rows that are filled up with zeros to a multiple of four."""
+    lengths = np.diff(X.indptr).astype(np.int64)
+    indptr = np.concatenate([[0], np.cumsum(-(-lengths // 4) * 4)])
+    at = np.arange(X.indices.size) + np.repeat(indptr[:-1] - X.indptr[:-1], lengths)
+    data, indices = np.zeros(indptr[-1], X.dtype), np.zeros(indptr[-1], np.uint32)
+    data[at], indices[at] = X.data, X.indices
+    return RowArrays(readonly(data), readonly(indices), readonly(indptr), np.int64(0))
 
 
 def by_label(on: sp.csr_array) -> RowArrays:
@@ -347,9 +363,13 @@ class LabelBlocks:
         self.rule = BlockRule() if rule is None else rule
         L = problem.shape[1]
         self.draws = readonly(rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
-        self.background = problem.background(self.rule.spread_passes)
-        self.samples = problem.samples(self.rule.common, self.background.m)
+        background = problem.background(self.rule.spread_passes)
+        self.samples = problem.samples(self.rule.common, self.rule.step, background.m)
+        m = readonly(background.m[self.samples.names])
+        largest = readonly(np.argsort(-np.abs(m), kind="stable"))
+        self.background = background._replace(m=m, order=largest)
         self.on = by_label(problem.on)
+        self.names = np.append(self.samples.names, problem.n_features).astype(np.int32)
         self.told = self.rule.told(tol, cull, max_rounds)
         self.constant, self.primal = problem.at_rest()
         self.dual = np.zeros(L)
@@ -413,14 +433,15 @@ class LabelBlocks:
         lanes.label[:] = -1
         self.desks.append(desk)
         features, values = (np.concatenate(arrays) for arrays in zip(*kept.values(), strict=True))
-        return Kept(np.array([len(part[0]) for part in kept.values()]), features, values)
+        counts = np.array([len(part[0]) for part in kept.values()])
+        return Kept(counts, self.names[features], values)
 
     def _desk(self) -> tuple[loops.Room, loops.Lanes]:
         """What a thread works in, free for the next block."""
         try:
             return self.desks.pop()
         except IndexError:
-            return self.problem.room(), self.problem.lanes()
+            return self.problem.room(self.samples), self.problem.lanes(self.samples)
 
     def _keep(self, lanes: loops.Lanes, k: int, kept: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
         """Store the weights of the label in a lane, the bias last, and what certifies them."""

@@ -5,7 +5,8 @@ positives first. Every other negative sample i has alpha_i = u lambda_i: one num
 them all along the shared direction m = sum_i lambda_i x_i, the *background* (see `many`).
 
 The rows of members are copied side by side, their features numbered as they come, so that a label works
-in little memory whatever n_samples and n_features are.
+in little memory whatever n_samples and n_features are. Features stand in falling order of their frequency,
+and the first ones keep their numbers.
 """
 
 from __future__ import annotations
@@ -34,21 +35,28 @@ class LabelCosts(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """X by rows, the rows as they are looked at, and how much a feature says of the samples that share it.
+    """X by rows, what of them is looked at, and how much a feature says of the samples that share it.
+
+    Features stand in falling order of their frequency; what they are in X is in `names`. Rows are filled up
+    with zeros to a multiple of four, so that their products have few different lengths.
 
     A feature of one sample alone has a weight only while that sample is a member or carries a part of the
-    background. So `seen` leaves out such features of the samples that carry none, and takes the others in
-    falling order of their frequency, which keeps what is read most in a cache. `seat` is the place of
-    a feature there; those that are left out share the last one, which nobody reads. `slack` times the norm of
-    weights is what scores in single precision may be wrong by.
+    background. So those of samples that carry none are left out of looks: they are the ones from `n_seen` on,
+    the last of their rows, which are looked at up to `stop`. `probe` are some of the rows, evenly spread.
+    `slack` times the norm of weights is what scores in single precision may be wrong by, `spread` what they
+    may be where every weight is wrong by half.
     """
 
     rows: RowArrays
+    names: np.ndarray
     squares: np.ndarray
     rarity: np.ndarray
-    seen: RowArrays
-    seat: np.ndarray
+    n_seen: int
+    stop: np.ndarray
+    probe: RowArrays
+    probe_stop: np.ndarray
     slack: float
+    spread: float
 
 
 class Background(NamedTuple):
@@ -89,11 +97,11 @@ class Rule(NamedTuple):
 class Room(NamedTuple):
     """What one thread works in, for one label after the other.
 
-    Of every member: alpha, squared norm (bias included), box, x . (m - q), turn and row in `local`.
-    `marks` are the samples that are members. `place` numbers the features of members (-1: none),
-    `features` lists them; `w` and `q` are numbered so, the bias last, `kept` is w as it is stored. `v` are
-    weights of all features. The samples found near the margin, by how much and at which cost, are the work of
-    `near_loops`; `state` is that of the ascent (see `straighten`).
+    Of every member: alpha, squared norm, box, x . (m - q), turn and row in `local`. `marks` are the samples
+    that are members. `place` numbers the features of members (-1: none), `features` lists them, the
+    `COMMON` most frequent ones first; `w` and `q` are numbered so, the bias last, `kept` is w as it is
+    stored. `v` are weights of all features. The samples found near the margin, by how much and at which cost,
+    are the work of `near_loops`; `state` is that of the ascent (see `straighten`).
     """
 
     alpha: np.ndarray
@@ -120,11 +128,12 @@ class Lanes(NamedTuple):
     """Labels that are on their way together, one in each lane.
 
     What stays of a label between two turns: its number (-1: the lane is free), turns so far, members
-    (positives first), their alpha and how short of the margin they are, u, the size of weights to drop,
-    what the next ascent aims at, dual and primal objectives; whether it is done. The weights that are
-    looked at: half their squared norm, bias, number, features and values; `weights` holds those of all
-    lanes side by side. Of the look: the score that is near, how many samples are, which, and their scores;
-    all scores of a stretch of samples, and which of these pass.
+    (positives first), their alpha and how short of the margin they are, u, whether the bias stands apart, the
+    size of weights to drop, what the next ascent aims at, dual and primal objectives; whether it is done. The
+    weights that are looked at: half their squared norm, bias, number, features and values; `weights` holds
+    those of all lanes side by side, as whole numbers of a unit each. Of the look, in these units: the score
+    that is near, how many samples are, which, and their scores; all scores of a stretch of samples, and the
+    lanes that each of these passes.
     """
 
     label: np.ndarray
@@ -135,6 +144,7 @@ class Lanes(NamedTuple):
     alpha: np.ndarray
     short: np.ndarray
     u: np.ndarray
+    apart: np.ndarray
     cull: np.ndarray
     target: np.ndarray
     dual: np.ndarray
@@ -145,6 +155,7 @@ class Lanes(NamedTuple):
     n_kept: np.ndarray
     features: np.ndarray
     values: np.ndarray
+    unit: np.ndarray
     weights: np.ndarray
     limit: np.ndarray
     found: np.ndarray
@@ -169,7 +180,12 @@ RELAXED = 1.4
 # A member at a bound rests where its gradient points out of the box by more than this part of the largest
 # violation of the pass before. One that should not rest costs little: the next turn begins with all.
 RESTS = 0.2
-ZERO, ONE, FOUR = np.uint64(0), np.uint64(1), np.uint64(4)
+# The slope of the bias is at least this part of what members would say that share nothing else; passes that
+# may leave more than the one before.
+STIFF, WORSE = 0.125, 3
+# So many of the most frequent features keep their numbers.
+COMMON = 1024
+ZERO, ONE = np.uint64(0), np.uint64(1)
 
 
 @compiled
@@ -200,70 +216,73 @@ def join(samples, costs, room, l, i, side, size, known):
     for t in range(length):
         data[put + t] = rows.data[begin + t]
     if not dense:
+        p = ZERO
+        while p < length and rows.indices[begin + p] < COMMON:
+            indices[put + p] = rows.indices[begin + p]
+            p += ONE
         # A third of the features are new, which nothing foretells: so no branch.
-        for t in range(length):
-            j = rows.indices[begin + t]
+        while p < length:
+            j = rows.indices[begin + p]
             new = room.place[j] < 0
             room.features[known] = j
             room.place[j] = known if new else room.place[j]
-            indices[put + t] = room.place[j]
+            indices[put + p] = room.place[j]
             known += np.int64(new)
-        # Zeros up to a multiple of four, so that products of rows have few different lengths.
-        while length % FOUR != ZERO:
-            data[put + length], indices[put + length] = 0.0, 0
-            length += ONE
+            p += ONE
     indptr[size + 1] = put + length
-    room.marks[i] = True
-    room.own[size] = samples.squares[i] + costs.bias * costs.bias
+    room.own[size] = samples.squares[i]
     room.box[size] = costs.weight[i] * costs.upper[side, l]
+    room.turn[size], room.product[size] = size, 0.0
     return known
 
 
 @compiled
-def leave(room, members, size, known):
+def leave(room, known):
     """Make the room as it was before its members came."""
     D = room.w.shape[0] - 1
-    for t in range(size):
-        room.marks[members[t]] = False
     for t in range(known):
         room.w[t], room.q[t] = 0.0, 0.0
-        if not room.local.dense:
+    if not room.local.dense:
+        for t in range(min(COMMON, D), known):
             room.place[room.features[t]] = -1
     room.w[D], room.q[D] = 0.0, 0.0
 
 
 @compiled(inline=True)
-def straighten(costs, background, room, members, l, n_on, size, known, state):
+def straighten(costs, background, room, members, l, n_on, size, carried, state):
     """The direction u once the members have left the background; moves u to its best place.
 
-    The state is [u, w . (m - q), ridge of the squared loss along u for boxes of one]. Where u would stay at
-    zero it is left out of the ascent.
+    The state is [u, w . (m - q), ridge of the squared loss along u for boxes of one, the bias]. Where u was
+    zero before, and with this bias would stay so, it is left out of the ascent.
     """
-    w, q, mass, pull = room.w, room.q, 1.0, 0.0
+    w, q, mass, pull, rows = room.w, room.q, 1.0, 0.0, room.local
     D = w.shape[0] - 1
     for t in range(size):
-        room.turn[t], room.product[t] = t, 0.0
-        a, share = room.alpha[t], background.share[members[t]]
+        i = members[t]
+        a, share = room.alpha[t], background.share[i]
         if a > 0.0:
-            pull += (a if t < n_on else -a) * background.products[members[t]]
+            pull += (a if t < n_on else -a) * background.products[i]
         if share > 0.0:
             mass -= share
-            pull -= share * row_dot(room.local, t, 0.0, w)
+            pull -= share * row_dot(rows, t, 0.0, w)
     state[1] = pull
-    if mass <= 1e-9 or mass * (costs.margin[l] + costs.bias * w[D]) + pull <= 0.0:
+    slope = mass * (costs.margin[l] + costs.bias * state[3]) + pull
+    if mass <= 1e-9 or (not carried and slope <= 0.0):
         return Line(0.0, 0.0, 0.0, 0.0)
     square = background.square
     for t in range(size):
         i = members[t]
         share = background.share[i]
         if share > 0.0:
-            row_add(room.local, t, 1.0, share, q)
+            row_add(rows, t, 1.0, share, q)
+            square -= 2.0 * share * background.products[i]
             state[2] -= share * share / (2.0 * costs.weight[i])
-    for t in range(known):
-        square += q[t] * (q[t] - 2.0 * background.m[room.features[t]])
-    square = max(square, 0.0)
     for t in range(size):
-        room.product[t] = background.products[members[t]] - row_dot(room.local, t, 0.0, q)
+        i = members[t]
+        x = row_dot(rows, t, 0.0, q)
+        square += background.share[i] * x
+        room.product[t] = background.products[i] - x
+    square = max(square, 0.0)
     most = np.inf if costs.squared and costs.upper[0, l] > 0.0 else background.most * costs.upper[0, l]
     ridge = max(state[2], 0.0) / costs.upper[0, l] if costs.squared and costs.upper[0, l] > 0.0 else 0.0
     line = Line(square, mass, square + square_of(costs.bias * mass) + ridge, most)
@@ -284,17 +303,19 @@ def _follow(costs, l, line, w, last, state):
 
 
 @compiled(inline=True)
-def _pass(costs, room, l, n_on, line, state, active, reach):
+def _pass(costs, room, l, n_on, line, state, active, reach, apart):
     """One pass of coordinate ascent over the active members of label l, u following every step.
 
     A step of alpha_i moves u to its best place as long as that is inside its box, so that the curvature
-    along alpha_i is what the background cannot take over. Returns the number of members still active,
-    the extreme gradients of those that moved and the sum of the gaps seen.
+    along alpha_i is what the background cannot take over. With the bias apart it is the same for all.
+    Returns the number of members still active, the extreme gradients of those that moved, the sum of the
+    gaps seen, and how much less the bias of the alphas would be for a larger one apart.
     """
     w, alpha, product, turn = room.w, room.alpha, room.product, room.turn
     last = w.shape[0] - 1
     bias, margin = costs.bias, costs.margin[l]
-    low, high, left = 0.0, 0.0, 0.0
+    low, high, left, rate = 0.0, 0.0, 0.0, 0.0
+    joint = 0.0 if apart else bias * bias
     kept = 0
     for position in range(active):
         t = turn[position]
@@ -302,7 +323,8 @@ def _pass(costs, room, l, n_on, line, state, active, reach):
         a, c, ridge = alpha[t], room.box[t], 0.0
         if c == 0.0:
             continue
-        h = margin - y * (row_dot(room.local, t, bias, w) - state[0] * product[t])
+        b = state[3] if apart else w[last]
+        h = margin - y * (row_dot(room.local, t, 0.0, w) + bias * b - state[0] * product[t])
         g = h
         if costs.squared:
             ridge, c = 0.5 / c, np.inf
@@ -312,47 +334,70 @@ def _pass(costs, room, l, n_on, line, state, active, reach):
             left += c * max(h, 0.0) - a * h
         if (a == 0.0 and g < reach[0]) or (a == c and g > reach[1]):
             continue
-        turn[kept] = t
+        turn[kept], turn[position] = t, turn[kept]
         kept += 1
         if (a == 0.0 and g <= 0.0) or (a == c and g >= 0.0):
             continue
         low, high = min(low, g), max(high, g)
-        own = room.own[t] + ridge
-        new = min(max(a + RELAXED * g / own, 0.0), c) if own > 0.0 else c
+        own = room.own[t] + joint + ridge
+        if own > 0.0:
+            new = min(max(a + (g if apart else RELAXED * g) / own, 0.0), c)
+        else:
+            new = c if g > 0.0 else 0.0
         if 0.0 < state[0] < line.most:
             cross = -y * (product[t] + bias * bias * line.mass)
             reduced = own - cross * cross / line.curvature
             if reduced > 1e-9 * own:
-                joint = min(max(a + g / reduced, 0.0), c)
-                if 0.0 <= state[0] - cross * (joint - a) / line.curvature <= line.most:
-                    new = joint
+                best = min(max(a + g / reduced, 0.0), c)
+                if 0.0 <= state[0] - cross * (best - a) / line.curvature <= line.most:
+                    new = best
+        if 0.0 < new < c:
+            rate += bias * bias / own
         step = y * (new - a)
         alpha[t] = new
         row_add(room.local, t, bias, step, w)
         state[1] += step * product[t]
         if line.mass > 0.0:
             _follow(costs, l, line, w, last, state)
-    return kept, low, high, left
+    return kept, low, high, left, rate
 
 
 @compiled(inline=True)
-def ascend(costs, room, l, n_on, line, state, size, target, n_passes, draws):
+def ascend(costs, room, l, n_on, line, size, apart, target, n_passes, draws):
     """Dual coordinate ascent on the members and the background of a label.
 
-    A member at a bound rests once its gradient points far out of the box (`RESTS`); done when the gaps
-    seen in a pass reach the target.
+    All members share the bias b, which is noise for each of them while others move it. So it stands `apart`:
+    a pass takes it as it is, and after it b moves towards the one of the alphas, by the secant of the two.
+    Where that does not converge, each step moves it again; returns whether it did not come to that. A member
+    at a bound rests once its gradient points far out of the box (`RESTS`); done when the gaps seen in a pass
+    over all of them, and half the square of what b is off by, reach the target.
     """
     cursor = np.int64(l) * 7919 + size
-    active, reach = size, (-np.inf, np.inf)
+    active, reach, w, last = size, (-np.inf, np.inf), room.w, room.w.shape[0] - 1
+    state, worse, before, moved, old = room.state, 0, np.inf, 0.0, 0.0
     for _ in range(n_passes):
+        every = active == size
         cursor = shuffle(room.turn, active, draws, cursor)
-        active, low, high, left = _pass(costs, room, l, n_on, line, state, active, reach)
+        active, low, high, left, rate = _pass(costs, room, l, n_on, line, state, active, reach, apart)
         reach = (RESTS * low if low < 0.0 else -np.inf), (RESTS * high if high > 0.0 else np.inf)
+        if not apart:
+            state[3] = w[last]
+        off = w[last] - state[3]
+        left += 0.5 * off * off
         if left <= target:
-            break
+            if every:
+                break
+            active, reach = size, (-np.inf, np.inf)
+        if apart:
+            worse += left >= before
+            apart, before = worse < WORSE, left
+            slope = min(max((old - w[last]) / moved, STIFF * rate), rate) if moved != 0.0 else rate
+            moved, old = off / (1.0 + slope), w[last]
+            state[3] += moved
+    return worse < WORSE
 
 
-@compiled(inline=True)
+@compiled(inline=True, reorder=True)
 def dual_of(costs, room, l, line, state, size, known):
     """<m, alpha> - 1/2 |w|^2 (- the ridge of the squared loss), background included."""
     w, u = room.w, state[0]

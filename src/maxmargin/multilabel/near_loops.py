@@ -1,9 +1,9 @@
 """Loops of `many` that look at all samples: who is near the margin of a label, and what it has reached.
 
 The labels of all lanes are looked at together. Their weights stand side by side, so that one register
-takes a feature of all of them, and a sample is read once. That is done in single precision; the samples
-whose scores may reach the margin, rounding considered, are scored again in double. None of the
-others has a loss, so the primal objective is exact.
+takes a feature of all of them, and a sample is read once. That is done by weights of 16 bits, whose products
+are summed in single precision; the samples whose scores may reach the margin, rounding considered, are scored
+again in double. None of the others has a loss, so the primal objective is exact.
 """
 
 from __future__ import annotations
@@ -14,53 +14,58 @@ from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_dot
 from maxmargin.core.simd import (
     add_product,
-    any_nonzero,
+    as_floats,
+    bits_not_below,
     fill,
     load,
     load_row,
+    lowest_bit,
     prefetch,
     store_row,
-    where_above,
 )
 
-# Entries of X whose weights are asked for before they are needed.
-AHEAD = np.uint64(64)
+# Entries of X whose weights are asked for before they are needed, and samples whose rows are.
+AHEAD, FETCHED = np.uint64(64), 8
 # Labels that are looked at together, samples between two lists of those that pass; levels by which the worst
 # violations are told apart; halvings that find the best bias.
-LANES, STRETCH, LEVELS, HALVINGS = (0,) * 32, 64, 256, 12
+LANES, STRETCH, LEVELS, HALVINGS = (0,) * 64, 64, 256, 12
+NONE, ONE = np.uint64(0), np.uint64(1)
 
 
 @compiled
-def look(rows, lanes, step):
-    """List for every lane which of every `step`-th sample have a score not below its limit, and the score."""
+def look(rows, stop, lanes):
+    """List for every lane which samples have a score not below its limit, and the score.
+
+    `stop` is where rows end that are looked at.
+    """
     data, indices, indptr, dense = rows
-    n, width, last = (indptr.shape[0] - 2) // step + 1, len(LANES), np.uint64(max(indices.shape[0], 1) - 1)
+    n, width, last = indptr.shape[0] - 1, len(LANES), np.uint64(max(indices.shape[0], 1) - 1)
     scores, passing, limit = lanes.stretch, lanes.passing, load(lanes.limit, 0, LANES)
-    zero, one = fill(np.float32(0.0), limit), fill(np.float32(1.0), limit)
+    zero = fill(np.float32(0.0), limit)
     lanes.found[:] = 0
     for first in range(0, n, STRETCH):
         size = min(STRETCH, n - first)
         for r in range(size):
-            i = step * (first + r)
-            s, begin = zero, indptr[i]
+            s, begin = zero, indptr[first + r]
             shift = np.uint64(dense * begin)
-            for t in range(np.uint64(begin), np.uint64(indptr[i + 1])):
+            for t in range(np.uint64(begin), np.uint64(stop[first + r])):
                 if not dense:
                     ahead = width * np.int64(indices[min(t + AHEAD, last)])
                     prefetch(lanes.weights, ahead)
                     prefetch(lanes.weights, ahead + width // 2)
                 j = np.uint64(indices[t - shift])
-                s = add_product(s, np.float32(data[t]), load_row(lanes.weights, j, 0, LANES))
+                s = add_product(s, np.float32(data[t]), as_floats(load_row(lanes.weights, j, 0, LANES)))
             store_row(s, scores, np.uint64(r), 0)
             # A score that overflows is not a number, and that is not below.
-            passing[r] = any_nonzero(where_above(limit, s, zero, one))
+            passing[r] = bits_not_below(s, limit)
         for r in range(size):
-            if passing[r]:
-                for k in range(width):
-                    if not scores[r, k] < lanes.limit[k]:
-                        at = lanes.found[k]
-                        lanes.near[k, at], lanes.score[k, at] = step * (first + r), scores[r, k]
-                        lanes.found[k] = at + 1
+            bits = passing[r]
+            while bits != NONE:
+                k = lowest_bit(bits)
+                bits &= bits - ONE
+                at = lanes.found[k]
+                lanes.near[k, at], lanes.score[k, at] = first + r, scores[r, k]
+                lanes.found[k] = at + 1
 
 
 @compiled(inline=True)
@@ -68,42 +73,61 @@ def _fill(room, lanes, k, on):
     """Spread the weights of a lane over all features, or make these zero again."""
     for t in range(lanes.n_kept[k]):
         room.v[lanes.features[k, t]] = lanes.values[k, t] if on else 0.0
-    room.v[room.v.shape[0] - 1] = lanes.bias[k]
+    room.v[room.v.shape[0] - 1] = lanes.bias[k] if on else 0.0
 
 
 @compiled
-def _violators(samples, costs, room, lanes, k, exact):
-    """How many samples that are no members violate the margin, by scores of double precision or not."""
+def _violators(samples, costs, room, lanes, k, step, exact):
+    """How many samples that are no members violate the margin, by scores of double precision or not.
+
+    What was looked at is every `step`-th sample.
+    """
     l, found = lanes.label[k], 0
     offset = costs.margin[l] + costs.bias * lanes.bias[k]
-    for t in range(lanes.found[k]):
-        i = lanes.near[k, t]
+    last = lanes.found[k] - 1
+    for t in range(last + 1):
+        if exact:
+            ahead = samples.rows.indptr[lanes.near[k, min(t + FETCHED, last)]]
+            prefetch(samples.rows.data, ahead)
+            prefetch(samples.rows.indices, ahead)
+        i = step * lanes.near[k, t]
         c = costs.weight[i] * costs.upper[0, l]
         if not room.marks[i] and c > 0.0:
             if exact:
                 h = costs.margin[l] + row_dot(samples.rows, i, costs.bias, room.v)
             else:
-                h = offset + np.float64(lanes.score[k, t])
+                h = offset + lanes.unit[k] * np.float64(lanes.score[k, t])
             if h > 0.0:
                 room.near[found], room.excess[found], room.cost[found] = i, h, c
                 found += 1
     return found
 
 
-@compiled
-def _losses(costs, room, lanes, k, found, shift):
-    """Loss when every score is lower by `shift`, and its slope; half its squared bias is not in it."""
+@compiled(reorder=True)
+def _losses(costs, short, cost, size, shift):
+    """Loss and its slope where margins are missed by `short` less a shift, at these costs."""
     loss, slope = 0.0, 0.0
-    for t in range(found):
-        h = max(room.excess[t] - shift, 0.0)
-        loss += room.cost[t] * (h * h if costs.squared else h)
-        slope -= room.cost[t] * (2.0 * h if costs.squared else np.float64(h > 0.0))
-    for t in range(lanes.size[k]):
-        c, sign = room.box[t], 1.0 if t < lanes.n_on[k] else -1.0
-        h = max(lanes.short[k, t] + sign * shift, 0.0)
-        loss += c * (h * h if costs.squared else h)
-        slope += sign * c * (2.0 * h if costs.squared else np.float64(h > 0.0))
+    if costs.squared:
+        for t in range(size):
+            h = max(short[t] - shift, 0.0)
+            loss += cost[t] * h * h
+            slope -= 2.0 * cost[t] * h
+    else:
+        for t in range(size):
+            h = max(short[t] - shift, 0.0)
+            loss += cost[t] * h
+            slope -= cost[t] if h > 0.0 else 0.0
     return loss, slope
+
+
+@compiled
+def _loss_at(costs, room, lanes, k, found, shift):
+    """Loss when every score is lower by `shift`, and its slope; half its squared bias is not in it."""
+    n_on, size = lanes.n_on[k], lanes.size[k]
+    near, near_slope = _losses(costs, room.excess, room.cost, found, shift)
+    on, on_slope = _losses(costs, lanes.short[k], room.box, n_on, -shift)
+    off, off_slope = _losses(costs, lanes.short[k, n_on:], room.box[n_on:], size - n_on, shift)
+    return near + on + off, near_slope - on_slope + off_slope
 
 
 @compiled(inline=True)
@@ -113,7 +137,7 @@ def _lowered(costs, room, lanes, k, found):
     Those that were not found have no loss there either. The bias is found by halving.
     """
     b, rest = lanes.bias[k], lanes.half[k] - 0.5 * lanes.bias[k] * lanes.bias[k]
-    loss, slope = _losses(costs, room, lanes, k, found, 0.0)
+    loss, slope = _loss_at(costs, room, lanes, k, found, 0.0)
     best, at, low, high = rest + 0.5 * b * b + loss, 0.0, 0.0, 0.0
     if costs.bias > 0.0 and costs.bias * slope < b:
         for t in range(found):
@@ -122,7 +146,7 @@ def _lowered(costs, room, lanes, k, found):
             high = max(high, lanes.short[k, t])
         for _ in range(HALVINGS):
             middle = 0.5 * (low + high)
-            loss, slope = _losses(costs, room, lanes, k, found, middle)
+            loss, slope = _loss_at(costs, room, lanes, k, found, middle)
             c = b - middle / costs.bias
             if rest + 0.5 * c * c + loss < best:
                 best, at = rest + 0.5 * c * c + loss, middle
@@ -140,7 +164,7 @@ def _reached(samples, costs, rule, room, lanes, k):
     for exact in range(2):
         if exact:
             _fill(room, lanes, k, True)
-        found = _violators(samples, costs, room, lanes, k, exact == 1)
+        found = _violators(samples, costs, room, lanes, k, 1, exact == 1)
         primal, shift = _lowered(costs, room, lanes, k, found)
         if exact:
             _fill(room, lanes, k, False)
@@ -224,17 +248,17 @@ def settle(samples, costs, rule, room, lanes, step):
     Its violators are too many to become members, and to list them all takes long.
     """
     for k in range(len(LANES)):
-        l = lanes.label[k]
-        if l < 0 or costs.bias == 0.0:
+        most = rule.listed * _wanted(rule, lanes, k) // step
+        if lanes.label[k] < 0 or costs.bias == 0.0 or lanes.found[k] <= most:
             continue
         _mark(costs, room, lanes, k)
-        found = _violators(samples, costs, room, lanes, k, False)
+        found = _violators(samples, costs, room, lanes, k, step, False)
         _unmark(room, lanes, k)
-        most = rule.listed * _wanted(rule, lanes, k) // step
         shift = level(room.excess, found, most, room.bucket)
         if shift > 0.0:
             old, new = lanes.bias[k], lanes.bias[k] - shift / costs.bias
-            lanes.bias[k], lanes.limit[k] = new, np.float32(np.float64(lanes.limit[k]) + shift * (1.0 - 1e-6))
+            limit = np.float64(lanes.limit[k]) + shift * (1.0 - 1e-6) / lanes.unit[k]
+            lanes.bias[k], lanes.limit[k] = new, limit
             lanes.half[k] += 0.5 * (new * new - old * old)
             for t in range(lanes.size[k]):
                 lanes.short[k, t] += shift if t < lanes.n_on[k] else -shift
@@ -250,13 +274,14 @@ def judge(samples, costs, background, rule, room, lanes):
         _mark(costs, room, lanes, k)
         most = _wanted(rule, lanes, k)
         if lanes.turns[k] == 0:
-            welcome(room, lanes, k, _violators(samples, costs, room, lanes, k, False), most, background.share)
+            found = _violators(samples, costs, room, lanes, k, 1, False)
+            welcome(room, lanes, k, found, most, background.share)
             _unmark(room, lanes, k)
             continue
         found, primal, shift = _reached(samples, costs, rule, room, lanes, k)
         lanes.primal[k], dual = primal, lanes.dual[k]
         lanes.done[k] = primal - dual <= rule.tol * primal or lanes.turns[k] >= rule.max_rounds
-        if lanes.done[k] and shift > 0.0:
+        if shift > 0.0:
             lanes.bias[k] -= shift / costs.bias
         if not lanes.done[k]:
             target = max(rule.aim * rule.tol * primal, rule.follow * (primal - dual))
