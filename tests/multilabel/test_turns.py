@@ -81,9 +81,9 @@ def test_reaches_the_optimum_of_the_interior_point_method(kind, bias):
     assert found[1] <= found[0] * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
 def test_it_is_the_default_for_unscaled_columns_and_many_coupled_labels(C):
-    X, Y = table(n=150, d=40, L=12)
+    X, Y = table(n=150, d=60, L=25)
     model = MultiLabelSVC(C=C, prior=priors.from_labels).fit(X, Y)
     assert model.duality_gap_ <= 1e-3 and model.n_iter_ <= 100
 
