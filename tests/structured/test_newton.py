@@ -379,6 +379,21 @@ def test_classes_that_can_be_told_apart_are_certified_at_a_multiple_of_the_weigh
     assert outcome.certificate.dual == pytest.approx(found[1], rel=ROUNDING, abs=rounding)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_wide_rows_of_any_size_are_certified_as_soon_as_the_dual_rests(loss):
+    """More features than samples: every margin can be kept, and P(W) tells nothing at first."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 300)) * 1e3, np.arange(40) % 3
+    costs, Delta = np.ones(40), 1 - np.eye(3)
+    solver = SweepsThenNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, np.random.default_rng(0)))
+    outcome = run(solver, Stopping(1e-3, 100))
+    assert outcome.converged and outcome.n_iter < 20
+    W, blocks = solver.solution()
+    found = objectives(np.hstack([X, np.ones((40, 1))]), y, costs, Delta, loss, W.T, blocks)
+    assert outcome.certificate.primal == pytest.approx(found[0], rel=1e-6)
+    assert outcome.certificate.dual == pytest.approx(found[1], rel=1e-9)
+
+
 def test_few_features_are_told_from_many():
     def order(n, d, c, size=1.0):
         return problem_of(np.full((n, d), size), np.arange(n) % c, np.ones(n), 1 - np.eye(c))

@@ -64,7 +64,7 @@ from maxmargin.edge.labels import (
 from maxmargin.multilabel import by_blocks
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.many import ManyM3L
-from maxmargin.multilabel.newton import Newton, few_features
+from maxmargin.multilabel.newton import Newton, few_features, in_turns
 from maxmargin.multilabel.problem import (
     EntryCosts,
     KernelM3L,
@@ -83,6 +83,7 @@ from maxmargin.multilabel.projected import UntilProjected
 from maxmargin.multilabel.rescue import kernel_default
 from maxmargin.multilabel.smo import SMO
 from maxmargin.multilabel.sweeps import paper_ascent, wide_default
+from maxmargin.multilabel.turns import turns_default
 
 # Single precision reaches this gap with room to spare; in a linear model it pays from this many
 # products a pass.
@@ -112,8 +113,15 @@ def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, *, rng: Any, **o
     if isinstance(problem, KernelM3L):
         return kernel_default(problem, alpha, rng=rng, **options)
     if alpha.dtype == np.float64 and few_features(problem):
-        return Newton(problem, alpha, **options)
+        return _newton(problem, alpha, **options)
     return wide_default(problem, alpha, rng=rng, **options)
+
+
+def _newton(problem: LinearM3L, alpha: np.ndarray, *, tol: float, n_threads: int) -> Solver:
+    """Newton's method, for coupled labels joined or in turns."""
+    if in_turns(problem):
+        return turns_default(problem, alpha, tol=tol)
+    return Newton(problem, alpha, tol=tol, n_threads=n_threads)
 
 
 # Every solver is built from the problem, the dual variables to start from, and tol, rng, n_threads; those of
@@ -138,7 +146,7 @@ SOLVERS = {
         reads=("precision", "stopping", "break_factor"),
     ),
     "newton": Choice(
-        lambda problem, alpha, tol, rng, n_threads: Newton(problem, alpha, tol=tol, n_threads=n_threads),
+        lambda problem, alpha, tol, rng, n_threads: _newton(problem, alpha, tol=tol, n_threads=n_threads),
         "Linear, for few features, scaled or not: proximal steps, each solved by Newton's method.",
         reads=("n_jobs",),
     ),

@@ -310,7 +310,7 @@ def few_features(
     Parameters
     ----------
     most : int
-        Largest number of features, times the rank of a prior that couples labels.
+        Largest number of features; of those of all labels that a prior couples, unless these take turns.
     filled : float
         Least part of X that is not zero; the sweeps pass over zeros, this method does not.
     cells : int
@@ -320,12 +320,41 @@ def few_features(
     curved : float
         Least mean of C |x|^2, the bias included; below it the sweeps are there in a few epochs.
     """
-    (n, L), d = problem.shape, problem.n_features
+    n, d = problem.shape[0], problem.n_features
     costs = problem.costs
     C = float(costs.weight.mean()) * float(costs.upper.mean())
     if n * d > small and C * (float(problem.q.mean()) + problem.bias**2) < curved:
         return False
     if filled * n * d > problem.rows.data.size:
         return False
+    if d > most or n * d > cells:
+        return False
+    return fits_joined(problem, most, cells) or in_turns(problem)
+
+
+def fits_joined(problem: LinearM3L, most: int = 300, cells: int = 5 * 10**7) -> bool:
+    """Whether labels that are coupled, joined to one, have so few columns, and a copy as small as that."""
+    (n, L), d = problem.shape, problem.n_features
     rank, copies = (len(problem.factor), L) if problem.coupled else (1, 1)
     return d * rank <= most and n * copies * d * rank <= cells
+
+
+def in_turns(
+    problem: LinearM3L, condition: float = 500.0, entries: int = 5 * 10**6, curved: float = 1e12
+) -> bool:
+    """Whether coupled labels, too many to be joined, are so loosely tied that they take turns: see `turns`.
+
+    Parameters
+    ----------
+    condition : float
+        Largest condition of R, with which the number of rounds grows.
+    entries : int
+        Most dual variables, of which some ten copies are kept.
+    curved : float
+        Largest C |x|^2 with which shares of the boxes are more than rounding.
+    """
+    n, L = problem.shape
+    if not problem.coupled or n * L > entries or fits_joined(problem):
+        return False
+    C = float(problem.costs.weight.max()) * float(problem.costs.upper.max())
+    return C * problem.reach() ** 2 <= curved and problem.condition <= condition

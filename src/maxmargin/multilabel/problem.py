@@ -324,12 +324,15 @@ class M3L(ABC):
         return priors.factor(self.prior)
 
     @cached_property
+    def condition(self) -> float:
+        """Largest eigenvalue of R, in units of the smallest."""
+        sizes = np.linalg.eigvalsh(self.prior)
+        return float(sizes[-1] / sizes[0]) if sizes[0] > 0 else math.inf
+
+    @cached_property
     def ill_conditioned(self) -> bool:
         """Whether products with R may lose more than four digits to cancellation."""
-        if not self.coupled:
-            return False
-        sizes = np.linalg.eigvalsh(self.prior)
-        return bool(sizes[0] * WELL_CONDITIONED < sizes[-1])
+        return self.coupled and self.condition > WELL_CONDITIONED
 
     @cached_property
     def low_rank(self) -> np.ndarray | None:

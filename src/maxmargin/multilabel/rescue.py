@@ -118,19 +118,21 @@ class KernelNewton:
 
 def affordable(
     problem: M3L,
+    alone: bool = False,
     largest_order: int = 1200,
     largest_work: float = 2e10,
     largest_size: int = 2 * 10**7,
 ) -> bool:
     """Whether a step of Newton's or the interior point method costs no more than about a second.
 
-    By the order of its systems, its products and its dual variables.
+    By the order of its systems, its products and its dual variables. `alone`: each label has its own system,
+    though a prior couples them.
     """
     n, L = problem.shape
     D = problem.n_features if isinstance(problem, LinearM3L) else n
-    rank = len(problem.factor) if problem.coupled else 1
+    rank = len(problem.factor) if problem.coupled and not alone else 1
     order = (D + 1) * rank
-    work = L * (n * (D + 1.0) ** 2 + order**2) + order**3
+    work = L * (n * (D + 1.0) ** 2 + order**2) + (L if alone else 1) * order**3
     return order <= largest_order and work <= largest_work and n * max(L, D) <= largest_size
 
 

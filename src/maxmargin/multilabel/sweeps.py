@@ -49,9 +49,10 @@ from maxmargin.core.threads import aligned_zeros, run_threads, transpose
 from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
 from maxmargin.multilabel.interior import InteriorPoint
-from maxmargin.multilabel.newton import Newton, few_features
+from maxmargin.multilabel.newton import Newton, few_features, in_turns
 from maxmargin.multilabel.problem import LinearM3L, Solution, Sums
 from maxmargin.multilabel.rescue import WithRescue, affordable
+from maxmargin.multilabel.turns import turns_default
 
 
 @dataclass(frozen=True)
@@ -447,12 +448,16 @@ def wide_default(
     """The sweeps that suit the problem, with a rescue where it can be paid."""
     kind = SampleSweeps if problem.coupled else LabelSweeps
     sweeps = kind(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
-    if not affordable(problem):
+    turns = in_turns(problem)
+    if not affordable(problem, alone=turns):
         return sweeps
 
     def rescue() -> Solver:
+        reached = sweeps.alpha.astype(np.float64)
+        if turns:
+            return turns_default(problem, reached, tol=tol)
         if problem.coupled and not few_features(problem):  # which needs less memory
             return InteriorPoint(problem)
-        return Newton(problem, sweeps.alpha.astype(np.float64), tol=tol, n_threads=n_threads)
+        return Newton(problem, reached, tol=tol, n_threads=n_threads)
 
     return WithRescue(sweeps, rescue)

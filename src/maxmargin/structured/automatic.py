@@ -91,6 +91,9 @@ class SweepsThenNewton:
         matrix is at most `factored`, and a step cheap, `late` otherwise.
     wide : int
         After how many epochs P is taken at the best multiple where Newton steps cannot take over at all.
+    still : float
+        There it is taken sooner, once an epoch raises D by no more than this part of what tol allows. On text
+        D comes to rest so late that blocks are certified before.
     longer : float
         Classes can be told apart if the best multiple of W has less than this share of P(W).
     """
@@ -104,17 +107,19 @@ class SweepsThenNewton:
         early: tuple[int, float] = (20, 0.25),
         late: tuple[int, float] = (200, 0.5),
         wide: int = 60,
+        still: float = 1e-4,
         longer: float = 0.5,
     ) -> None:
         self.problem, self.setup, self.longer = problem, setup, longer
         order = problem.c * (problem.rows.shape[1] + 1)
         self.dear = order > factored
         self.every, self.factor = late if self.dear else early
+        self.still = -np.inf
         if not suits_late(problem):
-            self.dear, self.every, self.factor = True, wide, np.inf
+            self.dear, self.every, self.factor, self.still = True, wide, np.inf, still
         # Newton steps on the active set of blocks are for where those on W are dear.
         self.solver: ExactBlocks | ProximalNewton = ExactBlocks(problem, setup, newton=self.dear)
-        self.epochs, self.gap = 0, np.inf
+        self.epochs, self.gap, self.dual = 0, np.inf, -np.inf
         self.settled = False
 
     def epoch(self, clock: Clock) -> Progress:
@@ -124,8 +129,10 @@ class SweepsThenNewton:
             progress = self.solver.epoch(clock)
             visited += progress.active
         self.epochs += 1
+        rise, self.dual = progress.certificate.dual - self.dual, progress.certificate.dual
         if isinstance(self.solver, ExactBlocks):
-            if self.epochs % self.every == 0:
+            at_rest = not self.settled and rise <= self.still * self.setup.tol * abs(self.dual)
+            if at_rest or self.epochs % self.every == 0:
                 return self._judged(self.solver, progress)
             if self.settled and self.epochs % 20 == 0:
                 return Progress(self.certify(), progress.active, exact=True)
