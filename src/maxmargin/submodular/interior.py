@@ -23,8 +23,8 @@ of them much: `maxmargin.submodular.iterated` is the other way.
 Sets are worth more than steps: a program with few of them knows little of P, and its path leads far away
 from the optimum. So on large problems one epoch of block steps (`maxmargin.submodular.bcfw`) comes first,
 which finds many sets at a price below that of one step; on rows with shorter columns, where some are long.
-A sample whose multipliers or slacks would turn
-negative moves less far than the others, or raises its bound xi, instead of stopping all of them.
+A sample whose multipliers or slacks would turn negative moves less far than the others, or raises its bound
+xi, instead of stopping all of them.
 
 alpha, scaled to sum_k alpha_nk = c_n, is a point of the dual at every epoch, and P is asked for with
 inference: the gap is as true as that of the other methods.
