@@ -16,7 +16,7 @@ from sklearn.svm import LinearSVC
 from maxmargin import SubmodularSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.submodular import interior, iterated
+from maxmargin.submodular import automatic, interior, iterated
 from maxmargin.submodular.bcfw import ClippedBCFW, vector_of
 from maxmargin.submodular.bundle import Bundle, maximise_model
 from maxmargin.submodular.estimator import SOLVERS
@@ -414,6 +414,27 @@ def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system(seed):
     ]
     assert all(outcome.certificate.gap <= 1e-6 for outcome in found)
     assert found[0].certificate.primal == pytest.approx(found[1].certificate.primal, rel=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("N", "V", "D", "taken"), [(1000, 20, 150, True), (1001, 20, 150, False), (90, 30, 90, False)]
+)
+def test_interior_steps_take_over_on_few_labels_and_fewer_features_than_samples(N, V, D, taken):
+    """Labels of all samples are counted together: the more there are, the less a preconditioner holds."""
+    assert automatic.suits(tiny(0, N=N, V=V, D=D)) == taken
+
+
+def test_later_passes_with_inference_are_followed_by_more_without(monkeypatch):
+    asked = []
+    visit = ClippedBCFW.visit
+    monkeypatch.setattr(
+        ClippedBCFW, "visit", lambda self, order, ask: asked.append(ask) or visit(self, order, ask)
+    )
+    options = {"cheap_passes": 3, "further_passes": 2, "most_passes": 6, "worthwhile": -1.0}
+    solver = ClippedBCFW(tiny(0), np.random.RandomState(0), **options)
+    for _ in range(4):
+        solver.epoch(Clock())
+    assert np.diff(np.flatnonzero([*asked, True])).tolist() == [4, 6, 7, 7]
 
 
 def test_the_default_goes_on_with_interior_steps_where_block_steps_stall():
