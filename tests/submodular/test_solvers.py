@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from maxmargin import SubmodularSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.submodular import interior, iterated
+from maxmargin.submodular import automatic, interior, iterated
 from maxmargin.submodular.bcfw import ClippedBCFW, vector_of
 from maxmargin.submodular.bundle import Bundle, maximise_model
 from maxmargin.submodular.estimator import SOLVERS
@@ -415,6 +417,27 @@ def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system(seed):
     assert found[0].certificate.primal == pytest.approx(found[1].certificate.primal, rel=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("N", "V", "D", "taken"), [(1000, 20, 150, True), (1001, 20, 150, False), (90, 30, 90, False)]
+)
+def test_interior_steps_take_over_on_few_labels_and_fewer_features_than_samples(N, V, D, taken):
+    """Labels of all samples are counted together: the more there are, the less a preconditioner holds."""
+    assert automatic.suits(tiny(0, N=N, V=V, D=D)) == taken
+
+
+def test_later_passes_with_inference_are_followed_by_more_without(monkeypatch):
+    asked = []
+    visit = ClippedBCFW.visit
+    monkeypatch.setattr(
+        ClippedBCFW, "visit", lambda self, order, ask: asked.append(ask) or visit(self, order, ask)
+    )
+    options = {"cheap_passes": 3, "further_passes": 2, "most_passes": 6, "worthwhile": -1.0}
+    solver = ClippedBCFW(tiny(0), np.random.RandomState(0), **options)
+    for _ in range(4):
+        solver.epoch(Clock())
+    assert np.diff(np.flatnonzero([*asked, True])).tolist() == [4, 6, 7, 7]
+
+
 def test_the_default_goes_on_with_interior_steps_where_block_steps_stall():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 60)) * np.geomspace(0.3, 10.0, 60)
@@ -427,3 +450,27 @@ def test_the_default_goes_on_with_interior_steps_where_block_steps_stall():
     assert alone.duality_gap_ > 10 * model.tol
     steps = model.n_iter_
     assert model.fit(X, Y).n_iter_ < steps
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_columns_far_longer_than_others_do_not_stop_conjugate_gradients(seed):
+    """Without shorter columns for the first sets, and with products that fall before the residual, D is 0."""
+    rng = np.random.default_rng(seed)
+    S = rng.normal(size=(100, 30))
+    truth = (S @ rng.normal(size=(30, 12)) / 30**0.5 + rng.normal(size=(100, 12)) > 2).astype(np.uint8)
+    X = Rows.of(S * np.geomspace(1e-2, 1e4, 30))
+    problem = SubmodularF1(X, truth, np.ones(100), attractive_pairs(truth, 0.1, 1.0))
+    found = run(interior.InteriorPoint(problem, way=iterated.Iterated), Stopping(tol=1e-3, max_iter=40))
+    assert found.certificate.gap <= 1e-3
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_shrunk_columns_give_the_same_scores_for_shorter_weights(sparse):
+    problem = tiny(0, N=9, D=4)
+    X = problem.rows.matrix * [1e-3, 1.0, 5.0, 1e4]
+    problem = replace(problem, rows=Rows.of(sp.csr_array(X) if sparse else X))
+    shrunk, scale = problem.shrunk()
+    values = shrunk.rows.matrix.toarray() if sparse else shrunk.rows.matrix
+    np.testing.assert_allclose(values * scale, X)
+    np.testing.assert_allclose(scale, np.maximum(np.sqrt(np.mean(X**2, axis=0)), 1.0))
+    assert shrunk.shrunk()[0] is shrunk

@@ -90,8 +90,9 @@ class ClippedBCFW:
         How many sets a sample remembers; 1 is the method without memory.
     start : BlockSolution or None
         The solution of another fit, from which the blocks are copied.
-    cheap_passes : int
-        Most passes without inference after one with it.
+    cheap_passes, further_passes, most_passes : int
+        Most passes without inference after the first one with it, how many more after each that follows, and
+        after any: later on, inference finds less that is new.
     worthwhile : float
         The part of the gain of the pass with inference that each of them must bring.
     rounds : int
@@ -114,15 +115,20 @@ class ClippedBCFW:
         memory: int = 20,
         start: BlockSolution | None = None,
         cheap_passes: int = 30,
+        further_passes: int = 10,
+        most_passes: int = 100,
         worthwhile: float = 0.03,
         rounds: int = 2,
         enough: float = 0.1,
         regardless: float = 0.2,
-        recency: int = 6,
+        recency: int = 12,
         renewal: int = 100,
     ) -> None:
         self.problem, self.rng = problem, rng
-        self.cheap_passes, self.rounds = (0, 1) if memory == 1 else (cheap_passes, rounds)
+        if memory == 1:
+            cheap_passes, further_passes, rounds = 0, 0, 1
+        self.cheap_passes, self.further_passes, self.most_passes = cheap_passes, further_passes, most_passes
+        self.rounds = rounds
         self.worthwhile, self.enough = worthwhile, enough
         self.regardless, self.recency, self.renewal = regardless, recency, renewal
         if start is None:
@@ -158,12 +164,13 @@ class ClippedBCFW:
         """A pass with inference, cheap ones for as long as they pay, and P of a good theta."""
         if self.epochs and self.epochs % self.renewal == 0:
             self.vector = vector_of(self.problem, self.blocks)
+        cheap_passes = min(self.cheap_passes + self.epochs * self.further_passes, self.most_passes)
         self.epochs += 1
         start = self._dual(self.vector)
         risk = self.visit(self.rng.permutation(self.used), ask=True)
         now = self._dual(self.vector)
         worthwhile = self.worthwhile * (now - start)
-        for _ in range(self.cheap_passes):
+        for _ in range(cheap_passes):
             self.visit(self._by_gap(), ask=False)
             last, now = now, self._dual(self.vector)
             if now - last < worthwhile or clock.expired():

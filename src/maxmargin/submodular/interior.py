@@ -22,8 +22,9 @@ of them much: `maxmargin.submodular.iterated` is the other way.
 
 Sets are worth more than steps: a program with few of them knows little of P, and its path leads far away
 from the optimum. So on large problems one epoch of block steps (`maxmargin.submodular.bcfw`) comes first,
-which finds many sets at a price below that of one step. A sample whose multipliers or slacks would turn
-negative moves less far than the others, or raises its bound xi, instead of stopping all of them.
+which finds many sets at a price below that of one step; on rows with shorter columns, where some are long.
+A sample whose multipliers or slacks would turn negative moves less far than the others, or raises its bound
+xi, instead of stopping all of them.
 
 alpha, scaled to sum_k alpha_nk = c_n, is a point of the dual at every epoch, and P is asked for with
 inference: the gap is as true as that of the other methods.
@@ -51,6 +52,11 @@ from maxmargin.submodular.problem import SubmodularF1
 FEW = 10_000
 # A residual that makes so many times what the products alpha s make of the gap is far from settled.
 FAR = 1000.0
+# The products are not aimed below this part of P, or of what the residual makes of the gap if that is less:
+# H would be singular to rounding before the multipliers of long rows are right.
+AIM = 3e-4
+# Epochs of block steps where columns are long.
+EPOCHS = 3
 # A set is new when its value stands out by more than this part of it: the rest is rounding.
 ROUNDING = 1e-12
 
@@ -328,18 +334,21 @@ class InteriorPoint:
         self.blas = ThreadpoolController()
         self.hints = problem.guesses()
         self.best, self.best_primal, self.best_dual = np.zeros(problem.dimension), np.inf, -np.inf
-        fresh = start is None
+        self.equations = way.of(problem)
         if start is None:
             few = steps is None and problem.truth.size <= FEW and not way.many
-            start = self._two_sets() if few else self._block_steps(steps)
-        start = self._with_true_sets(start)
-        self.planes = Planes(problem, start.sets.copy(), start.known)
-        self.equations = way.of(problem)
-        alpha = np.where(self.planes.known, start.share, 0.0) * problem.cost[:, None]
-        # With all weight on the true sets, which zeros stand for, D is zero.
-        self._weigh(np.zeros(alpha.shape))
-        self._weigh(alpha)
-        self._centre(self.best if fresh else problem.cut(-self.planes.image(alpha)), alpha)
+            starts = [self._two_sets()] if few else self._block_steps(steps)
+            theta = starts[-1].theta
+        else:
+            starts, theta = [start], None
+        for each in starts:
+            each = self._with_true_sets(each)
+            self.planes = Planes(problem, each.sets.copy(), each.known)
+            alpha = np.where(self.planes.known, each.share, 0.0) * problem.cost[:, None]
+            # With all weight on the true sets, which zeros stand for, D is zero.
+            self._weigh(np.zeros(alpha.shape))
+            self._weigh(alpha)
+        self._centre(problem.cut(-self.planes.image(alpha)) if theta is None else theta, alpha)
 
     def _two_sets(self) -> InteriorSolution:
         """The true sets, with all of the shares, and what violates them most at theta = 0."""
@@ -349,18 +358,34 @@ class InteriorPoint:
         share = np.broadcast_to([1.0, 0.0], known.shape)
         return InteriorSolution(self.best, np.stack([truth, worst], axis=1), known, share)
 
-    def _block_steps(self, steps: ClippedBCFW | None) -> InteriorSolution:
-        """The sets and shares that block steps found, or find in an epoch; their theta is the best so far."""
-        if steps is None:
-            steps = ClippedBCFW(self.problem, np.random.RandomState(0), memory=self.memory)
+    def _block_steps(self, steps: ClippedBCFW | None) -> list[InteriorSolution]:
+        """What block steps found, or find in an epoch; last, where columns are long, what they find without.
+
+        Steps on long rows gain little, and the sets that they meet lie far from the optimum.
+        """
+        shrunk, scale = self.problem.shrunk()
+        long = shrunk is not self.problem
+        taken = [] if steps is None else [self._taken(steps)]
+        if taken and not long:
+            return taken
+        steps = ClippedBCFW(shrunk, np.random.RandomState(0), memory=self.memory)
+        for _ in range(EPOCHS if long else 1):
             steps.epoch(Clock())
-        self.best_primal = steps.best_primal
-        self.best, blocks = steps.solution().theta, steps.blocks
+        return [*taken, self._taken(steps, scale)]
+
+    def _taken(self, steps: ClippedBCFW, scale: np.ndarray | None = None) -> InteriorSolution:
+        """Theta, sets and shares of block steps; with a scale, of steps on shrunk columns."""
+        theta, primal, blocks = steps.best.copy(), steps.best_primal, steps.blocks
+        if scale is not None:
+            self.problem.split(theta)[0][:-1] /= scale[:, None]
+            primal = self.problem.primal(theta, self.problem.risk(theta, self.hints)[1])
+        if primal < self.best_primal:
+            self.best, self.best_primal = theta, primal
         known = np.arange(blocks.memory.shape[1]) < blocks.kept[:, None]
         # What a sample has forgotten is no share of a set; equal shares where nothing else is left.
         share = np.where(known, blocks.share, 0.0)
         share = np.where(share.sum(axis=1, keepdims=True) > 0, share, known)
-        return InteriorSolution(self.best, blocks.memory, known, share / share.sum(axis=1, keepdims=True))
+        return InteriorSolution(theta, blocks.memory, known, share / share.sum(axis=1, keepdims=True))
 
     def _with_true_sets(self, start: InteriorSolution) -> InteriorSolution:
         """The true sets of samples of which none is known: they had no cost in the fit before."""
@@ -450,7 +475,7 @@ class InteriorPoint:
         That is the theta of a full step.
         """
         point = self._point()
-        slack, alpha, t, r, _, _ = point
+        slack, alpha, t, r, residual, _ = point
         size = np.count_nonzero(self.planes.known) + len(t)
         mu = (float(np.sum(alpha * slack)) + float(t @ r)) / size
         system = self.equations(self.planes, point)
@@ -459,6 +484,8 @@ class InteriorPoint:
         left = float(np.sum((alpha + dual * straight.alpha) * (slack + primal * straight.slack)))
         left += float((t + primal * straight.t) @ (r + dual * straight.r))
         target = mu * min(1.0, max(left, 0.0) / (size * mu)) ** 3
+        least = AIM * min(0.5 * float(residual @ residual), self.best_primal) / size
+        target = max(target, min(mu, least))
         step = system.solve(
             target - alpha * slack - straight.alpha * straight.slack, target - t * r - straight.t * straight.r
         )

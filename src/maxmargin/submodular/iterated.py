@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from scipy.linalg import cho_solve
+from scipy.linalg.blas import dtrsv
 
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.submodular import iterated_loops as loops
@@ -90,10 +90,12 @@ class Iterated(Equations):
         place[tuple(problem.pairs.index.T)] = np.arange(len(problem.pairs))
         loops.combine_sets(weights, self.samples, sets, place, self.labels, self.pairs)
         self.pairs *= problem.pairs.strength
-        matrix = K[np.ix_(self.samples, self.samples)] * (self.labels @ self.labels.T)
+        matrix = self.labels @ self.labels.T
+        # K is symmetric, and rows are picked faster than columns.
+        matrix *= K[self.samples].T[self.samples]
         matrix += (self.pairs / (1.0 + self.bound)) @ self.pairs.T
         matrix.flat[:: len(matrix) + 1] += 1.0
-        self.factor = ridged_cholesky(matrix)
+        self.factor = ridged_cholesky(matrix)[0]
 
     def product(self, vector: np.ndarray) -> np.ndarray:
         """H vector."""
@@ -113,7 +115,9 @@ class Iterated(Equations):
         Z, t = problem.split(out)
         t /= 1.0 + self.bound
         inner = np.einsum("fv,fv->f", problem.scores(Z)[self.samples], self.labels) + self.pairs @ t
-        inner = cho_solve(self.factor, inner, check_finite=False)
+        # With one right side these take half the time of `cho_solve`.
+        if inner.size:
+            inner = dtrsv(self.factor, dtrsv(self.factor, inner, lower=1), lower=1, trans=1)
         labels = self.planes.sums()[0]
         loops.add_rows(inner, self.samples, self.labels, labels)
         back = problem.features(labels, np.zeros(len(t)))
