@@ -418,7 +418,7 @@ def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system(seed):
 
 
 @pytest.mark.parametrize(
-    ("N", "V", "D", "taken"), [(1000, 20, 150, True), (1001, 20, 150, False), (90, 30, 90, False)]
+    ("N", "V", "D", "taken"), [(2000, 20, 150, True), (2001, 20, 150, False), (90, 30, 90, False)]
 )
 def test_interior_steps_take_over_on_few_labels_and_fewer_features_than_samples(N, V, D, taken):
     """Labels of all samples are counted together: the more there are, the less a preconditioner holds."""

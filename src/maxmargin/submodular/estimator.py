@@ -145,7 +145,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         in every step, by conjugate gradients where they are many: it does not mind how features are scaled.
         "bundle" uses threads throughout. "auto" is "interior" up to 2,000 weights (labels x features and
         pairs) and 200 pairs. Beyond it is "bcfw", and "interior" goes on where that is far from the optimum
-        after three passes, if there are fewer features than samples, up to 20,000 labels of all samples
+        after three passes, if there are fewer features than samples, up to 40,000 labels of all samples
         together and 1,000 pairs.
     line_search : bool, default=True
         Read by "bundle" only: ask for the next plane near the best point between the best
