@@ -65,10 +65,14 @@ def expected_failures(estimator):
     if getattr(estimator, "basis", None) == "learned":
         for rows in ("dense", "sparse"):
             reasons[f"check_sample_weight_equivalence_on_{rows}_data"] = DRAWN
-    if solver in ("bcfw", "oeg", "fw", "pl", "eg"):
+    # Steps on one block at a time are slow where k(x, x) is small beside the values around it.
+    slow = ("bcpl", "pairwise") if kernel in ("poly", "sigmoid") else ()
+    if solver in ("bcfw", "oeg", "fw", "pl", "eg", *slow):
         for rows in ("dense", "sparse"):
             reasons[f"check_sample_weight_equivalence_on_{rows}_data"] = TO_SEVEN_DIGITS
         reasons["check_class_weight_classifiers"] = "far from the optimum after max_iter passes"
+    if solver == "bcfw" and kernel == "sigmoid":
+        reasons["check_methods_subset_invariance"] = TIE
     return reasons
 
 
@@ -102,7 +106,12 @@ POWERSETS = [
     for wrap in (LabelPowerset, lambda inner: RAkEL(inner, random_state=0))
 ]
 EVERY = [
-    *[MultiClassSVC(kernel=kernel, solver=solver) for kernel in NAMES for solver in MULTICLASS],
+    *[
+        MultiClassSVC(kernel=kernel, solver=solver)
+        for kernel in NAMES
+        for solver in MULTICLASS
+        if kernel == "linear" or solver not in LINEAR_ONLY
+    ],
     *[MultiClassSVC(kernel=kernel, loss="weston_watkins") for kernel in NAMES],
     *[
         MultiLabelSVC(kernel=kernel, solver=solver)

@@ -358,3 +358,11 @@ def test_the_objective_is_that_of_the_stored_coefficients(solver):
     P = 0.5 * ((W**2).sum() + (b**2).sum()) + 10.0 * losses
     assert model.primal_objective_ == pytest.approx(P, rel=1e-9)
     assert losses * 10.0 > 1e-5 * P
+
+
+def test_interior_point_steps_on_repeated_samples_do_not_go_round():
+    """Predictor and corrector on these samples came back to where they were four steps before."""
+    rng = np.random.RandomState(42)
+    X, y, times = rng.rand(15, 30), rng.randint(0, 3, 15), rng.randint(0, 5, 15)
+    model = MultiLabelSVC(solver="interior", tol=1e-9).fit(X.repeat(times, axis=0), y.repeat(times))
+    assert model.duality_gap_ <= 1e-9 and model.n_iter_ <= 20

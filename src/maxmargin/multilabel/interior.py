@@ -116,7 +116,12 @@ class _Block:
         then = (a + size * d) * (self.lam + size * d_lam) + (room - size * d) * (self.mu + size * d_mu)
         sigma = (float((then * self.live).sum()) / count) ** 3 / now**2
         d, d_lam, d_mu, d_U = towards(sigma - a * self.lam - d * d_lam, sigma - room * self.mu + d * d_mu)
+        # The sum of the products, a parabola along the step, falls: otherwise steps may go round for ever.
+        falls = float(((d * (self.lam - self.mu) + a * d_lam + room * d_mu) * self.live).sum())
+        bends = float((d * (d_lam - d_mu) * self.live).sum())
         size = safety * longest(d, d_lam, d_mu)
+        if size * bends > -0.9 * falls > 0:
+            size = -0.9 * falls / bends
         inside = np.clip(self.a + size * d, NEAR_ZERO * self.c, (1 - NEAR_TOP) * self.c)
         self.a = np.where(self.live, inside, 0.0)
         self.lam, self.mu = self.lam + size * d_lam, self.mu + size * d_mu
