@@ -80,6 +80,14 @@ def writable(kind: Any) -> Any:
     return kind.copy(readonly=False) if isinstance(kind, types.Array) else kind
 
 
+def hash_of_tuples(kind: Any) -> int:
+    """The same for all named tuples of a class, whose many types numba would go through for every look-up."""
+    return hash(kind.instance_class)
+
+
+setattr(types.NamedTuple, "__hash__", hash_of_tuples)  # noqa: B010 - a method that mypy does not let go
+
+
 def may_borrow(returned: Any, arguments: Any) -> bool:
     """Whether a function with these types returns no array and takes C-contiguous ones alone."""
     taken = [array for kind in arguments for array in arrays_in(kind)]

@@ -3,15 +3,16 @@
 Numba compiles whatever a function calls as if Python were to call it too: with wrappers that
 unpack Python objects, optimised and turned into machine code by itself, and then once more within
 the caller. Here a loop that another loop calls is a part: it is typed and lowered once, linked into its
-callers and optimised there, which halves the time to compile. So are numba's own functions, ``max`` or
-``np.zeros``, where a loop calls them. What Python calls is a function of its own, and the only thing
-kept on disk. A part is one for all calls whose arguments differ in what its code does not tell apart, such as
-whether an array may be written to. What numba once found out about a call, ``i + 1`` or ``row[j]``, it is not
-made to find out again for the next one with the same types, which takes another sixth off.
+callers and optimised there, which halves the time to compile. So are numba's own functions, ``abs`` or
+``np.zeros``, where a loop calls them; ``max`` and ``min`` of numbers need none. What Python calls is a
+function of its own, and the only thing kept on disk. A part is one for all calls whose arguments differ in
+what its code does not tell apart, such as whether an array may be written to. What numba once found out about
+a call, ``i + 1`` or ``row[j]``, it is not made to find out again for the next one with the same types, which
+takes another sixth off.
 
 Of numba this file needs `CPUDispatcher`, `_FunctionCompiler`, `JITCodeLibrary.finalize`, `Flags`, the
-passes of `SHORT` and how `PassManager` runs them, `PostProcessor`, the templates of overloaded functions and
-`BaseFunction.get_call_type`;
+passes of `SHORT` and how `PassManager` runs them, `PostProcessor`, the templates of overloaded functions,
+`BaseFunction.get_call_type` and `do_minmax`, of llvmlite the lock around calls of LLVM;
 `tests/core/test_jit.py` fails when one of them changes.
 """
 
@@ -19,16 +20,20 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from maxmargin.core.interrupt import uninterrupted
 
 with uninterrupted():
-    from numba.core import compiler, types, untyped_passes
+    from llvmlite.binding import ffi
+    from numba.core import compiler, event, sigutils, types, typing, untyped_passes
     from numba.core.codegen import JITCodeLibrary
+    from numba.core.compiler_lock import global_compiler_lock
     from numba.core.compiler_machinery import PassManager
     from numba.core.dispatcher import _FunctionCompiler  # type: ignore[attr-defined]
+    from numba.core.imputils import lower_builtin
     from numba.core.postproc import PostProcessor
     from numba.core.registry import CPUDispatcher
     from numba.core.targetconfig import ConfigStack
@@ -46,6 +51,7 @@ with uninterrupted():
         infer_global,
         make_overload_template,
     )
+    from numba.cpython.builtins import do_minmax
 
 from maxmargin.core.borrowed import LoopLowering, writable
 
@@ -68,7 +74,21 @@ SHORT = (
 )
 
 
-class PartLibrary(JITCodeLibrary):
+class LoopLibrary(JITCodeLibrary):
+    """Code of a loop.
+
+    Numba sets up its passes over single functions also for those that are only declared.
+    """
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+        for function in module.functions:
+            if not function.is_declaration:
+                passes, builder = self._codegen._function_pass_manager()
+                passes.run(function, builder)
+
+
+class PartLibrary(LoopLibrary):
     """Code to be linked into its callers, never run by itself.
 
     A part that calls no other loop is optimised at once, as short loops come out better by themselves than
@@ -160,6 +180,11 @@ class LoopCompiler(_FunctionCompiler):
         flags = self.targetdescr.options.parse_as_flags(LoopFlags(), self.targetoptions)
         flags.no_cfunc_wrapper = True
         flags.no_cpython_wrapper = flags.no_compile = self.part
+        library: Any = (self.library if self.part else LoopLibrary)(
+            context.codegen(), self.py_func.__qualname__
+        )
+        if not self.part:
+            library.enable_object_caching()
         result = compiler.compile_extra(
             self.targetdescr.typing_context,
             context,
@@ -168,7 +193,7 @@ class LoopCompiler(_FunctionCompiler):
             return_type=return_type,
             flags=flags,
             locals=self.locals,
-            library=self.library(context.codegen(), self.py_func.__qualname__) if self.part else None,
+            library=library,
             pipeline_class=self.pipeline_class,
         )
         if self.part:
@@ -198,14 +223,31 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
+# Types as parts take them, by numba's number of the type that they were asked for.
+known_kinds: dict[int, Any] = {}
+
+
+@contextlib.contextmanager
+def unobserved() -> Iterator[None]:
+    """LLVM is called without telling numba's listeners, thousands of times, when a call begins and ends."""
+    lock = ffi.lib._lock
+    listeners, lock._cblist = lock._cblist, []
+    try:
+        yield
+    finally:
+        lock._cblist = listeners
+
+
 def as_taken(kind: Any) -> Any:
     """The type that a part has for an argument of this one.
 
     Whether an array may be written to, how wide a number that counts is and whether it is known beforehand
     makes a type of its own for numba, but no other code.
     """
-    kind = writable(types.unliteral(kind))
-    return types.int64 if kind in types.signed_domain else kind
+    if kind._code not in known_kinds:
+        taken = writable(types.unliteral(kind))
+        known_kinds[kind._code] = types.int64 if taken in types.signed_domain else taken
+    return known_kinds[kind._code]
 
 
 class Part(CPUDispatcher):
@@ -216,6 +258,16 @@ class Part(CPUDispatcher):
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         super().__init__(function, targetoptions=options)
         self._compiler = self.made_by(self, part=True)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile it once. What LLVM takes is not counted for every part, as numba would."""
+        args, returned = sigutils.normalize_signature(sig)
+        if args not in self.overloads:
+            about = {"dispatcher": self, "args": args, "return_type": returned}
+            with self._compiling_counter, event.trigger_event("numba:compile", data=about):
+                self.add_overload(self._compiler.compile(args, returned))
+        result: Any = self.overloads[args]
+        return result.entry_point
 
     def add_overload(self, result: Any) -> None:
         """Make it known to other loops only: there is nothing that Python could call."""
@@ -288,6 +340,37 @@ find_call_type = kinds_of_functions.get_call_type
 known_calls: dict[Any, tuple[Any, Any]] = {}
 
 
+# Numbers are compared by these in a loop, without a part for every mix of types.
+ORDERS = {max: operator.gt, min: operator.lt}
+
+
+def lower_order(order: Any) -> None:
+    """Let `order`, a comparison, stand for the greatest or least of numbers."""
+
+    @lower_builtin(("best", order), types.VarArg(types.Number))
+    def best(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return do_minmax(context, builder, signature.args, values, order)
+
+
+for each in ORDERS.values():
+    lower_order(each)
+
+
+def find_call(function: Any, context: Any, args: Any, kws: Any) -> tuple[Any, Any]:
+    """Signature and implementation of a call."""
+    order = ORDERS.get(function.typing_key)
+    if (
+        order is not None
+        and len(args) > 1
+        and not kws
+        and all(isinstance(kind, types.Number) for kind in args)
+    ):
+        kinds = [types.unliteral(kind) for kind in args]
+        return typing.signature(context.unify_types(*kinds), *kinds), ("best", order)
+    signature = find_call_type(function, context, args, kws)
+    return signature, function.get_impl_key(signature)
+
+
 def call_type_for_caller(function: Any, context: Any, args: Any, kws: Any) -> Any:
     """The signature of a call: numba tries one template after the other, for a loop only the first time."""
     flags = ConfigStack.top_or_none()
@@ -295,8 +378,7 @@ def call_type_for_caller(function: Any, context: Any, args: Any, kws: Any) -> An
         return find_call_type(function, context, args, kws)
     key = function, context, tuple(args), tuple(kws.items()), flags
     if key not in known_calls:
-        signature = find_call_type(function, context, args, kws)
-        known_calls[key] = signature, function.get_impl_key(signature)
+        known_calls[key] = find_call(function, context, args, kws)
     signature, implementation = known_calls[key]
     function._impl_keys[signature.args] = implementation
     return signature
@@ -322,6 +404,11 @@ class Loop(CPUDispatcher):
     def get_overload(self, sig: Any) -> Any:
         """The code that a calling loop is linked with."""
         return self.part.get_overload(sig)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile it for Python."""
+        with global_compiler_lock, unobserved():
+            return super().compile(sig)
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         with uninterrupted(), uncollected():
