@@ -74,21 +74,7 @@ SHORT = (
 )
 
 
-class LoopLibrary(JITCodeLibrary):
-    """Code of a loop.
-
-    Numba sets up its passes over single functions also for those that are only declared.
-    """
-
-    def _optimize_functions(self, module: Any) -> None:
-        module.data_layout = self._codegen._data_layout
-        for function in module.functions:
-            if not function.is_declaration:
-                passes, builder = self._codegen._function_pass_manager()
-                passes.run(function, builder)
-
-
-class PartLibrary(LoopLibrary):
+class PartLibrary(JITCodeLibrary):
     """Code to be linked into its callers, never run by itself.
 
     A part that calls no other loop is optimised at once, as short loops come out better by themselves than
@@ -180,11 +166,6 @@ class LoopCompiler(_FunctionCompiler):
         flags = self.targetdescr.options.parse_as_flags(LoopFlags(), self.targetoptions)
         flags.no_cfunc_wrapper = True
         flags.no_cpython_wrapper = flags.no_compile = self.part
-        library: Any = (self.library if self.part else LoopLibrary)(
-            context.codegen(), self.py_func.__qualname__
-        )
-        if not self.part:
-            library.enable_object_caching()
         result = compiler.compile_extra(
             self.targetdescr.typing_context,
             context,
@@ -193,7 +174,7 @@ class LoopCompiler(_FunctionCompiler):
             return_type=return_type,
             flags=flags,
             locals=self.locals,
-            library=library,
+            library=self.library(context.codegen(), self.py_func.__qualname__) if self.part else None,
             pipeline_class=self.pipeline_class,
         )
         if self.part:
