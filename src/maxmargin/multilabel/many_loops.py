@@ -191,13 +191,19 @@ ZERO, ONE = np.uint64(0), np.uint64(1)
 @compiled
 def spread(rows, squares, weight, n_passes, share, w):
     """Coordinate ascent on sum_i lambda_i - 1/2 |X'lambda|^2, lambda >= 0: a short vector of the hull."""
+    data, indices, indptr, dense = rows
     for _ in range(n_passes):
         for i in range(share.shape[0]):
             if weight[i] > 0.0 and squares[i] > 0.0:
-                new = max(share[i] + (1.0 - row_dot(rows, i, 0.0, w)) / squares[i], 0.0)
-                if new != share[i]:
-                    row_add(rows, i, 0.0, new - share[i], w)
+                begin, left = indptr[i], 1.0
+                for k in range(begin, indptr[i + 1]):
+                    left -= data[k] * w[indices[k - dense * begin]]
+                new = max(share[i] + left / squares[i], 0.0)
+                step = new - share[i]
+                if step != 0.0:
                     share[i] = new
+                    for k in range(begin, indptr[i + 1]):
+                        w[indices[k - dense * begin]] += data[k] * step
 
 
 @compiled(inline=True)
