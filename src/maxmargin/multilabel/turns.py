@@ -72,9 +72,14 @@ class NewtonInTurns:
         self.columns = columns._replace(r=readonly(1 / np.diag(self.Q)))
         self.Y, self.boxes = costs.signs.astype(np.float64), costs.boxes()
         self.margins = np.array(costs.margins(), np.float64)
-        # The margins of a turn are written into those of the loops.
+        # Written to turn by turn; the loops take it read-only, as they are compiled for other fits.
+        self.shifted = self.margins.copy()
         self.costs = loops.EntryArrays(
-            readonly(costs.signs), readonly(self.boxes), readonly(np.ones((2, L))), self.margins.copy(), True
+            readonly(costs.signs),
+            readonly(self.boxes),
+            readonly(np.ones((2, L))),
+            readonly(self.shifted),
+            True,
         )
         self.widest = float(self.margins.max(initial=0.0)) or 1.0
         D = len(self.scale)
@@ -122,7 +127,7 @@ class NewtonInTurns:
         others = self.Q[l] / self.Q[l, l]
         others[l] = 0.0
         s, shift = others @ self.Z, self.F @ others
-        self.costs.margin[:, l] = self.margins[:, l] + self.Y[:, l] * shift
+        self.shifted[:, l] = self.margins[:, l] + self.Y[:, l] * shift
         state.z[l], state.scores[l] = self.Z[l] + s, self.F[:, l] + shift
         state.primal[l], state.dual[l] = np.inf, -np.inf
         # No centre moves within a turn: no step is ever "solved".
