@@ -412,6 +412,25 @@ def test_a_part_is_one_for_all_that_its_code_does_not_tell_apart():
     assert not entry.signatures
 
 
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+@pytest.mark.skipif(numba.version_info[:2] < (0, 62), reason="numba asks for no such options")
+def test_a_compact_loop_has_less_machine_code_and_the_loops_after_it_have_not(monkeypatch):
+    """A loop over rows is written once, where it would be repeated for several rows in turn."""
+    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
+
+    def fall(x):
+        for i in range(1, x.size):
+            x[i] = 0.5 * x[i - 1] * x[i] + x[i]
+        return x[-1]
+
+    def code_of(loop):
+        assert loop(np.ones(5)) == 1.9375
+        return next(iter(loop.inspect_asm().values())).count("mulsd")
+
+    before, short, after = (code_of(compiled(compact=c)(fall)) for c in (False, True, False))
+    assert 0 < short < before == after
+
+
 class Pair(NamedTuple):
     first: np.ndarray
     second: float

@@ -12,8 +12,8 @@ takes another sixth off.
 
 Of numba this file needs `CPUDispatcher`, `_FunctionCompiler`, `JITCodeLibrary.finalize`, `Flags`, the
 passes of `SHORT` and how `PassManager` runs them, `PostProcessor`, the templates of overloaded functions,
-`BaseFunction.get_call_type` and `do_minmax`, of llvmlite the lock around calls of LLVM;
-`tests/core/test_jit.py` fails when one of them changes.
+`BaseFunction.get_call_type` and `do_minmax`, of llvmlite the lock around calls of LLVM and the options of
+its passes; `tests/core/test_jit.py` fails when one of them changes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 from maxmargin.core.interrupt import uninterrupted
 
 with uninterrupted():
+    from llvmlite import binding
     from llvmlite.binding import ffi
     from numba.core import compiler, event, sigutils, types, typing, untyped_passes
     from numba.core.codegen import JITCodeLibrary
@@ -204,6 +205,8 @@ def uncollected() -> Iterator[None]:
         gc.enable()
 
 
+# What a function may cost, by LLVM's count, to be copied into callers within a compact loop (225 elsewhere).
+COPIED = 50
 # Types as parts take them, by numba's number of the type that they were asked for.
 known_kinds: dict[int, Any] = {}
 
@@ -217,6 +220,26 @@ def unobserved() -> Iterator[None]:
         yield
     finally:
         lock._cblist = listeners
+
+
+@contextlib.contextmanager
+def compact() -> Iterator[None]:
+    """LLVM neither unrolls loops nor copies long functions into every caller.
+
+    Numba 0.61 does not ask for these options, and compiles at length.
+    """
+    make = binding.create_pipeline_tuning_options
+
+    def tuning(*args: Any, **options: Any) -> Any:
+        made: Any = make(*args, **options)
+        made.loop_unrolling, made.inlining_threshold = False, COPIED
+        return made
+
+    binding.create_pipeline_tuning_options = tuning
+    try:
+        yield
+    finally:
+        binding.create_pipeline_tuning_options = make
 
 
 def as_taken(kind: Any) -> Any:
@@ -371,6 +394,9 @@ kinds_of_functions.get_call_type = call_type_for_caller
 class Loop(CPUDispatcher):
     """A compiled loop, called from Python or, through its part, by other loops."""
 
+    # Whether its machine code is kept short.
+    is_compact = False
+
     def __init__(
         self, py_func: Callable[..., Any], locals: Any = None, targetoptions: dict[str, Any] | None = None
     ) -> None:
@@ -388,7 +414,7 @@ class Loop(CPUDispatcher):
 
     def compile(self, sig: Any) -> Any:
         """Compile it for Python."""
-        with global_compiler_lock, unobserved():
+        with global_compiler_lock, unobserved(), compact() if self.is_compact else contextlib.nullcontext():
             return super().compile(sig)
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:

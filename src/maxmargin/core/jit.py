@@ -31,7 +31,9 @@ REORDER = frozenset({"contract", "reassoc", "nsz"})
 COMMON: dict[str, Any] = {"nopython": True, "nogil": True, "error_model": "numpy"}
 
 
-def compiled(function: F | None = None, *, reorder: bool = False, inline: bool = False) -> Any:
+def compiled(
+    function: F | None = None, *, reorder: bool = False, inline: bool = False, compact: bool = False
+) -> Any:
     """Compile `function` for flat arrays.
 
     Parameters
@@ -42,15 +44,19 @@ def compiled(function: F | None = None, *, reorder: bool = False, inline: bool =
         Ask LLVM to inline the function into its callers; such a helper is never cached by itself.
         Its array arguments belong to the caller, so it does not count references to them, which
         costs more than a short row: it may neither make arrays nor return one.
+    compact : bool
+        Keep the machine code short: a third less of it, and of the time it takes to be made, for a
+        loop of many parts whose own loops are short, such as rows of few words.
     """
     if function is None:
-        return lambda f: compiled(f, reorder=reorder, inline=inline)
+        return lambda f: compiled(f, reorder=reorder, inline=inline, compact=compact)
     if getattr(numba.config, "DISABLE_JIT"):  # noqa: B009 - set at run time, unknown to mypy
         return function
     # Said in full: what is left out numba takes from whichever caller comes first.
     options = COMMON | {"fastmath": set(REORDER) if reorder else False}
     options |= {"forceinline": inline, "_nrt": not inline}
     loop: Any = Loop(function, targetoptions=options)
+    loop.is_compact = compact
     if not inline and os.environ.get("MAXMARGIN_JIT_CACHE", "1") != "0":
         loop._cache = LoopCache(function)
     return loop

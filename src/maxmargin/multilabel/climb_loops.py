@@ -253,7 +253,7 @@ def climb(samples, costs, background, on, rule, draws, room, lanes):
             lanes.turns[k] += 1
 
 
-@compiled
+@compiled(compact=True)
 def turn(samples, costs, background, on, rule, draws, room, lanes, step):
     """One turn of every lane: ascent, a look at some samples, one at all, and what they say."""
     climb(samples, costs, background, on, rule, draws, room, lanes)
