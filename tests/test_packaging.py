@@ -56,6 +56,13 @@ def test_the_home_page_is_where_pip_finds_the_package():
     assert f"  home: {PROJECT['urls']['Homepage']}\n" in recipe
 
 
+def test_links_of_the_readme_lead_there_from_anywhere():
+    """The README is shown by package indexes too, where a path within the repository leads nowhere."""
+    targets = re.findall(r"\]\(([^)]*)\)", (ROOT / "README.md").read_text())
+    assert PROJECT["urls"]["Homepage"] in targets
+    assert all(target.startswith("https://") for target in targets)
+
+
 def test_every_import_is_declared():
     """Packages that the code imports at the top of a file are dependencies."""
     known = {"sklearn": "scikit-learn", "llvmlite": "numba", "triton": "torch"}

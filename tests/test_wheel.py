@@ -20,6 +20,7 @@ FITS = [
     ("MultiLabelSVC", {"memory_limit": 0}, "Y", "words"),
     ("MultiLabelSVC", {"precision": "single"}, "Y", "f8"),
     ("MultiLabelSVC", {"prior": "labels"}, "Y", "f8"),
+    ("MultiLabelSVC", {"prior": "labels"}, "Y", "broad"),
     ("MultiLabelSVC", {"kernel": "rbf"}, "Y", "f8"),
     ("MultiLabelSVC", {"kernel": "rbf", "prior": "labels"}, "Y", "f8"),
     ("MultiLabelSVC", {"kernel": "poly"}, "Y", "f4"),
@@ -63,9 +64,9 @@ class Listener(event.Listener):
 event.register("numba:compile", Listener())
 name, params, labels, kind = json.loads(sys.argv[1])
 rng = np.random.default_rng(0)
-shape, filled = ((600, 500), 0.05) if kind == "words" else ((600, 12), 0.7)
+shape, filled = {"words": ((600, 500), 0.05), "broad": ((600, 100), 0.7)}.get(kind, ((600, 12), 0.7))
 X = rng.random(shape) * (rng.random(shape) < filled)
-X = {"f4": X.astype(np.float32), "f8": X}.get(kind, sp.csr_array(X))
+X = {"f4": X.astype(np.float32), "f8": X, "broad": X}.get(kind, sp.csr_array(X))
 if kind == "wide":
     X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
 codes = np.arange(600) % (26 if labels in ("many", "chains") else 4)
