@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -53,6 +55,18 @@ def test_blocks_equal_sklearn(name, dtype, make):
     np.testing.assert_allclose(K, REFERENCE[name](X, Z) + 0.25, rtol=tolerance, atol=tolerance)
     whole = REFERENCE[name](X.astype(float), X.astype(float)) + 0.25
     np.testing.assert_allclose(kernel.diagonal(make(X)), np.diag(whole), rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_a_metric_sees_rows_through_its_matrix(make):
+    rng = np.random.default_rng(0)
+    X, Z, M = rng.normal(size=(6, 3)), rng.normal(size=(4, 3)), rng.normal(size=(3, 3))
+    kernel = replace(Kernel("rbf", 0.7, offset=0.5), metric=M)
+    expected = rbf_kernel(X @ M.T, Z @ M.T, gamma=0.7) + 0.5
+    np.testing.assert_allclose(kernel.block(make(X), Z), expected, rtol=1e-12)
+    np.testing.assert_allclose(kernel.scores(make(X), Z, np.eye(4)), expected, rtol=1e-12)
+    single = kernel.block(make(X.astype(np.float32)), Z.astype(np.float32))
+    np.testing.assert_allclose(single, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 5])

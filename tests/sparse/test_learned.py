@@ -15,7 +15,7 @@ import maxmargin
 from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
-from maxmargin.sparse import machines
+from maxmargin.sparse import learned, machines
 from maxmargin.sparse.greedy import Greedy, Newton
 from maxmargin.sparse.learned import Adam, Learned, Moving, independent, slope
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
@@ -37,6 +37,7 @@ PROBLEMS = {
 def naive(problem, at, share):
     """The objective, value by value."""
     rows = problem.X.toarray() if sp.issparse(problem.X) else problem.X
+    rows = rows if at.metric is None else rows @ at.metric.T
     gamma, offset = math.exp(at.width), problem.kernel.offset
     K = rbf_kernel(rows, at.vectors, gamma=gamma) + offset
     K_JJ = rbf_kernel(at.vectors, gamma=gamma) + offset
@@ -51,12 +52,13 @@ def naive(problem, at, share):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_the_gradient_is_that_of_the_objective(name):
+@pytest.mark.parametrize("metric", [None, P.T @ P + np.eye(3)], ids=["width", "metric"])
+def test_the_gradient_is_that_of_the_objective(name, metric):
     problem, rng = PROBLEMS[name], np.random.default_rng(1)
-    at = Moving(rng.normal(size=(5, 3)), rng.normal(size=(5, problem.rank)), -1.0)
+    at = Moving(rng.normal(size=(5, 3)), rng.normal(size=(5, problem.rank)), -1.0, metric)
     value, gradient = slope(problem, np.arange(12), at, 0.5)
     assert value == pytest.approx(naive(problem, at, 0.5), rel=1e-12)
-    for place in range(3):
+    for place in range(3 if metric is None else 4):
         direction = rng.normal(size=np.shape(at[place]))
         ends = [
             naive(problem, at._replace(**{Moving._fields[place]: at[place] + h * direction}), 0.5)
@@ -67,14 +69,15 @@ def test_the_gradient_is_that_of_the_objective(name):
 
 
 def test_steps_follow_adams_rule():
-    at = Moving(np.array([[3.0]]), np.array([[-1.0]]), 0.5)
-    adam, mean, square, expected = Adam(at, (0.1, 0.2, 0.3)), 0.0, 0.0, np.array([3.0, -1.0, 0.5])
+    at, rates = Moving(*np.array([[[3.0]], [[-1.0]]]), 0.5, np.array([[1.0]])), np.array([0.1, 0.2, 0.3, 0.4])
+    adam, mean, square, expected = Adam(at, tuple(rates)), 0.0, 0.0, np.array([3.0, -1.0, 0.5, 1.0])
     for t, g in enumerate((2.0, -1.0, 4.0), 1):
-        at = adam.step(at, Moving(np.array([[g]]), np.array([[g]]), g), 0.5)
+        at = adam.step(at, Moving(*np.full((2, 1, 1), g), g, np.array([[g]])), 0.5)
         mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
         corrected = mean / (1 - 0.9**t) / math.sqrt(square / (1 - 0.999**t))
-        expected = expected - 0.5 * np.array([0.1, 0.2, 0.3]) * corrected
-    np.testing.assert_allclose([at.vectors.item(), at.al.item(), at.width], expected, rtol=1e-12)
+        expected = expected - 0.5 * rates * corrected
+    reached = [at.vectors.item(), at.al.item(), at.width, at.metric.item()]
+    np.testing.assert_allclose(reached, expected, rtol=1e-12)
 
 
 @pytest.fixture
@@ -85,11 +88,12 @@ def quick(monkeypatch):
 
 def objective(machine, X, y):
     """The objective of a fitted multi-class machine from its public attributes."""
-    F = rbf_kernel(X, machine.basis_vectors_, gamma=machine.gamma_) @ machine.coef_.T
+    U, V = X @ machine.metric_.T, machine.basis_vectors_ @ machine.metric_.T
+    F = rbf_kernel(U, V, gamma=machine.gamma_) @ machine.coef_.T
     own = F[np.arange(len(y)), y]
     Xi = np.maximum(1 + F - own[:, None], 0)
     Xi[np.arange(len(y)), y] = 0
-    K_JJ = rbf_kernel(machine.basis_vectors_, gamma=machine.gamma_)
+    K_JJ = rbf_kernel(V, gamma=machine.gamma_)
     return 0.5 * np.trace(machine.coef_ @ K_JJ @ machine.coef_.T) + machine.C * (Xi**2).sum()
 
 
@@ -120,6 +124,34 @@ def test_labels_with_a_prior_learn_too(wine, quick, tmp_path):
     loaded = maxmargin.load(tmp_path / "learned.mm")
     assert loaded.basis == "learned" and loaded.gamma_ == learned.gamma_
     np.testing.assert_array_equal(loaded.decision_function(X), learned.decision_function(X))
+
+
+def test_a_metric_finds_the_features_that_matter(monkeypatch, tmp_path):
+    """Of six features two tell the classes; where one width must serve all, the others count as much."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6)) + 50
+    y = 2 * (X[:, 0] > 50) + ((X[:, 1] - 50) ** 2 < 0.5)
+    machine = SparseMultiClassSVC(C=5, max_basis=6, basis="learned", random_state=0)
+    seen = machine.fit(X[:200], y[:200])
+    reach = np.linalg.norm(seen.metric_, axis=0)
+    assert reach[:2].min() > 3 * reach[2:].max()
+    assert np.square(reach).mean() == pytest.approx(1) and seen.duality_gap_ <= 1e-6
+    np.testing.assert_allclose(seen.decision_function(sp.csr_array(X)), seen.decision_function(X), atol=1e-9)
+    maxmargin.save(seen, tmp_path / "seen.mm")
+    loaded = maxmargin.load(tmp_path / "seen.mm")
+    np.testing.assert_array_equal(loaded.decision_function(X), seen.decision_function(X))
+    monkeypatch.setattr(learned, "NARROW", 5)
+    round_ones = SparseMultiClassSVC(C=5, max_basis=6, basis="learned", random_state=0).fit(X[:200], y[:200])
+    assert round_ones.metric_ is None
+    assert seen.score(X[200:], y[200:]) > round_ones.score(X[200:], y[200:]) + 0.1
+
+
+def test_a_direction_that_the_metric_forgets_is_none_of_a_vectors_place():
+    state = Moving(np.array([[2.0, 3.0]]), np.ones((1, 1)), 0.0, np.diag([2.0, 1e-7]))
+    np.testing.assert_allclose(state.places(), [[1.0, 0.0]])
+    kernel = state.kernel(Kernel("rbf", 5.0))
+    np.testing.assert_allclose(kernel.metric, np.diag([2.0, 1e-7]) / math.sqrt(2))
+    assert kernel.gamma == pytest.approx(2)
 
 
 def moving(wine, **options):

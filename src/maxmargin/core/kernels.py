@@ -3,7 +3,7 @@
 | name          | k(x, z)                                          |
 |---------------|--------------------------------------------------|
 | "linear"      | x.z                                              |
-| "rbf"         | exp(-gamma |x - z|^2)                            |
+| "rbf"         | exp(-gamma |M (x - z)|^2), M = 1 unless given    |
 | "poly"        | (gamma x.z + coef0)^degree                       |
 | "sigmoid"     | tanh(gamma x.z + coef0)                          |
 | "chi2"        | exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d))    |
@@ -32,14 +32,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.state import Number, Sizes, State, Whole, chosen
+from maxmargin.core.state import Number, Sizes, State, Whole, chosen, floats
 from maxmargin.core.threads import one_thread_where_small
 
 NAMES = ("linear", "rbf", "poly", "sigmoid", "chi2", "precomputed")
@@ -64,6 +64,8 @@ class Kernel:
         Added to every value.
     function : callable or None
         The user's own kernel, called as ``function(X, Z)``.
+    metric : array of shape (n_features, n_features) or None
+        The M of "rbf".
     """
 
     name: str
@@ -72,6 +74,7 @@ class Kernel:
     coef0: float = 0.0
     offset: float = 0.0
     function: Callable[[Any, Any], Any] | None = None
+    metric: np.ndarray | None = field(default=None, compare=False)
 
     STATE: ClassVar[State] = State(
         {
@@ -81,6 +84,7 @@ class Kernel:
             "coef0": Number(),
             "offset": Number(0.0),
             "function": chosen(None),
+            "metric": floats("n_features", "n_features", group="metric", none=True),
         }
     )
 
@@ -206,6 +210,8 @@ class Kernel:
         return K
 
     def _rbf(self, X: Any, Z: Any, dtype: np.dtype) -> np.ndarray:
+        if self.metric is not None:
+            X, Z = X @ self.metric.T, Z @ self.metric.T
         x, z = self.gamma * squared_norms(X), self.gamma * squared_norms(Z)
         reach = x.max(initial=0.0) + z.max(initial=0.0)
         exact = reach * np.finfo(dtype).eps <= DISTANCE_ROUNDING

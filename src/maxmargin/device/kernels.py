@@ -48,6 +48,9 @@ def chunks(n: int, bytes_per_row: int) -> Iterator[slice]:
 def block(kernel: Kernel, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
     """Values k(x, z) for all rows x of X and z of Z, in their precision, the offset included."""
     if kernel.name == "rbf":
+        if kernel.metric is not None:
+            M = torch.as_tensor(kernel.metric, dtype=X.dtype, device=X.device)
+            X, Z = X @ M.T, Z @ M.T
         K = _rbf(kernel.gamma, X, Z)
     elif kernel.name == "chi2":
         K = torch.exp(-kernel.gamma * _chi2_distances(X, Z))

@@ -171,7 +171,9 @@ class Graph:
         return self.add("Add", values, self.numbers(kernel.offset)) if kernel.offset else values
 
     def _rbf(self, kernel: Kernel, x: str, basis: np.ndarray) -> str:
-        """exp(-gamma (|x|^2 + |z|^2 - 2 x.z)), the distance cut off at zero."""
+        """exp(-gamma (|x|^2 + |z|^2 - 2 x.z)), the distance cut off at zero, of rows that went through M."""
+        if kernel.metric is not None:
+            x, basis = self.add("MatMul", x, self.numbers(kernel.metric.T)), basis @ kernel.metric.T
         products = self.add("MatMul", x, self.numbers(2 * basis.T))
         norms = self.numbers((basis.astype(np.float64) ** 2).sum(axis=1))
         squares = self.add("Sub", self.add("Add", self.sums(self.add("Mul", x, x)), norms), products)

@@ -554,6 +554,12 @@ class MovableMachine(BasisMachine):
         check_is_fitted(self)
         return self._kernel.gamma
 
+    @property
+    def metric_(self) -> np.ndarray | None:
+        """The M of exp(-gamma |M (x - z)|^2) as learned; None where gamma serves all directions."""
+        check_is_fitted(self)
+        return self._kernel.metric
+
     _parameter_constraints = {
         **BasisMachine._parameter_constraints,
         "basis": [StrOptions({"greedy", "learned"})],
@@ -643,7 +649,8 @@ class SparseMultiClassSVC(MovableMachine, ClassMachine):
         time, and every certificate is that of the loss itself.
     basis : {"greedy", "learned"}, default="greedy"
         "greedy" is the paper's: training samples, one by one. "learned" (kernel="rbf" only) starts
-        from it and moves the vectors, the width and the coefficients together, on nine tenths of
+        from it and moves the vectors, the width and the coefficients together, and with at most 64
+        dense features how far the kernel reaches in every direction (`metric_`), on nine tenths of
         the samples, as long as the others gain; then it optimises the coefficients for the vectors
         found. Far more accurate for its size, slower to train, not convex: another
         `random_state`, or samples repeated instead of weighted, leads to other vectors. It has no
@@ -707,7 +714,8 @@ class SparseMultiLabelSVC(MovableMachine, LabelMachine):
     {parameters}
     basis : {"greedy", "learned"}, default="greedy"
         "greedy" is the paper's: training samples, one by one. "learned" (kernel="rbf" only) starts
-        from it and moves the vectors, the width and the coefficients together, on nine tenths of
+        from it and moves the vectors, the width and the coefficients together, and with at most 64
+        dense features how far the kernel reaches in every direction (`metric_`), on nine tenths of
         the samples, as long as the others gain; then it optimises the coefficients for the vectors
         found. Far more accurate for its size, slower to train, not convex: another
         `random_state`, or samples repeated instead of weighted, leads to other vectors. It has no
