@@ -649,9 +649,10 @@ class SparseMultiClassSVC(MovableMachine, ClassMachine):
         time, and every certificate is that of the loss itself.
     basis : {"greedy", "learned"}, default="greedy"
         "greedy" is the paper's: training samples, one by one. "learned" (kernel="rbf" only) starts
-        from it and moves the vectors, the width and the coefficients together, and with at most 64
-        dense features how far the kernel reaches in every direction (`metric_`), on nine tenths of
-        the samples, as long as the others gain; then it optimises the coefficients for the vectors
+        from it and moves the vectors, the width and the coefficients together, on nine tenths of
+        the samples, as long as the others gain; with few features (dense, at most 64, and no more
+        than the root of the number of samples) also how far the kernel reaches in every direction,
+        `metric_`. Then it optimises the coefficients for the vectors
         found. Far more accurate for its size, slower to train, not convex: another
         `random_state`, or samples repeated instead of weighted, leads to other vectors. It has no
         smaller stages (`truncate`).
@@ -714,9 +715,10 @@ class SparseMultiLabelSVC(MovableMachine, LabelMachine):
     {parameters}
     basis : {"greedy", "learned"}, default="greedy"
         "greedy" is the paper's: training samples, one by one. "learned" (kernel="rbf" only) starts
-        from it and moves the vectors, the width and the coefficients together, and with at most 64
-        dense features how far the kernel reaches in every direction (`metric_`), on nine tenths of
-        the samples, as long as the others gain; then it optimises the coefficients for the vectors
+        from it and moves the vectors, the width and the coefficients together, on nine tenths of
+        the samples, as long as the others gain; with few features (dense, at most 64, and no more
+        than the root of the number of samples) also how far the kernel reaches in every direction,
+        `metric_`. Then it optimises the coefficients for the vectors
         found. Far more accurate for its size, slower to train, not convex: another
         `random_state`, or samples repeated instead of weighted, leads to other vectors. It has no
         smaller stages (`truncate`).
