@@ -417,7 +417,7 @@ def test_the_first_members_share_most_with_the_positives(bias, squared, sparse):
     look(samples.rows, samples.stop, lanes)
     judge(samples, costs, background, told, room, lanes)
     for l in range(L):
-        scores = naive.shared(X.toarray(), Y[:, l], 20 if sparse else np.inf)
+        scores = naive.shared(X.toarray(), Y[:, l], *((20, 0.2) if sparse else (np.inf, 0.0)))
         members, on = lanes.members[l, : lanes.size[l]], np.flatnonzero(Y[:, l])
         np.testing.assert_array_equal(members[: len(on)], on)
         chosen, off = members[len(on) :], np.setdiff1d(np.flatnonzero(scores > 0), on)

@@ -37,6 +37,8 @@ class LabelCosts(NamedTuple):
 class Samples(NamedTuple):
     """X by rows, what of them is looked at, and how much a feature says of the samples that share it.
 
+    A sample with many features shares some with anyone: what it shares counts `terse` times.
+
     Features stand in falling order of their frequency; what they are in X is in `names`. Rows are filled up
     with zeros to a multiple of four, so that their products have few different lengths.
 
@@ -51,6 +53,7 @@ class Samples(NamedTuple):
     names: np.ndarray
     squares: np.ndarray
     rarity: np.ndarray
+    terse: np.ndarray
     n_seen: int
     stop: np.ndarray
     probe: RowArrays
