@@ -506,6 +506,18 @@ def test_parts_of_the_model_are_put_together_by_feature():
     np.testing.assert_array_equal(found.toarray(), W.toarray())
 
 
+def test_sparse_rows_are_posed_by_length_with_their_labels_and_weights():
+    numbers = np.arange(1.0, N + 1)
+    costs = {"upper": np.ones((2, L)), "margin": np.ones(L)}
+    posed = by_blocks.pose(X, sp.csr_array(Y), weight=numbers, **costs)
+    order = posed.weight.astype(int) - 1
+    assert np.all(np.diff(np.diff(posed.rows.indptr)) >= 0)
+    np.testing.assert_array_equal(posed.rows.matrix.toarray(), X.toarray()[order])
+    np.testing.assert_array_equal(posed.on.toarray(), Y[order])
+    dense = by_blocks.pose(X.toarray(), sp.csr_array(Y), weight=numbers, **costs)
+    np.testing.assert_array_equal(dense.weight, numbers)
+
+
 def test_words_of_one_sample_are_looked_at_only_where_it_carries_the_background():
     rows = sp.csr_array(np.array([[0, 1.0, 0, 2], [3, 1, 0, 0], [0, 1, 4, 0]]))
     samples = problem(rows, np.eye(3, dtype=int)).samples(16, 2, np.array([0.0, 0.1, 0.2, 0.0]))
