@@ -417,7 +417,7 @@ def test_the_first_members_share_most_with_the_positives(bias, squared, sparse):
     look(samples.rows, samples.stop, lanes)
     judge(samples, costs, background, told, room, lanes)
     for l in range(L):
-        scores = naive.shared(X.toarray(), Y[:, l], 20 if sparse else np.inf)
+        scores = naive.shared(X.toarray(), Y[:, l], *((20, 0.2) if sparse else (np.inf, 0.0)))
         members, on = lanes.members[l, : lanes.size[l]], np.flatnonzero(Y[:, l])
         np.testing.assert_array_equal(members[: len(on)], on)
         chosen, off = members[len(on) :], np.setdiff1d(np.flatnonzero(scores > 0), on)
@@ -504,6 +504,18 @@ def test_parts_of_the_model_are_put_together_by_feature():
     found = by_feature(kept, (D, L))
     assert found.has_canonical_format and found.indices.dtype == np.int32
     np.testing.assert_array_equal(found.toarray(), W.toarray())
+
+
+def test_sparse_rows_are_posed_by_length_with_their_labels_and_weights():
+    numbers = np.arange(1.0, N + 1)
+    costs = {"upper": np.ones((2, L)), "margin": np.ones(L)}
+    posed = by_blocks.pose(X, sp.csr_array(Y), weight=numbers, **costs)
+    order = posed.weight.astype(int) - 1
+    assert np.all(np.diff(np.diff(posed.rows.indptr)) >= 0)
+    np.testing.assert_array_equal(posed.rows.matrix.toarray(), X.toarray()[order])
+    np.testing.assert_array_equal(posed.on.toarray(), Y[order])
+    dense = by_blocks.pose(X.toarray(), sp.csr_array(Y), weight=numbers, **costs)
+    np.testing.assert_array_equal(dense.weight, numbers)
 
 
 def test_words_of_one_sample_are_looked_at_only_where_it_carries_the_background():

@@ -27,10 +27,12 @@ def dual_optimum(X, y, bias, C=1.0, squared=False):
     return -found.fun, Z.T @ found.x
 
 
-def shared(X, y, common):
-    """What samples share with the positives: roots of sums, rare features most."""
+def shared(X, y, common, terse=0.2):
+    """What samples share with the positives: roots of sums, rare features and short samples most."""
     total, counts = y @ X, np.count_nonzero(X, axis=0)
-    return X @ (np.sign(total) * np.sqrt(np.abs(total) / (1 + counts / common)))
+    return np.maximum(np.count_nonzero(X, axis=1), 1.0) ** -terse * (
+        X @ (np.sign(total) * np.sqrt(np.abs(total) / (1 + counts / common)))
+    )
 
 
 def top(scores, k):

@@ -37,10 +37,17 @@ def constant_labels(on: sp.csr_array, weight: np.ndarray) -> tuple[np.ndarray, n
     return (counts == 0) | (counts == np.count_nonzero(weight)), counts > 0
 
 
-def pose(X: Any, on: sp.csr_array, **costs: Any) -> ManyM3L:
-    """The problem of the labels that are on."""
+def pose(X: Any, on: sp.csr_array, weight: np.ndarray, **costs: Any) -> ManyM3L:
+    """The problem of the labels that are on.
+
+    Sparse rows stand in the order of their lengths: a loop over one row after the other then ends when the
+    processor expects it.
+    """
     X, columns = used_columns(X)
-    problem = ManyM3L(Rows.of(X), on, columns=columns, **costs)
+    if sp.issparse(X):
+        order = np.argsort(np.diff(X.indptr), kind="stable")
+        X, on, weight = X[order], on[order], weight[order]
+    problem = ManyM3L(Rows.of(X), on, weight, columns=columns, **costs)
     reach = math.sqrt(float(problem.squares.max(initial=problem.bias**2)))
     check_digits(reach, float(problem.weight.sum()) * float(problem.upper.max(initial=0.0)))
     return problem

@@ -45,6 +45,10 @@ from maxmargin.multilabel import many_loops as loops
 from maxmargin.multilabel.climb_loops import turn
 from maxmargin.multilabel.near_loops import LANES, LEVELS, STRETCH
 
+# What a sample of k features shares with positives counts k to the power of minus this. Of the support
+# vectors of titles it finds 77 % instead of 75 %, in rows of 8 words instead of 18.
+TERSE = 0.2
+
 
 @dataclass(frozen=True)
 class BlockRule:
@@ -80,7 +84,7 @@ class BlockRule:
     """
 
     block: int = 512
-    common: int = 50
+    common: int = 100
     candidates: int = 20
     least: int = 128
     passes: int = 60
@@ -185,12 +189,13 @@ class ManyM3L:
         X, squares = self.rows.matrix, self.squares
         (n, D), lengths = self.rows.shape, np.diff(self.rows.indptr)
         longest, norm = int(lengths.max(initial=0)), 1e-30 + float(np.sqrt(squares.max(initial=0.0)))
+        terse = readonly(np.maximum(lengths, 1.0) ** -TERSE)
         slack, spread = 2.0**-22 * (longest + 4) * norm, 0.51 * float(np.sqrt(longest)) * norm
         if self.rows.dense:
             flat, few = self.rows.flat, Rows.of(X[::step]).flat
             names, rarity = readonly(np.arange(D)), readonly(np.ones(D))
             seen = D, flat.indptr[1:], few, few.indptr[1:]
-            return loops.Samples(flat, names, squares, rarity, *seen, slack, spread)
+            return loops.Samples(flat, names, squares, rarity, terse, *seen, slack, spread)
         counts = np.bincount(X.indices, minlength=D)
         # Last those of one sample that are not in m.
         names = np.argsort(-(counts + (m != 0)), kind="stable")
@@ -204,7 +209,7 @@ class ManyM3L:
         flat, few = padded(sorted_), padded(sorted_[::step])
         seen = n_seen, readonly(flat.indptr[:-1] + kept), few, readonly(few.indptr[:-1] + kept[::step])
         rarity = readonly(1.0 / (1.0 + counts[names] / common))
-        return loops.Samples(flat, readonly(names), squares, rarity, *seen, slack, spread)
+        return loops.Samples(flat, readonly(names), squares, rarity, terse, *seen, slack, spread)
 
     def room(self, samples: loops.Samples) -> loops.Room:
         """Memory for one thread; what is not used is never touched."""

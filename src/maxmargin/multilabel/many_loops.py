@@ -37,6 +37,8 @@ class LabelCosts(NamedTuple):
 class Samples(NamedTuple):
     """X by rows, what of them is looked at, and how much a feature says of the samples that share it.
 
+    A sample with many features shares some with anyone: what it shares counts `terse` times.
+
     Features stand in falling order of their frequency; what they are in X is in `names`. Rows are filled up
     with zeros to a multiple of four, so that their products have few different lengths.
 
@@ -51,6 +53,7 @@ class Samples(NamedTuple):
     names: np.ndarray
     squares: np.ndarray
     rarity: np.ndarray
+    terse: np.ndarray
     n_seen: int
     stop: np.ndarray
     probe: RowArrays
@@ -185,7 +188,6 @@ RESTS = 0.2
 STIFF, WORSE = 0.125, 3
 # So many of the most frequent features keep their numbers.
 COMMON = 1024
-ZERO, ONE = np.uint64(0), np.uint64(1)
 
 
 @compiled
@@ -219,22 +221,18 @@ def join(samples, costs, room, l, i, side, size, known):
     data, indices, indptr, dense = room.local
     begin, put = np.uint64(rows.indptr[i]), np.uint64(indptr[size])
     length = np.uint64(rows.indptr[i + 1]) - begin
-    for t in range(length):
-        data[put + t] = rows.data[begin + t]
-    if not dense:
-        p = ZERO
-        while p < length and rows.indices[begin + p] < COMMON:
-            indices[put + p] = rows.indices[begin + p]
-            p += ONE
+    if dense:
+        for t in range(length):
+            data[put + t] = rows.data[begin + t]
+    else:
         # A third of the features are new, which nothing foretells: so no branch.
-        while p < length:
-            j = rows.indices[begin + p]
+        for t in range(length):
+            data[put + t] = rows.data[begin + t]
+            j = rows.indices[begin + t]
             new = room.place[j] < 0
-            room.features[known] = j
-            room.place[j] = known if new else room.place[j]
-            indices[put + p] = room.place[j]
+            number = known if new else room.place[j]
+            room.features[known], room.place[j], indices[put + t] = j, number, number
             known += np.int64(new)
-            p += ONE
     indptr[size + 1] = put + length
     room.own[size] = samples.squares[i]
     room.box[size] = costs.weight[i] * costs.upper[side, l]

@@ -275,6 +275,9 @@ def judge(samples, costs, background, rule, room, lanes):
         most = _wanted(rule, lanes, k)
         if lanes.turns[k] == 0:
             found = _violators(samples, costs, room, lanes, k, 1, False)
+            offset = costs.margin[l] + costs.bias * lanes.bias[k]
+            for t in range(found):
+                room.excess[t] = samples.terse[room.near[t]] * (room.excess[t] - offset)
             welcome(room, lanes, k, found, most, background.share)
             _unmark(room, lanes, k)
             continue
