@@ -325,6 +325,12 @@ class LabelSweeps(Sweeps):
         if self.gaps.size:
             self.expected = self.rule.kept * float(remaining.sum()) + self.rule.missed * float(gaps.sum())
 
+    def _catch_up(self) -> None:
+        """Bring W to where polishing has left the weights."""
+        if self.ahead:
+            transpose(self.WT, self.W, self.n_threads)
+            self.ahead = False
+
     def _lists(self, counts: np.ndarray) -> loops.Lists:
         """The marked samples of every label in random order, and how far each label is to go."""
         rule = self.rule
@@ -341,9 +347,7 @@ class LabelSweeps(Sweeps):
 
     def _measure(self) -> Certificate:
         problem = self.problem
-        if self.ahead:
-            transpose(self.WT, self.W, self.n_threads)
-            self.ahead = False
+        self._catch_up()
         sums = problem.measure(self.alpha, self.W, None, self.flags, self.n_threads, self.quiet)
         self.S = sums.S
         lag = self._bias_row() - problem.bias * self.S
