@@ -104,17 +104,21 @@ def test_sweep_labels(variant, bias):
     for rows in kinds(X):
         ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, L)), np.zeros(L))
         twin = naive.Twin(X, bias, costs, np.diag(r), PULL)
+        marks = np.zeros((N, L), np.bool_)
         for _ in range(4):
+            before = twin.alpha.copy()
             order = rng.permutation(N)
             for lo, hi in ((0, 1), (1, L)):
                 sweep_loops.sweep_labels(
                     rows.flat, costs.flat(np.float64), geometry(X, bias, r), readonly(order),
-                    np.uint64(lo), np.uint64(hi), ours,
+                    np.uint64(lo), np.uint64(hi), ours, marks,
                 )  # fmt: skip
             for i, l in itertools.product(order, range(L)):
                 twin.maximise(i, l)
             for a, b in zip(ours, (twin.alpha, twin.Z, twin.S), strict=True):
                 np.testing.assert_allclose(a, b, atol=1e-12)
+            within = (twin.alpha > 0) & (twin.alpha < twin.c)
+            np.testing.assert_array_equal(marks, within | (twin.alpha != before))
         if not bias:
             np.testing.assert_array_equal(ours.alpha[2], twin.c[2])  # an empty row goes to its bound
 
@@ -130,11 +134,14 @@ def test_sweeps_of_many_labels_are_those_of_each_alone():
         found = []
         for cuts in (range(n_labels + 1), (0, 16, n_labels)):
             state = sweep_loops.Ascent(np.zeros((N, n_labels)), np.zeros((D + 1, 64)), np.zeros(n_labels))
+            marks = np.zeros((N, n_labels), np.bool_)
             rng.seed(0)
             for _ in range(3):
                 order = readonly(rng.permutation(N))
                 for lo, hi in itertools.pairwise(map(np.uint64, cuts)):
-                    sweep_loops.sweep_labels(rows.flat, costs.flat(np.float64), fixed, order, lo, hi, state)
+                    sweep_loops.sweep_labels(
+                        rows.flat, costs.flat(np.float64), fixed, order, lo, hi, state, marks
+                    )
             found.append(state)
         for one, many in zip(*found, strict=True):
             np.testing.assert_allclose(many, one, atol=1e-12)
@@ -176,15 +183,17 @@ def test_polish_labels(variant):
     draws = readonly(rng.randint(0, 2**32, 64, dtype=np.uint32))
     samples = [rng.permutation(N)[: 6 + l].astype(np.int32) for l in range(L)]
     starts = np.cumsum([0, *map(len, samples)])
-    first, target, small = np.array([11, 3, 40]), np.array([0.0, 0.3, 1e-3]), np.array([0, 0.004, 0.01])
-    tables = (starts, np.concatenate(samples), first, target, small)
+    first, target = np.array([11, 3, 40]), np.array([-1.0, 0.3, 1e-3])
+    tables = (starts, np.concatenate(samples), first, target)
     lists = sweep_loops.Lists(*(readonly(table) for table in tables))
-    for rows, n_passes in itertools.product(kinds(X), (1, 2, 5)):
+    limits = itertools.product((1, 2, 5), (0.0, 0.4), (0.0, 0.2))
+    for rows, limit in itertools.product(kinds(X), limits):
+        enough = sweep_loops.Enough(*limit)
         ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((L, D + 1)), np.zeros(L))
         remaining = np.full(L, np.nan)
         sweep_loops.polish_labels(
             rows.flat, costs.flat(np.float64), geometry(X, BIAS, r), readonly(np.array([2, 0, 1])), lists,
-            draws, n_passes, ours, remaining,
+            draws, enough, ours, remaining,
         )  # fmt: skip
         twin = naive.Twin(X, BIAS, costs, np.diag(r), PULL)
         for l in range(L):
@@ -195,7 +204,7 @@ def test_polish_labels(variant):
                 cursor[0] = sweep_loops.shuffle(turn, len(queue), draws, cursor[0])
                 return [queue[t] for t in turn]
 
-            left = twin.polish(l, samples[l], shuffle, n_passes, target[l], small[l])
+            left = twin.polish(l, samples[l], shuffle, target[l], *enough)
             assert remaining[l] == pytest.approx(left, abs=1e-12)
         np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-12)
         np.testing.assert_allclose(ours.W, twin.Z.T, atol=1e-12)

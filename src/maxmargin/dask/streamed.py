@@ -150,6 +150,7 @@ class GroupSweeps(LabelSweeps):
     def join(self, W: np.ndarray, S: np.ndarray, follow: BiasPull) -> None:
         """Take over weights, S and the pull of the bias."""
         self.W, self.WT, self.S, self.follow = W, np.empty(W.shape[::-1], W.dtype), S, follow
+        self.turned = self.ahead = False
 
     def sweep(self) -> None:
         """One pass over all entries."""
@@ -159,6 +160,7 @@ class GroupSweeps(LabelSweeps):
         """Passes over marked entries; `gaps` of the labels are these rows' share, `gap` is that of all."""
         self.flags, self.gaps, self.gap = flags, gaps, gap
         self._polish(clock)
+        self._catch_up()
 
 
 class Streamed:

@@ -57,7 +57,7 @@ class DeviceLabels:
     ) -> None:
         self.problem, self.tol, self.device = problem, tol, device
         self.generator = torch.Generator(device).manual_seed(int(rng.randint(2**31)))
-        self.rule = SweepRule() if rule is None else rule
+        self.rule = SweepRule(aim=1.1, least=0.02) if rule is None else rule
         self.n, self.L = problem.shape
         self.follow = BiasPull(problem.bias, problem.q, self.L, self.rule)
         self.patience = Patience()
