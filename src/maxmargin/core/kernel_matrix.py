@@ -17,8 +17,9 @@ from maxmargin.core.threads import one_thread_where_small
 
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry.
 DEFINITENESS = 1e-6
-# Kernel values are made in tiles of this many rows and bytes, which stay in cache while they are worked on.
-TILE_ROWS, TILE_BYTES = 256, 2**20
+# Kernel values are made in tiles of this many rows and bytes, which stay in cache while they are worked on; rows
+# of a power of two would put the numbers of a column, which is written as a row, in each other's place there.
+TILE_ROWS, TILE_BYTES = 256, 2**20 - 2**14
 # Columns of a tile transposed at a time: their cache lines stay at hand.
 MIRRORED = 64
 # Rows of a kept matrix gathered at a time: they are multiplied while they are in cache.
