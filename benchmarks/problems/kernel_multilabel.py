@@ -30,8 +30,8 @@ Where the time of all 24,295 images goes, and what did not help (one core, 68 CP
 - Sweeps now go on while the last one lowered the gap for less than pair steps would, which take about a
   fifth of a step for each free coefficient to lower it to 1 / e, at the speeds that `PairRule` counts with:
   46.8 CPU seconds instead of 53.1 (7 sweeps of 1.9 and pair steps of 18 seconds instead of 4 and 27), 10.7
-  to 11 instead of 14 on 12,000 images. On yeast, digits, emotions, cal500, mediamill and enron nothing
-  changes.
+  to 11 instead of 14 on 12,000 images. Yeast, digits, emotions, cal500, mediamill and enron
+  take as long as before.
 - A primal objective, not the dual, is what sweeps wait for: on 6,000 images D is 1e-3 short after 6 epochs,
   and P 1e-2 above. The best bias for P takes a quarter to a third off, the best linear combination of the
   last five epochs for every label no more than their mean.

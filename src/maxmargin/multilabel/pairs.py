@@ -220,8 +220,9 @@ class PairDescent:
         """Whether the last sweep lowered the gap for less than pair steps would, which have not begun."""
         if not 0 < gap < self.before or np.isinf(self.before):
             return False
-        L, n = state.B.shape
-        free = int(np.count_nonzero((state.B > state.lo) & (state.B < state.hi)))
+        _, b, lo, hi = state
+        L, n = b.shape
+        free = int(np.count_nonzero((b > lo) & (b < hi)))
         steps = self.rule.pair_steps * free * np.log(self.before / gap)
         return n * steps > self.rule.sweep_cost(n, L, L)
 
