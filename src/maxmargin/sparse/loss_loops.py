@@ -662,13 +662,16 @@ def margins_after(F, y, c, K, steps, losses):
     count = K.shape[0]
     moves, spread = np.empty((k, count)), np.empty(count)
     for q in range(count):
-        spread[q] = steps[q].max() - steps[q].min()
+        lowest = highest = steps[q, 0]
         for r in range(k):
             moves[r, q] = steps[q, r]
+            lowest, highest = min(lowest, steps[q, r]), max(highest, steps[q, r])
+        spread[q] = highest - lowest
     reach, values, near = np.empty(TILE), np.empty(count), np.empty(k + 1, np.uint32)
     for first in range(0, n, TILE):
         size = min(TILE, n - first)
-        reach[:size] = 0.0
+        for i in range(size):
+            reach[i] = 0.0
         for q in range(count):
             row, most = K[q, first : first + size], spread[q]
             for i in range(size):
