@@ -19,6 +19,7 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
+from maxmargin.multilabel.pairs import PairDescent, PairRule
 from maxmargin.multilabel.problem import KernelM3L, hamming_costs, tied_costs
 from maxmargin.multilabel.rescue import WithRescue
 from tests.naive import kernel_m3l as naive
@@ -189,6 +190,23 @@ def test_work_in_single_precision_ends_in_double_when_needed():
     rough, outcome = solve(problem, "auto", 1e-3)
     assert outcome.converged and rough.E.dtype == np.float32
     assert rough.solution().alpha.dtype == rough.solution().weights.dtype == np.float64
+
+
+@pytest.mark.parametrize(("gamma", "longer"), [(0.7, True), (0.05, False)])
+def test_sweeps_go_on_while_they_lower_the_gap_for_less_than_pair_steps(gamma, longer):
+    """Where many coefficients are free; where few are, pair steps follow a rough answer."""
+    rng = np.random.RandomState(0)
+    n, L, tol = 900, 4, 1e-6
+    X, signs = rng.randn(n, 8), np.where(rng.rand(n, L) < 0.5, 1, -1).astype(np.int8)
+    costs = hamming_costs(signs, np.ones((2, L)), np.ones((n, 1)), np.ones((2, L)))
+    K = KernelMatrix(Kernel.of(X, "rbf", gamma=gamma, offset=1.0), X, np.inf, np.float64)
+    problem, swept = KernelM3L(K, costs, None), []
+    for rule in (PairRule(), PairRule(pair_steps=0.0)):
+        start, rng = np.zeros(problem.shape), np.random.RandomState(0)
+        method = PairDescent(problem, start, tol=tol, rng=rng, rule=rule)
+        assert run(method, Stopping(tol, 100)).certificate.gap <= tol
+        swept.append(method.swept)
+    assert (swept[0] > swept[1]) == longer
 
 
 def test_threads_change_nothing():

@@ -104,6 +104,23 @@ def test_losses_after_steps_hold_beyond_a_tile_of_samples():
     np.testing.assert_allclose(loss.after(F, K, steps), expected, rtol=1e-12)
 
 
+@pytest.mark.nojit
+@pytest.mark.parametrize("size", [1e-3, 0.1, 10.0])
+def test_losses_after_short_and_long_steps_are_exact(size):
+    """Margins that a step moves over the edge count, and all others as they are."""
+    rng = np.random.default_rng(0)
+    n, k = 40, 6
+    loss = SquaredMargins(rng.integers(0, k, n), rng.random(n), k)
+    F = rng.normal(size=(n, k))
+    F[np.arange(n), loss.y] += 3.0
+    F[0, (loss.y[0] + 1) % k] = F[0, loss.y[0]] - 1.0  # a margin of zero
+    K, steps = rng.normal(size=(5, n)), size * rng.normal(size=(5, k))
+    expected = [
+        naive.value(terms(loss, F + np.outer(row, s)), loss.c) for row, s in zip(K, steps, strict=True)
+    ]
+    np.testing.assert_allclose(loss.after(F, K, steps), expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_parts_of_a_loss_add_up(name):
     loss, F = make(name)

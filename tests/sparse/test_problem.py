@@ -16,8 +16,9 @@ from sklearn.datasets import load_digits
 
 from maxmargin import SparseMultiClassSVC, priors
 from maxmargin.core.kernels import Kernel
+from maxmargin.core.linalg import conjugate_gradients
 from maxmargin.core.loop import Clock
-from maxmargin.sparse.greedy import Greedy, GrowingBasis, InverseBlocks, Newton, Sweeps
+from maxmargin.sparse.greedy import FixedBasis, Greedy, GrowingBasis, InverseBlocks, Newton, Sweeps
 from maxmargin.sparse.loss_loops import DiagonalCurvature, MultiLogit, SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import (
     BasisProblem,
@@ -377,6 +378,29 @@ def test_preconditioner_stays_bounded_when_weights_jump():
     for inverse, least in zip(blocks.inverse, base, strict=True):
         values = np.linalg.eigvalsh(inverse)
         assert values[0] > 0 and values[-1] <= 2 / least
+
+
+def test_what_all_classes_share_passes_the_preconditioner(monkeypatch):
+    """The Hessian leaves it alone; shrunk by the blocks, it takes most of the products."""
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:400] / 16, y[:400]
+    problem = BasisProblem(Kernel.of(X, "rbf", gamma=0.05), X, SquaredMargins(y, np.full(400, 10.0), 10))
+    vectors, taken = X[::13], []
+
+    def counted(*arguments, **options):
+        answer = conjugate_gradients(*arguments, **options)
+        taken.append(answer[1])
+        return answer
+
+    monkeypatch.setattr("maxmargin.sparse.greedy.conjugate_gradients", counted)
+    directions = []
+    for relative in (True, False):
+        monkeypatch.setattr(SquaredMargins, "relative", relative)
+        basis = FixedBasis(problem, vectors, np.zeros((len(vectors), 10)))
+        g = basis.gradient() + np.arange(1.0, 11.0)
+        directions.append(Newton(100, direct=False).direction(basis, g, 1e-8))
+    assert taken[0] < 0.3 * taken[1]
+    np.testing.assert_allclose(directions[0], directions[1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -18,10 +18,11 @@ from maxmargin.core.threads import one_thread_where_small
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry.
 DEFINITENESS = 1e-6
 # Kernel values are made in tiles of this many rows and bytes, which stay in cache while they are worked on.
-TILE_ROWS, TILE_BYTES = 256, 2**20
+# Rows of a power of two would put all numbers of a column, which is read to be mirrored, in one place there.
+TILE_ROWS, TILE_BYTES = 256, 2**20 - 2**14
 # Columns of a tile transposed at a time: their cache lines stay at hand.
 MIRRORED = 64
-# Rows of a kept matrix gathered at a time: they are multiplied while they are in cache.
+# Rows of a kept matrix gathered at a time: they are multiplied, or cut, while they are in cache.
 GATHERED = 64
 # Up to this size, definiteness is checked on all eigenvalues.
 CHECKED_ROWS = 1000
@@ -205,9 +206,12 @@ class KernelMatrix:
 
     def square(self, indices: np.ndarray) -> np.ndarray:
         """K within some samples, read or computed, not kept."""
-        if self.whole is not None:
-            return self.whole.take(indices, axis=0).take(indices, axis=1)
         K = np.empty((len(indices), len(indices)), self.dtype)
+        if self.whole is not None:
+            for start in range(0, len(indices), GATHERED):
+                some = slice(start, start + GATHERED)
+                K[some] = self.whole.take(indices[some], axis=0).take(indices, axis=1)
+            return K
         width = len(indices) * self.dtype.itemsize
         for rows in chunks(len(indices), width, most=max(TILE_BYTES // width, TILE_ROWS)):
             K[rows] = self.kernel.block(self._rows_of(indices[rows]), self._basis(indices), self.dtype)

@@ -16,7 +16,8 @@ Three moves, all of which only ever raise the dual objective:
 - *Newton*: when the pair steps on a label have cost as much as a Cholesky factorisation of
   K on its free coefficients, that system is solved and the step cut to the box.
 
-Independent labels get block sweeps until the solution is roughly known, then pair steps.
+Independent labels get block sweeps until the solution is roughly known, and as long after that as the last
+one lowered the gap for less than pair steps would, by the number of free coefficients; then pair steps.
 With tied labels each epoch takes whichever of the two last raised the dual more for its
 (counted, not timed) cost.
 
@@ -56,6 +57,9 @@ class PairRule:
         Samples of a block (their kernel stays in cache) and sweeps over it.
     sweep_until, sweep_epochs : float, int
         Independent labels: pair steps follow below this relative gap, or after so many epochs.
+    pair_steps : float
+        Pair steps that take the gap of a label to 1 / e of itself, for each of its free coefficients, at the
+        speeds below (`benchmarks/problems/kernel_multilabel.py`).
     alone, tied : float
         How far one visit takes the gap of a label: all the way, or to where others move it again.
     aim : float
@@ -76,6 +80,7 @@ class PairRule:
     sweeps: int = 4
     sweep_until: float = 0.05
     sweep_epochs: int = 4
+    pair_steps: float = 0.2
     alone: float = 0.01
     tied: float = 0.25
     aim: float = 0.9
@@ -86,6 +91,10 @@ class PairRule:
     sweep_speed: float = 10.0
     cholesky_speed: float = 30.0
     retry: float = 1.25
+
+    def sweep_cost(self, n: int, n_labels: int, rank: int) -> float:
+        """Of an epoch of block sweeps, in multiply-adds of pair steps."""
+        return n * (n * rank / self.product_speed + self.block * n_labels * self.sweeps / self.sweep_speed)
 
     def newton_cost(self, m: int) -> float:
         """Of a Newton step on m coefficients, in multiply-adds of pair steps: m^3 / 3 and a gather."""
@@ -130,7 +139,7 @@ class PairDescent:
     ) -> None:
         self.tol, self.rng, self.n_threads = tol, rng, n_threads
         self.rule = PairRule() if rule is None else rule
-        self.swept = 0
+        self.swept, self.before = 0, np.inf
         self.rates = {"sweep": np.inf, "pairs": np.inf}
         self.patience = Patience(3)
         self.gap = np.inf
@@ -197,12 +206,25 @@ class PairDescent:
     def _improve(self, part: Part, clock: Clock) -> None:
         """One epoch on independent labels."""
         gaps, duals = measure(part.state, part.T)
-        primal = float(gaps.sum() + duals.sum()) + self.problem.costs.constant
-        if gaps.sum() > self.rule.sweep_until * abs(primal) and self.swept < self.rule.sweep_epochs:
+        gap, rule = float(gaps.sum()), self.rule
+        primal = gap + float(duals.sum()) + self.problem.costs.constant
+        rough = gap > rule.sweep_until * abs(primal) and self.swept < rule.sweep_epochs
+        if rough or self._sweeps_pay(part.state, gap):
             self._sweep(part, clock)
-            self.swept += 1
+            self.swept, self.before = self.swept + 1, gap
         else:
-            self._visit_labels(part, gaps, duals, self.rule.alone, clock)
+            self.before = 0.0
+            self._visit_labels(part, gaps, duals, rule.alone, clock)
+
+    def _sweeps_pay(self, state: loops.KernelState, gap: float) -> bool:
+        """Whether the last sweep lowered the gap for less than pair steps would, which have not begun."""
+        if not 0 < gap < self.before or np.isinf(self.before):
+            return False
+        _, b, lo, hi = state
+        L, n = b.shape
+        free = int(np.count_nonzero((b > lo) & (b < hi)))
+        steps = self.rule.pair_steps * free * np.log(self.before / gap)
+        return n * steps > self.rule.sweep_cost(n, L, L)
 
     def _improve_tied(self, part: Part, clock: Clock) -> None:
         """One epoch on labels tied by the prior: the move that promises more."""
@@ -212,8 +234,7 @@ class PairDescent:
         move = max(self.rates, key=lambda name: self.rates[name])
         if move == "sweep":
             self._sweep(part, clock)
-            rank = L if self.P is None else len(self.P)
-            cost = n * (n * rank / rule.product_speed + rule.block * L * rule.sweeps / rule.sweep_speed)
+            cost = rule.sweep_cost(n, L, L if self.P is None else len(self.P))
         else:
             steps = self._visit_labels(part, gaps, duals, rule.tied, clock)
             cost = n * (steps + L * L / rule.sweep_speed)

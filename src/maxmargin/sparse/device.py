@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from scipy.linalg import solve_triangular
 from maxmargin.core.linalg import conjugate_gradients
 from maxmargin.core.loop import Certificate
 from maxmargin.device.kernels import block, chunks, to_device
-from maxmargin.sparse.greedy import DEPENDENT, Greedy, Newton
+from maxmargin.sparse.greedy import DEPENDENT, Greedy, Newton, preconditioned
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins, exact_step
 from maxmargin.sparse.problem import BasisProblem, Scored, candidate_steps
 
@@ -306,9 +307,10 @@ class DeviceNewton(Newton):
         M = basis.problem.directions
         inverse = basis.inverse_blocks(np.einsum("mr,mr->m", M, M))
 
-        def precondition(V: np.ndarray) -> np.ndarray:
-            return np.matmul(inverse, (V @ M.T).T[:, :, None])[:, :, 0].T @ M
+        def apply(V: np.ndarray) -> np.ndarray:
+            return np.matmul(inverse, V.T[:, :, None])[:, :, 0].T
 
+        precondition = partial(preconditioned, basis.problem, apply)
         return conjugate_gradients(basis.hessian_product, -g, precondition, accuracy=accuracy)[0]
 
 

@@ -31,10 +31,11 @@ large, kinks of the loss cut the steps short, and it goes on.
   an exact search on the segment to it.
 
 The preconditioner of the conjugate gradients is the inverse of every column's own block
-I + Psi' diag(D_rr) Psi. With a prior it works in the space of the labels, b = al P, where only
-R^-1 couples them: the blocks are (R^-1)_rr I + Psi' diag(D_rr) Psi (R^+ for a singular R). It
-follows a growing basis by bordering, which costs one product with H, and is computed anew when
-the iterations it failed to save have cost as much as that would.
+I + Psi' diag(D_rr) Psi. Where only differences of scores count, H leaves alone what all columns share and
+the blocks would shrink: they work on what differs, and what is shared passes. With a prior it works in the
+space of the labels, b = al P, where only R^-1 couples them: the blocks are (R^-1)_rr I + Psi' diag(D_rr) Psi
+(R^+ for a singular R). It follows a growing basis by bordering, which costs one product with H, and is
+computed anew when the iterations it failed to save have cost as much as that would.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from scipy.linalg import cho_solve, solve_triangular
 from threadpoolctl import ThreadpoolController
 
 from maxmargin.core.kernels import Kernel
-from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
+from maxmargin.core.linalg import Operator, conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.sparse.loss_loops import Curvature, Expansion
 from maxmargin.sparse.problem import (
@@ -59,6 +60,7 @@ from maxmargin.sparse.problem import (
     hessian,
     hessian_product,
     product_work,
+    pull,
     push,
 )
 
@@ -68,7 +70,7 @@ DEPENDENT = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-5}
 
 
 # What a product of conjugate gradients takes besides its arithmetic, and what an operation of setting up and
-# factorising H takes, in operations of such a product.
+# factorising H, or blocks of it, takes, in operations of such a product.
 OVERHEAD, FACTOR = 1e6, 3.0
 
 
@@ -343,8 +345,7 @@ class Newton:
         return V
 
     def _precondition(self, problem: BasisProblem, V: np.ndarray) -> np.ndarray:
-        M = problem.directions
-        return self.blocks.apply(V) if problem.P is None else self.blocks.apply(V @ M.T) @ M
+        return preconditioned(problem, self.blocks.apply, V)
 
     def _directly(self, problem: BasisProblem, unknowns: int, factor: float) -> bool:
         """Whether to take a Cholesky factor, which costs `factor` operations."""
@@ -359,6 +360,18 @@ class Newton:
 def solve_newton(H: np.ndarray, g: np.ndarray) -> np.ndarray:
     """The V (d x r) with H V = g; H orders coefficients by column."""
     return cho_solve(ridged_cholesky(H), g.T.ravel()).reshape(g.T.shape).T
+
+
+def preconditioned(problem: BasisProblem, apply: Operator, V: np.ndarray) -> np.ndarray:
+    """V through inverse blocks; with a relative loss what differs between its columns."""
+    M = problem.directions
+    if problem.P is not None:
+        return apply(V @ M.T) @ M
+    if not problem.loss.relative:
+        return apply(V)
+    shared = V.mean(axis=1, keepdims=True)
+    answer = apply(V - shared)
+    return answer - answer.mean(axis=1, keepdims=True) + shared
 
 
 class InverseBlocks:
@@ -377,22 +390,23 @@ class InverseBlocks:
             if anew:
                 self._renew(Psi, weights)
             while self.inverse.shape[1] < d:
-                self._border(Psi[:, : self.inverse.shape[1] + 1], weights)
+                self._border(Psi, curvature, weights)
 
     def _renew(self, Psi: np.ndarray, weights: np.ndarray) -> None:
-        d = Psi.shape[1]
-        self.inverse = np.empty((weights.shape[1], d, d))
+        k, d = weights.shape[1], Psi.shape[1]
+        self.inverse = np.empty((k, d, d))
         for block, weight, base in zip(self.inverse, weights.T, self.base, strict=True):
             gram = own_block(Psi, weight)
             gram[np.diag_indices(d)] += base
             block[:] = cho_solve(ridged_cholesky(gram), np.eye(d))
-        self.cost, self.spent, self.usual = 2.0 * np.count_nonzero(weights) * d * d, 0.0, 0
+        self.cost = FACTOR * d * d * (2.0 * np.count_nonzero(weights) + k * d)
+        self.spent, self.usual = 0.0, 0
 
-    def _border(self, Psi: np.ndarray, weights: np.ndarray) -> None:
-        d = Psi.shape[1] - 1
+    def _border(self, Psi: np.ndarray, curvature: Curvature, weights: np.ndarray) -> None:
+        d = self.inverse.shape[1]
         new = Psi[:, d].astype(np.float64)
         pulled = weights * new[:, None]
-        h = (Psi[:, :d].T @ pulled.astype(Psi.dtype)).T.astype(np.float64)
+        h = pull(Psi, curvature, pulled, d).T.astype(np.float64)
         u = self.apply(h.T).T
         own = self.base + new @ pulled
         s = np.maximum(own - np.einsum("rd,rd->r", h, u), self.base)

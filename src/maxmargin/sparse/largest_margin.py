@@ -77,6 +77,8 @@ class SquaredLargestMargin:
         The e of this copy.
     """
 
+    relative = True
+
     def __init__(self, y: np.ndarray, c: np.ndarray, k: int, least: float, smoothing: float = 0.1) -> None:
         self.y, self.c, self.n_columns = y, c, k
         self.least, self.smoothing = least, max(smoothing, least)

@@ -272,6 +272,8 @@ class SquaredMargins:
         Number of classes.
     """
 
+    relative = True
+
     def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
         self.y, self.c, self.n_columns = y.astype(np.uint32, copy=False), np.ascontiguousarray(c), k
 
@@ -293,10 +295,8 @@ class SquaredMargins:
 
     def after(self, F: np.ndarray, K: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Loss of F + K_q steps_q' for every candidate q."""
-        everyone, losses = np.arange(len(F)), np.zeros(len(K))
-        others = np.array(F.T, order="C")
-        others[self.y, everyone] = -np.inf
-        margins_after(others, F[everyone, self.y], self.y, self.c, K, steps, losses)
+        losses = np.zeros(len(K))
+        margins_after(np.ascontiguousarray(F), self.y, self.c, K, steps, losses)
         return losses
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
@@ -322,6 +322,8 @@ class SquaredHinges:
     c : float array of shape (l,)
         Weight of every sample, C included.
     """
+
+    relative = False
 
     def __init__(self, Y: np.ndarray, c: np.ndarray) -> None:
         self.Y, self.c = Y.astype(np.int8, order="C", copy=False), np.ascontiguousarray(c)
@@ -372,6 +374,8 @@ class MultiLogit:
     k : int
         Number of classes.
     """
+
+    relative = True
 
     def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
         self.y, self.c, self.n_columns = y, c, k
@@ -468,8 +472,12 @@ def exact_step(
 
 
 class Loss(Protocol):
-    """What a fit asks of a loss; `SquaredMargins` says what each part does."""
+    """What a fit asks of a loss; `SquaredMargins` says what each part does.
 
+    It is `relative` if it does not change with a number that is added to all scores of a sample.
+    """
+
+    relative: bool
     n_columns: int
 
     def at(self, F: np.ndarray) -> Expansion: ...
@@ -644,30 +652,48 @@ def star_mixtures(stars, S, sums):
 
 
 @compiled(reorder=True)
-def margins_after(others, own, y, c, K, steps, losses):
+def margins_after(F, y, c, K, steps, losses):
     """losses_q += loss of the margins at F + K_q step_q'.
 
-    `others` is F' with minus infinity for the own class, whose scores are in `own`. Some samples at
-    a time, class after class, so that samples lie next to each other in registers.
+    No step moves a margin of sample i by more than |K_qi| times its spread, which leaves most classes on the
+    right side. Those in reach are gone through, all candidates at once.
     """
-    k, n = others.shape
-    base = np.empty(TILE)
+    n, k = F.shape
+    count = K.shape[0]
+    moves, spread = np.empty((k, count)), np.empty(count)
+    for q in range(count):
+        lowest = highest = steps[q, 0]
+        for r in range(k):
+            moves[r, q] = steps[q, r]
+            lowest, highest = min(lowest, steps[q, r]), max(highest, steps[q, r])
+        spread[q] = highest - lowest
+    reach, values, near = np.empty(TILE), np.empty(count), np.empty(k + 1, np.uint32)
     for first in range(0, n, TILE):
         size = min(TILE, n - first)
-        cost, mine = c[first : first + size], own[first : first + size]
-        centre = y[first : first + size]
-        for q in range(K.shape[0]):
-            row, step = K[q, first : first + size], steps[q]
+        for i in range(size):
+            reach[i] = 0.0
+        for q in range(count):
+            row, most = K[q, first : first + size], spread[q]
             for i in range(size):
-                base[i] = 1.0 - mine[i] - row[i] * step[np.int64(centre[i])]
-            total = 0.0
+                reach[i] = max(reach[i], abs(row[i]) * most)
+        for i in range(first, first + size):
+            own, scores = np.int64(y[i]), F[i]
+            base = 1.0 - scores[own]
+            least = -base - reach[i - first]
+            end = np.uint32(0)
             for r in range(k):
-                scores, length = others[r, first : first + size], step[r]
-                for i in range(size):
-                    xi = scores[i] + base[i] + row[i] * length
-                    xi = xi if xi > 0.0 else 0.0
-                    total += cost[i] * (xi * xi)
-            losses[q] += total
+                near[end] = r
+                end += np.uint32((scores[r] > least) & (r != own))
+            if end == 0:
+                continue
+            for q in range(count):
+                values[q] = K[q, i]
+            for e in range(end):
+                rival = np.int64(near[e])
+                margin, weight = base + scores[rival], c[i]
+                for q in range(count):
+                    xi = max(margin + values[q] * (moves[rival, q] - moves[own, q]), 0.0)
+                    losses[q] += weight * (xi * xi)
 
 
 @compiled(reorder=True)

@@ -142,13 +142,10 @@ class BasisProblem:
 
     def gradient(self, Psi: np.ndarray, here: Position) -> np.ndarray:
         """Gradient in W (d x r); the functions are the first d columns of Psi."""
-        G, curvature, d = here.loss.gradient, here.loss.curvature, len(here.W)
-        if self.P is None and isinstance(curvature, StarCurvature) and curvature.few:
-            answer = np.zeros((self.rank, d), Psi.dtype)
-            star_pull(Psi, curvature.stars, G, answer)
-            return here.W + answer.T
-        U = self.back(G).astype(Psi.dtype, copy=False)
-        return here.W + Psi[:, :d].T @ U
+        G, d = here.loss.gradient, len(here.W)
+        if self.P is None:
+            return here.W + pull(Psi, here.loss.curvature, G, d)
+        return here.W + Psi[:, :d].T @ self.back(G).astype(Psi.dtype, copy=False)
 
     def step(self, here: Position, V: np.ndarray, dZ: np.ndarray, longest: float = np.inf) -> float:
         """How far to go along V, at most `longest`: to the minimum of the objective; dZ = Psi V."""
@@ -176,8 +173,10 @@ class BasisProblem:
         """
         K = self.kernel_rows(indices)
         Z, own = here.Z[indices] - known, self.diagonal[indices]
-        mixtures = here.loss.curvature.mixtures(np.square(K, dtype=np.float64))
-        steps, change = self.newcomers(Z, own, K @ here.loss.gradient, mixtures, selection)
+        rows = here.loss.curvature.rows()
+        seen = K[:, rows].astype(np.float64, copy=False)
+        mixtures = here.loss.curvature.restrict(rows).mixtures(seen**2)
+        steps, change = self.newcomers(Z, own, seen @ here.loss.gradient[rows], mixtures, selection)
         losses = self.loss.after(here.F, K, self.scores(steps))
         regulariser = 0.5 * float(np.vdot(here.W, here.W))
         return Scored(indices, K, steps, regulariser + change + losses)
@@ -240,6 +239,15 @@ class BasisProblem:
 def push(Psi: np.ndarray, V: np.ndarray) -> np.ndarray:
     """Psi V in float64."""
     return (Psi @ V.astype(Psi.dtype, copy=False)).astype(np.float64, copy=False)
+
+
+def pull(Psi: np.ndarray, curvature: Curvature, U: np.ndarray, d: int) -> np.ndarray:
+    """The first d columns of Psi, transposed, times U (l x k), which is zero where there is no curvature."""
+    if isinstance(curvature, StarCurvature) and curvature.few:
+        answer = np.zeros((curvature.k, d), Psi.dtype)
+        star_pull(Psi, curvature.stars, U, answer)
+        return answer.T
+    return Psi[:, :d].T @ U.astype(Psi.dtype, copy=False)
 
 
 def solve_each(H: np.ndarray, B: np.ndarray) -> np.ndarray:
