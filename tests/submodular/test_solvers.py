@@ -257,15 +257,16 @@ def test_truncated_search_still_proves_its_gap():
 
 
 @pytest.mark.nojit
-def test_block_pass_equals_its_twin():
-    problem = tiny(2, N=4, V=3, D=2, bias=0.0)
+@pytest.mark.parametrize("V", [3, 5])
+def test_block_pass_equals_its_twin(V):
+    problem = tiny(2, N=4, V=V, D=2, bias=0.0)
     X = problem.rows.matrix
     index, strength = problem.pairs.index, problem.pairs.strength
     rng = np.random.default_rng(0)
     # Half the weight on a wrong set each: at theta = 0 many sets would tie.
     others = 1 - problem.truth
     state = [([t.astype(int), o.astype(int)], [0.5, 0.5]) for t, o in zip(problem.truth, others, strict=True)]
-    method = ClippedBCFW(problem, np.random.RandomState(0), memory=8, hold=0.0)
+    method = ClippedBCFW(problem, np.random.RandomState(0), memory=30, hold=0.0)
     blocks = method.blocks
     # The other half is not remembered: it is the rest.
     blocks.memory[:, 0], blocks.share[:, 0], blocks.kept[:] = others, 0.5, 1

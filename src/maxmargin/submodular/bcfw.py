@@ -9,7 +9,7 @@
 Lacoste-Julien, Jaggi, Schmidt, Pletscher, "Block-coordinate Frank-Wolfe optimization for structural
 SVMs", 2013. There a sample has one plane, its mean, and every step needs inference: `memory` = 1 is
 that method. With a memory, a sample also moves weight among its latest sets and to sets that differ
-from them in one label, and passes without inference follow each one with it for as long as they pay
+from them in a few labels, and passes without inference follow each one with it for as long as they pay
 (Shah, Kolmogorov, Lampert, "A multi-plane block-coordinate Frank-Wolfe algorithm", 2015). These draw
 samples in proportion to their gaps when last seen (Osokin et al., "Minding the gaps for block
 Frank-Wolfe optimization of structured SVMs", 2016): long rows fall behind soonest.

@@ -96,7 +96,7 @@ def _auto(model: SubmodularSVC, problem: SubmodularF1) -> Solver:
 SOLVERS = {
     "auto": Choice(_auto, "interior for few weights, otherwise bcfw, with interior where that stalls"),
     "interior": Choice(_interior, "interior point method on remembered sets, inference after every step"),
-    "bcfw": Choice(_bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of one label"),
+    "bcfw": Choice(_bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of labels"),
     "bundle": Choice(
         _bundle, "cutting planes with a nonnegative block: the paper's method", ("line_search",)
     ),
@@ -155,10 +155,9 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         weights so far and the minimiser of the model. False is the paper's method.
     plane_cache : int, default=20
         How many sets each sample remembers, at n_samples * n_labels bytes for each. "bcfw" remembers twice as
-        many, moves weight among them and to sets that differ from them in one label; with 1 it is the plain
-        method, which has no memory. The line search of "bundle" evaluates them instead of calling inference.
-        "interior" needs at least two, and "auto" gives it
-        one for each label at least.
+        many, moves weight among them and to sets that differ in a few labels; with 1 it is the plain method,
+        which has no memory. The line search of "bundle" evaluates them instead of calling inference.
+        "interior" needs at least two, and "auto" gives it one for each label at least.
     fit_intercept : bool, default=True
         Add a constant feature, regularised like the others.
     intercept_scaling : float, default=1.0
