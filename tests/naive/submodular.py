@@ -111,14 +111,25 @@ def block_pass(X, truth, cost, pairs, strength, order, state, rounds, ask=True):
             jump = strength * (pair_features(mine, pairs)[high] - pair_features(mine, pairs)[low])
             curvature = square * np.sum((mine[high] - mine[low]) ** 2) + jump @ jump
             chosen = promise(values[high] - values[low], share[low], cost[n] * curvature), low, mine[high]
-            for m in used:
-                if m == 0:
+            rises, flips, best = {}, {}, (chosen[0], None)
+            for m in range(1, len(own)):
+                if share[m] <= 0.3 * max(share[1:]):
                     continue
                 near = np.abs(mine[m] - np.eye(truth.shape[1], dtype=np.int64))
-                rise = plane_values(X, truth, cost, pairs, strength, state, n, near) - values[m]
-                worth = promise(rise.max(), share[m], cost[n] * square)
+                rises[m] = plane_values(X, truth, cost, pairs, strength, state, n, near) - values[m]
+                flips[m] = together(rises[m])
+                bend = cost[n] * square * max(flips[m].sum(), 1)
+                best = max(best, (promise(rises[m][flips[m]].sum(), share[m], bend), m), key=lambda b: b[0])
+            m = best[1]
+            if m is not None:
+                joint = np.abs(mine[m] - flips[m])
+                slope = plane_values(X, truth, cost, pairs, strength, state, n, joint[None])[0] - values[m]
+                worth = promise(slope, share[m], cost[n] * square * flips[m].sum())
+                alone = promise(rises[m].max(), share[m], cost[n] * square)
+                if worth < alone:
+                    worth, joint = alone, np.abs(mine[m] - np.eye(len(joint), dtype=int)[np.argmax(rises[m])])
                 if worth > chosen[0]:
-                    chosen = worth, m, near[np.argmax(rise)]
+                    chosen = worth, m, joint
             gain, low, target = chosen
             if gain <= 1e-2 * gained:
                 break
@@ -126,6 +137,13 @@ def block_pass(X, truth, cost, pairs, strength, order, state, rounds, ask=True):
             high = place(own, share, target)
             line_search(X, truth, cost, pairs, strength, state, n, low, high)
     return state
+
+
+def together(rise):
+    """The most labels that each bring more than half of what they bring on average, best first."""
+    order = np.argsort(-rise)
+    sizes = [k for k in range(1, 1 + np.sum(rise > 0)) if rise[order[k - 1]] > 0.5 * rise[order[:k]].mean()]
+    return np.isin(np.arange(len(rise)), order[: max(sizes, default=0)])
 
 
 def promise(slope, most, curvature):

@@ -162,7 +162,7 @@ def test_the_plane_cache_saves_epochs(solver):
     assert narrow.n_iter_ > wide.n_iter_
     assert narrow.primal_objective_ == pytest.approx(wide.primal_objective_, rel=2e-3)
     if solver == "bcfw":
-        assert narrow._warm[0].blocks.memory.shape[1] == 1 and wide._warm[0].blocks.memory.shape[1] == 20
+        assert narrow._warm[0].blocks.memory.shape[1] == 1 and wide._warm[0].blocks.memory.shape[1] == 40
 
 
 def test_a_parameter_that_the_solver_does_not_read_is_refused():

@@ -149,6 +149,8 @@ def test_all_methods_reach_the_optimum_of_the_full_program(seed, fraction):
         *(solver_of(name, problem) for name in SOLVERS),
         Bundle(problem, line_search=False),
         ClippedBCFW(problem, np.random.RandomState(0), renewal=1),
+        ClippedBCFW(problem, np.random.RandomState(0), hold=0.0),
+        ClippedBCFW(problem, np.random.RandomState(0), hold=10.0),
     ):
         outcome = run(method, Stopping(1e-6, 5000))
         assert outcome.converged
@@ -255,15 +257,16 @@ def test_truncated_search_still_proves_its_gap():
 
 
 @pytest.mark.nojit
-def test_block_pass_equals_its_twin():
-    problem = tiny(2, N=4, V=3, D=2, bias=0.0)
+@pytest.mark.parametrize("V", [3, 5])
+def test_block_pass_equals_its_twin(V):
+    problem = tiny(2, N=4, V=V, D=2, bias=0.0)
     X = problem.rows.matrix
     index, strength = problem.pairs.index, problem.pairs.strength
     rng = np.random.default_rng(0)
     # Half the weight on a wrong set each: at theta = 0 many sets would tie.
     others = 1 - problem.truth
     state = [([t.astype(int), o.astype(int)], [0.5, 0.5]) for t, o in zip(problem.truth, others, strict=True)]
-    method = ClippedBCFW(problem, np.random.RandomState(0), memory=8)
+    method = ClippedBCFW(problem, np.random.RandomState(0), memory=30, hold=0.0)
     blocks = method.blocks
     # The other half is not remembered: it is the rest.
     blocks.memory[:, 0], blocks.share[:, 0], blocks.kept[:] = others, 0.5, 1
@@ -425,6 +428,28 @@ def test_interior_steps_take_over_on_few_labels_and_fewer_features_than_samples(
     assert automatic.suits(tiny(0, N=N, V=V, D=D)) == taken
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_centre_that_moves_ahead_saves_passes_on_long_rows(seed):
+    problem = replace(tiny(seed, N=80, V=8, D=40, fraction=0.5), cost=np.ones(80))
+    plain, held = (
+        ClippedBCFW(problem, np.random.RandomState(0), memory=40, **options)
+        for options in ({"hold": 0.0}, {})
+    )
+    found = [run(solver, Stopping(1e-3, 1000)).certificate for solver in (plain, held)]
+    assert plain.hold == 0 and held.passes < plain.passes / 2
+    assert found[0].primal == pytest.approx(found[1].primal, rel=2e-3)
+
+
+def test_theta_is_that_of_the_planes_and_the_centre():
+    problem = replace(tiny(0, N=40, V=6, D=30), cost=np.ones(40))
+    solver = ClippedBCFW(problem, np.random.RandomState(0))
+    for _ in range(3):
+        solver.epoch(Clock())
+        mean = (vector_of(problem, solver.blocks) + solver.hold * solver.centre) / (1 + solver.hold)
+        np.testing.assert_allclose(solver.vector, mean, atol=1e-10)
+    assert solver.hold > 0
+
+
 def test_later_passes_with_inference_are_followed_by_more_without(monkeypatch):
     asked = []
     visit = ClippedBCFW.visit
@@ -440,7 +465,7 @@ def test_later_passes_with_inference_are_followed_by_more_without(monkeypatch):
 
 def test_the_default_goes_on_with_interior_steps_where_block_steps_stall():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(150, 60)) * np.geomspace(0.3, 10.0, 60)
+    X = rng.normal(size=(150, 60)) * np.geomspace(0.3, 30.0, 60)
     Y = (X @ rng.normal(size=(60, 36)) + 20 * rng.normal(size=(150, 36)) > 50).astype(int)
     model = SubmodularSVC(pair_fraction=0.1, random_state=0, max_iter=40, warm_start=True).fit(X, Y)
     assert isinstance(model._warm[0], interior.InteriorSolution)

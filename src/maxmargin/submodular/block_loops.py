@@ -16,7 +16,7 @@ Where their labels differ by `step` and their pairs by `jump`, the slope of the 
 
 r_e = strength_e jump_e, and the step that makes it zero is taken. Two kinds compete by what they
 promise: from the lowest to the highest plane at hand; or from a remembered set to the same set
-with one label flipped, which need not be remembered yet. Inference finds one set per call, and a
+with some labels flipped, which need not be remembered yet. Inference finds one set per call, and a
 block with many labels near their margins needs many: flips find most of them for the price of a sum.
 
 Sets hold few of the labels, so a visit first lists those of the sets that its block remembers: scores
@@ -45,13 +45,15 @@ RESIDUE = 1e-12
 ROUNDING = 1e-15
 # Newton steps within a bracket end long before; this ends them when rounding makes them go round.
 MOST_NEWTON = 100
+# A set with less than this part of the largest share of its block is not worth flipping labels of.
+MINOR = 0.3
 # Where a block has no plane, or no label to flip; the rest is the source of a step that has none.
 MISSING = -1
 
 # Rows of the arrays of a `StepRoom`: of remembered sets, of labels, of pairs.
 VALUE, LOSS = 0, 1
 SIZE, HITS = 0, 1
-STEP, MARGINAL, REST = 0, 1, 2
+STEP, RISE, REST = 0, 1, 2
 JUMP, REST_PAIRS = 0, 1
 
 
@@ -127,7 +129,8 @@ class Met(NamedTuple):
 class StepRoom(NamedTuple):
     """Workspace of a visit; the rows of `sets`, `counts`, `labels` and `pairs` are named above.
 
-    `on[m]` lists the labels of set m, SIZE of them, HITS of them true. STEP and JUMP are the step in labels
+    `on[m]` lists the labels of set m, SIZE of them, HITS of them true; the last row is for a set that is not
+    remembered yet. RISE is what the flip of each label brings. STEP and JUMP are the step in labels
     and in pairs, of which `few` lists those that change. REST and REST_PAIRS describe the rest.
     """
 
@@ -144,9 +147,9 @@ class StepRoom(NamedTuple):
     def empty(cls, memory: int, V: int, E: int) -> StepRoom:
         """Workspace for so many sets, labels and pairs."""
         return cls(
-            np.empty((2, memory)),
-            np.empty((2, memory), np.int64),
-            np.empty((memory, V), np.int64),
+            np.empty((2, memory + 1)),
+            np.empty((2, memory + 1), np.int64),
+            np.empty((memory + 1, V), np.int64),
             np.empty((3, V)),
             np.empty((2, E)),
             np.empty(max(V, E), np.int64),
@@ -209,29 +212,39 @@ def list_set(example, y, m, room):
 
 
 @compiled
-def best_flip(example, m, y, room):
-    """The label whose flip raises the value of set m, y, most, and by how much; MISSING when none does."""
+def weigh_flips(example, m, y, room):
+    """Write how much the flip of each label raises the value of set m, y; find labels to flip together.
+
+    These are the labels that bring more than half of what they bring on average: with a curvature of one
+    each, they promise most if what they bring adds up. Answers the half, the sum and how many there are.
+    """
     scores, truth, n1, graph = example
-    on, size, hits, marginal = room.on[m], room.counts[SIZE, m], room.counts[HITS, m], room.labels[MARGINAL]
+    on, size, hits, rise = room.on[m], room.counts[SIZE, m], room.counts[HITS, m], room.labels[RISE]
     V = scores.shape[0]
     for i in range(V):
-        marginal[i] = scores[i]
+        rise[i] = scores[i]
     for b in range(size):
         row = graph.matrix[on[b]]
         for i in range(V):
-            marginal[i] += row[i]
+            rise[i] += row[i]
     here = room.sets[LOSS, m]
     add_hit, add_miss = f1_loss(size + 1, hits + 1, n1) - here, f1_loss(size + 1, hits, n1) - here
     drop_hit, drop_miss = f1_loss(size - 1, hits - 1, n1) - here, f1_loss(size - 1, hits, n1) - here
-    label, rise = MISSING, 0.0
     for i in range(V):
         if y[i]:
-            gain = (drop_hit if truth[i] else drop_miss) - marginal[i]
+            rise[i] = (drop_hit if truth[i] else drop_miss) - rise[i]
         else:
-            gain = (add_hit if truth[i] else add_miss) + marginal[i]
-        if gain > rise:
-            label, rise = i, gain
-    return label, rise
+            rise[i] += add_hit if truth[i] else add_miss
+    half, total, count, before = 0.0, 0.0, 0, -1
+    while count != before:
+        before, total, count = count, 0.0, 0
+        for i in range(V):
+            if rise[i] > half:
+                total += rise[i]
+                count += 1
+        if count > 0:
+            half = 0.5 * total / count
+    return half, total, count
 
 
 @compiled(inline=True)
@@ -303,24 +316,30 @@ def take_rest(truth, pairs, blocks, n, room):
 
 
 @compiled
+def value_of(example, m, room):
+    """Value of set m, which has been listed."""
+    a, matrix, on, value = example.a, example.graph.matrix, room.on[m], room.sets[LOSS, m]
+    for b in range(room.counts[SIZE, m]):
+        value += a[on[b]]
+        for c in range(b):
+            value += matrix[on[c], on[b]]
+    return value
+
+
+@compiled
 def weigh(example, pairs, blocks, n, u, rest, room):
     """Write the values of the remembered sets of block n; answer the mean value and that of the rest."""
-    a, matrix, values, share = example.a, example.graph.matrix, room.sets[VALUE], blocks.share[n]
+    values, share = room.sets[VALUE], blocks.share[n]
     mean, rest_value = 0.0, 0.0
     for m in range(blocks.kept[n]):
-        on, value = room.on[m], room.sets[LOSS, m]
-        for b in range(room.counts[SIZE, m]):
-            value += a[on[b]]
-            for c in range(b):
-                value += matrix[on[c], on[b]]
-        values[m] = value
-        mean += share[m] * value
+        values[m] = value_of(example, m, room)
+        mean += share[m] * values[m]
     weight, loss = rest
     if weight > 0:
         labels, joints = room.labels[REST], room.pairs[REST_PAIRS]
         rest_value = loss
         for i in range(labels.shape[0]):
-            rest_value += labels[i] * a[i]
+            rest_value += labels[i] * example.a[i]
         for e in range(joints.shape[0]):
             rest_value += joints[e] * pairs.strength[e] * max(u[e], 0.0)
         mean += weight * rest_value
@@ -383,6 +402,16 @@ def leave_rest(high, memory, which, room):
 
 
 @compiled
+def aim(low, high, memory, which, room):
+    """Write the step from one remembered set to another; answer how many pairs change."""
+    step = room.labels[STEP]
+    for i in range(step.shape[0]):
+        step[i] = np.float64(memory[high, i]) - memory[low, i]
+    n_few = join(1.0, high, memory[low], which, 0, room)
+    return join(-1.0, low, memory[high], which, n_few, room)
+
+
+@compiled
 def aim_high(pairs, blocks, n, square, rest, rest_value, room):
     """A step from the lowest plane of block n, perhaps the rest, to its highest: write step and jump.
 
@@ -399,10 +428,7 @@ def aim_high(pairs, blocks, n, square, rest, rest_value, room):
         n_few = leave_rest(high, memory, pairs.which, room)
     else:
         slope, most, lost = values[high] - values[low], share[low], room.sets[LOSS, low]
-        for i in range(step.shape[0]):
-            step[i] = np.float64(memory[high, i]) - memory[low, i]
-        n_few = join(1.0, high, memory[low], pairs.which, 0, room)
-        n_few = join(-1.0, low, memory[high], pairs.which, n_few, room)
+        n_few = aim(low, high, memory, pairs.which, room)
     curvature = 0.0
     for i in range(step.shape[0]):
         curvature += step[i] * step[i]
@@ -413,53 +439,60 @@ def aim_high(pairs, blocks, n, square, rest, rest_value, room):
 
 
 @compiled(inline=True)
-def find_flip(example, blocks, n, curvature, expected, room):
-    """The flip of a remembered set of block n that promises most, if it is more than `expected`.
+def find_flips(example, blocks, n, curvature, expected, room):
+    """The remembered set of block n whose flips promise most, if it is more than `expected`, or MISSING.
 
-    Answers what to expect, the set (MISSING: no flip is better), the label, the rise in value, and
-    the value of the highest set that a flip gives.
+    `curvature` is that of one row, which every flip adds. Sets of a minor share are left out.
     """
-    memory, share = blocks.memory[n], blocks.share[n]
-    source, label, rise, highest = MISSING, MISSING, 0.0, -np.inf
+    memory, share, source, most = blocks.memory[n], blocks.share[n], MISSING, 0.0
     for m in range(blocks.kept[n]):
-        if share[m] > 0:
-            flip, gain = best_flip(example, m, memory[m], room)
-            highest = max(highest, room.sets[VALUE, m] + gain)
-            if flip != MISSING and promise(gain, share[m], curvature) > expected:
-                expected = promise(gain, share[m], curvature)
-                source, label, rise = m, flip, gain
-    return expected, source, label, rise, highest
+        most = max(most, share[m])
+    for m in range(blocks.kept[n]):
+        if share[m] > MINOR * most:
+            _, total, count = weigh_flips(example, m, memory[m], room)
+            if count > 0 and promise(total, share[m], count * curvature) > expected:
+                expected, source = promise(total, share[m], count * curvature), m
+    return source
 
 
 @compiled
-def aim_at_flip(example, pairs, blocks, n, source, label, room):
-    """A step from a remembered set of block n to the same set with one label flipped.
+def flip(example, blocks, n, source, curvature, room):
+    """Write a remembered set with some labels flipped, or with the best one where that promises more.
 
-    Writes step and jump, remembers the new set, and answers its place, whether another had to go that had
-    a share, and how many pairs change.
+    Answers what the step to it promises, and how much higher it is.
     """
-    step, jump, new, on = room.labels[STEP], room.pairs[JUMP], room.flipped, room.on[source]
-    for i in range(step.shape[0]):
-        new[i] = blocks.memory[n, source, i]
-        step[i] = 0.0
-    sign = 1.0 - 2.0 * new[label]
-    step[label] = sign
-    n_few = 0
-    for b in range(room.counts[SIZE, source]):
-        e = pairs.which[label, on[b]]
-        if e != MISSING:
-            jump[e] = sign
-            room.few[n_few] = e
-            n_few += 1
-    new[label] = 1 - new[label]
+    y, new, rise, most = blocks.memory[n, source], room.flipped, room.labels[RISE], blocks.share[n, source]
+    half, _, count = weigh_flips(example, source, y, room)
+    best, fresh = 0, blocks.memory.shape[1]
+    for i in range(y.shape[0]):
+        new[i] = 1 - y[i] if rise[i] > half else y[i]
+        if rise[i] > rise[best]:
+            best = i
+    list_set(example, new, fresh, room)
+    slope = value_of(example, fresh, room) - room.sets[VALUE, source]
+    expected, alone = promise(slope, most, count * curvature), promise(rise[best], most, curvature)
+    if slope > 0 and expected >= alone:
+        return expected, slope
+    copy(new, y)
+    new[best] = 1 - y[best]
+    return alone, rise[best]
+
+
+@compiled
+def aim_at_flips(example, pairs, blocks, n, source, room):
+    """A step from a remembered set of block n to the one that `flip` wrote, which is remembered.
+
+    Writes step and jump; answers its place, whether another had to go that had a share, and how many pairs
+    change.
+    """
     before = 0.0
     for m in range(blocks.kept[n]):
         before += blocks.share[n, m]
-    target, blocks.kept[n] = remember(new, blocks.memory[n], blocks.share[n], blocks.kept[n], source)
+    target, blocks.kept[n] = remember(room.flipped, blocks.memory[n], blocks.share[n], blocks.kept[n], source)
     for m in range(blocks.kept[n]):
         before -= blocks.share[n, m]
-    list_set(example, new, target, room)
-    return target, before > 0, n_few
+    list_set(example, room.flipped, target, room)
+    return target, before > 0, aim(source, target, blocks.memory[n], pairs.which, room)
 
 
 @compiled(inline=True)
@@ -475,20 +508,23 @@ def improve(example, pairs, c, square, blocks, n, u, floor, rest, room):
     )
     expected = promise(slope, most, c * curvature) if slope > 0 else 0.0
     gap = room.sets[VALUE, target] - mean
-    flip_source, label, rise = MISSING, MISSING, 0.0
+    flipped, rise = MISSING, 0.0
     if blocks.memory.shape[1] > 1:
-        # A flip changes one label, so that its curvature is that of one row.
-        expected, flip_source, label, rise, highest = find_flip(
-            example, blocks, n, c * square, expected, room
-        )
-        gap = max(gap, highest - mean)
+        flipped = find_flips(example, blocks, n, c * square, expected, room)
+        if flipped != MISSING:
+            worth, rise = flip(example, blocks, n, flipped, c * square, room)
+            gap = max(gap, room.sets[VALUE, flipped] + rise - mean)
+            if worth > expected:
+                expected = worth
+            else:
+                flipped = MISSING
     if expected <= floor:
         return expected, gap, rest
     forgot = False
-    if flip_source != MISSING:
-        source, slope, most = flip_source, rise, blocks.share[n, flip_source]
-        lost = room.sets[LOSS, flip_source]
-        target, forgot, n_few = aim_at_flip(example, pairs, blocks, n, source, label, room)
+    if flipped != MISSING:
+        source, slope, most = flipped, rise, blocks.share[n, flipped]
+        lost = room.sets[LOSS, flipped]
+        target, forgot, n_few = aim_at_flips(example, pairs, blocks, n, source, room)
     move(example, pairs, c, square, blocks, n, u, (source, target, slope, most, lost, n_few), room)
     if forgot or source == MISSING:
         rest = take_rest(example.truth, pairs, blocks, n, room)

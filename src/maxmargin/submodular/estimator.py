@@ -67,7 +67,8 @@ def _bundle(model: SubmodularSVC, problem: SubmodularF1) -> Bundle:
 def _bcfw(model: SubmodularSVC, problem: SubmodularF1) -> ClippedBCFW:
     start = model._start(problem, BlockSolution)
     rng = check_random_state(model.random_state)
-    return ClippedBCFW(problem, rng, memory=model.plane_cache, start=start)
+    memory = model.plane_cache if model.plane_cache == 1 else 2 * model.plane_cache
+    return ClippedBCFW(problem, rng, memory=memory, start=start)
 
 
 def _way(problem: SubmodularF1) -> type[Equations]:
@@ -87,13 +88,15 @@ def _auto(model: SubmodularSVC, problem: SubmodularF1) -> Solver:
         return _bcfw(model, problem)
     if model.warm_start and isinstance(getattr(model, "_warm", [None])[0], InteriorSolution):
         return _interior(model, problem)
-    return StepsThenInterior(problem, _bcfw(model, problem), _way(problem))
+    # With fewer places than labels a sample may have to forget sets that its optimum needs.
+    memory = max(model.plane_cache, problem.truth.shape[1])
+    return StepsThenInterior(problem, _bcfw(model, problem), _way(problem), memory=memory)
 
 
 SOLVERS = {
     "auto": Choice(_auto, "interior for few weights, otherwise bcfw, with interior where that stalls"),
     "interior": Choice(_interior, "interior point method on remembered sets, inference after every step"),
-    "bcfw": Choice(_bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of one label"),
+    "bcfw": Choice(_bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of labels"),
     "bundle": Choice(
         _bundle, "cutting planes with a nonnegative block: the paper's method", ("line_search",)
     ),
@@ -145,17 +148,16 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         in every step, by conjugate gradients where they are many: it does not mind how features are scaled.
         "bundle" uses threads throughout. "auto" is "interior" up to 2,000 weights (labels x features and
         pairs) and 200 pairs. Beyond it is "bcfw", and "interior" goes on where that is far from the optimum
-        after three passes, if there are fewer features than samples, up to 40,000 labels of all samples
+        after five passes, if there are fewer features than samples, up to 40,000 labels of all samples
         together and 1,000 pairs.
     line_search : bool, default=True
         Read by "bundle" only: ask for the next plane near the best point between the best
         weights so far and the minimiser of the model. False is the paper's method.
     plane_cache : int, default=20
-        How many sets each sample remembers, at n_samples * n_labels bytes for each. "bcfw" moves weight
-        among them and to sets that differ from them in one label; with 1 it is the plain method,
+        How many sets each sample remembers, at n_samples * n_labels bytes for each. "bcfw" remembers twice as
+        many, moves weight among them and to sets that differ in a few labels; with 1 it is the plain method,
         which has no memory. The line search of "bundle" evaluates them instead of calling inference.
-        "interior" needs at least two, and "auto" gives it
-        one for each label at least.
+        "interior" needs at least two, and "auto" gives it one for each label at least.
     fit_intercept : bool, default=True
         Add a constant feature, regularised like the others.
     intercept_scaling : float, default=1.0
@@ -202,7 +204,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
     Notes
     -----
     One iteration costs a pass over X and, per sample, a few cuts of graphs with one node per
-    label. "bcfw" keeps n_samples * (n_labels + n_pairs) floats besides the remembered sets, "bundle"
+    label. "bcfw" keeps n_samples * (n_labels + n_pairs) floats besides the remembered sets, twice, "bundle"
     each plane in use as n_labels * (n_features + 1) floats. A cut works on n_labels^2 floats.
 
     References

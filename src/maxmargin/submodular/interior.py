@@ -56,7 +56,7 @@ FAR = 1000.0
 # H would be singular to rounding before the multipliers of long rows are right.
 AIM = 3e-4
 # Epochs of block steps where columns are long.
-EPOCHS = 3
+EPOCHS = 8
 # A set is new when its value stands out by more than this part of it: the rest is rounding.
 ROUNDING = 1e-12
 
