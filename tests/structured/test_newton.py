@@ -253,7 +253,7 @@ def test_tol_decides_whatever_the_size(n):
     X, y = rng.normal(size=(n, 3)), np.arange(n) % 3
     gaps, steps = [], []
     for tol in (0.1, 1e-3, 1e-9):
-        model = MultiClassSVC(tol=tol).fit(X, y)
+        model = MultiClassSVC(tol=tol, random_state=0).fit(X, y)
         assert model.duality_gap_ <= tol
         gaps.append(model.duality_gap_)
         steps.append(model.n_iter_)

@@ -128,11 +128,8 @@ class PaperState(NamedTuple):
 
 
 @compiled(inline=True, reorder=True)
-def take_steps(i, geometry, y, f, c, m, lo, hi, a, marks, step):
-    """The step (37) of the labels lo..hi of sample i, times y; returns how many moved.
-
-    Those are marked, and the ones within their boxes.
-    """
+def take_steps(i, geometry, y, f, c, m, lo, hi, a, step):
+    """The step (37) of the labels lo..hi of sample i, times y; returns how many moved."""
     bias, pull, q, r = geometry
     real = f.dtype.type
     zero, square = real(0), bias * bias
@@ -147,8 +144,6 @@ def take_steps(i, geometry, y, f, c, m, lo, hi, a, marks, step):
         new = c[l] if new > c[l] else new
         step[l] = sign * (new - a[l])
         a[l] = new
-    for l in range(lo, hi):
-        marks[l] = step[l] != zero or zero < a[l] < c[l]
     for l in range(lo, hi):
         changed += step[l] != zero
     return changed
@@ -186,7 +181,9 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
         y, a = signs[i], alpha[i]
         n_few = 0
         w = W[W.shape[0] - 1]
-        changed = take_steps(i, geometry, y, f, c, m, lo, hi, a, marks[i], step)
+        changed = take_steps(i, geometry, y, f, c, m, lo, hi, a, step)
+        for l in range(lo, hi):
+            marks[i, l] = step[l] != zero or zero < a[l] < c[l]
         for l in range(lo, hi):
             S[l] += step[l]
         for l in range(lo, hi):

@@ -6,8 +6,8 @@ The objective is that of `problem`, now in the vectors z_j, the width gamma and 
 
 M says how far the kernel reaches in every direction; k is a kernel whatever M is. It is learned where X is
 dense, has at most `NARROW` features, as steps cost the square of their number, and as many samples as M has
-entries, as fewer are learned by heart (digits, 900 samples of 64 features and 25 vectors: 97.2 % right instead
-of 98.4); it is the identity elsewhere.
+entries, as fewer are learned by heart (digits, 900 samples of 64 features and 25 vectors: 97.2 % right, not
+98.4); it is the identity elsewhere.
 
 It is not convex in them: what is found depends on the start, a basis grown by `Greedy`. The steps are those
 of M and of v_j = M z_j, which does not move with M; with u_i = M x_i, G = dL/dF,
