@@ -167,6 +167,10 @@ def test_boxes_far_larger_than_the_dual_variables_in_them():
     check(1619)
 
 
+def test_a_bias_beyond_single_precision():
+    check(1220)
+
+
 def test_a_kernel_fit_that_rounding_stops_says_so_and_what_helps():
     X, Y, _, parameters = random_problem(749)
     with pytest.warns(ConvergenceWarning, match="lower C or intercept_scaling, or loosen tol") as said:

@@ -13,6 +13,7 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
 from maxmargin.multilabel import kernel_loops as loops
+from maxmargin.multilabel import smo_loops
 from maxmargin.multilabel.pairs import PairRule, newton_step
 from maxmargin.multilabel.problem import KernelM3L, hamming_costs
 from maxmargin.multilabel.smo import SMO, factors
@@ -79,7 +80,7 @@ def smo_of(K, R, Y, m, C, break_factor, shares):
     given = state(Y, m, C)
     problem = SimpleNamespace(
         target=given.E, bounds=(given.lo, given.hi), prior=R, coefficients=lambda alpha: (Y * alpha).T.copy(),
-        K=SimpleNamespace(whole=K, diagonal=np.diag(K).copy()),
+        K=SimpleNamespace(whole=K, diagonal=np.diag(K).copy(), dtype=K.dtype),
     )  # fmt: skip
     accepted, growth = shares
     return SMO(problem, np.zeros(Y.shape), tol=1e-3, n_inner=4, break_factor=break_factor, accepted=accepted,
@@ -103,6 +104,25 @@ def test_a_prior_is_factored(R):
     out, into = factors(R)
     np.testing.assert_allclose(out @ into.T, R, atol=1e-14)
     assert out.shape[1] == (1 if np.array_equal(R, np.ones((4, 4))) else len(R))
+
+
+def test_no_sample_is_its_own_partner_in_single_precision():
+    K = np.full((3, 3), 10_000.0, np.float32) + np.eye(3, dtype=np.float32)
+    look = smo_loops.look_of(3)
+    look.e[:] = look.violation[:] = 1
+    violations = smo_loops.Violations(np.ones(1), np.ones((1, 3)), np.zeros((1, 3)))
+    for p in range(3):
+        singular = loops.SINGULAR[K.dtype]
+        assert smo_loops.partner(K[p], np.diag(K).astype(float), 0, p, violations, look, singular) != p
+
+
+@pytest.mark.parametrize("estimate", [0.0, np.nan])
+def test_no_label_is_chosen_without_a_violation(estimate):
+    out = np.ones((1, 1))
+    ties = smo_loops.Ties(out, out, out, np.full((1, 2), estimate))
+    duals = smo_loops.Duals(np.zeros((1, 2)), np.zeros((1, 2)), np.zeros((1, 2)), np.ones((1, 2)))
+    violations = smo_loops.Violations(np.full(1, estimate), np.ones((1, 2)), np.zeros((1, 2)))
+    assert smo_loops.choose(ties, duals, violations, smo_loops.look_of(2), 0.5) == (-1, -1)
 
 
 def test_smo_on_cached_rows_makes_the_same_steps():

@@ -13,7 +13,7 @@ from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel import by_blocks
 from maxmargin.multilabel.climb_loops import climb
-from maxmargin.multilabel.many import BlockRule, Kept, LabelBlocks, ManyM3L, by_feature
+from maxmargin.multilabel.many import Answer, BlockRule, Kept, LabelBlocks, ManyM3L, by_feature
 from maxmargin.multilabel.narrow import LabelNewton
 from maxmargin.multilabel.near_loops import LANES, judge, look, settle
 from maxmargin.multilabel.squared import SquaredNewton
@@ -147,6 +147,43 @@ def test_few_dense_features_converge_block_by_block_as_they_do_at_once():
     assert sp.issparse(model.coef_) and model.duality_gap_ <= model.tol
     assert model.primal_objective_ == pytest.approx(whole.primal_objective_, rel=2e-3)
     np.testing.assert_array_equal(model.coef_.toarray(), again.coef_.toarray())
+
+
+@pytest.mark.parametrize("loss", ["hamming", "squared_hinge"])
+def test_labels_that_passes_do_not_bring_to_an_end_are_left_to_newton(loss):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(120, 80)) * (rng.random((120, 80)) < 0.15) * 10.0 ** rng.uniform(-2, 2, 80)
+    labels = (rng.random((120, 3)) < 0.4).astype(int)
+    model = MultiLabelSVC(C=30, loss=loss, memory_limit=0, cull=0).fit(sp.csr_array(rows), labels)
+    assert model.duality_gap_ <= model.tol
+    dense = MultiLabelSVC(C=30, loss=loss, tol=1e-6, memory_limit=0, cull=0).fit(rows, labels)
+    assert dense.primal_objective_ <= model.primal_objective_ * (1 + 1e-6)
+    assert model.dual_objective_ <= dense.primal_objective_
+    scores = rows @ model.coef_.toarray().T + model.intercept_
+    hinge = np.maximum(0, 1 - np.where(labels > 0, 1, -1) * scores)
+    norm = np.sum(model.coef_.toarray() ** 2) + np.sum(model.intercept_**2)
+    primal = 0.5 * norm + 30 * np.sum(hinge ** (2 if loss == "squared_hinge" else 1))
+    assert primal == pytest.approx(model.primal_objective_, rel=1e-9)
+
+
+def test_a_rescued_label_keeps_the_better_answer():
+    class Worse:
+        def solve(self, l, clock):
+            return Answer(np.zeros(D + 1), 1e9, 0.0)
+
+    class Exact:
+        def solve(self, l, clock):
+            return answers[l]
+
+    posed = problem(C=30.0)
+    newton = LabelNewton(posed, tol=1e-9)
+    answers = [newton.solve(l, Clock()) for l in range(L)]
+    rule = BlockRule(tries=2, newton=1e9)
+    for method, better in ((Worse, False), (Exact, True)):
+        solver, outcome = solve(posed, 1e-9, rescue=method, rule=rule)
+        assert outcome.converged == better
+        assert (solver.primal < 1e9).all()
+    np.testing.assert_allclose(solver.solution().weights.toarray().T, [a.weights for a in answers], atol=1e-6)
 
 
 def test_features_that_differ_too_much_are_named_where_rounding_stops_a_label():

@@ -56,10 +56,18 @@ def pose(X: Any, on: sp.csr_array, weight: np.ndarray, **costs: Any) -> ManyM3L:
 def default(
     problem: ManyM3L, *, rng: np.random.RandomState, **options: Any
 ) -> LabelBlocks | LabelNewton | SquaredNewton:
-    """Newton's method, of the loss, for few features; else ascent on the samples near a label."""
-    if not few_features(problem, 500 if problem.squared else 300):
-        return LabelBlocks(problem, rng=rng, **options)
-    return SquaredNewton(problem, **options) if problem.squared else LabelNewton(problem, **options)
+    """Newton's method, of the loss, for few features; else ascent on the samples near a label.
+
+    Newton's method comes to the rescue of labels that the ascent does not bring to their end.
+    """
+
+    def newton() -> LabelNewton | SquaredNewton:
+        return SquaredNewton(problem, **options) if problem.squared else LabelNewton(problem, **options)
+
+    if few_features(problem, 500 if problem.squared else 300):
+        return newton()
+    rescue = newton if few_features(problem, 1200, filled=0.0, cells=2 * 10**7) else None
+    return LabelBlocks(problem, rng=rng, rescue=rescue, **options)
 
 
 def few_features(problem: ManyM3L, most: int, filled: float = 0.2, cells: int = 5 * 10**7) -> bool:

@@ -17,6 +17,9 @@ from maxmargin.core.jit import compiled
 
 # Numbers looked at in one go when the largest is searched: as many as keep the vector units busy.
 CHUNK = 256
+# A pair is taken as singular when its determinant is below this fraction of K_pp K_qq, by the precision of K:
+# what rounding alone makes of the determinant of a sample with itself lies far below.
+SINGULAR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
 
 
 class KernelState(NamedTuple):

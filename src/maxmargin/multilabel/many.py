@@ -26,6 +26,9 @@ members, its largest parts first.
 **Culling.** Weights up to `cull` are dropped, and the primal objective is that of the weights that are
 left; where that adds too much to the part of the members, a label takes a quarter of its `cull` until it does
 not.
+
+**The rescue.** Passes over members take long where a few features are far larger than others. Where features
+are few enough, a label that is not done after as many looks as Newton's method would cost is left to that.
 """
 
 from __future__ import annotations
@@ -33,14 +36,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import RowArrays, Rows, readonly
-from maxmargin.core.threads import aligned_zeros, run_threads
+from maxmargin.core.threads import aligned_zeros, one_blas_thread, run_threads
 from maxmargin.multilabel import many_loops as loops
 from maxmargin.multilabel.climb_loops import turn
 from maxmargin.multilabel.near_loops import LANES, LEVELS, STRETCH
@@ -79,6 +82,11 @@ class BlockRule:
         `step`-th sample says, the bias is lowered before the look.
     spread_passes, n_draws : int
         Passes that find the background; random numbers for the orders.
+    tries : int
+        Looks that a label has at least before another method takes over.
+    newton, newton_squared : float
+        One look costs as much as that method where X'X takes so many times the products of X: for the hinge
+        loss and for its square (enron and tmc2007-500 at C = 100).
     share : int
         Blocks of an epoch for each of several threads, so that none waits long for the others.
     """
@@ -98,7 +106,16 @@ class BlockRule:
     spare: float = 0.3
     spread_passes: int = 100
     n_draws: int = 1 << 13
+    tries: int = 30
+    newton: float = 12.0
+    newton_squared: float = 100.0
     share: int = 4
+
+    def patience_of(self, problem: ManyM3L) -> int:
+        """Looks that a label has before Newton's method on all samples and features would have cost less."""
+        (n, _), d, entries = problem.shape, problem.n_features + 1, max(problem.rows.data.size, 1)
+        alike = self.newton_squared if problem.squared else self.newton
+        return max(self.tries, int(n * d * d / (alike * entries)))
 
     def told(self, tol: float, cull: float, max_rounds: int) -> loops.Rule:
         """What the loops are told."""
@@ -112,6 +129,20 @@ class ManySolution(NamedTuple):
     weights: sp.csr_array | sp.csc_array
     primal: np.ndarray
     dual: np.ndarray
+
+
+class Answer(NamedTuple):
+    """Weights of one label, the bias last, and the two objectives that certify them."""
+
+    weights: np.ndarray
+    primal: float
+    dual: float
+
+
+class OneLabel(Protocol):
+    """A method that solves one label by itself; None where there was no time for it."""
+
+    def solve(self, l: int, clock: Clock) -> Answer | None: ...
 
 
 @dataclass(frozen=True)
@@ -321,6 +352,16 @@ class Kept(NamedTuple):
     values: np.ndarray
 
 
+# Features and values of the weights of some labels, the bias last.
+Weights = dict[int, tuple[np.ndarray, np.ndarray]]
+
+
+def packed(weights: Weights) -> Kept:
+    """The weights of a block, one label after the other."""
+    features, values = (np.concatenate(arrays) for arrays in zip(*weights.values(), strict=True))
+    return Kept(np.array([len(part[0]) for part in weights.values()]), features, values)
+
+
 def by_feature(parts: list[Kept], shape: tuple[int, int]) -> sp.csr_array:
     """The weights of all parts, labels one after the other, as rows of features."""
     counts = sum(np.bincount(part.features, minlength=shape[0]) for part in parts)
@@ -350,6 +391,8 @@ class LabelBlocks:
         Largest weight that may be dropped.
     max_rounds : int, default=1000
         Most looks at all samples for a label.
+    rescue : function without arguments, default=None
+        Makes the method for labels that are not done when that method would have cost less.
     rule : BlockRule
     """
 
@@ -362,6 +405,7 @@ class LabelBlocks:
         n_threads: int = 1,
         cull: float = 0.0,
         max_rounds: int = 1000,
+        rescue: Callable[[], OneLabel] | None = None,
         rule: BlockRule | None = None,
     ) -> None:
         self.problem, self.tol, self.n_threads = problem, tol, n_threads
@@ -375,7 +419,10 @@ class LabelBlocks:
         self.background = background._replace(m=m, order=largest)
         self.on = by_label(problem.on)
         self.names = np.append(self.samples.names, problem.n_features).astype(np.int32)
-        self.told = self.rule.told(tol, cull, max_rounds)
+        patience = max_rounds if rescue is None else min(self.rule.patience_of(problem), max_rounds)
+        self.told = self.rule.told(tol, cull, patience)
+        self.build = rescue if patience < max_rounds else None
+        self.rescue: OneLabel | None = None
         self.constant, self.primal = problem.at_rest()
         self.dual = np.zeros(L)
         self.blocks = [np.arange(a, min(a + self.rule.block, L)) for a in range(0, L, self.rule.block)]
@@ -391,10 +438,10 @@ class LabelBlocks:
 
     def epoch(self, clock: Clock) -> Progress:
         batch = range(self.next, min(self.next + self.batch, len(self.blocks)))
-        for b, answer in zip(
-            batch, run_threads(lambda b: self._block(b, clock), batch, self.n_threads), strict=True
-        ):
-            self.done[b] = answer
+        found = run_threads(lambda b: self._block(b, clock), batch, self.n_threads)
+        self._rescue(found, clock)
+        for b, kept in zip(batch, found, strict=True):
+            self.done[b] = packed(kept)
         self.next = batch.stop
         certificate = self.certify()
         over = self.next == len(self.blocks)
@@ -417,7 +464,26 @@ class LabelBlocks:
         bias = np.full(len(labels), self.problem.n_features, np.int32)
         return Kept(np.ones(len(labels), np.int64), bias, self.constant[labels])
 
-    def _block(self, b: int, clock: Clock) -> Kept:
+    def _rescue(self, found: list[Weights], clock: Clock) -> None:
+        """Labels that were given up are solved by the other method; the better answer counts."""
+        if self.build is None:
+            return
+        gap = self.primal - self.dual
+        left = {l: kept for kept in found for l in kept if gap[l] > self.tol * self.primal[l]}
+        if not left or clock.expired():
+            return
+        if self.rescue is None:
+            self.rescue = self.build()
+        solve = self.rescue.solve
+        with one_blas_thread():
+            answers = run_threads(lambda l: solve(l, clock), left, self.n_threads)
+        for (l, kept), answer in zip(left.items(), answers, strict=True):
+            if answer is not None and answer.primal - answer.dual < gap[l]:
+                features = np.flatnonzero(answer.weights[:-1])
+                kept[l] = np.append(features, self.names[-1]), answer.weights[np.append(features, -1)]
+                self.primal[l], self.dual[l] = answer.primal, answer.dual
+
+    def _block(self, b: int, clock: Clock) -> Weights:
         """Solve the labels of one block, as far as there is time."""
         labels, problem = self.blocks[b], self.problem
         room, lanes = desk = self._desk()
@@ -437,9 +503,7 @@ class LabelBlocks:
             turn(self.samples, problem.costs, *place, self.rule.step)
         lanes.label[:] = -1
         self.desks.append(desk)
-        features, values = (np.concatenate(arrays) for arrays in zip(*kept.values(), strict=True))
-        counts = np.array([len(part[0]) for part in kept.values()])
-        return Kept(counts, self.names[features], values)
+        return kept
 
     def _desk(self) -> tuple[loops.Room, loops.Lanes]:
         """What a thread works in, free for the next block."""
@@ -448,9 +512,9 @@ class LabelBlocks:
         except IndexError:
             return self.problem.room(self.samples), self.problem.lanes(self.samples)
 
-    def _keep(self, lanes: loops.Lanes, k: int, kept: dict[int, tuple[np.ndarray, np.ndarray]]) -> None:
+    def _keep(self, lanes: loops.Lanes, k: int, kept: Weights) -> None:
         """Store the weights of the label in a lane, the bias last, and what certifies them."""
         l, last = int(lanes.label[k]), lanes.n_kept[k]
         lanes.features[k, last], lanes.values[k, last] = self.problem.n_features, lanes.bias[k]
-        kept[l] = lanes.features[k, : last + 1].copy(), lanes.values[k, : last + 1].copy()
+        kept[l] = self.names[lanes.features[k, : last + 1]], lanes.values[k, : last + 1].copy()
         self.primal[l], self.dual[l] = lanes.primal[k], lanes.dual[k]

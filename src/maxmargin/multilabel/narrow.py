@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.threads import run_threads
-from maxmargin.multilabel.many import ManyM3L, ManySolution, cull_weights
+from maxmargin.multilabel.many import Answer, ManyM3L, ManySolution, cull_weights
 from maxmargin.multilabel.newton import Newton, scaled_columns
 from maxmargin.multilabel.problem import EntryCosts, LinearM3L
 
@@ -57,7 +57,7 @@ class LabelNewton:
     def epoch(self, clock: Clock) -> Progress:
         L = self.problem.shape[1]
         labels = range(self.next, min(self.next + BLOCK * self.n_threads, L))
-        run_threads(lambda l: self._solve(l, clock), labels, self.n_threads)
+        run_threads(lambda l: self._keep(l, clock), labels, self.n_threads)
         self.next = labels.stop
         certificate = self.certify()
         over, close = self.next == L, certificate.gap <= self.tol
@@ -79,10 +79,16 @@ class LabelNewton:
         costs = EntryCosts(signs, problem.weight[:, None], problem.upper[:, [l]], margin)
         return LinearM3L(problem.rows, costs, bias=problem.bias)
 
-    def _solve(self, l: int, clock: Clock) -> None:
+    def _keep(self, l: int, clock: Clock) -> None:
+        """Solve one label, if there is time, and keep its answer."""
+        answer = self.solve(l, clock)
+        if answer is not None:
+            self.W[:, l], self.primal[l], self.dual[l] = answer
+
+    def solve(self, l: int, clock: Clock) -> Answer | None:
         """Newton steps on one label until its gap is small enough, and what can be dropped then."""
         if clock.expired() or not self.problem.upper[:, l].any():
-            return
+            return None
         label = self._label(l)
         newton = Newton(label, np.zeros(label.shape), tol=0.5 * self.tol, columns=self.columns)
         for _ in range(self.max_rounds):
@@ -98,5 +104,4 @@ class LabelNewton:
         def of(kept: np.ndarray) -> float:
             return label.evaluate(alpha, weights=kept[:, None])[1].primal
 
-        self.W[:, l], self.primal[l] = cull_weights(weights[:, 0], primal, dual, self.cull, self.tol, of)
-        self.dual[l] = dual
+        return Answer(*cull_weights(weights[:, 0], primal, dual, self.cull, self.tol, of), dual)

@@ -43,9 +43,6 @@ from maxmargin.core.threads import run_threads
 from maxmargin.multilabel import kernel_loops as loops
 from maxmargin.multilabel.problem import KernelM3L, Solution
 
-# A pair is taken as singular when its determinant is below this fraction of K_pp K_qq.
-SINGULAR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
-
 
 @dataclass(frozen=True)
 class PairRule:
@@ -323,7 +320,7 @@ class PairDescent:
             return 0
         n, dtype = len(e), e.dtype
         work = loops.scratch(n, dtype)
-        singular = dtype.type(SINGULAR[dtype])
+        singular = dtype.type(loops.SINGULAR[dtype])
         total = 0
         for _ in range(self.rule.newton_rounds):
             m = int(np.count_nonzero((b > lo) & (b < hi)))

@@ -36,7 +36,7 @@ import numpy as np
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.multilabel import smo_loops as loops
-from maxmargin.multilabel.kernel_loops import KernelState, argmax_bits, count_movable
+from maxmargin.multilabel.kernel_loops import SINGULAR, KernelState, argmax_bits, count_movable
 from maxmargin.multilabel.problem import KernelM3L, Solution
 
 
@@ -54,8 +54,6 @@ class SMO:
         Steps on one label before the others follow; None is max(n_labels, 10).
     break_factor : float, default=0.5
         See above; 0 is the paper's own rule.
-    singular : float, default=1e-12
-        A pair is taken as singular when its determinant is below this fraction of K_pp K_qq.
     accepted, growth : float, default=0.5, 0.1
         A label is taken if its violation is this share of the largest estimate, and estimates grow by this
         share of what is possible.
@@ -71,7 +69,6 @@ class SMO:
         tol: float,
         n_inner: int | None = None,
         break_factor: float = 0.5,
-        singular: float = 1e-12,
         accepted: float = 0.5,
         growth: float = 0.1,
         epoch_share: float = 1 / 16,
@@ -79,7 +76,7 @@ class SMO:
         self.problem, self.tol = problem, tol
         L, n = problem.target.shape
         n_inner = max(L, 10) if n_inner is None else n_inner
-        self.rule = loops.InnerRule(n_inner, break_factor, singular, accepted, growth)
+        self.rule = loops.InnerRule(n_inner, break_factor, SINGULAR[problem.K.dtype], accepted, growth)
         self.n_steps = max(L, int(epoch_share * n * L))
         self.diagonal = readonly(problem.K.diagonal)
         self.B = problem.coefficients(alpha)
@@ -107,6 +104,7 @@ class SMO:
             # kernel values in single precision are those of another problem.
             if self.problem.K.dtype != np.float64:
                 self.problem = self.problem.precise()
+                self.rule = self.rule._replace(singular=SINGULAR[self.problem.K.dtype])
             self._recompute()
             self._renew()
         self._known = None

@@ -100,7 +100,7 @@ def choose(ties, duals, violations, look, accepted):
     estimate, up, down = violations
     while True:
         l = np.argmax(estimate)
-        if estimate[l] <= 0:
+        if not estimate[l] > 0:  # none, or not a number, which no label would ever be taken with
             return -1, -1
         residual(ties.out[l], ties.S, duals.T[l], look.e)
         measure(look.e, up[l], down[l], look.violation)

@@ -23,7 +23,7 @@ from scipy.linalg import cho_solve
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.threads import one_blas_thread, run_threads
-from maxmargin.multilabel.many import ManyM3L, ManySolution, cull_weights
+from maxmargin.multilabel.many import Answer, ManyM3L, ManySolution, cull_weights
 from maxmargin.multilabel.problem import powers_of_two
 
 # Labels of an epoch for each thread.
@@ -74,7 +74,7 @@ class SquaredNewton:
         L = self.problem.shape[1]
         labels = range(self.next, min(self.next + BLOCK * self.n_threads, L))
         with one_blas_thread():
-            run_threads(lambda l: None if clock.expired() else self._solve(l), labels, self.n_threads)
+            run_threads(lambda l: self._keep(l, clock), labels, self.n_threads)
         self.next = labels.stop
         certificate = self.certify()
         over = self.next == L and certificate.gap <= self.tol
@@ -86,8 +86,16 @@ class SquaredNewton:
     def solution(self) -> ManySolution:
         return ManySolution(sp.csc_array(self.W), self.primal, self.dual)
 
-    def _solve(self, l: int) -> None:
+    def _keep(self, l: int, clock: Clock) -> None:
+        """Solve one label, if there is time, and keep its answer."""
+        answer = self.solve(l, clock)
+        if answer is not None:
+            self.W[:, l], self.primal[l], self.dual[l] = answer
+
+    def solve(self, l: int, clock: Clock) -> Answer | None:
         """Newton steps on one label until its gap is small enough, and what can be dropped then."""
+        if clock.expired():
+            return None
         problem, on = self.problem, self.on
         y = np.full(problem.shape[0], -1.0)
         y[on.indices[on.indptr[l] : on.indptr[l + 1]]] = 1.0
@@ -112,7 +120,7 @@ class SquaredNewton:
                 break
             w = w + size * step
             scores = self.Z @ (self.scale * w)
-        self._store(l, w, dual, (y, c, margin))
+        return self._answer(w, dual, (y, c, margin))
 
     def _fall(self, w, scores, step, slope, label) -> float:
         """How much of the step to take; zero where rounding leaves nothing to gain."""
@@ -126,7 +134,7 @@ class SquaredNewton:
             size *= 0.5
         return 0.0
 
-    def _store(self, l: int, w: np.ndarray, dual: float, label) -> None:
+    def _answer(self, w: np.ndarray, dual: float, label) -> Answer:
         """Keep the weights that the gap needs, and the primal objective of these."""
         y, c, margin = label
 
@@ -134,5 +142,4 @@ class SquaredNewton:
             h = np.maximum(margin - y * (self.Z @ (self.scale * kept)), 0.0)
             return 0.5 * kept @ kept + c @ h**2
 
-        self.W[:, l], self.primal[l] = cull_weights(w, primal(w), dual, self.cull, self.tol, primal)
-        self.dual[l] = dual
+        return Answer(*cull_weights(w, primal(w), dual, self.cull, self.tol, primal), dual)
