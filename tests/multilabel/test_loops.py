@@ -187,6 +187,7 @@ def test_polish_labels(variant):
     tables = (starts, np.concatenate(samples), first, target)
     lists = sweep_loops.Lists(*(readonly(table) for table in tables))
     limits = itertools.product((1, 2, 5), (0.0, 0.4), (0.0, 0.2))
+    halved = False
     for rows, limit in itertools.product(kinds(X), limits):
         enough = sweep_loops.Enough(*limit)
         ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((L, D + 1)), np.zeros(L))
@@ -209,6 +210,9 @@ def test_polish_labels(variant):
         np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-12)
         np.testing.assert_allclose(ours.W, twin.Z.T, atol=1e-12)
         np.testing.assert_allclose(ours.S, twin.S, atol=1e-12)
+        assert twin.pull[1] == PULL[1] == 1
+        halved |= bool((twin.pull < PULL).any())
+    assert halved
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

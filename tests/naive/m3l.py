@@ -116,15 +116,16 @@ class Twin:
         u = self.V[-1]
         self.anchor = u + self.pull * (self.bias * self.S - u), self.S
 
-    def polish(self, l, samples, shuffle, target, n_passes, least, neglected):
+    def polish(self, l, samples, shuffle, target, n_passes, least, idle):
         """Passes over some samples of one label (R diagonal); returns the gap seen in the last.
 
         `shuffle` gives the order of a pass. Whoever leaves gives its place to the last in line. The variables
         end at their means over the last pass; a step made with k turns to go, its own one included, has had
         its effect for k of them. The first pass says what is enough: the part `least` of what it saw, if that
-        is more than the target; entries with less than the part `neglected` of their share in it rest then.
+        is more than the target; entries with less than the part `idle` of their share in it take no step.
+        `pull` of the label is halved after a pass in which the bias came to be on the other side of its goal.
         """
-        small = 0.0
+        small = last = 0.0
         queue, reach, left = list(samples), (-np.inf, np.inf), np.nan
         others = np.arange(len(self.R)) != l
         for done in range(n_passes):
@@ -148,10 +149,14 @@ class Twin:
             self.draw_bias()
             self.anchor = np.where(others, u, self.anchor[0]), self.S
             left += 0.5 * self.R[l, l] * (self.bias * S[l] - self.anchor[0][l]) ** 2
+            lag = self.bias * S[l] - u[l]
+            if lag * last < 0 and self.pull[l] < 1:
+                self.pull[l] /= 2
+            last = lag
             reach = min(moved) / 4 or -np.inf, max(moved) / 4 or np.inf
             if done == 0:
                 target = max(target, least * left)
-                small = neglected * target / max(len(queue), 1)
+                small = idle * target / max(len(queue), 1)
             if left <= target:
                 break
         self.alpha[:, l] = means

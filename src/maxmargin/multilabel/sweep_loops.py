@@ -77,12 +77,12 @@ class Lists(NamedTuple):
 class Enough(NamedTuple):
     """How long a label is polished: passes at most, and the part of its first pass's gap that is enough.
 
-    Entries with less than the part `neglected` of an equal share of that gap rest.
+    Entries with less than the part `idle` of an equal share of the gap it is to end at take no step.
     """
 
     passes: int
     least: float
-    neglected: float
+    idle: float
 
 
 class LabelCopy(NamedTuple):
@@ -96,7 +96,7 @@ class LabelCopy(NamedTuple):
     y: np.ndarray
     c: np.ndarray
     m: np.ndarray
-    curvature: np.ndarray
+    q: np.ndarray
     turn: np.ndarray
 
 
@@ -250,8 +250,9 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
     place. `total` is S of the label. Returns the number left, the extreme gradients among the
     entries that moved, the sum of the gaps seen and the new S.
     """
-    a, mean, y, c, m, curvature, turn = copy
+    a, mean, y, c, m, q, turn = copy
     bias, pull = bias_and_pull
+    square = pull * bias * bias
     low_reach, high_reach = reach
     real = w.dtype.type
     zero = real(0)
@@ -273,7 +274,8 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
             continue
         if share > small:
             low, high = min(low, g), max(high, g)
-            target = a[o] + g / curvature[o] if curvature[o] > zero else c[o]
+            curvature = (q[o] + square) * r
+            target = a[o] + g / curvature if curvature > zero else c[o]
             new = min(max(target, zero), c[o])
             step = y[o] * (new - a[o])
             row_add(rows, i, pull * bias, step * r, w)
@@ -303,24 +305,24 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, re
 
     The weights of `state` are label-major here (L x (D+1)), so that the vector in work stays in cache. Every
     pass goes through the list in a new random order. A variable at a bound is dropped once its gradient
-    points out of the box by more than a quarter (`OUT`) of the largest violation of the pass before. A label
-    is done when the gaps seen during a pass add up to no more than its target, or than enough of what its
-    first pass saw; what its last pass saw is left in `remaining`. Its variables end at their means over the
-    time of that pass.
+    points out of the box by more than a quarter (`OUT`) of the largest violation of the pass before. A bias
+    that went too far, so that what it lags behind by has changed its sign, is drawn half as strongly from
+    then on. A label is done when the gaps seen during a pass add up to no more than its target, or than
+    enough of what its first pass saw; what its last pass saw is left in `remaining`. Its variables end at
+    their means over the time of that pass.
     """
-    bias, pull, q, r = geometry
+    bias, pulls, norms, r = geometry
     starts, members, first, targets = lists
-    passes, least, neglected = enough
+    passes, least, idle = enough
     alpha, WT, S = state
     signs = costs.signs
     real = WT.dtype.type
-    zero, infinity = real(0), real(np.inf)
-    square = bias * bias
+    zero, half, infinity = real(0), real(0.5), real(np.inf)
     longest = 0
     for position in range(labels.shape[0]):
         l = labels[position]
         longest = max(longest, starts[l + 1] - starts[l])
-    a, mean, y, c, m, curvature = (
+    a, mean, y, c, m, q = (
         np.empty(longest, WT.dtype),
         np.empty(longest, WT.dtype),
         np.empty(longest, WT.dtype),
@@ -329,7 +331,7 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, re
         np.empty(longest, WT.dtype),
     )
     turn = np.empty(longest, np.int64)
-    copy = LabelCopy(a, mean, y, c, m, curvature, turn)
+    copy = LabelCopy(a, mean, y, c, m, q, turn)
     for position in range(labels.shape[0]):
         l = labels[position]
         listed = members[starts[l] : starts[l + 1]]
@@ -337,28 +339,32 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, re
         active = listed.shape[0]
         for t in range(active):
             i = listed[t]
-            a[t], y[t], curvature[t] = alpha[i, l], signs[i, l], (q[i] + pull[l] * square) * r[l]
+            a[t], y[t], q[t] = alpha[i, l], signs[i, l], norms[i]
             c[t], m[t] = entry_costs(costs, i, l)
             turn[t] = t
         reach = -infinity, infinity
         cursor = first[l]
         target, small = targets[l], zero
+        pull, last = pulls[l], 0.0
         for done in range(passes):
             cursor = shuffle(turn, active, draws, cursor)
             active, low, high, left, S[l] = polish_pass(
-                rows, listed, copy, active, (bias, pull[l]), r[l], w, S[l], small, reach
+                rows, listed, copy, active, (bias, pull), r[l], w, S[l], small, reach
             )
             lag = bias * S[l] - w[w.shape[0] - 1] / r[l]
-            w[w.shape[0] - 1] += pull[l] * real(lag) * r[l]
-            left += 0.5 * r[l] * ((1 - pull[l]) * lag) ** 2
+            w[w.shape[0] - 1] += pull * real(lag) * r[l]
+            left += 0.5 * r[l] * ((1 - pull) * lag) ** 2
+            if lag * last < 0.0 and pull < 1:  # where it is one, the bias lags behind by rounding alone
+                pull *= half
+            last = lag
             reach = (OUT * low if low < zero else -infinity), (OUT * high if high > zero else infinity)
             remaining[l] = left
             if done == 0:
                 target = max(target, least * left)
-                small = real(neglected * target / max(active, 1))
+                small = real(idle * target / max(active, 1))
             if left <= target:
                 break
-        S[l] = settle(rows, listed, copy, (bias, pull[l]), r[l], w, S[l])
+        S[l] = settle(rows, listed, copy, (bias, pull), r[l], w, S[l])
         for t in range(listed.shape[0]):
             alpha[listed[t], l] = mean[t]
 

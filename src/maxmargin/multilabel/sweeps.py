@@ -33,8 +33,8 @@ point method: with h(b) the best dual value for a given bias,
 Within one such problem b answers a step d of a sample by rho d, and going to the next one moves it by
 rho (S - b / s^2). One pass is taken per problem. rho = s^2 is the plain method; a small rho decouples
 the samples, but lets the bias travel slowly when it has far to go. So every label starts with a small
-rho and raises it whenever an epoch did not pay. The certificate accounts for whatever distance between
-b and s^2 S is left.
+rho and raises it whenever an epoch did not pay; polishing halves it for the rest of the epoch whenever b
+has gone past s^2 S. The certificate accounts for whatever distance between b and s^2 S is left.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class SweepRule:
     aim, least : float
         Polishing aims at the part `aim` of the gap that tol allows; a label is left at the part `least` of
         what its first pass saw, for then entries at rest have the larger part of the gap.
+    idle : float
+        Entries with less than this part of an equal share of the gap that a label is to end at take no step.
     kept, missed : float
         What polishing sees is the gap on its way; its mean has the part `kept` of it. Entries at rest will
         have the part `missed` of the gap there was. Where both together are what tol allows, it is worth
@@ -97,6 +99,7 @@ class SweepRule:
     early: float = 3e-3
     aim: float = 0.95
     least: float = 0.07
+    idle: float = 0.3
     kept: float = 0.75
     missed: float = 0.03
     likely: float = 1.2
@@ -300,7 +303,7 @@ class LabelSweeps(Sweeps):
         lists = self._lists(counts)
         draws = readonly(self.rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
         geometry = self._geometry()
-        enough = loops.Enough(self.rule.label_passes, self.rule.least, self.rule.neglected)
+        enough = loops.Enough(self.rule.label_passes, self.rule.least, self.rule.idle)
         if not self.turned:
             transpose(self.W, self.WT, self.n_threads)
         state = loops.Ascent(self.alpha, self.WT, self.S)
