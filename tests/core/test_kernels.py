@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,13 @@ from sklearn.svm import SVC
 
 from maxmargin.core import kernel_matrix as matrix
 from maxmargin.core import kernels as functions
-from maxmargin.core.kernel_matrix import KernelMatrix, RowCache, check_precomputed, smallest_eigenvalue
+from maxmargin.core.kernel_matrix import (
+    KernelMatrix,
+    RowCache,
+    check_precomputed,
+    rounds,
+    smallest_eigenvalue,
+)
 from maxmargin.core.kernels import Kernel
 
 REFERENCE = {
@@ -344,6 +351,41 @@ def test_a_matrix_is_built_while_there_is_time():
     np.testing.assert_allclose(K.whole, REFERENCE["rbf"](X, X), rtol=1e-9)
     np.testing.assert_array_equal(K.whole, K.whole.T)
     assert KernelMatrix(settled(X, "rbf"), X, 0.1).build(lambda: True)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_threads_change_no_value(make):
+    """Neither those kept nor a product with values computed anew, over several tiles and the rest of one."""
+    X = make(features(1200, 3))
+    one, three = (KernelMatrix(settled(X, "rbf"), X, np.inf, np.float32, n) for n in (1, 3))
+    np.testing.assert_array_equal(one.whole, three.whole)
+    B = np.random.default_rng(0).normal(size=(1200, 2))
+    np.testing.assert_array_equal(one.times(B), three.times(B))
+    np.testing.assert_allclose(three.times(B), REFERENCE["rbf"](features(1200, 3), features(1200, 3)) @ B)
+
+
+def test_a_kernel_of_the_user_is_called_by_one_thread():
+    callers = set()
+
+    def product(X, Z):
+        callers.add(threading.get_ident())
+        return X @ Z.T
+
+    X = features(1200, 3)
+    K = KernelMatrix(Kernel.of(X, product), X, np.inf, np.float32, 3)
+    assert K.whole is not None and K.times(X).shape == X.shape
+    assert callers == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_rounds_hold_every_pair_once_and_no_number_twice(n):
+    played = list(rounds(n))
+    assert sorted(pair for pairs in played for pair in pairs) == [
+        (i, j) for i in range(n) for j in range(i, n)
+    ]
+    for pairs in played:
+        met = [i for pair in pairs for i in set(pair)]
+        assert len(met) == len(set(met))
 
 
 def test_values_beyond_single_precision_stay_double():

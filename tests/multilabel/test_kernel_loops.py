@@ -184,25 +184,47 @@ def test_argmax_of_bits_is_argmax(values):
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize("coupled", [False, True])
-def test_block_sweeps_are_one_variable_steps(coupled):
+def test_coupled_block_sweeps_are_one_variable_steps():
     K, R, Y, m, C = data(5)
-    if not coupled:
-        R = np.diag([1.0, 2.0, 0.5])
     alpha = 0.5 * C
     samples = np.array([1, 4, 7, 8])
     now = state(Y, m, C, K, R, alpha)
     residuals = now.E.copy()
     changes = np.empty((len(R), len(samples)))
-    inside = np.ascontiguousarray(K[np.ix_(samples, samples)])
-    if coupled:
-        loops.coupled_block_sweeps(inside, R, samples, now, 2, changes)
-    else:
-        loops.block_sweeps(inside, np.diag(R).copy(), samples, now, 2, changes)
+    loops.coupled_block_sweeps(K[np.ix_(samples, samples)].copy(), R, samples, now, 2, changes)
     expected = naive.sweeps(K, R, Y, m, C, alpha, samples, 2)
     np.testing.assert_allclose(now.B.T, Y * expected, atol=1e-10)
     np.testing.assert_allclose(changes.T, (Y * (expected - alpha))[samples], atol=1e-10)
     np.testing.assert_array_equal(now.E, residuals)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("L", [1, 3, 8])
+def test_block_sweeps_are_one_variable_steps_whose_changes_reach_all_samples(L):
+    K, _, Y, m, C = data(5, L=L)
+    R = np.diag(0.5 + np.arange(L))
+    now, expected = state(Y, m, C, K, R, 0.5 * C), 0.5 * C
+    order = np.array([1, 4, 7, 8, 2, 3, 5, 0, 11, 9])
+    loops.block_sweeps(K, np.diag(R).copy(), order, now, 4, 2, (0,) * 8)
+    for samples in (order[:4], order[4:8], order[8:]):
+        expected = naive.sweeps(K, R, Y, m, C, expected, samples, 2)
+    np.testing.assert_allclose(now.B.T, Y * expected, atol=1e-10)
+    np.testing.assert_allclose(now.E, state(Y, m, C, K, R, expected).E, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [5, 16, 143, 144, 301])
+@pytest.mark.parametrize("L", [1, 5, 6, 13])
+def test_changes_are_carried_by_a_product(L, n, dtype):
+    rng = np.random.RandomState(0)
+    K, E, samples = rng.randn(n, n).astype(dtype), rng.randn(L, n).astype(dtype), rng.permutation(n)[:9]
+    changes = rng.randn(L, len(samples)).astype(dtype)
+    expected = E.astype(float) + changes.astype(float) @ K[samples]
+    grouped = np.zeros((-(-L // loops.GROUP), 12, loops.GROUP), dtype)
+    for l in range(L):
+        grouped[l // loops.GROUP, : len(samples), l % loops.GROUP] = changes[l]
+    loops.carry(K, samples, grouped[:, : len(samples)], E, loops.LANES[np.dtype(dtype)])
+    np.testing.assert_allclose(E, expected, atol=1e-4 if dtype == np.float32 else 1e-12)
 
 
 def test_gap_and_dual_of_a_label():

@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 
 from maxmargin.core.kernels import LARGEST_SINGLE, Kernel, check_square, chunks
-from maxmargin.core.threads import one_thread_where_small
+from maxmargin.core.threads import one_blas_thread, one_thread_where_small, run_threads
 
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry.
 DEFINITENESS = 1e-6
 # Kernel values are made in tiles of this many rows and bytes, which stay in cache while they are worked on.
 # Rows of a power of two would put all numbers of a column, which is read to be mirrored, in one place there.
 TILE_ROWS, TILE_BYTES = 256, 2**20 - 2**14
+# Rows and columns of the tiles of a product, which stay in cache.
+TILE = 448
 # Columns of a tile transposed at a time: their cache lines stay at hand.
 MIRRORED = 64
 # Rows of a kept matrix gathered at a time: they are multiplied, or cut, while they are in cache.
@@ -130,6 +132,8 @@ class KernelMatrix:
         Memory for kernel values in MiB.
     dtype : dtype, default=None
         Of the values kept; None is that of X. Values that float32 does not hold are kept in float64.
+    n_threads : int, default=1
+        Threads that compute values; their number does not change them.
 
     Attributes
     ----------
@@ -143,8 +147,11 @@ class KernelMatrix:
         The rows, for when it does not; made on first use.
     """
 
-    def __init__(self, kernel: Kernel, X: Any, cache_size: float = 200, dtype: Any = None) -> None:
+    def __init__(
+        self, kernel: Kernel, X: Any, cache_size: float = 200, dtype: Any = None, n_threads: int = 1
+    ) -> None:
         self.kernel, self.X = kernel, X
+        self.n_threads = n_threads if kernel.function is None else 1  # the user's own may not bear others
         self.n, self.cache_size = X.shape[0], cache_size
         self.diagonal = kernel.diagonal(X)
         self.dtype = np.dtype(X.dtype if dtype is None else dtype)
@@ -176,20 +183,28 @@ class KernelMatrix:
         return self._built == self.n
 
     def _few_threads(self) -> AbstractContextManager[Any]:
+        """BLAS in one thread where there are threads of our own, or little to be done."""
+        if self.n_threads > 1:
+            return one_blas_thread()
         return one_thread_where_small(self.n * self.n * self.X.shape[1])
 
     def _build(self, expired: Callable[[], bool]) -> None:
         while self._built < self.n and not expired():
-            rows = slice(self._built, min(self._built + TILE_ROWS, self.n))
-            for part, tile in self._tiles(rows, self.dtype):
-                self._whole[rows, part] = tile
-                # Of two roundings of one value, that above the diagonal is kept.
-                for start in range(max(part.start, rows.stop), part.stop, MIRRORED):
-                    some = slice(start, min(start + MIRRORED, part.stop))
-                    self._whole[some, rows] = tile[:, some.start - part.start : some.stop - part.start].T
-            square = self._whole[rows, rows]
-            np.copyto(square, square.T, where=np.tri(len(square), k=-1, dtype=bool))
-            self._built = rows.stop
+            end = min(self._built + self.n_threads * TILE_ROWS, self.n)
+            run_threads(self._build_rows, range(self._built, end, TILE_ROWS), self.n_threads)
+            self._built = end
+
+    def _build_rows(self, first: int) -> None:
+        """Some rows from their own columns on, and the columns that mirror them."""
+        rows = slice(first, min(first + TILE_ROWS, self.n))
+        for part, tile in self._tiles(rows, self.dtype):
+            self._whole[rows, part] = tile
+            # Of two roundings of one value, that above the diagonal is kept.
+            for start in range(max(part.start, rows.stop), part.stop, MIRRORED):
+                some = slice(start, min(start + MIRRORED, part.stop))
+                self._whole[some, rows] = tile[:, some.start - part.start : some.stop - part.start].T
+        square = self._whole[rows, rows]
+        np.copyto(square, square.T, where=np.tri(len(square), k=-1, dtype=bool))
 
     @cached_property
     def cache(self) -> RowCache:
@@ -257,26 +272,32 @@ class KernelMatrix:
         if 2 * len(some) < self.n:
             return self.combine(np.ascontiguousarray(B[some].T), some, np.float64).T
         answer = np.zeros_like(B)
-        for first in range(0, self.n, TILE_ROWS):
-            rows = slice(first, min(first + TILE_ROWS, self.n))
-            for part, tile in self._tiles(rows, np.dtype(np.float64)):
-                answer[rows] += tile @ B[part]
-                beyond = slice(max(part.start, rows.stop), part.stop)
-                answer[beyond] += tile[:, beyond.start - part.start :].T @ B[rows]
+
+        def add(pair: tuple[int, int]) -> None:
+            rows, columns = (slice(i * TILE, min((i + 1) * TILE, self.n)) for i in pair)
+            tile = self._block(rows, columns, B.dtype)
+            answer[rows] += tile @ B[columns]
+            if rows != columns:
+                answer[columns] += tile.T @ B[rows]
+
+        for pairs in rounds(-(-self.n // TILE)):
+            run_threads(add, pairs, self.n_threads)
         return answer
 
     def _tiles(self, rows: slice, dtype: np.dtype) -> Iterator[tuple[slice, np.ndarray]]:
         """Some rows of K from their own columns on, a few columns at a time: which, and the values."""
-        some, indices = self.X[rows], np.arange(rows.start, rows.stop)
         width = max(rows.stop - rows.start, self.X.shape[1]) * dtype.itemsize
         size = max(TILE_BYTES // width, TILE_ROWS)
         for start in range(rows.start, self.n, size):
             part = slice(start, min(start + size, self.n))
-            tile = self.kernel.block(some, self._basis(np.arange(part.start, part.stop)), dtype)
-            if start < rows.stop:
-                own = indices[indices < part.stop]
-                tile[own - rows.start, own - start] = self.diagonal[own]
-            yield part, tile
+            yield part, self._block(rows, part, dtype)
+
+    def _block(self, rows: slice, columns: slice, dtype: np.dtype) -> np.ndarray:
+        """Some rows and columns of K, computed anew, with an exact diagonal."""
+        block = self.kernel.block(self.X[rows], self._basis(np.arange(columns.start, columns.stop)), dtype)
+        own = np.arange(max(rows.start, columns.start), min(rows.stop, columns.stop))
+        block[own - rows.start, own - columns.start] = self.diagonal[own]
+        return block
 
     def _strip(self, indices: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Rows of K, with an exact diagonal."""
@@ -306,6 +327,22 @@ def capacity(shape: tuple[int, int], cache_size: float, dtype: Any) -> int:
     bytes_per_row = max(shape[1] * np.dtype(dtype).itemsize, 1)
     fitting = shape[0] if math.isinf(cache_size) else int(cache_size * 2**20 // bytes_per_row)
     return min(shape[0], max(2, fitting))
+
+
+def rounds(n: int) -> Iterator[list[tuple[int, int]]]:
+    """All pairs of the numbers below n, each with itself first, in rounds in which no number comes twice.
+
+    >>> from maxmargin.core.kernel_matrix import rounds
+    >>> list(rounds(3))
+    [[(0, 0), (1, 1), (2, 2)], [(1, 2)], [(0, 2)], [(0, 1)]]
+    """
+    yield [(i, i) for i in range(n)]
+    others = n - 1 + n % 2  # a tournament: all but the last one, who meets everybody, go round a table
+    for r in range(others):
+        pairs = [(r, others)] + [((r + k) % others, (r - k) % others) for k in range(1, others // 2 + 1)]
+        met = [(min(pair), max(pair)) for pair in pairs if max(pair) < n and pair[0] != pair[1]]
+        if met:
+            yield met
 
 
 def smallest_eigenvalue(K: np.ndarray, n_probes: int = 60) -> float:

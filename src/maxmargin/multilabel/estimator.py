@@ -616,7 +616,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         dtype: Any = self._working_dtype(self._stopping(), pays=self.solver == "auto")
         if kernel.name == "precomputed" and not kernel.offset:
             dtype = X.dtype  # the user's matrix serves as it is, without a copy
-        return KernelMatrix(kernel, X, self.cache_size, dtype)
+        return KernelMatrix(kernel, X, self.cache_size, dtype, count_threads(self.n_jobs))
 
     def _working_dtype(self, stopping: Stopping, *, pays: bool) -> type:
         """Single precision where told to, or where it is enough for `tol` and pays."""

@@ -14,12 +14,19 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled
+from maxmargin.core.simd import add_product, load_row, prefetch, store_row
 
 # Numbers looked at in one go when the largest is searched: as many as keep the vector units busy.
 CHUNK = 256
 # A pair is taken as singular when its determinant is below this fraction of K_pp K_qq, by the precision of K:
 # what rounding alone makes of the determinant of a sample with itself lies far below.
 SINGULAR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
+# Labels whose residuals are carried together: as many as registers of x86-64 hold beside a row of K.
+GROUP = 6
+# Columns of a block of rows of K that are worked on for all labels: they fill half of the nearest cache.
+TILE = 128
+# Numbers of one register pair, as the tuples that `maxmargin.core.simd` takes.
+LANES = {np.dtype(np.float32): (0,) * 16, np.dtype(np.float64): (0,) * 8}
 
 
 class KernelState(NamedTuple):
@@ -290,39 +297,99 @@ def label_steps(K, diagonal, r, label, work, budget, target, singular):
         step += 1
 
 
-@compiled(reorder=True)
-def block_sweeps(K, r, samples, state, n_sweeps, changes):
-    """Sweeps of one-variable steps over a block of samples, label by label (R diagonal).
+@compiled(inline=True)
+def carry_strip(K, samples, changes, E, first, at, lanes):
+    """Add sum_k changes[k, j] K[samples[k]] to the residuals of `GROUP` labels, some columns from `at` on.
 
-    K is the kernel within the block. The residuals stay as they are; `changes` (labels x
-    block) receives what was added to B.
+    The residuals stay in registers while the rows of K pass by. Where fewer labels are left, their last one
+    fills the group up; its own residuals are written last.
+    """
+    last = len(E) - 1
+    l_0, l_1, l_2 = np.uint64(first), np.uint64(min(first + 1, last)), np.uint64(min(first + 2, last))
+    l_3, l_4, l_5 = (
+        np.uint64(min(first + 3, last)),
+        np.uint64(min(first + 4, last)),
+        np.uint64(min(first + 5, last)),
+    )
+    e_0, e_1, e_2 = load_row(E, l_0, at, lanes), load_row(E, l_1, at, lanes), load_row(E, l_2, at, lanes)
+    e_3, e_4, e_5 = load_row(E, l_3, at, lanes), load_row(E, l_4, at, lanes), load_row(E, l_5, at, lanes)
+    for k in range(len(samples)):
+        row = load_row(K, np.uint64(samples[k]), at, lanes)
+        e_0, e_1 = add_product(e_0, changes[k, 0], row), add_product(e_1, changes[k, 1], row)
+        e_2, e_3 = add_product(e_2, changes[k, 2], row), add_product(e_3, changes[k, 3], row)
+        e_4, e_5 = add_product(e_4, changes[k, 4], row), add_product(e_5, changes[k, 5], row)
+    store_row(e_5, E, l_5, at)
+    store_row(e_4, E, l_4, at)
+    store_row(e_3, E, l_3, at)
+    store_row(e_2, E, l_2, at)
+    store_row(e_1, E, l_1, at)
+    store_row(e_0, E, l_0, at)
+
+
+@compiled(reorder=True)
+def carry(K, samples, changes, E, lanes):
+    """Add sum_k changes[g, k, j] K[samples[k]] to the residuals of every label l = `GROUP` g + j.
+
+    A product with some rows of K where they are: `TILE` columns of them pass from memory once, asked for
+    while those before are worked on, and stay in the nearest cache for all labels.
+    """
+    n, width, groups, size = E.shape[1], len(lanes), len(changes), len(samples)
+    whole = n - n % width
+    for begin in range(0, whole, TILE):
+        end = min(begin + TILE, whole)
+        for g in range(groups):
+            for k in range(g * size // groups, (g + 1) * size // groups):
+                row = K[samples[k]]
+                for at in range(end, min(end + TILE, n), width):
+                    prefetch(row, at)
+            for at in range(begin, end, width):
+                carry_strip(K, samples, changes[g], E, g * GROUP, at, lanes)
+    for l in range(len(E)):
+        for at in range(whole, n):
+            x = E[l, at]
+            for k in range(size):
+                x += changes[l // GROUP, k, l % GROUP] * K[samples[k], at]
+            E[l, at] = x
+
+
+@compiled(reorder=True)
+def block_sweeps(K, r, order, state, block, n_sweeps, lanes):
+    """Sweeps of one-variable steps over blocks of samples, label by label (R diagonal).
+
+    Steps on a block see its own residuals alone; what they changed is then carried to those of all samples.
     """
     E, B, lo, hi = state
-    size = len(samples)
-    dtype = E.dtype.type
-    e, b = np.empty(size, E.dtype), np.empty(size, E.dtype)
-    low, high = np.empty(size, E.dtype), np.empty(size, E.dtype)
-    for l in range(len(E)):
+    L = len(E)
+    e, before = np.empty(block, E.dtype), np.empty(block, E.dtype)
+    K_block = np.empty((block, block), E.dtype)
+    changes = np.zeros((-(-L // GROUP), block, GROUP), E.dtype)
+    for begin in range(0, len(order), block):
+        samples = order[begin : begin + block]
+        size = len(samples)
         for i in range(size):
-            j = samples[i]
-            e[i], b[i], low[i], high[i] = E[l, j], B[l, j], lo[l, j], hi[l, j]
-        for _ in range(n_sweeps):
-            moved = False
+            for j in range(size):
+                K_block[i, j] = K[samples[i], samples[j]]
+        for l in range(L):
+            b, low, high = B[l], lo[l], hi[l]
             for i in range(size):
-                value = single_step(b[i], e[i], r[l] * K[i, i], low[i], high[i])
-                w = value - b[i]
-                if w != 0:
-                    moved = True
-                    b[i] = value
-                    row, w = K[i], r[l] * w
-                    for j in range(size):
-                        e[j] -= w * row[j]
-            if not moved:
-                break
-        for i in range(size):
-            j = samples[i]
-            changes[l, i] = dtype(b[i] - B[l, j])
-            B[l, j] = b[i]
+                e[i], before[i] = E[l, samples[i]], b[samples[i]]
+            for _ in range(n_sweeps):
+                moved = False
+                for i in range(size):
+                    p = samples[i]
+                    value = single_step(b[p], e[i], r[l] * K_block[i, i], low[p], high[p])
+                    w = value - b[p]
+                    if w != 0:
+                        moved = True
+                        b[p] = value
+                        row, w = K_block[i], r[l] * w
+                        for j in range(size):
+                            e[j] -= w * row[j]
+                if not moved:
+                    break
+            for i in range(size):
+                changes[l // GROUP, i, l % GROUP] = r[l] * (before[i] - b[samples[i]])
+        carry(K, samples, changes[:, :size], E, lanes)
 
 
 @compiled(reorder=True)

@@ -32,6 +32,7 @@ changes over to float64 when rounding keeps the gap from falling.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +43,9 @@ from maxmargin.core.rows import readonly
 from maxmargin.core.threads import run_threads
 from maxmargin.multilabel import kernel_loops as loops
 from maxmargin.multilabel.problem import KernelM3L, Solution
+
+# Blocks that are swept between two looks at the clock.
+BLOCKS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -264,17 +268,39 @@ class PairDescent:
 
     def _sweep(self, part: Part, clock: Clock) -> None:
         """Block sweeps over all samples in random order."""
+        order, block = self.rng.permutation(len(part.diagonal)), self.rule.block
+        blocks = [np.sort(order[begin : begin + block]) for begin in range(0, len(order), block)]
+        if self.problem.coupled:
+            self._sweep_tied(part, blocks, clock)
+        else:
+            self._sweep_labels(part, blocks, clock)
+
+    def _sweep_labels(self, part: Part, blocks: list[np.ndarray], clock: Clock) -> None:
+        """Labels that are not tied, a range of them in each thread."""
+        L, rule, lanes = len(self.r), self.rule, loops.LANES[part.K.dtype]
+        orders = [
+            readonly(np.concatenate(blocks[begin : begin + BLOCKS_AT_ONCE]))
+            for begin in range(0, len(blocks), BLOCKS_AT_ONCE)
+        ]
+        groups = -(-L // loops.GROUP)
+        cuts = np.linspace(0, groups, min(self.n_threads, groups) + 1).astype(int) * loops.GROUP
+
+        def work(labels: slice) -> None:
+            state = loops.KernelState(*(array[labels] for array in part.state))
+            for order in orders:
+                loops.block_sweeps(part.K, self.r[labels], order, state, rule.block, rule.sweeps, lanes)
+                if clock.expired():
+                    return
+
+        run_threads(work, [slice(*ends) for ends in pairwise(cuts)], self.n_threads)
+
+    def _sweep_tied(self, part: Part, blocks: list[np.ndarray], clock: Clock) -> None:
         E = part.state.E
-        order = self.rng.permutation(len(part.diagonal))
-        for begin in range(0, len(order), self.rule.block):
-            samples = np.sort(order[begin : begin + self.rule.block])
+        for samples in blocks:
             rows = part.K[samples]
-            inside = readonly(rows[:, samples])
             changes = np.empty((len(E), len(samples)), E.dtype)
-            if self.problem.coupled:
-                loops.coupled_block_sweeps(inside, self.R, samples, part.state, self.rule.sweeps, changes)
-            else:
-                loops.block_sweeps(inside, self.r, samples, part.state, self.rule.sweeps, changes)
+            inside = readonly(rows[:, samples])
+            loops.coupled_block_sweeps(inside, self.R, samples, part.state, self.rule.sweeps, changes)
             np.subtract(E, self._mix(changes, rows), out=E)
             if clock.expired():
                 return
@@ -283,9 +309,7 @@ class PairDescent:
         """R changes K[rows], in the cheapest order."""
         if self.P is not None:
             return self.P.T @ ((self.P @ changes) @ rows)
-        if self.problem.coupled:
-            return (self.R @ changes) @ rows
-        return (self.r[:, None] * changes) @ rows
+        return (self.R @ changes) @ rows
 
     def _visit_labels(
         self, part: Part, gaps: np.ndarray, duals: np.ndarray, least: float, clock: Clock

@@ -580,4 +580,4 @@ class KernelM3L(M3L):
     def precise(self) -> KernelM3L:
         """The same problem with kernel values kept in float64."""
         K = self.K
-        return replace(self, K=KernelMatrix(K.kernel, K.X, K.cache_size, np.float64))
+        return replace(self, K=KernelMatrix(K.kernel, K.X, K.cache_size, np.float64, K.n_threads))
