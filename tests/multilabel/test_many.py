@@ -168,10 +168,14 @@ def test_labels_that_passes_do_not_bring_to_an_end_are_left_to_newton(loss):
 
 def test_a_rescued_label_keeps_the_better_answer():
     class Worse:
+        stuck = ""
+
         def solve(self, l, clock):
             return Answer(np.zeros(D + 1), 1e9, 0.0)
 
     class Exact:
+        stuck = ""
+
         def solve(self, l, clock):
             return answers[l]
 
@@ -190,6 +194,15 @@ def test_features_that_differ_too_much_are_named_where_rounding_stops_a_label():
     rows = np.array([[1e14, 1.0], [1e14, 2.0], [1e14, 3.0], [1e14, 4.0]])
     with pytest.warns(ConvergenceWarning, match="scale the features or loosen tol"):
         MultiLabelSVC(C=1e6, memory_limit=0, tol=1e-9).fit(rows, [[0], [1], [0], [1]])
+
+
+def test_newton_says_where_features_are_too_long_for_the_squared_hinge_loss():
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(72, 52))
+    labels = (rows @ rng.normal(size=(52, 3)) > 0).astype(int)
+    with pytest.warns(ConvergenceWarning, match="scale the features or loosen tol"):
+        MultiLabelSVC(loss="squared_hinge").fit(1e8 * rows, labels)
+    assert MultiLabelSVC(loss="squared_hinge").fit(rows, labels).duality_gap_ <= 1e-3
 
 
 @pytest.mark.parametrize("mixed", [True, False])

@@ -256,3 +256,14 @@ def test_block_steps_reach_the_optimum_where_sets_hardly_leave_the_truth(scale):
     X = np.hstack([2 * Y - 1 + 0.1 * rng.normal(size=(40, 4)), rng.normal(size=(40, 2))])
     model = SubmodularSVC(solver="bcfw", max_iter=300, random_state=0).fit(scale * X, Y)
     assert model.duality_gap_ <= 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e7, 1e8])
+def test_features_too_long_for_interior_point_steps_are_named(scale):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    Y = (X @ rng.normal(size=(5, 4)) + 0.5 * rng.normal(size=(60, 4)) > 0).astype(int)
+    with pytest.warns(ConvergenceWarning, match="To get closer, scale the features or") as said:
+        model = SubmodularSVC(solver="interior").fit(scale * X, Y)
+    assert len(said) == 1 and model.n_iter_ < 1000
+    assert SubmodularSVC(solver="interior").fit(X, Y).duality_gap_ <= 1e-3

@@ -249,6 +249,19 @@ def test_inexact_inference_gets_stuck_with_a_true_gap_and_says_what_to_do():
     pytest.fail("no seed made Algorithm 2 fail, so nothing was tested")
 
 
+@pytest.mark.parametrize(
+    "options, cure",
+    [
+        ({"max_nodes": 1}, "increase max_nodes"),
+        ({"max_nodes": 1000}, "scale the features"),
+        ({"exact": False}, "use inference='exact'"),
+    ],
+)
+def test_what_helps_a_stuck_solver_is_what_ended_its_searches(options, cure):
+    problem = tiny(3, N=12, V=6, **options)
+    assert problem.cure(np.ones(problem.dimension)) == cure
+
+
 def test_truncated_search_still_proves_its_gap():
     problem = tiny(3, N=12, V=6, max_nodes=1)
     outcome = run(Bundle(problem), Stopping(1e-3, 200))

@@ -140,7 +140,12 @@ class Answer(NamedTuple):
 
 
 class OneLabel(Protocol):
-    """A method that solves one label by itself; None where there was no time for it."""
+    """A method that solves one label by itself; None where there was no time for it.
+
+    `stuck` says what to change where rounding keeps it from the end.
+    """
+
+    stuck: str
 
     def solve(self, l: int, clock: Clock) -> Answer | None: ...
 
@@ -444,9 +449,10 @@ class LabelBlocks:
             self.done[b] = packed(kept)
         self.next = batch.stop
         certificate = self.certify()
-        over = self.next == len(self.blocks)
+        over, close = self.next == len(self.blocks), certificate.gap <= self.tol
+        stuck = self.rescue.stuck if self.rescue and over and not close else ""
         visited = int(sum(len(self.blocks[b]) for b in batch))
-        return Progress(certificate, visited, exact=True, done=over and certificate.gap <= self.tol)
+        return Progress(certificate, visited, exact=True, done=over and close, stuck=stuck)
 
     def certify(self) -> Certificate:
         return Certificate(float(self.primal.sum()), float(self.dual.sum()))

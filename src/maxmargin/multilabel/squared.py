@@ -63,7 +63,7 @@ class SquaredNewton:
         self.dual = np.zeros(L)
         self.W = np.zeros((self.Z.shape[1], L))
         self.W[-1] = self.constant
-        self.next = 0
+        self.next, self.stuck = 0, ""
 
     @property
     def n_epochs(self) -> int:
@@ -77,8 +77,9 @@ class SquaredNewton:
             run_threads(lambda l: self._keep(l, clock), labels, self.n_threads)
         self.next = labels.stop
         certificate = self.certify()
-        over = self.next == L and certificate.gap <= self.tol
-        return Progress(certificate, len(labels), exact=True, done=over)
+        over, close = self.next == L, certificate.gap <= self.tol
+        stuck = self.stuck if over and not close else ""
+        return Progress(certificate, len(labels), exact=True, done=over and close, stuck=stuck)
 
     def certify(self) -> Certificate:
         return Certificate(float(self.primal.sum()), float(self.dual.sum()))
@@ -117,6 +118,7 @@ class SquaredNewton:
             step = -cho_solve(ridged_cholesky(hessian), gradient / self.scale) / self.scale
             size = self._fall(w, scores, step, float(gradient @ step), (y, c, margin, primal))
             if size == 0.0:
+                self.stuck = "scale the features"
                 break
             w = w + size * step
             scores = self.Z @ (self.scale * w)

@@ -429,7 +429,7 @@ class InteriorPoint:
             self._remember(self._ask(ahead), mu)
         stuck = ""
         if not above and mu * self.alpha.size <= ROUNDING * self.best_primal:
-            stuck = "increase max_nodes" if problem.exact else "use inference='exact'"
+            stuck = problem.cure(self.theta)
         return Progress(self._met(), int(np.count_nonzero(problem.cost)), stuck=stuck)
 
     def _ask(self, theta: np.ndarray) -> np.ndarray:
@@ -476,6 +476,8 @@ class InteriorPoint:
         """
         point = self._point()
         slack, alpha, t, r, residual, _ = point
+        if not (slack > 0).all():
+            raise np.linalg.LinAlgError("Rounding of the scores is larger than what is left of the gap.")
         size = np.count_nonzero(self.planes.known) + len(t)
         mu = (float(np.sum(alpha * slack)) + float(t @ r)) / size
         system = self.equations(self.planes, point)

@@ -266,6 +266,13 @@ class SubmodularF1:
             bound = self.infer(theta, hints, exact=True, max_nodes=1).bound
         return answer.sets, float(self.cost @ bound)
 
+    def cure(self, theta: np.ndarray) -> str:
+        """What to change where no set that inference finds at theta closes the gap."""
+        if not self.exact:
+            return "use inference='exact'"
+        cut_short = np.any(self.infer(theta).nodes >= self.max_nodes)
+        return "increase max_nodes" if cut_short else "scale the features"
+
     def primal(self, theta: np.ndarray, risk: float) -> float:
         """P (6) at theta, whose loss part is `risk`."""
         return 0.5 * float(theta @ theta) + risk
