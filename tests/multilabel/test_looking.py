@@ -154,3 +154,18 @@ def test_the_better_of_two_solutions_counts():
     better = sweeps if sweeps.certify().gap < method.rescue.certify().gap else method.rescue
     np.testing.assert_array_equal(alpha, better.solution().alpha)
     np.testing.assert_array_equal(weights, better.solution().weights)
+
+
+def test_every_pass_visits_each_sample_once():
+    """Also where the last block is not full, and where samples are too few for blocks."""
+    for n in (150, 4_013):
+        rng = np.random.RandomState(2)
+        costs = hamming_costs(
+            np.where(rng.rand(n, 2) < 0.5, 1, -1).astype(np.int8), np.ones((2, 2)), np.ones((n, 1))
+        )
+        posed = LinearM3L(Rows.of(rng.randn(n, 3)), costs, np.array([[1, 0.5], [0.5, 1]]))
+        sweeps = SampleSweeps(posed, np.zeros(posed.shape), tol=1e-3, rng=rng)
+        first, second = sweeps._order(), sweeps._order()
+        np.testing.assert_array_equal(np.sort(first), np.arange(n))
+        np.testing.assert_array_equal(np.sort(second), np.arange(n))
+        assert not np.array_equal(first, second)

@@ -215,9 +215,23 @@ def test_polish_labels(variant):
     assert halved
 
 
+def room(size):
+    nowhere, values = np.empty(0, np.int64), np.full((5, size), np.nan)
+    return sweep_loops.SampleLists(nowhere, nowhere, np.empty(size, np.uint32), *values)
+
+
+def sample_lists(costs, alpha, flags):
+    counts = flags.sum(1)
+    starts = np.append(0, np.cumsum(counts))
+    lists = room(starts[-1])._replace(starts=starts, counts=counts)
+    sweep_loops.gather_entries(readonly(flags), costs.flat(np.float64), alpha, lists)
+    return lists
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("low_rank", [False, True])
 def test_sweep_samples(variant, low_rank):
+    """Two sweeps over all entries, then over those that the last one marked."""
     rng, X, costs = make(4, **variant)
     P = rng.randn(2, L)
     R = P.T @ P if low_rank else P.T @ P + np.eye(L)
@@ -226,34 +240,45 @@ def test_sweep_samples(variant, low_rank):
     for rows in kinds(X):
         ours = sweep_loops.Ascent(np.zeros((N, L)), np.zeros((D + 1, 16)), np.zeros(L))
         twin = naive.Twin(X, BIAS, costs, R, PULL)
-        flags, marks = np.ones((N, L), np.bool_), np.ones((N, L), np.bool_)
-        bounds = np.full(L, -np.inf), np.full(L, np.inf)
-        for _ in range(4):
-            order, label_order = rng.permutation(N), rng.permutation(L)
+        flags, marks = np.zeros((N, L), np.bool_), np.zeros((N, L), np.bool_)
+        bounds, lists, queues = (np.full(L, -np.inf), np.full(L, np.inf)), room(L), []
+        for done in range(6):
+            order = rng.permutation(N)
             low, high = np.zeros((2, 2, L))
             low[0], high[0] = bounds
-            counts = flags.sum(1)
+            before = twin.alpha.copy()
             seen = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy()), readonly(order),
-                readonly(label_order),
-                sweep_loops.Mixing(readonly(np.pad(G, ((0, 0), (0, idle)))), low_rank), ours,
-                sweep_loops.Reach(flags, low, high), counts,
+                sweep_loops.Mixing(readonly(np.pad(G, ((0, 0), (0, idle)))), low_rank), ours, lists,
+                sweep_loops.Reach(flags, low, high),
             )  # fmt: skip
-            *extremes, gaps = twin.sweep(itertools.product(order, label_order), marks, bounds)
+            if done < 2:
+                *extremes, gaps = twin.sweep_all(order, marks)
+                np.testing.assert_array_equal(flags, marks)
+            else:
+                *extremes, gaps = twin.sweep_lists(order, queues, bounds)
+                assert lists.counts.tolist() == [len(queue) for queue in queues]
+                for i, first in enumerate(lists.starts[:-1]):
+                    assert lists.label[first : first + lists.counts[i]].tolist() == queues[i]
+                    for e in range(first, lists.starts[i + 1]):
+                        assert lists.before[e] == pytest.approx(before[i, lists.label[e]], abs=1e-9)
+                sweep_loops.scatter_entries(lists, ours.alpha)
+                bounds = low[1] / 2, high[1] / 2
             assert seen == pytest.approx(gaps, abs=1e-9)
             np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
             T = np.pad(twin.V @ P.T if low_rank else twin.V, ((0, 0), (0, idle)))
             np.testing.assert_allclose(ours.W, T, atol=1e-9)
-            np.testing.assert_array_equal(flags, marks)
-            np.testing.assert_array_equal(counts, marks.sum(1))
             np.testing.assert_allclose(ours.S, twin.S, atol=1e-9)
             np.testing.assert_allclose((low[1], high[1]), extremes, atol=1e-9)
-            bounds = low[1] / 2, high[1] / 2
-        assert not marks.all()
+            if done == 1:
+                assert marks.any() and not marks.all()
+                lists = sample_lists(costs, ours.alpha, flags)
+                queues = [np.flatnonzero(marked).tolist() for marked in marks]
+        assert sum(map(len, queues)) < marks.sum()
 
 
 def test_sweep_samples_of_many_labels():
-    """Samples with many marked labels and with few, whose scores are found in different ways."""
+    """Samples with many listed labels and with few, whose scores are found in different ways."""
     rng, n_labels = np.random.RandomState(10), sweep_loops.MANY + 5
     X = rng.randn(N, D)
     signs = np.where(rng.rand(N, n_labels) < 0.3, 1, -1).astype(np.int8)
@@ -263,19 +288,21 @@ def test_sweep_samples_of_many_labels():
     mixing = sweep_loops.Mixing(readonly(np.pad(R, ((0, 0), (0, 32 - n_labels)))), False)
     marks = rng.rand(N, n_labels) < np.linspace(0.2, 1, N)[:, None]
     bounds = np.full(n_labels, -np.inf), np.full(n_labels, np.inf)
+    queues = [np.flatnonzero(marked).tolist() for marked in marks]
     for rows in kinds(X):
         ours = sweep_loops.Ascent(np.zeros((N, n_labels)), np.zeros((D + 1, 32)), np.zeros(n_labels))
         twin = naive.Twin(X, BIAS, costs, R, pull)
+        lists = sample_lists(costs, ours.alpha, marks)
         for _ in range(3):
-            order, label_order = rng.permutation(N), rng.permutation(n_labels)
+            order = rng.permutation(N)
             low, high = np.zeros((2, 2, n_labels))
             low[0], high[0] = bounds
             seen = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy(), pull),
-                readonly(order), readonly(label_order), mixing, ours,
-                sweep_loops.Reach(marks.copy(), low, high), marks.sum(1),
+                readonly(order), mixing, ours, lists, sweep_loops.Reach(marks.copy(), low, high),
             )  # fmt: skip
-            *_, gaps = twin.sweep(itertools.product(order, label_order), marks.copy(), bounds)
+            *_, gaps = twin.sweep_lists(order, queues, bounds)
+            sweep_loops.scatter_entries(lists, ours.alpha)
             assert seen == pytest.approx(gaps, abs=1e-9)
             np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
             np.testing.assert_allclose(ours.W[:, :n_labels], twin.V, atol=1e-9)

@@ -111,6 +111,38 @@ class Twin:
                 seen += share
         return low, high, seen
 
+    def sweep_all(self, order, marks):
+        """Visit the entries of each sample that have a variable or a positive gradient when its turn comes.
+
+        Marks those that moved or are within their boxes; returns what `sweep` does.
+        """
+        unbounded = np.full(len(self.R), -np.inf), np.full(len(self.R), np.inf)
+        found = []
+        for i in order:
+            before = self.alpha[i].copy()
+            wanted = (before > 0) | (self.gradient()[i] > 0)
+            found.append(self.sweep([(i, l) for l in np.flatnonzero(wanted)], np.ones_like(marks), unbounded))
+            inside = (self.alpha[i] > 0) & (self.alpha[i] < self.c[i])
+            marks[i] = wanted & ((self.alpha[i] != before) | inside)
+        low, high, seen = zip(*found, strict=True)
+        return np.min(low, axis=0), np.max(high, axis=0), sum(seen)
+
+    def sweep_lists(self, order, lists, reach):
+        """Visit the listed labels of each sample; whoever leaves gives its place to the last in line."""
+        low, high, seen = np.zeros(len(self.R)), np.zeros(len(self.R)), 0.0
+        for i in order:
+            waiting, lists[i] = deque(lists[i]), []
+            while waiting:
+                l = waiting.popleft()
+                stays, projected, share = self.visit(i, l, reach)
+                low[l], high[l] = min(low[l], projected), max(high[l], projected)
+                seen += share
+                if stays:
+                    lists[i].append(l)
+                else:
+                    waiting.rotate(1)
+        return low, high, seen
+
     def draw_bias(self):
         """End a pass: anchor the bias row where it is, drawn towards bias * S by `pull`."""
         u = self.V[-1]

@@ -100,6 +100,22 @@ class LabelCopy(NamedTuple):
     turn: np.ndarray
 
 
+class SampleLists(NamedTuple):
+    """Entries to visit: those of sample i are `counts[i]` from `starts[i]` on; empty `starts`: see the loop.
+
+    `before` is what `a` was before the last visit.
+    """
+
+    starts: np.ndarray
+    counts: np.ndarray
+    label: np.ndarray
+    a: np.ndarray
+    before: np.ndarray
+    y: np.ndarray
+    c: np.ndarray
+    m: np.ndarray
+
+
 class Mixing(NamedTuple):
     """R = G H' for scores x_i'T G': H the identity (T = V), or H = G for a prior of low rank (`factored`).
 
@@ -370,78 +386,121 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, re
 
 
 @compiled
-def sweep_samples(rows, costs, geometry, order, label_order, mixing, state, reach, counts):
-    """One pass over the marked entries of the samples in `order`, for coupled labels.
+def gather_entries(flags, costs, alpha, lists):
+    """List the marked entries of every sample; `lists.starts` says where."""
+    for i in range(flags.shape[0]):
+        e = lists.starts[i]
+        for l in range(flags.shape[1]):
+            if flags[i, l]:
+                lists.label[e], lists.a[e], lists.y[e] = l, alpha[i, l], costs.signs[i, l]
+                lists.c[e], lists.m[e] = entry_costs(costs, i, l)
+                e += 1
+
+
+@compiled
+def scatter_entries(lists, alpha):
+    """Write the listed dual variables back."""
+    for i in range(alpha.shape[0]):
+        for e in range(lists.starts[i], lists.starts[i + 1]):
+            alpha[i, lists.label[e]] = lists.a[e]
+
+
+@compiled(inline=True, reorder=True)
+def list_sample(costs, i, f, alpha, lists):
+    """List the entries of sample i that have a dual variable or a positive gradient; returns how many."""
+    label, a, g, y, c, m = lists.label, lists.a, lists.before, lists.y, lists.c, lists.m
+    signs, old = costs.signs[i], alpha[i]
+    zero = f.dtype.type(0)
+    L = alpha.shape[1]
+    row_costs(costs, i, 0, L, c, m)
+    for l in range(L):
+        g[l] = m[l] - f.dtype.type(signs[l]) * f[l]
+    found = 0
+    for l in range(L):
+        label[found] = l
+        found += (old[l] > zero) | (g[l] > zero)
+    for e in range(found):
+        l = label[e]
+        a[e], y[e], c[e], m[e] = old[l], signs[l], c[l], m[l]
+    return found
+
+
+@compiled
+def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach):
+    """One pass over the listed entries of the samples in `order`, for coupled labels.
 
     All labels of a sample form one block with Hessian q_i R; one Gauss-Seidel sweep through
-    its marked labels keeps t = x_i'T up to date, so that each score is one product with a
-    row of G; where many are marked, it keeps the scores of all labels instead. `counts` is the number of
-    marked entries of each sample. Returns the gap seen.
+    its listed labels keeps t = x_i'T up to date, so that each score is one product with a
+    row of G; where many are listed, it keeps the scores of all labels instead. Entries beyond the bounds of
+    `reach` leave their list. Returns the gap seen.
+
+    Where there are no lists yet, a sample's own is made on the way, of the entries that may move, and those
+    that moved or are within their boxes are marked.
     """
     bias, pull, q, r = geometry
     alpha, T, S = state
-    flags, low, high = reach
+    marks, low, high = reach
     G, factored = mixing
-    signs = costs.signs
+    starts, counts, label, a, before, y, c, m = lists
+    everything = starts.shape[0] == 0
     L, K = alpha.shape[1], T.shape[1]
     real = T.dtype.type
     zero, square = real(0), bias * bias
     t = np.empty(K, T.dtype)
-    scores = np.empty(K, T.dtype)
-    step = np.empty(K, T.dtype)
-    few = np.empty(K, np.int64)
+    scores = np.empty(max(L, K), T.dtype)
+    step = np.zeros(K, T.dtype)
+    few = np.empty(L, np.int64)
     bottom = T[T.shape[0] - 1]
     seen = 0.0
     for position in range(order.shape[0]):
         i = order[position]
-        if counts[i] == 0:
+        begin = 0 if everything else starts[i]
+        end = begin if everything else begin + counts[i]
+        if begin == end and not everything:
             continue
         ahead = order[min(position + AHEAD, order.shape[0] - 1)]
         prefetch_row(rows, ahead)
-        for p in range(ahead * L, ahead * L + L, 16):
-            prefetch(alpha, p)
-        for p in range(ahead * L, ahead * L + L, 64):
-            prefetch(flags, p)
-            prefetch(signs, p)
         row_scores(rows, i, bias, T, 0, K, t)
-        many = not factored and counts[i] > MANY
+        many = not factored and (everything or end - begin > MANY)
         if many:
             vector_product(t, G, scores)
-        for k in range(K):
-            step[k] = zero
+        if everything:
+            if factored:
+                for l in range(L):
+                    scores[l] = dot(G[l], t)
+            end = list_sample(costs, i, scores, alpha, lists)
         n_few = 0
-        moved = False
-        for place in range(L):
-            l = label_order[place]
-            if not flags[i, l]:
-                continue
+        e = begin
+        while e < end:
+            l = label[e]
             f = scores[l] if many else dot(G[l], t)
-            c, m = entry_costs(costs, i, l)
-            y, a = real(signs[i, l]), alpha[i, l]
-            g = m - y * f
-            if a == zero and g <= zero:
-                if g < low[0, l]:
-                    flags[i, l] = False
-                    counts[i] -= 1
-                continue
-            seen += c * max(g, zero) - a * g
-            at_zero, at_top = a == zero, a == c
+            g = m[e] - y[e] * f
+            seen += c[e] * max(g, zero) - a[e] * g
+            at_zero, at_top = a[e] == zero, a[e] == c[e]
+            before[e] = a[e]
             if (at_zero and g < low[0, l]) or (at_top and g > high[0, l]):
-                flags[i, l] = False
+                end -= 1
                 counts[i] -= 1
+                label[e], label[end] = label[end], label[e]
+                a[e], a[end] = a[end], a[e]
+                before[e], before[end] = before[end], before[e]
+                y[e], y[end] = y[end], y[e]
+                c[e], c[end] = c[end], c[e]
+                m[e], m[end] = m[end], m[e]
                 continue
             if not (at_zero and g < zero) and not (at_top and g > zero):
                 low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
             own = q[i] + pull[l] * square
             curvature = own * r[l]
-            target = a + g / curvature if curvature > zero else (c if g > zero else a)
-            new = min(max(target, zero), c)
-            if new == a:
+            target = a[e] + g / curvature if curvature > zero else (c[e] if g > zero else a[e])
+            a[e] = min(max(target, zero), c[e])
+            d = y[e] * (a[e] - before[e])
+            e += 1
+            if d == zero:
                 continue
-            alpha[i, l] = new
-            d = y * (new - a)
             S[l] += d
-            moved = True
+            few[n_few] = l
+            n_few += 1
             if factored:
                 g_row = G[l]
                 for k in range(K):
@@ -457,13 +516,19 @@ def sweep_samples(rows, costs, geometry, order, label_order, mixing, state, reac
                     t[l] += own * d
                 step[l] = d
                 bottom[l] += pull[l] * bias * d
-                few[n_few] = l
-                n_few += 1
-        if moved:
+        if n_few:
             if factored or n_few > FEW:
                 row_outer(rows, i, zero, step, 0, K, T)
             else:
                 row_outer_few(rows, i, zero, step, few, n_few, T)
+            for k in range(K):
+                step[k] = zero
+        if everything:
+            for l in range(L):
+                marks[i, l] = False
+            for e in range(end):
+                alpha[i, label[e]] = a[e]
+                marks[i, label[e]] = a[e] != before[e] or zero < a[e] < c[e]
     return seen
 
 
