@@ -23,6 +23,7 @@ from maxmargin.core.kernel_matrix import (
     smallest_eigenvalue,
 )
 from maxmargin.core.kernels import Kernel
+from maxmargin.core.rows import readonly
 
 REFERENCE = {
     "linear": lambda X, Z: linear_kernel(X, Z),
@@ -410,3 +411,76 @@ def test_combinations_of_many_rows_leave_out_those_without_weight(dtype):
     np.testing.assert_allclose(K.combine(W, some), expected, atol=1e-4 if dtype == np.float32 else 1e-12)
     np.testing.assert_array_equal(K.combine(np.zeros_like(W), some), 0)
     np.testing.assert_array_equal(K.square(some), K.whole[np.ix_(some, some)])
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_exponentials_are_as_precise_as_what_they_are_of(dtype):
+    rng = np.random.default_rng(0)
+    x = np.concatenate([-np.logspace(-9, np.log10(80), 400), -80 * rng.random(400), [0.0, -0.0, -1e-45]])
+    x = x.astype(dtype)
+    exponentials = functions.exponentials_single if dtype == np.float32 else functions.exponentials_double
+    K = x[None].copy()
+    exponentials(K, dtype(0.0))
+    expected = np.exp(x.astype(np.longdouble))
+    error = np.abs(K[0] - expected) / expected
+    assert (error <= (2 + np.abs(x)) * np.finfo(dtype).eps).all()
+    # Distances rounded below zero count as zero, those beyond all numbers as large, NaN stays.
+    K = np.array([[1e-3, 5.0, -np.inf, -1e30, np.nan]], dtype)
+    exponentials(K, dtype(0.5))
+    np.testing.assert_allclose(K[0], [1.5, 1.5, 0.5, 0.5, np.nan], rtol=1e-30)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_are_added_by_the_weights_that_are_not_zero(dtype):
+    rng = np.random.default_rng(0)
+    K, chosen = rng.normal(size=(9, matrix.STRIP + 3)).astype(dtype), np.array([7, 2, 5])
+    weights = (rng.normal(size=(3, 4)) * (rng.random((3, 4)) < 0.5)).astype(dtype)
+    found = rng.normal(size=(4, K.shape[1])).astype(dtype)
+    expected = found + weights.T @ K[chosen]
+    matrix.add_rows(readonly(K), readonly(chosen), readonly(weights), found)
+    np.testing.assert_allclose(found, expected, atol=50 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cache_size", [0, np.inf])
+@pytest.mark.parametrize("name", ["rbf", "poly", "precomputed"])
+def test_rows_are_spread_onto_all_or_some(make, dtype, cache_size, name, monkeypatch):
+    monkeypatch.setattr(matrix, "TILE_ROWS", 7)
+    monkeypatch.setattr(matrix, "TILE_BYTES", 7 * 30 * 8)
+    X = features(90)
+    if name == "precomputed":
+        make, X = np.asarray, X @ X.T
+    kernel = settled(make(X), name, offset=0.5)
+    K = KernelMatrix(kernel, make(X), cache_size, dtype)
+    expected = kernel.block(make(X), np.arange(90) if name == "precomputed" else make(X))
+    rng = np.random.default_rng(1)
+    samples, onto = rng.permutation(90)[:40], np.array([3, 80, 5, 41])
+    weights = rng.normal(size=(40, 6)) * (rng.random((40, 6)) < 0.2)
+    atol = 1e-4 if dtype == np.float32 else 1e-12
+    for kept in (False, True):
+        if kept:
+            K.build()
+        spread = K.spread(weights.astype(dtype), samples)
+        assert spread.dtype == dtype
+        np.testing.assert_allclose(spread, weights.T @ expected[samples], rtol=1e-5, atol=atol)
+        spread = K.spread(weights.astype(dtype), samples, onto)
+        np.testing.assert_allclose(spread, weights.T @ expected[np.ix_(samples, onto)], rtol=1e-5, atol=atol)
+    B = np.zeros((90, 6))
+    B[samples] = weights
+    np.testing.assert_allclose(K.times(B), expected @ B, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", ["rbf", "precomputed"])
+def test_the_matrix_of_some_samples_is_kept_in_the_room_given(dtype, name):
+    X = features(60)
+    X = X @ X.T if name == "precomputed" else X
+    K = KernelMatrix(settled(X, name, offset=0.5), X, 0, dtype)
+    some, room = np.array([1, 4, 30, 31, 59]), np.empty(30, dtype)
+    within = K.within(some, room)
+    assert within.build() and within.n == 5 and within.whole.dtype == dtype
+    np.testing.assert_allclose(within.whole, K.square(some), rtol=1e-6)
+    assert name == "precomputed" or np.shares_memory(within.whole, room)

@@ -36,18 +36,6 @@ def solver_of(problem, tol=1e-6, seed=0, **rule):
     return WorkingSets(problem, Setup(tol, np.random.RandomState(seed)), rule=SetRule(**rule))
 
 
-@pytest.mark.nojit
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_moves_are_carried_to_all_scores(dtype):
-    rng = np.random.default_rng(0)
-    K, chosen = rng.normal(size=(9, loops.STRIP + 3)).astype(dtype), np.array([7, 2, 5])
-    moves = (rng.normal(size=(3, 4)) * (rng.random((3, 4)) < 0.5)).astype(dtype)
-    found = rng.normal(size=(4, K.shape[1])).astype(dtype)
-    expected = found + moves.T @ K[chosen]
-    loops.carry(readonly(K), readonly(chosen), readonly(moves), found)
-    np.testing.assert_allclose(found, expected, atol=50 * np.finfo(dtype).eps)
-
-
 def linear_data():
     """Rows whose linear kernel is that of the naive twin."""
     rng = np.random.default_rng(1)
@@ -154,6 +142,45 @@ def test_scores_stay_those_of_the_blocks_and_the_dual_rises(loss, cache_size):
         last = solver.certificate.dual
         assert solver.certificate.primal == pytest.approx(solver.certify().primal, rel=1e-9)
         assert solver.certificate.dual == pytest.approx(solver.certify().dual, rel=1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sets_within_outer_sets_come_to_the_same_optimum(loss, kernel, dtype):
+    X, y = overlapping(n=200)
+    X = X @ X.T if kernel == "precomputed" else X
+    best = run(solver_of(problem_of(X, y, 2.0, loss, kernel=kernel), 1e-8), Stopping(1e-8, 1000)).certificate
+    # Room for 90 samples of 200: outer sets hold 80, their own sets 20.
+    cache_size = 90**2 * np.dtype(dtype).itemsize / 2**20
+    problem = problem_of(X, y, 2.0, loss, dtype=dtype, kernel=kernel, cache_size=cache_size)
+    assert not problem.K.fits
+    solver = solver_of(problem, 1e-4, all_at_once=0, size=20, outer=80)
+    sizes = []
+    settle_by_sets = solver._settle_by_sets
+
+    def spied(chosen, clock):
+        before = solver.certificate.dual
+        settle_by_sets(chosen, clock)
+        sizes.append(len(chosen))
+        scores = problem.K.times(problem.coefficients(solver.alpha))
+        np.testing.assert_allclose(solver.scores, scores, atol=1e-9 if dtype == np.float64 else 1e-3)
+        assert solver.certificate.dual >= before - 1e-6
+
+    solver._settle_by_sets = spied
+    outcome = run(solver, Stopping(1e-4, 1000))
+    assert outcome.converged and max(sizes) == 80 and solver.room.size == 80**2
+    assert outcome.certificate.dual <= best.primal and outcome.certificate.primal >= best.dual
+    assert outcome.certificate.primal == pytest.approx(best.primal, rel=1.1e-4)
+
+
+def test_an_outer_set_looks_at_the_clock():
+    X, y = overlapping(n=200)
+    solver = solver_of(problem_of(X, y, cache_size=0.06), all_at_once=0, size=20, outer=80)
+    # The first look is that of the outer sets, the second that at the kernel matrix of the first of them.
+    assert solver.epoch(Expiring(3)).active == 80
+    assert solver.certify().dual == pytest.approx(solver.certificate.dual, rel=1e-9)
+    assert solver.certify().gap < 1.0
 
 
 def test_single_precision_is_left_when_it_is_not_enough():

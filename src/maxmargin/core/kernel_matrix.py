@@ -6,13 +6,16 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from maxmargin.core.jit import compiled
 from maxmargin.core.kernels import LARGEST_SINGLE, Kernel, check_square, chunks
+from maxmargin.core.rows import readonly
 from maxmargin.core.threads import one_blas_thread, one_thread_where_small, run_threads
 
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry.
@@ -26,6 +29,10 @@ TILE = 448
 MIRRORED = 64
 # Rows of a kept matrix gathered at a time: they are multiplied, or cut, while they are in cache.
 GATHERED = 64
+# Columns of an answer worked on at a time, which stay in cache.
+STRIP = 2048
+# Up to this share of weights that are not zero, these are gone through one by one.
+SPARSE = 1 / 3
 # Up to this size, definiteness is checked on all eigenvalues.
 CHECKED_ROWS = 1000
 
@@ -162,6 +169,14 @@ class KernelMatrix:
         if kernel.name == "precomputed" and X.dtype == self.dtype and not kernel.offset:
             self.fits, self._built, self._whole = True, self.n, X
 
+    def within(self, samples: np.ndarray, room: np.ndarray) -> KernelMatrix:
+        """The matrix of some samples, kept in the flat array `room`."""
+        if self.kernel.name == "precomputed":
+            return KernelMatrix(replace(self.kernel, offset=0.0), self.square(samples))
+        K = KernelMatrix(self.kernel, self.X[samples], math.inf, self.dtype)
+        K._whole = room[: K.n * K.n].reshape(K.n, K.n)
+        return K
+
     @property
     def whole(self) -> np.ndarray | None:
         """The matrix, when it fits."""
@@ -259,6 +274,32 @@ class KernelMatrix:
             answer[:, part] = W @ block.T
         return answer
 
+    def spread(self, weights: np.ndarray, samples: np.ndarray, onto: np.ndarray | None = None) -> np.ndarray:
+        """weights' K[samples], at all samples or those of `onto`, by the weights that are not zero alone.
+
+        The values are those kept, where they are kept in the dtype of the weights, or computed anew in it.
+        """
+        dtype, c = weights.dtype, weights.shape[1]
+        used = np.flatnonzero(weights.any(axis=1))
+        weights, samples = weights[used], samples[used]
+        if onto is None and dtype == self.dtype and self._built == self.n:
+            answer = np.zeros((c, self.n), dtype)
+            add_rows(readonly(self._whole), readonly(samples), readonly(weights), answer)
+            return answer
+        onto = np.arange(self.n) if onto is None else onto
+        answer = np.empty((c, len(onto)), dtype)
+        # Long rows are converted for many columns at a time.
+        size = max(TILE_BYTES // (TILE_ROWS * dtype.itemsize), min(4 * self.X.shape[1], 4096))
+        for start in range(0, len(onto), size):
+            basis = self._basis(onto[start : start + size])
+            sums = np.zeros((c, min(size, len(onto) - start)), dtype)
+            for first in range(0, len(samples), TILE_ROWS):
+                some = slice(first, first + TILE_ROWS)
+                tile = self.kernel.block(self._rows_of(samples[some]), basis, dtype)
+                add_rows(readonly(tile), readonly(np.arange(len(tile))), readonly(weights[some]), sums)
+            answer[:, start : start + size] = sums
+        return answer
+
     def times(self, B: np.ndarray) -> np.ndarray:
         """K @ B in float64, from values computed anew in float64 unless K is kept in it."""
         B = np.asarray(B, dtype=np.float64)
@@ -269,6 +310,8 @@ class KernelMatrix:
         if self.dtype == np.float64 and self._built == self.n:
             return self._whole @ B
         some = np.flatnonzero(B.any(axis=1))
+        if np.count_nonzero(B) <= SPARSE * B.shape[1] * len(some):
+            return self.spread(B[some], some).T
         if 2 * len(some) < self.n:
             return self.combine(np.ascontiguousarray(B[some].T), some, np.float64).T
         answer = np.zeros_like(B)
@@ -318,6 +361,25 @@ class KernelMatrix:
     def _basis(self, indices: np.ndarray) -> Any:
         """What `Kernel.block` takes as its second side: rows of X, or columns when precomputed."""
         return indices if self.kernel.name == "precomputed" else self._rows_of(indices)
+
+
+@compiled(reorder=True)
+def add_rows(K, chosen, weights, answer):
+    """answer += weights' K[chosen], going through the weights that are not zero alone.
+
+    `weights` (size, c), `answer` (c, n); some columns at a time, which stay in cache.
+    """
+    c, n = answer.shape
+    for first in range(0, n, STRIP):
+        last = min(first + STRIP, n)
+        for j in range(chosen.size):
+            row = K[chosen[j], first:last]
+            for k in range(c):
+                value = weights[j, k]
+                if value != 0:
+                    into = answer[k, first:last]
+                    for i in range(row.size):
+                        into[i] += value * row[i]
 
 
 def capacity(shape: tuple[int, int], cache_size: float, dtype: Any) -> int:

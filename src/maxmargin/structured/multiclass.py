@@ -101,6 +101,9 @@ SOLVERS: dict[str, Choice] = {
 }
 # Solvers of the Weston-Watkins loss.
 BOTH_LOSSES = ("auto", "newton", "exact")
+# Values of an RBF kernel of so few features are computed sooner than memory beyond so many MiB is written and
+# read: letter, 15,000 rows of 16 features, takes a fifth less time than with all of its matrix.
+FEW_FEATURES, KEPT = 64, 128.0
 
 
 # What a fit stores; one with another kernel may store less, and must leave none of it behind.
@@ -166,7 +169,8 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     coef0 : float, default=0.0
         Of the kernels "poly" and "sigmoid".
     cache_size : float, default=200
-        Memory for kernel values in MiB. A kernel matrix that fits is computed once.
+        Memory for kernel values in MiB. A kernel matrix that fits is computed once; a large one of few
+        features, whose values cost less than memory, some samples at a time all the same.
     fit_intercept : bool, default=True
         Whether to add a constant feature (to a kernel: a constant).
     intercept_scaling : float, default=1.0
@@ -435,7 +439,9 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         steps = self.solver in ("auto", "exact") and self.kernel != "precomputed"
         if not (steps and self._is_single(problem, tol)):
             return problem
-        return KernelMultiClass(KernelMatrix(self._kernel, X, self.cache_size, np.float32), labels)
+        cheap = self.kernel == "rbf" and X.shape[1] <= FEW_FEATURES and not sp.issparse(X)
+        cache_size = min(self.cache_size, KEPT) if cheap else self.cache_size
+        return KernelMultiClass(KernelMatrix(self._kernel, X, cache_size, np.float32), labels)
 
     def _is_single(self, problem: LinearMultiClass | KernelMultiClass, tol: float) -> bool:
         """Whether to work in single precision."""

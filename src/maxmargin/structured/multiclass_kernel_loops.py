@@ -39,8 +39,6 @@ class Plan(NamedTuple):
 
 # A gap that is no reason to visit a block again, as a part of the mean gap that is aimed at.
 NEGLIGIBLE = 0.3
-# Samples whose scores are carried at a time.
-STRIP = 2048
 
 
 @compiled(reorder=True)
@@ -93,25 +91,6 @@ def settle(K, problem, plan, orders, scores, alpha):
                 done[i] = False
         level = quiet * unit / max(count, 1)
     return moves
-
-
-@compiled(reorder=True)
-def carry(K, chosen, moves, answer):
-    """answer += moves' K[chosen]; a block moves few of its classes, and only these are gone through.
-
-    `moves` (size, c), `answer` (c, n); some samples at a time, whose answers stay in cache.
-    """
-    c, n = answer.shape
-    for first in range(0, n, STRIP):
-        last = min(first + STRIP, n)
-        for j in range(chosen.size):
-            row = K[chosen[j], first:last]
-            for k in range(c):
-                value = moves[j, k]
-                if value != 0:
-                    into = answer[k, first:last]
-                    for i in range(row.size):
-                        into[i] += value * row[i]
 
 
 @compiled(reorder=True)

@@ -24,6 +24,7 @@ relative gap, recomputed from the blocks by kernel values in float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,16 +46,18 @@ class SetRule:
     ----------
     all_at_once : int
         Up to this many samples, all with a gap are one set.
-    size, streamed : int
-        Samples of a set, when the kernel matrix is at hand, and when rows are computed for every set.
-    passes, share : int, float
-        Passes over a set end when the gaps found have fallen to this share, or after so many.
+    size, outer : int
+        Samples of a set, and most of an outer set, whose kernel matrix is kept where that of all is not.
+    passes, rounds, share : int, int, float
+        Passes over a set end when the gaps found have fallen to this share, or after so many; sets within an
+        outer set, when they have visited so many times its samples.
     work : int
         Where so many multiply-adds are more than `passes` over all samples, and single precision is enough,
         passes over those with a gap go on until all are done: on small tables an epoch costs more
         (`benchmarks/results/defaults.md`).
-    aim : float
-        They need not fall below this part of the gap that `tol` allows.
+    aim, outer_aim : float
+        They need not fall below this part of the gap that `tol` allows; the gaps of an outer set, whose own
+        sets see all of them, below that one.
     quiet : float
         Blocks with less than this part of the mean gap of the pass before stay where they are.
     relaxation : float
@@ -74,11 +77,13 @@ class SetRule:
 
     all_at_once: int = 1000
     size: int = 1024
-    streamed: int = 2048
+    outer: int = 4096
     passes: int = 40
+    rounds: int = 20
     share: float = 0.1
     work: int = 8_000_000
     aim: float = 0.5
+    outer_aim: float = 0.8
     quiet: float = 0.3
     relaxation: float = 1.4
     orders: int = 8
@@ -91,95 +96,57 @@ class SetRule:
     traces: tuple[float, ...] = (1e-4, 1e-6, 1e-8, 0.0)
 
 
-class WorkingSets:
-    """The solver "exact" with a kernel.
+class Manner(NamedTuple):
+    """What sets of a problem and sets within these share."""
 
-    Parameters
-    ----------
-    problem : KernelMultiClass
-        Its kernel matrix says in which precision the steps work.
-    setup : Setup
-    sampling : {"gap", "uniform"}
-        Whether samples with larger gaps are more likely to be chosen.
-    shrinking : bool
-        Whether a block found optimal at a vertex sits out further passes over its set.
-    rule : SetRule
+    rng: Any
+    by_gap: bool
+    plan: loops.Plan
+    rule: SetRule
+
+
+class Sets:
+    """Steps on working sets of a problem, whose blocks, scores (n, c) and gaps they keep.
+
+    `certificate` is what the gaps tell, and `spent` the multiply-adds of block steps since the last interior
+    point method.
     """
 
-    def __init__(
-        self,
-        problem: KernelMultiClass,
-        setup: Setup,
-        *,
-        sampling: str = "gap",
-        shrinking: bool = True,
-        rule: SetRule | None = None,
-    ) -> None:
-        self.tol, self.rng = setup.tol, setup.rng
-        self.rule = rule = SetRule() if rule is None else rule
-        self.by_gap = sampling == "gap"
-        self.plan = loops.Plan(rule.passes, rule.share, shrinking, rule.quiet, False)
-        iterate = problem.iterate(setup)
-        self.alpha = iterate.alpha
-        self.scores = np.ascontiguousarray(iterate.scores.T)
-        self.gaps = np.empty(problem.n)
+    alpha: np.ndarray
+    scores: np.ndarray
+    gaps: np.ndarray
+    certificate: Certificate
+
+    def __init__(self, problem: KernelMultiClass, tol: float, manner: Manner) -> None:
+        self.tol, self.manner = tol, manner
+        self.rng, self.by_gap, self.plan, self.rule = manner
         self.spent = 0.0
-        self.patience = Patience()
-        self._evaluation: Evaluation | None = None
         self._load(problem)
-        self._measure()
 
-    def epoch(self, clock: Clock) -> Progress:
-        """Sets until as many samples were visited as had a gap, or the gap is small enough."""
-        self._evaluation = None
-        n, n_features = self.problem.K.X.shape
-        with one_thread_where_small(n * n * n_features):
-            return self._pass(clock)
-
-    def _pass(self, clock: Clock) -> Progress:
-        if not self.problem.K.build(clock.expired):
-            return Progress(self.certificate, 0)
-        visited, waiting = 0, np.count_nonzero(self.gaps)
-        while visited < waiting and self.certificate.gap > self.tol and not clock.expired():
+    def rounds(self, most: int, clock: Clock) -> int:
+        """Sets until the gap is small enough or `most` samples were visited; returns how many were."""
+        visited = 0
+        while visited < most and self.certificate.gap > self.tol and not clock.expired():
             chosen = self._choose()
-            self._settle(chosen)
+            if self._is_outer(chosen):
+                self._settle_by_sets(chosen, clock)
+            else:
+                self._settle(chosen)
             visited += len(chosen)
             if self.certificate.gap > self.tol:
                 self._finish(clock)
-        if self.certificate.gap > self.tol:
-            if self.patience.exhausted(self.certificate.gap) and self.dtype != np.float64:
-                self._load(self.problem.precise())
-            return Progress(self.certificate, visited)
-        certificate = self.certify()
-        self._learn_from(self._evaluated())
-        return Progress(certificate, visited, exact=True)
+        return visited
 
-    def certify(self) -> Certificate:
-        """P and D of the stored blocks."""
-        return self._evaluated().certificate
-
-    def solution(self) -> KernelSolution:
-        """The model that `certify` speaks of."""
-        return KernelSolution(self._evaluated().answer, self.alpha.copy())
-
-    def _evaluated(self) -> Evaluation:
-        """What the blocks prove now, computed once between two epochs."""
-        if self._evaluation is None:
-            self._evaluation = self.problem.evaluate(self.alpha)
-        return self._evaluation
+    def _is_outer(self, chosen: np.ndarray) -> bool:
+        """Whether the samples are so many that they are settled by sets of them."""
+        return not self.problem.K.fits and len(chosen) > self.rule.size
 
     def _load(self, problem: KernelMultiClass) -> None:
         """Take up a problem in the precision of its kernel values."""
         self.problem, self.dtype = problem, problem.K.dtype
+        self.room = np.empty(0, self.dtype)
         arrays = problem.arrays_with(problem.labels.Delta, self.dtype, problem.arrays.lanes, 0.0)
         self.relaxed = arrays._replace(norms=readonly(problem.norms / self.rule.relaxation))
-
-    def _learn_from(self, evaluation: Evaluation) -> None:
-        """Go on from scores computed anew; where these tell another gap, in double precision."""
-        self.scores = np.ascontiguousarray(evaluation.image.T)
-        self.gaps, self.certificate = evaluation.gaps.copy(), evaluation.certificate
-        if self.certificate.gap > self.tol and self.dtype != np.float64:
-            self._load(self.problem.precise())
 
     def _measure(self) -> None:
         losses, squared = loops.measure(self.problem.arrays, self.scores, self.alpha, self.gaps)
@@ -188,19 +155,31 @@ class WorkingSets:
 
     def _choose(self) -> np.ndarray:
         """The samples of the next set."""
-        K, rule = self.problem.K, self.rule
-        waiting = np.flatnonzero(self.gaps)
+        rule, waiting = self.rule, np.flatnonzero(self.gaps)
         size = rule.size
         if self.problem.n <= rule.all_at_once:
             size = self.problem.n
-        elif not K.fits:
-            fitting = int((K.cache_size * 2**20 / K.dtype.itemsize) ** 0.5)
-            size = min(max(fitting, rule.size // 16), rule.streamed)
+        elif not self.problem.K.fits:
+            size = self._outer_size()
         if len(waiting) <= size:
             return waiting
         weights = np.sqrt(self.gaps[waiting]) if self.by_gap else 1.0
         keys = self.rng.exponential(size=len(waiting)) / weights
         return np.sort(waiting[np.argpartition(keys, size)[:size]])
+
+    def _outer_size(self) -> int:
+        """As many samples as their kernel matrix has room for."""
+        K, rule = self.problem.K, self.rule
+        fitting = int((K.cache_size * 2**20 / K.dtype.itemsize) ** 0.5)
+        return min(max(fitting, rule.size // 16), rule.outer)
+
+    def _share(self, chosen: np.ndarray) -> float:
+        """The part of the gaps of a set that may be left."""
+        rule = self.rule
+        aim = rule.outer_aim if self._is_outer(chosen) else rule.aim
+        needed = aim * min(self.tol / self.certificate.gap, 1.0)
+        # What others will move again is not worth the last digits.
+        return needed if len(chosen) == np.count_nonzero(self.gaps) else max(rule.share, needed)
 
     def _settle(self, chosen: np.ndarray) -> None:
         """Exact block steps inside the kernel of some samples, carried to all scores."""
@@ -211,14 +190,10 @@ class WorkingSets:
         scores = self.scores[chosen].T.astype(self.dtype, order="C")
         alpha = self.alpha[chosen].astype(self.dtype)
         orders = np.array([self.rng.permutation(len(chosen)) for _ in range(rule.orders)])
-        needed = min(rule.aim * self.tol / self.certificate.gap, 0.5)
-        if len(chosen) == np.count_nonzero(self.gaps):
-            passes = rule.work // problem.n**2
-            many = passes > rule.passes and self.dtype == np.float32
-            plan = self.plan._replace(share=needed, passes=passes if many else rule.passes, again=many)
-        else:
-            # What others will move again is not worth the last digits.
-            plan = self.plan._replace(share=max(rule.share, needed))
+        plan = self.plan._replace(share=self._share(chosen))
+        passes = rule.work // problem.n**2
+        if len(chosen) == np.count_nonzero(self.gaps) and passes > rule.passes and self.dtype == np.float32:
+            plan = plan._replace(passes=passes, again=True)
         moved = loops.settle(
             readonly(inside), restricted(self.relaxed, chosen), plan, readonly(orders), scores, alpha
         )
@@ -226,6 +201,27 @@ class WorkingSets:
         moves = costs[:, None] * (alpha - self.alpha[chosen])
         self.alpha[chosen] = alpha
         self._carry(chosen, moves)
+
+    def _settle_by_sets(self, chosen: np.ndarray, clock: Clock) -> None:
+        """The same for so many samples that they are settled by sets of them."""
+        share = self._share(chosen)
+        if len(chosen) == np.count_nonzero(self.gaps):
+            chosen = self._with_company(chosen)
+        inner = SetsWithin(self, chosen, share)
+        inner.rounds(self.rule.rounds * len(chosen), clock)
+        self.spent += inner.spent
+        moves = self.problem.costs[chosen][:, None] * (inner.alpha - self.alpha[chosen])
+        others = np.delete(np.arange(self.problem.n), chosen)
+        self.scores[others] -= self.problem.K.spread(moves.astype(self.dtype), chosen, others).T
+        self.scores[chosen], self.alpha[chosen] = inner.scores, inner.alpha
+        self._measure()
+
+    def _with_company(self, chosen: np.ndarray) -> np.ndarray:
+        """Samples and, where there is room, others that have left the truth: these may have to move again."""
+        y = self.problem.y
+        moved = (self.alpha[np.arange(len(y)), y] != 1) & (self.gaps == 0)
+        company = self.rng.permutation(np.flatnonzero(moved))[: self._outer_size() - len(chosen)]
+        return np.sort(np.append(chosen, company))
 
     def _unsettled(self) -> np.ndarray:
         """Samples whose block is not at a vertex, and as many of those at one that have the largest gaps."""
@@ -288,14 +284,104 @@ class WorkingSets:
 
     def _carry(self, samples: np.ndarray, moves: np.ndarray) -> None:
         """Take moves of some samples to the scores and gaps of all."""
-        K = self.problem.K
-        if K.whole is None:
-            change = K.combine(np.ascontiguousarray(moves.T, self.dtype), samples)
-        else:
-            change = np.zeros((self.problem.c, self.problem.n), self.dtype)
-            loops.carry(readonly(K.whole), readonly(samples), readonly(moves.astype(self.dtype)), change)
-        self.scores -= change.T
+        self.scores -= self.problem.K.spread(moves.astype(self.dtype), samples).T
         self._measure()
+
+
+class SetsWithin(Sets):
+    """Sets within a set of another problem's samples, until the part `share` of their gaps is left.
+
+    The gap is relative to the objective of that problem.
+    """
+
+    def __init__(self, whole: Sets, samples: np.ndarray, share: float) -> None:
+        if not len(whole.room):
+            whole.room = np.empty(whole._outer_size() ** 2, whole.dtype)
+        self.primal = whole.certificate.primal
+        goal = share * float(whole.gaps[samples].sum()) / self.primal
+        super().__init__(whole.problem.within(samples, whole.room), goal, whole.manner)
+        self.alpha, self.scores, self.gaps = whole.alpha[samples], whole.scores[samples], whole.gaps[samples]
+        self._measure()
+
+    def _measure(self) -> None:
+        loops.measure(self.problem.arrays, self.scores, self.alpha, self.gaps)
+        self.certificate = Certificate(self.primal, self.primal - float(self.gaps.sum()))
+
+
+class WorkingSets(Sets):
+    """The solver "exact" with a kernel.
+
+    Parameters
+    ----------
+    problem : KernelMultiClass
+        Its kernel matrix says in which precision the steps work.
+    setup : Setup
+    sampling : {"gap", "uniform"}
+        Whether samples with larger gaps are more likely to be chosen.
+    shrinking : bool
+        Whether a block found optimal at a vertex sits out further passes over its set.
+    rule : SetRule
+    """
+
+    def __init__(
+        self,
+        problem: KernelMultiClass,
+        setup: Setup,
+        *,
+        sampling: str = "gap",
+        shrinking: bool = True,
+        rule: SetRule | None = None,
+    ) -> None:
+        rule = SetRule() if rule is None else rule
+        plan = loops.Plan(rule.passes, rule.share, shrinking, rule.quiet, False)
+        super().__init__(problem, setup.tol, Manner(setup.rng, sampling == "gap", plan, rule))
+        iterate = problem.iterate(setup)
+        self.alpha = iterate.alpha
+        self.scores = np.ascontiguousarray(iterate.scores.T)
+        self.gaps = np.empty(problem.n)
+        self.patience = Patience()
+        self._evaluation: Evaluation | None = None
+        self._measure()
+
+    def epoch(self, clock: Clock) -> Progress:
+        """Sets until as many samples were visited as had a gap, or the gap is small enough."""
+        self._evaluation = None
+        n, n_features = self.problem.K.X.shape
+        with one_thread_where_small(n * n * n_features):
+            return self._pass(clock)
+
+    def _pass(self, clock: Clock) -> Progress:
+        if not self.problem.K.build(clock.expired):
+            return Progress(self.certificate, 0)
+        visited = self.rounds(int(np.count_nonzero(self.gaps)), clock)
+        if self.certificate.gap > self.tol:
+            if self.patience.exhausted(self.certificate.gap) and self.dtype != np.float64:
+                self._load(self.problem.precise())
+            return Progress(self.certificate, visited)
+        certificate = self.certify()
+        self._learn_from(self._evaluated())
+        return Progress(certificate, visited, exact=True)
+
+    def certify(self) -> Certificate:
+        """P and D of the stored blocks."""
+        return self._evaluated().certificate
+
+    def solution(self) -> KernelSolution:
+        """The model that `certify` speaks of."""
+        return KernelSolution(self._evaluated().answer, self.alpha.copy())
+
+    def _evaluated(self) -> Evaluation:
+        """What the blocks prove now, computed once between two epochs."""
+        if self._evaluation is None:
+            self._evaluation = self.problem.evaluate(self.alpha)
+        return self._evaluation
+
+    def _learn_from(self, evaluation: Evaluation) -> None:
+        """Go on from scores computed anew; where these tell another gap, in double precision."""
+        self.scores = np.ascontiguousarray(evaluation.image.T)
+        self.gaps, self.certificate = evaluation.gaps.copy(), evaluation.certificate
+        if self.certificate.gap > self.tol and self.dtype != np.float64:
+            self._load(self.problem.precise())
 
 
 def without_traces(blocks: np.ndarray, y: np.ndarray, loss: int, level: float) -> np.ndarray:
