@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import maxmargin
 from maxmargin import priors
 from maxmargin._names import ESTIMATORS
+from maxmargin.io.values import Decoder, Encoder
 from maxmargin.persistence import SKOPS_TRUSTED, ModelFileError, describe
 
 RNG = np.random.default_rng(3)
@@ -220,3 +221,58 @@ def test_skops_works_with_what_decides(tmp_path, method):
     model = maxmargin.LabelSets(base, recall=0.5, random_state=0).fit(X, Y)
     skops.dump(model, tmp_path / "m.skops")
     assert_same(skops.load(tmp_path / "m.skops", trusted=SKOPS_TRUSTED).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_that_are_mostly_zero_take_little_room_and_come_back_bit_for_bit(order, dtype):
+    rng = np.random.default_rng(0)
+    filled = np.where(rng.random((700, 500)) < 0.05, rng.normal(size=(700, 500)), 0.0)
+    array = np.asarray(filled, dtype, order=order)
+    array[3, 4], array[5, 6] = -0.0, 0.0
+    encoder = Encoder()
+    document = encoder.encode(array, "array")
+    assert sum(part.nbytes for part in encoder.tensors.values()) < 0.12 * array.nbytes
+    assert encoder.encode(array, "again") == document and len(encoder.tensors) == 2
+    back = Decoder(encoder.tensors).decode(json.loads(json.dumps(document)))
+    assert back.tobytes("A") == array.tobytes("A") and back.flags.f_contiguous == array.flags.f_contiguous
+    assert back.dtype == array.dtype and np.signbit(back[3, 4]) and not np.signbit(back[5, 6])
+
+
+@pytest.mark.parametrize("share", [0.0001, 0.5])
+def test_other_arrays_are_stored_as_they_are(share):
+    rng = np.random.default_rng(0)
+    array = np.where(rng.random((500, 500)) < share, rng.normal(size=(500, 500)), 0.0)
+    encoder = Encoder()
+    assert encoder.encode(array, "array")["$"] == "array"
+
+
+def test_dense_weights_that_are_mostly_zero_make_a_small_file(tmp_path):
+    titles = maxmargin.datasets.load("yso-sample")
+    model = maxmargin.MultiLabelSVC(tol=0.1).fit(titles.X[:2000], titles.y[:2000, :40])
+    assert isinstance(model.coef_, np.ndarray)
+    maxmargin.save(model, tmp_path / "model.mm")
+    assert (tmp_path / "model.mm").stat().st_size < 0.3 * model.coef_.nbytes
+    back = maxmargin.load(tmp_path / "model.mm")
+    assert back.coef_.tobytes("A") == model.coef_.tobytes("A") and back.coef_.strides == model.coef_.strides
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"shape": [3, 100_000]}, "has only 100 of them"),
+        ({"shape": [10**9, 10**9]}, "has only 100 of them"),
+        ({"shape": [3, 5]}, "not in their places"),
+        ({"shape": [-3, -200]}, "not in their places"),
+        ({"values": "fewer"}, "not in their places"),
+        ({"values": "places"}, "not in their places"),
+        ({"places": "twice"}, "not in their places"),
+    ],
+)
+def test_an_array_by_its_entries_is_checked(change, message):
+    places = np.arange(0, 200, 2, dtype=np.uint32)
+    tensors = {"places": places, "values": np.ones(100), "fewer": np.ones(99), "twice": places // 4}
+    sound = {"$": "sparse", "shape": [3, 200], "order": "C", "places": "places", "values": "values"}
+    assert Decoder(tensors).decode(sound).sum() == 100
+    with pytest.raises(ModelFileError, match=message):
+        Decoder(tensors).decode(sound | change)

@@ -9,13 +9,15 @@ table of tensors. Anything else is an object with the key "$":
 | "dict"                 | items: pairs of key and value                                  |
 | "tuple", "set", ...    | items                                                          |
 | "array"                | tensor: name in the table; order: "C" or "F"                   |
+| "sparse"               | shape and order of an array, places and values of what is not zero |
 | "words"                | dtype, shape and items of an array of texts or objects         |
 | "scalar"               | tensor: a numpy scalar, as an array without dimensions         |
 | "csr", "csc"           | data, indices, indptr, shape, and whether it is a matrix       |
 | "dtype", "type", "function", "random_state", "frame" | small words                      |
 | "object"               | class and state of an allowed class                            |
 
-Reading runs no code of the classes it names and takes memory in proportion to the file;
+Reading runs no code of the classes it names and takes memory in proportion to the file (arrays that are
+mostly zero up to 256 times what they take there);
 whether the values make a sound model is for `io.checked` to say.
 """
 
@@ -49,6 +51,9 @@ _BACKENDS = ("pandas", "polars", "pyarrow")
 _DTYPE = re.compile(r"[<>|=]?(?:[biuf][1248]|b|\?|O|U\d{1,9})")
 # Texts of fixed width take the room of the widest: so many bytes, and so many for each letter.
 ROOM, ROOM_PER_LETTER = 1 << 20, 64
+# Arrays of so many bytes are stored by what is not zero where that takes at most half of them, and at least
+# this part of them, so that a small file cannot ask for much memory.
+LARGE, FEWEST = 1 << 20, 1 / 256
 
 
 def room_is_fair(dtype: np.dtype, items: list[Any]) -> bool:
@@ -64,7 +69,7 @@ class Encoder:
     def __init__(self) -> None:
         self.tensors: dict[str, np.ndarray] = {}
         # Arrays already stored, kept alive so that their ids stay theirs.
-        self._stored: dict[int, tuple[str, np.ndarray]] = {}
+        self._stored: dict[int, tuple[dict[str, Any], np.ndarray]] = {}
 
     def encode(self, value: Any, where: str, depth: int = 0) -> Any:
         """Encode a value; `where` is its place, for messages."""
@@ -153,10 +158,30 @@ class Encoder:
         columns_run_fastest = array.ndim == 2 and abs(array.strides[0]) < abs(array.strides[1])
         order = "F" if columns_run_fastest and not array.flags.c_contiguous else "C"
         if id(array) not in self._stored:
-            name = f"t{len(self.tensors)}"
-            self.tensors[name] = array.T if order == "F" else array
-            self._stored[id(array)] = name, array
-        return {"$": "array", "tensor": self._stored[id(array)][0], "order": order}
+            tensor = array.T if order == "F" else array
+            stored = self._sparse(tensor) or {"$": "array", "tensor": self._tensor(tensor)}
+            self._stored[id(array)] = stored | {"order": order}, array
+        return self._stored[id(array)][0]
+
+    def _tensor(self, array: np.ndarray) -> str:
+        """Put an array into the table; returns its name there."""
+        name = f"t{len(self.tensors)}"
+        self.tensors[name] = array
+        return name
+
+    def _sparse(self, array: np.ndarray) -> dict[str, Any] | None:
+        """An array by what is not zero, if that takes much less; None otherwise."""
+        if array.nbytes < LARGE or array.dtype.kind != "f":
+            return None
+        flat = np.ascontiguousarray(array).reshape(-1)
+        # By their bits, so that a negative zero stays one.
+        places = np.flatnonzero(flat.view(f"u{flat.itemsize}"))
+        places = places.astype(np.uint32 if flat.size <= 2**32 else np.uint64)
+        room = places.nbytes + len(places) * flat.itemsize
+        if not FEWEST * flat.nbytes <= room <= 0.5 * flat.nbytes:
+            return None
+        parts = {"places": self._tensor(places), "values": self._tensor(flat[places])}
+        return {"$": "sparse", "shape": list(array.shape), **parts}
 
 
 class Decoder:
@@ -198,6 +223,21 @@ class Decoder:
 
     def _array(self, value: Any, depth: int) -> np.ndarray:
         array = self.tensors[value["tensor"]]
+        return array.T if value["order"] == "F" else array
+
+    def _sparse(self, value: Any, depth: int) -> np.ndarray:
+        places, values = (self.tensors[value[name]] for name in ("places", "values"))
+        shape = [int(side) for side in _list(value["shape"])]
+        size = math.prod(shape)
+        listed = places.dtype.kind == "u" and places.ndim == values.ndim == 1 and len(places) == len(values)
+        sound = listed and values.dtype.kind == "f" and min(shape, default=-1) >= 0
+        if not sound or (len(places) and int(places.max()) >= size) or (places[1:] <= places[:-1]).any():
+            raise ModelFileError("the entries of an array are not in their places")
+        if FEWEST * size * values.itemsize > places.nbytes + values.nbytes:
+            raise ModelFileError(f"an array of {size} numbers has only {len(values)} of them")
+        array = np.zeros(size, values.dtype)
+        array[places] = values
+        array = array.reshape(shape)
         return array.T if value["order"] == "F" else array
 
     def _words(self, value: Any, depth: int) -> np.ndarray:
@@ -295,6 +335,7 @@ _READERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
     "set": Decoder._container,
     "frozenset": Decoder._container,
     "array": Decoder._array,
+    "sparse": Decoder._sparse,
     "words": Decoder._words,
     "scalar": Decoder._scalar,
     "csr": Decoder._compressed,
