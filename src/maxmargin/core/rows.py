@@ -48,8 +48,8 @@ LARGEST_DIGITS = 140
 LINES = 32
 # Columns of weights that are summed at a time, in registers, and a cache line of them. As wide as registers
 # hold (14 of eight floats): a row of weights is then read in one go, on RCV1 in half the time of four groups.
-# Two sizes: every other one is a loop more to compile.
-WIDEST, GROUP, LINE = (0,) * 112, (0,) * 32, (0,) * 16
+# Half as many for what is left over and for one of two threads; every other size is a loop more to compile.
+WIDEST, HALF, GROUP, LINE = (0,) * 112, (0,) * 64, (0,) * 32, (0,) * 16
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
@@ -241,12 +241,16 @@ def row_scores(rows, i, bias, W, lo, hi, scores):
     """scores[lo:hi] = (x_i, bias)' W[:, lo:hi]; the last row of W belongs to the bias."""
     data, indices, indptr, dense = rows
     at, end = np.int64(lo), np.int64(hi)
-    few = end - at < len(GROUP)
+    few, many = end - at < len(GROUP), end - at >= len(HALF)
     while at + len(WIDEST) <= end:
         _scores_in_lanes(rows, i, bias, W, at, WIDEST, scores)
         at += len(WIDEST)
+    # The last columns with some before them, whose scores come out the same again.
+    while at + len(GROUP) < end and many:
+        at = min(at, end - len(HALF))
+        _scores_in_lanes(rows, i, bias, W, at, HALF, scores)
+        at += len(HALF)
     while at < end and not few:
-        # The last columns with some before them, whose scores come out the same again.
         at = min(at, end - len(GROUP))
         _scores_in_lanes(rows, i, bias, W, at, GROUP, scores)
         at += len(GROUP)

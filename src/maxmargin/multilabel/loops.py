@@ -119,7 +119,7 @@ def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
         else:
             for l in range(L):
                 g[l] = t[l]
-        row_costs(costs, i, 0, L, c, m)
+        row_costs(costs, i, np.uint64(0), np.uint64(L), c, m)
         y, a, marks = signs[i], alpha[i], flags[i]
         # One loop for each sum: LLVM makes SIMD of loops over few arrays only.
         for l in range(L):

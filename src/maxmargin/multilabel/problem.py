@@ -490,9 +490,9 @@ class LinearM3L(M3L):
             )
 
     def label_ranges(self, n_parts: int) -> list[tuple[np.uint64, np.uint64]]:
-        """Cut the labels into contiguous ranges that share no cache line (16 floats)."""
+        """Cut the labels into ranges that share no cache line (16 floats), the last one shortest."""
         L = self.shape[1]
-        cuts = sorted({min(L, 16 * round(L * part / (16 * n_parts))) for part in range(n_parts)} | {0, L})
+        cuts = sorted({min(L, 16 * math.ceil(L * part / (16 * n_parts))) for part in range(n_parts)} | {0, L})
         return [(np.uint64(lo), np.uint64(hi)) for lo, hi in pairwise(cuts)]
 
     def measure(

@@ -20,6 +20,8 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import (
+    GROUP,
+    HALF,
     dot,
     prefetch_row,
     row_add,
@@ -181,6 +183,10 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
     zero = real(0)
     # Whole cache lines, so that no column is left over.
     end = np.uint64(W.shape[1]) if hi == L else hi
+    # And some of another range before them, where so many are read in one go.
+    begin = lo
+    if end - lo > np.uint64(len(GROUP)) and end >= np.uint64(len(HALF)):
+        begin = min(lo, end - np.uint64(len(HALF)))
     f = np.empty(W.shape[1], W.dtype)
     step = np.zeros(W.shape[1], W.dtype)
     c = np.empty(L, W.dtype)
@@ -192,7 +198,10 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
         prefetch_row(rows, ahead)
         for p in range(ahead * L, ahead * L + L, 16):
             prefetch(alpha, p)
-        row_scores(rows, i, bias, W, lo, end, f)
+        for p in range(ahead * L, ahead * L + L, 64):
+            prefetch(signs, p)
+            prefetch(marks, p)
+        row_scores(rows, i, bias, W, begin, end, f)
         row_costs(costs, i, lo, hi, c, m)
         y, a = signs[i], alpha[i]
         n_few = 0
