@@ -80,7 +80,7 @@ class PairRule:
     """
 
     block: int = 64
-    sweeps: int = 4
+    sweeps: int = 8
     sweep_until: float = 0.05
     sweep_epochs: int = 4
     pair_steps: float = 0.2
@@ -90,7 +90,7 @@ class PairRule:
     newton_most: int = 4000
     newton_rounds: int = 5
     ridge: float = 1e-10
-    product_speed: float = 50.0
+    product_speed: float = 80.0
     sweep_speed: float = 10.0
     cholesky_speed: float = 30.0
     retry: float = 1.25
