@@ -12,7 +12,7 @@ Three moves, all of which only ever raise the dual objective:
   `smo`) are moved together; the pass that updates the residual also finds the next
   violation. They end when the gap of the label has fallen to its share of the goal; with a
   prior that ties labels, already when it has fallen to a quarter, because the others move it
-  again. Labels that are not tied run in threads.
+  again. Labels that are not tied run in threads, in both moves.
 - *Newton*: when the pair steps on a label have cost as much as a Cholesky factorisation of
   K on its free coefficients, that system is solved and the step cut to the box.
 
