@@ -24,7 +24,7 @@ DEFINITENESS = 1e-6
 # Rows of a power of two would put all numbers of a column, which is read to be mirrored, in one place there.
 TILE_ROWS, TILE_BYTES = 256, 2**20 - 2**14
 # Rows and columns of the tiles of a product, which stay in cache.
-TILE = 448
+TILE = 384
 # Columns of a tile transposed at a time: their cache lines stay at hand.
 MIRRORED = 64
 # Rows of a kept matrix gathered at a time: they are multiplied, or cut, while they are in cache.

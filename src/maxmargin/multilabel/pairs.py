@@ -12,7 +12,7 @@ Three moves, all of which only ever raise the dual objective:
   `smo`) are moved together; the pass that updates the residual also finds the next
   violation. They end when the gap of the label has fallen to its share of the goal; with a
   prior that ties labels, already when it has fallen to a quarter, because the others move it
-  again. Labels that are not tied run in threads.
+  again. Labels that are not tied run in threads, in both moves.
 - *Newton*: when the pair steps on a label have cost as much as a Cholesky factorisation of
   K on its free coefficients, that system is solved and the step cut to the box.
 
@@ -78,7 +78,7 @@ class PairRule:
     """
 
     block: int = 64
-    sweeps: int = 4
+    sweeps: int = 8
     sweep_until: float = 0.05
     sweep_epochs: int = 4
     pair_steps: float = 0.2
@@ -88,7 +88,7 @@ class PairRule:
     newton_most: int = 4000
     newton_rounds: int = 5
     ridge: float = 1e-10
-    product_speed: float = 50.0
+    product_speed: float = 80.0
     sweep_speed: float = 10.0
     cholesky_speed: float = 30.0
     retry: float = 1.25
