@@ -22,7 +22,7 @@ from maxmargin.core.kernel_matrix import (
     rounds,
     smallest_eigenvalue,
 )
-from maxmargin.core.kernels import Kernel
+from maxmargin.core.kernels import Clouds, Kernel
 from maxmargin.core.rows import readonly
 
 REFERENCE = {
@@ -75,6 +75,46 @@ def test_a_metric_sees_rows_through_its_matrix(make):
     np.testing.assert_allclose(kernel.scores(make(X), Z, np.eye(4)), expected, rtol=1e-12)
     single = kernel.block(make(X.astype(np.float32)), Z.astype(np.float32))
     np.testing.assert_allclose(single, expected, rtol=1e-5)
+
+
+def test_clouds_are_means_of_the_kernel_over_gaussians():
+    """Means over many draws of both ends, scaled so that a cloud is 1 at its centre."""
+    rng = np.random.default_rng(0)
+    kernel = replace(Kernel("rbf", 0.7, offset=0.5), metric=np.array([[1.0, 0.5], [-0.3, 0.8]]))
+    point, X = replace(kernel, offset=0.0, metric=None), rng.normal(size=(6, 2))
+    clouds = Clouds(rng.normal(size=(3, 2)), np.array([[0.2, 1.0], [0.0, 0.0], [2.0, 0.4]]))
+    V = clouds.centres @ kernel.metric.T
+    draws = V + rng.normal(size=(400_000, 3, 2)) * np.sqrt(clouds.spread / (2 * kernel.gamma))
+    scale = np.sqrt(np.prod(1 + clouds.spread, axis=1))
+    K, K_JJ = kernel.block(X, clouds), kernel.between(clouds)
+    for j in range(3):
+        means = point.block(X @ kernel.metric.T, draws[:, j]).mean(axis=1) * scale[j] + 0.5
+        np.testing.assert_allclose(K[:, j], means, rtol=0.01)
+        for i in range(j):
+            pairs = np.exp(-kernel.gamma * ((draws[:, i] - draws[:, j]) ** 2).sum(axis=1))
+            assert K_JJ[i, j] == pytest.approx(pairs.mean() * scale[i] * scale[j] + 0.5, rel=0.01)
+    np.testing.assert_allclose(np.diag(kernel.block(clouds.centres, clouds)), 1.5, rtol=1e-12)
+    np.testing.assert_allclose(K[:, 1], kernel.block(X, clouds.centres)[:, 1], rtol=1e-12)
+    np.testing.assert_array_equal(K_JJ, K_JJ.T)
+    np.testing.assert_allclose(K_JJ[1, 1], 1.5, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("metric", [None, np.diag([1.0, 2.0, 0.5])])
+def test_clouds_meet_rows_of_any_kind(make, metric):
+    rng = np.random.default_rng(0)
+    X, Z = rng.normal(size=(6, 3)) + 30, rng.normal(size=(4, 3)) + 30
+    kernel, spread = replace(Kernel("rbf", 0.7, offset=0.5), metric=metric), rng.exponential(size=(4, 3))
+    M = np.eye(3) if metric is None else metric
+    apart = ((X[:, None] - Z) @ M.T) ** 2 / (1 + spread)
+    expected = np.exp(-0.7 * apart.sum(axis=2)) + 0.5
+    np.testing.assert_allclose(kernel.block(make(X), Clouds(Z, spread)), expected, rtol=1e-10)
+    np.testing.assert_allclose(kernel.scores(make(X), Clouds(Z, spread), np.eye(4)), expected, rtol=1e-10)
+    single = kernel.block(make(X.astype(np.float32)), Clouds(Z.astype(np.float32), spread.astype(np.float32)))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, expected, rtol=1e-3)
+    gram = kernel.between(Clouds(Z, spread))
+    assert np.linalg.eigvalsh(gram)[0] > 0
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 5])

@@ -52,7 +52,7 @@ def test_tensors_are_answered_in_kind(kernel, dtype):
     few = SparseMultiClassSVC(kernel=kernel, random_state=0).fit(X, Y.argmax(1))
     some = SparseMultiLabelSVC(kernel=kernel, random_state=0).fit(X, Y)
     moved = SparseMultiClassSVC(max_basis=4, basis="learned", random_state=0).fit(X, Y.argmax(1))
-    assert moved.metric_ is not None
+    assert moved.metric_ is not None and moved.spread_ is not None
     with sklearn.config_context(array_api_dispatch=True):
         for each in (model, classes, few, some, moved):
             scores, answer = each.decision_function(T), each.predict(T)

@@ -47,6 +47,7 @@ def made(tmp_path_factory):
         "scaled": make_pipeline(MaxAbsScaler(), maxmargin.LabelRanker()).fit(X, Y),
         "csr": maxmargin.MultiClassSVC(kernel="poly").fit(sp.csr_array(X), np.arange(30) % 3),
         "framed": maxmargin.MultiLabelSVC().fit(X, pd.DataFrame(Y, columns=list("xyz"))),
+        "clouds": maxmargin.SparseMultiClassSVC(max_basis=2, basis="learned", random_state=0).fit(X, Y[:, 0]),
         "random": maxmargin.MultiLabelSVC(random_state=np.random.RandomState(0)).fit(X, Y),
     }.items():
         maxmargin.save(model, folder / name)
@@ -184,6 +185,10 @@ ATTACKS = {
     ),
     "support beyond": ("precomputed", support_beyond, "beyond the columns"),
     "basis": ("sparse-multiclass", resized("", "basis_vectors_", (5, 3)), "basis"),
+    "narrow spread": ("clouds", resized("", "_spread", (2, 3)), "_spread"),
+    "negative spread": ("clouds", resized("", "_spread", (2, 4), value=-1.0), "_spread"),
+    "spread of NaN": ("clouds", resized("", "_spread", (2, 4), value=np.nan), "_spread"),
+    "spread of another kernel": ("clouds", inside("_kernel", name="poly", metric=None), "spread"),
     "path": ("sparse-multilabel", put(path_=[]), "path_"),
     "n_jobs": ("chain", put(n_jobs=10**9), "n_jobs"),
     "n_jobs of none": ("chain", put(n_jobs=0), "n_jobs"),

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics.pairwise import rbf_kernel
 
 import maxmargin
 from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC
-from maxmargin.core.kernels import Kernel
+from maxmargin.core import kernels
+from maxmargin.core.kernels import Clouds, Kernel
 from maxmargin.core.loop import Clock
 from maxmargin.sparse import learned, machines
 from maxmargin.sparse.greedy import Greedy, Newton
-from maxmargin.sparse.learned import Adam, Learned, Moving, independent, slope
+from maxmargin.sparse.learned import Adam, Learned, Moving, Pace, independent, own, slope
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import BasisProblem
 
@@ -34,13 +35,25 @@ PROBLEMS = {
 }
 
 
+def clouded(gamma, U, V, spread):
+    """Values of rows and clouds, and between clouds, one by one."""
+    K, K_JJ = np.empty((len(U), len(V))), np.empty((len(V), len(V)))
+    for j, (v, r) in enumerate(zip(V, spread, strict=True)):
+        for i, u in enumerate(U):
+            K[i, j] = math.exp(-gamma * sum((u - v) ** 2 / (1 + r)))
+        for i, (w, s) in enumerate(zip(V, spread, strict=True)):
+            scale = math.sqrt(math.prod((1 + r) * (1 + s) / (1 + r + s)))
+            K_JJ[i, j] = scale * math.exp(-gamma * sum((w - v) ** 2 / (1 + r + s)))
+    return K, K_JJ
+
+
 def naive(problem, at, share):
     """The objective, value by value."""
     rows = problem.X.toarray() if sp.issparse(problem.X) else problem.X
     rows = rows if at.metric is None else rows @ at.metric.T
     gamma, offset = math.exp(at.width), problem.kernel.offset
-    K = rbf_kernel(rows, at.vectors, gamma=gamma) + offset
-    K_JJ = rbf_kernel(at.vectors, gamma=gamma) + offset
+    spread = np.zeros_like(at.vectors) if at.spread is None else np.exp(at.spread)
+    K, K_JJ = (values + offset for values in clouded(gamma, rows, at.vectors, spread))
     F = K @ at.al if problem.P is None else K @ at.al @ problem.P
     if isinstance(problem.loss, SquaredHinges):
         loss = (problem.loss.c[:, None] * np.maximum(0, 1 - problem.loss.Y * F) ** 2).sum()
@@ -52,13 +65,16 @@ def naive(problem, at, share):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("metric", [None, P.T @ P + np.eye(3)], ids=["width", "metric"])
+@pytest.mark.parametrize("metric", [None, P.T @ P + np.eye(3)], ids=["points", "clouds"])
 def test_the_gradient_is_that_of_the_objective(name, metric):
     problem, rng = PROBLEMS[name], np.random.default_rng(1)
-    at = Moving(rng.normal(size=(5, 3)), rng.normal(size=(5, problem.rank)), -1.0, metric)
-    value, gradient = slope(problem, np.arange(12), at, 0.5)
+    at = Moving(rng.normal(size=(5, 3)), rng.normal(size=(5, problem.rank)), -1.0)
+    if metric is not None:
+        problem = replace(problem, X=X)
+        at = at._replace(metric=metric, spread=rng.normal(size=(5, 3)))
+    value, gradient = slope(problem, np.arange(12), at, 0.5, own(at))
     assert value == pytest.approx(naive(problem, at, 0.5), rel=1e-12)
-    for place in range(3 if metric is None else 4):
+    for place in range(3 if metric is None else 5):
         direction = rng.normal(size=np.shape(at[place]))
         ends = [
             naive(problem, at._replace(**{Moving._fields[place]: at[place] + h * direction}), 0.5)
@@ -69,14 +85,16 @@ def test_the_gradient_is_that_of_the_objective(name, metric):
 
 
 def test_steps_follow_adams_rule():
-    at, rates = Moving(*np.array([[[3.0]], [[-1.0]]]), 0.5, np.array([[1.0]])), np.array([0.1, 0.2, 0.3, 0.4])
-    adam, mean, square, expected = Adam(at, tuple(rates)), 0.0, 0.0, np.array([3.0, -1.0, 0.5, 1.0])
+    expected, rates = np.array([3.0, -1.0, 0.5, 1.0, 2.0]), np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    vectors, al, width, metric, spread = expected
+    at = Moving(np.array([[vectors]]), np.array([[al]]), width, np.array([[metric]]), np.array([[spread]]))
+    adam, mean, square = Adam(at, tuple(rates)), 0.0, 0.0
     for t, g in enumerate((2.0, -1.0, 4.0), 1):
-        at = adam.step(at, Moving(*np.full((2, 1, 1), g), g, np.array([[g]])), 0.5)
+        at = adam.step(at, Moving(*np.full((2, 1, 1), g), g, *np.full((2, 1, 1), g)), 0.5)
         mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
         corrected = mean / (1 - 0.9**t) / math.sqrt(square / (1 - 0.999**t))
         expected = expected - 0.5 * rates * corrected
-    reached = [at.vectors.item(), at.al.item(), at.width, at.metric.item()]
+    reached = [at.vectors.item(), at.al.item(), at.width, at.metric.item(), at.spread.item()]
     np.testing.assert_allclose(reached, expected, rtol=1e-12)
 
 
@@ -89,11 +107,11 @@ def quick(monkeypatch):
 def objective(machine, X, y):
     """The objective of a fitted multi-class machine from its public attributes."""
     U, V = X @ machine.metric_.T, machine.basis_vectors_ @ machine.metric_.T
-    F = rbf_kernel(U, V, gamma=machine.gamma_) @ machine.coef_.T
+    K, K_JJ = clouded(machine.gamma_, U, V, machine.spread_)
+    F = K @ machine.coef_.T
     own = F[np.arange(len(y)), y]
     Xi = np.maximum(1 + F - own[:, None], 0)
     Xi[np.arange(len(y)), y] = 0
-    K_JJ = rbf_kernel(V, gamma=machine.gamma_)
     return 0.5 * np.trace(machine.coef_ @ K_JJ @ machine.coef_.T) + machine.C * (Xi**2).sum()
 
 
@@ -127,9 +145,9 @@ def test_labels_with_a_prior_learn_too(wine, quick, tmp_path):
 
 
 def test_a_metric_finds_the_features_that_matter(monkeypatch, tmp_path):
-    """Of six features two tell the classes; where one width must serve all, the others count as much."""
+    """Of six features two tell the classes; where one width must serve all, the louder others count more."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 6)) + 50
+    X = rng.normal(size=(400, 6)) * [1, 1, 2, 2, 2, 2] + 50
     y = 2 * (X[:, 0] > 50) + ((X[:, 1] - 50) ** 2 < 0.5)
     machine = SparseMultiClassSVC(C=5, max_basis=6, basis="learned", random_state=0)
     seen = machine.fit(X[:200], y[:200])
@@ -144,6 +162,39 @@ def test_a_metric_finds_the_features_that_matter(monkeypatch, tmp_path):
     round_ones = SparseMultiClassSVC(C=5, max_basis=6, basis="learned", random_state=0).fit(X[:200], y[:200])
     assert round_ones.metric_ is None
     assert seen.score(X[200:], y[200:]) > round_ones.score(X[200:], y[200:]) + 0.1
+
+
+def test_every_vector_finds_a_width_of_its_own(quick, tmp_path):
+    """A flat class and a high one cross in a plane: no single metric has both shapes."""
+    rng = np.random.default_rng(0)
+    X, flat = rng.uniform(-3, 3, size=(600, 2)), rng.random(600) < 0.5
+    X[flat, 1] *= 0.05
+    X[~flat, 0] *= 0.05
+    y = np.where(np.abs(X).max(axis=1) < 0.3, 2, flat)
+    machine = SparseMultiClassSVC(C=5, max_basis=3, basis="learned", random_state=0).fit(X, y)
+    assert machine.spread_.shape == (3, 2) and machine.spread_.min() >= 0
+    wide = (1 + machine.spread_[:, 0]) / (1 + machine.spread_[:, 1])
+    assert wide.max() / wide.min() > 5
+    assert machine.primal_objective_ == pytest.approx(objective(machine, X, y), rel=1e-9)
+    maxmargin.save(machine, tmp_path / "m.mm")
+    loaded = maxmargin.load(tmp_path / "m.mm")
+    np.testing.assert_array_equal(loaded.spread_, machine.spread_)
+    np.testing.assert_array_equal(loaded.decision_function(X), machine.decision_function(X))
+    assert machine.fit(sp.csr_array(X), y).spread_ is None
+
+
+def test_the_regulariser_of_many_clouds_is_made_some_at_a_time(monkeypatch):
+    rng = np.random.default_rng(0)
+    spread = rng.normal(size=(7, 3))
+    at = Moving(rng.normal(size=(7, 3)), rng.normal(size=(7, 2)), 0.3, np.eye(3), spread)
+    whole = own(at)
+    kernel = Kernel("rbf", math.exp(0.3))
+    np.testing.assert_allclose(whole.K, kernel.between(Clouds(at.vectors, np.exp(spread))), rtol=1e-12)
+    monkeypatch.setattr(kernels, "BLOCK_BYTES", 400)
+    parts = own(at)
+    np.testing.assert_allclose(parts.K, whole.K, rtol=1e-12)
+    for name, slope_there in whole.slopes.items():
+        np.testing.assert_allclose(parts.slopes[name], slope_there, rtol=1e-10)
 
 
 def test_a_direction_that_the_metric_forgets_is_none_of_a_vectors_place():
@@ -170,7 +221,7 @@ def moving(wine, **options):
 
 
 def test_a_basis_that_moved_astray_is_not_taken(wine):
-    solver = moving(wine, rounds=2, steps=3, rate=50.0)
+    solver = moving(wine, rounds=2, steps=3, pace=Pace(256, 50.0, 4, 3))
     grown = solver.greedy.solution()
     solver.lowest = np.inf  # let the held-out samples like what they see
     while not solver.epoch(Clock()).done:
@@ -181,7 +232,7 @@ def test_a_basis_that_moved_astray_is_not_taken(wine):
 
 
 def test_held_out_samples_choose_and_end(wine):
-    solver = moving(wine, rounds=100, steps=10, patience=2, returns=1, rate=0.5)
+    solver = moving(wine, rounds=100, steps=10, pace=Pace(256, 0.5, 2, 1))
     assert not set(solver.judged) & set(solver.trained) and len(solver.judged) == 17
     losses = [solver._judge()]
     judge = solver._judge

@@ -10,6 +10,8 @@
 | callable      | f(X, Z), the matrix of all k(x, z)               |
 | "precomputed" | the numbers the user passes instead of X         |
 
+A basis of `Clouds` has, in the place of k(x, z), the mean of "rbf" over a Gaussian around every z.
+
 A constant `offset` is added to every value: k + s^2 is the kernel of the samples with a
 constant feature s, so the offset plays the part of a bias.
 
@@ -92,6 +94,44 @@ def exponentials_double(K, offset):
             p = (((p + 1 / 120) * r + 1 / 24) * r + 1 / 6) * r + 1 / 2
             power = np.int64((np.int64(k) + np.int64(1023)) << np.int64(52)).view(np.float64)
             row[j] = ((p * r * r + r) + 1.0) * power + offset
+
+
+@dataclass(frozen=True, eq=False)
+class Clouds:
+    """A basis for "rbf" whose element j is the mean of phi(u) for u = M x normal around M z_j, scaled.
+
+    With variances s_jf = spread_jf / (2 gamma), and phi the map into the kernel's own space, means of
+    products of Gaussians are Gaussians, and the inner products of those elements are
+
+        k(x, j) = exp(-gamma sum_f (u_f - v_jf)^2 / (1 + r_jf)),    v_j = M z_j,   r = spread
+        k(i, j) = prod_f sqrt((1 + r_if) (1 + r_jf) / (1 + r_if + r_jf))
+                  exp(-gamma sum_f (v_if - v_jf)^2 / (1 + r_if + r_jf)) ,
+
+    scaled so that k(x, j) is 1 at z_j. A spread of 0 is the point z_j itself; any other is wider than the
+    kernel, in every direction f by its own factor. As they are inner products, the matrix of all k(i, j) is
+    positive semi-definite, and functions spanned by clouds have the norm that it says.
+
+    Attributes
+    ----------
+    centres : array of shape (n_basis, n_features)
+        The z_j.
+    spread : array of shape (n_basis, n_features)
+        The r_j, none negative, by the rows of M.
+    """
+
+    centres: np.ndarray
+    spread: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.centres)
+
+    def __getitem__(self, some: Any) -> Clouds:
+        return Clouds(self.centres[some], self.spread[some])
+
+    def weights(self, gamma: float, V: np.ndarray) -> np.ndarray:
+        """What rows (u^2, u, 1) are multiplied by for the exponents of k(x, j), in float64; V = M z."""
+        sharp, V = gamma / (1 + self.spread.astype(np.float64)), V.astype(np.float64)
+        return np.hstack([-sharp, 2 * sharp * V, -(sharp * V * V).sum(axis=1, keepdims=True)]).T
 
 
 @dataclass(frozen=True)
@@ -181,10 +221,12 @@ class Kernel:
     def block(self, X: Any, Z: Any, dtype: Any = None) -> np.ndarray:
         """Values k(x, z) for all rows x of X and z of Z, as a dense matrix.
 
-        With "precomputed", Z is the vector of columns of X to take. The result has the
-        dtype of X unless another is asked for.
+        With "precomputed", Z is the vector of columns of X to take; with "rbf" it may be `Clouds`. The
+        result has the dtype of X unless another is asked for.
         """
         dtype = np.dtype(X.dtype if dtype is None else dtype)
+        if isinstance(Z, Clouds):
+            return self._clouded(X, Z, dtype)
         if self.name not in ("precomputed", "callable") and sp.issparse(X) != sp.issparse(Z):
             X, Z = sp.csr_array(X), sp.csr_array(Z)
         if self.name == "precomputed":
@@ -225,6 +267,20 @@ class Kernel:
                 values = np.tanh(self.gamma * values + self.coef0)
         return values + self.offset
 
+    def between(self, clouds: Clouds) -> np.ndarray:
+        """Values k(i, j) for all pairs of clouds, in float64, symmetric to the last bit."""
+        V, R = self.through(clouds.centres).astype(np.float64), clouds.spread.astype(np.float64)
+        K, own = np.empty((len(V), len(V))), np.log1p(R).sum(axis=1)
+        for i, (v, r) in enumerate(zip(V, R, strict=True)):
+            wide = 1 + (r + R)
+            far = ((v - V) ** 2 / wide).sum(axis=1)
+            K[i] = np.exp(0.5 * (own[i] + own - np.log(wide).sum(axis=1)) - self.gamma * far)
+        return K + self.offset
+
+    def through(self, X: Any) -> Any:
+        """M x of every row."""
+        return X if self.metric is None else X @ self.metric.T
+
     def scores(self, X: Any, basis: Any, coefficients: np.ndarray) -> np.ndarray:
         """k(X, basis) @ coefficients, a few rows at a time, in the wider of the dtypes of X and coefficients.
 
@@ -253,10 +309,23 @@ class Kernel:
             raise ValueError("kernel returned values that are not finite numbers; check the callable.")
         return K
 
+    def _clouded(self, X: Any, clouds: Clouds, dtype: np.dtype) -> np.ndarray:
+        """exp(-gamma sum_f (u_f - v_f)^2 / (1 + r_f)) + offset: one product of rows (u^2, u, 1)."""
+        U, V = self.through(X), self.through(clouds.centres)
+        U = U.toarray() if sp.issparse(U) else U
+        reach = self.gamma * (squared_norms(U).max(initial=0.0) + squared_norms(V).max(initial=0.0))
+        exact = reach * np.finfo(dtype).eps <= DISTANCE_ROUNDING
+        work = dtype if exact else np.dtype(np.float64)
+        p = U.shape[1]
+        left = np.empty((len(U), 2 * p + 1), work)
+        left[:, p:-1], left[:, -1] = U, 1.0
+        np.square(left[:, p:-1], out=left[:, :p])
+        K = left @ clouds.weights(self.gamma, V).astype(work)
+        return _exponentials(K, self.offset).astype(dtype, copy=False)
+
     def _rbf(self, X: Any, Z: Any, dtype: np.dtype) -> np.ndarray:
         """Values of "rbf", offset included."""
-        if self.metric is not None:
-            X, Z = X @ self.metric.T, Z @ self.metric.T
+        X, Z = self.through(X), self.through(Z)
         x, z = self.gamma * squared_norms(X), self.gamma * squared_norms(Z)
         reach = x.max(initial=0.0) + z.max(initial=0.0)
         exact = reach * np.finfo(dtype).eps <= DISTANCE_ROUNDING
@@ -271,9 +340,14 @@ class Kernel:
             left = _beside(X, -x, 1.0, work)
             left[:, :-2] *= work.type(2 * self.gamma)
             K = left @ _beside(Z, 1.0, -z, work).T
-        exponentials = exponentials_single if work == np.float32 else exponentials_double
-        exponentials(K if K.flags.c_contiguous else K.T, work.type(self.offset))
-        return K.astype(dtype, copy=False)
+        return _exponentials(K, self.offset).astype(dtype, copy=False)
+
+
+def _exponentials(K: np.ndarray, offset: float) -> np.ndarray:
+    """exp(min(K, 0)) + offset, in place."""
+    loop = exponentials_single if K.dtype == np.float32 else exponentials_double
+    loop(K if K.flags.c_contiguous else K.T, K.dtype.type(offset))
+    return K
 
 
 def check_basis(kernel: Kernel, places: np.ndarray, rows: Any, sizes: Sizes) -> None:

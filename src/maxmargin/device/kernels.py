@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from maxmargin.core.kernels import DISTANCE_ROUNDING, Kernel
+from maxmargin.core.kernels import DISTANCE_ROUNDING, Clouds, Kernel
 
 # Bytes of kernel values that are made at a time, besides the result.
 BLOCK_BYTES = 2**30
@@ -45,9 +45,11 @@ def chunks(n: int, bytes_per_row: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n))
 
 
-def block(kernel: Kernel, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
+def block(kernel: Kernel, X: torch.Tensor, Z: torch.Tensor | Clouds) -> torch.Tensor:
     """Values k(x, z) for all rows x of X and z of Z, in their precision, the offset included."""
-    if kernel.name == "rbf":
+    if isinstance(Z, Clouds):
+        K = _clouded(kernel, X, Z)
+    elif kernel.name == "rbf":
         if kernel.metric is not None:
             M = torch.as_tensor(kernel.metric, dtype=X.dtype, device=X.device)
             X, Z = X @ M.T, Z @ M.T
@@ -75,6 +77,20 @@ def _rbf(gamma: float, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
     left = torch.cat([2 * gamma * X.to(work), -x.to(work), torch.ones_like(x, dtype=work)], dim=1)
     right = torch.cat([Z.to(work), torch.ones_like(z, dtype=work), -z.to(work)], dim=1)
     return (left @ right.T).exp_().to(X.dtype)
+
+
+def _clouded(kernel: Kernel, X: torch.Tensor, clouds: Clouds) -> torch.Tensor:
+    """exp(-gamma sum_f (u_f - v_f)^2 / (1 + r_f)), as one product of rows (u^2, u, 1)."""
+    V = kernel.through(np.asarray(clouds.centres, np.float64))
+    weights = torch.from_numpy(clouds.weights(kernel.gamma, V)).to(X.device)
+    if kernel.metric is not None:
+        X = X @ torch.as_tensor(kernel.metric, dtype=X.dtype, device=X.device).T
+    longest = float(X.square().sum(dim=1, dtype=torch.float64).max()) if len(X) else 0.0
+    reach = kernel.gamma * (longest + float(np.square(V).sum(axis=1).max(initial=0.0)))
+    exact = reach * torch.finfo(X.dtype).eps <= DISTANCE_ROUNDING
+    U = X if exact else X.double()
+    left = torch.cat([U.square(), U, torch.ones_like(U[:, :1])], dim=1)
+    return (left @ weights.to(U.dtype)).clamp_(max=0).exp_().to(X.dtype)
 
 
 def _chi2_distances(X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.kernels import Kernel
+from maxmargin.core.kernels import Clouds, Kernel
 from maxmargin.device.backend import FOREIGN, installed, log
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ def _batched(X: torch.Tensor, kernel: Kernel, basis: Any, coefficients: np.ndarr
         return answer
     if kernel.name == "precomputed":
         return X[:, torch.from_numpy(basis).to(X.device)] @ B
-    Z = to_device(basis if sp.issparse(basis) else np.asarray(basis), X.device, dtype)
+    Z = basis
+    if not isinstance(basis, Clouds):
+        Z = to_device(basis if sp.issparse(basis) else np.asarray(basis), X.device, dtype)
     size = max(1, BATCH_VALUES // len(B))
     for start in range(0, len(X), size):
         rows = slice(start, start + size)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.kernels import Kernel
+from maxmargin.core.kernels import Clouds, Kernel
 
 # Understood by every runtime since 2022.
 OPSET, IR_VERSION = 17, 8
@@ -157,6 +157,8 @@ class Graph:
             values = self.add("Gather", x, self.constant(np.asarray(basis, np.int64)), axis=1)
         elif kernel.name == "chi2":
             values = self._chi2(kernel, x, _dense(basis))
+        elif isinstance(basis, Clouds):
+            values = self._clouded(kernel, x, basis)
         elif kernel.name == "rbf":
             values = self._rbf(kernel, x, _dense(basis))
         else:
@@ -179,6 +181,19 @@ class Graph:
         squares = self.add("Sub", self.add("Add", self.sums(self.add("Mul", x, x)), norms), products)
         distances = self.add("Max", squares, self.numbers(0.0))
         return self.add("Exp", self.add("Mul", distances, self.numbers(-kernel.gamma)))
+
+    def _clouded(self, kernel: Kernel, x: str, clouds: Clouds) -> str:
+        """exp(-gamma sum_f (u_f - v_f)^2 / (1 + r_f)), u = M x seen from the middle of the centres."""
+        middle = clouds.centres.astype(np.float64).mean(axis=0)
+        u = self.add("Sub", x, self.numbers(middle))
+        if kernel.metric is not None:
+            u = self.add("MatMul", u, self.numbers(kernel.metric.T))
+        weights = clouds.weights(kernel.gamma, kernel.through(clouds.centres - middle))
+        squares, products, constant = np.split(weights, [clouds.centres.shape[1], -1])
+        exponents = self.add("MatMul", self.add("Mul", u, u), self.numbers(squares))
+        exponents = self.add("Add", exponents, self.add("MatMul", u, self.numbers(products)))
+        exponents = self.add("Add", exponents, self.numbers(constant[0]))
+        return self.add("Exp", self.add("Min", exponents, self.numbers(0.0)))
 
     def _chi2(self, kernel: Kernel, x: str, basis: np.ndarray) -> str:
         """exp(-gamma sum_d (x_d - z_d)^2 / (x_d + z_d)), a basis vector at a time."""

@@ -1,26 +1,29 @@
 """A basis whose vectors move: RBF vectors, their widths and the coefficients, learned together.
 
-The objective is that of `problem`, now in the vectors z_j, the width gamma and the metric M too,
+The objective is that of `problem`, now in the vectors z_j, the width gamma, the metric M and the spreads r_j,
 
-    e(z, gamma, M, al) = 1/2 tr(al' K_JJ al) + L(K_J al P),   K_ij = exp(-gamma |M (x_i - z_j)|^2) + offset .
+    e = 1/2 tr(al' K_JJ al) + L(K_J al P), K_ij = exp(-gamma sum_f (M (x_i - z_j))_f^2 / (1 + r_jf)) + offset,
 
-M says how far the kernel reaches in every direction; k is a kernel whatever M is. It is learned where X is
-dense, has at most `NARROW` features, as steps cost the square of their number, and as many samples as M has
-entries, as fewer are learned by heart (digits, 900 samples of 64 features and 25 vectors: 97.2 % right, not
-98.4); it is the identity elsewhere.
+M says how far the kernel reaches in every direction, r_j how much farther vector j does: it is a cloud
+around z_j (`kernels.Clouds`), whose inner products with other clouds are K_JJ. So e is a norm
+and a loss of functions of the kernel exp(-gamma |M (x - x')|^2), whatever M and r are. M and r are learned
+where X is dense, has at most `NARROW` features, as steps cost the square of their number, and as many samples
+as M has entries, as fewer are learned by heart (digits, 900 samples of 64 features and 25 vectors: 97.2 %
+right, not 98.4); elsewhere M is the identity and r is 0, vectors are points.
 
 It is not convex in them: what is found depends on the start, a basis grown by `Greedy`. The steps are those
-of M and of v_j = M z_j, which does not move with M; with u_i = M x_i, G = dL/dF,
-H = (G P' al') * (K - offset) entry by entry, and S the same for 1/2 tr(al' K_JJ al),
+of M, the logarithms of gamma and r, and v_j = M z_j, which does not move with M; with u_i = M x_i, G = dL/dF,
+H = (G P' al') * (K - offset) entry by entry, w = gamma / (1 + r), and S the same as H for
+1/2 tr(al' K_JJ al), with 1 + r_a + r_b in the place of 1 + r,
 
-    de/dv_j    = 2 gamma [sum_i H_ij (u_i - v_j) + sum_a S_ja (v_a - v_j)]
-    de/dM      = 2 gamma sum_ij H_ij (v_j - u_i) x_i'
-    de/dgamma  = - sum_ij H_ij |u_i - v_j|^2 - 1/2 sum_ab S_ab |v_a - v_b|^2 .
+    dL/dv_jf   = 2 w_jf sum_i H_ij (u_if - v_jf)
+    dL/dM      = 2 sum_ij H_ij w_j * (v_j - u_i) x_i'
+    dL/dw_jf   = - sum_i H_ij (u_if - v_jf)^2 .
 
 Steps follow the gradient of `batch` samples by Adam's rule (Kingma and Ba 2015), with a rate that
 falls to zero along a cosine. A share of the samples is held out, and the loss on them is looked at
 after every round of steps. When it has not fallen for some rounds, learning goes back to the
-state that was best there with shorter steps, and after some such returns it ends. Then the
+state that was best there with shorter steps, and after some such returns, or none, it ends. Then the
 coefficients are optimised for the best vectors, over all samples, with the certificate of any
 fixed basis. If the grown basis has the lower objective, it is kept.
 """
@@ -35,7 +38,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.kernels import Kernel, squared_norms
+from maxmargin.core.kernels import Clouds, Kernel, chunks, squared_norms
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.sparse.greedy import DEPENDENT, FixedBasis, Greedy, Solution
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
@@ -45,26 +48,56 @@ from maxmargin.sparse.problem import BasisProblem
 ROUNDS = 40
 # Most features for which a metric is learned.
 NARROW = 64
+# By how much the kernel of clouds is narrower at the start than that of the grown basis.
+NARROWER = 2.0
+# Numbers over pairs of clouds and features that are made at every step; more of them serve several steps.
+PAIRS = 16384
 # A direction is forgotten when a metric has less than this share of its largest reach there.
 FORGOTTEN = 1e-4
+
+
+class Pace(NamedTuple):
+    """How learning goes.
+
+    Attributes
+    ----------
+    batch : int
+        Samples of a step.
+    rate : float
+        Longest step of a coordinate of the vectors, in units of 1 / sqrt(gamma n_features).
+    patience : int
+        Rounds without a gain on the samples held out, after which steps become shorter.
+    returns : int
+        How often they do before learning ends.
+    """
+
+    batch: int
+    rate: float
+    patience: int
+    returns: int
+
+
+# Chosen on parts of the training samples of letter, vehicle, segment, satimage and vowel.
+OF_POINTS, OF_CLOUDS = Pace(256, 0.05, 4, 3), Pace(512, 0.1, 15, 0)
 
 Movable: TypeAlias = SquaredMargins | SquaredHinges
 
 
 class Moving(NamedTuple):
-    """What is learned: vectors v_j (d x n_features), coefficients al (d x r), logarithm of gamma, M.
+    """What is learned: vectors v_j (d x n_features), coefficients al (d x r), logarithms of gamma and r, M.
 
-    None is the M of an identity that stays.
+    None are the M of an identity that stays and the spread of points.
     """
 
     vectors: np.ndarray
     al: np.ndarray
     width: float
     metric: np.ndarray | None = None
+    spread: np.ndarray | None = None
 
     def arrays(self) -> list[np.ndarray]:
-        """Vectors, coefficients and the metric, if there is one."""
-        return [self.vectors, self.al, *([] if self.metric is None else [self.metric])]
+        """Vectors, coefficients, and metric and spread if there are such."""
+        return [part for part in (self.vectors, self.al, self.metric, self.spread) if part is not None]
 
     def through(self, X: Any) -> Any:
         """u = M x of every row."""
@@ -76,6 +109,10 @@ class Moving(NamedTuple):
             return self.vectors
         back = np.linalg.pinv(self.metric.astype(np.float64), rcond=FORGOTTEN)
         return (self.vectors @ back.T).astype(self.vectors.dtype)
+
+    def around(self, centres: np.ndarray) -> np.ndarray | Clouds:
+        """A basis with this spread."""
+        return centres if self.spread is None else Clouds(centres, np.exp(self.spread))
 
     def kernel(self, start: Kernel) -> Kernel:
         """The kernel with this width and metric, whose squares have the mean 1 over all directions."""
@@ -95,44 +132,117 @@ def squared_distances(X: Any, Z: np.ndarray, squares_X: np.ndarray, squares_Z: n
     return np.maximum(D, 0, out=D)
 
 
-def slope(problem: BasisProblem, rows: np.ndarray, at: Moving, share: float) -> tuple[float, Moving]:
+class PointValues:
+    """Kernel values K (without offset) of some rows and points, and their derivatives."""
+
+    def __init__(self, X: Any, squares: np.ndarray, at: Moving) -> None:
+        self.X, self.V, self.gamma = X, at.vectors, math.exp(at.width)
+        own = squared_norms(self.V).astype(self.V.dtype)
+        self.D = squared_distances(X, self.V, squares.astype(self.V.dtype), own)
+        self.K = np.exp(-self.gamma * self.D, dtype=self.V.dtype)
+
+    def pull(self, H: np.ndarray) -> dict[str, Any]:
+        """Derivatives of the sum of all H_ij log K_ij."""
+        towards = np.asarray((self.X.T @ H).T) - H.sum(axis=0)[:, None] * self.V
+        return {"vectors": 2 * self.gamma * towards, "width": -self.gamma * float(np.vdot(H, self.D))}
+
+
+class CloudValues:
+    """Kernel values K (without offset) of some rows and clouds, and their derivatives."""
+
+    def __init__(self, X: np.ndarray, at: Moving) -> None:
+        self.X, self.V = X, at.vectors
+        assert at.spread is not None
+        spread, self.U = np.exp(at.spread), at.through(X)
+        self.share, self.sharp = spread / (1 + spread), math.exp(at.width) / (1 + spread)
+        mixed = self.sharp * self.V
+        # Exponents are products of rows (u^2, u) with these.
+        self.rows, self.weights = np.hstack([self.U * self.U, self.U]), np.hstack([self.sharp, -2 * mixed])
+        E = self.rows @ self.weights.T
+        E += np.einsum("jf,jf->j", mixed, self.V)
+        np.maximum(E, 0, out=E)
+        self.K = np.exp(np.negative(E, out=E), out=E)
+
+    def pull(self, H: np.ndarray) -> dict[str, Any]:
+        """Derivatives of the sum of all H_ij log K_ij."""
+        p, V = self.V.shape[1], self.V
+        pulled, total = H.T @ self.rows, H.sum(axis=0)[:, None]
+        towards = pulled[:, p:] - total * V
+        apart = self.sharp * (pulled[:, :p] - V * (pulled[:, p:] + towards))
+        back = H @ self.weights
+        of_rows = 2 * self.U * back[:, :p] + back[:, p:]
+        return {
+            "vectors": 2 * self.sharp * towards,
+            "width": -float(apart.sum()),
+            "metric": -of_rows.T @ self.X,
+            "spread": self.share * apart,
+        }
+
+
+class Own(NamedTuple):
+    """K_JJ without offset, and the derivatives of 1/2 tr(al' K_JJ al) except by al."""
+
+    K: np.ndarray
+    slopes: dict[str, Any]
+
+
+def own(at: Moving) -> Own:
+    """The regulariser of a state."""
+    V, gamma, pairs = at.vectors, math.exp(at.width), at.al @ at.al.T
+    if at.spread is None:
+        points = PointValues(V, squared_norms(V), at)
+        slopes = points.pull(pairs * points.K)
+        return Own(points.K, {**slopes, "width": 0.5 * slopes["width"]})
+    spread = np.exp(at.spread)
+    size = np.log1p(spread).sum(axis=1)
+    K, vectors, wider, width = np.empty_like(pairs), np.empty_like(V), np.empty_like(V), 0.0
+    for some in chunks(len(V), V.nbytes):
+        apart = V[some, None] - V
+        narrow = 1 / (1 + spread[some, None] + spread)
+        near = apart * narrow
+        far = np.einsum("ijf,ijf->ij", near, apart)
+        heights = 0.5 * (size[some, None] + size + np.log(narrow).sum(axis=2))
+        K[some] = np.exp(heights - gamma * far)
+        S = pairs[some] * K[some]
+        vectors[some] = -2 * gamma * np.einsum("ij,ijf->if", S, near)
+        near *= near
+        near *= gamma
+        near -= 0.5 * narrow
+        of_own = 0.5 * S.sum(axis=1)[:, None] / (1 + spread[some])
+        wider[some] = spread[some] * (of_own + np.einsum("ij,ijf->if", S, near))
+        width -= 0.5 * gamma * float(np.vdot(S, far))
+    return Own(K, {"vectors": vectors, "width": width, "spread": wider})
+
+
+def slope(
+    problem: BasisProblem, rows: np.ndarray, at: Moving, share: float, regulariser: Own
+) -> tuple[float, Moving]:
     """Objective and gradient from some samples; `share` of the regulariser counts."""
-    V, al, gamma = at.vectors, at.al, math.exp(at.width)
-    X, offset, dtype = problem.X[rows], problem.kernel.offset, V.dtype
-    U = at.through(X)
-    squares, bias = squared_norms(V).astype(dtype), offset * al.sum(axis=0)
-    lengths = problem.squares[rows] if at.metric is None else squared_norms(U)
-    D = squared_distances(U, V, lengths.astype(dtype), squares)
-    K = np.exp(-gamma * D, dtype=dtype)
+    al, offset, X = at.al, problem.kernel.offset, problem.X[rows]
+    values = PointValues(X, problem.squares[rows], at) if at.spread is None else CloudValues(X, at)
+    K, bias = values.K, offset * al.sum(axis=0)
     F = problem.scores((K @ al + bias).astype(np.float64))
     value, G = cast(Movable, problem.loss).take(rows).value_and_gradient(F)
-    G = problem.back(G).astype(dtype, copy=False)
+    G = problem.back(G).astype(al.dtype, copy=False)
     H = G @ al.T
     H *= K
-    D_JJ = squared_distances(V, V, squares, squares)
-    K_JJ = np.exp(-gamma * D_JJ, dtype=dtype)
-    own = share * (K_JJ @ al + bias)
-    S = share * (al @ al.T) * K_JJ
-    towards = np.asarray((U.T @ H).T) + S @ V - (H.sum(axis=0) + S.sum(axis=0))[:, None] * V
-    towards *= 2 * gamma
-    width = -gamma * float(np.vdot(H, D) + 0.5 * np.vdot(S, D_JJ))
-    metric = None
-    if at.metric is not None:
-        metric = 2 * gamma * (H @ V - H.sum(axis=1)[:, None] * U).T @ X
-    gradient = Moving(towards, K.T @ G + offset * G.sum(axis=0) + own, width, metric)
-    return 0.5 * float(np.vdot(al, own)) + value, gradient
+    pulled, kept = values.pull(H), share * (regulariser.K @ al + bias)
+    for name, part in regulariser.slopes.items():
+        pulled[name] = pulled[name] + share * part
+    gradient = Moving(al=K.T @ G + offset * G.sum(axis=0) + kept, **pulled)
+    return 0.5 * float(np.vdot(al, kept)) + value, gradient
 
 
 class Adam:
     """Steps along a running mean of gradients over the root of that of their squares.
 
-    `rates` are the lengths of full steps of vectors, coefficients, width and metric.
+    `rates` are the lengths of full steps of vectors, coefficients, width, metric and spread.
     """
 
     def __init__(
         self,
         start: Moving,
-        rates: tuple[float, float, float, float],
+        rates: tuple[float, float, float, float, float],
         first: float = 0.9,
         second: float = 0.999,
     ) -> None:
@@ -160,18 +270,21 @@ class Adam:
         np.sqrt(square, out=step)
         step += self.tiny
         np.divide(mean, step, out=step)
-        of_vectors, of_al, of_width, of_metric = self.rates
+        of_vectors, of_al, of_width, of_metric, of_spread = self.rates
         moved = [
             part - (scale * rate) * along.reshape(part.shape)
             for part, rate, along in zip(
-                at.arrays(), (of_vectors, of_al, of_metric), np.split(step, self.ends), strict=False
+                at.arrays(),
+                (of_vectors, of_al, of_metric, of_spread),
+                np.split(step, self.ends),
+                strict=False,
             )
         ]
         self.width_mean += (1 - self.first) * (gradient.width - self.width_mean)
         self.width_square += (1 - self.second) * (gradient.width**2 - self.width_square)
         width = self.width_mean / (math.sqrt(self.width_square) + sys.float_info.min)
-        vectors, al, *metric = moved
-        return Moving(vectors, al, at.width - scale * of_width * width, *metric)
+        vectors, al, *more = moved
+        return Moving(vectors, al, at.width - scale * of_width * width, *more)
 
 
 class Learned:
@@ -185,18 +298,12 @@ class Learned:
         Draws the samples held out and those of every step.
     rounds, steps : int, default=ROUNDS, 500
         At most so many rounds, one an epoch, of so many steps.
-    batch : int, default=256
-        Samples of a step.
-    rate : float, default=0.05
-        Longest step of a coordinate of the vectors, in units of 1 / sqrt(gamma n_features).
+    pace : Pace or None, default=None
+        None is `OF_POINTS` or `OF_CLOUDS`.
     held_out : float, default=0.1
         Share of the samples that no step sees; with fewer than ten samples they are all.
-    patience : int, default=4
-        Rounds without a gain on the samples held out, after which steps become shorter.
     shorter : float, default=0.3
-        By what factor they do.
-    returns : int, default=3
-        How often they do before learning ends.
+        By what factor steps become shorter.
     """
 
     def __init__(
@@ -206,16 +313,13 @@ class Learned:
         *,
         rounds: int = ROUNDS,
         steps: int = 500,
-        batch: int = 256,
-        rate: float = 0.05,
+        pace: Pace | None = None,
         held_out: float = 0.1,
-        patience: int = 4,
         shorter: float = 0.3,
-        returns: int = 3,
     ) -> None:
         self.greedy, self.rng, self.problem = greedy, rng, greedy.problem
-        self.rounds, self.steps, self.batch, self.rate = rounds, steps, batch, rate
-        self.held_out, self.patience, self.shorter, self.returns = held_out, patience, shorter, returns
+        self.rounds, self.steps, self.given_pace = rounds, steps, pace
+        self.held_out, self.shorter = held_out, shorter
         # The problem with its rows seen from the middle of them, which is 0 where there is no metric.
         self.near, self.middle = self.problem, np.zeros((), self.problem.X.dtype)
         self.grown = False
@@ -236,7 +340,7 @@ class Learned:
                 return replace(progress, done=False)
             return progress
         self._move(clock)
-        over = self.round == self.rounds or self.returned > self.returns
+        over = self.round == self.rounds or self.returned > self.pace.returns
         if over or clock.expired():
             self._settle(clock)
         return Progress(self.certificate, len(self.trained), exact=True, done=over)
@@ -264,35 +368,44 @@ class Learned:
         X, kernel, dtype = self.problem.X, self.problem.kernel, self.problem.X.dtype
         Z = X[self.greedy.basis.indices]
         Z = np.array(Z.toarray() if sp.issparse(Z) else Z, dtype)
-        metric = None
+        metric = spread = None
+        width = math.log(kernel.gamma)
         if not sp.issparse(X) and X.shape[1] <= min(NARROW, math.sqrt(len(rows))):
             # Seen from the middle, rows stay together when the metric turns.
             metric, self.middle = np.eye(X.shape[1], dtype=dtype), X.mean(axis=0)
             Z -= self.middle
             self.near = replace(self.problem, X=X - self.middle)
+            # A kernel half as wide, and clouds that make up for it.
+            width, spread = width + math.log(NARROWER), np.full_like(Z, math.log(NARROWER - 1))
         al = np.zeros((len(Z), self.problem.rank), dtype)
-        self.state = self.best = Moving(Z, al, math.log(kernel.gamma), metric)
-        vectors = self.rate / math.sqrt(kernel.gamma * Z.shape[1])
-        self.adam = Adam(self.state, (vectors, 3 * self.rate, self.rate / 3, self.rate / 3))
+        self.state = self.best = Moving(Z, al, width, metric, spread)
+        self.pace = self.given_pace or (OF_POINTS if spread is None else OF_CLOUDS)
+        rate = self.pace.rate
+        vectors = rate / math.sqrt(kernel.gamma * Z.shape[1])
+        self.adam = Adam(self.state, (vectors, 3 * rate, rate / 3, rate / 3, rate))
+        self.seldom = 1 if spread is None else 1 + len(Z) * Z.size // PAIRS
         self.lowest, self.certificate = np.inf, self.greedy.certify()
 
     def _judge(self) -> float:
         """Loss of the state on the samples held out."""
         kernel = replace(self.problem.kernel, gamma=math.exp(self.state.width))
         al, U = self.state.al.astype(np.float64), self.state.through(self.near.X[self.judged])
-        F = self.problem.scores(kernel.scores(U, self.state.vectors, al))
+        F = self.problem.scores(kernel.scores(U, self.state.around(self.state.vectors), al))
         return cast(Movable, self.problem.loss).take(self.judged).at(F).value
 
     def _move(self, clock: Clock) -> None:
         """One round of steps."""
-        trained, share = self.trained, min(self.batch / len(self.trained), 1.0)
+        trained, batch = self.trained, self.pace.batch
+        share = min(batch / len(trained), 1.0)
         length, first = self.shorter**self.returned, self.round * self.steps
-        drawn = self.rng.randint(len(trained), size=(self.steps, self.batch)) if share < 1 else None
+        drawn = self.rng.randint(len(trained), size=(self.steps, batch)) if share < 1 else None
         for step in range(self.steps):
             if clock.expired():
                 break
             rows = trained if drawn is None else trained[drawn[step]]
-            _, gradient = slope(self.near, rows, self.state, share)
+            if step % self.seldom == 0:
+                regulariser = own(self.state)
+            _, gradient = slope(self.near, rows, self.state, share, regulariser)
             rate = 0.5 + 0.5 * math.cos(math.pi * (first + step) / (self.rounds * self.steps))
             self.state = self.adam.step(self.state, gradient, length * rate)
         self.round += 1
@@ -300,13 +413,13 @@ class Learned:
         self.waited = 0 if loss < self.lowest else self.waited + 1
         if loss < self.lowest:
             self.best, self.lowest = self.state, loss
-        elif self.waited == self.patience:
+        elif self.waited == self.pace.patience:
             self.state, self.waited, self.returned = self.best, 0, self.returned + 1
 
     def _settle(self, clock: Clock) -> None:
         """Optimise the coefficients of the best vectors; keep them if they beat the grown basis."""
         problem = replace(self.problem, kernel=self.best.kernel(self.problem.kernel))
-        vectors = self.best.places() + self.middle
+        vectors = self.best.around(self.best.places() + self.middle)
         kept = independent(problem, vectors)
         basis = FixedBasis(problem, vectors[kept], self.best.al[kept].astype(np.float64))
         goal = max(0.5 * self.greedy.tol, self.greedy.precision)
@@ -315,7 +428,7 @@ class Learned:
             self.found, self.certificate = (kept, basis), basis.certificate()
 
 
-def independent(problem: BasisProblem, vectors: np.ndarray) -> np.ndarray:
+def independent(problem: BasisProblem, vectors: np.ndarray | Clouds) -> np.ndarray:
     """Those vectors, in their order, whose kernel functions do not depend on the ones before."""
     K = problem.gram(vectors)
     rest, kept = K.copy(), []

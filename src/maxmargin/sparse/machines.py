@@ -26,7 +26,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
-from maxmargin.core.kernels import Kernel, check_basis
+from maxmargin.core.kernels import Clouds, Kernel, check_basis
 from maxmargin.core.loop import Certificate, Outcome, Solver, Stopping, run
 from maxmargin.core.state import (
     INPUT,
@@ -85,6 +85,7 @@ MACHINE: dict[str, Field] = {
     "_constant": floats("n_columns"),
     "basis_indices_": indices("n_basis"),
     "basis_vectors_": Samples(),
+    "_spread": floats("n_basis", "n_features", low=0.0, group="spread"),
     "path_": Several(floats("n_columns", None), group="path"),
     "coef_": floats("n_columns", "n_basis"),
     "intercept_": floats("n_columns"),
@@ -98,6 +99,9 @@ def _check_machine(state: Mapping[str, Any], sizes: Sizes) -> None:
     if "coef_" not in state:
         return
     check_basis(state["_kernel"], state["basis_indices_"], state["basis_vectors_"], sizes)
+    rows = state["basis_vectors_"]
+    if "_spread" in state and (state["_kernel"].name != "rbf" or not isinstance(rows, np.ndarray)):
+        raise ValueError("its basis has a spread, which only dense vectors of an rbf kernel have")
     stages = [stage.shape[1] for stage in state.get("path_", [])]
     if "path_" in state and stages != list(range(1, sizes["n_basis"] + 1)):
         raise ValueError("its path_ does not have one stage for every basis vector")
@@ -320,7 +324,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
 
     def _forget(self) -> None:
         """Drop what an earlier fit with other options has left."""
-        for name in ("path_", "full_model_bound_", "full_model_gap_"):
+        for name in ("path_", "_spread", "full_model_bound_", "full_model_gap_"):
             self.__dict__.pop(name, None)
 
     def _store_certificate(self, certificate: Certificate) -> None:
@@ -374,6 +378,8 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
 
     def _keep_basis(self, problem: BasisProblem, basis: np.ndarray, vectors: Any) -> None:
         self.basis_indices_ = basis
+        if isinstance(vectors, Clouds):
+            vectors, self._spread = vectors.centres, vectors.spread
         precomputed = problem.kernel.name == "precomputed"
         self.basis_vectors_ = problem.X[basis][:, :0] if precomputed else vectors
 
@@ -397,8 +403,10 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         return len(self.basis_indices_)
 
     def _basis(self, n_basis: int) -> Any:
-        precomputed = self._kernel.name == "precomputed"
-        return self.basis_indices_[:n_basis] if precomputed else self.basis_vectors_[:n_basis]
+        if self._kernel.name == "precomputed":
+            return self.basis_indices_[:n_basis]
+        vectors = self.basis_vectors_[:n_basis]
+        return Clouds(vectors, self._spread[:n_basis]) if hasattr(self, "_spread") else vectors
 
     def _scores(self, X: Any) -> np.ndarray:
         """Scores f_r(x) = sum_j coef_rj k(x_j, x), (3.7), some rows at a time."""
@@ -560,6 +568,12 @@ class MovableMachine(BasisMachine):
         check_is_fitted(self)
         return self._kernel.metric
 
+    @property
+    def spread_(self) -> np.ndarray | None:
+        """The r of exp(-gamma sum_f (M (x - z_j))_f^2 / (1 + r_jf)) as learned; None for points."""
+        check_is_fitted(self)
+        return getattr(self, "_spread", None)
+
     _parameter_constraints = {
         **BasisMachine._parameter_constraints,
         "basis": [StrOptions({"greedy", "learned"})],
@@ -652,10 +666,10 @@ class SparseMultiClassSVC(MovableMachine, ClassMachine):
         from it and moves the vectors, the width and the coefficients together, on nine tenths of
         the samples, as long as the others gain; with few features (dense, at most 64, and no more
         than the root of the number of samples) also how far the kernel reaches in every direction,
-        `metric_`. Then it optimises the coefficients for the vectors
-        found. Far more accurate for its size, slower to train, not convex: another
-        `random_state`, or samples repeated instead of weighted, leads to other vectors. It has no
-        smaller stages (`truncate`).
+        `metric_`, and how much farther every vector does, `spread_`. Then it optimises the
+        coefficients for the vectors found. Far more accurate for its size, slower to train, not
+        convex: another `random_state`, or samples repeated instead of weighted, leads to other
+        vectors. It has no smaller stages (`truncate`).
 
     Attributes
     ----------
@@ -718,10 +732,10 @@ class SparseMultiLabelSVC(MovableMachine, LabelMachine):
         from it and moves the vectors, the width and the coefficients together, on nine tenths of
         the samples, as long as the others gain; with few features (dense, at most 64, and no more
         than the root of the number of samples) also how far the kernel reaches in every direction,
-        `metric_`. Then it optimises the coefficients for the vectors
-        found. Far more accurate for its size, slower to train, not convex: another
-        `random_state`, or samples repeated instead of weighted, leads to other vectors. It has no
-        smaller stages (`truncate`).
+        `metric_`, and how much farther every vector does, `spread_`. Then it optimises the
+        coefficients for the vectors found. Far more accurate for its size, slower to train, not
+        convex: another `random_state`, or samples repeated instead of weighted, leads to other
+        vectors. It has no smaller stages (`truncate`).
     prior : array-like of shape (n_labels, n_labels), callable or None, default=None
         Label correlations R, see `maxmargin.priors`; a callable, such as
         ``maxmargin.priors.from_labels``, is given the training labels (0/1). The intercept is

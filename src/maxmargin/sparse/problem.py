@@ -43,7 +43,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_solve, solve_triangular
 
-from maxmargin.core.kernels import Kernel, squared_norms
+from maxmargin.core.kernels import Clouds, Kernel, squared_norms
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate
 from maxmargin.sparse.largest_margin import SquaredLargestMargin
@@ -223,6 +223,8 @@ class BasisProblem:
 
     def gram(self, vectors: Any) -> np.ndarray:
         """K_JJ in float64, symmetric, with an exact diagonal."""
+        if isinstance(vectors, Clouds):
+            return self.kernel.between(vectors)
         precomputed = self.kernel.name == "precomputed"
         K = self.kernel.block(self.X[vectors] if precomputed else vectors, vectors, np.float64)
         K = (K + K.T) / 2
