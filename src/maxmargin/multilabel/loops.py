@@ -95,6 +95,20 @@ def accumulate(rows, bias, alpha, signs, lo, hi, V):
 
 
 @compiled
+def rare_last(rows, near, indices, values):
+    """Copy sparse rows; columns from `near` on come last in their row, the first of them at its end."""
+    data, columns, indptr, _ = rows
+    for i in range(indptr.shape[0] - 1):
+        front, back = indptr[i], indptr[i + 1] - 1
+        for k in range(indptr[i], indptr[i + 1]):
+            rare = columns[k] >= near
+            place = back if rare else front
+            indices[place], values[place] = columns[k], data[k]
+            back -= rare
+            front += not rare
+
+
+@compiled
 def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
     """Losses, gap, dual value and S per label over the samples first..last, and what is left to do.
 

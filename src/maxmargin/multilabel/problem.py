@@ -53,6 +53,9 @@ WELL_CONDITIONED = 1e4
 LARGEST_SINGLE = 1e15
 # Columns from which on the weights of a label do not fit into the fastest cache.
 WIDE = 4096
+# Columns, the most frequent ones, whose weights of all labels are in the second cache; on RCV1 twice as many
+# are as good.
+NEAR = 2048
 # Bytes of a dense matrix that a solver for few features may make.
 LARGEST_DENSE = 2**30
 
@@ -398,10 +401,18 @@ class LinearM3L(M3L):
 
     @cached_property
     def single_rows(self) -> Rows:
-        """The rows in single precision, where it holds them; dense ones may be too large for a copy."""
+        """The rows in single precision, where it holds them; dense ones may be too large for a copy.
+
+        Where labels are tied, which takes many passes that read the weights of all labels, rare words come
+        last in their rows: the processor waits for all of them at once, on RCV1 a tenth of a pass less.
+        """
         rows = self.rows
         if rows.dense or self.reach() > LARGEST_SINGLE:
             return rows
+        if self.coupled:
+            indices, values = np.empty_like(rows.indices), np.empty(len(rows.data), np.float32)
+            loops.rare_last(rows.flat, np.uint32(NEAR), indices, values)
+            return rows.renumbered(indices, rows.shape[1]).with_values(values)
         return rows.with_values(rows.data.astype(np.float32, copy=False))
 
     def rows_for(self, dtype: type) -> Rows:
