@@ -174,6 +174,17 @@ def test_sets_within_outer_sets_come_to_the_same_optimum(loss, kernel, dtype):
     assert outcome.certificate.primal == pytest.approx(best.primal, rel=1.1e-4)
 
 
+def test_a_large_matrix_of_few_features_is_not_kept(monkeypatch):
+    X, y = overlapping(n=200, d=5)
+    asked = []
+    build = KernelMatrix._build
+    monkeypatch.setattr(KernelMatrix, "_build", lambda K, expired: (asked.append(K.n), build(K, expired)))
+    monkeypatch.setattr("maxmargin.structured.multiclass.KEPT", 100**2 * 4 / 2**20)
+    model = MultiClassSVC(kernel="rbf", cache_size=1000, random_state=0)
+    assert model.fit(X, y).duality_gap_ <= 1e-3 and not asked
+    assert model.fit(np.hstack([X, np.zeros((200, 60))]), y).duality_gap_ <= 1e-3 and asked == [200]
+
+
 def test_an_outer_set_looks_at_the_clock():
     X, y = overlapping(n=200)
     solver = solver_of(problem_of(X, y, cache_size=0.06), all_at_once=0, size=20, outer=80)

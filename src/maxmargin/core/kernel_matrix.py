@@ -31,8 +31,8 @@ MIRRORED = 64
 GATHERED = 64
 # Columns of an answer worked on at a time, which stay in cache.
 STRIP = 2048
-# Up to this share of weights that are not zero, these are gone through one by one.
-SPARSE = 1 / 3
+# What an exponential and a weight of a list cost, in multiply-adds of a matrix product.
+EXPONENTIAL, LISTED = 20, 4
 # Up to this size, definiteness is checked on all eigenvalues.
 CHECKED_ROWS = 1000
 
@@ -310,7 +310,9 @@ class KernelMatrix:
         if self.dtype == np.float64 and self._built == self.n:
             return self._whole @ B
         some = np.flatnonzero(B.any(axis=1))
-        if np.count_nonzero(B) <= SPARSE * B.shape[1] * len(some):
+        value, c = self.X.shape[1] + EXPONENTIAL, B.shape[1]
+        dense = min(len(some) * (value + c), self.n * (value / 2 + c))
+        if len(some) * value + LISTED * np.count_nonzero(B) <= dense:
             return self.spread(B[some], some).T
         if 2 * len(some) < self.n:
             return self.combine(np.ascontiguousarray(B[some].T), some, np.float64).T

@@ -9,6 +9,10 @@ scores of all samples, n numbers for each class that moved. So some samples are 
 3. *carry*: one matrix product takes their change to the scores of all samples, and one pass over
    these gives all gaps, none left out.
 
+Where the kernel matrix of all samples is not kept, that of an *outer* set of samples is. Sets of these are
+settled and carried on among them, as above, and the outcome is carried to the others at the end, by kernel
+values that are computed for it and not kept.
+
 A step is over-relaxed: the block goes to the projection of alpha_i + omega H_i / kappa_i, which raises
 the dual for every omega below 2.
 
