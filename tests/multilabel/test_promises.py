@@ -11,6 +11,7 @@ from maxmargin import MultiLabelSVC, priors
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
 from maxmargin.core.rows import Rows
+from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel.problem import WIDE, LinearM3L, frequent_first, hamming_costs, used_columns
 from maxmargin.multilabel.sweeps import LabelSweeps
 from tests.multilabel.test_campaign import stored_objective
@@ -167,6 +168,18 @@ def test_sparse_rows_are_read_in_the_working_precision():
         assert problem.rows_for(np.float64) is problem.rows
     huge = LinearM3L(Rows.of(sp.csr_array(1e30 * X)), costs)
     assert huge.rows_for(np.float32).data.dtype == np.float64
+
+
+@pytest.mark.parametrize("n, sparse, tol, expected", [
+    (5000, True, 1e-3, np.float32), (5000, True, 1e-5, np.float64), (3000, False, 1e-3, np.float64),
+    (1000, True, 1e-3, np.float64),
+])  # fmt: skip
+def test_sparse_rows_that_are_not_small_are_worked_on_in_single_precision(n, sparse, tol, expected):
+    X = sp.random_array((n, 1000), density=0.1, format="csr", rng=np.random.default_rng(0))
+    model = MultiLabelSVC(tol=tol)
+    model._space, signs = LabelSpace.read(np.arange(n)[:, None] % np.arange(2, 32) == 0)
+    problem = model._problem(X if sparse else X.toarray() + 1, signs, None)
+    assert model._start(problem, model._stopping()).dtype == expected
 
 
 @pytest.mark.parametrize("value", [1e160, 1e308])

@@ -79,6 +79,7 @@ FEW: dict[str, tuple[Size, ...]] = {
 }
 # So many unknowns, or numbers in X, that default parameters choose other loops.
 MANY: dict[str, tuple[Size, ...]] = {
+    "MultiLabelSVC": ((140, 120, 600),),
     "MultiClassSVC": ((140, 70, 12), (900, 2, 59)),
     "SparseMultiClassSVC": ((140, 70, 12),),
 }
