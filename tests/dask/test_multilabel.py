@@ -220,6 +220,6 @@ def test_groups_of_labels_have_the_precision_of_all(client, monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr(maxmargin.MultiLabelSVC, "_start", recorded)
-    monkeypatch.setattr(estimator, "LARGE", 4 * X.nnz)
+    monkeypatch.setattr(estimator, "LARGE_SPARSE", 4 * X.nnz)
     MultiLabelSVC(partition="labels").fit(X, Y, client=client)
     assert [(alpha.shape[1], alpha.dtype) for alpha in seen] == [(2, np.float32)] * 2
