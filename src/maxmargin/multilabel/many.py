@@ -86,7 +86,7 @@ class BlockRule:
         Looks that a label has at least before another method takes over.
     newton, newton_squared : float
         One look costs as much as that method where X'X takes so many times the products of X: for the hinge
-        loss and for its square (enron and tmc2007-500 at C = 100).
+        loss and for its square (estimated from times on enron at C = 100).
     share : int
         Blocks of an epoch for each of several threads, so that none waits long for the others.
     """
