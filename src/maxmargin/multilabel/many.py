@@ -86,7 +86,7 @@ class BlockRule:
         Looks that a label has at least before another method takes over.
     newton, newton_squared : float
         One look costs as much as that method where X'X takes so many times the products of X: for the hinge
-        loss and for its square (enron and tmc2007-500 at C = 100).
+        loss and for its square (estimated from times on enron at C = 100).
     share : int
         Blocks of an epoch for each of several threads, so that none waits long for the others.
     """
@@ -357,14 +357,14 @@ class Kept(NamedTuple):
     values: np.ndarray
 
 
-# Features and values of the weights of some labels, the bias last.
+# Features, by frequency, and values of the weights of some labels, the bias last.
 Weights = dict[int, tuple[np.ndarray, np.ndarray]]
 
 
-def packed(weights: Weights) -> Kept:
-    """The weights of a block, one label after the other."""
+def packed(weights: Weights, names: np.ndarray) -> Kept:
+    """The weights of a block, one label after the other, by the names of their features in X."""
     features, values = (np.concatenate(arrays) for arrays in zip(*weights.values(), strict=True))
-    return Kept(np.array([len(part[0]) for part in weights.values()]), features, values)
+    return Kept(np.array([len(part[0]) for part in weights.values()]), names[features], values)
 
 
 def by_feature(parts: list[Kept], shape: tuple[int, int]) -> sp.csr_array:
@@ -446,7 +446,7 @@ class LabelBlocks:
         found = run_threads(lambda b: self._block(b, clock), batch, self.n_threads)
         self._rescue(found, clock)
         for b, kept in zip(batch, found, strict=True):
-            self.done[b] = packed(kept)
+            self.done[b] = packed(kept, self.names)
         self.next = batch.stop
         certificate = self.certify()
         over, close = self.next == len(self.blocks), certificate.gap <= self.tol
@@ -485,8 +485,9 @@ class LabelBlocks:
             answers = run_threads(lambda l: solve(l, clock), left, self.n_threads)
         for (l, kept), answer in zip(left.items(), answers, strict=True):
             if answer is not None and answer.primal - answer.dual < gap[l]:
-                features = np.flatnonzero(answer.weights[:-1])
-                kept[l] = np.append(features, self.names[-1]), answer.weights[np.append(features, -1)]
+                weights = answer.weights[self.names]
+                features = np.append(np.flatnonzero(weights[:-1]), len(weights) - 1)
+                kept[l] = features.astype(np.int32), weights[features]
                 self.primal[l], self.dual[l] = answer.primal, answer.dual
 
     def _block(self, b: int, clock: Clock) -> Weights:
@@ -522,5 +523,5 @@ class LabelBlocks:
         """Store the weights of the label in a lane, the bias last, and what certifies them."""
         l, last = int(lanes.label[k]), lanes.n_kept[k]
         lanes.features[k, last], lanes.values[k, last] = self.problem.n_features, lanes.bias[k]
-        kept[l] = self.names[lanes.features[k, : last + 1]], lanes.values[k, : last + 1].copy()
+        kept[l] = lanes.features[k, : last + 1].copy(), lanes.values[k, : last + 1].copy()
         self.primal[l], self.dual[l] = lanes.primal[k], lanes.dual[k]
