@@ -260,8 +260,9 @@ def test_dense_weights_that_are_mostly_zero_make_a_small_file(tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"shape": [3, 100_000]}, "has only 100 of them"),
-        ({"shape": [10**9, 10**9]}, "has only 100 of them"),
+        ({"shape": [3, 100_000]}, "has only 100 entries"),
+        ({"shape": [10**9, 10**9]}, "has only 100 entries"),
+        ({"shape": [10**400]}, "has only 100 entries"),
         ({"shape": [3, 5]}, "not in their places"),
         ({"shape": [-3, -200]}, "not in their places"),
         ({"values": "fewer"}, "not in their places"),
@@ -276,3 +277,14 @@ def test_an_array_by_its_entries_is_checked(change, message):
     assert Decoder(tensors).decode(sound).sum() == 100
     with pytest.raises(ModelFileError, match=message):
         Decoder(tensors).decode(sound | change)
+
+
+def test_arrays_do_not_share_the_places_of_their_entries():
+    tensors = {"places": np.arange(100, dtype=np.uint32), "values": np.ones(100), "others": np.zeros(100)}
+    one = {"$": "sparse", "shape": [600], "order": "C", "places": "places", "values": "values"}
+    decoder = Decoder(tensors)
+    first, second = decoder.decode([one, dict(one)])
+    assert first is second
+    for change in ({"shape": [300, 2]}, {"values": "others"}):
+        with pytest.raises(ModelFileError, match="share the places"):
+            decoder.decode(one | change)

@@ -117,7 +117,7 @@ def load(path: PathLike, *, max_bytes: int | None = None) -> Any:
     path : path-like
     max_bytes : int, default=None
         Refuse larger files; None takes any that is as large as it says. Weights that are mostly zero
-        may take up to 256 times their room in the file.
+        may take up to 64 times their room in the file.
 
     Raises
     ------

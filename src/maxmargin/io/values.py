@@ -17,7 +17,7 @@ table of tensors. Anything else is an object with the key "$":
 | "object"               | class and state of an allowed class                            |
 
 Reading runs no code of the classes it names and takes memory in proportion to the file (arrays that are
-mostly zero up to 256 times what they take there);
+mostly zero up to 64 times what they take there);
 whether the values make a sound model is for `io.checked` to say.
 """
 
@@ -52,8 +52,8 @@ _DTYPE = re.compile(r"[<>|=]?(?:[biuf][1248]|b|\?|O|U\d{1,9})")
 # Texts of fixed width take the room of the widest: so many bytes, and so many for each letter.
 ROOM, ROOM_PER_LETTER = 1 << 20, 64
 # Arrays of so many bytes are stored by what is not zero where that takes at most half of them, and at least
-# this part of them, so that a small file cannot ask for much memory.
-LARGE, FEWEST = 1 << 20, 1 / 256
+# one part in so many of them, so that a small file cannot ask for much memory.
+LARGE, SPARSEST = 1 << 20, 64
 
 
 def room_is_fair(dtype: np.dtype, items: list[Any]) -> bool:
@@ -178,7 +178,7 @@ class Encoder:
         places = np.flatnonzero(flat.view(f"u{flat.itemsize}"))
         places = places.astype(np.uint32 if flat.size <= 2**32 else np.uint64)
         room = places.nbytes + len(places) * flat.itemsize
-        if not FEWEST * flat.nbytes <= room <= 0.5 * flat.nbytes:
+        if not flat.nbytes <= SPARSEST * room <= SPARSEST * flat.nbytes // 2:
             return None
         parts = {"places": self._tensor(places), "values": self._tensor(flat[places])}
         return {"$": "sparse", "shape": list(array.shape), **parts}
@@ -191,6 +191,8 @@ class Decoder:
         self.tensors = tensors
         # Objects whose derived attributes are missing until they are checked and rebuilt.
         self.incomplete: list[Any] = []
+        # Arrays by what is not zero, by the name of their places.
+        self._filled: dict[str, tuple[Any, np.ndarray]] = {}
 
     def decode(self, value: Any, depth: int = 0) -> Any:
         """Decode a value."""
@@ -226,6 +228,15 @@ class Decoder:
         return array.T if value["order"] == "F" else array
 
     def _sparse(self, value: Any, depth: int) -> np.ndarray:
+        """An array by what is not zero; no two of them share their places, so that they stay in proportion."""
+        if value["places"] not in self._filled:
+            self._filled[value["places"]] = value, self._fill(value)
+        known, array = self._filled[value["places"]]
+        if known != value:
+            raise ModelFileError("two arrays share the places of their entries")
+        return array.T if value["order"] == "F" else array
+
+    def _fill(self, value: Any) -> np.ndarray:
         places, values = (self.tensors[value[name]] for name in ("places", "values"))
         shape = [int(side) for side in _list(value["shape"])]
         size = math.prod(shape)
@@ -233,12 +244,11 @@ class Decoder:
         sound = listed and values.dtype.kind == "f" and min(shape, default=-1) >= 0
         if not sound or (len(places) and int(places.max()) >= size) or (places[1:] <= places[:-1]).any():
             raise ModelFileError("the entries of an array are not in their places")
-        if FEWEST * size * values.itemsize > places.nbytes + values.nbytes:
-            raise ModelFileError(f"an array of {size} numbers has only {len(values)} of them")
+        if size * values.itemsize > SPARSEST * (places.nbytes + values.nbytes):
+            raise ModelFileError(f"a large array has only {len(values)} entries")
         array = np.zeros(size, values.dtype)
         array[places] = values
-        array = array.reshape(shape)
-        return array.T if value["order"] == "F" else array
+        return array.reshape(shape)
 
     def _words(self, value: Any, depth: int) -> np.ndarray:
         dtype = self._dtype({"value": value["dtype"]}, depth)
