@@ -228,7 +228,7 @@ class Decoder:
         return array.T if value["order"] == "F" else array
 
     def _sparse(self, value: Any, depth: int) -> np.ndarray:
-        """An array by what is not zero; no two of them share their places, so that they stay in proportion."""
+        """An array by what is not zero; no two share their places, so that all stay in proportion."""
         if value["places"] not in self._filled:
             self._filled[value["places"]] = value, self._fill(value)
         known, array = self._filled[value["places"]]
