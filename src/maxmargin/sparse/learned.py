@@ -78,6 +78,10 @@ class Pace(NamedTuple):
 
 
 # Chosen on parts of the training samples of letter, vehicle, segment, satimage and vowel.
+# Steps of 1,024 samples reach objectives that are 2 to 8 % lower on letter (20 clouds), an accuracy higher by
+# 0.3 +- 0.2 points (five seeds), and take a third longer there, two thirds on satimage.
+# Nothing draws spreads back to 0: three times their sum, added to e, gains a point with 200 samples of which
+# a metric alone tells all (eight seeds), but loses 1.8 +- 0.9 on halves of vehicle (8 clouds, six seeds).
 OF_POINTS, OF_CLOUDS = Pace(256, 0.05, 4, 3), Pace(512, 0.1, 15, 0)
 
 Movable: TypeAlias = SquaredMargins | SquaredHinges
