@@ -92,8 +92,8 @@ class SweepRule:
         what its first pass saw, for then entries at rest have the larger part of the gap.
     idle : float
         Entries with less than this part of an equal share of the gap that a label is to end at take no step,
-        nor do listed ones of samples with less than this part of one of what tol allows: small steps on many
-        entries make the primal restless; without them RCV1 has a gap smaller by 7 % after as many passes.
+        nor do listed ones of samples with less than this part of one of what tol allows: on three of four
+        draws of RCV1 that saves one of 16 passes.
     kept, missed : float
         What polishing sees is the gap on its way; its mean has the part `kept` of it. Entries at rest will
         have the part `missed` of the gap there was. Where both together are what tol allows, it is worth
