@@ -231,7 +231,7 @@ def sample_lists(costs, alpha, flags):
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("low_rank", [False, True])
 def test_sweep_samples(variant, low_rank):
-    """Two sweeps over all entries, then over those that the last one marked."""
+    """Two sweeps over all entries, then over those that the last one marked, some of which take no step."""
     rng, X, costs = make(4, **variant)
     P = rng.randn(2, L)
     R = P.T @ P if low_rank else P.T @ P + np.eye(L)
@@ -243,20 +243,20 @@ def test_sweep_samples(variant, low_rank):
         flags, marks = np.zeros((N, L), np.bool_), np.zeros((N, L), np.bool_)
         bounds, lists, queues = (np.full(L, -np.inf), np.full(L, np.inf)), room(L), []
         for done in range(6):
-            order = rng.permutation(N)
+            order, small = rng.permutation(N), 0.02 if done > 2 else 0.0
             low, high = np.zeros((2, 2, L))
             low[0], high[0] = bounds
             before = twin.alpha.copy()
             seen = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy()), readonly(order),
                 sweep_loops.Mixing(readonly(np.pad(G, ((0, 0), (0, idle)))), low_rank), ours, lists,
-                sweep_loops.Reach(flags, low, high),
+                sweep_loops.Reach(flags, low, high), small,
             )  # fmt: skip
             if done < 2:
                 *extremes, gaps = twin.sweep_all(order, marks)
                 np.testing.assert_array_equal(flags, marks)
             else:
-                *extremes, gaps = twin.sweep_lists(order, queues, bounds)
+                *extremes, gaps = twin.sweep_lists(order, queues, bounds, small)
                 assert lists.counts.tolist() == [len(queue) for queue in queues]
                 for i, first in enumerate(lists.starts[:-1]):
                     assert lists.label[first : first + lists.counts[i]].tolist() == queues[i]
@@ -299,7 +299,7 @@ def test_sweep_samples_of_many_labels():
             low[0], high[0] = bounds
             seen = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy(), pull),
-                readonly(order), mixing, ours, lists, sweep_loops.Reach(marks.copy(), low, high),
+                readonly(order), mixing, ours, lists, sweep_loops.Reach(marks.copy(), low, high), 0.0,
             )  # fmt: skip
             *_, gaps = twin.sweep_lists(order, queues, bounds)
             sweep_loops.scatter_entries(lists, ours.alpha)

@@ -91,14 +91,18 @@ class Twin:
             return g
         return 0.0
 
-    def visit(self, i, l, reach):
-        """A step, unless the entry is out of reach; returns whether it stays, projected g, and share."""
+    def visit(self, i, l, reach, small=0.0):
+        """A step, unless the entry is out of reach or its share of the gap is small.
+
+        Returns whether it stays, projected g, and share.
+        """
         g = self.gradient()[i, l]
         share = shares(self.alpha, self.c, self.gradient())[i, l]
         out = self.outward(i, l, g)
         if out < reach[0][l] or out > reach[1][l]:
             return False, 0.0, share
-        self.maximise(i, l)
+        if share >= small:
+            self.maximise(i, l)
         return True, g - out, share
 
     def sweep(self, pairs, marks, reach):
@@ -127,14 +131,14 @@ class Twin:
         low, high, seen = zip(*found, strict=True)
         return np.min(low, axis=0), np.max(high, axis=0), sum(seen)
 
-    def sweep_lists(self, order, lists, reach):
+    def sweep_lists(self, order, lists, reach, small=0.0):
         """Visit the listed labels of each sample; whoever leaves gives its place to the last in line."""
         low, high, seen = np.zeros(len(self.R)), np.zeros(len(self.R)), 0.0
         for i in order:
             waiting, lists[i] = deque(lists[i]), []
             while waiting:
                 l = waiting.popleft()
-                stays, projected, share = self.visit(i, l, reach)
+                stays, projected, share = self.visit(i, l, reach, small)
                 low[l], high[l] = min(low[l], projected), max(high[l], projected)
                 seen += share
                 if stays:

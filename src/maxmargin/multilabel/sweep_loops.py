@@ -435,13 +435,13 @@ def list_sample(costs, i, f, alpha, lists):
 
 
 @compiled
-def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach):
+def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, small):
     """One pass over the listed entries of the samples in `order`, for coupled labels.
 
     All labels of a sample form one block with Hessian q_i R; one Gauss-Seidel sweep through
     its listed labels keeps t = x_i'T up to date, so that each score is one product with a
     row of G; where many are listed, it keeps the scores of all labels instead. Entries beyond the bounds of
-    `reach` leave their list. Returns the gap seen.
+    `reach` leave their list; those with a share of the gap below `small` take no step. Returns the gap seen.
 
     Where there are no lists yet, a sample's own is made on the way, of the entries that may move, and those
     that moved or are within their boxes are marked.
@@ -484,7 +484,8 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach):
             l = label[e]
             f = scores[l] if many else dot(G[l], t)
             g = m[e] - y[e] * f
-            seen += c[e] * max(g, zero) - a[e] * g
+            share = c[e] * max(g, zero) - a[e] * g
+            seen += share
             at_zero, at_top = a[e] == zero, a[e] == c[e]
             before[e] = a[e]
             if (at_zero and g < low[0, l]) or (at_top and g > high[0, l]):
@@ -499,6 +500,9 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach):
                 continue
             if not (at_zero and g < zero) and not (at_top and g > zero):
                 low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
+            if share < small:
+                e += 1
+                continue
             own = q[i] + pull[l] * square
             curvature = own * r[l]
             target = a[e] + g / curvature if curvature > zero else (c[e] if g > zero else a[e])
