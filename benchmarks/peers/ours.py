@@ -30,13 +30,15 @@ def multiclass_weights(problem: multiclass.Problem, tol: float) -> np.ndarray:
     return model.fit(problem.X, problem.y).coef_
 
 
-def fit_kernel(problem: kernel_multilabel.Problem, solver: str = "auto", tied: bool = False) -> MultiLabelSVC:
+def fit_kernel(
+    problem: kernel_multilabel.Problem, solver: str = "auto", tied: bool = False, n_jobs: int | None = None
+) -> MultiLabelSVC:
     """`tied`: with the prior of the problem."""
     from maxmargin import MultiLabelSVC
 
     return MultiLabelSVC(
         problem.C, kernel="rbf", solver=solver, prior=problem.R if tied else None, tol=1e-3, random_state=0,
-        cache_size=2400, max_iter=100_000, time_limit=1800,
+        cache_size=2400, max_iter=100_000, time_limit=1800, n_jobs=n_jobs,
     ).fit(problem.X, problem.Y)  # fmt: skip
 
 

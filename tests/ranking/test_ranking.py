@@ -658,3 +658,24 @@ def test_inside_scikit_learn():
     assert cross_val_score(ranker(), X, y, cv=3).mean() > 0.6
     fitted = ranker(trace=True, n_predicted=2).fit(X, y)
     assert clone(fitted).get_params() == fitted.get_params() and not hasattr(clone(fitted), "classes_")
+
+
+@pytest.mark.parametrize("regulariser", ["squared", "entropy"])
+def test_columns_are_not_met_where_memory_does_not_suffice(monkeypatch, regulariser):
+    """A chunk that cannot be held leaves the ranker as it was."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 9)), rng.integers(3, size=40)
+    X[:20, 5:] = 0
+    ranker, other = (LabelRanker(regulariser=regulariser).partial_fit(X[:20], y[:20]) for _ in range(2))
+
+    def nothing_left(*sizes):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(ranker._state), "_allocate", nothing_left)
+        with pytest.raises(MemoryError):
+            ranker.partial_fit(X[20:], y[20:])
+    assert ranker._state.slots.max() == 4
+    ranker.partial_fit(X[20:], y[20:])
+    other.partial_fit(X[20:], y[20:])
+    np.testing.assert_array_equal(ranker.decision_function(X), other.decision_function(X))

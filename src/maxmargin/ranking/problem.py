@@ -195,14 +195,16 @@ class RankingState(ABC):
             occurring = readonly(np.flatnonzero(rows.matrix.any(axis=0)).astype(np.uint32))
         else:
             occurring = rows.indices if not rows.dense else rows.indices[:0]
-        fresh = self.slots[occurring] < 0
-        if fresh.any():
-            before = self.used
-            self._reserve(before + len(np.unique(occurring[fresh])), n_labels)
-            self.used = loops.assign_slots(occurring, self.slots, before)
+        before = self.used
+        used = loops.assign_slots(occurring, self.slots, before)
+        try:
+            self._reserve(used, n_labels)
+        except BaseException:  # no memory: these columns have not been met
+            self.slots[self.slots >= before] = -1
+            raise
+        self.used = used
+        if used > before:
             self._enter_columns(before)
-        else:
-            self._reserve(self.used, n_labels)
 
     def lay_out(self, rows: Rows, relevant: Relevant, shapes: Shapes, order: np.ndarray) -> Batch:
         """The rows of `order` as slots and scaled values, for the compiled rounds."""
