@@ -13,6 +13,7 @@ from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel import by_blocks
 from maxmargin.multilabel.climb_loops import climb
+from maxmargin.multilabel.loops import add_squares
 from maxmargin.multilabel.many import Answer, BlockRule, Kept, LabelBlocks, ManyM3L, by_feature
 from maxmargin.multilabel.narrow import LabelNewton
 from maxmargin.multilabel.near_loops import LANES, judge, look, settle
@@ -80,6 +81,69 @@ def test_newton_reaches_the_optimum_of_the_squared_hinge_loss(C, bias, sparse):
             best, w = naive.dual_optimum(X.toarray(), Y[:, l], bias, C, squared=True)
             assert solver.primal[l] == pytest.approx(best, rel=1e-6)
             np.testing.assert_allclose(W[:, l], w, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "shape, density", [((12, 30), 1.0), ((12, 30), 0.1), ((90, 30), 1.0), ((90, 30), 0.1)]
+)
+@pytest.mark.parametrize("violators, C", [(9, 1.0), (9, 1e12), (25, 1.0), (80, 3.0)])
+def test_a_newton_step_ends_at_the_minimum_of_its_piece(shape, density, violators, C):
+    rng = np.random.default_rng(0)
+    rows = sp.random_array(shape, density=density, format="csr", random_state=rng)
+    rows.data *= 2.0 ** rng.integers(-3, 4, rows.nnz)
+    labels, near = (rng.random((shape[0], 1)) < 0.4).astype(int), rng.permutation(shape[0])[:violators]
+    solver = SquaredNewton(problem(rows, labels, squared=True), tol=TOL)
+    y, c, w = 2.0 * labels[:, 0] - 1, C * rng.uniform(0.5, 2, shape[0]), rng.normal(size=31)
+    Z = np.column_stack([rows.toarray(), np.ones(shape[0])])[near]
+    hessian = np.eye(31) + 2 * Z.T @ (c[near, None] * Z)
+    gradient = w + 2 * Z.T @ (c[near] * (Z @ w - 0.7 * y[near]))
+    step = solver._step(w, gradient, near, (y, c, 0.7))
+    np.testing.assert_allclose(hessian @ step, -gradient, atol=1e-9 * np.abs(hessian).max())
+
+
+def test_squares_of_sparse_rows_are_those_of_a_product():
+    near, weights = np.array([3, 50, 7, 8]), np.array([1.0, 2.0, 0.5, 3.0])
+    system, Z = np.ones((D, D)), X.toarray()[near]
+    add_squares(Rows.of(X).flat, near, weights, system)
+    np.testing.assert_allclose(np.tril(system), np.tril(1 + Z.T @ (weights[:, None] * Z)), rtol=1e-13)
+    np.testing.assert_array_equal(np.triu(system, 1), np.triu(np.ones((D, D)), 1))
+
+
+@pytest.mark.parametrize("method, squared", [(SquaredNewton, True), (LabelNewton, False)])
+def test_newton_begins_with_the_weights_it_is_given(method, squared):
+    posed = problem(C=30.0, squared=squared)
+    best = method(posed, tol=1e-10).solve(0, Clock())
+    once = method(posed, tol=1e-6, max_rounds=1)
+    cold, warm = once.solve(0, Clock()), once.solve(0, Clock(), best.weights)
+    assert cold.primal > 1.01 * best.primal
+    assert best.primal * (1 - 1e-9) <= warm.primal <= 1.001 * best.primal
+
+
+def test_labels_that_are_not_done_are_left_to_newton_with_their_weights():
+    given = {}
+
+    class Kept(SquaredNewton):
+        def solve(self, l, clock, start):
+            given[l] = start
+            return super().solve(l, clock, start)
+
+    posed = problem(C=100.0, squared=True)
+    rule, kept = BlockRule(tries_squared=3), lambda: Kept(posed, tol=TOL)
+    assert solve(posed, rescue=kept, rule=rule)[1].converged and given
+    left = solve(posed, max_rounds=3)[0].solution().weights.toarray()
+    for l, start in given.items():
+        np.testing.assert_array_equal(start, left[:, l])
+
+
+def test_newton_comes_first_where_squares_of_sparse_rows_are_cheap():
+    rng = np.random.default_rng(0)
+    for columns, method in ((40, SquaredNewton), (400, LabelBlocks), (3000, LabelBlocks)):
+        rows = sp.random_array((200, columns), density=4 / columns, format="csr", random_state=rng)
+        posed = problem(rows, np.eye(200, 3, dtype=int), squared=True)
+        solver = by_blocks.default(posed, rng=np.random.RandomState(0), tol=1e-3)
+        assert type(solver) is method
+        if method is LabelBlocks:
+            assert (solver.build is not None) == (columns == 400)
 
 
 def test_both_methods_of_the_squared_hinge_loss_agree():
@@ -170,13 +234,13 @@ def test_a_rescued_label_keeps_the_better_answer():
     class Worse:
         stuck = ""
 
-        def solve(self, l, clock):
+        def solve(self, l, clock, start):
             return Answer(np.zeros(D + 1), 1e9, 0.0)
 
     class Exact:
         stuck = ""
 
-        def solve(self, l, clock):
+        def solve(self, l, clock, start):
             return answers[l]
 
     posed = problem(C=30.0)

@@ -33,7 +33,7 @@ def ridged_cholesky(
     Parameters
     ----------
     A : array of shape (n, n)
-        Symmetric; positive definite up to rounding. It is not changed.
+        Symmetric, read below its diagonal only; positive definite up to rounding. It is not changed.
     ridge : float, default=0.0
         What the first try adds to the diagonal, relative to its largest entry.
     growth : float, default=10.0

@@ -424,3 +424,15 @@ def newton_labels(columns, costs, labels, targets, n_steps, rule, state):
             if not descend(X, entries, centre, omega, z, f, work) and not solved:
                 break
         state.omega[l] = omega
+
+
+@compiled
+def add_squares(rows, near, weights, system):
+    """Add sum_t weights_t z_i z_i', i = near_t, for sparse rows z: the diagonal and what is below it."""
+    data, indices, indptr, _ = rows
+    for t in range(near.shape[0]):
+        first, last = indptr[near[t]], indptr[near[t] + 1]
+        for a in range(first, last):
+            line, x = system[indices[a]], weights[t] * data[a]
+            for b in range(first, a + 1):
+                line[indices[b]] += x * data[b]

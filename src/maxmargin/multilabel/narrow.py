@@ -85,12 +85,17 @@ class LabelNewton:
         if answer is not None:
             self.W[:, l], self.primal[l], self.dual[l] = answer
 
-    def solve(self, l: int, clock: Clock) -> Answer | None:
-        """Newton steps on one label until its gap is small enough, and what can be dropped then."""
+    def solve(self, l: int, clock: Clock, start: np.ndarray | None = None) -> Answer | None:
+        """Newton steps on one label until its gap is small enough, and what can be dropped then.
+
+        `start` are weights to begin with, the bias last; None are zeros.
+        """
         if clock.expired() or not self.problem.upper[:, l].any():
             return None
         label = self._label(l)
         newton = Newton(label, np.zeros(label.shape), tol=0.5 * self.tol, columns=self.columns)
+        if start is not None:
+            newton.begin_with(start)
         for _ in range(self.max_rounds):
             progress = newton.epoch(clock)
             if progress.stuck:

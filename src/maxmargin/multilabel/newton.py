@@ -247,7 +247,11 @@ class Newton:
         share = np.divide(alpha, boxes, out=np.zeros(boxes.shape), where=boxes > 0)
         state.centre[:] = share.reshape(state.centre.shape[::-1]).T
         V = self.problem.accumulate(alpha)
-        U = V @ self.problem.factor.T if self.problem.coupled else V * self.problem.r
+        self.begin_with(V @ self.problem.factor.T if self.problem.coupled else V * self.problem.r)
+
+    def begin_with(self, U: np.ndarray) -> None:
+        """Start from weights, the bias (or zero) last; coupled labels: those of the rows x_i kron P_l."""
+        state = self.state
         state.z[:] = U.reshape(-1, len(state.z))[: len(self.scale)].T * self.scale
         state.scores[:] = state.z @ self.columns.X.T
         state.omega[:] = self.rule.again * self.widest
