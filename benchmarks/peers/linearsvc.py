@@ -15,7 +15,9 @@ def multilabel_weights(problem: multilabel.Problem, tol: float) -> tuple[np.ndar
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
 
-    base = LinearSVC(C=problem.C, loss="hinge", tol=tol, random_state=0, max_iter=100_000)
+    # With the squared loss and more samples than features "auto" is Newton's method on the primal.
+    kind = {"loss": "squared_hinge", "dual": "auto"} if problem.squared else {"loss": "hinge"}
+    base = LinearSVC(C=problem.C, tol=tol, random_state=0, max_iter=100_000, **kind)
     # int64: narrower indicators overflow inside scikit-learn's binarizer beyond 127 labels.
     model = OneVsRestClassifier(base).fit(problem.X, problem.Y.astype(np.int64))
     W = np.vstack([estimator.coef_ for estimator in model.estimators_])

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 if TYPE_CHECKING:
     from benchmarks.problems import kernel_multilabel, multiclass, multilabel
@@ -19,8 +20,10 @@ def multilabel_weights(
     from maxmargin import MultiLabelSVC
 
     X = problem.X if dtype is None else problem.X.astype(dtype)
+    if problem.squared:
+        options = {**options, "loss": "squared_hinge"}
     model = MultiLabelSVC(C=problem.C, tol=tol, random_state=0, **options).fit(X, problem.Y)
-    return model.coef_, model.intercept_
+    return model.coef_.toarray() if sp.issparse(model.coef_) else model.coef_, model.intercept_
 
 
 def multiclass_weights(problem: multiclass.Problem, tol: float) -> np.ndarray:
