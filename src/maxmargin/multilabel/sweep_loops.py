@@ -453,8 +453,8 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
     row of G; where many are listed, it keeps the scores of all labels instead. Entries beyond the bounds of
     `reach` leave their list; those with a share of the gap below `small` take no step. Returns the gap seen.
 
-    Where there are no lists yet, a sample's own is made on the way, of the entries that may move, and those
-    that moved or are within their boxes are marked.
+    Where there are no lists, a sample's own is made on the way, of the entries that may move, and those that
+    moved or are within their boxes are marked. Returns also the primal value seen then, 0 else.
     """
     bias, pull, q, r = geometry
     alpha, T, S = state
@@ -464,14 +464,14 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
     everything = starts.shape[0] == 0
     L, K = alpha.shape[1], T.shape[1]
     real = T.dtype.type
-    zero, square = real(0), bias * bias
+    zero, half, square = real(0), real(0.5), bias * bias
     t = np.empty(K, T.dtype)
     scores = np.empty(max(L, K), T.dtype)
     step = np.zeros(K, T.dtype)
     few = np.empty(L, np.uint64)
     wanted = np.zeros(-(-L // len(LINE)) * len(LINE), T.dtype)
     bottom = T[T.shape[0] - 1]
-    seen = 0.0
+    seen, primal = 0.0, 0.0
     for position in range(order.shape[0]):
         i = order[position]
         if not everything:
@@ -515,6 +515,8 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
             g = m[e] - y[e] * f
             share = c[e] * max(g, zero) - a[e] * g
             seen += share
+            if everything:
+                primal += c[e] * max(g, zero) + half * a[e] * (m[e] - g)
             at_zero, at_top = a[e] == zero, a[e] == c[e]
             before[e] = a[e]
             if (at_zero and g < low[0, l]) or (at_top and g > high[0, l]):
@@ -571,7 +573,7 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
             for e in range(end):
                 alpha[i, label[e]] = a[e]
                 marks[i, label[e]] = a[e] != before[e] or zero < a[e] < c[e]
-    return seen
+    return seen, primal
 
 
 @compiled(inline=True)
