@@ -67,16 +67,15 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
   over all entries (45 ms) takes as many passes on RCV1, bibtex and tmc2007-500 as a pass (24) and a
   measurement (35) before it; one such sweep after 3 or 5 passes and none later takes one or two passes more.
 - The first sweeps are worth their price: the second and third over the entries that the first left with a
-  gradient above -0.3 (30 of 101 labels), which saves 15 ms each, take two passes more, above -0.1 four to five;
-  the third alone one. A first sweep over a quarter of the samples saves 39 ms and takes a pass of 24 more, over
-  a tenth 46 and two. The solution without a prior has a gap of 0.94 in the problem with it, as much as is
-  left after one sweep.
+  gradient above -0.3 (30 of 101 labels), which saves 15 ms each, take two passes more, above -0.1 four; the
+  third alone one. A first sweep over a quarter of the samples saves 39 ms and takes a pass of 24 more, over a
+  tenth 46 and two. The solution without a prior has a relative gap of 0.94 in the problem with it.
 - Asking ahead for dual variables and signs, and listing entries by the bits of a vector, saves 7 % of a sweep
   over all entries, asking ahead for the lists 3 % of a pass. Of a sweep a third is then reading weights, a
-  sixth the product with R (which comes from the second cache at its full speed), a tenth writing weights; of
-  a pass more than half is reading. Reading only the lines of 16 labels that have listed entries (2.4 of 7),
-  four words at a time so that no sum waits for the one before, takes 11.2 ms instead of 14. Asking for a row's
-  rare words when its turn begins or one before, past the second cache or not, makes no difference.
+  sixth the product with R (which comes from the second cache), a tenth writing weights; of a pass more than
+  half is reading. Reading only the lines of 16 labels that have listed entries (2.4 of 7), four words at a
+  time so that no sum waits for the one before, takes 11.2 ms instead of 14. Asking for rare words when a
+  row's turn begins or one before, past the second cache or not, makes no difference.
 - The best bias for given weights lowers the last gap by a twelfth, a common factor on them by nothing.
 - Without the steps of listed entries that have less than 0.3 of an equal share of what tol allows RCV1 takes
   15 passes instead of 16 on three of four draws, bibtex too, where one certificate of four is refused; on
