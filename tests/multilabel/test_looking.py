@@ -147,6 +147,27 @@ def test_drifted_weights_are_made_anew_when_a_certificate_is_refused(kind):
     assert len(starts) == 3
 
 
+def test_the_first_epoch_of_tied_labels_makes_its_lists_by_sweeps():
+    """Which also tell the size of the objective, before anything was measured."""
+    posed = problem(True, np.float64)
+    sweeps = SampleSweeps(posed, np.zeros(posed.shape), tol=1e-9, rng=np.random.RandomState(0))
+    visit, scales = sweeps._pass, []
+
+    def noted(lists, *bounds):
+        answer = visit(lists, *bounds)
+        if not len(lists.starts):
+            scales.append((sweeps.scale, sweeps.problem.evaluate(sweeps.alpha, sweeps._bias_row())[1].primal))
+        return answer
+
+    sweeps._pass = noted
+    sweeps.epoch(Clock())
+    rule = sweeps.rule
+    assert len(scales) == rule.first_sweeps + len(rule.sample_passes) - 1
+    assert scales[-1][0] == pytest.approx(scales[-1][1], rel=0.2)
+    sweeps.epoch(Clock())
+    assert len(scales) == rule.first_sweeps + len(rule.sample_passes) - 1
+
+
 def test_the_better_of_two_solutions_counts():
     posed = problem(False, np.float64)
     sweeps = LabelSweeps(posed, np.zeros(posed.shape), tol=1e-9, rng=np.random.RandomState(0))

@@ -246,8 +246,8 @@ def test_sweep_samples(variant, low_rank):
             order, small = rng.permutation(N), 0.02 if done > 2 else 0.0
             low, high = np.zeros((2, 2, L))
             low[0], high[0] = bounds
-            before = twin.alpha.copy()
-            seen = sweep_loops.sweep_samples(
+            before, twin.primal = twin.alpha.copy(), 0.0
+            seen, primal = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy()), readonly(order),
                 sweep_loops.Mixing(readonly(np.pad(G, ((0, 0), (0, idle)))), low_rank), ours, lists,
                 sweep_loops.Reach(flags, low, high), small,
@@ -255,7 +255,9 @@ def test_sweep_samples(variant, low_rank):
             if done < 2:
                 *extremes, gaps = twin.sweep_all(order, marks)
                 np.testing.assert_array_equal(flags, marks)
+                assert primal == pytest.approx(twin.primal, rel=1e-9)
             else:
+                assert primal == 0.0
                 *extremes, gaps = twin.sweep_lists(order, queues, bounds, small)
                 assert lists.counts.tolist() == [len(queue) for queue in queues]
                 for i, first in enumerate(lists.starts[:-1]):
@@ -297,7 +299,7 @@ def test_sweep_samples_of_many_labels():
             order = rng.permutation(N)
             low, high = np.zeros((2, 2, n_labels))
             low[0], high[0] = bounds
-            seen = sweep_loops.sweep_samples(
+            seen, _ = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy(), pull),
                 readonly(order), mixing, ours, lists, sweep_loops.Reach(marks.copy(), low, high), 0.0,
             )  # fmt: skip

@@ -54,6 +54,7 @@ class Twin:
         self.pull = pull * np.ones(len(R))
         self.alpha = np.zeros(self.Y.shape)
         self.anchor = np.zeros(len(R)), np.zeros(len(R))
+        self.primal = 0.0
 
     @property
     def S(self):
@@ -94,9 +95,11 @@ class Twin:
     def visit(self, i, l, reach, small=0.0):
         """A step, unless the entry is out of reach or its share of the gap is small.
 
-        Returns whether it stays, projected g, and share.
+        Returns whether it stays, projected g, and share; adds to `primal` what it has of the primal value.
         """
         g = self.gradient()[i, l]
+        score = self.Y[i, l] * (self.m[i, l] - g)
+        self.primal += 0.5 * self.Y[i, l] * self.alpha[i, l] * score + self.c[i, l] * max(g, 0.0)
         share = shares(self.alpha, self.c, self.gradient())[i, l]
         out = self.outward(i, l, g)
         if out < reach[0][l] or out > reach[1][l]:

@@ -45,7 +45,8 @@ from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
-# Samples measured at a time by one thread, and into how many pieces they are cut at most.
+# Samples measured at a time by one thread (rows of weights, coupled at a time), and into how many pieces they
+# are cut at most.
 PIECE, MOST_PIECES = 1024, 16
 # Condition of R up to which products with it keep twelve digits.
 WELL_CONDITIONED = 1e4
@@ -452,16 +453,24 @@ class LinearM3L(M3L):
         return self.rows.matrix @ Z[:-1] + self.bias * Z[-1]
 
     def _weights_and_norms(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Z = V R and the share of every row in tr(R V'V).
+        """Z = V R, in the place of V, and the share of every row in tr(R V'V).
 
         Both go through V P' where R is ill-conditioned: what R does not see of V is gone before it can
         cancel. Else Z costs one product, and rounding changes the norm by eps times the condition of R.
         """
-        if self.ill_conditioned:
-            U = V[:, : self.shape[1]] @ self.factor.T
-            return U @ self.factor, np.einsum("dk,dk->d", U, U)
-        Z = self.couple(V)
-        return Z, np.einsum("dl,dl->d", V, Z)
+        norms = np.empty(len(V))
+        for first in range(0, len(V), PIECE):
+            rows = slice(first, first + PIECE)
+            part = V[rows, : self.shape[1]]
+            if self.ill_conditioned:
+                U = part @ self.factor.T
+                Z, norms[rows] = U @ self.factor, np.einsum("dk,dk->d", U, U)
+            else:
+                Z = self.couple(part)
+                norms[rows] = np.einsum("dl,dl->d", part, Z)
+            if Z is not part:
+                part[:] = Z
+        return V, norms
 
     def evaluate(
         self,

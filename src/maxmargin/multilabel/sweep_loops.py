@@ -22,6 +22,8 @@ from maxmargin.core.jit import compiled
 from maxmargin.core.rows import (
     GROUP,
     HALF,
+    LINE,
+    ONE,
     dot,
     prefetch_row,
     row_add,
@@ -32,11 +34,11 @@ from maxmargin.core.rows import (
     row_scores,
     vector_product,
 )
-from maxmargin.core.simd import prefetch
+from maxmargin.core.simd import bits_not_below, fill, load, lowest_bit, prefetch
 from maxmargin.multilabel.loops import entry_costs, row_costs
 
-# How many visits ahead a row is asked for.
-AHEAD = 2
+# How many visits ahead a row is asked for, and where the list of a sample is.
+AHEAD, FAR = 2, 16
 # Columns of weights that are changed one by one, more by cache lines; any number to 16 is as fast on RCV1.
 FEW = 2
 # How far outside its box a gradient has to point, in units of the largest violation, for polishing to drop an
@@ -45,6 +47,7 @@ OUT = np.float32(0.25)
 # Marked labels of a sample from which on their scores come from one product with R: it takes as long as
 # about so many products with single rows of R.
 MANY = 16
+NOTHING = np.uint64(0)
 
 
 class Geometry(NamedTuple):
@@ -415,23 +418,30 @@ def scatter_entries(lists, alpha):
 
 
 @compiled(inline=True, reorder=True)
-def list_sample(costs, i, f, alpha, lists):
-    """List the entries of sample i that have a dual variable or a positive gradient; returns how many."""
-    label, a, g, y, c, m = lists.label, lists.a, lists.before, lists.y, lists.c, lists.m
+def list_sample(costs, i, f, alpha, lists, wanted):
+    """List the entries of sample i that have a dual variable or a positive gradient; returns how many.
+
+    `wanted` is room for a number per label, zeros beyond.
+    """
+    label, a, y, c, m = lists.label, lists.a, lists.y, lists.c, lists.m
     signs, old = costs.signs[i], alpha[i]
-    zero = f.dtype.type(0)
+    real = f.dtype.type
+    zero, one = real(0), real(1)
     L = alpha.shape[1]
     row_costs(costs, i, 0, L, c, m)
     for l in range(L):
-        g[l] = m[l] - f.dtype.type(signs[l]) * f[l]
-    found = 0
-    for l in range(L):
-        label[found] = l
-        found += (old[l] > zero) | (g[l] > zero)
-    for e in range(found):
-        l = label[e]
-        a[e], y[e], c[e], m[e] = old[l], signs[l], c[l], m[l]
-    return found
+        g = m[l] - real(signs[l]) * f[l]
+        wanted[l] = one if (old[l] > zero) | (g > zero) else zero
+    found = NOTHING
+    for at in range(NOTHING, np.uint64(wanted.shape[0]), np.uint64(len(LINE))):
+        lanes = load(wanted, at, LINE)
+        bits = bits_not_below(lanes, fill(one, lanes))
+        while bits != NOTHING:
+            l = at + lowest_bit(bits)
+            bits &= bits - ONE
+            label[found], a[found], y[found], c[found], m[found] = l, old[l], signs[l], c[l], m[l]
+            found += ONE
+    return np.int64(found)
 
 
 @compiled
@@ -443,8 +453,8 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
     row of G; where many are listed, it keeps the scores of all labels instead. Entries beyond the bounds of
     `reach` leave their list; those with a share of the gap below `small` take no step. Returns the gap seen.
 
-    Where there are no lists yet, a sample's own is made on the way, of the entries that may move, and those
-    that moved or are within their boxes are marked.
+    Where there are no lists, a sample's own is made on the way, of the entries that may move, and those that
+    moved or are within their boxes are marked. Returns also the primal value seen then, 0 else.
     """
     bias, pull, q, r = geometry
     alpha, T, S = state
@@ -454,21 +464,40 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
     everything = starts.shape[0] == 0
     L, K = alpha.shape[1], T.shape[1]
     real = T.dtype.type
-    zero, square = real(0), bias * bias
+    zero, half, square = real(0), real(0.5), bias * bias
     t = np.empty(K, T.dtype)
     scores = np.empty(max(L, K), T.dtype)
     step = np.zeros(K, T.dtype)
-    few = np.empty(L, np.int64)
+    few = np.empty(L, np.uint64)
+    wanted = np.zeros(-(-L // len(LINE)) * len(LINE), T.dtype)
     bottom = T[T.shape[0] - 1]
-    seen = 0.0
+    seen, primal = 0.0, 0.0
     for position in range(order.shape[0]):
         i = order[position]
+        if not everything:
+            far = order[min(position + FAR, order.shape[0] - 1)]
+            prefetch(starts, far)
+            prefetch(counts, far)
         begin = 0 if everything else starts[i]
         end = begin if everything else begin + counts[i]
         if begin == end and not everything:
             continue
         ahead = order[min(position + AHEAD, order.shape[0] - 1)]
         prefetch_row(rows, ahead)
+        if everything:
+            for p in range(ahead * L, ahead * L + L, 16):
+                prefetch(alpha, p)
+            for p in range(ahead * L, ahead * L + L, 64):
+                prefetch(costs.signs, p)
+                prefetch(marks, p)
+        else:
+            p = starts[ahead]
+            prefetch(label, p)
+            prefetch(a, p)
+            prefetch(before, p)
+            prefetch(y, p)
+            prefetch(c, p)
+            prefetch(m, p)
         row_scores(rows, i, bias, T, 0, K, t)
         many = not factored and (everything or end - begin > MANY)
         if many:
@@ -477,7 +506,7 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
             if factored:
                 for l in range(L):
                     scores[l] = dot(G[l], t)
-            end = list_sample(costs, i, scores, alpha, lists)
+            end = list_sample(costs, i, scores, alpha, lists, wanted)
         n_few = 0
         e = begin
         while e < end:
@@ -486,6 +515,8 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
             g = m[e] - y[e] * f
             share = c[e] * max(g, zero) - a[e] * g
             seen += share
+            if everything:
+                primal += c[e] * max(g, zero) + half * a[e] * (m[e] - g)
             at_zero, at_top = a[e] == zero, a[e] == c[e]
             before[e] = a[e]
             if (at_zero and g < low[0, l]) or (at_top and g > high[0, l]):
@@ -542,7 +573,7 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
             for e in range(end):
                 alpha[i, label[e]] = a[e]
                 marks[i, label[e]] = a[e] != before[e] or zero < a[e] < c[e]
-    return seen
+    return seen, primal
 
 
 @compiled(inline=True)
