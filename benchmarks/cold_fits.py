@@ -83,6 +83,8 @@ def first_fit(fit: Fit) -> dict[str, Any]:
     from maxmargin.core.dispatch import Loop
 
     model = getattr(maxmargin, estimator)(**params)
+    if "random_state" in model.get_params():
+        model.set_params(random_state=0)
     if "max_iter" in model.get_params():
         model.set_params(max_iter=20)
     from numba.core import event

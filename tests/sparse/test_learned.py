@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from maxmargin.core.kernels import Clouds, Kernel
 from maxmargin.core.loop import Clock
 from maxmargin.sparse import learned, machines
 from maxmargin.sparse.greedy import Greedy, Newton
-from maxmargin.sparse.learned import Adam, Learned, Moving, Pace, independent, own, slope
+from maxmargin.sparse.learned import Adam, Learned, Moving, Pace, QuasiNewton, Units, independent, own, slope
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import BasisProblem
 
@@ -85,23 +86,108 @@ def test_the_gradient_is_that_of_the_objective(name, metric):
 
 
 def test_steps_follow_adams_rule():
-    expected, rates = np.array([3.0, -1.0, 0.5, 1.0, 2.0]), np.array([0.1, 0.2, 0.3, 0.4, 0.5])
-    vectors, al, width, metric, spread = expected
-    at = Moving(np.array([[vectors]]), np.array([[al]]), width, np.array([[metric]]), np.array([[spread]]))
-    adam, mean, square = Adam(at, tuple(rates)), 0.0, 0.0
+    expected = np.array([3.0, -1.0, 0.5])
+    adam, x, mean, square = Adam(expected), expected, 0.0, 0.0
     for t, g in enumerate((2.0, -1.0, 4.0), 1):
-        at = adam.step(at, Moving(*np.full((2, 1, 1), g), g, *np.full((2, 1, 1), g)), 0.5)
+        x = adam.step(x, np.full(3, g), 0.5)
         mean, square = 0.9 * mean + 0.1 * g, 0.999 * square + 0.001 * g * g
         corrected = mean / (1 - 0.9**t) / math.sqrt(square / (1 - 0.999**t))
-        expected = expected - 0.5 * rates * corrected
-    reached = [at.vectors.item(), at.al.item(), at.width, at.metric.item(), at.spread.item()]
-    np.testing.assert_allclose(reached, expected, rtol=1e-12)
+        expected = expected - 0.5 * corrected
+    np.testing.assert_allclose(x, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("clouds", [False, True])
+def test_states_are_counted_in_full_steps(clouds, dtype):
+    rng = np.random.default_rng(0)
+    more = [rng.normal(size=(3, 3)), rng.normal(size=(4, 3))] if clouds else []
+    at = Moving(
+        *(rng.normal(size=(4, k)).astype(dtype) for k in (3, 2)), 0.5, *(p.astype(dtype) for p in more)
+    )
+    rates = (0.1, 0.2, 0.3, 0.4, 0.5)
+    units = Units(at, rates)
+    x = units.count(at)
+    expected = [np.ravel(part) / rate for part, rate in zip(at, rates, strict=True) if part is not None]
+    np.testing.assert_allclose(x, np.concatenate(expected), rtol=1e-6)
+    assert x.dtype == dtype
+    for part, back in zip(at, units.state(x), strict=True):
+        assert (part is None) == (back is None)
+        if part is not None:
+            np.testing.assert_allclose(back, part, rtol=1e-6)
+            assert np.shape(back) == np.shape(part)
+    np.testing.assert_allclose(units.gradient(at) / units.lengths, x * units.lengths, rtol=1e-6)
+
+
+def quadratic(size, steepest):
+    """A convex quadratic function with known minimum; counts how often it is asked."""
+    rng = np.random.default_rng(0)
+    Q, _ = np.linalg.qr(rng.normal(size=(size, size)))
+    A, lowest, asked = Q @ np.diag(np.geomspace(1, steepest, size)) @ Q.T, rng.normal(size=size), []
+
+    def objective(x):
+        asked.append(x)
+        return 0.5 * (x - lowest) @ A @ (x - lowest), A @ (x - lowest)
+
+    return objective, lowest, asked
+
+
+def never():
+    return False
+
+
+def test_quasi_newton_steps_follow_the_updated_inverse_hessian():
+    """The direction is that of the dense update H <- (I - s y'/s'y) H (I - y s'/s'y) + s s'/s'y."""
+    objective, _, _ = quadratic(6, 50.0)
+    quasi, x = QuasiNewton(memory=3, longest=np.inf), np.zeros(6)
+    for _ in range(5):
+        x = quasi.descend(objective, x, 1, never)
+    assert len(quasi.changes) == 3
+    s, y, _ = quasi.changes[-1]
+    H = np.eye(6) * (s @ y) / (y @ y)
+    for s, y, inverse in quasi.changes:
+        assert inverse == pytest.approx(1 / (s @ y))
+        turn = np.eye(6) - np.outer(s, y) / (s @ y)
+        H = turn @ H @ turn.T + np.outer(s, s) / (s @ y)
+    g = objective(x)[1]
+    np.testing.assert_allclose(quasi.direction(g), -H @ g, rtol=1e-9)
+
+
+def test_quasi_newton_finds_the_minimum_by_steps_that_are_no_longer_than_allowed():
+    objective, lowest, asked = quadratic(10, 1e4)
+    quasi = QuasiNewton(longest=0.2)
+    x, values = np.zeros(10), [objective(np.zeros(10))[0]]
+    for _ in range(100):
+        following = quasi.descend(objective, x, 1, never)
+        assert np.abs(following - x).max() <= 0.2 + 1e-12
+        x = following
+        values.append(objective(x)[0])
+    np.testing.assert_allclose(x, lowest, atol=1e-6)
+    assert all(later <= earlier for earlier, later in itertools.pairwise(values))
+    asked.clear()
+    np.testing.assert_array_equal(quasi.descend(objective, lowest, 100, never), lowest)
+    assert len(asked) <= 2 * learned.TRIALS + 1
+
+
+def test_quasi_newton_forgets_what_leads_nowhere():
+    """Of a memory that points astray nothing is left, and the objective falls all the same."""
+    objective, lowest, _ = quadratic(4, 10.0)
+    quasi = QuasiNewton()
+    quasi.changes.append((np.ones(4), -np.ones(4), -0.25))
+    x = quasi.descend(objective, np.zeros(4), 2, never)
+    assert objective(x)[0] < objective(np.zeros(4))[0]
+    np.testing.assert_allclose(quasi.descend(objective, x, 50, never), lowest, atol=1e-6)
+
+
+def test_time_that_is_up_ends_the_steps_of_a_round():
+    objective, _, asked = quadratic(10, 1e4)
+    x = QuasiNewton().descend(objective, np.zeros(10), 1000, lambda: len(asked) >= 7)
+    assert len(asked) == 7 and objective(x)[0] < objective(np.zeros(10))[0]
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """Few steps a round, enough for small data."""
-    monkeypatch.setattr(machines, "Learned", partial(Learned, steps=25))
+    monkeypatch.setattr(machines, "Learned", partial(Learned, steps=25, descents=10))
 
 
 def objective(machine, X, y):
@@ -221,7 +307,7 @@ def moving(wine, **options):
 
 
 def test_a_basis_that_moved_astray_is_not_taken(wine):
-    solver = moving(wine, rounds=2, steps=3, pace=Pace(256, 50.0, 4, 3))
+    solver = moving(wine, rounds=2, steps=3, pace=Pace(256, 50.0, 2, 4, 3))
     grown = solver.greedy.solution()
     solver.lowest = np.inf  # let the held-out samples like what they see
     while not solver.epoch(Clock()).done:
@@ -232,7 +318,7 @@ def test_a_basis_that_moved_astray_is_not_taken(wine):
 
 
 def test_held_out_samples_choose_and_end(wine):
-    solver = moving(wine, rounds=100, steps=10, pace=Pace(256, 0.5, 2, 1))
+    solver = moving(wine, rounds=100, steps=10, descents=3, pace=Pace(256, 0.5, 5, 2, 1))
     assert not set(solver.judged) & set(solver.trained) and len(solver.judged) == 17
     losses = [solver._judge()]
     judge = solver._judge
@@ -242,6 +328,33 @@ def test_held_out_samples_choose_and_end(wine):
     assert solver.round < 100 and solver.lowest == min(losses)
     solver.state = solver.best
     assert judge() == min(losses)
+
+
+def test_descents_see_all_samples_in_pieces(wine, monkeypatch):
+    states = []
+    for chunk in (1000, 7):
+        monkeypatch.setattr(learned, "CHUNK", chunk)
+        solver = moving(wine, descents=5, pace=Pace(256, 0.1, 0, 4, 0))
+        at, before = solver.units.count(solver.state), solver.state
+        solver.epoch(Clock())
+        states.append(solver.units.count(solver.state) - at)
+        first, last = (
+            slope(solver.near, solver.trained, state, 1.0, own(state))[0] for state in (before, solver.state)
+        )
+        assert last < 0.5 * first
+    np.testing.assert_allclose(states[1], states[0], rtol=1e-6, atol=1e-9)
+
+
+def test_descents_on_many_samples_see_others_every_round(wine, monkeypatch):
+    monkeypatch.setattr(learned, "MANY", 60)
+    solver = moving(wine, rounds=6, descents=5, pace=Pace(256, 0.1, 0, 6, 0))
+    seen, taken = [], solver.problem.loss.take
+    solver.near.loss.take = lambda rows: seen.append(set(rows)) or taken(rows)
+    while not solver.epoch(Clock()).done:
+        pass
+    drawn = [rows for rows in seen if len(rows) == 60]
+    assert len(drawn) == 6 and drawn[0] != drawn[1] and not set.union(*drawn) & set(solver.judged)
+    assert solver.certify().primal < 0.8 * solver.greedy.certify().primal
 
 
 def test_dependent_vectors_are_left_out():

@@ -277,7 +277,7 @@ class SquaredMargins:
     def __init__(self, y: np.ndarray, c: np.ndarray, k: int) -> None:
         self.y, self.c, self.n_columns = y.astype(np.uint32, copy=False), np.ascontiguousarray(c), k
 
-    def take(self, rows: np.ndarray) -> SquaredMargins:
+    def take(self, rows: np.ndarray | slice) -> SquaredMargins:
         """The loss of some samples alone."""
         return SquaredMargins(self.y[rows], self.c[rows], self.n_columns)
 
@@ -329,7 +329,7 @@ class SquaredHinges:
         self.Y, self.c = Y.astype(np.int8, order="C", copy=False), np.ascontiguousarray(c)
         self.n_columns = Y.shape[1]
 
-    def take(self, rows: np.ndarray) -> SquaredHinges:
+    def take(self, rows: np.ndarray | slice) -> SquaredHinges:
         """The loss of some samples alone."""
         return SquaredHinges(self.Y[rows], self.c[rows])
 
