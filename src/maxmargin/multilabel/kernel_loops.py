@@ -352,8 +352,8 @@ def carry(K, samples, changes, E, begin, end, tile, lanes):
     """Add sum_k changes[k, l] K[samples[k]] to the residuals of every label l, in the columns begin to end.
 
     Changes that are zero cost nothing. As many rows of K as `tile` has are worked on at a time, some columns
-    of them copied there, asked for while those before are worked on: they stay in the nearest cache for all
-    labels, and residuals in registers while the changes of their label pass by.
+    of them copied there: they stay in the nearest cache for all labels, and residuals in registers while the
+    changes of their label pass by. The next columns of both are asked for in time.
     """
     L, width, most = len(E), len(lanes), len(tile)
     starts = np.empty(L + 1, np.int64)
@@ -382,6 +382,8 @@ def carry(K, samples, changes, E, begin, end, tile, lanes):
                 for t in range(starts[l], starts[l + 1]):
                     e = add_product(e, values[t], load_row(tile, np.uint64(places[t]), 0, lanes))
                 store_row(e, E, np.uint64(l), at)
+                for ahead in range(at + width, min(at + 2 * width, end), LINE):
+                    prefetch(E[l], ahead)
         for l in range(L):
             e_l = E[l]
             for t in range(starts[l], starts[l + 1]):

@@ -7,7 +7,9 @@ Three moves, all of which only ever raise the dual objective:
 
 - *block sweeps*: a few one-variable sweeps over all labels of some samples inside their own
   small kernel, then one matrix product carries the change to all residuals. Cheap per
-  coefficient (BLAS). A prior of low rank is applied in its factors.
+  coefficient: of independent labels by those alone that changed, else by BLAS. A prior of low rank
+  is applied in its factors. Of many samples, random batches are swept several times within their
+  own kernel, block by block, before the product.
 - *pair steps* on one label: the most violating coefficient and its best partner (as in
   `smo`) are moved together; the pass that updates the residual also finds the next
   violation. They end when the gap of the label has fallen to its share of the goal; with a
@@ -288,8 +290,10 @@ class PairDescent:
         if n < rule.batches * rule.batch:
             self._sweep_labels(part, quiet, clock)
             return
-        for samples in self._batches(n):
-            self._sweep_batch(part, samples, quiet)
+        batches = self._batches(n)
+        kept = np.empty(max(len(samples) for samples in batches) ** 2, part.K.dtype)
+        for samples in batches:
+            self._sweep_batch(part, samples, kept, quiet)
             if clock.expired():
                 return
 
@@ -326,14 +330,15 @@ class PairDescent:
 
         run_threads(work, self._ranges(len(self.r)), self.n_threads)
 
-    def _sweep_batch(self, part: Part, samples: np.ndarray, quiet: np.ndarray) -> None:
+    def _sweep_batch(self, part: Part, samples: np.ndarray, kept: np.ndarray, quiet: np.ndarray) -> None:
         """Several passes of block sweeps within the kernel of some samples, then one product for all others.
 
-        Threads take ranges of labels in the passes, and ranges of columns in the product.
+        Threads take ranges of labels in the passes, and ranges of columns in the product. `kept` is memory
+        for that kernel.
         """
         (L, n), m, rule = part.state.E.shape, len(samples), self.rule
         dtype, lanes = part.K.dtype, loops.LANES[part.K.dtype]
-        inside, changes = np.empty((m, m), dtype), np.empty((m, L), dtype)
+        inside, changes = kept[: m * m].reshape(m, m), np.empty((m, L), dtype)
         orders = [readonly(self.rng.permutation(m)) for _ in range(rule.passes)]
 
         def read(rows: slice) -> None:
