@@ -44,13 +44,15 @@ Where the time of all 24,295 images goes, and what did not help (one core, 68 CP
   residuals in registers; 78 to 83 Gflop/s where rows copied and multiplied by BLAS had 46. With two threads:
   9 sweeps of 1.7 CPU seconds, pair steps 11, certificate 7.8, kernel matrix 3.7, all of them in threads;
   before, 7 of 1.9, 16.7 (these in threads), 7.0 and 3.7. The certificate runs at the core's speed in float64.
-- Sweeps of 8,192 samples and more now take random batches of 1,024, each swept four times within its own
-  kernel, block by block, before one product for all samples: 8 epochs on 8,192 and 12,000 images and 10 on
-  all, without pair steps, where sweeps over all samples need 15 on 8,000 and 18 on all. Batches of 64 runs of
-  16 neighbours need as many epochs as those of 1,024 single samples, and are gathered by cache lines; in
-  blocks of 64 such runs cost a third more epochs. On 12,000 images two, three and six passes, batches of 512
-  and 2,048 take as long (10, 9, 8, 10 and 8 epochs). The same batches in every epoch do not converge in 40.
-  Steps longer than the best (1.2 to 1.4 times) save no epoch.
+- Sweeps now take random batches of 1,024 samples, each swept four times within its own kernel, block by
+  block, before one product for all samples, where that product is what costs (9,300 images; with 26 labels
+  15,000 letters, as batches of 12,000 letters, 10,000 texts and 9,000 digits took up to a fifth longer): 8
+  epochs on 8,192 and 12,000 images and 10 on all, without pair steps, where sweeps over all samples need 15
+  on 8,000 and 18 on all. Batches of 64 runs of 16 neighbours need as many epochs as those of 1,024 single
+  samples, and are gathered by cache lines; in blocks of 64 such runs cost a third more epochs. On 12,000
+  images two, three and six passes, batches of 512 and 2,048 take as long (10, 9, 8, 10 and 8 epochs). The
+  same batches in every epoch do not converge in 40. Steps longer than the best (1.2 to 1.4 times) save no
+  epoch.
 - Products go through the coefficients that changed alone: 0.7 of them in the first epoch, 0.3 in the last
   ones, 3.1 products' worth in 8 epochs. On one core a product takes 0.36 seconds (all images; the kernel
   matrix from memory) and 1.2 more for the part that changed. Rows of K are copied to cache lines; without,
@@ -63,9 +65,9 @@ Where the time of all 24,295 images goes, and what did not help (one core, 68 CP
   took with one label after the other.
 - All images with two threads, old and new in turns on a busy machine: 26.9 CPU seconds instead of 40.6 (10
   sweeps of 1.5 instead of 9 of 1.8 and pair steps of 11.5; certificate 7.6, kernel matrix 3.7).
-- Not built: a bias of its own in these sweeps. The best bias for P lowers the gap by a tenth, as does the mean
-  of the last two epochs: neither saves an epoch. Kernel values of 16 bits, which would halve what is touched
-  and read from memory.
+- Not built: a bias of its own in these sweeps. The best bias for P lowers the gap by a tenth, as does the
+  mean of the last two epochs: neither saves an epoch. Kernel values of 16 bits, which would halve what is
+  touched and read from memory.
 - Blocks of the most violating samples, of one label or of six, do not converge; with as many that push up
   as down, blocks of 16 read 1.7 times as many rows as pair steps, blocks of 64 at least four times.
 """

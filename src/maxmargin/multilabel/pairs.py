@@ -61,11 +61,11 @@ class PairRule:
     idle : float
         A coefficient is left where it is by a sweep that would gain no more with it than this part of an
         equal share of its label's gap.
-    batch, batches : int
-        Independent labels of at least so many batches: samples of a batch, in whose own kernel blocks are
-        swept before the change is carried to all other samples.
-    passes : int
-        Over the blocks of a batch.
+    batch, passes : int
+        Independent labels: samples of a batch, in whose own kernel so many passes of block sweeps are made
+        before the change is carried to all other samples.
+    batch_pays : float
+        Batches are swept where what is carried costs at least this part of those passes.
     sweep_until, sweep_epochs : float, int
         Independent labels: pair steps follow below this relative gap, or after so many epochs.
     pair_steps : float
@@ -91,8 +91,8 @@ class PairRule:
     sweeps: int = 8
     idle: float = 0.003
     batch: int = 1024
-    batches: int = 8
     passes: int = 4
+    batch_pays: float = 0.5
     sweep_until: float = 0.05
     sweep_epochs: int = 4
     pair_steps: float = 0.2
@@ -110,6 +110,16 @@ class PairRule:
     def sweep_cost(self, n: int, n_labels: int, rank: int) -> float:
         """Of an epoch of block sweeps, in multiply-adds of pair steps."""
         return n * (n * rank / self.product_speed + self.block * n_labels * self.sweeps / self.sweep_speed)
+
+    def batch_labels(self, n_labels: int) -> int:
+        """What `sweep_cost` takes for the labels where batches are swept: all passes, in full registers."""
+        return self.passes * len(loops.LABELS) * -(-n_labels // len(loops.LABELS))
+
+    def in_batches(self, n: int, n_labels: int) -> bool:
+        """Whether batches are swept, or blocks of all samples."""
+        carried = self.sweep_cost(n, 0, n_labels)
+        passes = self.sweep_cost(n, self.batch_labels(n_labels), 0)
+        return n > self.batch and carried >= self.batch_pays * passes
 
     def newton_cost(self, m: int) -> float:
         """Of a Newton step on m coefficients, in multiply-adds of pair steps: m^3 / 3 and a gather."""
@@ -239,7 +249,8 @@ class PairDescent:
         L, n = b.shape
         free = int(np.count_nonzero((b > lo) & (b < hi)))
         steps = self.rule.pair_steps * free * np.log(self.before / gap)
-        return n * steps > self.rule.sweep_cost(n, L, L)
+        labels = self.rule.batch_labels(L) if self.rule.in_batches(n, L) else L
+        return n * steps > self.rule.sweep_cost(n, labels, L)
 
     def _improve_tied(self, part: Part, clock: Clock) -> None:
         """One epoch on labels tied by the prior: the move that promises more."""
@@ -287,7 +298,7 @@ class PairDescent:
             self._sweep_tied(part, self._blocks(n), clock)
             return
         quiet = readonly((rule.idle * gaps / n).astype(part.K.dtype))
-        if n < rule.batches * rule.batch:
+        if not rule.in_batches(n, len(self.r)):
             self._sweep_labels(part, quiet, clock)
             return
         batches = self._batches(n)
