@@ -227,7 +227,7 @@ def test_batches_are_swept_where_there_is_much_to_carry(n, L, batches):
 def test_sweeps_within_batches_of_samples(prior):
     """They raise the dual, keep the residuals of the coefficients, and threads change nothing."""
     problem = random_problem(0, n=330, L=7, prior=prior)
-    rule = PairRule(block=8, batch=64, batch_pays=0.0, sweep_epochs=50, sweep_until=0.0)
+    rule = PairRule(block=8, batch=64, batch_speed=np.inf, sweep_epochs=50, sweep_until=0.0)
     ends = []
     for n_threads in (1, 2, 3):
         start, rng = np.zeros(problem.shape), np.random.RandomState(0)

@@ -169,7 +169,7 @@ def sweep_in_batches(widths: Sequence[str]) -> None:
         costs = hamming_costs(np.where(y, 1, -1).astype(np.int8), np.ones((2, 3)), np.ones((len(y), 1)))
         for width in widths:
             K = KernelMatrix(Kernel.of(X, "rbf", offset=1.0), X, dtype=width)
-            start, rule = np.zeros(costs.signs.shape), PairRule(batch=16, batch_pays=0.0)
+            start, rule = np.zeros(costs.signs.shape), PairRule(batch=16, batch_speed=np.inf)
             rng = np.random.RandomState(0)
             PairDescent(KernelM3L(K, costs), start, tol=0.1, rng=rng, rule=rule).epoch(Clock())
 

@@ -63,9 +63,7 @@ class PairRule:
         equal share of its label's gap.
     batch, passes : int
         Independent labels: samples of a batch, in whose own kernel so many passes of block sweeps are made
-        before the change is carried to all other samples.
-    batch_pays : float
-        Batches are swept where what is carried costs at least this part of those passes.
+        before the change is carried to all other samples, where that costs at least as much as the passes.
     sweep_until, sweep_epochs : float, int
         Independent labels: pair steps follow below this relative gap, or after so many epochs.
     pair_steps : float
@@ -79,10 +77,10 @@ class PairRule:
         Most free coefficients of a Newton step, and how many of them one visit may take.
     ridge : float
         Added to the Newton system, relative to its largest diagonal entry.
-    product_speed, sweep_speed, cholesky_speed : float
+    product_speed, sweep_speed, batch_speed, cholesky_speed : float
         How many times as fast as in a pair step (which waits for memory) a multiply-add is in a
-        matrix product, in a block sweep and in a factorisation. They only decide which move is
-        taken next, by the operations that each of them counts.
+        matrix product, in a block sweep, in one within a batch and in a factorisation. They only
+        decide which move is taken next, by the operations that each of them counts.
     retry : float
         A move that was not taken looks this much better every epoch, so that it is tried again.
     """
@@ -92,7 +90,6 @@ class PairRule:
     idle: float = 0.003
     batch: int = 1024
     passes: int = 4
-    batch_pays: float = 0.5
     sweep_until: float = 0.05
     sweep_epochs: int = 4
     pair_steps: float = 0.2
@@ -104,6 +101,7 @@ class PairRule:
     ridge: float = 1e-10
     product_speed: float = 80.0
     sweep_speed: float = 10.0
+    batch_speed: float = 20.0
     cholesky_speed: float = 30.0
     retry: float = 1.25
 
@@ -111,15 +109,14 @@ class PairRule:
         """Of an epoch of block sweeps, in multiply-adds of pair steps."""
         return n * (n * rank / self.product_speed + self.block * n_labels * self.sweeps / self.sweep_speed)
 
-    def batch_labels(self, n_labels: int) -> int:
-        """What `sweep_cost` takes for the labels where batches are swept: all passes, in full registers."""
-        return self.passes * len(loops.LABELS) * -(-n_labels // len(loops.LABELS))
+    def batch_cost(self, n: int, n_labels: int) -> float:
+        """Of the passes over all batches, whose labels fill registers, in multiply-adds of pair steps."""
+        labels = len(loops.LABELS) * -(-n_labels // len(loops.LABELS))
+        return n * self.passes * self.block * labels * self.sweeps / self.batch_speed
 
     def in_batches(self, n: int, n_labels: int) -> bool:
         """Whether batches are swept, or blocks of all samples."""
-        carried = self.sweep_cost(n, 0, n_labels)
-        passes = self.sweep_cost(n, self.batch_labels(n_labels), 0)
-        return n > self.batch and carried >= self.batch_pays * passes
+        return n > self.batch and self.sweep_cost(n, 0, n_labels) >= self.batch_cost(n, n_labels)
 
     def newton_cost(self, m: int) -> float:
         """Of a Newton step on m coefficients, in multiply-adds of pair steps: m^3 / 3 and a gather."""
@@ -249,8 +246,9 @@ class PairDescent:
         L, n = b.shape
         free = int(np.count_nonzero((b > lo) & (b < hi)))
         steps = self.rule.pair_steps * free * np.log(self.before / gap)
-        labels = self.rule.batch_labels(L) if self.rule.in_batches(n, L) else L
-        return n * steps > self.rule.sweep_cost(n, labels, L)
+        if self.rule.in_batches(n, L):
+            return n * steps > self.rule.sweep_cost(n, 0, L) + self.rule.batch_cost(n, L)
+        return n * steps > self.rule.sweep_cost(n, L, L)
 
     def _improve_tied(self, part: Part, clock: Clock) -> None:
         """One epoch on labels tied by the prior: the move that promises more."""
