@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -78,6 +79,22 @@ def test_blocks_of_labels_and_files_are_warmed_up_unless_defaults_are_asked_for(
     warmup.warm("multilabel", defaults)
     assert ({"memory_limit": 0} in fitted) is not defaults
     assert ("files" in fitted) is not defaults
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("defaults", [False, True])
+def test_batches_of_samples_are_warmed_up_in_the_precisions_that_fits_work_in(monkeypatch, defaults):
+    from maxmargin.cli import warmup
+    from maxmargin.multilabel import pairs
+
+    seen, carry = set(), pairs.loops.carry
+    monkeypatch.setattr(warmup, "fit_a_little", lambda *given: True)
+    monkeypatch.setattr(warmup, "fit_from_files", lambda: None)
+    called = SimpleNamespace(**vars(pairs.loops))
+    called.carry = lambda *given: (seen.add(given[0].dtype.name), carry(*given))
+    monkeypatch.setattr(pairs, "loops", called)
+    warmup.warm("multilabel", defaults)
+    assert seen == ({"float32"} if defaults else {"float32", "float64"})
 
 
 def test_copies_of_rows_in_files_are_warmed_up_in_both_precisions(monkeypatch):

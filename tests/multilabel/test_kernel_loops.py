@@ -199,32 +199,68 @@ def test_coupled_block_sweeps_are_one_variable_steps():
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize("L", [1, 3, 8])
+@pytest.mark.parametrize("L", [1, 3, 50])
 def test_block_sweeps_are_one_variable_steps_whose_changes_reach_all_samples(L):
     K, _, Y, m, C = data(5, L=L)
-    R = np.diag(0.5 + np.arange(L))
+    R = np.diag(0.5 + np.arange(L) % 7)
     now, expected = state(Y, m, C, K, R, 0.5 * C), 0.5 * C
     order = np.array([1, 4, 7, 8, 2, 3, 5, 0, 11, 9])
-    loops.block_sweeps(K, np.diag(R).copy(), order, now, 4, 2, (0,) * 8)
+    sweep(K, np.diag(R).copy(), order, now, 2, np.zeros(L), block=4)
     for samples in (order[:4], order[4:8], order[8:]):
         expected = naive.sweeps(K, R, Y, m, C, expected, samples, 2)
     np.testing.assert_allclose(now.B.T, Y * expected, atol=1e-10)
     np.testing.assert_allclose(now.E, state(Y, m, C, K, R, expected).E, atol=1e-10)
 
 
+def sweep(K, r, order, now, n_sweeps, quiet, block):
+    dtype = K.dtype
+    loops.block_sweeps(K, r, order, now, n_sweeps, quiet, loops.room_for(block, dtype), loops.LANES[dtype])
+
+
+@pytest.mark.nojit
+def test_block_sweeps_leave_coefficients_whose_first_step_would_gain_too_little():
+    K, _, Y, m, C = data(7, n=2, L=1)
+    order = np.array([0, 1])
+    C[:] = 100.0  # no bound is near
+    for sample in order:
+        now = state(Y, m, C)
+        gain = 0.5 * now.E[0, sample] ** 2 / K[sample, sample]
+        for quiet, moves in ((1.01 * gain, False), (0.99 * gain, True)):
+            sweep(K, np.ones(1), order[sample : sample + 1], now, 1, np.array([quiet]), block=2)
+            assert now.B.any() == moves
+
+
+@pytest.mark.nojit
+def test_block_sweeps_without_curvature_go_to_the_bound():
+    now = loops.KernelState(np.array([[2.0, -1.0, 0.0]]), np.zeros((1, 3)), -np.ones((1, 3)), np.ones((1, 3)))
+    sweep(np.zeros((3, 3)), np.ones(1), np.arange(3), now, 2, np.zeros(1), block=4)
+    np.testing.assert_array_equal(now.B, [[1.0, -1.0, 0.0]])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [5, 16, 143, 144, 301])
-@pytest.mark.parametrize("L", [1, 5, 6, 13])
-def test_changes_are_carried_by_a_product(L, n, dtype):
+@pytest.mark.parametrize("L", [1, 5, 13])
+@pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
+def test_changes_are_carried_by_a_product(L, n, dtype, density):
     rng = np.random.RandomState(0)
     K, E, samples = rng.randn(n, n).astype(dtype), rng.randn(L, n).astype(dtype), rng.permutation(n)[:9]
-    changes = rng.randn(L, len(samples)).astype(dtype)
-    expected = E.astype(float) + changes.astype(float) @ K[samples]
-    grouped = np.zeros((-(-L // loops.GROUP), 12, loops.GROUP), dtype)
-    for l in range(L):
-        grouped[l // loops.GROUP, : len(samples), l % loops.GROUP] = changes[l]
-    loops.carry(K, samples, grouped[:, : len(samples)], E, loops.LANES[np.dtype(dtype)])
+    changes = rng.randn(len(samples), L).astype(dtype) * (rng.rand(len(samples), L) < density)
+    expected = E.astype(float) + changes.T.astype(float) @ K[samples]
+    lanes = loops.LANES[np.dtype(dtype)]
+    cut = n // 2 // len(lanes) * len(lanes)
+    whole, tile = E.copy(), loops.room_for(4, np.dtype(dtype)).tile
+    loops.carry(K, samples, changes, whole, 0, n, tile, lanes)
+    for begin, end in ((0, cut), (cut, n)):
+        loops.carry(K, samples, changes, E, begin, end, tile, lanes)
     np.testing.assert_allclose(E, expected, atol=1e-4 if dtype == np.float32 else 1e-12)
+    np.testing.assert_array_equal(E, whole)
+
+
+@pytest.mark.nojit
+def test_rows_and_columns_are_gathered():
+    K, answer = np.arange(20.0).reshape(4, 5), np.zeros((3, 3))
+    loops.gather(K, np.array([3, 1]), np.array([0, 4, 2]), answer)
+    np.testing.assert_array_equal(answer, [[15, 19, 17], [5, 9, 7], [0, 0, 0]])
 
 
 def test_gap_and_dual_of_a_label():

@@ -216,6 +216,34 @@ def test_threads_change_nothing():
     np.testing.assert_array_equal(one.B, two.B)
 
 
+@pytest.mark.parametrize(
+    ("n", "L", "batches"), [(24_000, 85, True), (6_000, 85, False), (12_000, 10, False), (900, 5_000, False)]
+)
+def test_batches_are_swept_where_there_is_much_to_carry(n, L, batches):
+    assert PairRule().in_batches(n, L) == batches
+
+
+@pytest.mark.parametrize("prior", ["none", "diagonal"])
+def test_sweeps_within_batches_of_samples(prior):
+    """They raise the dual, keep the residuals of the coefficients, and threads change nothing."""
+    problem = random_problem(0, n=330, L=7, prior=prior)
+    rule = PairRule(block=8, batch=64, batch_speed=np.inf, sweep_epochs=50, sweep_until=0.0)
+    ends = []
+    for n_threads in (1, 2, 3):
+        start, rng = np.zeros(problem.shape), np.random.RandomState(0)
+        method = PairDescent(problem, start, tol=1e-4, rng=rng, n_threads=n_threads, rule=rule)
+        outcome = run(method, Stopping(1e-4, 20))
+        assert method.swept == outcome.n_iter
+        assert outcome.history[-1]["gap"] < 0.02 * outcome.history[0]["gap"]
+        duals = [record["dual"] for record in outcome.history]
+        assert np.all(np.diff(duals) > 0)
+        F = problem.training_scores(method.solution().alpha)
+        np.testing.assert_allclose(method.E, problem.target - F.T, atol=1e-8)
+        ends.append(method.B)
+    np.testing.assert_array_equal(ends[0], ends[1])
+    np.testing.assert_array_equal(ends[0], ends[2])
+
+
 @pytest.mark.parametrize("solver", WITH_KERNEL)
 @pytest.mark.parametrize("prior", ["none", "low"])
 def test_residuals_are_those_of_the_solution(prior, solver):

@@ -149,8 +149,29 @@ def warm(name: str, defaults: bool = False) -> None:
         fit_a_little(estimator, task, params, all_sizes, widths, SHORT, not defaults)
     fit_a_little(estimator, task, {}, MANY.get(estimator, ()), widths, SHORT, not defaults)
     fit_a_little(estimator, task, {}, KEPT.get(estimator, ()), widths, APART, not defaults)
-    if estimator == "MultiLabelSVC" and not defaults and find_spec("distributed"):
-        fit_from_files()
+    if estimator == "MultiLabelSVC":
+        sweep_in_batches(WIDTHS[-1:] if defaults else WIDTHS)
+        if not defaults and find_spec("distributed"):
+            fit_from_files()
+
+
+def sweep_in_batches(widths: Sequence[str]) -> None:
+    """Sweep a few samples with a kernel as it is done with many, in the given working precisions."""
+    import numpy as np
+
+    from maxmargin.core.kernel_matrix import KernelMatrix
+    from maxmargin.core.kernels import Kernel
+    from maxmargin.core.loop import Clock
+    from maxmargin.multilabel.pairs import PairDescent, PairRule
+    from maxmargin.multilabel.problem import KernelM3L, hamming_costs
+
+    for X, y, _ in _few_rows("multilabel", *FEW["multilabel"][0], WIDTHS[:1], False):
+        costs = hamming_costs(np.where(y, 1, -1).astype(np.int8), np.ones((2, 3)), np.ones((len(y), 1)))
+        for width in widths:
+            K = KernelMatrix(Kernel.of(X, "rbf", offset=1.0), X, dtype=width)
+            start, rule = np.zeros(costs.signs.shape), PairRule(batch=16, batch_speed=np.inf)
+            rng = np.random.RandomState(0)
+            PairDescent(KernelM3L(K, costs), start, tol=0.1, rng=rng, rule=rule).epoch(Clock())
 
 
 def fit_from_files() -> None:

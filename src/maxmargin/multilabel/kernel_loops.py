@@ -14,19 +14,33 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.simd import add_product, load_row, prefetch, store_row
+from maxmargin.core.simd import (
+    add,
+    add_product,
+    any_nonzero,
+    fill,
+    larger,
+    load_row,
+    multiply,
+    prefetch,
+    store_row,
+    subtract,
+    where_above,
+)
+from maxmargin.core.threads import aligned_zeros
 
 # Numbers looked at in one go when the largest is searched: as many as keep the vector units busy.
 CHUNK = 256
 # A pair is taken as singular when its determinant is below this fraction of K_pp K_qq, by the precision of K:
 # what rounding alone makes of the determinant of a sample with itself lies far below.
 SINGULAR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
-# Labels whose residuals are carried together: as many as registers of x86-64 hold beside a row of K.
-GROUP = 6
-# Columns of a block of rows of K that are worked on for all labels: they fill half of the nearest cache.
-TILE = 128
-# Numbers of one register pair, as the tuples that `maxmargin.core.simd` takes.
-LANES = {np.dtype(np.float32): (0,) * 16, np.dtype(np.float64): (0,) * 8}
+# Columns of residuals that stay in registers while changes are carried to them, as the tuples that
+# `maxmargin.core.simd` takes: they fill most registers of x86-64.
+LANES = {np.dtype(np.float32): (0,) * 96, np.dtype(np.float64): (0,) * 48}
+# Labels that are moved side by side, as such a tuple.
+LABELS = (0,) * 48
+# Numbers of a cache line in single precision.
+LINE = 16
 
 
 class KernelState(NamedTuple):
@@ -60,6 +74,33 @@ class Scratch(NamedTuple):
     gains: np.ndarray
     violation_bits: np.ndarray
     gain_bits: np.ndarray
+
+
+class Block(NamedTuple):
+    """A block of samples and many labels: residuals, values, bounds, changes times r."""
+
+    start: np.ndarray
+    now: np.ndarray
+    before: np.ndarray
+    lo: np.ndarray
+    hi: np.ndarray
+    changes: np.ndarray
+
+
+class Room(NamedTuple):
+    """Memory of `block_sweeps`: columns of some rows of K, a block, and 2 quiet, r, 1 / r of its labels."""
+
+    tile: np.ndarray
+    block: Block
+    scales: np.ndarray
+
+
+def room_for(size, dtype):
+    """Memory for blocks of `size` samples, an even number, on cache lines."""
+    parts = [aligned_zeros(size, len(LABELS), dtype) for _ in Block._fields]
+    return Room(
+        aligned_zeros(size, len(LANES[dtype]), dtype), Block(*parts), aligned_zeros(3, len(LABELS), dtype)
+    )
 
 
 def scratch(n, dtype):
@@ -297,99 +338,140 @@ def label_steps(K, diagonal, r, label, work, budget, target, singular):
         step += 1
 
 
-@compiled(inline=True)
-def carry_strip(K, samples, changes, E, first, at, lanes):
-    """Add sum_k changes[k, j] K[samples[k]] to the residuals of `GROUP` labels, some columns from `at` on.
-
-    The residuals stay in registers while the rows of K pass by. Where fewer labels are left, their last one
-    fills the group up; its own residuals are written last.
-    """
-    last = len(E) - 1
-    l_0, l_1, l_2 = np.uint64(first), np.uint64(min(first + 1, last)), np.uint64(min(first + 2, last))
-    l_3, l_4, l_5 = (
-        np.uint64(min(first + 3, last)),
-        np.uint64(min(first + 4, last)),
-        np.uint64(min(first + 5, last)),
-    )
-    e_0, e_1, e_2 = load_row(E, l_0, at, lanes), load_row(E, l_1, at, lanes), load_row(E, l_2, at, lanes)
-    e_3, e_4, e_5 = load_row(E, l_3, at, lanes), load_row(E, l_4, at, lanes), load_row(E, l_5, at, lanes)
-    for k in range(len(samples)):
-        row = load_row(K, np.uint64(samples[k]), at, lanes)
-        e_0, e_1 = add_product(e_0, changes[k, 0], row), add_product(e_1, changes[k, 1], row)
-        e_2, e_3 = add_product(e_2, changes[k, 2], row), add_product(e_3, changes[k, 3], row)
-        e_4, e_5 = add_product(e_4, changes[k, 4], row), add_product(e_5, changes[k, 5], row)
-    store_row(e_5, E, l_5, at)
-    store_row(e_4, E, l_4, at)
-    store_row(e_3, E, l_3, at)
-    store_row(e_2, E, l_2, at)
-    store_row(e_1, E, l_1, at)
-    store_row(e_0, E, l_0, at)
+@compiled
+def gather(K, rows, columns, answer):
+    """answer = K[rows][:, columns]."""
+    for i in range(len(rows)):
+        row = K[rows[i]]
+        for j in range(len(columns)):
+            answer[i, j] = row[columns[j]]
 
 
 @compiled(reorder=True)
-def carry(K, samples, changes, E, lanes):
-    """Add sum_k changes[g, k, j] K[samples[k]] to the residuals of every label l = `GROUP` g + j.
+def carry(K, samples, changes, E, begin, end, tile, lanes):
+    """Add sum_k changes[k, l] K[samples[k]] to the residuals of every label l, in the columns begin to end.
 
-    A product with some rows of K where they are: `TILE` columns of them pass from memory once, asked for
-    while those before are worked on, and stay in the nearest cache for all labels.
+    Changes that are zero cost nothing. As many rows of K as `tile` has are worked on at a time, some columns
+    of them copied there: they stay in the nearest cache for all labels, and residuals in registers while the
+    changes of their label pass by. The next columns of both are asked for in time.
     """
-    n, width, groups, size = E.shape[1], len(lanes), len(changes), len(samples)
-    whole = n - n % width
-    for begin in range(0, whole, TILE):
-        end = min(begin + TILE, whole)
-        for g in range(groups):
-            for k in range(g * size // groups, (g + 1) * size // groups):
-                row = K[samples[k]]
-                for at in range(end, min(end + TILE, n), width):
-                    prefetch(row, at)
-            for at in range(begin, end, width):
-                carry_strip(K, samples, changes[g], E, g * GROUP, at, lanes)
-    for l in range(len(E)):
-        for at in range(whole, n):
-            x = E[l, at]
+    L, width, most = len(E), len(lanes), len(tile)
+    starts = np.empty(L + 1, np.int64)
+    places, values = np.empty(L * most, np.uint32), np.empty(L * most, E.dtype)
+    whole = end - (end - begin) % width
+    for first in range(0, len(samples), most):
+        rows = samples[first : first + most]
+        size, count = len(rows), 0
+        for l in range(L):
+            starts[l] = count
             for k in range(size):
-                x += changes[l // GROUP, k, l % GROUP] * K[samples[k], at]
-            E[l, at] = x
+                value = changes[first + k, l]
+                if value != 0:
+                    places[count], values[count] = k, value
+                    count += 1
+        starts[L] = count
+        for at in range(begin, whole, width):
+            for k in range(size):
+                store_row(load_row(K, np.uint64(rows[k]), at, lanes), tile, np.uint64(k), 0)
+            for l in range(L):
+                for k in range(l * size // L, (l + 1) * size // L):
+                    row = K[rows[k]]
+                    for ahead in range(at + width, min(at + 2 * width, end), LINE):
+                        prefetch(row, ahead)
+                e = load_row(E, np.uint64(l), at, lanes)
+                for t in range(starts[l], starts[l + 1]):
+                    e = add_product(e, values[t], load_row(tile, np.uint64(places[t]), 0, lanes))
+                store_row(e, E, np.uint64(l), at)
+                for ahead in range(at + width, min(at + 2 * width, end), LINE):
+                    prefetch(E[l], ahead)
+        for l in range(L):
+            e_l = E[l]
+            for t in range(starts[l], starts[l + 1]):
+                row, value = K[rows[places[t]]], values[t]
+                for at in range(whole, end):
+                    e_l[at] += value * row[at]
+
+
+@compiled(inline=True)
+def block_residuals(K, i, start, changes):
+    """Residuals of sample i of a block, many labels: start_i - sum_j K_ij changes_j, in two sums."""
+    e = load_row(start, np.uint64(i), 0, LABELS)
+    other = fill(K[0, 0] - K[0, 0], e)
+    for j in range(0, len(K), 2):
+        e = add_product(e, -K[i, j], load_row(changes, np.uint64(j), 0, LABELS))
+        other = add_product(other, -K[i, j + 1], load_row(changes, np.uint64(j + 1), 0, LABELS))
+    return add(e, other)
+
+
+@compiled(inline=True)
+def block_steps(e, i, inverse, scales, block):
+    """Move the coefficients of one sample and many labels to their best values, (58); the squared moves.
+
+    A step of w that ends where the residual is zero gains w e / 2, one that ends at a bound more. The first
+    one of a coefficient is left out where that is not above half of `quiet`. `inverse` is 1 / K_ii.
+    """
+    i = np.uint64(i)
+    quiet, r, nothing = load_row(scales, 0, 0, LABELS), load_row(scales, 1, 0, LABELS), subtract(e, e)
+    b, before = load_row(block.now, i, 0, LABELS), load_row(block.before, i, 0, LABELS)
+    lo, hi = load_row(block.lo, i, 0, LABELS), load_row(block.hi, i, 0, LABELS)
+    longest = multiply(multiply(e, load_row(scales, 2, 0, LABELS)), fill(inverse, e))
+    value = larger(add(b, longest), lo)
+    value = where_above(value, hi, hi, value)
+    moved, w = subtract(b, before), subtract(value, b)
+    asked = where_above(multiply(moved, moved), nothing, subtract(nothing, r), quiet)
+    value = where_above(multiply(w, e), asked, value, b)
+    store_row(value, block.now, i, 0)
+    store_row(multiply(r, subtract(value, before)), block.changes, i, 0)
+    w = subtract(value, b)
+    return multiply(w, w)
 
 
 @compiled(reorder=True)
-def block_sweeps(K, r, order, state, block, n_sweeps, lanes):
-    """Sweeps of one-variable steps over blocks of samples, label by label (R diagonal).
+def block_sweeps(K, r, order, state, n_sweeps, quiet, room, lanes):
+    """Sweeps of one-variable steps over blocks of samples (R diagonal), many labels of a sample at a time.
 
     Steps on a block see its own residuals alone; what they changed is then carried to those of all samples.
+    Labels that are missing in the last group have bounds of zero. A coefficient stays where its first step
+    would gain no more than quiet[l].
     """
     E, B, lo, hi = state
-    L = len(E)
-    e, before = np.empty(block, E.dtype), np.empty(block, E.dtype)
-    K_block = np.empty((block, block), E.dtype)
-    changes = np.zeros((-(-L // GROUP), block, GROUP), E.dtype)
-    for begin in range(0, len(order), block):
-        samples = order[begin : begin + block]
-        size = len(samples)
-        for i in range(size):
-            for j in range(size):
-                K_block[i, j] = K[samples[i], samples[j]]
-        for l in range(L):
-            b, low, high = B[l], lo[l], hi[l]
-            for i in range(size):
-                e[i], before[i] = E[l, samples[i]], b[samples[i]]
-            for _ in range(n_sweeps):
-                moved = False
-                for i in range(size):
+    L, width, (size, tile) = len(E), len(LABELS), (len(room.tile), room.tile)
+    K_block = np.zeros((size, size), E.dtype)
+    changes = np.empty((size, L), E.dtype)
+    zero, one, steep = E.dtype.type(0), E.dtype.type(1), E.dtype.type(1e30)
+    for begin in range(0, len(order), size):
+        samples = order[begin : begin + size]
+        m = len(samples)
+        gather(K, samples, samples, K_block)
+        for first in range(0, L, width):
+            block, scales = room.block, room.scales
+            count = min(width, L - first)
+            for part in block:
+                part[:] = 0
+            scales[:] = 1
+            for l in range(count):
+                e, b, low, high = E[first + l], B[first + l], lo[first + l], hi[first + l]
+                scales[0, l], scales[1, l] = quiet[first + l] + quiet[first + l], r[first + l]
+                scales[2, l] = one / r[first + l]
+                for i in range(m):
                     p = samples[i]
-                    value = single_step(b[p], e[i], r[l] * K_block[i, i], low[p], high[p])
-                    w = value - b[p]
-                    if w != 0:
-                        moved = True
-                        b[p] = value
-                        row, w = K_block[i], r[l] * w
-                        for j in range(size):
-                            e[j] -= w * row[j]
-                if not moved:
+                    block.start[i, l], block.now[i, l], block.before[i, l] = e[p], b[p], b[p]
+                    block.lo[i, l], block.hi[i, l] = low[p], high[p]
+            for _ in range(n_sweeps):
+                moves = fill(zero, load_row(scales, 0, 0, LABELS))
+                for i in range(m):
+                    residuals = block_residuals(K_block, i, block.start, block.changes)
+                    k = K_block[i, i]
+                    inverse = one / k if k > zero else steep
+                    moves = larger(moves, block_steps(residuals, i, inverse, scales, block))
+                if not any_nonzero(moves):
                     break
-            for i in range(size):
-                changes[l // GROUP, i, l % GROUP] = r[l] * (before[i] - b[samples[i]])
-        carry(K, samples, changes[:, :size], E, lanes)
+            for l in range(count):
+                b = B[first + l]
+                for i in range(m):
+                    b[samples[i]] = block.now[i, l]
+                    changes[i, first + l] = -block.changes[i, l]
+        carry(K, samples, changes[:m], E, 0, E.shape[1], tile, lanes)
 
 
 @compiled(reorder=True)

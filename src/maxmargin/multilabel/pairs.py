@@ -7,7 +7,9 @@ Three moves, all of which only ever raise the dual objective:
 
 - *block sweeps*: a few one-variable sweeps over all labels of some samples inside their own
   small kernel, then one matrix product carries the change to all residuals. Cheap per
-  coefficient (BLAS). A prior of low rank is applied in its factors.
+  coefficient: of independent labels by those alone that changed, else by BLAS. A prior of low rank
+  is applied in its factors. Of many samples, random batches are swept several times within their
+  own kernel, block by block, before the product.
 - *pair steps* on one label: the most violating coefficient and its best partner (as in
   `smo`) are moved together; the pass that updates the residual also finds the next
   violation. They end when the gap of the label has fallen to its share of the goal; with a
@@ -40,7 +42,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.core.threads import run_threads
+from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.multilabel import kernel_loops as loops
 from maxmargin.multilabel.problem import KernelM3L, Solution
 
@@ -56,6 +58,12 @@ class PairRule:
     ----------
     block, sweeps : int
         Samples of a block (their kernel stays in cache) and sweeps over it.
+    idle : float
+        A coefficient is left where it is by a sweep that would gain no more with it than this part of an
+        equal share of its label's gap.
+    batch, passes : int
+        Independent labels: samples of a batch, in whose own kernel so many passes of block sweeps are made
+        before the change is carried to all other samples, where that costs at least as much as the passes.
     sweep_until, sweep_epochs : float, int
         Independent labels: pair steps follow below this relative gap, or after so many epochs.
     pair_steps : float
@@ -69,16 +77,19 @@ class PairRule:
         Most free coefficients of a Newton step, and how many of them one visit may take.
     ridge : float
         Added to the Newton system, relative to its largest diagonal entry.
-    product_speed, sweep_speed, cholesky_speed : float
+    product_speed, sweep_speed, batch_speed, cholesky_speed : float
         How many times as fast as in a pair step (which waits for memory) a multiply-add is in a
-        matrix product, in a block sweep and in a factorisation. They only decide which move is
-        taken next, by the operations that each of them counts.
+        matrix product, in a block sweep, in one within a batch and in a factorisation. They only
+        decide which move is taken next, by the operations that each of them counts.
     retry : float
         A move that was not taken looks this much better every epoch, so that it is tried again.
     """
 
     block: int = 64
     sweeps: int = 8
+    idle: float = 0.003
+    batch: int = 1024
+    passes: int = 4
     sweep_until: float = 0.05
     sweep_epochs: int = 4
     pair_steps: float = 0.2
@@ -90,12 +101,22 @@ class PairRule:
     ridge: float = 1e-10
     product_speed: float = 80.0
     sweep_speed: float = 10.0
+    batch_speed: float = 20.0
     cholesky_speed: float = 30.0
     retry: float = 1.25
 
     def sweep_cost(self, n: int, n_labels: int, rank: int) -> float:
         """Of an epoch of block sweeps, in multiply-adds of pair steps."""
         return n * (n * rank / self.product_speed + self.block * n_labels * self.sweeps / self.sweep_speed)
+
+    def batch_cost(self, n: int, n_labels: int) -> float:
+        """Of the passes over all batches, whose labels fill registers, in multiply-adds of pair steps."""
+        labels = len(loops.LABELS) * -(-n_labels // len(loops.LABELS))
+        return n * self.passes * self.block * labels * self.sweeps / self.batch_speed
+
+    def in_batches(self, n: int, n_labels: int) -> bool:
+        """Whether batches are swept, or blocks of all samples."""
+        return n > self.batch and self.sweep_cost(n, 0, n_labels) >= self.batch_cost(n, n_labels)
 
     def newton_cost(self, m: int) -> float:
         """Of a Newton step on m coefficients, in multiply-adds of pair steps: m^3 / 3 and a gather."""
@@ -211,7 +232,7 @@ class PairDescent:
         primal = gap + float(duals.sum()) + self.problem.costs.constant
         rough = gap > rule.sweep_until * abs(primal) and self.swept < rule.sweep_epochs
         if rough or self._sweeps_pay(part.state, gap):
-            self._sweep(part, clock)
+            self._sweep(part, gaps, clock)
             self.swept, self.before = self.swept + 1, gap
         else:
             self.before = 0.0
@@ -225,6 +246,8 @@ class PairDescent:
         L, n = b.shape
         free = int(np.count_nonzero((b > lo) & (b < hi)))
         steps = self.rule.pair_steps * free * np.log(self.before / gap)
+        if self.rule.in_batches(n, L):
+            return n * steps > self.rule.sweep_cost(n, 0, L) + self.rule.batch_cost(n, L)
         return n * steps > self.rule.sweep_cost(n, L, L)
 
     def _improve_tied(self, part: Part, clock: Clock) -> None:
@@ -234,7 +257,7 @@ class PairDescent:
         L, n = self.E.shape
         move = max(self.rates, key=lambda name: self.rates[name])
         if move == "sweep":
-            self._sweep(part, clock)
+            self._sweep(part, gaps, clock)
             cost = rule.sweep_cost(n, L, L if self.P is None else len(self.P))
         else:
             steps = self._visit_labels(part, gaps, duals, rule.tied, clock)
@@ -250,7 +273,7 @@ class PairDescent:
         if clock.expired():  # before any move, which would have to be carried to all residuals
             return
         part = Part(K, diagonal, loops.KernelState(E, B, readonly(lo), readonly(hi)), readonly(T))
-        self._sweep(part, clock)
+        self._sweep(part, measure(part.state, part.T)[0], clock)
         self._visit_labels(part, *measure(part.state, part.T), least, clock)
         changes = B - self.B[:, samples]
         self.B[:, samples] = B
@@ -266,33 +289,96 @@ class PairDescent:
         order = self.rng.permutation(np.flatnonzero(~loops.settled(self.state)))
         return [np.sort(part) for part in np.array_split(order, -(-len(order) // size))] if len(order) else []
 
-    def _sweep(self, part: Part, clock: Clock) -> None:
-        """Block sweeps over all samples in random order."""
-        order, block = self.rng.permutation(len(part.diagonal)), self.rule.block
-        blocks = [np.sort(order[begin : begin + block]) for begin in range(0, len(order), block)]
+    def _sweep(self, part: Part, gaps: np.ndarray, clock: Clock) -> None:
+        """Block sweeps over all samples in random order; the gaps of labels say which steps are worth it."""
+        n, rule = len(part.diagonal), self.rule
         if self.problem.coupled:
-            self._sweep_tied(part, blocks, clock)
-        else:
-            self._sweep_labels(part, blocks, clock)
+            self._sweep_tied(part, self._blocks(n), clock)
+            return
+        quiet = readonly((rule.idle * gaps / n).astype(part.K.dtype))
+        if not rule.in_batches(n, len(self.r)):
+            self._sweep_labels(part, quiet, clock)
+            return
+        batches = self._batches(n)
+        kept = np.empty(max(len(samples) for samples in batches) ** 2, part.K.dtype)
+        for samples in batches:
+            self._sweep_batch(part, samples, kept, quiet)
+            if clock.expired():
+                return
 
-    def _sweep_labels(self, part: Part, blocks: list[np.ndarray], clock: Clock) -> None:
+    def _blocks(self, n: int) -> list[np.ndarray]:
+        """All samples in random order, cut into blocks."""
+        order, block = self.rng.permutation(n), self.rule.block
+        return [np.sort(order[begin : begin + block]) for begin in range(0, n, block)]
+
+    def _batches(self, n: int) -> list[np.ndarray]:
+        """All samples in random batches, made of short runs of neighbours, which share cache lines."""
+        runs = self.rng.permutation(-(-n // loops.LINE))
+        parts = np.array_split(runs, -(-n // self.rule.batch))
+        batches = [np.add.outer(loops.LINE * np.sort(part), np.arange(loops.LINE)).ravel() for part in parts]
+        return [readonly(batch[batch < n]) for batch in batches]
+
+    def _sweep_labels(self, part: Part, quiet: np.ndarray, clock: Clock) -> None:
         """Labels that are not tied, a range of them in each thread."""
-        L, rule, lanes = len(self.r), self.rule, loops.LANES[part.K.dtype]
+        rule, lanes = self.rule, loops.LANES[part.K.dtype]
+        blocks = self._blocks(len(part.diagonal))
         orders = [
             readonly(np.concatenate(blocks[begin : begin + BLOCKS_AT_ONCE]))
             for begin in range(0, len(blocks), BLOCKS_AT_ONCE)
         ]
-        groups = -(-L // loops.GROUP)
-        cuts = np.linspace(0, groups, min(self.n_threads, groups) + 1).astype(int) * loops.GROUP
 
         def work(labels: slice) -> None:
             state = loops.KernelState(*(array[labels] for array in part.state))
+            room = loops.room_for(rule.block, part.K.dtype)
             for order in orders:
-                loops.block_sweeps(part.K, self.r[labels], order, state, rule.block, rule.sweeps, lanes)
+                loops.block_sweeps(
+                    part.K, self.r[labels], order, state, rule.sweeps, quiet[labels], room, lanes
+                )
                 if clock.expired():
                     return
 
-        run_threads(work, [slice(*ends) for ends in pairwise(cuts)], self.n_threads)
+        run_threads(work, self._ranges(len(self.r)), self.n_threads)
+
+    def _sweep_batch(self, part: Part, samples: np.ndarray, kept: np.ndarray, quiet: np.ndarray) -> None:
+        """Several passes of block sweeps within the kernel of some samples, then one product for all others.
+
+        Threads take ranges of labels in the passes, and ranges of columns in the product. `kept` is memory
+        for that kernel.
+        """
+        (L, n), m, rule = part.state.E.shape, len(samples), self.rule
+        dtype, lanes = part.K.dtype, loops.LANES[part.K.dtype]
+        inside, changes = kept[: m * m].reshape(m, m), np.empty((m, L), dtype)
+        orders = [readonly(self.rng.permutation(m)) for _ in range(rule.passes)]
+
+        def read(rows: slice) -> None:
+            loops.gather(part.K, samples[rows], samples, inside[rows])
+
+        def move(labels: slice) -> None:
+            E, B, lo, hi = (np.take(array[labels], samples, axis=1) for array in part.state)
+            state = loops.KernelState(E, B.copy(), readonly(lo), readonly(hi))
+            room = loops.room_for(rule.block, dtype)
+            for order in orders:
+                loops.block_sweeps(
+                    readonly(inside), self.r[labels], order, state, rule.sweeps, quiet[labels],
+                    room, lanes,
+                )  # fmt: skip
+            part.state.B[labels][:, samples] = state.B
+            changes[:, labels] = ((B - state.B) * self.r[labels, None]).T
+
+        def carry(columns: slice) -> None:
+            tile = aligned_zeros(rule.block, len(lanes), dtype)
+            loops.carry(part.K, samples, changes, part.state.E, columns.start, columns.stop, tile, lanes)
+
+        run_threads(read, self._ranges(m), self.n_threads)
+        run_threads(move, self._ranges(L), self.n_threads)
+        # Where columns are cut does not change what is rounded.
+        run_threads(carry, self._ranges(n, len(lanes)), self.n_threads)
+
+    def _ranges(self, size: int, unit: int = 1) -> list[slice]:
+        """Of so many things one range for every thread, cut at multiples of `unit`."""
+        units = -(-size // unit)
+        cuts = np.linspace(0, units, min(self.n_threads, units) + 1).astype(int) * unit
+        return [slice(begin, min(end, size)) for begin, end in pairwise(cuts.tolist())]
 
     def _sweep_tied(self, part: Part, blocks: list[np.ndarray], clock: Clock) -> None:
         E = part.state.E
