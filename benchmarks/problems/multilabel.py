@@ -37,7 +37,7 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
 - Two threads: a sweep over half of the labels takes two thirds of one over all, since what counts is how many
   words are looked up, and less than that only where each thread has the weights of its labels to itself: on
   columns of one matrix both took together as long as one thread, with weights of their own 70 to 80 ms for
-  three sweeps instead of 110 to 130 (in some processes 110, as before). Dual variables and marks of their
+  three sweeps instead of 110 to 130 (in some processes 110, in whole fits 114 instead of 163). Dual variables and marks of their
   own, another order of the samples for each, starting half-way round, or a matrix of 128 columns instead of
   112, cut at cache lines, made no difference. Two cores that read rows at random from more memory than the
   shared cache holds get 1.3 to 1.6 times what one gets, from what their own caches hold twice as much.
