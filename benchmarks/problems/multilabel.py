@@ -37,10 +37,11 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
 - Two threads: a sweep over half of the labels takes two thirds of one over all, since what counts is how many
   words are looked up, and less than that only where each thread has the weights of its labels to itself: on
   columns of one matrix both took together as long as one thread, with weights of their own 70 to 80 ms for
-  three sweeps instead of 110 to 130 (in some processes 110, in whole fits 114 instead of 163). Dual variables and marks of their
-  own, another order of the samples for each, starting half-way round, or a matrix of 128 columns instead of
-  112, cut at cache lines, made no difference. Two cores that read rows at random from more memory than the
-  shared cache holds get 1.3 to 1.6 times what one gets, from what their own caches hold twice as much.
+  three sweeps instead of 110 to 130 in two processes and 110 in a third; in whole fits 114 instead of 163.
+  Dual variables and marks of their own, or starting half-way round, made no difference; nor did a matrix of
+  128 columns instead of 112, cut at cache lines, in the third of these processes, the only one that tried it.
+  What limits them is memory: two cores that read rows at random get 0.9 to 1.4 times what one gets where the
+  rows do not fit into the shared cache, and 1.4 to 1.7 times from a quarter of a megabyte each.
 - The sums of the certificate are shared by words, not by labels: 45 instead of 49 to 58 ms of CPU for two
   threads; skipping the other thread's words by a branch, without listing one's own first, took 52.
 - Neighbouring samples in blocks of eight: the sweeps take a seventh less, and polishing as long, on RCV1 and
