@@ -37,7 +37,7 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
 - Two threads: a sweep over half of the labels takes two thirds of one over all, since what counts is how many
   words are looked up, and less than that only where each thread has the weights of its labels to itself: on
   columns of one matrix both took together as long as one thread, with weights of their own 70 to 80 ms for
-  three sweeps instead of 110 to 130 in two processes and 110 in a third; in whole fits 114 instead of 163.
+  three sweeps instead of 110 to 130 in two processes and 110 in a third; in whole fits 77 instead of 126.
   Dual variables and marks of their own, or starting half-way round, made no difference; nor did a matrix of
   128 columns instead of 112, cut at cache lines, in the third of these processes, the only one that tried it.
   What limits them is memory: two cores that read rows at random get 0.9 to 1.4 times what one gets where the
