@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import maxmargin
-from maxmargin.core.threads import aligned_zeros, count_threads, run_threads, transpose
+from maxmargin.core.threads import aligned_zeros, count_threads, run_threads, shares, transpose
 
 
 def python(code, **environment):
@@ -71,9 +71,12 @@ def test_threads():
         assert run_threads(lambda x: x * x, range(6), n) == [0, 1, 4, 9, 16, 25]
     matrix = np.arange(35.0).reshape(7, 5)
     for n in (1, 2, 3):
-        turned = np.empty((5, 7))
+        turned, back = np.empty((5, 7)), np.empty((7, 5))
         transpose(matrix, turned, n)
         np.testing.assert_array_equal(turned, matrix.T)
+        transpose(turned, back, n)
+        np.testing.assert_array_equal(back, matrix)
+    assert shares(101, 2) == [(0, 50), (50, 101)] and shares(2, 3) == [(0, 1), (1, 2)]
     for dtype in (np.float32, np.float64):
         zeros = aligned_zeros(3, 17, dtype)
         assert zeros.shape == (3, 32) and zeros.dtype == dtype and zeros.flags.c_contiguous

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from maxmargin import priors
 from maxmargin.core.rows import Rows, readonly
+from maxmargin.core.threads import aligned_zeros
 from maxmargin.multilabel import loops, sweep_loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
 from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
@@ -65,7 +66,9 @@ def test_accumulate_and_measure(variant):
     Xb = naive.with_bias(X, BIAS)
     for rows in kinds(X):
         problem = LinearM3L(rows, costs, None, BIAS)
-        np.testing.assert_allclose(problem.accumulate(alpha), Xb.T @ (costs.signs * alpha), atol=1e-12)
+        for n_threads in (1, 3):
+            V = problem.accumulate(alpha, n_threads=n_threads)
+            np.testing.assert_allclose(V, Xb.T @ (costs.signs * alpha), atol=1e-12)
         for mix in (None, G):
             flags = np.empty((N, L), np.bool_)
             sums = problem.measure(alpha, T, mix, flags, 2, quiet=0.1)
@@ -109,10 +112,12 @@ def test_sweep_labels(variant, bias):
             before = twin.alpha.copy()
             order = rng.permutation(N)
             for lo, hi in ((0, 1), (1, L)):
+                state = ours._replace(W=np.ascontiguousarray(ours.W[:, lo:hi]))
                 sweep_loops.sweep_labels(
                     rows.flat, costs.flat(np.float64), geometry(X, bias, r), readonly(order),
-                    np.uint64(lo), np.uint64(hi), ours, marks,
+                    np.uint64(lo), np.uint64(hi), state, marks,
                 )  # fmt: skip
+                ours.W[:, lo:hi] = state.W
             for i, l in itertools.product(order, range(L)):
                 twin.maximise(i, l)
             for a, b in zip(ours, (twin.alpha, twin.Z, twin.S), strict=True):
@@ -133,15 +138,18 @@ def test_sweeps_of_many_labels_are_those_of_each_alone():
     for rows in kinds(X):
         found = []
         for cuts in (range(n_labels + 1), (0, 16, n_labels)):
-            state = sweep_loops.Ascent(np.zeros((N, n_labels)), np.zeros((D + 1, 64)), np.zeros(n_labels))
+            sizes = (N, n_labels), (D + 1, n_labels), n_labels
+            state = sweep_loops.Ascent(*map(np.zeros, sizes))
             marks = np.zeros((N, n_labels), np.bool_)
             rng.seed(0)
             for _ in range(3):
                 order = readonly(rng.permutation(N))
-                for lo, hi in itertools.pairwise(map(np.uint64, cuts)):
-                    sweep_loops.sweep_labels(
-                        rows.flat, costs.flat(np.float64), fixed, order, lo, hi, state, marks
-                    )
+                for lo, hi in itertools.pairwise(cuts):
+                    W = aligned_zeros(D + 1, hi - lo, np.float64)  # and idle columns
+                    W[:, : hi - lo] = state.W[:, lo:hi]
+                    part = np.uint64(lo), np.uint64(hi), state._replace(W=W)
+                    sweep_loops.sweep_labels(rows.flat, costs.flat(np.float64), fixed, order, *part, marks)
+                    state.W[:, lo:hi] = W[:, : hi - lo]
             found.append(state)
         for one, many in zip(*found, strict=True):
             np.testing.assert_allclose(many, one, atol=1e-12)

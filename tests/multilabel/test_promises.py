@@ -108,6 +108,18 @@ def test_the_same_bits_for_any_number_of_threads(dtype, sparse):
             assert untimed[0] == untimed[1]
 
 
+def test_the_same_bits_for_any_number_of_threads_on_wide_rows():
+    """Where samples are visited in blocks and threads have their own weights, of ranges that differ."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((1100, 5000), density=0.004, rng=rng, format="csr", dtype=np.float32)
+    Y = (X @ rng.normal(size=(5000, 70)) + 0.2 * rng.normal(size=(1100, 70)) > 0.5).astype(int)
+    for tol in (1e-1, 1e-3):  # with and without a measurement before polishing
+        one, *others = (MultiLabelSVC(n_jobs=n, tol=tol, random_state=0).fit(X, Y) for n in (1, 2, 3))
+        for model in others:
+            np.testing.assert_array_equal(model.coef_, one.coef_)
+            np.testing.assert_array_equal(model.intercept_, one.intercept_)
+
+
 def test_the_paper_s_solver_gives_up_single_precision_where_it_must():
     X, Y = data()
     model = MultiLabelSVC(kernel="rbf", solver="smo", precision="single", tol=1e-9, max_iter=2000)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -49,6 +50,11 @@ def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> l
             raise
 
 
+def shares(size: int, n_parts: int) -> list[tuple[int, int]]:
+    """Cut 0..size into ranges of about the same length, at most `n_parts`, none empty."""
+    return list(pairwise(np.unique(np.linspace(0, size, n_parts + 1).astype(int)).tolist()))
+
+
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Products and factors of small matrices by one thread; more would only wait for each other."""
     return _libraries().limit(limits=1, user_api="blas")
@@ -65,21 +71,20 @@ def _libraries() -> ThreadpoolController:
 
 
 def transpose(matrix: np.ndarray, answer: np.ndarray, n_threads: int) -> None:
-    """Write matrix.T into `answer`, by `n_threads` threads."""
-    cuts = np.linspace(0, len(matrix), n_threads + 1).astype(int)
+    """Write matrix.T into `answer`, by `n_threads` threads that share its longer side."""
+    source, target = (matrix, answer.T) if len(matrix) > len(answer) else (matrix.T, answer)
 
-    def copy(part: int) -> None:
-        rows = slice(cuts[part], cuts[part + 1])
-        answer[:, rows] = matrix[rows].T
+    def copy(part: tuple[int, int]) -> None:
+        rows = slice(*part)
+        target[rows] = source[rows]
 
-    run_threads(copy, range(n_threads), n_threads)
+    run_threads(copy, shares(len(source), n_threads), n_threads)
 
 
 def aligned_zeros(n_rows: int, n_columns: int, dtype: Any, multiple: int = 16) -> np.ndarray:
     """Zeros that start on a cache line, with columns added up to a multiple of `multiple`.
 
-    With 16 every row starts on a cache line, so that threads that own ranges of 16 columns never
-    write into the same line.
+    With 16 every row starts on a cache line.
     """
     width, itemsize = -(-n_columns // multiple) * multiple, np.dtype(dtype).itemsize
     size = n_rows * width * itemsize

@@ -154,7 +154,7 @@ class GroupSweeps(LabelSweeps):
 
     def sweep(self) -> None:
         """One pass over all entries."""
-        self._sweep()
+        self._sweep(1)
 
     def polish(self, flags: np.ndarray, gaps: np.ndarray, gap: float, clock: Clock) -> None:
         """Passes over marked entries; `gaps` of the labels are these rows' share, `gap` is that of all."""

@@ -17,8 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.rows import row_outer_few, row_scores, vector_product
+from maxmargin.core.rows import row_scores, vector_product
 
+# Shares of the rows of V, a power of two, that threads divide among them.
+SHARES = 16
 # Rows that enter the Hessian at a time: each of its entries is then read and written once for all of them.
 TILE = 8
 # A pivot below this part of its diagonal entry is rounding; it is raised to it.
@@ -77,21 +79,39 @@ def row_costs(costs, i, lo, hi, c, m):
             m[l] = margin[1, l] if y[l] > 0 else margin[0, l]
 
 
-@compiled
-def accumulate(rows, bias, alpha, signs, lo, hi, V):
-    """V[:, lo:hi] += X'(Y * alpha)[:, lo:hi], skipping the zeros of alpha: the sum in (23)."""
-    n = alpha.shape[0]
-    step = np.zeros(alpha.shape[1], V.dtype)
-    few = np.empty(alpha.shape[1], np.int64)
-    for i in range(n):
+@compiled(reorder=True)
+def accumulate(rows, bias, alpha, signs, first, last, V):
+    """V += X'(Y * alpha), skipping the zeros of alpha: the sum in (23), for some rows of V.
+
+    These are the rows j for which j modulo `SHARES` is in first..last.
+    """
+    data, indices, indptr, dense = rows
+    d, mask = V.shape[0] - 1, SHARES - 1
+    step = np.empty(alpha.shape[1], V.dtype)
+    few = np.empty(alpha.shape[1], np.uint64)
+    words = np.empty(d + 2, np.uint64)
+    values = np.empty(d + 2, V.dtype)
+    for i in range(alpha.shape[0]):
         n_few = 0
-        for l in range(lo, hi):
+        for l in range(alpha.shape[1]):
             if alpha[i, l] != 0:
-                step[l] = signs[i, l] * alpha[i, l]
+                step[n_few] = signs[i, l] * alpha[i, l]
                 few[n_few] = l
                 n_few += 1
-        if n_few:
-            row_outer_few(rows, i, bias, step, few, n_few, V)
+        if n_few == 0:
+            continue
+        # The words of this share side by side: without a branch that nothing foretells.
+        words[0], values[0] = d, bias
+        n_words = int(first <= d & mask < last)
+        shift = dense * indptr[i]
+        for k in range(indptr[i], indptr[i + 1]):
+            j = np.int64(indices[k - shift])
+            words[n_words], values[n_words] = j, data[k]
+            n_words += (first <= j & mask) & (j & mask < last)
+        for k in range(n_words):
+            x, v = values[k], V[words[k]]
+            for t in range(n_few):
+                v[few[t]] += x * step[t]
 
 
 @compiled

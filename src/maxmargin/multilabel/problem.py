@@ -41,7 +41,7 @@ from maxmargin import priors
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate
 from maxmargin.core.rows import Rows, check_digits, readonly
-from maxmargin.core.threads import aligned_zeros, run_threads
+from maxmargin.core.threads import aligned_zeros, run_threads, shares
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
@@ -426,17 +426,12 @@ class LinearM3L(M3L):
         """V = X'A, feature-major with the bias last; `idle` columns of zeros may fill its cache lines."""
         V = aligned_zeros(self.n_features + 1, self.shape[1], dtype, 16 if idle else 1)
 
-        def work(part: tuple[np.uint64, np.uint64]) -> None:
-            loops.accumulate(
-                self.rows_for(dtype).flat,
-                dtype(self.bias),
-                readonly(alpha),
-                readonly(self.costs.signs),
-                *part,
-                V,
-            )
+        rows, signs = self.rows_for(dtype).flat, readonly(self.costs.signs)
 
-        run_threads(work, self.label_ranges(n_threads), n_threads)
+        def work(part: tuple[int, int]) -> None:
+            loops.accumulate(rows, dtype(self.bias), readonly(alpha), signs, *part, V)
+
+        run_threads(work, shares(loops.SHARES, n_threads), n_threads)
         return V
 
     def couple(self, V: np.ndarray) -> np.ndarray:
@@ -508,12 +503,6 @@ class LinearM3L(M3L):
                 f"solver={solver!r} is for few features: with {self.n_features:,} it would need a dense "
                 f"matrix of {8 * cells / 2**30:,.1f} GiB; use solver='auto'."
             )
-
-    def label_ranges(self, n_parts: int) -> list[tuple[np.uint64, np.uint64]]:
-        """Cut the labels into ranges that share no cache line (16 floats), the last one shortest."""
-        L = self.shape[1]
-        cuts = sorted({min(L, 16 * math.ceil(L * part / (16 * n_parts))) for part in range(n_parts)} | {0, L})
-        return [(np.uint64(lo), np.uint64(hi)) for lo, hi in pairwise(cuts)]
 
     def measure(
         self,

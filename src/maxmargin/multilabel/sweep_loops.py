@@ -20,8 +20,6 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import (
-    GROUP,
-    HALF,
     LINE,
     ONE,
     dot,
@@ -175,23 +173,18 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
     """One pass of dual coordinate ascent over all labels lo..hi of every sample in `order`.
 
     For labels that are not coupled (R diagonal, r its diagonal): the step (37) for all labels of a
-    sample at once, which is exact because they do not interact. Marks the variables that moved or are within
-    their boxes.
+    sample at once, which is exact because they do not interact. The weights of `state` are those of these
+    labels alone, and idle columns. Marks the variables that moved or are within their boxes.
     """
     signs = costs.signs
     bias, pull, _, r = geometry
     alpha, W, S = state
-    L = alpha.shape[1]
+    L, width = alpha.shape[1], np.uint64(W.shape[1])
     real = W.dtype.type
-    zero = real(0)
-    # Whole cache lines, so that no column is left over.
-    end = np.uint64(W.shape[1]) if hi == L else hi
-    # And some of another range before them, where so many are read in one go.
-    begin = lo
-    if end - lo > np.uint64(len(GROUP)) and end >= np.uint64(len(HALF)):
-        begin = min(lo, end - np.uint64(len(HALF)))
-    f = np.empty(W.shape[1], W.dtype)
-    step = np.zeros(W.shape[1], W.dtype)
+    zero, none = real(0), np.uint64(0)
+    f = np.empty(lo + width, W.dtype)
+    step = np.zeros(lo + width, W.dtype)
+    f_own, step_own = f[lo:], step[lo:]
     c = np.empty(L, W.dtype)
     m = np.empty(L, W.dtype)
     few = np.empty(L, np.int64)
@@ -204,7 +197,7 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
         for p in range(ahead * L, ahead * L + L, 64):
             prefetch(signs, p)
             prefetch(marks, p)
-        row_scores(rows, i, bias, W, begin, end, f)
+        row_scores(rows, i, bias, W, none, width, f_own)
         row_costs(costs, i, lo, hi, c, m)
         y, a = signs[i], alpha[i]
         n_few = 0
@@ -217,15 +210,15 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
         for l in range(lo, hi):
             step[l] *= r[l]
         for l in range(lo, hi):
-            w[l] += pull[l] * bias * step[l]
+            w[l - lo] += pull[l] * bias * step[l]
         if changed > FEW:
-            row_outer(rows, i, zero, step, lo, end, W)
+            row_outer(rows, i, zero, step_own, none, width, W)
         elif changed:
             for l in range(lo, hi):
                 if step[l] != zero:
-                    few[n_few] = l
+                    few[n_few] = l - lo
                     n_few += 1
-            row_outer_few(rows, i, zero, step, few, n_few, W)
+            row_outer_few(rows, i, zero, step_own, few, n_few, W)
 
 
 @compiled
