@@ -321,13 +321,40 @@ def test_held_out_samples_choose_and_end(wine):
     solver = moving(wine, rounds=100, steps=10, descents=3, pace=Pace(256, 0.5, 5, 2, 1))
     assert not set(solver.judged) & set(solver.trained) and len(solver.judged) == 17
     losses = [solver._judge()]
-    judge = solver._judge
+    judge, join, chosen = solver._judge, solver._join, []
     solver._judge = lambda: losses.append(judge()) or losses[-1]
+    solver._join = lambda clock: chosen.append(solver.best) or join(clock)
     while not solver.epoch(Clock()).done:
         pass
     assert solver.round < 100 and solver.lowest == min(losses)
-    solver.state = solver.best
+    (solver.state,) = chosen
     assert judge() == min(losses)
+
+
+def test_held_out_samples_join_at_the_end(wine):
+    solver = moving(wine, rounds=7, steps=10, descents=5, pace=Pace(256, 0.5, 2, 9, 0))
+    held, seen, descend, chosen = set(solver.judged), [], solver._descend, []
+    solver._descend = lambda x, clock: seen.append(set(solver.trained)) or descend(x, clock)
+    join = solver._join
+    solver._join = lambda clock: chosen.append(solver.best) or join(clock)
+    while not solver.epoch(Clock()).done:
+        pass
+    everything = set(range(len(wine[0])))
+    assert [rows == everything for rows in seen] == [False] * 5 + [True] * 2
+    assert all(not rows & held for rows in seen[:5])
+    before, after = (
+        slope(solver.near, np.arange(len(wine[0])), state, 1.0, own(state))[0]
+        for state in (chosen[0], solver.best)
+    )
+    assert after < before
+
+
+def test_points_that_see_few_samples_a_step_do_not_join(wine):
+    solver = moving(wine, rounds=2, steps=3, pace=Pace(64, 0.05, 2, 4, 3))
+    n = len(solver.trained)
+    while not solver.epoch(Clock()).done:
+        pass
+    assert len(solver.trained) == n
 
 
 def test_descents_see_all_samples_in_pieces(wine, monkeypatch):
