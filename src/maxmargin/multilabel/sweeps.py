@@ -85,8 +85,9 @@ class SweepRule:
         least `n_blocks`. What a block of eight needs comes from memory together: on RCV1 and tmc2007-500 a
         pass takes a fifth less, and as many are needed; with blocks of 64 they need up to ten more.
         With a prior of low rank, where steps are felt further, blocks of eight take twice as many passes;
-        samples are visited one by one. So they are where no prior couples labels and features are few, for
-        their weights stay in cache anyway: on bibtex the gap after the first epoch is smaller by a fifth.
+        samples are visited one by one. So they are where no prior couples labels and features or samples
+        are few: on bibtex the gap after the first epoch is smaller by a fifth, 3,000 rows of RCV1 take 3 %
+        less.
     early : float
         Where tol is at most this, sweeps alone will not do, and the first epoch goes on to polish.
     aim, least : float
@@ -290,7 +291,8 @@ class LabelSweeps(Sweeps):
 
     def _begin(self, alpha: np.ndarray) -> None:
         self.gaps = np.empty(0)
-        self.block = self.rule.block if self.problem.n_features >= WIDE else 1
+        many = self.n >= self.rule.block * self.rule.n_blocks
+        self.block = self.rule.block if self.problem.n_features >= WIDE and many else 1
         # What is expected of the gap after polishing, and the objective it is compared with.
         self.expected, self.scale = np.inf, 0.0
 
