@@ -8,7 +8,13 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from speed_table import NOBODY, runs
 
-COLOURS = {"kernel_multilabel": "C0", "multiclass": "C1", "multilabel_rcv1": "C2", "multilabel_sets": "C2"}
+COLOURS = {
+    "kernel_multilabel": "C0",
+    "multiclass": "C1",
+    "multilabel_rcv1": "C2",
+    "multilabel_sets": "C2",
+    "multilabel_squared": "C2",
+}
 NAMES = {"C0": "kernel, many labels", "C1": "one class", "C2": "linear, many labels"}
 
 

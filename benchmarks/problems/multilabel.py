@@ -326,9 +326,8 @@ def squared(setting: Setting) -> None:
     rows: list[Row] = []
     for problem in [toy()] if setting.small else [real(name, unit=False) for name in SQUARED]:
         for C in (1.0, 100.0):
-            posed = replace(problem, C=C, squared=True)
-            found = to_gap(posed, [own(), LINEAR_SVC], 1e-3, posed.best_dual(), setting)
-            rows += [{"problem": row.pop("problem"), "C": C, **row} for row in found]
+            posed = replace(problem, name=f"{problem.name}, squared hinge, C = {C:g}", C=C, squared=True)
+            rows += to_gap(posed, [own(), LINEAR_SVC], 1e-3, posed.best_dual(), setting)
     save(setting, "multilabel_squared", rows)
 
 

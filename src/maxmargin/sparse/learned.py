@@ -92,8 +92,8 @@ class Pace(NamedTuple):
 
 # Chosen on parts of the training samples of letter, vehicle, segment, satimage, vowel and mnist.
 # On 12,000 samples of letter (20 clouds, three seeds) ten rounds of Adam and thirty of 50 steps of L-BFGS are
-# right 0.9 points more often than forty of Adam, with objectives lower by 11 %; as it is, with more steps,
-# it takes 1.4 times as long as those (100 clouds: 1.2 times).
+# right 0.9 points more often than forty of Adam, with objectives lower by 11 %. With the
+# rounds in which all samples join, learning takes about twice as long as those.
 # With at most 500 samples two rounds of Adam and some of L-BFGS differ from Adam alone by no more than the
 # error (six seeds: vowel +0.5, vehicle +0.7, segment -0.3, satimage -0.3 points) and take a quarter to two
 # fifths of the time; without Adam vowel and segment lose a point. 1,000 and 3,000 samples of mnist lose 0.5
