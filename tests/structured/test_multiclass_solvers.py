@@ -1,7 +1,9 @@
 """Multi-class solvers: known answers, slow twins, certificates, limit cases."""
 
+import ctypes
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -347,6 +349,28 @@ def test_looking_at_a_solver_changes_nothing(name, kind):
         np.testing.assert_array_equal(first.blocks, alone.solution().blocks)
     assert looked.certify() == alone.certify()
     np.testing.assert_array_equal(looked.solution()[0], alone.solution()[0])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="scatters memory by the C library of the process")
+def test_what_is_proved_does_not_depend_on_where_arrays_lie():
+    """Sums that were also writing took another order where two arrays lay close together."""
+    library, rng = ctypes.CDLL(None), np.random.default_rng(1)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    X, y, costs, Delta = small_data(n=60, seed=20)
+    problem = linear(X, labels_of(y, costs, Delta), 0.5)
+    solver = solver_for("oeg", problem, tol=1e-4, dtype=np.float32)
+    for _ in range(3):
+        solver.epoch(Clock())
+    found = set()
+    for turn in range(2000):
+        places = [library.malloc(int(size)) for size in rng.integers(5, 34, 60 if turn % 3 else 7) * 8]
+        for place in rng.permutation(places)[::2]:
+            library.free(int(place))
+        alpha = solver.iterate.alpha.copy() if turn % 2 else solver.iterate.alpha
+        evaluation = problem.evaluate(alpha, True)
+        found.add((evaluation.certificate, evaluation.image.tobytes()))
+    assert len(found) == 1
 
 
 def test_dual_never_falls_and_gain_is_exact():

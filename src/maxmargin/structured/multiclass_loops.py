@@ -469,11 +469,13 @@ def at_rest(alpha, c, truth):
 def normalised(loss, logs, state, c, truth, a):
     """A stored block as float64, exactly on its simplex whatever the precision of the state.
 
-    The truth's coordinate of Weston-Watkins is what the others leave, not its rounded value.
+    The truth's coordinate of Weston-Watkins is what the others leave, not its rounded value. Sums have loops
+    of their own: one that also writes is summed in an order that depends on where its arrays lie in memory.
     """
-    total = 0.0
     for k in range(c):
         a[k] = math.exp(state[k]) if logs else state[k]
+    total = 0.0
+    for k in range(c):
         total += a[k]
     if loss == CRAMMER_SINGER:
         for k in range(c):
@@ -632,10 +634,11 @@ def rebuild(first, last, source, problem, logs, alpha, W):
             continue
         normalised(problem.loss, logs, alpha[i], c, truth, a)
         # The others' sum in place of 1 - alpha_truth, which rounding would part from it.
+        for k in range(c):
+            step[k] = costs[i] * a[k]
         rest = 0.0
         for k in range(c):
             if k != truth:
-                step[k] = costs[i] * a[k]
                 rest += step[k]
         step[truth] = -rest
         row_outer(rows, r, problem.bias, step, problem.lanes, W)
