@@ -151,6 +151,8 @@ def warm(name: str, defaults: bool = False) -> None:
     fit_a_little(estimator, task, {}, KEPT.get(estimator, ()), widths, APART, not defaults)
     if estimator == "MultiLabelSVC":
         sweep_in_batches(WIDTHS[-1:] if defaults else WIDTHS)
+        if not defaults:
+            fit_short_rows()
         if not defaults and find_spec("distributed"):
             fit_from_files()
 
@@ -172,6 +174,14 @@ def sweep_in_batches(widths: Sequence[str]) -> None:
             start, rule = np.zeros(costs.signs.shape), PairRule(batch=16, batch_speed=np.inf)
             rng = np.random.RandomState(0)
             PairDescent(KernelM3L(K, costs), start, tol=0.1, rng=rng, rule=rule).epoch(Clock())
+
+
+def fit_short_rows() -> None:
+    """Fit the squared hinge loss on sparse rows that are not filled up."""
+    import scipy.sparse as sp
+
+    *_, (X, y, _) = _few_rows("multilabel", *FEW["multilabel"][0], WIDTHS[:1], True)
+    build("MultiLabelSVC", loss="squared_hinge").fit(sp.csr_array(X), y)
 
 
 def fit_from_files() -> None:
