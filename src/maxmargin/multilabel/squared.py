@@ -81,13 +81,16 @@ class SquaredNewton:
             self.Z = np.hstack([filled(X), bias], dtype=np.float64)
             largest = np.abs(self.Z).max(axis=0, initial=0.0)
         # Products of all samples, which the labels share, where they are not much larger than Z.
-        self.products = filled(self.Z) @ filled(self.Z).T if n <= 2 * len(largest) else None
+        self.products: np.ndarray | None = None
+        if n <= 2 * len(largest):
+            rows = filled(self.Z)
+            self.products = rows @ rows.T
         self.scale = powers_of_two(largest)
         if self.sparse:
             self.Z.data /= self.scale[self.Z.indices]
+            self.flat = Rows.of(self.Z).flat
         else:
             self.Z /= self.scale
-        self.flat = Rows.of(self.Z).flat
         longest = float(problem.squares.max(initial=0.0)) + problem.bias**2
         self.safe = SAFE / longest if longest > 0 else np.inf
         self.on = problem.on.tocsc()
