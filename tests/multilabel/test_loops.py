@@ -162,7 +162,10 @@ def test_gather_lists():
     counts = flags.sum(0)
     starts = np.concatenate([[0], np.cumsum(counts)])
     members = np.empty(counts.sum(), np.int32)
-    sweep_loops.gather_lists(readonly(flags), readonly(order), starts[:-1].copy(), members)
+    ends = starts[:-1].copy()
+    for part in ((0, 1), (1, L)):
+        sweep_loops.gather_lists(readonly(flags), readonly(order), *part, ends, members)
+    np.testing.assert_array_equal(ends, starts[1:])
     for l in range(L):
         assert list(members[starts[l] : starts[l + 1]]) == [i for i in order if flags[i, l]]
     flags[3] = False

@@ -220,3 +220,19 @@ def test_empty_columns_of_a_narrow_table_are_left_out():
     full = Rows.of(sp.csr_array(X[:, [3, 20, 7, 8]]))
     kept, columns = frequent_first(full)
     assert kept is full and columns is None
+
+
+@pytest.mark.parametrize("n", [40, 2**16 + 1], ids=["counts of 16 bits", "of more"])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_frequent_columns_come_first(n, n_threads):
+    """Those that are filled as often in the order they had, whatever the number of threads."""
+    rng = np.random.default_rng(1)
+    d = 5000
+    X = sp.random_array((n, d), density=10 / d, format="csr", rng=rng)
+    columns = np.repeat([17, 4000, 4], [n, 30, 30])
+    X = sp.csr_array(X + sp.coo_array((np.ones(n + 60), (np.r_[:n, :30, :30], columns)), X.shape))
+    rows, kept = frequent_first(Rows.of(X), n_threads)
+    counts = np.bincount(X.indices, minlength=d)
+    assert kept is not None
+    assert kept.tolist() == sorted(np.flatnonzero(counts).tolist(), key=lambda c: (-counts[c], c))
+    np.testing.assert_array_equal(kept[rows.indices], X.indices)

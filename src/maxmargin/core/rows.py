@@ -41,7 +41,7 @@ WIDE = 1 << 32
 # memory (12 bytes a nonzero), and some rows that tell.
 FEW_NONZEROS, PROBED = 0.1, 256
 # Nonzeros squared at a time.
-PIECE = 1 << 15
+PIECE = 1 << 17
 # Digits of the largest number whose square, summed over many, is still finite.
 LARGEST_DIGITS = 140
 # Cache lines of a row that are asked for ahead of their use.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import pairwise
@@ -32,22 +34,60 @@ def count_threads(n_jobs: int | None) -> int:
 
 
 def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> list[R]:
-    """Run `task` on every part, in the calling thread when there is nothing to share.
+    """Run `task` on every part: the calling thread takes one after the other, and so do its helpers.
 
-    On Ctrl-C the parts already started are waited for, so that no thread writes into
-    arrays that the caller goes on to read.
+    Helpers that have not begun when nothing is left are not waited for. After an error or Ctrl-C no part is
+    begun, and those that were are waited for, so that no thread writes into arrays that the caller goes on
+    to read.
     """
     parts = list(parts)
-    if n_threads <= 1 or len(parts) <= 1:
+    n_helpers = min(n_threads, len(parts)) - 1
+    if n_helpers <= 0:
         return [task(part) for part in parts]
-    with ThreadPoolExecutor(max_workers=min(n_threads, len(parts))) as pool:
-        futures = [pool.submit(task, part) for part in parts]
+    left = deque(enumerate(parts))
+    answers: list[Any] = [None] * len(parts)
+
+    def take() -> tuple[int, T] | None:
         try:
-            return [future.result() for future in futures]
+            return left.popleft()
+        except IndexError:
+            return None
+
+    def work() -> None:
+        try:
+            for place, part in iter(take, None):
+                answers[place] = task(part)
         except BaseException:
-            for future in futures:
-                future.cancel()
+            left.clear()
             raise
+
+    helpers = [_pool().submit(work) for _ in range(n_helpers)]
+    try:
+        work()
+        _finish(helpers)
+    except BaseException:
+        left.clear()
+        _finish(helpers)
+        raise
+    for helper in helpers:
+        if not helper.cancelled():
+            helper.result()
+    return answers
+
+
+def _finish(helpers: Iterable[Future[None]]) -> None:
+    """Wait for the helpers that have begun; the others never will."""
+    wait([helper for helper in helpers if not helper.cancel()])
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that sleep between calls, as many as were ever at work at once: to start one takes longer."""
+    return ThreadPoolExecutor(max_workers=sys.maxsize, thread_name_prefix="maxmargin")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads are not there in a forked process
 
 
 def shares(size: int, n_parts: int) -> list[tuple[int, int]]:

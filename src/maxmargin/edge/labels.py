@@ -380,8 +380,8 @@ class LabelClassifier(ClassifierMixin):
 
 def constant_labels(signs: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which labels lack a side among the entries of positive weight, and which of all are ever on."""
-    counted = signs * (weight > 0)
-    on, off = np.any(counted > 0, axis=0), np.any(counted < 0, axis=0)
+    counted = signs if np.all(weight > 0) else signs * (weight > 0)
+    on, off = counted.max(axis=0, initial=0) > 0, counted.min(axis=0, initial=0) < 0
     return np.logical_not(on & off), np.asarray(on)
 
 

@@ -95,6 +95,8 @@ LARGE_SPARSE, LARGE_DENSE = 10**7, 10**8
 PER_ENTRY, PER_WEIGHT = 10, 16
 # Samples on which a kernel of unknown definiteness is looked at.
 PROBED_SAMPLES = 300
+# Coefficients that are transposed at a time, to stay in cache.
+TRANSPOSED = 2**17
 # What a fit stores; one with other parameters may store less, and must leave none of it behind.
 MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
 
@@ -555,7 +557,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self._needs_kernel():
             return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
-        rows, columns = frequent_first(Rows.of(without_zeros(X)))
+        rows, columns = frequent_first(Rows.of(without_zeros(X)), count_threads(self.n_jobs))
         return LinearM3L(rows, costs, self.prior_, bias, columns)
 
     def _device(self, problem: LinearM3L | KernelM3L | ManyM3L) -> Any:
@@ -683,15 +685,19 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     def _linear_attributes(self, problem: LinearM3L, solution: Solution) -> dict[str, Any]:
         """Coefficients in float64, as they were certified; zero for columns without an entry."""
         Z = solution.weights
-        coef = np.zeros((Z.shape[1], self.n_features_in_))
-        columns = slice(None) if problem.columns is None else problem.columns
+        d, used = self.n_features_in_, slice(None) if problem.columns is None else problem.columns
+        place, empty = np.zeros(d, np.intp), np.ones(d, np.bool_)
+        place[used], empty[used] = np.arange(len(Z) - 1), False
+        coef = np.empty((Z.shape[1], d))
+        size = max(16, TRANSPOSED // Z.shape[1])
 
         def write(start: int) -> None:
-            labels = slice(start, start + 16)
-            for whole, used in zip(coef[labels], np.ascontiguousarray(Z[:-1, labels].T), strict=True):
-                whole[columns] = used  # one label in cache at a time
+            columns = slice(start, start + size)
+            part = Z[place[columns]]
+            part[empty[columns]] = 0
+            coef[:, columns] = part.T
 
-        run_threads(write, range(0, len(coef), 16), count_threads(self.n_jobs))
+        run_threads(write, range(0, d, size), count_threads(self.n_jobs))
         return {"coef_": coef, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:

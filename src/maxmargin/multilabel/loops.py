@@ -115,6 +115,20 @@ def accumulate(rows, bias, alpha, signs, first, last, V):
 
 
 @compiled
+def count_columns(indices, counts):
+    """Count how often each column occurs."""
+    for k in range(indices.shape[0]):
+        counts[indices[k]] += 1
+
+
+@compiled
+def renumber(indices, places, answer):
+    """Write the places of columns into `answer`."""
+    for k in range(indices.shape[0]):
+        answer[k] = places[indices[k]]
+
+
+@compiled
 def rare_last(rows, near, indices, values):
     """Copy sparse rows; columns from `near` on come last in their row, the first of them at its end."""
     data, columns, indptr, _ = rows

@@ -254,7 +254,7 @@ def used_columns(X: Any) -> tuple[Any, np.ndarray | None]:
     return sp.csr_array((X.data, places, X.indptr), shape=(X.shape[0], len(columns))), columns
 
 
-def frequent_first(rows: Rows) -> tuple[Rows, np.ndarray | None]:
+def frequent_first(rows: Rows, n_threads: int = 1) -> tuple[Rows, np.ndarray | None]:
     """Rows with their columns numbered by how often they are filled, without empty ones, and which these are.
 
     Weights that are used often then lie side by side and stay in cache. The rows themselves and None where
@@ -265,14 +265,31 @@ def frequent_first(rows: Rows) -> tuple[Rows, np.ndarray | None]:
     if rows.shape[1] < WIDE and 2 * np.count_nonzero(np.bincount(rows.indices)) >= rows.shape[1]:
         return rows, None
     if 2 * len(rows.indices) < rows.shape[1]:
-        used, indices = np.unique(rows.indices, return_inverse=True)
+        used, places = np.unique(rows.indices, return_inverse=True)
+        indices = readonly(places.astype(np.uint32))
     else:
         used, indices = np.arange(rows.shape[1]), rows.indices
-    counts = np.bincount(indices, minlength=len(used))
-    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    parts = shares(len(indices), n_threads)
+
+    def count(part: tuple[int, int]) -> np.ndarray:
+        counts = np.zeros(len(used), np.int64)
+        loops.count_columns(indices[slice(*part)], counts)
+        return counts
+
+    counts = sum(run_threads(count, parts, n_threads), np.zeros(len(used), np.int64))
+    most = int(counts.max(initial=0))
+    # Numbers of 16 bits are sorted in a sixth of the time.
+    rareness = (most - counts).astype(np.uint16 if most < 2**16 else np.int64)
+    order = np.argsort(rareness, kind="stable")[: np.count_nonzero(counts)]
     places = np.zeros(len(used), np.uint32)
     places[order] = np.arange(len(order), dtype=np.uint32)
-    return rows.renumbered(places[indices], len(order)), used[order]
+    answer = np.empty(len(indices), np.uint32)
+
+    def number(part: tuple[int, int]) -> None:
+        loops.renumber(indices[slice(*part)], readonly(places), answer[slice(*part)])
+
+    run_threads(number, parts, n_threads)
+    return rows.renumbered(answer, len(order)), used[order]
 
 
 class Solution(NamedTuple):

@@ -234,15 +234,14 @@ def count_marked(flags):
 
 
 @compiled
-def gather_lists(flags, order, ends, members):
-    """Write the samples marked for each label into `members`, in the order given.
+def gather_lists(flags, order, lo, hi, ends, members):
+    """Write the samples marked for each of the labels lo..hi into `members`, in the order given.
 
     `ends[l]` is the start of label l's list on entry and its end on return.
     """
-    L = flags.shape[1]
     for position in range(order.shape[0]):
         i = order[position]
-        for l in range(L):
+        for l in range(lo, hi):
             if flags[i, l]:
                 members[ends[l]] = i
                 ends[l] += 1

@@ -190,7 +190,9 @@ class Sweeps(ABC):
         self.n, self.L = alpha.shape
         self.flags = np.ones((self.n, self.L), np.bool_)
         self.S = np.zeros(self.L)
-        self.gap, self.quiet = np.inf, 0.0
+        # Of all labels and of each, the objective they are compared with, what is expected of the next.
+        self.gap, self.gaps = np.inf, np.empty(0)
+        self.scale, self.expected, self.quiet = 0.0, np.inf, 0.0
         self.follow = BiasPull(problem.bias, problem.q, self.L, self.rule)
         self.patience = Patience()
         self._answer: tuple[np.ndarray, Certificate] | None = None
@@ -246,11 +248,23 @@ class Sweeps(ABC):
         order = (size * blocks[:, None] + self.rng.permutation(size)).ravel()
         return readonly(order[order < self.n])
 
-    def _measured(self, primal: float, gap: float) -> Certificate:
-        """Note what was measured: the relative gap, and how little of it lets an entry rest."""
-        certificate = Certificate(primal, primal - gap)
-        self.gap = certificate.gap
-        self.quiet = self.rule.neglected * self.tol * abs(primal) / self.alpha.size
+    def _measured(self, sums: Sums) -> Certificate:
+        """Note what was measured: the gaps of labels, and how little of one lets an entry rest."""
+        problem = self.problem
+        self.S, bias_row = sums.S, self._bias_row()
+        lag = bias_row - problem.bias * self.S
+        felt = problem.couple(lag[None])[0]
+        lag_share = 0.5 * lag * felt
+        self.gaps = sums.gap + lag_share
+        self.follow.learn(self.gaps, lag_share)
+        loss, value = float(sums.loss.sum()), float(sums.value.sum())
+        # <A, F> = <m, alpha> - <g, alpha> and <g, alpha> = loss - gap, for scores F with the bias u R;
+        # moving from s S to u in both factors completes the square.
+        norm = value - loss + float(sums.gap.sum()) + float(felt @ bias_row)
+        primal = 0.5 * norm + loss + problem.costs.constant
+        certificate = Certificate(primal, primal - float(self.gaps.sum()))
+        self.gap, self.scale = certificate.gap, abs(primal)
+        self.quiet = self.rule.neglected * self.tol * self.scale / self.alpha.size
         return certificate
 
     def _active(self) -> int:
@@ -290,16 +304,13 @@ class LabelSweeps(Sweeps):
     """
 
     def _begin(self, alpha: np.ndarray) -> None:
-        self.gaps = np.empty(0)
         many = self.n >= self.rule.block * self.rule.n_blocks
         self.block = self.rule.block if self.problem.n_features >= WIDE and many else 1
-        # What is expected of the gap after polishing, and the objective it is compared with.
-        self.expected, self.scale = np.inf, 0.0
 
     def _prepare(self, alpha: np.ndarray) -> None:
         super()._prepare(alpha)
         self.W = aligned_zeros(self.problem.n_features + 1, self.L, self.real)
-        self.WT: np.ndarray = np.empty(self.W.shape[::-1], self.real)
+        self.WT = np.zeros(self.W.shape[::-1], self.real)
         self.turned = self.ahead = False
         if alpha.any():
             self.W[:, : self.L] = self.problem.accumulate(alpha, self.real, self.n_threads) * self.r
@@ -325,7 +336,10 @@ class LabelSweeps(Sweeps):
         self._polish(clock)
 
     def _sweep(self, times: int) -> None:
-        """Sweeps over all entries. Each of several threads has the weights of its labels to itself."""
+        """Sweeps over all entries from weights of zero; they end label-major.
+
+        Each of several threads has the weights of its labels to itself.
+        """
         geometry, orders = self._geometry(), [self._order() for _ in range(times)]
         parts = shares(self.L, self.n_threads)
 
@@ -334,21 +348,20 @@ class LabelSweeps(Sweeps):
             if len(parts) > 1:
                 # With as many idle columns as it takes to read a row in one go.
                 W = aligned_zeros(len(W), width, self.real, 64 if 32 < width < 64 else 16)
-                W[:, :width] = self.W[:, own]
             state, w = loops.Ascent(self.alpha, W, self.S), W[-1, :width]
             lo, hi = map(np.uint64, part)
             for order in orders:
                 loops.sweep_labels(self.rows, self.costs, geometry, order, lo, hi, state, self.flags)
                 goal = (self.problem.bias * self.S[own] * self.problem.r[own]).astype(self.real)
                 w += geometry.pull[own] * (goal - w)
-            if len(parts) > 1:
-                self.W[:, own] = W[:, :width]
+            self.WT[own] = W[:, :width].T
 
         run_threads(work, parts, self.n_threads)
+        self.W[-1, : self.L] = self.WT[: self.L, -1]
+        self.turned, self.ahead = True, len(parts) > 1
 
     def _polish(self, clock: Clock) -> None:
-        counts = np.count_nonzero(self.flags, axis=0)
-        lists = self._lists(counts)
+        lists = self._lists()
         draws = readonly(self.rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
         geometry = self._geometry()
         enough = loops.Enough(self.rule.label_passes, self.rule.least, self.rule.idle)
@@ -366,7 +379,7 @@ class LabelSweeps(Sweeps):
                 )  # fmt: skip
 
         # Longest lists first and in small groups, so that threads end together.
-        by_length = np.argsort(-counts, kind="stable")
+        by_length = np.argsort(-np.diff(lists.starts), kind="stable")
         by_length = by_length[gaps[by_length] > 0]
         n_groups = min(len(by_length), 8 * self.n_threads)
         run_threads(work, [by_length[k::n_groups] for k in range(n_groups)], self.n_threads)
@@ -382,13 +395,18 @@ class LabelSweeps(Sweeps):
             transpose(self.WT, self.W, self.n_threads)
             self.ahead = False
 
-    def _lists(self, counts: np.ndarray) -> loops.Lists:
+    def _lists(self) -> loops.Lists:
         """The marked samples of every label in random order, and how far each label is to go."""
-        rule = self.rule
-        starts = np.concatenate([[0], np.cumsum(counts)])
+        rule, parts = self.rule, shares(self.L, self.n_threads)
+        counts = run_threads(
+            lambda part: np.count_nonzero(self.flags[:, slice(*part)], axis=0), parts, self.n_threads
+        )
+        starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
         members = np.empty(starts[-1], np.int32 if self.n < 2**31 else np.int64)
-        order = readonly(self.rng.permutation(self.n))
-        loops.gather_lists(readonly(self.flags), order, starts[:-1].copy(), members)
+        order, ends, flags = readonly(self.rng.permutation(self.n)), starts[:-1].copy(), readonly(self.flags)
+        run_threads(
+            lambda part: loops.gather_lists(flags, order, *part, ends, members), parts, self.n_threads
+        )
         target = np.zeros(self.L)
         if self.gaps.size:
             gap = max(self.gap, self.tol)
@@ -397,18 +415,9 @@ class LabelSweeps(Sweeps):
         return loops.Lists(*(readonly(array) for array in (starts, members, first, target)))
 
     def _measure(self) -> Certificate:
-        problem = self.problem
         self._catch_up()
-        sums = problem.measure(self.alpha, self.W, None, self.flags, self.n_threads, self.quiet)
-        self.S = sums.S
-        lag = self._bias_row() - problem.bias * self.S
-        lag_share = 0.5 * problem.r * lag**2
-        self.gaps = sums.gap + lag_share
-        self.follow.learn(self.gaps, lag_share)
-        norms = np.einsum("jl,jl->l", self.W, self.W, dtype=np.float64)[: self.L]
-        primal = 0.5 * float(np.sum(norms / problem.r)) + float(sums.loss.sum()) + problem.costs.constant
-        self.scale = abs(primal)
-        return self._measured(primal, float(self.gaps.sum()))
+        sums = self.problem.measure(self.alpha, self.W, None, self.flags, self.n_threads, self.quiet)
+        return self._measured(sums)
 
 
 class SampleSweeps(Sweeps):
@@ -417,8 +426,7 @@ class SampleSweeps(Sweeps):
     def _begin(self, alpha: np.ndarray) -> None:
         self.S = np.einsum("il,il->l", self.problem.costs.signs, alpha, dtype=np.float64)
         self.bias_row = self.problem.bias * self.S
-        # What the last pass saw of the gap, the objective it is compared with, and how many entries it had.
-        self.expected, self.scale, self.listed = np.inf, 0.0, 0
+        self.listed = 0  # entries of a pass
         low_rank = self.problem.low_rank is not None
         self.block = 1 if low_rank else self.rule.block
         passes = (self.rule.low_rank_passes,) if low_rank else self.rule.sample_passes
@@ -529,21 +537,8 @@ class SampleSweeps(Sweeps):
         self.T[-1, : len(self.G)] = self.G @ row if self.factored else row
 
     def _measure(self) -> Certificate:
-        problem, R = self.problem, self.problem.prior
-        sums: Sums = problem.measure(self.alpha, self.T, self.G, self.flags, self.n_threads, self.quiet)
-        loss, value = float(sums.loss.sum()), float(sums.value.sum())
-        self.S = sums.S
-        lag = self.bias_row - problem.bias * self.S
-        lag_share = 0.5 * lag * (R @ lag)
-        self.follow.learn(sums.gap + lag_share, lag_share)
-        gap = float(sums.gap.sum()) + float(lag_share.sum())
-        # <A, F> = <m, alpha> - <g, alpha> and <g, alpha> = loss - gap, for scores F with the bias u R;
-        # moving from s S to u in both factors completes the square.
-        cross = value - loss + float(sums.gap.sum())
-        norm = cross + float(lag @ R @ self.bias_row)
-        primal = 0.5 * norm + loss + problem.costs.constant
-        self.scale = abs(primal)
-        return self._measured(primal, gap)
+        sums = self.problem.measure(self.alpha, self.T, self.G, self.flags, self.n_threads, self.quiet)
+        return self._measured(sums)
 
 
 def paper_ascent(

@@ -1,0 +1,77 @@
+"""Parts of a task in threads: answers, errors, threads that are kept, forked processes."""
+
+import multiprocessing
+import threading
+import time
+
+import pytest
+
+from maxmargin.core.threads import run_threads
+
+PATIENCE = 20  # seconds after which a thread that should be there is not
+
+
+def meet(n_threads):
+    """Whether so many threads work at once."""
+    barrier = threading.Barrier(n_threads)
+    run_threads(lambda _: barrier.wait(PATIENCE), range(n_threads), n_threads)
+    return True
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5, 9])
+def test_answers_come_in_the_order_of_the_parts(n_threads):
+    assert run_threads(lambda x: x * x, range(6), n_threads) == [0, 1, 4, 9, 16, 25]
+    assert run_threads(lambda x: x * x, iter([3]), n_threads) == [9]
+    assert run_threads(lambda x: x * x, [], n_threads) == []
+
+
+def test_as_many_threads_as_asked_for_work_at_once_and_the_caller_is_one():
+    assert meet(2) and meet(3)
+    barrier = threading.Barrier(2)
+
+    def who(_):
+        barrier.wait(PATIENCE)
+        return threading.current_thread()
+
+    assert threading.current_thread() in run_threads(who, range(2), 2)
+
+
+def test_threads_are_kept():
+    meet(2)
+    before = threading.active_count()
+    for _ in range(50):
+        meet(2)
+    assert threading.active_count() <= before + 2  # one that is about to fall asleep is not taken again
+
+
+def test_threads_within_threads_do_not_wait_for_each_other():
+    inner = lambda x: sum(run_threads(lambda y: x * y, range(4), 2))  # noqa: E731
+    assert run_threads(inner, range(8), 2) == [6 * x for x in range(8)]
+
+
+@pytest.mark.parametrize("error", [IndexError, ZeroDivisionError, KeyboardInterrupt])
+@pytest.mark.parametrize("fails", ["caller", "helper"])
+def test_after_an_error_what_was_begun_is_ended_and_nothing_else_begins(error, fails):
+    barrier, caller = threading.Barrier(2), threading.current_thread()
+    begun, ended = [], []
+
+    def task(part):
+        begun.append(part)
+        if part < 2:
+            barrier.wait(PATIENCE)
+        if (threading.current_thread() is caller) == (fails == "caller"):
+            raise error("here")
+        time.sleep(0.2)
+        ended.append(part)
+
+    with pytest.raises(error, match="here"):
+        run_threads(task, range(50), 2)
+    assert set(begun) == {0, 1} and len(ended) == 1
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    meet(2)
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("processes are not forked here")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(meet, (2,)).get(2 * PATIENCE)
