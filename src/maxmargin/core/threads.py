@@ -126,8 +126,16 @@ def aligned_zeros(n_rows: int, n_columns: int, dtype: Any, multiple: int = 16) -
 
     With 16 every row starts on a cache line.
     """
-    width, itemsize = -(-n_columns // multiple) * multiple, np.dtype(dtype).itemsize
-    size = n_rows * width * itemsize
-    raw = np.zeros(size + 64, np.uint8)
+    return _aligned(np.zeros, n_rows, -(-n_columns // multiple) * multiple, dtype)
+
+
+def aligned_empty(size: int, dtype: Any) -> np.ndarray:
+    """Room for so many numbers that starts on a cache line."""
+    return _aligned(np.empty, 1, size, dtype)[0]
+
+
+def _aligned(make: Callable[..., np.ndarray], n_rows: int, width: int, dtype: Any) -> np.ndarray:
+    size = n_rows * width * np.dtype(dtype).itemsize
+    raw = make(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(dtype).reshape(n_rows, width)

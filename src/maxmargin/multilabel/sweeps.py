@@ -45,13 +45,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 
 import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
 from maxmargin.core.rows import readonly
-from maxmargin.core.threads import aligned_zeros, run_threads, shares, transpose
+from maxmargin.core.threads import aligned_empty, aligned_zeros, run_threads, shares, transpose
 from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
 from maxmargin.multilabel.interior import InteriorPoint
@@ -299,8 +299,9 @@ class Sweeps(ABC):
 class LabelSweeps(Sweeps):
     """Sweeps and polishing for labels that are not coupled.
 
-    W is (D+1) x L and a few idle columns that keep its rows on cache lines of their own. WT holds the same
-    weights label-major where they are `turned`, and newer ones where it is `ahead`.
+    W is (D+1) x L and a few idle columns that keep its rows on cache lines of their own. In sweeps every thread
+    has the weights of its labels to itself: `by_part`, one after the other in the place of W. WT holds the same
+    weights as W label-major where they are `turned`, and newer ones where it is `ahead`.
     """
 
     def _begin(self, alpha: np.ndarray) -> None:
@@ -309,18 +310,32 @@ class LabelSweeps(Sweeps):
 
     def _prepare(self, alpha: np.ndarray) -> None:
         super()._prepare(alpha)
-        self.W = aligned_zeros(self.problem.n_features + 1, self.L, self.real)
-        self.WT = np.zeros(self.W.shape[::-1], self.real)
-        self.turned = self.ahead = False
+        self.parts = shares(self.L, self.n_threads)
+        rows, width = self.problem.n_features + 1, self._width(self.L)
+        starts = np.cumsum([0] + [rows * self._width(hi - lo) for lo, hi in self.parts])
+        room = aligned_empty(max(rows * width, int(starts[-1])) + rows * width, self.real)
+        self.W = room[: rows * width].reshape(rows, width)
+        self.by_part = [room[slice(*place)].reshape(rows, -1) for place in pairwise(starts)]
+        self.WT = room[-rows * width :].reshape(width, rows)
+        self.WT[self.L :] = 0
         if alpha.any():
-            self.W[:, : self.L] = self.problem.accumulate(alpha, self.real, self.n_threads) * self.r
+            self._take(self.problem.accumulate(alpha, self.real, self.n_threads) * self.r)
+
+    def _width(self, n_labels: int) -> int:
+        """Labels and idle columns: whole cache lines, for one of several threads a row read in one go."""
+        line = 64 if len(self.parts) > 1 and 32 < n_labels < 64 else 16
+        return -(-n_labels // line) * line
+
+    def _take(self, weights: np.ndarray) -> None:
+        """Go on from these weights."""
+        self.W[:, : self.L], self.W[:, self.L :] = weights, 0
+        self.turned = self.ahead = False
 
     def _bias_row(self) -> np.ndarray:
         return self.W[-1, : self.L] / self.problem.r
 
     def _resynchronise(self) -> None:
-        self.W[:, : self.L] = self._evaluated()[0]
-        self.turned = self.ahead = False
+        self._take(self._evaluated()[0])
         self._answer = None
 
     def _seems_done(self) -> bool:
@@ -336,29 +351,23 @@ class LabelSweeps(Sweeps):
         self._polish(clock)
 
     def _sweep(self, times: int) -> None:
-        """Sweeps over all entries from weights of zero; they end label-major.
-
-        Each of several threads has the weights of its labels to itself.
-        """
+        """Sweeps over all entries from weights of zero; they end label-major."""
         geometry, orders = self._geometry(), [self._order() for _ in range(times)]
-        parts = shares(self.L, self.n_threads)
 
-        def work(part: tuple[int, int]) -> None:
-            own, width, W = slice(*part), part[1] - part[0], self.W
-            if len(parts) > 1:
-                # With as many idle columns as it takes to read a row in one go.
-                W = aligned_zeros(len(W), width, self.real, 64 if 32 < width < 64 else 16)
-            state, w = loops.Ascent(self.alpha, W, self.S), W[-1, :width]
-            lo, hi = map(np.uint64, part)
+        def work(given: tuple[tuple[int, int], np.ndarray]) -> None:
+            part, W = given
+            own, w = slice(*part), W[-1, : part[1] - part[0]]
+            W[:] = 0
+            state, (lo, hi) = loops.Ascent(self.alpha, W, self.S), map(np.uint64, part)
             for order in orders:
                 loops.sweep_labels(self.rows, self.costs, geometry, order, lo, hi, state, self.flags)
                 goal = (self.problem.bias * self.S[own] * self.problem.r[own]).astype(self.real)
                 w += geometry.pull[own] * (goal - w)
-            self.WT[own] = W[:, :width].T
+            self.WT[own] = W[:, : len(w)].T
 
-        run_threads(work, parts, self.n_threads)
+        run_threads(work, zip(self.parts, self.by_part, strict=True), self.n_threads)
         self.W[-1, : self.L] = self.WT[: self.L, -1]
-        self.turned, self.ahead = True, len(parts) > 1
+        self.turned = self.ahead = True
 
     def _polish(self, clock: Clock) -> None:
         lists = self._lists()
@@ -397,7 +406,7 @@ class LabelSweeps(Sweeps):
 
     def _lists(self) -> loops.Lists:
         """The marked samples of every label in random order, and how far each label is to go."""
-        rule, parts = self.rule, shares(self.L, self.n_threads)
+        rule, parts = self.rule, self.parts
         counts = run_threads(
             lambda part: np.count_nonzero(self.flags[:, slice(*part)], axis=0), parts, self.n_threads
         )
