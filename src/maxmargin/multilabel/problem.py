@@ -464,24 +464,28 @@ class LinearM3L(M3L):
         Z = self.couple(self.accumulate(alpha))
         return self.rows.matrix @ Z[:-1] + self.bias * Z[-1]
 
-    def _weights_and_norms(self, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _weights_and_norms(self, V: np.ndarray, n_threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Z = V R, in the place of V, and the share of every row in tr(R V'V).
 
         Both go through V P' where R is ill-conditioned: what R does not see of V is gone before it can
         cancel. Else Z costs one product, and rounding changes the norm by eps times the condition of R.
         """
         norms = np.empty(len(V))
-        for first in range(0, len(V), PIECE):
+        factor = self.factor if self.ill_conditioned else None
+
+        def work(first: int) -> None:
             rows = slice(first, first + PIECE)
             part = V[rows, : self.shape[1]]
-            if self.ill_conditioned:
-                U = part @ self.factor.T
-                Z, norms[rows] = U @ self.factor, np.einsum("dk,dk->d", U, U)
+            if factor is not None:
+                U = part @ factor.T
+                Z, norms[rows] = U @ factor, np.einsum("dk,dk->d", U, U)
             else:
                 Z = self.couple(part)
                 norms[rows] = np.einsum("dl,dl->d", part, Z)
             if Z is not part:
                 part[:] = Z
+
+        run_threads(work, range(0, len(V), PIECE), n_threads)
         return V, norms
 
     def evaluate(
@@ -498,7 +502,7 @@ class LinearM3L(M3L):
         """
         L = self.shape[1]
         V = self.accumulate(alpha, n_threads=n_threads, idle=True)
-        Z, norms = self._weights_and_norms(V)
+        Z, norms = self._weights_and_norms(V, n_threads)
         primal_norm = dual_norm = float(norms.sum())
         if weights is not None:
             Z = weights @ self.factor if self.coupled else weights * np.sqrt(self.r)
