@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -242,6 +243,36 @@ def test_sweeps_within_batches_of_samples(prior):
         ends.append(method.B)
     np.testing.assert_array_equal(ends[0], ends[1])
     np.testing.assert_array_equal(ends[0], ends[2])
+
+
+def test_a_sweep_ends_part_of_the_way_back_where_that_is_enough():
+    """Residuals are those of the coefficients there, which stay in their boxes; else nothing changes."""
+    rng = np.random.RandomState(0)
+    n, L = 300, 3
+    X, signs = rng.randn(n, 4), np.where(rng.rand(n, L) < 0.5, 1, -1).astype(np.int8)
+    costs = hamming_costs(signs, np.full((2, L), 10.0), np.ones((n, 1)), np.ones((2, L)))
+    K = KernelMatrix(Kernel.of(X, "rbf", gamma=0.05, offset=1.0), X, np.inf, np.float64)
+    problem = KernelM3L(K, costs, None)
+    rule = PairRule(block=8, batch=64, batch_speed=np.inf, sweep_epochs=50, sweep_until=0.0)
+
+    def sweeps(tol, **changes):
+        start, rng = np.zeros(problem.shape), np.random.RandomState(0)
+        method = PairDescent(problem, start, tol=tol, rng=rng, rule=replace(rule, **changes))
+        return method, run(method, Stopping(tol, 15))
+
+    gaps = [record["gap"] for record in sweeps(1e-9)[1].history]
+    saved = 0
+    for gap in gaps[3:9]:
+        plain, before = sweeps(gap / 1.05, near=1.0)
+        method, outcome = sweeps(gap / 1.05)
+        assert outcome.certificate.gap <= gap / 1.05 and outcome.n_iter <= before.n_iter
+        saved += outcome.n_iter < before.n_iter
+        if outcome.n_iter == before.n_iter:
+            np.testing.assert_array_equal(method.B, plain.B)
+        F = problem.training_scores(method.solution().alpha)
+        np.testing.assert_allclose(method.E, problem.target - F.T, atol=1e-8)
+        np.testing.assert_array_equal(method.B, np.clip(method.B, method.state.lo, method.state.hi))
+    assert saved >= 3
 
 
 @pytest.mark.parametrize("solver", WITH_KERNEL)

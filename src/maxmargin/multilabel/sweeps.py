@@ -299,9 +299,9 @@ class Sweeps(ABC):
 class LabelSweeps(Sweeps):
     """Sweeps and polishing for labels that are not coupled.
 
-    W is (D+1) x L and a few idle columns that keep its rows on cache lines of their own. In sweeps every thread
-    has the weights of its labels to itself: `by_part`, one after the other in the place of W. WT holds the same
-    weights as W label-major where they are `turned`, and newer ones where it is `ahead`.
+    W is (D+1) x L and a few idle columns that keep its rows on cache lines of their own. In sweeps every
+    thread has the weights of its labels to itself: `by_part`, one after the other in the place of W. WT holds
+    the same weights as W label-major where they are `turned`, and newer ones where it is `ahead`.
     """
 
     def _begin(self, alpha: np.ndarray) -> None:
@@ -313,6 +313,7 @@ class LabelSweeps(Sweeps):
         self.parts = shares(self.L, self.n_threads)
         rows, width = self.problem.n_features + 1, self._width(self.L)
         starts = np.cumsum([0] + [rows * self._width(hi - lo) for lo, hi in self.parts])
+        # One piece of memory: a large one is mapped in large pages.
         room = aligned_empty(max(rows * width, int(starts[-1])) + rows * width, self.real)
         self.W = room[: rows * width].reshape(rows, width)
         self.by_part = [room[slice(*place)].reshape(rows, -1) for place in pairwise(starts)]
