@@ -150,11 +150,21 @@ class GroupSweeps(LabelSweeps):
     def join(self, W: np.ndarray, S: np.ndarray, follow: BiasPull) -> None:
         """Take over weights, S and the pull of the bias."""
         self.W, self.WT, self.S, self.follow = W, np.empty(W.shape[::-1], W.dtype), S, follow
+        self.WT[self.L :] = 0
         self.turned = self.ahead = False
 
     def sweep(self) -> None:
         """One pass over all entries."""
         self._sweep(1)
+        self._catch_up()
+
+    def _part(self, k: int) -> np.ndarray:
+        if len(self.parts) == 1:
+            return self.W
+        lo, hi = self.parts[k]
+        W = aligned_zeros(len(self.W), self._width(hi - lo), self.real)
+        W[:, : hi - lo] = self.W[:, lo:hi]
+        return W
 
     def polish(self, flags: np.ndarray, gaps: np.ndarray, gap: float, clock: Clock) -> None:
         """Passes over marked entries; `gaps` of the labels are these rows' share, `gap` is that of all."""

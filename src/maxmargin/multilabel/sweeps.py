@@ -160,6 +160,8 @@ class BiasPull:
 class Sweeps(ABC):
     """What both kinds of sweeps share: alpha (N x L) in working precision, marks, bias, certificate.
 
+    `bias_row` is the bias as a row of V.
+
     Parameters
     ----------
     problem : LinearM3L
@@ -174,6 +176,7 @@ class Sweeps(ABC):
     """
 
     block: int
+    bias_row: np.ndarray
 
     def __init__(
         self,
@@ -206,6 +209,8 @@ class Sweeps(ABC):
         self._answer = None
         self._move(clock)
         if self._seems_done():
+            # The weights are made anew where this fails; until then there is room for the certificate's.
+            self._forget()
             certificate = self.certify()
             if certificate.gap <= self.tol:
                 self.gap = certificate.gap
@@ -225,7 +230,7 @@ class Sweeps(ABC):
     def _evaluated(self) -> tuple[np.ndarray, Certificate]:
         """Weights and certificate of the state as it is, kept until the next epoch."""
         if self._answer is None:
-            self._answer = self.problem.evaluate(self.alpha, self._bias_row(), self.n_threads)
+            self._answer = self.problem.evaluate(self.alpha, self.bias_row, self.n_threads)
         return self._answer
 
     def _prepare(self, alpha: np.ndarray) -> None:
@@ -251,8 +256,8 @@ class Sweeps(ABC):
     def _measured(self, sums: Sums) -> Certificate:
         """Note what was measured: the gaps of labels, and how little of one lets an entry rest."""
         problem = self.problem
-        self.S, bias_row = sums.S, self._bias_row()
-        lag = bias_row - problem.bias * self.S
+        self.S = sums.S
+        lag = self.bias_row - problem.bias * self.S
         felt = problem.couple(lag[None])[0]
         lag_share = 0.5 * lag * felt
         self.gaps = sums.gap + lag_share
@@ -260,7 +265,7 @@ class Sweeps(ABC):
         loss, value = float(sums.loss.sum()), float(sums.value.sum())
         # <A, F> = <m, alpha> - <g, alpha> and <g, alpha> = loss - gap, for scores F with the bias u R;
         # moving from s S to u in both factors completes the square.
-        norm = value - loss + float(sums.gap.sum()) + float(felt @ bias_row)
+        norm = value - loss + float(sums.gap.sum()) + float(felt @ self.bias_row)
         primal = 0.5 * norm + loss + problem.costs.constant
         certificate = Certificate(primal, primal - float(self.gaps.sum()))
         self.gap, self.scale = certificate.gap, abs(primal)
@@ -280,16 +285,16 @@ class Sweeps(ABC):
         """Set up what does not depend on the precision, and how many samples make a block."""
 
     @abstractmethod
-    def _bias_row(self) -> np.ndarray:
-        """The bias as a row of V."""
-
-    @abstractmethod
     def _move(self, clock: Clock) -> None:
         """The ascent of one epoch."""
 
     @abstractmethod
     def _measure(self) -> Certificate:
         """The certificate by the weights at hand; marks what to visit next."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Drop the weights; what follows is `_resynchronise`, or the end."""
 
     @abstractmethod
     def _resynchronise(self) -> None:
@@ -305,12 +310,18 @@ class LabelSweeps(Sweeps):
     """
 
     def _begin(self, alpha: np.ndarray) -> None:
+        self.parts = shares(self.L, self.n_threads)
         many = self.n >= self.rule.block * self.rule.n_blocks
         self.block = self.rule.block if self.problem.n_features >= WIDE and many else 1
 
     def _prepare(self, alpha: np.ndarray) -> None:
         super()._prepare(alpha)
-        self.parts = shares(self.L, self.n_threads)
+        self.bias_row = np.zeros(self.L)
+        self._make_room()
+        if alpha.any():
+            self._take(self.problem.accumulate(alpha, self.real, self.n_threads) * self.r)
+
+    def _make_room(self) -> None:
         rows, width = self.problem.n_features + 1, self._width(self.L)
         starts = np.cumsum([0] + [rows * self._width(hi - lo) for lo, hi in self.parts])
         # One piece of memory: a large one is mapped in large pages.
@@ -319,8 +330,6 @@ class LabelSweeps(Sweeps):
         self.by_part = [room[slice(*place)].reshape(rows, -1) for place in pairwise(starts)]
         self.WT = room[-rows * width :].reshape(width, rows)
         self.WT[self.L :] = 0
-        if alpha.any():
-            self._take(self.problem.accumulate(alpha, self.real, self.n_threads) * self.r)
 
     def _width(self, n_labels: int) -> int:
         """Labels and idle columns: whole cache lines, for one of several threads a row read in one go."""
@@ -330,12 +339,14 @@ class LabelSweeps(Sweeps):
     def _take(self, weights: np.ndarray) -> None:
         """Go on from these weights."""
         self.W[:, : self.L], self.W[:, self.L :] = weights, 0
+        self.bias_row = weights[-1] / self.problem.r
         self.turned = self.ahead = False
 
-    def _bias_row(self) -> np.ndarray:
-        return self.W[-1, : self.L] / self.problem.r
+    def _forget(self) -> None:
+        del self.W, self.WT, self.by_part
 
     def _resynchronise(self) -> None:
+        self._make_room()
         self._take(self._evaluated()[0])
         self._answer = None
 
@@ -352,13 +363,12 @@ class LabelSweeps(Sweeps):
         self._polish(clock)
 
     def _sweep(self, times: int) -> None:
-        """Sweeps over all entries from weights of zero; they end label-major."""
+        """Sweeps over all entries; the weights end label-major."""
         geometry, orders = self._geometry(), [self._order() for _ in range(times)]
 
-        def work(given: tuple[tuple[int, int], np.ndarray]) -> None:
-            part, W = given
+        def work(k: int) -> None:
+            part, W = self.parts[k], self._part(k)
             own, w = slice(*part), W[-1, : part[1] - part[0]]
-            W[:] = 0
             state, (lo, hi) = loops.Ascent(self.alpha, W, self.S), map(np.uint64, part)
             for order in orders:
                 loops.sweep_labels(self.rows, self.costs, geometry, order, lo, hi, state, self.flags)
@@ -366,8 +376,17 @@ class LabelSweeps(Sweeps):
                 w += geometry.pull[own] * (goal - w)
             self.WT[own] = W[:, : len(w)].T
 
-        run_threads(work, zip(self.parts, self.by_part, strict=True), self.n_threads)
-        self.W[-1, : self.L] = self.WT[: self.L, -1]
+        run_threads(work, range(len(self.parts)), self.n_threads)
+        self._turned()
+
+    def _part(self, k: int) -> np.ndarray:
+        """The weights of a part of the labels, with which a thread begins: none."""
+        self.by_part[k][:] = 0
+        return self.by_part[k]
+
+    def _turned(self) -> None:
+        """Note that WT is ahead; W follows where it is needed."""
+        self.bias_row = self.WT[: self.L, -1] / self.problem.r
         self.turned = self.ahead = True
 
     def _polish(self, clock: Clock) -> None:
@@ -391,11 +410,9 @@ class LabelSweeps(Sweeps):
         # Longest lists first and in small groups, so that threads end together.
         by_length = np.argsort(-np.diff(lists.starts), kind="stable")
         by_length = by_length[gaps[by_length] > 0]
-        n_groups = min(len(by_length), 8 * self.n_threads)
+        n_groups = min(len(by_length), 16 * self.n_threads)
         run_threads(work, [by_length[k::n_groups] for k in range(n_groups)], self.n_threads)
-        # W follows where it is needed; a certificate asks for its last row alone.
-        self.W[-1] = self.WT[:, -1]
-        self.turned = self.ahead = True
+        self._turned()
         if self.gaps.size:
             self.expected = self.rule.kept * float(remaining.sum()) + self.rule.missed * float(gaps.sum())
 
@@ -457,8 +474,8 @@ class SampleSweeps(Sweeps):
         mixing = np.pad(G.T, ((0, 0), (0, self.T.shape[1] - rank)))
         self.mixing = loops.Mixing(readonly(mixing), self.factored)
 
-    def _bias_row(self) -> np.ndarray:
-        return self.bias_row
+    def _forget(self) -> None:
+        del self.T
 
     def _resynchronise(self) -> None:
         self._prepare(self.alpha)
