@@ -79,3 +79,6 @@ def test_threads():
         zeros = aligned_zeros(3, 17, dtype)
         assert zeros.shape == (3, 32) and zeros.dtype == dtype and zeros.flags.c_contiguous
         assert zeros.ctypes.data % 64 == 0 and not zeros.any()
+        for n_rows in (0, 1, 5):
+            shared = aligned_zeros(n_rows, 17, dtype, n_threads=3)
+            assert shared.shape == (n_rows, 32) and shared.dtype == dtype and not shared.any()

@@ -121,12 +121,19 @@ def transpose(matrix: np.ndarray, answer: np.ndarray, n_threads: int) -> None:
     run_threads(copy, shares(len(source), n_threads), n_threads)
 
 
-def aligned_zeros(n_rows: int, n_columns: int, dtype: Any, multiple: int = 16) -> np.ndarray:
+def aligned_zeros(
+    n_rows: int, n_columns: int, dtype: Any, multiple: int = 16, n_threads: int = 1
+) -> np.ndarray:
     """Zeros that start on a cache line, with columns added up to a multiple of `multiple`.
 
-    With 16 every row starts on a cache line.
+    With 16 every row starts on a cache line. Several threads share the work of writing them.
     """
-    return _aligned(np.zeros, n_rows, -(-n_columns // multiple) * multiple, dtype)
+    width = -(-n_columns // multiple) * multiple
+    if n_threads == 1:
+        return _aligned(np.zeros, n_rows, width, dtype)
+    zeros = _aligned(np.empty, n_rows, width, dtype)
+    run_threads(lambda part: zeros[slice(*part)].fill(0), shares(n_rows, n_threads), n_threads)
+    return zeros
 
 
 def aligned_empty(size: int, dtype: Any) -> np.ndarray:

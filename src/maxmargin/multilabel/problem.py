@@ -441,7 +441,7 @@ class LinearM3L(M3L):
         self, alpha: np.ndarray, dtype: type = np.float64, n_threads: int = 1, idle: bool = False
     ) -> np.ndarray:
         """V = X'A, feature-major with the bias last; `idle` columns of zeros may fill its cache lines."""
-        V = aligned_zeros(self.n_features + 1, self.shape[1], dtype, 16 if idle else 1)
+        V = aligned_zeros(self.n_features + 1, self.shape[1], dtype, 16 if idle else 1, n_threads)
 
         rows, signs = self.rows_for(dtype).flat, readonly(self.costs.signs)
 
