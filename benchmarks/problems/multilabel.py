@@ -35,14 +35,14 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
   The weights of the certificate, summed label by label or in blocks of labels, took as long or longer.
   Copies of a label's rows side by side, with indices of 16 bits, saved 8 % of polishing and nothing on 3,000
   rows; eight running sums instead of four, and transposing or writing coefficients in tiles, less than that.
-- Two threads: a sweep over half of the labels takes two thirds of one over all, since what counts is how many
-  words are looked up, and less than that only where each thread has the weights of its labels to itself: on
-  columns of one matrix both took together as long as one thread, with weights of their own 70 to 80 ms for
-  three sweeps instead of 110 to 130 in two processes and 110 in a third; in whole fits 77 instead of 126.
-  Dual variables and marks of their own, or starting half-way round, made no difference; nor did a matrix of
-  128 columns instead of 112, cut at cache lines, in the third of these processes, the only one that tried it.
-  What limits them is memory: two cores that read rows at random get 0.9 to 1.4 times what one gets where the
-  rows do not fit into the shared cache, and 1.4 to 1.7 times from a quarter of a megabyte each.
+- Two threads: a sweep over half of the labels takes 0.58 of one over all (57 and 98 ms for three, one thread
+  alone on its core), since what counts is how many words are looked up; both at once take little longer where
+  each has the weights of its labels to itself, on columns of one matrix as long as one thread. So 1.8 times as
+  fast is about what two threads can be: 0.241 instead of 0.421 s to 1e-3 and 0.376 instead of 0.686 to 1e-4 in
+  one process, where 0.018 are not shared. Threads that start anew for every step took 20 ms more: a thread may
+  begin on the core of another and wait. In processes of their own both wait for memory that is touched for the
+  first time. Dual variables and marks of their own, or starting half-way round, made no difference; nor did a
+  matrix of 128 columns instead of 112, cut at cache lines, or cutting the labels elsewhere than in the middle.
 - The sums of the certificate are shared by words, not by labels: 45 instead of 49 to 58 ms of CPU for two
   threads; skipping the other thread's words by a branch, without listing one's own first, took 52.
 - Neighbouring samples in blocks of eight: the sweeps take a seventh less, and polishing as long, on RCV1 and
