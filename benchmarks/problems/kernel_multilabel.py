@@ -70,12 +70,12 @@ Where the time of all 24,295 images goes, and what did not help (one core, 68 CP
   to 16.2: products by column ranges 4.3 (6.9 CPU), passes within batches 2.9 (4.1), kernels of batches 0.6.
   Four ranges for each thread, so that none waits long for the other, made no difference.
 - Threads that are kept between steps, of which a fit has hundreds: 15.4 and 15.9 seconds instead of 18.2.
-- Three tenths of the way back to where a sweep began the gap is smaller by a ninth to a seventh from the fifth
-  sweep on (0.2, 0.35 and 0.5 of the way: 12, 15 and 11 % after the ninth; the mean of the last three 6 %), so
-  sweeps end there where that is enough: 13.9 to 14.4 seconds, of which the kernel matrix takes 3.3 to 3.8 (half
-  of it for memory that is touched for the first time), sweeps 6.1, the certificate 3.4.
-- Not built: a bias of its own in these sweeps. The best bias for P lowers the gap by a tenth. Kernel values of
-  16 bits, which would halve what is touched and read from memory.
+- Three tenths of the way back to where a sweep began the gap is smaller by a ninth to a seventh from the
+  fifth sweep on (0.2, 0.35 and 0.5 of the way: 12, 15 and 11 % after the ninth; the mean of the last three 6
+  %), so sweeps end there where that is enough: 13.9 to 14.4 seconds, of which the kernel matrix takes 3.3 to
+  3.8 (half of it for memory that is touched for the first time), sweeps 6.1, the certificate 3.4.
+- Not built: a bias of its own in these sweeps. The best bias for P lowers the gap by a tenth. Kernel values
+  of 16 bits, which would halve what is touched and read from memory.
 - Blocks of the most violating samples, of one label or of six, do not converge; with as many that push up
   as down, blocks of 16 read 1.7 times as many rows as pair steps, blocks of 64 at least four times.
 """
