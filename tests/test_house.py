@@ -88,6 +88,51 @@ def test_loops_compile_fast():
     assert not {name: words for name, words in slow.items() if words}
 
 
+def sums_while_writing(function):
+    """Names that innermost loops of a function sum up while they write into arrays.
+
+    Places to write at, and what is set anew in every round, are no sums.
+    """
+    for loop in ast.walk(function):
+        if not isinstance(loop, ast.For):
+            continue
+        inside = [node for line in loop.body for node in ast.walk(line)]
+        calls = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in inside)
+        if calls or any(isinstance(node, ast.For | ast.While) for node in inside):
+            continue
+        added = [node.target for node in inside if isinstance(node, ast.AugAssign)]
+        assigned = [target for node in inside if isinstance(node, ast.Assign) for target in node.targets]
+        written = [
+            node
+            for target in added + assigned
+            for node in ast.walk(target)
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
+        ]
+        others = {
+            node.id for place in written for node in ast.walk(place.slice) if isinstance(node, ast.Name)
+        }
+        others |= {target.id for target in assigned if isinstance(target, ast.Name)}
+        if written:
+            yield from {target.id for target in added if isinstance(target, ast.Name)} - others
+
+
+def test_no_sum_depends_on_where_arrays_lie():
+    """Where sums may be reordered, a loop that writes, too, runs in lanes or not by where its arrays lie."""
+    sums = {
+        f"{path}:{node.name}": list(sums_while_writing(node))
+        for path, node in compiled_functions()
+        if any("reorder=True" in ast.unparse(d) for d in node.decorator_list)
+    }
+    assert len(sums) > 50 and not {name: found for name, found in sums.items() if found}
+
+
+def test_the_rule_on_sums_sees_them():
+    loop = ast.parse(
+        "for k in range(n):\n    x = a[k]\n    x -= 1\n    b[end] = x\n    end += 1\n    total += x"
+    )
+    assert list(sums_while_writing(loop)) == ["total"]
+
+
 def test_loops_live_in_core_and_in_files_called_loops():
     elsewhere = {
         str(path) for path, _ in compiled_functions() if path.parts[0] != "core" and "loops" not in path.stem

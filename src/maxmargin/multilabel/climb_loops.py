@@ -81,6 +81,7 @@ def _cull(background, room, known, u, cull):
         if u > 0.0:
             x -= u * (background.m[room.features[t]] - room.q[t])
         room.kept[t] = x if abs(x) > cull else 0.0
+    for t in range(known):
         norm += square_of(room.kept[t])
     if u > 0.0:
         for s in range(D):

@@ -501,9 +501,10 @@ def margins_expand(F, y, c, G):
         pulled = 0.0
         for r in range(F.shape[1]):
             xi = max(base + F[i, r], 0.0) if r != own else 0.0
-            G[i, r] = weight * xi
             squares += xi * xi
             pulled += weight * xi
+        for r in range(F.shape[1]):
+            G[i, r] = weight * max(base + F[i, r], 0.0)
         G[i, own] = -pulled
         total += c[i] * squares
     return total
@@ -531,9 +532,12 @@ def hinges_expand(F, Y, c, G, D):
         for r in range(F.shape[1]):
             sign = float(Y[i, r])
             xi = max(1.0 - sign * F[i, r], 0.0) * abs(sign)
+            squares += xi * xi
+        for r in range(F.shape[1]):
+            sign = float(Y[i, r])
+            xi = max(1.0 - sign * F[i, r], 0.0) * abs(sign)
             G[i, r] = -sign * weight * xi
             D[i, r] = weight if xi > 0.0 else 0.0
-            squares += xi * xi
         total += c[i] * squares
     return total
 
@@ -588,9 +592,10 @@ def star_product(stars, U, answer):
         total = U.dtype.type(0.0)
         for e in range(stars.start[i], stars.start[i + 1]):
             r = np.int64(stars.leaves[e])
-            value = weight * (U[i, r] - U[i, own])
-            answer[i, r] += value
-            total += value
+            total += weight * (U[i, r] - U[i, own])
+        for e in range(stars.start[i], stars.start[i + 1]):
+            r = np.int64(stars.leaves[e])
+            answer[i, r] += weight * (U[i, r] - U[i, own])
         answer[i, own] -= total
 
 

@@ -271,6 +271,7 @@ def multiply_messages(phi, factors, stride, length, work):
         total = 0.0
         for b in range(K):
             row[b] *= phi[t, b]
+        for b in range(K):
             total += row[b]
         for b in range(K):
             row[b] /= total
@@ -285,7 +286,8 @@ def multiply_messages(phi, factors, stride, length, work):
             for b in range(K):
                 value += line[b] * after[b]
             row[a] = value
-            total += value
+        for a in range(K):
+            total += row[a]
         for a in range(K):
             row[a] /= total
     for t in range(length - 1):
@@ -294,6 +296,7 @@ def multiply_messages(phi, factors, stride, length, work):
             weight, line, out = forward[t, a], table[a], edges[t, a]
             for b in range(K):
                 out[b] = weight * line[b] * after[b]
+            for b in range(K):
                 total += out[b]
         for a in range(K):
             for b in range(K):
@@ -302,6 +305,7 @@ def multiply_messages(phi, factors, stride, length, work):
         total = 0.0
         for a in range(K):
             nodes[t, a] = forward[t, a] * backward[t, a]
+        for a in range(K):
             total += nodes[t, a]
         for a in range(K):
             nodes[t, a] /= total
@@ -436,6 +440,7 @@ def mix_edges(gamma, floor, length, nodes, edges, mu, start, kept):
         for a in range(K):
             mixed = (1.0 - gamma) * mu[start, a] + gamma * nodes[0, a]
             mu[start, a] = (1.0 - floor) * mixed + floor / K
+        for a in range(K):
             total += mu[start, a]
         for a in range(K):
             mu[start, a] /= total
@@ -447,11 +452,13 @@ def mix_edges(gamma, floor, length, nodes, edges, mu, start, kept):
             for b in range(K):
                 mixed = (1.0 - gamma) * row[b] + gamma * target[b]
                 row[b] = (1.0 - floor) * mixed + floor / (K * K)
+            for b in range(K):
                 total += row[b]
         for a in range(K):
             row, mass = kept[t, a], 0.0
             for b in range(K):
                 row[b] /= total
+            for b in range(K):
                 mass += row[b]
             mu[start + t, a] = mass
     for b in range(K):

@@ -398,9 +398,10 @@ def exact_move(problem, i, c, work):
         slope = squares = scale * 0
         for k in range(c):
             delta = new[k] - a[k]
-            step[k] = scale * delta
             slope += delta * H[k]
             squares += delta * delta
+        for k in range(c):
+            step[k] = scale * (new[k] - a[k])
             a[k] = new[k]
     else:
         slope, squares = exact_step(largest, largest - mean, kappa, scale, lanes, work)
@@ -438,9 +439,10 @@ def block_move(problem, rule, i, a, work):
     slope, squares = 0.0, 0.0
     for k in range(c):
         delta = new[k] - old[k]
-        step[k] = cost * delta
         slope += delta * H[k]
         squares += delta * delta
+    for k in range(c):
+        step[k] = cost * (new[k] - old[k])
         a[k] = log_new[k] if entropic else new[k]
     return gap, cost * (slope - 0.5 * kappa * squares)
 
