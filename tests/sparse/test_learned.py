@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -176,6 +177,23 @@ def test_quasi_newton_forgets_what_leads_nowhere():
     x = quasi.descend(objective, np.zeros(4), 2, never)
     assert objective(x)[0] < objective(np.zeros(4))[0]
     np.testing.assert_allclose(quasi.descend(objective, x, 50, never), lowest, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-44, 1e-30, 1e-22, 1e15])
+def test_quasi_newton_in_single_precision_bears_gradients_of_any_size(size):
+    """Where they are none, or so small that their squares are, nothing is divided by zero."""
+    centre = np.arange(5, dtype=np.float32)
+
+    def objective(x):
+        far = (x - centre).astype(np.float64)
+        return 0.5 * size * float(far @ far), (size * far).astype(np.float32)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x = QuasiNewton().descend(objective, np.ones(5, np.float32), 30, lambda: False)
+    assert np.isfinite(x).all() and objective(x)[0] <= objective(np.ones(5, np.float32))[0]
+    if size >= 1e-22:
+        np.testing.assert_allclose(x, centre, atol=1e-3)
 
 
 def test_time_that_is_up_ends_the_steps_of_a_round():

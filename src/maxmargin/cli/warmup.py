@@ -150,11 +150,22 @@ def warm(name: str, defaults: bool = False) -> None:
     fit_a_little(estimator, task, {}, MANY.get(estimator, ()), widths, SHORT, not defaults)
     fit_a_little(estimator, task, {}, KEPT.get(estimator, ()), widths, APART, not defaults)
     if estimator == "MultiLabelSVC":
+        number_columns()
         sweep_in_batches(WIDTHS[-1:] if defaults else WIDTHS)
         if not defaults:
             fit_short_rows()
         if not defaults and find_spec("distributed"):
             fit_from_files()
+
+
+def number_columns() -> None:
+    """Number the columns of a sparse row by how often they occur, as is done where they are many."""
+    import scipy.sparse as sp
+
+    from maxmargin.core.rows import Rows
+    from maxmargin.multilabel.problem import frequent_first
+
+    frequent_first(Rows.of(sp.csr_array(([1.0], ([0], [2])), shape=(1, 9))))
 
 
 def sweep_in_batches(widths: Sequence[str]) -> None:

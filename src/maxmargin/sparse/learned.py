@@ -34,7 +34,6 @@ lower objective, it is kept.
 from __future__ import annotations
 
 import math
-import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -330,7 +329,8 @@ class QuasiNewton:
     def direction(self, g: np.ndarray) -> np.ndarray:
         """Minus the inverse Hessian times g; without a memory, a step whose largest part is 1."""
         if not self.changes:
-            return g / -max(float(np.abs(g).max()), sys.float_info.min)
+            largest = np.abs(g).max()
+            return g / -largest if largest > 0 else -g
         d, shares = -g, []
         for s, y, inverse in reversed(self.changes):
             shares.append(inverse * float(s @ d))
@@ -353,12 +353,16 @@ class QuasiNewton:
                     break
                 self.changes.clear()
                 continue
-            s, y = there[0] - here[0], there[2] - here[2]
-            curvature = float(s @ y)
-            if curvature > 0:
-                self.changes.append((s, y, 1 / curvature))
+            self._remember(there[0] - here[0], there[2] - here[2])
             here = there
         return here[0]
+
+    def _remember(self, s: np.ndarray, y: np.ndarray) -> None:
+        """Note how the gradient changed by y over a step s, where that is more than rounding."""
+        least = math.sqrt(np.finfo(s.dtype).tiny)
+        curvature = float(s @ y)
+        if curvature > least and least < float(y @ y) / curvature < 1 / least:
+            self.changes.append((s, y, 1 / curvature))
 
     def _step(self, objective: Objective, here: Place, expired: Callable[[], bool]) -> Place | None:
         """A place further down; None where none is found in time."""
