@@ -76,6 +76,7 @@ def test_blocks_of_labels_and_files_are_warmed_up_unless_defaults_are_asked_for(
     fitted = []
     monkeypatch.setattr(warmup, "fit_a_little", lambda _, task, params, *rest: fitted.append(params))
     monkeypatch.setattr(warmup, "fit_from_files", lambda: fitted.append("files"))
+    monkeypatch.setattr(warmup, "find_spec", lambda name: name == "distributed")
     warmup.warm("multilabel", defaults)
     assert ({"memory_limit": 0} in fitted) is not defaults
     assert ("files" in fitted) is not defaults

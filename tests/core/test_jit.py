@@ -414,6 +414,7 @@ def test_a_part_is_one_for_all_that_its_code_does_not_tell_apart():
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
 @pytest.mark.skipif(numba.version_info[:2] < (0, 62), reason="numba asks for no such options")
+@pytest.mark.skipif(os.environ.get("NUMBA_BOUNDSCHECK") == "1", reason="checked loops are not repeated")
 def test_a_compact_loop_has_less_machine_code_and_the_loops_after_it_have_not(monkeypatch):
     """A loop over rows is written once, where it would be repeated for several rows in turn."""
     monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
