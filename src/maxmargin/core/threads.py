@@ -61,8 +61,10 @@ def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> l
             left.clear()
             raise
 
-    helpers = [_pool().submit(work) for _ in range(n_helpers)]
+    helpers: list[Future[None]] = []
     try:
+        for _ in range(n_helpers):
+            helpers.append(_pool().submit(work))
         work()
         _finish(helpers)
     except BaseException:
