@@ -153,6 +153,15 @@ def test_drifted_weights_are_made_anew_when_a_certificate_is_refused(kind, early
     assert len(starts) == 3
 
 
+def test_double_precision_takes_over_dual_variables_of_zero():
+    """In the middle of a fit weights are made from them, whatever they are."""
+    posed = problem(False, np.float32)
+    sweeps = LabelSweeps(posed, np.zeros(posed.shape, np.float32), tol=1e-3, rng=np.random.RandomState(0))
+    sweeps.epoch(Clock())
+    sweeps._prepare(np.zeros(posed.shape))
+    assert not at_hand(sweeps).any() and not sweeps.bias_row.any()
+
+
 def test_the_first_epoch_of_tied_labels_makes_its_lists_by_sweeps():
     """Which also tell the size of the objective, before anything was measured."""
     posed = problem(True, np.float64)

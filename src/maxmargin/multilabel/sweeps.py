@@ -318,7 +318,7 @@ class LabelSweeps(Sweeps):
         super()._prepare(alpha)
         self.bias_row = np.zeros(self.L)
         self._make_room()
-        if alpha.any():
+        if alpha.any() or self.gaps.size:  # in the middle of a fit: no sweep from zero follows
             self._take(self.problem.accumulate(alpha, self.real, self.n_threads) * self.r)
 
     def _make_room(self) -> None:
