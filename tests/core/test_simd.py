@@ -19,6 +19,7 @@ def numbers(M, x, lanes, out):
     simd.store_row(simd.where_above(a, b, simd.fill(x, a), b), out, 5, 0)
     simd.prefetch(M[0], 1)
     simd.store(simd.load(M[1], 0, lanes), out[6], 0)
+    simd.store_row(simd.divide(a, b), out, 7, 0)
     return simd.total(a), simd.largest(a), simd.any_nonzero(a)
 
 
@@ -28,10 +29,10 @@ def numbers(M, x, lanes, out):
 def test_words_mean_what_they_say(dtype, count):
     rng = np.random.default_rng(count)
     M = rng.normal(size=(2, count)).astype(dtype)
-    x, out = dtype(0.3), np.zeros((7, count), dtype)
+    x, out = dtype(0.3), np.zeros((8, count), dtype)
     total, largest, nonzero = numbers(M, x, (0,) * count, out)
     a, b = M
-    expected = [a + b, a - b, a * b, a + x * b, np.maximum(a, b), np.where(a > b, x, b), b]
+    expected = [a + b, a - b, a * b, a + x * b, np.maximum(a, b), np.where(a > b, x, b), b, a / b]
     np.testing.assert_allclose(out, expected, rtol=1e-6)
     assert total == pytest.approx(a.sum(), rel=1e-5)
     assert largest == a.max() and nonzero
@@ -40,7 +41,7 @@ def test_words_mean_what_they_say(dtype, count):
 @pytest.mark.nojit
 def test_nonzero_lanes_are_seen_one_by_one():
     for k in range(12):
-        M, out = np.zeros((2, 12)), np.zeros((7, 12))
+        M, out = np.zeros((2, 12)), np.zeros((8, 12))
         M[0, k] = -1e-300
         assert numbers(M, 0.0, (0,) * 12, out)[2]
         M[0, k] = -0.0
@@ -72,16 +73,34 @@ def test_lanes_that_are_not_below_are_listed(count):
 
 
 @compiled
-def singles(M, lanes, out):
-    simd.store_row(simd.as_floats(simd.load_row(M, 1, 0, lanes)), out, 0, 0)
+def reals(M, lanes, out):
+    like = simd.load_row(out, 0, 0, lanes)
+    simd.store_row(simd.as_reals(simd.load_row(M, 1, 0, lanes), like), out, 0, 0)
 
 
 @pytest.mark.nojit
-@pytest.mark.parametrize("count", [4, 12, 64])
-def test_whole_numbers_become_floats(count):
-    M, out = (
-        np.arange(-count, count, dtype=np.int16).reshape(2, count) * 400,
-        np.zeros((1, count), np.float32),
-    )
-    singles(M, (0,) * count, out)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [1, 4, 12, 64])
+@pytest.mark.parametrize(("whole", "size"), [(np.int8, 1), (np.int16, 400)])
+def test_whole_numbers_become_reals(whole, size, count, dtype):
+    M = np.arange(-count, count).reshape(2, count) * size
+    out = np.zeros((1, count), dtype)
+    reals(M.astype(whole), (0,) * count, out)
     np.testing.assert_array_equal(out[0], M[1])
+
+
+@compiled
+def above(M, lanes, out):
+    simd.store_above(simd.load_row(M, 0, 0, lanes), simd.load_row(M, 1, 0, lanes), out, 1)
+
+
+@pytest.mark.nojit
+@pytest.mark.parametrize("count", [1, 12, 16])
+def test_comparisons_are_stored_as_truth_values(count):
+    M = np.random.default_rng(count).normal(size=(2, count))
+    M[0, 0] = M[1, 0]
+    M[0, -1] = np.nan if count > 1 else M[0, 0]
+    for row in (M, -M):
+        out = np.ones(count + 2, np.bool_)
+        above(row, (0,) * count, out)
+        np.testing.assert_array_equal(out, [True, *(row[0] > row[1]), True])

@@ -3,10 +3,11 @@
 import multiprocessing
 import threading
 import time
+from functools import partial
 
 import pytest
 
-from maxmargin.core.threads import run_threads
+from maxmargin.core.threads import run_tasks, run_threads
 
 PATIENCE = 20  # seconds after which a thread that should be there is not
 
@@ -75,3 +76,61 @@ def test_a_forked_process_has_threads_of_its_own():
         pytest.skip("processes are not forked here")
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply_async(meet, (2,)).get(2 * PATIENCE)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_tasks_return_further_ones(n_threads):
+    done = []
+
+    def task(name, depth):
+        done.append((name, depth))
+        return [partial(task, name, depth - 1) for _ in range(2)] if depth else ()
+
+    run_tasks([partial(task, name, 3) for name in "ab"], n_threads)
+    assert sorted(done) == sorted(
+        (name, depth) for name in "ab" for depth in range(4) for _ in range(8 >> depth)
+    )
+    if n_threads == 1:
+        assert [depth for _, depth in done] == sorted((depth for _, depth in done), reverse=True)
+    run_tasks([], n_threads)
+
+
+def test_a_thread_with_nothing_left_waits_for_what_others_return():
+    """One task returns two that need both threads, long after the other thread has run out of tasks."""
+    barrier, idle = threading.Barrier(2), threading.Event()
+
+    def meets():
+        barrier.wait(PATIENCE)
+        return ()
+
+    def first():
+        assert idle.wait(PATIENCE)
+        time.sleep(0.05)
+        return [meets, meets]
+
+    def second():
+        idle.set()
+        return ()
+
+    run_tasks([first, second], 2)
+    assert not barrier.broken
+
+
+@pytest.mark.parametrize("fails", ["caller", "helper"])
+def test_after_an_error_nobody_waits_for_tasks_that_never_come(fails):
+    """Nor is what others return begun."""
+    barrier, caller = threading.Barrier(2), threading.current_thread()
+    begun = []
+
+    def task():
+        barrier.wait(PATIENCE)
+        if (threading.current_thread() is caller) == (fails == "caller"):
+            raise ZeroDivisionError("here")
+        time.sleep(0.1)
+        return [lambda: begun.append(1) or ()]
+
+    with pytest.raises(ZeroDivisionError, match="here"):
+        run_tasks([task, task], 2)
+    with pytest.raises(ZeroDivisionError, match="here"):
+        run_tasks([task, task, *[lambda: begun.append(1) or ()] * 3], 2)
+    assert not begun

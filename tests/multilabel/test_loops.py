@@ -11,7 +11,7 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import aligned_zeros
 from maxmargin.multilabel import loops, sweep_loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
-from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
+from maxmargin.multilabel.problem import EntryCosts, LinearM3L, hamming_costs, tied_costs
 from tests.naive import m3l as naive
 
 pytestmark = pytest.mark.nojit
@@ -112,12 +112,14 @@ def test_sweep_labels(variant, bias):
             before = twin.alpha.copy()
             order = rng.permutation(N)
             for lo, hi in ((0, 1), (1, L)):
-                state = ours._replace(W=np.ascontiguousarray(ours.W[:, lo:hi]))
+                W = aligned_zeros(D + 1, hi - lo, np.float64)  # and idle columns
+                W[:, : hi - lo] = ours.W[:, lo:hi]
+                state = ours._replace(W=W)
                 sweep_loops.sweep_labels(
                     rows.flat, costs.flat(np.float64), geometry(X, bias, r), readonly(order),
                     np.uint64(lo), np.uint64(hi), state, marks,
                 )  # fmt: skip
-                ours.W[:, lo:hi] = state.W
+                ours.W[:, lo:hi] = W[:, : hi - lo]
             for i, l in itertools.product(order, range(L)):
                 twin.maximise(i, l)
             for a, b in zip(ours, (twin.alpha, twin.Z, twin.S), strict=True):
@@ -128,12 +130,18 @@ def test_sweep_labels(variant, bias):
             np.testing.assert_array_equal(ours.alpha[2], twin.c[2])  # an empty row goes to its bound
 
 
-def test_sweeps_of_many_labels_are_those_of_each_alone():
+@pytest.mark.parametrize("every_entry", [False, True])
+def test_sweeps_of_many_labels_are_those_of_each_alone(every_entry):
+    """Lines of labels, the last two of which overlap; with boxes and margins of every entry, or few."""
     rng, n_labels = np.random.RandomState(6), 53
     X = rng.randn(N, D)
-    costs = hamming_costs(
-        np.where(rng.rand(N, n_labels) < 0.3, 1, -1).astype(np.int8), np.ones((2, n_labels)), np.ones((N, 1))
-    )
+    signs = np.where(rng.rand(N, n_labels) < 0.3, 1, -1).astype(np.int8)
+    upper = rng.rand(2, n_labels) + 0.5
+    if every_entry:
+        signs[rng.rand(N, n_labels) < 0.2] = 0
+        costs = EntryCosts(signs, rng.rand(N, n_labels), upper, rng.rand(N, n_labels) + 0.1, tied=True)
+    else:
+        costs = hamming_costs(signs, upper, rng.rand(N, 1), rng.rand(2, n_labels) + 0.1)
     fixed = geometry(X, BIAS, np.ones(n_labels), np.full(n_labels, 0.3))
     for rows in kinds(X):
         found = []
@@ -153,6 +161,8 @@ def test_sweeps_of_many_labels_are_those_of_each_alone():
             found.append(state)
         for one, many in zip(*found, strict=True):
             np.testing.assert_allclose(many, one, atol=1e-12)
+        within = (state.alpha > 0) & (state.alpha < costs.boxes())
+        assert within.any() and marks[within].all() and not marks.all()
 
 
 def test_gather_lists():

@@ -109,13 +109,18 @@ def _spread(builder: Any, x: Any, vector: Any) -> Any:
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(FLAG, vector.count), None))
 
 
+def _bytes(kind: Any) -> int:
+    """The size of one entry of an array; numba's bool is a byte that says no width."""
+    return 1 if kind.dtype == types.boolean else kind.dtype.bitwidth // 8
+
+
 def _read(context: Any, builder: Any, kind: Any, array: Any, offset: Any, lanes: Lanes) -> Any:
     scalar = context.get_value_type(lanes.dtype)
     vectors = [ir.VectorType(scalar, size) for size in _sizes(lanes.count)]
     parts = []
     for place in _places(context, builder, kind, array, offset, vectors):
         parts.append(builder.load(place))
-        parts[-1].align = kind.dtype.bitwidth // 8
+        parts[-1].align = _bytes(kind)
     return _whole(builder, parts)
 
 
@@ -123,7 +128,7 @@ def _write(context: Any, builder: Any, kind: Any, array: Any, offset: Any, value
     parts = _parts(builder, value)
     places = _places(context, builder, kind, array, offset, [part.type for part in parts])
     for part, place in zip(parts, places, strict=True):
-        builder.store(part, place).align = kind.dtype.bitwidth // 8
+        builder.store(part, place).align = _bytes(kind)
     return context.get_dummy_value()
 
 
@@ -224,6 +229,13 @@ def subtract(a, b):
 def multiply(a, b):
     """a * b, lane by lane."""
     return a * b
+
+
+@lowered(_binary("fdiv"))
+def divide(a, b):
+    """a / b, lane by lane; infinite or NaN, without a word, where b is 0."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return a / b
 
 
 def _add_product(typing: Any, a: Any, x: Any, b: Any) -> Any:
@@ -331,20 +343,38 @@ def any_nonzero(v):
     return bool(v.any())
 
 
-def _as_floats(typing: Any, v: Any) -> Any:
+def _as_reals(typing: Any, v: Any, like: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def operation(part: Any) -> Any:
-            return builder.sitofp(part, ir.VectorType(ir.FloatType(), part.type.count))
+        def operation(whole: Any, part: Any) -> Any:
+            return builder.sitofp(whole, part.type)
 
-        return _lanewise(builder, operation, args[0])
+        return _lanewise(builder, operation, *args)
 
-    return Lanes(types.float32, v.count)(v), build
+    return like(v, like), build
 
 
-@lowered(_as_floats)
-def as_floats(v):
-    """The whole numbers of a vector in single precision."""
-    return v.astype(np.float32)
+@lowered(_as_reals)
+def as_reals(v, like):
+    """The whole numbers of a vector as numbers of the type of another one."""
+    return v.astype(like.dtype)
+
+
+def _store_above(typing: Any, v: Any, t: Any, array: Any, at: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def operation(v: Any, t: Any) -> Any:
+            byte = ir.VectorType(ir.IntType(8), v.type.count)
+            return builder.zext(builder.fcmp_ordered(">", v, t), byte)
+
+        bits = _lanewise(builder, operation, *args[:2])
+        return _write(context, builder, signature.args[2], args[2], args[3], bits)
+
+    return types.void(v, v, array, types.int64), build
+
+
+@lowered(_store_above)
+def store_above(v, t, array, at):
+    """array[at : at + lanes] = v > t, for an array of bool."""
+    array[at : at + len(v)] = v > t
 
 
 def _bits_not_below(typing: Any, v: Any, t: Any) -> Any:

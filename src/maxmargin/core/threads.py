@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
+from threading import Condition
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,8 +21,13 @@ from threadpoolctl import ThreadpoolController
 # others want the cores its waiting costs ten times the product (`one_thread_where_small`).
 SMALL_PRODUCTS = 2e9
 
+# Bytes of a cache line, of a large page of memory, and of arrays for which numpy asks Linux for such pages.
+CACHE_LINE, LARGE_PAGE, ADVISED = 64, 2 << 20, 4 << 20
+
 T = TypeVar("T")
 R = TypeVar("R")
+# Something to do, which returns what has to be done after it.
+Task = Callable[[], Iterable[Any]]
 
 
 def count_threads(n_jobs: int | None) -> int:
@@ -34,47 +41,77 @@ def count_threads(n_jobs: int | None) -> int:
 
 
 def run_threads(task: Callable[[T], R], parts: Iterable[T], n_threads: int) -> list[R]:
-    """Run `task` on every part: the calling thread takes one after the other, and so do its helpers.
-
-    Helpers that have not begun when nothing is left are not waited for. After an error or Ctrl-C no part is
-    begun, and those that were are waited for, so that no thread writes into arrays that the caller goes on
-    to read.
-    """
+    """Run `task` on every part, see `run_tasks`; the answers come in the order of the parts."""
     parts = list(parts)
-    n_helpers = min(n_threads, len(parts)) - 1
-    if n_helpers <= 0:
-        return [task(part) for part in parts]
-    left = deque(enumerate(parts))
     answers: list[Any] = [None] * len(parts)
 
-    def take() -> tuple[int, T] | None:
-        try:
-            return left.popleft()
-        except IndexError:
-            return None
+    def note(place: int) -> tuple[()]:
+        answers[place] = task(parts[place])
+        return ()
 
-    def work() -> None:
-        try:
-            for place, part in iter(take, None):
-                answers[place] = task(part)
-        except BaseException:
-            left.clear()
-            raise
+    run_tasks([partial(note, place) for place in range(len(parts))], min(n_threads, len(parts)))
+    return answers
 
+
+def run_tasks(tasks: Iterable[Task], n_threads: int) -> None:
+    """Run tasks and what they return: the calling thread takes one after the other, and so do its helpers.
+
+    Tasks that a task returns come after all that are there already. Helpers that have not begun when nothing
+    is left are not waited for. After an error or Ctrl-C no task is begun, and those that were are waited for,
+    so that no thread writes into arrays that the caller goes on to read.
+    """
+    queue = _Queue(tasks)
     helpers: list[Future[None]] = []
     try:
-        for _ in range(n_helpers):
-            helpers.append(_pool().submit(work))
-        work()
+        for _ in range(n_threads - 1):
+            helpers.append(_pool().submit(queue.work))
+        queue.work()
         _finish(helpers)
     except BaseException:
-        left.clear()
+        queue.close()
         _finish(helpers)
         raise
     for helper in helpers:
         if not helper.cancelled():
             helper.result()
-    return answers
+
+
+class _Queue:
+    """Tasks that are left, how many are at work, and whether no more may begin."""
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self.left, self.busy, self.closed = deque(tasks), 0, False
+        self.changed = Condition()
+
+    def work(self) -> None:
+        """Take tasks until none is left and nobody at work can return any."""
+        try:
+            while (task := self._take()) is not None:
+                self._done(task())
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+    def _take(self) -> Task | None:
+        with self.changed:
+            while not self.left and self.busy and not self.closed:
+                self.changed.wait()
+            if self.closed or not self.left:
+                return None
+            self.busy += 1
+            return self.left.popleft()
+
+    def _done(self, more: Iterable[Task]) -> None:
+        with self.changed:
+            self.left.extend(more)
+            self.busy -= 1
+            if self.left or not self.busy:
+                self.changed.notify_all()
 
 
 def _finish(helpers: Iterable[Future[None]]) -> None:
@@ -124,27 +161,46 @@ def transpose(matrix: np.ndarray, answer: np.ndarray, n_threads: int) -> None:
 
 
 def aligned_zeros(
-    n_rows: int, n_columns: int, dtype: Any, multiple: int = 16, n_threads: int = 1
+    n_rows: int,
+    n_columns: int,
+    dtype: Any,
+    multiple: int = 16,
+    n_threads: int = 1,
+    room: np.ndarray | None = None,
 ) -> np.ndarray:
     """Zeros that start on a cache line, with columns added up to a multiple of `multiple`.
 
-    With 16 every row starts on a cache line. Several threads share the work of writing them.
+    With 16 every row starts on a cache line. Several threads share the work of writing them. They lie in
+    `room`, a flat array made by `aligned_empty`, where that is given and large enough.
     """
     width = -(-n_columns // multiple) * multiple
-    if n_threads == 1:
-        return _aligned(np.zeros, n_rows, width, dtype)
-    zeros = _aligned(np.empty, n_rows, width, dtype)
+    size = n_rows * width * np.dtype(dtype).itemsize
+    if room is not None and room.nbytes >= size:
+        zeros = room.view(np.uint8)[:size].view(dtype).reshape(n_rows, width)
+    elif n_threads == 1:
+        return _aligned(np.zeros, (n_rows, width), dtype)
+    else:
+        zeros = aligned_empty((n_rows, width), dtype)
     run_threads(lambda part: zeros[slice(*part)].fill(0), shares(n_rows, n_threads), n_threads)
     return zeros
 
 
-def aligned_empty(size: int, dtype: Any) -> np.ndarray:
-    """Room for so many numbers that starts on a cache line."""
-    return _aligned(np.empty, 1, size, dtype)[0]
+def aligned_empty(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Room for an array that starts on a cache line, see `_aligned`."""
+    return _aligned(np.empty, shape, dtype)
 
 
-def _aligned(make: Callable[..., np.ndarray], n_rows: int, width: int, dtype: Any) -> np.ndarray:
-    size = n_rows * width * np.dtype(dtype).itemsize
-    raw = make(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(dtype).reshape(n_rows, width)
+def _aligned(make: Callable[..., np.ndarray], shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An array that starts on a cache line; a large one starts on a large page and has its last one whole.
+
+    The first touch of a page is the system's work: a large one, of which numpy asks for as many as lie within
+    an array of `ADVISED` bytes or more, takes a quarter of the time of as many small ones.
+    """
+    dtype = np.dtype(dtype)
+    size = math.prod(np.atleast_1d(shape).tolist()) * dtype.itemsize
+    large = size >= LARGE_PAGE
+    line = LARGE_PAGE if large else CACHE_LINE
+    whole = -(-size // line) * line if large else size
+    raw = make(max(whole + line, ADVISED if large else 0), np.uint8)
+    start = -raw.ctypes.data % line
+    return raw[start : start + size].view(dtype).reshape(shape)

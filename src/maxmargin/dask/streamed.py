@@ -155,7 +155,7 @@ class GroupSweeps(LabelSweeps):
 
     def sweep(self) -> None:
         """One pass over all entries."""
-        self._sweep(1)
+        self._ascend(Clock(), sweeps=1, polish=False)
         self._catch_up()
 
     def _part(self, k: int) -> np.ndarray:
@@ -169,7 +169,7 @@ class GroupSweeps(LabelSweeps):
     def polish(self, flags: np.ndarray, gaps: np.ndarray, gap: float, clock: Clock) -> None:
         """Passes over marked entries; `gaps` of the labels are these rows' share, `gap` is that of all."""
         self.flags, self.gaps, self.gap = flags, gaps, gap
-        self._polish(clock)
+        self._ascend(clock)
         self._catch_up()
 
 

@@ -40,7 +40,7 @@ from maxmargin.core.state import (
     indices,
     part,
 )
-from maxmargin.core.threads import count_threads, run_threads
+from maxmargin.core.threads import aligned_empty, aligned_zeros, count_threads, run_threads
 from maxmargin.device.backend import DEVICES, FOREIGN, KernelDemand, RowsDemand, find
 from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
 from maxmargin.edge.estimator import (
@@ -654,7 +654,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             single_or_large = data.dtype == np.float32 or large
             pays = single_or_large and self.solver == "auto" and not few_features(problem)
             dtype = self._working_dtype(stopping, pays=pays)
-        alpha: np.ndarray = np.zeros(problem.shape, dtype)
+        alpha = aligned_zeros(*problem.shape, dtype, multiple=1, n_threads=count_threads(self.n_jobs))
         recalled = self._recall(problem.shape)
         if recalled is not None:
             last, C = recalled
@@ -688,7 +688,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         d, used = self.n_features_in_, slice(None) if problem.columns is None else problem.columns
         place, empty = np.zeros(d, np.intp), np.ones(d, np.bool_)
         place[used], empty[used] = np.arange(len(Z) - 1), False
-        coef = np.empty((Z.shape[1], d))
+        coef = aligned_empty((Z.shape[1], d), np.float64)
         size = max(16, TRANSPOSED // Z.shape[1])
 
         def write(start: int) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_scores, vector_product
+from maxmargin.core.simd import fill, load_row, multiply, where_above
 
 # Shares of the rows of V, a power of two, that threads divide among them.
 SHARES = 16
@@ -142,12 +143,29 @@ def rare_last(rows, near, indices, values):
             front += not rare
 
 
+@compiled(inline=True, reorder=True)
+def lane_costs(costs, i, l, lanes, y):
+    """Boxes and margins of as many entries of sample i from l on as there are lanes; y are their signs."""
+    _, weight, upper, margin, tied = costs
+    zero = fill(upper.dtype.type(0), y)
+    negative, positive = np.uint64(0), np.uint64(1)
+    off = where_above(zero, y, load_row(upper, negative, l, lanes), zero)
+    w = load_row(weight, i, l, lanes) if weight.shape[1] > 1 else fill(weight[i, 0], y)
+    c = multiply(w, where_above(y, zero, load_row(upper, positive, l, lanes), off))
+    if tied:
+        m = load_row(margin, i, l, lanes)
+    else:
+        on = load_row(margin, positive, l, lanes)
+        m = where_above(y, zero, on, load_row(margin, negative, l, lanes))
+    return c, m
+
+
 @compiled
 def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
     """Losses, gap, dual value and S per label over the samples first..last, and what is left to do.
 
-    Adds to the four rows of `sums` (float64, one entry per label) and marks in `flags` the entries
-    whose share c max(0, g) - alpha g of the gap, g the gradient (29), is above `quiet`.
+    Adds to the four rows of `sums` (float64, one entry per label) and marks in `flags`, unless it is empty,
+    the entries whose share c max(0, g) - alpha g of the gap, g the gradient (29), is above `quiet`.
     """
     T, G, bias = scoring
     signs = costs.signs
@@ -168,7 +186,7 @@ def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
             for l in range(L):
                 g[l] = t[l]
         row_costs(costs, i, np.uint64(0), np.uint64(L), c, m)
-        y, a, marks = signs[i], alpha[i], flags[i]
+        y, a = signs[i], alpha[i]
         # One loop for each sum: LLVM makes SIMD of loops over few arrays only.
         for l in range(L):
             value[l] += m[l] * real(a[l])
@@ -184,8 +202,10 @@ def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
             c[l] -= real(a[l]) * g[l]
         for l in range(L):
             gap[l] += c[l]
-        for l in range(L):
-            marks[l] = c[l] > quiet
+        if flags.shape[0] > 0:
+            marks = flags[i]
+            for l in range(L):
+                marks[l] = c[l] > quiet
 
 
 class Columns(NamedTuple):

@@ -14,7 +14,7 @@ from maxmargin.core.jit import compiled
 from maxmargin.core.rows import row_dot
 from maxmargin.core.simd import (
     add_product,
-    as_floats,
+    as_reals,
     bits_not_below,
     fill,
     load,
@@ -54,7 +54,7 @@ def look(rows, stop, lanes):
                     prefetch(lanes.weights, ahead)
                     prefetch(lanes.weights, ahead + width // 2)
                 j = np.uint64(indices[t - shift])
-                s = add_product(s, np.float32(data[t]), as_floats(load_row(lanes.weights, j, 0, LANES)))
+                s = add_product(s, np.float32(data[t]), as_reals(load_row(lanes.weights, j, 0, LANES), s))
             store_row(s, scores, np.uint64(r), 0)
             # A score that overflows is not a number, and that is not below.
             passing[r] = bits_not_below(s, limit)

@@ -41,7 +41,7 @@ from maxmargin import priors
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate
 from maxmargin.core.rows import Rows, check_digits, readonly
-from maxmargin.core.threads import aligned_zeros, run_threads, shares
+from maxmargin.core.threads import aligned_empty, aligned_zeros, run_threads, shares
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
@@ -283,7 +283,7 @@ def frequent_first(rows: Rows, n_threads: int = 1) -> tuple[Rows, np.ndarray | N
     order = np.argsort(rareness, kind="stable")[: np.count_nonzero(counts)]
     places = np.zeros(len(used), np.uint32)
     places[order] = np.arange(len(order), dtype=np.uint32)
-    answer = np.empty(len(indices), np.uint32)
+    answer = aligned_empty(len(indices), np.uint32)
 
     def number(part: tuple[int, int]) -> None:
         loops.renumber(indices[slice(*part)], readonly(places), answer[slice(*part)])
@@ -431,18 +431,29 @@ class LinearM3L(M3L):
             indices, values = np.empty_like(rows.indices), np.empty(len(rows.data), np.float32)
             loops.rare_last(rows.flat, np.uint32(NEAR), indices, values)
             return rows.renumbered(indices, rows.shape[1]).with_values(values)
-        return rows.with_values(rows.data.astype(np.float32, copy=False))
+        if rows.data.dtype == np.float32:
+            return rows
+        values = aligned_empty(len(rows.data), np.float32)
+        values[:] = rows.data
+        return rows.with_values(values)
 
     def rows_for(self, dtype: type) -> Rows:
         """The rows for loops that work in this precision."""
         return self.single_rows if dtype == np.float32 else self.rows
 
     def accumulate(
-        self, alpha: np.ndarray, dtype: type = np.float64, n_threads: int = 1, idle: bool = False
+        self,
+        alpha: np.ndarray,
+        dtype: type = np.float64,
+        n_threads: int = 1,
+        idle: bool = False,
+        room: np.ndarray | None = None,
     ) -> np.ndarray:
-        """V = X'A, feature-major with the bias last; `idle` columns of zeros may fill its cache lines."""
-        V = aligned_zeros(self.n_features + 1, self.shape[1], dtype, 16 if idle else 1, n_threads)
+        """V = X'A, feature-major with the bias last; `idle` columns of zeros may fill its cache lines.
 
+        V lies in the memory of `room` where that is given and large enough.
+        """
+        V = aligned_zeros(self.n_features + 1, self.shape[1], dtype, 16 if idle else 1, n_threads, room)
         rows, signs = self.rows_for(dtype).flat, readonly(self.costs.signs)
 
         def work(part: tuple[int, int]) -> None:
@@ -494,14 +505,16 @@ class LinearM3L(M3L):
         bias_row: np.ndarray | None = None,
         n_threads: int = 1,
         weights: np.ndarray | None = None,
+        room: np.ndarray | None = None,
     ) -> tuple[np.ndarray, Certificate]:
         """Weights Z of dual variables and their certificate, recomputed in float64.
 
         The primal is that of (12)-(14), the dual (25). Where the solver carries weights of its own, the
         primal is theirs: `bias_row` is the bias row of V, `weights` all of them as U with Z = U P.
+        `room` is memory that is free for them.
         """
         L = self.shape[1]
-        V = self.accumulate(alpha, n_threads=n_threads, idle=True)
+        V = self.accumulate(alpha, n_threads=n_threads, idle=True, room=room)
         Z, norms = self._weights_and_norms(V, n_threads)
         primal_norm = dual_norm = float(norms.sum())
         if weights is not None:
@@ -510,7 +523,7 @@ class LinearM3L(M3L):
         elif bias_row is not None:
             Z[-1:, :L], norms[-1:] = self._weights_and_norms(bias_row[None].astype(np.float64))
             primal_norm = float(norms.sum())
-        sums = self.measure(alpha, Z, None, np.empty(self.shape, np.bool_), n_threads)
+        sums = self.measure(alpha, Z, None, None, n_threads)
         constant = self.costs.constant
         return Z[:, :L], Certificate(
             0.5 * primal_norm + float(sums.loss.sum()) + constant,
@@ -530,23 +543,24 @@ class LinearM3L(M3L):
         alpha: np.ndarray,
         T: np.ndarray,
         G: np.ndarray | None,
-        flags: np.ndarray,
+        flags: np.ndarray | None,
         n_threads: int,
         quiet: float = 0.0,
     ) -> Sums:
-        """Sums per label for weights T (or T G); marks entries with a gap above `quiet`."""
+        """Sums per label for weights T (or T G); marks entries with a gap above `quiet`, if in anything."""
         n, L = self.shape
         dtype = T.dtype.type
         rows, costs = self.rows_for(dtype).flat, self.costs.flat(dtype)
         # With idle columns, so that its rows start on cache lines.
         mix = np.empty((0, 0), dtype) if G is None else np.pad(G, ((0, 0), (0, -G.shape[1] % 16)))
         scoring = loops.Scoring(readonly(T), readonly(mix), dtype(self.bias))
+        marks = np.empty((0, 0), np.bool_) if flags is None else flags
         # Pieces that do not depend on the number of threads, so that the sums do not either.
         bounds = np.linspace(0, n, min(-(-n // PIECE), MOST_PIECES) + 1).astype(np.int64)
 
         def work(part: tuple[np.int64, np.int64]) -> np.ndarray:
             sums = np.zeros((4, L))
-            loops.measure(rows, costs, scoring, *part, readonly(alpha), dtype(quiet), flags, sums)
+            loops.measure(rows, costs, scoring, *part, readonly(alpha), dtype(quiet), marks, sums)
             return sums
 
         return Sums(*sum(run_threads(work, list(pairwise(bounds)), n_threads), np.zeros((4, L))))

@@ -32,8 +32,25 @@ from maxmargin.core.rows import (
     row_scores,
     vector_product,
 )
-from maxmargin.core.simd import bits_not_below, fill, load, lowest_bit, prefetch
-from maxmargin.multilabel.loops import entry_costs, row_costs
+from maxmargin.core.simd import (
+    add,
+    add_product,
+    as_reals,
+    bits_not_below,
+    divide,
+    fill,
+    larger,
+    load,
+    load_row,
+    lowest_bit,
+    multiply,
+    prefetch,
+    store,
+    store_above,
+    subtract,
+    where_above,
+)
+from maxmargin.multilabel.loops import entry_costs, lane_costs, row_costs
 
 # How many visits ahead a row is asked for, and where the list of a sample is.
 AHEAD, FAR = 2, 16
@@ -46,6 +63,8 @@ OUT = np.float32(0.25)
 # about so many products with single rows of R.
 MANY = 16
 NOTHING = np.uint64(0)
+# One lane, for fewer labels than make a line.
+SINGLE = (0,)
 
 
 class Geometry(NamedTuple):
@@ -103,6 +122,14 @@ class LabelCopy(NamedTuple):
     turn: np.ndarray
 
 
+class Steps(NamedTuple):
+    """Of some labels of a sample, on whole lines: scores, new dual variables, steps times y."""
+
+    f: np.ndarray
+    new: np.ndarray
+    step: np.ndarray
+
+
 class SampleLists(NamedTuple):
     """Entries to visit: those of sample i are `counts[i]` from `starts[i]` on; empty `starts`: see the loop.
 
@@ -147,25 +174,27 @@ class PaperState(NamedTuple):
 
 
 @compiled(inline=True, reorder=True)
-def take_steps(i, geometry, y, f, c, m, lo, hi, a, step):
-    """The step (37) of the labels lo..hi of sample i, times y; returns how many moved."""
+def lane_steps(i, lo, k, lanes, costs, geometry, a, mark, steps):
+    """The steps (37) of as many labels of sample i from lo + k on as there are lanes; their scores are there.
+
+    Marks the variables that moved or are within their boxes.
+    """
     bias, pull, q, r = geometry
-    real = f.dtype.type
-    zero, square = real(0), bias * bias
-    changed = 0
-    for l in range(lo, hi):
-        sign = real(y[l])
-        g = m[l] - sign * f[l]
-        curvature = (q[i] + pull[l] * square) * r[l]
-        rise = g / curvature if curvature > zero else (c[l] if g > zero else zero)
-        new = a[l] + rise
-        new = zero if new < zero else new
-        new = c[l] if new > c[l] else new
-        step[l] = sign * (new - a[l])
-        a[l] = new
-    for l in range(lo, hi):
-        changed += step[l] != zero
-    return changed
+    l = lo + k
+    f, old = load(steps.f, k, lanes), load(a, l, lanes)
+    zero = fill(q.dtype.type(0), f)
+    y = as_reals(load_row(costs.signs, i, l, lanes), f)
+    c, m = lane_costs(costs, i, l, lanes, y)
+    g = subtract(m, multiply(y, f))
+    curvature = multiply(add_product(fill(q[i], f), bias * bias, load(pull, l, lanes)), load(r, l, lanes))
+    rise = where_above(curvature, zero, divide(g, curvature), where_above(g, zero, c, zero))
+    new = larger(add(old, rise), zero)
+    new = where_above(new, c, c, new)
+    step = multiply(y, subtract(new, old))
+    within = where_above(c, new, new, zero)
+    store_above(larger(larger(step, subtract(zero, step)), within), zero, mark, l)
+    store(new, steps.new, k)
+    store(step, steps.step, k)
 
 
 @compiled
@@ -174,51 +203,64 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
 
     For labels that are not coupled (R diagonal, r its diagonal): the step (37) for all labels of a
     sample at once, which is exact because they do not interact. The weights of `state` are those of these
-    labels alone, and idle columns. Marks the variables that moved or are within their boxes.
+    labels alone, and idle columns to whole lines. Marks the variables that moved or are within their boxes.
     """
     signs = costs.signs
     bias, pull, _, r = geometry
     alpha, W, S = state
-    L, width = alpha.shape[1], np.uint64(W.shape[1])
-    real = W.dtype.type
-    zero, none = real(0), np.uint64(0)
-    f = np.empty(lo + width, W.dtype)
-    step = np.zeros(lo + width, W.dtype)
-    f_own, step_own = f[lo:], step[lo:]
-    c = np.empty(L, W.dtype)
-    m = np.empty(L, W.dtype)
-    few = np.empty(L, np.int64)
+    L, size, width = alpha.shape[1], hi - lo, np.uint64(W.shape[1])
+    line, real = np.uint64(len(LINE)), W.dtype.type
+    step = np.zeros(width, W.dtype)
+    steps = Steps(np.empty(width, W.dtype), np.empty(width, W.dtype), step)
+    scale = np.zeros(width, W.dtype)
+    answer = np.zeros(width, W.dtype)
+    for l in range(lo, hi):
+        scale[l - lo], answer[l - lo] = r[l], pull[l] * bias
+    few = np.empty(width, np.uint64)
+    w = W[W.shape[0] - 1]
     for position in range(order.shape[0]):
-        i = order[position]
+        i = np.uint64(order[position])
         ahead = order[min(position + AHEAD, order.shape[0] - 1)]
         prefetch_row(rows, ahead)
-        for p in range(ahead * L, ahead * L + L, 16):
+        for p in range(ahead * L + np.int64(lo), ahead * L + np.int64(hi), 16):
             prefetch(alpha, p)
-        for p in range(ahead * L, ahead * L + L, 64):
+        for p in range(ahead * L + np.int64(lo), ahead * L + np.int64(hi), 64):
             prefetch(signs, p)
             prefetch(marks, p)
-        row_scores(rows, i, bias, W, none, width, f_own)
-        row_costs(costs, i, lo, hi, c, m)
-        y, a = signs[i], alpha[i]
-        n_few = 0
-        w = W[W.shape[0] - 1]
-        changed = take_steps(i, geometry, y, f, c, m, lo, hi, a, step)
-        for l in range(lo, hi):
-            marks[i, l] = step[l] != zero or zero < a[l] < c[l]
-        for l in range(lo, hi):
-            S[l] += step[l]
-        for l in range(lo, hi):
-            step[l] *= r[l]
-        for l in range(lo, hi):
-            w[l - lo] += pull[l] * bias * step[l]
-        if changed > FEW:
-            row_outer(rows, i, zero, step_own, none, width, W)
-        elif changed:
-            for l in range(lo, hi):
-                if step[l] != zero:
-                    few[n_few] = l - lo
-                    n_few += 1
-            row_outer_few(rows, i, zero, step_own, few, n_few, W)
+        row_scores(rows, i, bias, W, NOTHING, width, steps.f)
+        a, mark = alpha[i], marks[i]
+        done = NOTHING
+        while done < size:
+            if size < line:
+                lane_steps(i, lo, done, SINGLE, costs, geometry, a, mark, steps)
+                done += ONE
+            else:
+                # The last labels with some before them, whose steps come out the same again.
+                done = min(done, size - line)
+                lane_steps(i, lo, done, LINE, costs, geometry, a, mark, steps)
+                done += line
+        n_few = NOTHING
+        for at in range(NOTHING, width, line):
+            moves = load(step, at, LINE)
+            zero, one = fill(real(0), moves), fill(real(1), moves)
+            lengths = larger(moves, subtract(zero, moves))
+            bits = bits_not_below(where_above(lengths, zero, one, zero), one)
+            if bits == NOTHING:
+                continue
+            scaled = multiply(moves, load(scale, at, LINE))
+            store(add(load(w, at, LINE), multiply(load(answer, at, LINE), scaled)), w, at)
+            while bits != NOTHING:
+                k = at + lowest_bit(bits)
+                bits &= bits - ONE
+                a[lo + k] = steps.new[k]
+                S[lo + k] += step[k]
+                few[n_few] = k
+                n_few += ONE
+            store(scaled, step, at)
+        if n_few > FEW:
+            row_outer(rows, i, real(0), step, NOTHING, width, W)
+        elif n_few:
+            row_outer_few(rows, i, real(0), step, few, n_few, W)
 
 
 @compiled

@@ -44,14 +44,16 @@ has gone past s^2 S. The certificate accounts for whatever distance between b an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise, repeat
 
 import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
 from maxmargin.core.rows import readonly
-from maxmargin.core.threads import aligned_empty, aligned_zeros, run_threads, shares, transpose
+from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, run_tasks, shares, transpose
 from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
 from maxmargin.multilabel.interior import InteriorPoint
@@ -106,6 +108,8 @@ class SweepRule:
         once. Where the pass before saw the part `near`, its end and that of the last one are averaged first.
     neglected : float
         Entries at rest may together hold this part of the gap that is allowed.
+    n_groups : int
+        Groups of labels that a thread's are polished in.
     n_draws, stride : int
         Random numbers drawn for the orders of one epoch of polishing (a power of two, small enough
         to stay in cache), and how far apart two labels begin to read them: a prime, so that no two
@@ -132,6 +136,7 @@ class SweepRule:
     likely: float = 1.2
     near: float = 1.5
     neglected: float = 0.1
+    n_groups: int = 16
     n_draws: int = 1 << 13
     stride: int = 7919
     bias_rate: float = 0.05
@@ -191,7 +196,8 @@ class Sweeps(ABC):
         self.problem, self.tol, self.rng, self.n_threads = problem, tol, rng, n_threads
         self.rule = SweepRule() if rule is None else rule
         self.n, self.L = alpha.shape
-        self.flags = np.ones((self.n, self.L), np.bool_)
+        self.flags = aligned_empty((self.n, self.L), np.bool_)
+        self.flags[:] = True
         self.S = np.zeros(self.L)
         # Of all labels and of each, the objective they are compared with, what is expected of the next.
         self.gap, self.gaps = np.inf, np.empty(0)
@@ -209,17 +215,18 @@ class Sweeps(ABC):
         self._answer = None
         self._move(clock)
         if self._seems_done():
-            # The weights are made anew where this fails; until then there is room for the certificate's.
-            self._forget()
-            certificate = self.certify()
+            certificate = self._settled()
             if certificate.gap <= self.tol:
                 self.gap = certificate.gap
                 return Progress(certificate, self._active(), exact=True)
             self._resynchronise()
         certificate = self._measure()
-        if self.patience.exhausted(certificate.gap) and self.real is np.float32:
+        exhausted, small = self.patience.exhausted(certificate.gap), certificate.gap <= self.tol
+        if small:
+            certificate = self._settled()
+        if exhausted and certificate.gap > self.tol and self.real is np.float32:
             self._prepare(self.alpha.astype(np.float64))
-        return Progress(certificate, self._active())
+        return Progress(certificate, self._active(), exact=small)
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -227,11 +234,18 @@ class Sweeps(ABC):
     def solution(self) -> Solution:
         return Solution(readonly(self.alpha), self._evaluated()[0])
 
-    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
+    def _evaluated(self, room: np.ndarray | None = None) -> tuple[np.ndarray, Certificate]:
         """Weights and certificate of the state as it is, kept until the next epoch."""
         if self._answer is None:
-            self._answer = self.problem.evaluate(self.alpha, self.bias_row, self.n_threads)
+            self._answer = self.problem.evaluate(self.alpha, self.bias_row, self.n_threads, room=room)
         return self._answer
+
+    def _settled(self) -> Certificate:
+        """The certificate at what seems to be the end, in the place of the weights, which are dropped.
+
+        Where it is not the end, `_resynchronise` has to follow.
+        """
+        return self._evaluated(self._forget())[1]
 
     def _prepare(self, alpha: np.ndarray) -> None:
         """Set up the state in the precision of alpha."""
@@ -293,8 +307,8 @@ class Sweeps(ABC):
         """The certificate by the weights at hand; marks what to visit next."""
 
     @abstractmethod
-    def _forget(self) -> None:
-        """Drop the weights; what follows is `_resynchronise`, or the end."""
+    def _forget(self) -> np.ndarray:
+        """Drop the weights; returns the memory that they had."""
 
     @abstractmethod
     def _resynchronise(self) -> None:
@@ -325,7 +339,7 @@ class LabelSweeps(Sweeps):
         rows, width = self.problem.n_features + 1, self._width(self.L)
         starts = np.cumsum([0] + [rows * self._width(hi - lo) for lo, hi in self.parts])
         # One piece of memory: a large one is mapped in large pages.
-        room = aligned_empty(max(rows * width, int(starts[-1])) + rows * width, self.real)
+        room = self.room = aligned_empty(max(rows * width, int(starts[-1])) + rows * width, self.real)
         self.W = room[: rows * width].reshape(rows, width)
         self.by_part = [room[slice(*place)].reshape(rows, -1) for place in pairwise(starts)]
         self.WT = room[-rows * width :].reshape(width, rows)
@@ -342,8 +356,10 @@ class LabelSweeps(Sweeps):
         self.bias_row = weights[-1] / self.problem.r
         self.turned = self.ahead = False
 
-    def _forget(self) -> None:
-        del self.W, self.WT, self.by_part
+    def _forget(self) -> np.ndarray:
+        room = self.room
+        del self.room, self.W, self.WT, self.by_part
+        return room
 
     def _resynchronise(self) -> None:
         self._make_room()
@@ -355,29 +371,43 @@ class LabelSweeps(Sweeps):
 
     def _move(self, clock: Clock) -> None:
         if not self.gaps.size and not self.alpha.any():
-            self._sweep(self.rule.first_sweeps)
-            if self.tol > self.rule.early:
-                return
-        elif not self.gaps.size:
+            self._ascend(clock, self.rule.first_sweeps, polish=self.tol <= self.rule.early)
+            return
+        if not self.gaps.size:
             self._measure()
-        self._polish(clock)
+        self._ascend(clock)
 
-    def _sweep(self, times: int) -> None:
-        """Sweeps over all entries; the weights end label-major."""
-        geometry, orders = self._geometry(), [self._order() for _ in range(times)]
+    def _ascend(self, clock: Clock, sweeps: int = 0, polish: bool = True) -> None:
+        """Sweeps over all entries, then polishing of those that are marked; the weights end label-major.
 
-        def work(k: int) -> None:
-            part, W = self.parts[k], self._part(k)
-            own, w = slice(*part), W[-1, : part[1] - part[0]]
-            state, (lo, hi) = loops.Ascent(self.alpha, W, self.S), map(np.uint64, part)
-            for order in orders:
-                loops.sweep_labels(self.rows, self.costs, geometry, order, lo, hi, state, self.flags)
-                goal = (self.problem.bias * self.S[own] * self.problem.r[own]).astype(self.real)
-                w += geometry.pull[own] * (goal - w)
-            self.WT[own] = W[:, : len(w)].T
+        A thread that has swept its labels goes on to polish some, whatever the others are at.
+        """
+        geometry, orders = self._geometry(), [self._order() for _ in range(sweeps)]
+        if not sweeps and not self.turned:
+            transpose(self.W, self.WT, self.n_threads)
+        polishing = self._polishing(clock, geometry) if polish else lambda _: ()
 
-        run_threads(work, range(len(self.parts)), self.n_threads)
+        def work(k: int) -> Iterable[Task]:
+            if sweeps:
+                self._sweep(k, geometry, orders)
+            return polishing(k)
+
+        run_tasks([partial(work, k) for k in range(len(self.parts))], self.n_threads)
         self._turned()
+        if polish and self.gaps.size:
+            kept, missed = self.rule.kept * self.remaining.sum(), self.rule.missed * self.gaps.sum()
+            self.expected = float(kept + missed)
+
+    def _sweep(self, k: int, geometry: loops.Geometry, orders: list[np.ndarray]) -> None:
+        """Sweeps over all entries of a part of the labels."""
+        part, W = self.parts[k], self._part(k)
+        own, w = slice(*part), W[-1, : part[1] - part[0]]
+        state, (lo, hi) = loops.Ascent(self.alpha, W, self.S), map(np.uint64, part)
+        for order in orders:
+            loops.sweep_labels(self.rows, self.costs, geometry, order, lo, hi, state, self.flags)
+            goal = (self.problem.bias * self.S[own] * self.problem.r[own]).astype(self.real)
+            w += geometry.pull[own] * (goal - w)
+        self.WT[own] = W[:, : len(w)].T
 
     def _part(self, k: int) -> np.ndarray:
         """The weights of a part of the labels, with which a thread begins: none."""
@@ -389,32 +419,32 @@ class LabelSweeps(Sweeps):
         self.bias_row = self.WT[: self.L, -1] / self.problem.r
         self.turned = self.ahead = True
 
-    def _polish(self, clock: Clock) -> None:
-        lists = self._lists()
-        draws = readonly(self.rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
-        geometry = self._geometry()
-        enough = loops.Enough(self.rule.label_passes, self.rule.least, self.rule.idle)
-        if not self.turned:
-            transpose(self.W, self.WT, self.n_threads)
-        state = loops.Ascent(self.alpha, self.WT, self.S)
+    def _polishing(self, clock: Clock, geometry: loops.Geometry) -> Callable[[int], list[Task]]:
+        """What polishes a part of the labels, by what is marked then; their gaps end in `remaining`."""
+        rule, state = self.rule, loops.Ascent(self.alpha, self.WT, self.S)
+        order = readonly(self.rng.permutation(self.n))
+        draws = readonly(self.rng.randint(0, 2**32, rule.n_draws, dtype=np.uint32))
+        enough = loops.Enough(rule.label_passes, rule.least, rule.idle)
         # The first epoch polishes before anything was measured.
         gaps = self.gaps if self.gaps.size else np.full(self.L, np.inf)
-        remaining = gaps.copy()
+        self.remaining = gaps.copy()
 
-        def work(labels: np.ndarray) -> None:
+        def polish(labels: np.ndarray, lists: loops.Lists) -> tuple[()]:
             if not clock.expired():
                 loops.polish_labels(
-                    self.rows, self.costs, geometry, readonly(labels), lists, draws, enough, state, remaining,
+                    self.rows, self.costs, geometry, labels, lists, draws, enough, state, self.remaining,
                 )  # fmt: skip
+            return ()
 
-        # Longest lists first and in small groups, so that threads end together.
-        by_length = np.argsort(-np.diff(lists.starts), kind="stable")
-        by_length = by_length[gaps[by_length] > 0]
-        n_groups = min(len(by_length), 16 * self.n_threads)
-        run_threads(work, [by_length[k::n_groups] for k in range(n_groups)], self.n_threads)
-        self._turned()
-        if self.gaps.size:
-            self.expected = self.rule.kept * float(remaining.sum()) + self.rule.missed * float(gaps.sum())
+        def groups(k: int) -> list[Task]:
+            lists, labels = self._lists(k, order), np.arange(*self.parts[k])
+            # Longest lists first and in small groups, so that threads end together.
+            by_length = labels[np.argsort(-np.diff(lists.starts)[labels], kind="stable")]
+            by_length = by_length[gaps[by_length] > 0]
+            n_groups = min(len(by_length), rule.n_groups)
+            return [partial(polish, readonly(by_length[g::n_groups]), lists) for g in range(n_groups)]
+
+        return groups
 
     def _catch_up(self) -> None:
         """Bring W to where polishing has left the weights."""
@@ -422,18 +452,14 @@ class LabelSweeps(Sweeps):
             transpose(self.WT, self.W, self.n_threads)
             self.ahead = False
 
-    def _lists(self) -> loops.Lists:
-        """The marked samples of every label in random order, and how far each label is to go."""
-        rule, parts = self.rule, self.parts
-        counts = run_threads(
-            lambda part: np.count_nonzero(self.flags[:, slice(*part)], axis=0), parts, self.n_threads
-        )
-        starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+    def _lists(self, k: int, order: np.ndarray) -> loops.Lists:
+        """The marked samples of every label of a part in the order given, and how far each label is to go."""
+        rule, (lo, hi) = self.rule, self.parts[k]
+        counts = np.zeros(self.L, np.int64)
+        counts[lo:hi] = np.count_nonzero(self.flags[:, lo:hi], axis=0)
+        starts = np.concatenate([[0], np.cumsum(counts)])
         members = np.empty(starts[-1], np.int32 if self.n < 2**31 else np.int64)
-        order, ends, flags = readonly(self.rng.permutation(self.n)), starts[:-1].copy(), readonly(self.flags)
-        run_threads(
-            lambda part: loops.gather_lists(flags, order, *part, ends, members), parts, self.n_threads
-        )
+        loops.gather_lists(readonly(self.flags), order, lo, hi, starts[:-1].copy(), members)
         target = np.zeros(self.L)
         if self.gaps.size:
             gap = max(self.gap, self.tol)
@@ -474,8 +500,10 @@ class SampleSweeps(Sweeps):
         mixing = np.pad(G.T, ((0, 0), (0, self.T.shape[1] - rank)))
         self.mixing = loops.Mixing(readonly(mixing), self.factored)
 
-    def _forget(self) -> None:
+    def _forget(self) -> np.ndarray:
+        room = self.T.ravel()
         del self.T
+        return room
 
     def _resynchronise(self) -> None:
         self._prepare(self.alpha)
