@@ -3,12 +3,15 @@
 A process first prepares (not counted), then makes one small run, so that compilation is counted
 apart, then the run that counts. It is pinned to as many cores as the race allows. A forked process
 has the data in memory already; a fresh one starts from nothing, with one BLAS thread, so that its peak
-memory is its own, and takes only what can be pickled.
+memory is its own, and takes only what can be pickled. Memory is at hand as on a machine that has been at
+work for a while (`settle_memory`): what a fit takes anew from the host of a virtual machine, 2 to 3 ms a MB,
+was up to half of its seconds and differed from run to run.
 """
 
 from __future__ import annotations
 
 import csv
+import ctypes
 import fcntl
 import importlib.util
 import multiprocessing as mp
@@ -17,6 +20,7 @@ import platform
 import resource
 import statistics
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +34,16 @@ from threadpoolctl import threadpool_limits
 RESULTS = Path(__file__).parent / "results"
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 Row = dict[str, Any]
+# MiB that are brought near before a run (0: none), by a process that takes large pages, as numpy does.
+SETTLED = 512
+TOUCH = """
+import mmap, sys
+size = int(sys.argv[1])
+pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+if hasattr(mmap, "MADV_HUGEPAGE"):
+    pages.madvise(mmap.MADV_HUGEPAGE)
+pages[::4096] = bytes(size // 4096)
+"""
 
 
 @dataclass(frozen=True)
@@ -167,7 +181,7 @@ def run_alone(competitor: Competitor, *, fresh: bool = False) -> Run:
     """One run in a process of its own."""
     context = mp.get_context("spawn" if fresh else "fork")
     here, there = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(there, competitor))
+    child = context.Process(target=_child, args=(there, competitor, SETTLED))
     with _one_thread() if fresh else _as_it_is():
         child.start()
     there.close()
@@ -179,7 +193,7 @@ def run_alone(competitor: Competitor, *, fresh: bool = False) -> Run:
     return report
 
 
-def _child(connection: Any, competitor: Competitor) -> None:
+def _child(connection: Any, competitor: Competitor, n_mib: int) -> None:
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: competitor.cores]))
     threadpool_limits(1)  # further BLAS threads would wait for each other on few cores
     given = () if competitor.prepare is None else (competitor.prepare(),)
@@ -187,6 +201,7 @@ def _child(connection: Any, competitor: Competitor) -> None:
     if competitor.warm is not None:
         competitor.warm(*given)
     warm_seconds = time.perf_counter() - started
+    settle_memory(n_mib)
     before = _highest_mib()
     with _Watch() as watch:
         started = time.perf_counter()
@@ -197,6 +212,20 @@ def _child(connection: Any, competitor: Competitor) -> None:
         answer = competitor.judge(*given, answer)
     rise = (watch.peak - watch.start_size) / 2**20
     connection.send(Run(seconds, warm_seconds, rise, highest, before, answer))
+
+
+def settle_memory(n_mib: int) -> None:
+    """Bring so much free memory near, as it is after other work.
+
+    Free memory inherited by a fork is let go, or every page would be copied when it is written to. Then
+    another process touches some and ends: a virtual machine may have given what is free back to its host,
+    and takes it again page by page.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's
+    if trim is not None:
+        trim(0)
+    if n_mib:
+        subprocess.run([sys.executable, "-I", "-S", "-c", TOUCH, str(n_mib << 20)], check=True)
 
 
 def _highest_mib() -> float:

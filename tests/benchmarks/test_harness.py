@@ -38,6 +38,12 @@ def test_a_run_is_measured_in_a_process_of_its_own():
     assert 30 < run.peak_mib < 80 and run.process_mib >= run.before_mib > 0
 
 
+def test_memory_that_is_brought_near_is_free_again_and_not_of_the_run(monkeypatch):
+    monkeypatch.setattr("benchmarks.race.SETTLED", 64)
+    run = run_alone(Competitor("nothing", int))
+    assert run.peak_mib < 10 and run.process_mib - run.before_mib < 10
+
+
 def threads(given):
     return given, os.environ["OPENBLAS_NUM_THREADS"]
 
