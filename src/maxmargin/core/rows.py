@@ -34,6 +34,7 @@ from maxmargin.core.simd import (
     store,
     store_row,
 )
+from maxmargin.core.threads import run_threads
 
 # More columns than 32 bits can count.
 WIDE = 1 << 32
@@ -129,7 +130,7 @@ class Rows:
         """Refuse rows of which multiples that sum up to `pull` have a square beyond floating point."""
         check_digits(math.sqrt(float(self.squared_norms().max(initial=0.0)) + bias**2), pull)
 
-    def squared_norms(self) -> np.ndarray:
+    def squared_norms(self, n_threads: int = 1) -> np.ndarray:
         """Squared Euclidean norm of every row, in float64."""
         if self.dense:
             X = self.matrix
@@ -137,12 +138,17 @@ class Rows:
         sums = np.zeros(self.shape[0])
         # Some rows at a time, so that the squares of a large matrix are never all there at once.
         cuts = np.searchsorted(self.indptr, np.arange(0, self.indptr[-1] + PIECE, PIECE))
-        for first, last in pairwise(np.unique(np.append(cuts, self.shape[0]).clip(0, self.shape[0]))):
+        parts = pairwise(np.unique(np.append(cuts, self.shape[0]).clip(0, self.shape[0])))
+
+        def work(part: tuple[np.int64, np.int64]) -> None:
+            first, last = part
             begin = self.indptr[first]
             squares = np.square(self.data[begin : self.indptr[last]], dtype=np.float64)
             filled = first + np.flatnonzero(np.diff(self.indptr[first : last + 1]))
             if filled.size:
                 sums[filled] = np.add.reduceat(squares, self.indptr[filled] - begin)
+
+        run_threads(work, parts, n_threads)
         return sums
 
 

@@ -557,8 +557,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         if self._needs_kernel():
             return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
-        rows, columns = frequent_first(Rows.of(without_zeros(X)), count_threads(self.n_jobs))
-        return LinearM3L(rows, costs, self.prior_, bias, columns)
+        n_threads = count_threads(self.n_jobs)
+        rows, columns = frequent_first(Rows.of(without_zeros(X)), n_threads)
+        return LinearM3L(rows, costs, self.prior_, bias, columns, n_threads)
 
     def _device(self, problem: LinearM3L | KernelM3L | ManyM3L) -> Any:
         """The GPU to work on, or None."""

@@ -396,7 +396,10 @@ class M3L(ABC):
 
 @dataclass(frozen=True)
 class LinearM3L(M3L):
-    """The linear problem over rows of X; `columns` says which ones of the user's these are, None all."""
+    """The linear problem over rows of X; `columns` says which ones of the user's these are, None all.
+
+    `n_threads` share what is made of the rows once.
+    """
 
     rows: Rows
     costs: EntryCosts
@@ -404,6 +407,7 @@ class LinearM3L(M3L):
     bias: float = 1.0
 
     columns: np.ndarray | None = None
+    n_threads: int = 1
 
     def reach(self) -> float:
         return math.sqrt(float(self.q.max(initial=self.bias**2)))
@@ -415,7 +419,7 @@ class LinearM3L(M3L):
     @cached_property
     def q(self) -> np.ndarray:
         """Squared norm of every sample, without the bias."""
-        return self.rows.squared_norms()
+        return self.rows.squared_norms(self.n_threads)
 
     @cached_property
     def single_rows(self) -> Rows:
@@ -434,7 +438,11 @@ class LinearM3L(M3L):
         if rows.data.dtype == np.float32:
             return rows
         values = aligned_empty(len(rows.data), np.float32)
-        values[:] = rows.data
+
+        def copy(part: tuple[int, int]) -> None:
+            values[slice(*part)] = rows.data[slice(*part)]
+
+        run_threads(copy, shares(len(values), self.n_threads), self.n_threads)
         return rows.with_values(values)
 
     def rows_for(self, dtype: type) -> Rows:

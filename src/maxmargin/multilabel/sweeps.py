@@ -307,8 +307,8 @@ class Sweeps(ABC):
         """The certificate by the weights at hand; marks what to visit next."""
 
     @abstractmethod
-    def _forget(self) -> np.ndarray:
-        """Drop the weights; returns the memory that they had."""
+    def _forget(self) -> np.ndarray | None:
+        """Drop the weights; returns the memory that they had, where it is worth keeping."""
 
     @abstractmethod
     def _resynchronise(self) -> None:
@@ -491,7 +491,10 @@ class SampleSweeps(Sweeps):
         self.factored = P is not None
         G = (self.problem.prior if P is None else P).astype(self.real)
         self.G, rank = readonly(G), len(G)
-        V = self.problem.accumulate(alpha, self.real, self.n_threads, idle=True)
+        # Weights lie where those of the certificate will, which are of double precision.
+        size = (self.problem.n_features + 1) * -(-self.L // 16) * 16
+        self.room = None if self.factored else aligned_empty(size, np.float64)
+        V = self.problem.accumulate(alpha, self.real, self.n_threads, idle=True, room=self.room)
         V[-1, : self.L] = self.bias_row
         self.T = V
         if self.factored:
@@ -500,9 +503,9 @@ class SampleSweeps(Sweeps):
         mixing = np.pad(G.T, ((0, 0), (0, self.T.shape[1] - rank)))
         self.mixing = loops.Mixing(readonly(mixing), self.factored)
 
-    def _forget(self) -> np.ndarray:
-        room = self.T.ravel()
-        del self.T
+    def _forget(self) -> np.ndarray | None:
+        room = self.room
+        del self.T, self.room
         return room
 
     def _resynchronise(self) -> None:
