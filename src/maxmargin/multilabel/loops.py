@@ -130,10 +130,10 @@ def renumber(indices, places, answer):
 
 
 @compiled
-def rare_last(rows, near, indices, values):
-    """Copy sparse rows; columns from `near` on come last in their row, the first of them at its end."""
+def rare_last(rows, near, first, last, indices, values):
+    """Copy the sparse rows first..last; columns from `near` on come last, the first of them at the end."""
     data, columns, indptr, _ = rows
-    for i in range(indptr.shape[0] - 1):
+    for i in range(first, last):
         front, back = indptr[i], indptr[i + 1] - 1
         for k in range(indptr[i], indptr[i + 1]):
             rare = columns[k] >= near
