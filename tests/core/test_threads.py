@@ -5,9 +5,11 @@ import threading
 import time
 from functools import partial
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from maxmargin.core.threads import run_tasks, run_threads
+from maxmargin.core.threads import LARGE_PAGE, aligned_empty, aligned_zeros, run_tasks, run_threads
 
 PATIENCE = 20  # seconds after which a thread that should be there is not
 
@@ -134,3 +136,30 @@ def test_after_an_error_nobody_waits_for_tasks_that_never_come(fails):
     with pytest.raises(ZeroDivisionError, match="here"):
         run_tasks([task, task, *[lambda: begun.append(1) or ()] * 3], 2)
     assert not begun
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint32, np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(5,), (3, 17), (700, 3000), (2, 3_000_000)])
+def test_room_starts_on_a_cache_line_and_large_room_on_a_large_page(shape, dtype):
+    room = aligned_empty(shape, dtype)
+    assert room.shape == shape and room.dtype == dtype and room.flags.c_contiguous
+    assert room.ctypes.data % (LARGE_PAGE if room.nbytes >= LARGE_PAGE else 64) == 0
+
+
+@pytest.mark.parametrize("size", [1000, 700_000])
+def test_sparse_matrices_take_such_room_as_it_is(size):
+    values, indices = aligned_empty(size, np.float32), aligned_empty(size, np.int32)
+    values[:], indices[:] = 1, np.arange(size) % 100
+    X = sp.csr_array((values, indices, np.arange(0, size + 1, 100, dtype=np.int32)))
+    assert np.shares_memory(X.data, values) and np.shares_memory(X.indices, indices)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_zeros_may_lie_in_the_memory_of_others(n_threads):
+    room = aligned_empty(1000, np.float32)
+    room[:] = 7
+    zeros = aligned_zeros(10, 30, np.float64, n_threads=n_threads, room=room)
+    assert zeros.shape == (10, 32) and not zeros.any() and np.shares_memory(zeros, room)
+    assert (room[640:] == 7).all()
+    more = aligned_zeros(20, 30, np.float64, n_threads=n_threads, room=room)
+    assert more.shape == (20, 32) and not more.any() and not np.shares_memory(more, room)

@@ -196,11 +196,11 @@ def _aligned(make: Callable[..., np.ndarray], shape: int | tuple[int, ...], dtyp
     The first touch of a page is the system's work: a large one, of which numpy asks for as many as lie within
     an array of `ADVISED` bytes or more, takes a quarter of the time of as many small ones.
     """
-    dtype = np.dtype(dtype)
-    size = math.prod(np.atleast_1d(shape).tolist()) * dtype.itemsize
-    large = size >= LARGE_PAGE
-    line = LARGE_PAGE if large else CACHE_LINE
-    whole = -(-size // line) * line if large else size
-    raw = make(max(whole + line, ADVISED if large else 0), np.uint8)
-    start = -raw.ctypes.data % line
-    return raw[start : start + size].view(dtype).reshape(shape)
+    item = np.dtype(dtype).itemsize
+    size = math.prod(np.atleast_1d(shape).tolist())
+    page, least = (LARGE_PAGE, ADVISED) if size * item >= LARGE_PAGE else (CACHE_LINE, 0)
+    whole = -(-size * item // page) * page
+    # Of the same type: scipy copies what it takes for a small part of another array.
+    raw = make(max(whole + page, least) // item, dtype)
+    start = -raw.ctypes.data % page // item
+    return raw[start : start + size].reshape(shape)
