@@ -198,9 +198,9 @@ def _aligned(make: Callable[..., np.ndarray], shape: int | tuple[int, ...], dtyp
     """
     item = np.dtype(dtype).itemsize
     size = math.prod(np.atleast_1d(shape).tolist())
-    page, least = (LARGE_PAGE, ADVISED) if size * item >= LARGE_PAGE else (CACHE_LINE, 0)
+    page = LARGE_PAGE if size * item >= ADVISED else CACHE_LINE
     whole = -(-size * item // page) * page
     # Of the same type: scipy copies what it takes for a small part of another array.
-    raw = make(max(whole + page, least) // item, dtype)
+    raw = make((whole + page) // item, dtype)
     start = -raw.ctypes.data % page // item
     return raw[start : start + size].reshape(shape)
