@@ -431,8 +431,6 @@ class LinearM3L(M3L):
         rows, n_threads = self.rows, self.n_threads
         if rows.dense or self.reach() > LARGEST_SINGLE:
             return rows
-        if rows.shape[1] <= NEAR:
-            return rows.with_values(rows.data.astype(np.float32, copy=False))
         indices = aligned_empty(len(rows.indices), rows.indices.dtype)
         values = aligned_empty(len(rows.data), np.float32)
 
