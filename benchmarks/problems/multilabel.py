@@ -39,16 +39,18 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
 - Two threads (`threads`): a sweep over half of the labels takes 0.57 of one over all (50 and 86 ms for three,
   one thread alone on its core), since what counts is how many words are looked up; both at once take little
   longer where each has the weights of its labels to itself, on columns of one matrix as long as one thread.
-  Where neighbours on the host use the third cache as well, both take up to half as long again: a chase through
-  8 MB took 24 to 130 ns a step within an hour, and two threads were 1.55 to 1.87 times as fast as one in
-  series of seven, 1.82 and 1.84 in the quietest of fifteen. Threads that start anew for every step took 20 ms
-  more: a thread may begin on the core of another and wait. Waiting for each other between sweeps and polishing
-  cost 5 to 15 ms. Dual variables and marks of their own, or starting half-way round, made no difference; nor
-  did a matrix of 128 columns instead of 112, cut at cache lines, or cutting the labels elsewhere than in the
-  middle, asking for the weights of rare words a visit ahead, or large pages for dual variables and rows.
-- Where the processes of a race are new, first touch of memory was a tenth of a fit with one thread and a fifth
-  with two. A virtual machine that gives free memory back to its host within seconds pays 2.5 ms a MB for it,
-  else 0.15 in large pages and 0.6 in small ones; free memory inherited by a fork is copied page by page.
+  Where neighbours on the host use the third cache as well, both take up to half as long again: a chase
+  through 8 MB took 24 to 130 ns a step within an hour, and two threads were 1.55 to 1.87 times as fast as
+  one in series of seven, 1.82 and 1.84 in the quietest of fifteen. Threads that start anew for every step
+  took 20 ms more: a thread may begin on the core of another and wait. Waiting for each other between sweeps
+  and polishing cost 5 to 15 ms. Dual variables and marks of their own, or starting half-way round, made no
+  difference; nor did a matrix of 128 columns instead of 112, cut at cache lines, or cutting the labels
+  elsewhere than in the middle, asking for the weights of rare words a visit ahead, or large pages for dual
+  variables and rows.
+- Where the processes of a race are new, first touch of memory was a tenth of a fit with one thread and a
+  fifth with two. A virtual machine that gives free memory back to its host within seconds pays 2.5 ms a MB
+  for it, else 0.15 in large pages and 0.6 in small ones; free memory inherited by a fork is copied page by
+  page.
 - The sums of the certificate are shared by words, not by labels: 45 instead of 49 to 58 ms of CPU for two
   threads; skipping the other thread's words by a branch, without listing one's own first, took 52.
 - Neighbouring samples in blocks of eight: the sweeps take a seventh less, and polishing as long, on RCV1 and
