@@ -93,8 +93,9 @@ class SweepRule:
     early : float
         Where tol is at most this, sweeps alone will not do, and the first epoch goes on to polish.
     aim, least : float
-        Polishing aims at the part `aim` of the gap that tol allows; a label is left at the part `least` of
-        what its first pass saw, for then entries at rest have the larger part of the gap.
+        Polishing aims at the part `aim` of the gap that tol allows (at 0.95 four of ten fits of 3,000 rows of
+        RCV1 to 1e-4 missed it by up to 3 % and took another epoch, at 0.9 one); a label is left at the part
+        `least` of what its first pass saw, for then entries at rest have the larger part of the gap.
     idle : float
         Entries with less than this part of an equal share of the gap that a label is to end at take no step,
         nor do listed ones of samples with less than this part of one of what tol allows: on three of four
@@ -128,7 +129,7 @@ class SweepRule:
     block: int = 8
     n_blocks: int = 500
     early: float = 3e-3
-    aim: float = 0.95
+    aim: float = 0.9
     least: float = 0.07
     idle: float = 0.3
     kept: float = 0.75
