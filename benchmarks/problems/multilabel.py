@@ -41,7 +41,7 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
   longer where each has the weights of its labels to itself, on columns of one matrix as long as one thread.
   Where neighbours on the host use the third cache as well, both take up to half as long again: a chase
   through 8 MB took 24 to 130 ns a step within an hour, and two threads were 1.55 to 1.87 times as fast as
-  one in series of seven, 1.82 and 1.84 in the quietest of fifteen. Threads that start anew for every step
+  one in series of seven, 1.83 and 1.85 in the quietest of fifteen. Threads that start anew for every step
   took 20 ms more: a thread may begin on the core of another and wait. Waiting for each other between sweeps
   and polishing cost 5 to 15 ms. Dual variables and marks of their own, or starting half-way round, made no
   difference; nor did a matrix of 128 columns instead of 112, cut at cache lines, or cutting the labels
