@@ -444,3 +444,32 @@ def test_sparse_rows_and_dense_rows_agree(name):
     dense = fit(build(name), name)
     sparse = fit(build(name), name, sp.csr_array(X))
     assert sparse.primal_objective_ == pytest.approx(dense.primal_objective_, rel=dense.tol)
+
+
+LINEAR = (
+    "MultiLabelSVC",
+    "MultiLabelSVC prior",
+    "MultiLabelSVC smo",
+    "MultiClassSVC",
+    "ChainSVC",
+    "SubmodularSVC",
+)
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_sparse_row_is_scored_without_a_copy_of_the_model(name, tmp_path):
+    base, _, more = name.partition(" ")
+    settings = {"smo": {"solver": "smo"}, "prior": {"prior": maxmargin.priors.from_labels}}.get(more, {})
+    rows = sp.hstack([sp.csr_array(X), sp.csr_array((N, 200_000))], format="csr")
+    trained = fit(build(base, **settings), base, rows)
+    maxmargin.save(trained, tmp_path / "model")
+    few, cut = rows[:3], {key: lengths[:1] for key, lengths in CASES[base][2].items()}
+    for model in (trained, maxmargin.load(tmp_path / "model"), pickle.loads(pickle.dumps(trained))):
+        model.predict(few, **cut)
+        tracemalloc.start()
+        try:
+            model.predict(few, **cut)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < model.coef_.nbytes / 10

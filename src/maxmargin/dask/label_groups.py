@@ -32,7 +32,7 @@ RARER = 10.0
 class Learnt(NamedTuple):
     """The weights of a group of labels, the columns that they are of (None: all), and their certificate.
 
-    Weights are label-major with the bias last, as the model will have them.
+    Weights are feature-major with the bias last.
     """
 
     weights: np.ndarray
@@ -122,7 +122,7 @@ def learn(wanted: Assignment, *parts: Part) -> Learnt:
         n_threads=count_threads(model.n_jobs),
     )
     outcome = run(solver, stopping)
-    return Learnt(np.ascontiguousarray(solver.solution().weights.T), columns, outcome.certificate)
+    return Learnt(np.ascontiguousarray(solver.solution().weights), columns, outcome.certificate)
 
 
 class WholeRows:
@@ -161,12 +161,11 @@ class WholeRows:
 
     def solution(self) -> Heads:
         problem = self.problem
-        coef = np.zeros((problem.groups[-1].stop, problem.n_features))
+        coef = np.zeros((problem.n_features, problem.groups[-1].stop))
         for labels, one in zip(problem.groups, self.learnt, strict=True):
             places = slice(None) if one.columns is None else one.columns
-            for row, learnt in zip(coef[labels], one.weights, strict=True):  # one label in cache at a time
-                row[places] = learnt[:-1]
-        return Heads(coef, np.concatenate([one.weights[:, -1] for one in self.learnt]))
+            coef[places, labels] = one.weights[:-1]
+        return Heads(coef.T, np.concatenate([one.weights[-1] for one in self.learnt]))
 
     def _learn(self) -> list[Learnt]:
         problem, submit = self.problem, self.workers.submit

@@ -175,6 +175,6 @@ n_iter_, history_, n_features_in_, feature_names_in_
     def _weights(self, problem: Scattered, found: Heads | np.ndarray) -> dict[str, Any]:
         """What prediction needs, from the weights of labels or from Z with the bias last."""
         if not isinstance(found, Heads):
-            found = Heads(np.ascontiguousarray(found[:-1].T), found[-1])
+            found = Heads(found[:-1].T.copy(order="F"), found[-1])
         bias = np.where(self.constant_labels_, self._constant_scores, problem.bias * found.bias_row)
         return {"coef_": found.coef, "intercept_": bias}

@@ -95,8 +95,8 @@ LARGE_SPARSE, LARGE_DENSE = 10**7, 10**8
 PER_ENTRY, PER_WEIGHT = 10, 16
 # Samples on which a kernel of unknown definiteness is looked at.
 PROBED_SAMPLES = 300
-# Coefficients that are transposed at a time, to stay in cache.
-TRANSPOSED = 2**17
+# Coefficients that are copied at a time, some large pages of them.
+COPIED = 2**18
 # What a fit stores; one with other parameters may store less, and must leave none of it behind.
 MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
 
@@ -684,22 +684,25 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         }
 
     def _linear_attributes(self, problem: LinearM3L, solution: Solution) -> dict[str, Any]:
-        """Coefficients in float64, as they were certified; zero for columns without an entry."""
+        """Coefficients in float64, as they were certified; zero for columns without an entry.
+
+        The labels of a feature lie side by side: a few sparse rows are scored without a look at the others.
+        """
         Z = solution.weights
         d, used = self.n_features_in_, slice(None) if problem.columns is None else problem.columns
         place, empty = np.zeros(d, np.intp), np.ones(d, np.bool_)
         place[used], empty[used] = np.arange(len(Z) - 1), False
-        coef = aligned_empty((Z.shape[1], d), np.float64)
-        size = max(16, TRANSPOSED // Z.shape[1])
+        coef = aligned_empty((d, Z.shape[1]), np.float64)
+        size = max(16, COPIED // Z.shape[1])
 
         def write(start: int) -> None:
             columns = slice(start, start + size)
-            part = Z[place[columns]]
+            part = coef[columns]
+            part[:] = Z[place[columns]]
             part[empty[columns]] = 0
-            coef[:, columns] = part.T
 
         run_threads(write, range(0, d, size), count_threads(self.n_jobs))
-        return {"coef_": coef, "intercept_": problem.bias * Z[-1]}
+        return {"coef_": coef.T, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "intercept_")
@@ -841,7 +844,7 @@ def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]
         "_kernel": replace(kernel, offset=0.0),
     }
     if kernel.name == "linear":
-        attributes["coef_"] = np.ascontiguousarray(np.asarray(vectors.T.dot(weights)).T)
+        attributes["coef_"] = np.asfortranarray(np.asarray(vectors.T.dot(weights)).T)
     return attributes
 
 

@@ -464,7 +464,7 @@ def named(weights: ChainWeights, scaling: float) -> dict[str, np.ndarray]:
     """The weights under their public names, those of constant features times their size."""
     bias, first, last = scaling * weights.B
     return {
-        "coef_": weights.U.T.copy(),
+        "coef_": weights.U.T.copy(order="F"),
         "transitions_": scaling * weights.R,
         "intercept_": bias,
         "first_": first,

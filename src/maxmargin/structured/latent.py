@@ -239,7 +239,7 @@ class LatentSVC(ClassifierMixin, Iterative):
     def _named(self, solution: LatentSolution) -> dict[str, np.ndarray]:
         """The weights under their public names."""
         W = solution.vector.reshape(-1, self.classes_.size)
-        return {"coef_": W[:-1].T.copy(), "intercept_": self._bias() * W[-1]}
+        return {"coef_": W[:-1].T.copy(order="F"), "intercept_": self._bias() * W[-1]}
 
     def _bias(self) -> float:
         return float(self.intercept_scaling) if self.fit_intercept else 0.0

@@ -485,9 +485,9 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         two = len(self.classes_) == 2
         if isinstance(solution, LinearSolution):
             W = solution.weights.T
-            W = np.ascontiguousarray(W[1:] - W[:1] if two else W)
+            W = W[1:] - W[:1] if two else W
             bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
-            return {"coef_": W[:, :-1], "intercept_": bias * W[:, -1], **shared}
+            return {"coef_": W[:, :-1].copy(order="F"), "intercept_": bias * W[:, -1], **shared}
         B = solution.coefficients
         B = B[:, 1:] - B[:, :1] if two else B
         support = np.flatnonzero(B.any(axis=1))

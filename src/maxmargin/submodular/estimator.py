@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin.core.loop import Solver, run
@@ -349,7 +350,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         return {
             "_labels": labels,
             "classes_": labels.classes,
-            "coef_": np.ascontiguousarray(Z[:-1].T),
+            "coef_": Z[:-1].T.copy(order="F"),
             "intercept_": problem.bias * Z[-1],
             "interaction_": interaction,
             "pairs_": problem.pairs.index,
@@ -360,7 +361,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
 
     def _unary(self, X: Any) -> tuple[np.ndarray, Arcs]:
         """Unary scores of every sample, and the graph of the interactions."""
-        scores = np.asarray(X @ self.coef_.T.astype(X.dtype), dtype=np.float64) + self.intercept_
+        scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
         i, j = np.nonzero(np.triu(self.interaction_, 1))
         index = np.column_stack([i, j])
         return scores, weighted_graph(len(self.intercept_), index, self.interaction_[i, j])
