@@ -51,6 +51,8 @@ LINES = 32
 # hold (14 of eight floats): a row of weights is then read in one go, on RCV1 in half the time of four groups.
 # Half as many for what is left over and for one of two threads; every other size is a loop more to compile.
 WIDEST, HALF, GROUP, LINE = (0,) * 112, (0,) * 64, (0,) * 32, (0,) * 16
+# Between GROUP and HALF, for the other one of two threads.
+THIRD = (0,) * 48
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
@@ -270,6 +272,28 @@ def row_scores(rows, i, bias, W, lo, hi, scores):
             w = W[indices[k - shift]]
             for l in range(lo, hi):
                 scores[l] += x * w[l]
+
+
+@compiled(inline=True, reorder=True)
+def line_scores(rows, i, bias, W, scores):
+    """scores = (x_i, bias)' W for a W whose rows are whole lines, in as few readings of the row as can be."""
+    at, end = 0, W.shape[1]
+    while at < end:
+        if end - at >= len(WIDEST):
+            _scores_in_lanes(rows, i, bias, W, at, WIDEST, scores)
+            at += len(WIDEST)
+        elif end - at >= len(HALF):
+            _scores_in_lanes(rows, i, bias, W, at, HALF, scores)
+            at += len(HALF)
+        elif end - at >= len(THIRD):
+            _scores_in_lanes(rows, i, bias, W, at, THIRD, scores)
+            at += len(THIRD)
+        elif end - at >= len(GROUP):
+            _scores_in_lanes(rows, i, bias, W, at, GROUP, scores)
+            at += len(GROUP)
+        else:
+            _scores_in_lanes(rows, i, bias, W, at, LINE, scores)
+            at += len(LINE)
 
 
 @compiled(inline=True, reorder=True)

@@ -162,7 +162,7 @@ class GroupSweeps(LabelSweeps):
         if len(self.parts) == 1:
             return self.W
         lo, hi = self.parts[k]
-        W = aligned_zeros(len(self.W), self._width(hi - lo), self.real)
+        W = aligned_zeros(len(self.W), hi - lo, self.real)  # and idle columns
         W[:, : hi - lo] = self.W[:, lo:hi]
         return W
 

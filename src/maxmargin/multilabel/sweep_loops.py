@@ -23,6 +23,7 @@ from maxmargin.core.rows import (
     LINE,
     ONE,
     dot,
+    line_scores,
     prefetch_row,
     row_add,
     row_column_dot,
@@ -227,7 +228,7 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
         for p in range(ahead * L + np.int64(lo), ahead * L + np.int64(hi), 64):
             prefetch(signs, p)
             prefetch(marks, p)
-        row_scores(rows, i, bias, W, NOTHING, width, steps.f)
+        line_scores(rows, i, bias, W, steps.f)
         a, mark = alpha[i], marks[i]
         done = NOTHING
         while done < size:

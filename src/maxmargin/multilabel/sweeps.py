@@ -52,7 +52,7 @@ from itertools import chain, pairwise, repeat
 import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
-from maxmargin.core.rows import readonly
+from maxmargin.core.rows import LINE, readonly
 from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, run_tasks, shares, transpose
 from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
@@ -65,6 +65,8 @@ from maxmargin.multilabel.turns import turns_default
 # Lower and upper bounds on gradients, beyond which an entry at its box rests.
 Bounds = tuple[np.ndarray | float, np.ndarray | float]
 NO_BOUNDS: Bounds = (-np.inf, np.inf)
+# Labels whose weights are a line.
+TOGETHER = len(LINE)
 
 
 @dataclass(frozen=True)
@@ -319,13 +321,16 @@ class Sweeps(ABC):
 class LabelSweeps(Sweeps):
     """Sweeps and polishing for labels that are not coupled.
 
-    W is (D+1) x L and a few idle columns that keep its rows on cache lines of their own. In sweeps every
+    W is (D+1) x L and a few idle columns that make its rows whole lines. In sweeps every
     thread has the weights of its labels to itself: `by_part`, one after the other in the place of W. WT holds
     the same weights as W label-major where they are `turned`, and newer ones where it is `ahead`.
     """
 
     def _begin(self, alpha: np.ndarray) -> None:
-        self.parts = shares(self.L, self.n_threads)
+        self.n_lines = -(-self.L // TOGETHER)
+        # Cut between lines: one that is not full costs a sweep as much as one that is.
+        lines = shares(self.n_lines, self.n_threads)
+        self.parts = [(TOGETHER * first, min(TOGETHER * last, self.L)) for first, last in lines]
         many = self.n >= self.rule.block * self.rule.n_blocks
         self.block = self.rule.block if self.problem.n_features >= WIDE and many else 1
 
@@ -337,19 +342,14 @@ class LabelSweeps(Sweeps):
             self._take(self.problem.accumulate(alpha, self.real, self.n_threads) * self.r)
 
     def _make_room(self) -> None:
-        rows, width = self.problem.n_features + 1, self._width(self.L)
-        starts = np.cumsum([0] + [rows * self._width(hi - lo) for lo, hi in self.parts])
+        rows, width = self.problem.n_features + 1, TOGETHER * self.n_lines
         # One piece of memory: a large one is mapped in large pages.
-        room = self.room = aligned_empty(max(rows * width, int(starts[-1])) + rows * width, self.real)
-        self.W = room[: rows * width].reshape(rows, width)
-        self.by_part = [room[slice(*place)].reshape(rows, -1) for place in pairwise(starts)]
-        self.WT = room[-rows * width :].reshape(width, rows)
+        self.room = aligned_empty(2 * rows * width, self.real)
+        halves = self.room[: rows * width], self.room[rows * width :]
+        self.W, self.WT = halves[0].reshape(rows, width), halves[1].reshape(width, rows)
+        starts = [rows * first for first, _ in self.parts] + [rows * width]
+        self.by_part = [halves[0][slice(*place)].reshape(rows, -1) for place in pairwise(starts)]
         self.WT[self.L :] = 0
-
-    def _width(self, n_labels: int) -> int:
-        """Labels and idle columns: whole cache lines, for one of several threads a row read in one go."""
-        line = 64 if len(self.parts) > 1 and 32 < n_labels < 64 else 16
-        return -(-n_labels // line) * line
 
     def _take(self, weights: np.ndarray) -> None:
         """Go on from these weights."""
