@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.rows import Rows, row_outer, row_scores, score_rows, vector_product
+from maxmargin.core.rows import Rows, line_scores, row_outer, row_scores, score_rows, vector_product
 
 pytestmark = pytest.mark.nojit
 
@@ -17,6 +17,11 @@ BIAS = 1.5
 @compiled
 def scores_between(rows, i, bias, W, lo, hi, scores):
     row_scores(rows, i, bias, W, lo, hi, scores)
+
+
+@compiled
+def scores_of_lines(rows, i, bias, W, scores):
+    line_scores(rows, i, bias, W, scores)
 
 
 @compiled
@@ -58,6 +63,16 @@ def test_scores_touch_their_range_alone(lo, hi):
         scores_between(rows.flat, 4, BIAS, W, np.uint64(lo), np.uint64(hi), scores)
         np.testing.assert_allclose(scores[lo:hi], X[4] @ W[:, lo:hi], atol=1e-12)
         assert np.isnan(np.delete(scores, np.arange(lo, hi))).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", range(16, 257, 16))
+def test_scores_of_whole_lines(width, dtype):
+    _, X, W, kinds = make(width, dtype)
+    for rows in kinds:
+        scores = np.full(width, np.nan, dtype)
+        scores_of_lines(rows.flat, 4, dtype(BIAS), W, scores)
+        np.testing.assert_allclose(scores, X[4] @ W, atol=1e-5 if dtype is np.float32 else 1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

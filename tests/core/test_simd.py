@@ -50,23 +50,27 @@ def test_nonzero_lanes_are_seen_one_by_one():
 
 @compiled
 def bits(M, lanes, out):
-    """The lanes of row 0 that are not below those of row 1, by their bits and listed."""
+    """The lanes of row 0 that are not below those of row 1, by their bits and listed; and those of row 2."""
+    some = simd.bits_nonzero(simd.load_row(M, 2, 0, lanes))
     found = simd.bits_not_below(simd.load_row(M, 0, 0, lanes), simd.load_row(M, 1, 0, lanes))
     left, count = found, 0
     while left != 0:
         out[count] = simd.lowest_bit(left)
         left &= left - np.uint64(1)
         count += 1
-    return found, count
+    return found, count, some
 
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("count", [4, 12, 32, 64])
 def test_lanes_that_are_not_below_are_listed(count):
-    M = np.random.default_rng(count).normal(size=(2, count)).astype(np.float32)
+    M = np.random.default_rng(count).normal(size=(3, count)).astype(np.float32)
     M[1, 2], M[0, 1], M[0, 3] = M[0, 2], np.nan, np.inf
+    M[2, ::3], M[2, 1], M[2, 2] = 0, np.nan, -1e-40
+    M[2, 3] = -0.0
     out = np.zeros(count, np.int64)
-    found, size = bits(M, (0,) * count, out)
+    found, size, some = bits(M, (0,) * count, out)
+    assert int(some) == sum(1 << k for k in range(count) if k % 3)
     expected = np.flatnonzero(~(M[0] < M[1]))
     np.testing.assert_array_equal(out[:size], expected)
     assert int(found) == sum(1 << int(k) for k in expected) and {1, 2, 3} <= set(expected)

@@ -81,6 +81,18 @@ def test_accumulate_and_measure(variant):
             np.testing.assert_array_equal(flags, gaps > 0.1)
 
 
+@pytest.mark.parametrize("n_labels", [1, 16, 37])
+def test_weights_of_any_number_of_labels(n_labels):
+    """Fewer than a line, one, and several with some left over; rows of no, few and many nonzeros."""
+    rng = np.random.RandomState(n_labels)
+    X, signs = rng.randn(N, D), rng.choice([-1, 1], (N, n_labels)).astype(np.int8)
+    costs = hamming_costs(signs, np.ones((2, n_labels)), np.ones((N, 1)))
+    alpha = rng.rand(N, n_labels) * (rng.rand(N, n_labels) < np.linspace(0, 1, N)[:, None])
+    for rows, dtype in itertools.product(kinds(X), (np.float64, np.float32)):
+        V = LinearM3L(rows, costs, None, BIAS).accumulate(alpha.astype(dtype))
+        np.testing.assert_allclose(V, naive.with_bias(X, BIAS).T @ (signs * alpha), atol=1e-5)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("low_rank", [False, True])
 def test_evaluated_objectives_are_those_of_their_definition(variant, low_rank):
@@ -145,7 +157,7 @@ def test_sweeps_of_many_labels_are_those_of_each_alone(every_entry):
     fixed = geometry(X, BIAS, np.ones(n_labels), np.full(n_labels, 0.3))
     for rows in kinds(X):
         found = []
-        for cuts in (range(n_labels + 1), (0, 16, n_labels)):
+        for cuts in (range(n_labels + 1), (0, 16, n_labels), (0, 48, n_labels)):
             sizes = (N, n_labels), (D + 1, n_labels), n_labels
             state = sweep_loops.Ascent(*map(np.zeros, sizes))
             marks = np.zeros((N, n_labels), np.bool_)
@@ -159,8 +171,9 @@ def test_sweeps_of_many_labels_are_those_of_each_alone(every_entry):
                     sweep_loops.sweep_labels(rows.flat, costs.flat(np.float64), fixed, order, *part, marks)
                     state.W[:, lo:hi] = W[:, : hi - lo]
             found.append(state)
-        for one, many in zip(*found, strict=True):
-            np.testing.assert_allclose(many, one, atol=1e-12)
+        for one, *cut in zip(*found, strict=True):
+            for many in cut:
+                np.testing.assert_allclose(many, one, atol=1e-12)
         within = (state.alpha > 0) & (state.alpha < costs.boxes())
         assert within.any() and marks[within].all() and not marks.all()
 

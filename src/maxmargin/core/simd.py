@@ -377,15 +377,35 @@ def store_above(v, t, array, at):
     array[at : at + len(v)] = v > t
 
 
+def _bits(builder: Any, parts: list[Any]) -> Any:
+    """Vectors of one bit each as one number, the first lane its lowest bit."""
+    answer, at = ir.Constant(WORD, 0), 0
+    for part in parts:
+        bits = builder.bitcast(part, ir.IntType(part.type.count))
+        bits = bits if part.type.count == WORD.width else builder.zext(bits, WORD)
+        answer = builder.or_(answer, builder.shl(bits, ir.Constant(WORD, at)))
+        at += part.type.count
+    return answer
+
+
+def _bits_nonzero(typing: Any, v: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        parts = _parts(builder, args[0])
+        return _bits(builder, [builder.fcmp_unordered("!=", a, ir.Constant(a.type, None)) for a in parts])
+
+    return types.uint64(v), build
+
+
+@lowered(_bits_nonzero)
+def bits_nonzero(v):
+    """The lanes, 64 at most, that differ from 0, as bits of a number."""
+    return np.uint64(sum(1 << k for k in np.flatnonzero(v).tolist()))
+
+
 def _bits_not_below(typing: Any, v: Any, t: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        answer, at = ir.Constant(WORD, 0), 0
-        for a, b in zip(*(_parts(builder, vector) for vector in args), strict=True):
-            bits = builder.bitcast(builder.fcmp_unordered(">=", a, b), ir.IntType(a.type.count))
-            bits = bits if a.type.count == WORD.width else builder.zext(bits, WORD)
-            answer = builder.or_(answer, builder.shl(bits, ir.Constant(WORD, at)))
-            at += a.type.count
-        return answer
+        pairs = zip(*(_parts(builder, vector) for vector in args), strict=True)
+        return _bits(builder, [builder.fcmp_unordered(">=", a, b) for a, b in pairs])
 
     return types.uint64(v, v), build
 

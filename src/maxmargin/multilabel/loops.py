@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled
-from maxmargin.core.rows import row_scores, vector_product
-from maxmargin.core.simd import fill, load_row, multiply, where_above
+from maxmargin.core.rows import LINE, ONE, row_scores, vector_product
+from maxmargin.core.simd import bits_nonzero, fill, load, load_row, lowest_bit, multiply, where_above
 
 # Shares of the rows of V, a power of two, that threads divide among them.
 SHARES = 16
@@ -80,6 +80,24 @@ def row_costs(costs, i, lo, hi, c, m):
             m[l] = margin[1, l] if y[l] > 0 else margin[0, l]
 
 
+@compiled(inline=True)
+def list_nonzeros(v, places):
+    """Write the places of nonzeros into `places`; returns how many there are."""
+    found, at, line = np.uint64(0), np.uint64(0), np.uint64(len(LINE))
+    while at + line <= v.shape[0]:
+        bits = bits_nonzero(load(v, at, LINE))
+        while bits:
+            places[found] = at + lowest_bit(bits)
+            found += ONE
+            bits &= bits - ONE
+        at += line
+    while at < v.shape[0]:
+        places[found] = at
+        found += np.uint64(v[at] != 0)
+        at += ONE
+    return np.int64(found)
+
+
 @compiled(reorder=True)
 def accumulate(rows, bias, alpha, signs, first, last, V):
     """V += X'(Y * alpha), skipping the zeros of alpha: the sum in (23), for some rows of V.
@@ -87,18 +105,15 @@ def accumulate(rows, bias, alpha, signs, first, last, V):
     These are the rows j for which j modulo `SHARES` is in first..last.
     """
     data, indices, indptr, dense = rows
-    d, mask = V.shape[0] - 1, SHARES - 1
-    step = np.empty(alpha.shape[1], V.dtype)
-    few = np.empty(alpha.shape[1], np.uint64)
+    d, mask, L = V.shape[0] - 1, SHARES - 1, alpha.shape[1]
+    step = np.empty(L, V.dtype)
+    few = np.empty(L, np.uint64)
     words = np.empty(d + 2, np.uint64)
     values = np.empty(d + 2, V.dtype)
     for i in range(alpha.shape[0]):
-        n_few = 0
-        for l in range(alpha.shape[1]):
-            if alpha[i, l] != 0:
-                step[n_few] = signs[i, l] * alpha[i, l]
-                few[n_few] = l
-                n_few += 1
+        n_few = list_nonzeros(alpha[i], few)
+        for t in range(n_few):
+            step[t] = signs[i, few[t]] * alpha[i, few[t]]
         if n_few == 0:
             continue
         # The words of this share side by side: without a branch that nothing foretells.

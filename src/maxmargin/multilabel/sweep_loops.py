@@ -37,7 +37,7 @@ from maxmargin.core.simd import (
     add,
     add_product,
     as_reals,
-    bits_not_below,
+    bits_nonzero,
     divide,
     fill,
     larger,
@@ -243,9 +243,7 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
         n_few = NOTHING
         for at in range(NOTHING, width, line):
             moves = load(step, at, LINE)
-            zero, one = fill(real(0), moves), fill(real(1), moves)
-            lengths = larger(moves, subtract(zero, moves))
-            bits = bits_not_below(where_above(lengths, zero, one, zero), one)
+            bits = bits_nonzero(moves)
             if bits == NOTHING:
                 continue
             scaled = multiply(moves, load(scale, at, LINE))
@@ -469,8 +467,7 @@ def list_sample(costs, i, f, alpha, lists, wanted):
         wanted[l] = one if (old[l] > zero) | (g > zero) else zero
     found = NOTHING
     for at in range(NOTHING, np.uint64(wanted.shape[0]), np.uint64(len(LINE))):
-        lanes = load(wanted, at, LINE)
-        bits = bits_not_below(lanes, fill(one, lanes))
+        bits = bits_nonzero(load(wanted, at, LINE))
         while bits != NOTHING:
             l = at + lowest_bit(bits)
             bits &= bits - ONE

@@ -321,9 +321,9 @@ class Sweeps(ABC):
 class LabelSweeps(Sweeps):
     """Sweeps and polishing for labels that are not coupled.
 
-    W is (D+1) x L and a few idle columns that make its rows whole lines. In sweeps every
-    thread has the weights of its labels to itself: `by_part`, one after the other in the place of W. WT holds
-    the same weights as W label-major where they are `turned`, and newer ones where it is `ahead`.
+    W is (D+1) x L and a few idle columns that make its rows whole lines. In sweeps every thread has the
+    weights of its labels to itself: `by_part`, one after the other in the place of W. WT holds the same
+    weights as W label-major where they are `turned`, and newer ones where it is `ahead`.
     """
 
     def _begin(self, alpha: np.ndarray) -> None:
