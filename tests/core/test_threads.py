@@ -1,6 +1,7 @@
 """Parts of a task in threads: answers, errors, threads that are kept, forked processes."""
 
 import multiprocessing
+import sys
 import threading
 import time
 from functools import partial
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from maxmargin.core.threads import LARGE_PAGE, aligned_empty, aligned_zeros, run_tasks, run_threads
+from maxmargin.core.threads import LARGE_PAGE, aligned_empty, aligned_zeros, run_tasks, run_threads, touch
 
 PATIENCE = 20  # seconds after which a thread that should be there is not
 
@@ -144,6 +145,27 @@ def test_room_starts_on_a_cache_line_and_large_room_on_a_large_page(shape, dtype
     room = aligned_empty(shape, dtype)
     assert room.shape == shape and room.dtype == dtype and room.flags.c_contiguous
     assert room.ctypes.data % (LARGE_PAGE if room.nbytes >= 2 * LARGE_PAGE else 64) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone counts the faults of a thread")
+@pytest.mark.parametrize("touched", [False, True])
+def test_pages_that_were_touched_are_there(touched):
+    import resource
+
+    room = aligned_empty((3, 3_000_000), np.float64)
+    room = touch(room) if touched else room
+    faults = []
+
+    def write():
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        room[:] = 1
+        faults.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+    # Of 72 MB, that is 34 large pages.
+    assert faults[0] <= 2 if touched else faults[0] >= 30
 
 
 @pytest.mark.parametrize("size", [1000, 1_000_000, 1_100_000])

@@ -40,7 +40,7 @@ from maxmargin.core.state import (
     indices,
     part,
 )
-from maxmargin.core.threads import aligned_empty, aligned_zeros, count_threads, run_threads
+from maxmargin.core.threads import aligned_empty, aligned_zeros, count_threads, run_threads, shares, touch
 from maxmargin.device.backend import DEVICES, FOREIGN, KernelDemand, RowsDemand, find
 from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
 from maxmargin.edge.estimator import (
@@ -95,8 +95,8 @@ LARGE_SPARSE, LARGE_DENSE = 10**7, 10**8
 PER_ENTRY, PER_WEIGHT = 10, 16
 # Samples on which a kernel of unknown definiteness is looked at.
 PROBED_SAMPLES = 300
-# Coefficients that are copied at a time, some large pages of them.
-COPIED = 2**18
+# Coefficients that are copied at a time, to stay in cache.
+COPIED = 2**17
 # What a fit stores; one with other parameters may store less, and must leave none of it behind.
 MODEL = ("coef_", "intercept_", "support_", "support_vectors_", "dual_coef_", "_kernel")
 
@@ -692,16 +692,18 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         d, used = self.n_features_in_, slice(None) if problem.columns is None else problem.columns
         place, empty = np.zeros(d, np.intp), np.ones(d, np.bool_)
         place[used], empty[used] = np.arange(len(Z) - 1), False
-        coef = aligned_empty((d, Z.shape[1]), np.float64)
+        coef = touch(aligned_empty((d, Z.shape[1]), np.float64))
         size = max(16, COPIED // Z.shape[1])
+        n_threads = count_threads(self.n_jobs)
 
-        def write(start: int) -> None:
-            columns = slice(start, start + size)
-            part = coef[columns]
-            part[:] = Z[place[columns]]
-            part[empty[columns]] = 0
+        def write(part: tuple[int, int]) -> None:
+            for start in range(*part, size):
+                columns = slice(start, min(start + size, part[1]))
+                some = coef[columns]
+                some[:] = Z[place[columns]]
+                some[empty[columns]] = 0
 
-        run_threads(write, range(0, d, size), count_threads(self.n_jobs))
+        run_threads(write, shares(d, n_threads), n_threads)
         return {"coef_": coef.T, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:
