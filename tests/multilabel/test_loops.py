@@ -187,7 +187,7 @@ def test_gather_lists():
     members = np.empty(counts.sum(), np.int32)
     ends = starts[:-1].copy()
     for part in ((0, 1), (1, L)):
-        sweep_loops.gather_lists(readonly(flags), readonly(order), *part, ends, members)
+        sweep_loops.gather_lists(readonly(flags.view(np.uint8)), readonly(order), *part, ends, members)
     np.testing.assert_array_equal(ends, starts[1:])
     for l in range(L):
         assert list(members[starts[l] : starts[l + 1]]) == [i for i in order if flags[i, l]]
@@ -255,10 +255,11 @@ def room(size):
 
 
 def sample_lists(costs, alpha, flags):
-    counts = flags.sum(1)
-    starts = np.append(0, np.cumsum(counts))
-    lists = room(starts[-1])._replace(starts=starts, counts=counts)
-    sweep_loops.gather_entries(readonly(flags), costs.flat(np.float64), alpha, lists)
+    starts, counts = np.empty(N + 1, np.int64), np.empty(N, np.int64)
+    lists = room(np.count_nonzero(flags))._replace(starts=starts, counts=counts)
+    sweep_loops.gather_entries(readonly(flags.view(np.uint8)), costs.flat(np.float64), alpha, lists)
+    np.testing.assert_array_equal(counts, flags.sum(axis=1))
+    np.testing.assert_array_equal(starts, np.append(0, np.cumsum(counts)))
     return lists
 
 

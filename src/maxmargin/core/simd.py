@@ -390,8 +390,9 @@ def _bits(builder: Any, parts: list[Any]) -> Any:
 
 def _bits_nonzero(typing: Any, v: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        unlike = builder.icmp_unsigned if isinstance(v.dtype, types.Integer) else builder.fcmp_unordered
         parts = _parts(builder, args[0])
-        return _bits(builder, [builder.fcmp_unordered("!=", a, ir.Constant(a.type, None)) for a in parts])
+        return _bits(builder, [unlike("!=", a, ir.Constant(a.type, None)) for a in parts])
 
     return types.uint64(v), build
 

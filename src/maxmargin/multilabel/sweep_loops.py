@@ -51,7 +51,7 @@ from maxmargin.core.simd import (
     subtract,
     where_above,
 )
-from maxmargin.multilabel.loops import entry_costs, lane_costs, row_costs
+from maxmargin.multilabel.loops import entry_costs, lane_costs, list_nonzeros
 
 # How many visits ahead a row is asked for, and where the list of a sample is.
 AHEAD, FAR = 2, 16
@@ -278,14 +278,16 @@ def count_marked(flags):
 def gather_lists(flags, order, lo, hi, ends, members):
     """Write the samples marked for each of the labels lo..hi into `members`, in the order given.
 
-    `ends[l]` is the start of label l's list on entry and its end on return.
+    `flags` are 0 or 1. `ends[l]` is the start of label l's list on entry and its end on return.
     """
+    few = np.empty(hi - lo, np.uint64)
+    ours = ends[lo:hi]
     for position in range(order.shape[0]):
         i = order[position]
-        for l in range(lo, hi):
-            if flags[i, l]:
-                members[ends[l]] = i
-                ends[l] += 1
+        for t in range(list_nonzeros(flags[i, lo:hi], few)):
+            k = few[t]
+            members[ours[k]] = i
+            ours[k] += 1
 
 
 @compiled
@@ -432,14 +434,18 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, re
 
 @compiled
 def gather_entries(flags, costs, alpha, lists):
-    """List the marked entries of every sample; `lists.starts` says where."""
+    """List the marked entries of every sample, one after the other; `flags` are 0 or 1."""
+    few = np.empty(flags.shape[1], np.uint64)
+    e = 0
     for i in range(flags.shape[0]):
-        e = lists.starts[i]
-        for l in range(flags.shape[1]):
-            if flags[i, l]:
-                lists.label[e], lists.a[e], lists.y[e] = l, alpha[i, l], costs.signs[i, l]
-                lists.c[e], lists.m[e] = entry_costs(costs, i, l)
-                e += 1
+        count = list_nonzeros(flags[i], few)
+        lists.starts[i], lists.counts[i] = e, count
+        for t in range(count):
+            l = few[t]
+            lists.label[e], lists.a[e], lists.y[e] = l, alpha[i, l], costs.signs[i, l]
+            lists.c[e], lists.m[e] = entry_costs(costs, i, l)
+            e += 1
+    lists.starts[flags.shape[0]] = e
 
 
 @compiled
@@ -451,29 +457,39 @@ def scatter_entries(lists, alpha):
 
 
 @compiled(inline=True, reorder=True)
-def list_sample(costs, i, f, alpha, lists, wanted):
-    """List the entries of sample i that have a dual variable or a positive gradient; returns how many.
+def lane_wishes(costs, i, l, lanes, f, alpha):
+    """Bits of the entries of sample i from l on that have a dual variable or a positive gradient."""
+    old = load_row(alpha, i, l, lanes)
+    y = as_reals(load_row(costs.signs, i, l, lanes), old)
+    _, m = lane_costs(costs, i, l, lanes, y)
+    g = subtract(m, multiply(y, load(f, l, lanes)))
+    zero, one = fill(f.dtype.type(0), old), fill(f.dtype.type(1), old)
+    return bits_nonzero(where_above(larger(old, g), zero, one, zero))
 
-    `wanted` is room for a number per label, zeros beyond.
-    """
+
+@compiled(inline=True)
+def list_sample(costs, i, f, alpha, lists):
+    """List the entries of sample i that have a dual variable or a positive gradient; returns how many."""
     label, a, y, c, m = lists.label, lists.a, lists.y, lists.c, lists.m
-    signs, old = costs.signs[i], alpha[i]
-    real = f.dtype.type
-    zero, one = real(0), real(1)
-    L = alpha.shape[1]
-    row_costs(costs, i, 0, L, c, m)
-    for l in range(L):
-        g = m[l] - real(signs[l]) * f[l]
-        wanted[l] = one if (old[l] > zero) | (g > zero) else zero
-    found = NOTHING
-    for at in range(NOTHING, np.uint64(wanted.shape[0]), np.uint64(len(LINE))):
-        bits = bits_nonzero(load(wanted, at, LINE))
+    L, line = np.uint64(alpha.shape[1]), np.uint64(len(LINE))
+    done, found = NOTHING, 0
+    while done < L:
+        if line > L:
+            first = done
+            bits = lane_wishes(costs, i, first, SINGLE, f, alpha)
+            done += ONE
+        else:
+            # The last labels with some before them, which are listed already.
+            first = min(done, L - line)
+            bits = lane_wishes(costs, i, first, LINE, f, alpha) >> (done - first) << (done - first)
+            done = first + line
         while bits != NOTHING:
-            l = at + lowest_bit(bits)
+            l = first + lowest_bit(bits)
             bits &= bits - ONE
-            label[found], a[found], y[found], c[found], m[found] = l, old[l], signs[l], c[l], m[l]
-            found += ONE
-    return np.int64(found)
+            label[found], a[found], y[found] = l, alpha[i, l], costs.signs[i, l]
+            c[found], m[found] = entry_costs(costs, i, l)
+            found += 1
+    return found
 
 
 @compiled
@@ -501,7 +517,6 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
     scores = np.empty(max(L, K), T.dtype)
     step = np.zeros(K, T.dtype)
     few = np.empty(L, np.uint64)
-    wanted = np.zeros(-(-L // len(LINE)) * len(LINE), T.dtype)
     bottom = T[T.shape[0] - 1]
     seen, primal = 0.0, 0.0
     for position in range(order.shape[0]):
@@ -538,7 +553,7 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
             if factored:
                 for l in range(L):
                     scores[l] = dot(G[l], t)
-            end = list_sample(costs, i, scores, alpha, lists, wanted)
+            end = list_sample(costs, np.uint64(i), scores, alpha, lists)
         n_few = 0
         e = begin
         while e < end:

@@ -460,7 +460,7 @@ class LabelSweeps(Sweeps):
         counts[lo:hi] = np.count_nonzero(self.flags[:, lo:hi], axis=0)
         starts = np.concatenate([[0], np.cumsum(counts)])
         members = np.empty(starts[-1], np.int32 if self.n < 2**31 else np.int64)
-        loops.gather_lists(readonly(self.flags), order, lo, hi, starts[:-1].copy(), members)
+        loops.gather_lists(readonly(self.flags.view(np.uint8)), order, lo, hi, starts[:-1].copy(), members)
         target = np.zeros(self.L)
         if self.gaps.size:
             gap = max(self.gap, self.tol)
@@ -562,11 +562,10 @@ class SampleSweeps(Sweeps):
 
     def _lists(self) -> loops.SampleLists:
         """The marked entries of every sample."""
-        counts = np.count_nonzero(self.flags, axis=1)
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        self.listed = int(starts[-1])
+        self.listed = int(np.count_nonzero(self.flags))
+        starts, counts = np.empty(self.n + 1, np.int64), np.empty(self.n, np.int64)
         lists = self._room(self.listed)._replace(starts=starts, counts=counts)
-        loops.gather_entries(readonly(self.flags), self.costs, self.alpha, lists)
+        loops.gather_entries(readonly(self.flags.view(np.uint8)), self.costs, self.alpha, lists)
         return lists
 
     def _pass(self, lists: loops.SampleLists, bounds: Bounds = NO_BOUNDS) -> Bounds:
