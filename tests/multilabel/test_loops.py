@@ -315,7 +315,7 @@ def test_sweep_samples(variant, low_rank):
 
 
 def test_sweep_samples_of_many_labels():
-    """Samples with many listed labels and with few, whose scores are found in different ways."""
+    """Sweeps over more than a line of labels; lists of many and of few, whose scores are found otherwise."""
     rng, n_labels = np.random.RandomState(10), sweep_loops.MANY + 5
     X = rng.randn(N, D)
     signs = np.where(rng.rand(N, n_labels) < 0.3, 1, -1).astype(np.int8)
@@ -323,27 +323,35 @@ def test_sweep_samples_of_many_labels():
     P = rng.randn(4, n_labels) / 4
     R, pull = P.T @ P + np.eye(n_labels), np.full(n_labels, 0.3)
     mixing = sweep_loops.Mixing(readonly(np.pad(R, ((0, 0), (0, 32 - n_labels)))), False)
-    marks = rng.rand(N, n_labels) < np.linspace(0.2, 1, N)[:, None]
+    listed = rng.rand(N, n_labels) < np.linspace(0.2, 1, N)[:, None]
     bounds = np.full(n_labels, -np.inf), np.full(n_labels, np.inf)
-    queues = [np.flatnonzero(marked).tolist() for marked in marks]
+    queues = [np.flatnonzero(marked).tolist() for marked in listed]
     for rows in kinds(X):
         ours = sweep_loops.Ascent(np.zeros((N, n_labels)), np.zeros((D + 1, 32)), np.zeros(n_labels))
         twin = naive.Twin(X, BIAS, costs, R, pull)
-        lists = sample_lists(costs, ours.alpha, marks)
-        for _ in range(3):
+        flags, marks = np.zeros((N, n_labels), np.bool_), np.zeros((N, n_labels), np.bool_)
+        lists = room(n_labels)
+        for done in range(5):
             order = rng.permutation(N)
             low, high = np.zeros((2, 2, n_labels))
             low[0], high[0] = bounds
             seen, _ = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy(), pull),
-                readonly(order), mixing, ours, lists, sweep_loops.Reach(marks.copy(), low, high), 0.0,
+                readonly(order), mixing, ours, lists, sweep_loops.Reach(flags, low, high), 0.0,
             )  # fmt: skip
-            *_, gaps = twin.sweep_lists(order, queues, bounds)
-            sweep_loops.scatter_entries(lists, ours.alpha)
+            if done < 2:
+                *_, gaps = twin.sweep_all(order, marks)
+                np.testing.assert_array_equal(flags, marks)
+            else:
+                *_, gaps = twin.sweep_lists(order, queues, bounds)
+                sweep_loops.scatter_entries(lists, ours.alpha)
             assert seen == pytest.approx(gaps, abs=1e-9)
             np.testing.assert_allclose(ours.alpha, twin.alpha, atol=1e-9)
             np.testing.assert_allclose(ours.W[:, :n_labels], twin.V, atol=1e-9)
             np.testing.assert_allclose(ours.S, twin.S, atol=1e-9)
+            if done == 1:
+                assert marks.any() and not marks.all()
+                lists = sample_lists(costs, ours.alpha, listed)
 
 
 @pytest.mark.parametrize("tied", [True, False])
