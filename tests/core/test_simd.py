@@ -85,12 +85,14 @@ def reals(M, lanes, out):
 @pytest.mark.nojit
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("count", [1, 4, 12, 64])
-@pytest.mark.parametrize(("whole", "size"), [(np.int8, 1), (np.int16, 400)])
-def test_whole_numbers_become_reals(whole, size, count, dtype):
-    M = np.arange(-count, count).reshape(2, count) * size
+@pytest.mark.parametrize(
+    ("given", "size"), [(np.int8, 1), (np.int16, 400), (np.float32, 0.1), (np.float64, 0.1)]
+)
+def test_numbers_become_others(given, size, count, dtype):
+    M = (np.arange(-count, count).reshape(2, count) * size).astype(given)
     out = np.zeros((1, count), dtype)
-    reals(M.astype(whole), (0,) * count, out)
-    np.testing.assert_array_equal(out[0], M[1])
+    reals(M, (0,) * count, out)
+    np.testing.assert_array_equal(out[0], M[1].astype(dtype))
 
 
 @compiled

@@ -81,16 +81,29 @@ def test_accumulate_and_measure(variant):
             np.testing.assert_array_equal(flags, gaps > 0.1)
 
 
+@pytest.mark.parametrize("every_entry", [False, True])
 @pytest.mark.parametrize("n_labels", [1, 16, 37])
-def test_weights_of_any_number_of_labels(n_labels):
+def test_sums_of_any_number_of_labels(n_labels, every_entry):
     """Fewer than a line, one, and several with some left over; rows of no, few and many nonzeros."""
     rng = np.random.RandomState(n_labels)
     X, signs = rng.randn(N, D), rng.choice([-1, 1], (N, n_labels)).astype(np.int8)
-    costs = hamming_costs(signs, np.ones((2, n_labels)), np.ones((N, 1)))
-    alpha = rng.rand(N, n_labels) * (rng.rand(N, n_labels) < np.linspace(0, 1, N)[:, None])
-    for rows, dtype in itertools.product(kinds(X), (np.float64, np.float32)):
-        V = LinearM3L(rows, costs, None, BIAS).accumulate(alpha.astype(dtype))
-        np.testing.assert_allclose(V, naive.with_bias(X, BIAS).T @ (signs * alpha), atol=1e-5)
+    shapes = [(N, n_labels), (N, n_labels)] if every_entry else [(N, 1), (2, n_labels)]
+    weight, margin = (rng.rand(*shape) + 0.1 for shape in shapes)
+    costs = EntryCosts(signs, weight, rng.rand(2, n_labels) + 0.5, margin, tied=every_entry)
+    c, m = naive.boxes_and_margins(costs)
+    alpha = c * rng.rand(N, n_labels) * (rng.rand(N, n_labels) < np.linspace(0, 1, N)[:, None])
+    Xb, T = naive.with_bias(X, BIAS), rng.randn(D + 1, n_labels)
+    g = m - signs * (Xb @ T)
+    gaps = naive.shares(alpha, c, g)
+    expected = c * np.maximum(g, 0), gaps, m * alpha, signs * alpha
+    for rows, dtype, real in itertools.product(kinds(X), (np.float64, np.float32), (np.float64, np.float32)):
+        problem, given = LinearM3L(rows, costs, None, BIAS), alpha.astype(dtype)
+        exact = 1e-12 if dtype is real is np.float64 else 2e-5
+        np.testing.assert_allclose(problem.accumulate(given, real), Xb.T @ (signs * alpha), atol=exact)
+        flags = np.empty((N, n_labels), np.bool_)
+        sums = problem.measure(given, T.astype(real), None, flags, 1, quiet=0.1)
+        np.testing.assert_allclose(np.array(sums), [table.sum(axis=0) for table in expected], atol=exact)
+        np.testing.assert_array_equal(flags, gaps > 0.1)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -345,8 +345,11 @@ def any_nonzero(v):
 
 def _as_reals(typing: Any, v: Any, like: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def operation(whole: Any, part: Any) -> Any:
-            return builder.sitofp(whole, part.type)
+        def operation(a: Any, b: Any) -> Any:
+            if isinstance(v.dtype, types.Integer):
+                return builder.sitofp(a, b.type)
+            wider = v.dtype.bitwidth < like.dtype.bitwidth
+            return a if a.type == b.type else (builder.fpext if wider else builder.fptrunc)(a, b.type)
 
         return _lanewise(builder, operation, *args)
 
@@ -355,7 +358,7 @@ def _as_reals(typing: Any, v: Any, like: Any) -> Any:
 
 @lowered(_as_reals)
 def as_reals(v, like):
-    """The whole numbers of a vector as numbers of the type of another one."""
+    """The numbers of a vector as those of the type of another one."""
     return v.astype(like.dtype)
 
 

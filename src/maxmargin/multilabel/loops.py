@@ -18,8 +18,24 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.rows import LINE, ONE, row_scores, vector_product
-from maxmargin.core.simd import bits_nonzero, fill, load, load_row, lowest_bit, multiply, where_above
+from maxmargin.core.simd import (
+    add,
+    as_reals,
+    bits_nonzero,
+    fill,
+    larger,
+    load,
+    load_row,
+    lowest_bit,
+    multiply,
+    store_above,
+    store_row,
+    subtract,
+    where_above,
+)
 
+# One lane, for labels that fill no line.
+SINGLE = (0,)
 # Shares of the rows of V, a power of two, that threads divide among them.
 SHARES = 16
 # Rows that enter the Hessian at a time: each of its entries is then read and written once for all of them.
@@ -175,6 +191,31 @@ def lane_costs(costs, i, l, lanes, y):
     return c, m
 
 
+@compiled(inline=True)
+def add_lanes(v, sums, k, l, lanes):
+    """sums[k, l : l + lanes] += v, in the precision of `sums`."""
+    total = load_row(sums, np.uint64(k), l, lanes)
+    store_row(add(total, as_reals(v, total)), sums, np.uint64(k), l)
+
+
+@compiled(inline=True)
+def measure_lanes(i, l, lanes, costs, scores, alpha, quiet, flags, sums):
+    """What as many entries of sample i from l on as there are lanes add to the sums of `measure`."""
+    f = load(scores, l, lanes)
+    zero = fill(scores.dtype.type(0), f)
+    y, a = as_reals(load_row(costs.signs, i, l, lanes), f), as_reals(load_row(alpha, i, l, lanes), f)
+    c, m = lane_costs(costs, i, l, lanes, y)
+    g = subtract(m, multiply(y, f))
+    loss = multiply(c, larger(g, zero))
+    gap = subtract(loss, multiply(a, g))
+    add_lanes(loss, sums, 0, l, lanes)
+    add_lanes(gap, sums, 1, l, lanes)
+    add_lanes(multiply(m, a), sums, 2, l, lanes)
+    add_lanes(multiply(y, a), sums, 3, l, lanes)
+    if flags.shape[0] > 0:
+        store_above(gap, fill(quiet, gap), flags[i], l)
+
+
 @compiled
 def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
     """Losses, gap, dual value and S per label over the samples first..last, and what is left to do.
@@ -183,44 +224,21 @@ def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
     the entries whose share c max(0, g) - alpha g of the gap, g the gradient (29), is above `quiet`.
     """
     T, G, bias = scoring
-    signs = costs.signs
-    loss, gap, value, S = sums[0], sums[1], sums[2], sums[3]
-    L = alpha.shape[1]
-    K = T.shape[1]
-    real = T.dtype.type
-    zero = real(0)
-    t = np.empty(K, T.dtype)
-    g = np.empty(max(L, G.shape[1]), T.dtype)
-    c = np.empty(L, T.dtype)
-    m = np.empty(L, T.dtype)
-    for i in range(first, last):
-        row_scores(rows, i, bias, T, 0, K, t)
+    L, line = np.uint64(alpha.shape[1]), np.uint64(len(LINE))
+    t = np.empty(T.shape[1], T.dtype)
+    mixed = np.empty(G.shape[1], T.dtype)
+    scores = mixed if G.shape[0] > 0 else t
+    for i in range(np.uint64(first), np.uint64(last)):
+        row_scores(rows, i, bias, T, 0, T.shape[1], t)
         if G.shape[0] > 0:
-            vector_product(t, G, g)
-        else:
-            for l in range(L):
-                g[l] = t[l]
-        row_costs(costs, i, np.uint64(0), np.uint64(L), c, m)
-        y, a = signs[i], alpha[i]
-        # One loop for each sum: LLVM makes SIMD of loops over few arrays only.
-        for l in range(L):
-            value[l] += m[l] * real(a[l])
-        for l in range(L):
-            S[l] += y[l] * a[l]
-        for l in range(L):
-            g[l] = m[l] - real(y[l]) * g[l]
-        for l in range(L):
-            c[l] *= max(g[l], zero)
-        for l in range(L):
-            loss[l] += c[l]
-        for l in range(L):
-            c[l] -= real(a[l]) * g[l]
-        for l in range(L):
-            gap[l] += c[l]
-        if flags.shape[0] > 0:
-            marks = flags[i]
-            for l in range(L):
-                marks[l] = c[l] > quiet
+            vector_product(t, G, mixed)
+        l = np.uint64(0)
+        while l + line <= L:
+            measure_lanes(i, l, LINE, costs, scores, alpha, quiet, flags, sums)
+            l += line
+        while l < L:
+            measure_lanes(i, l, SINGLE, costs, scores, alpha, quiet, flags, sums)
+            l += ONE
 
 
 class Columns(NamedTuple):
