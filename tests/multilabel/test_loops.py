@@ -106,6 +106,21 @@ def test_sums_of_any_number_of_labels(n_labels, every_entry):
         np.testing.assert_array_equal(flags, gaps > 0.1)
 
 
+@pytest.mark.parametrize("n_labels", [1, 37])
+def test_entries_at_the_bound_they_belong_to_are_not_marked(n_labels):
+    rng = np.random.RandomState(n_labels)
+    X, signs = rng.randn(N, D), rng.choice([-1, 1], (N, n_labels)).astype(np.int8)
+    costs = hamming_costs(signs, rng.rand(2, n_labels) + 0.5, rng.rand(N, 1), rng.rand(2, n_labels) + 0.1)
+    T = rng.randn(D + 1, n_labels).astype(np.float32)
+    g = costs.margins() - signs * (naive.with_bias(X, BIAS) @ T)
+    alpha = np.where(g > 0, costs.boxes(np.float32), np.float32(0))
+    assert alpha.any() and not alpha.all()
+    for rows in kinds(X.astype(np.float32)):
+        flags = np.empty((N, n_labels), np.bool_)
+        sums = LinearM3L(rows, costs, None, BIAS).measure(alpha, T, None, flags, 1)
+        assert not flags.any() and not sums.gap.any()
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("low_rank", [False, True])
 def test_evaluated_objectives_are_those_of_their_definition(variant, low_rank):

@@ -206,9 +206,10 @@ def measure_lanes(i, l, lanes, costs, scores, alpha, quiet, flags, sums):
     y, a = as_reals(load_row(costs.signs, i, l, lanes), f), as_reals(load_row(alpha, i, l, lanes), f)
     c, m = lane_costs(costs, i, l, lanes, y)
     g = subtract(m, multiply(y, f))
-    loss = multiply(c, larger(g, zero))
-    gap = subtract(loss, multiply(a, g))
-    add_lanes(loss, sums, 0, l, lanes)
+    hinge = larger(g, zero)
+    # As two shares, one of which is zero: no rounding is left of an entry at the bound it belongs to.
+    gap = add(multiply(subtract(c, a), hinge), multiply(a, larger(subtract(zero, g), zero)))
+    add_lanes(multiply(c, hinge), sums, 0, l, lanes)
     add_lanes(gap, sums, 1, l, lanes)
     add_lanes(multiply(m, a), sums, 2, l, lanes)
     add_lanes(multiply(y, a), sums, 3, l, lanes)
