@@ -36,23 +36,26 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
   The weights of the certificate, summed label by label or in blocks of labels, took as long or longer.
   Copies of a label's rows side by side, with indices of 16 bits, saved 8 % of polishing and nothing on 3,000
   rows; eight running sums instead of four, and transposing or writing coefficients in tiles, less than that.
-- Two threads (`threads`): a sweep over half of the labels takes 0.57 of one over all (50 and 86 ms for three,
-  one thread alone on its core), since what counts is how many words are looked up; both at once take little
+- Two threads (`threads`): what a sweep takes goes by lines of 16 labels, full or not, so that 51 and 50 of
+  101 labels took 15.0 ms each where all took 26.2; 48 and 53 take 13.3 and 15.0. Both at once take little
   longer where each has the weights of its labels to itself, on columns of one matrix as long as one thread.
   Where neighbours on the host use the third cache as well, both take up to half as long again: a chase
-  through 8 MB took 24 to 130 ns a step within an hour, and two threads were 1.55 to 1.87 times as fast as
-  one in series of seven, 1.83 and 1.85 in the quietest of fifteen. Threads that start anew for every step
-  took 20 ms more: a thread may begin on the core of another and wait. Waiting for each other between sweeps
-  and polishing cost 5 to 15 ms. Dual variables and marks of their own, or starting half-way round, made no
-  difference; nor did a matrix of 128 columns instead of 112, cut at cache lines, or cutting the labels
-  elsewhere than in the middle, asking for the weights of rare words a visit ahead, or large pages for dual
-  variables and rows.
+  through 8 MB took 24 to 130 ns a step within an hour, and two threads were 1.75 to 1.85 (1e-3) and 1.78 to
+  1.90 (1e-4) times as fast as one in ten series of fifteen, 1.81 and 1.84 in the middle. Coefficients are the
+  one array that is new memory in every fit: where both threads touched it first, half of the fits with two
+  took 40 to 80 ms more, as the pages one thread frees do not come back to the other. Threads that start anew
+  for every step took 20 ms more: a thread may begin on the core of another and wait. Waiting for each other
+  between sweeps and polishing cost 5 to 15 ms. Dual variables and marks of their own, or starting half-way
+  round, made no difference; nor did a matrix of 128 columns instead of 112, asking for the weights of rare
+  words a visit ahead, large pages for dual variables and rows, or indices of 16 bits.
 - Where the processes of a race are new, first touch of memory was a tenth of a fit with one thread and a
   fifth with two. A virtual machine that gives free memory back to its host within seconds pays 2.5 ms a MB
   for it, else 0.15 in large pages and 0.6 in small ones; free memory inherited by a fork is copied page by
   page.
 - The sums of the certificate are shared by words, not by labels: 45 instead of 49 to 58 ms of CPU for two
-  threads; skipping the other thread's words by a branch, without listing one's own first, took 52.
+  threads; skipping the other thread's words by a branch, without listing one's own first, took 52. To make
+  them where the coefficients will be, in the order of the columns and in rows that are no whole lines, saves
+  a copy of 10 ms and costs 14 more of measuring.
 - Neighbouring samples in blocks of eight: the sweeps take a seventh less, and polishing as long, on RCV1 and
   3,000 rows of it. Where weights are in cache anyway they gain nothing, and the gap after the first epoch is
   larger by a tenth (delicious) to a third (bibtex, mediamill-reduced); with blocks of four by half as much.
@@ -91,9 +94,9 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
   third alone one. A first sweep over a quarter of the samples saves 39 ms and takes a pass of 24 more, over a
   tenth 46 and two. The solution without a prior has a relative gap of 0.94 in the problem with it.
 - Asking ahead for dual variables and signs, and listing entries by the bits of a vector, saves 7 % of a sweep
-  over all entries, asking ahead for the lists 3 % of a pass. Of a sweep a third is then reading weights, a
-  sixth the product with R (which comes from the second cache), a tenth writing weights; of a pass more than
-  half is reading. Reading only the lines of 16 labels that have listed entries (2.4 of 7), four words at a
+  over all entries, asking ahead for the lists 3 % of a pass; boxes and margins of sixteen labels at a time
+  while listing, 6 of the 43 ms of a sweep. Of a sweep a third is then reading weights, a quarter the product
+  with R (which comes from the second cache); of a pass more than half is reading. Reading only the lines of 16 labels that have listed entries (2.4 of 7), four words at a
   time so that no sum waits for the one before, takes 11.2 ms instead of 14. Asking for rare words when a
   row's turn begins or one before, past the second cache or not, makes no difference.
 - The best bias for given weights lowers the last gap by a twelfth, a common factor on them by nothing.
