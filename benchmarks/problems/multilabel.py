@@ -96,9 +96,10 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
 - Asking ahead for dual variables and signs, and listing entries by the bits of a vector, saves 7 % of a sweep
   over all entries, asking ahead for the lists 3 % of a pass; boxes and margins of sixteen labels at a time
   while listing, 6 of the 43 ms of a sweep. Of a sweep a third is then reading weights, a quarter the product
-  with R (which comes from the second cache); of a pass more than half is reading. Reading only the lines of 16 labels that have listed entries (2.4 of 7), four words at a
-  time so that no sum waits for the one before, takes 11.2 ms instead of 14. Asking for rare words when a
-  row's turn begins or one before, past the second cache or not, makes no difference.
+  with R (which comes from the second cache); of a pass more than half is reading. Reading only the lines of
+  16 labels that have listed entries (2.4 of 7), four words at a time so that no sum waits for the one before,
+  takes 11.2 ms instead of 14. Asking for rare words when a row's turn begins or one before, past the second
+  cache or not, makes no difference.
 - The best bias for given weights lowers the last gap by a twelfth, a common factor on them by nothing.
 - Without the steps of listed entries that have less than 0.3 of an equal share of what tol allows RCV1 takes
   15 passes instead of 16 on three of four draws, bibtex too, where one certificate of four is refused; on
