@@ -76,26 +76,6 @@ def entry_costs(costs, i, l):
     return c, (margin[i, l] if tied else margin[side, l])
 
 
-@compiled(inline=True, reorder=True)
-def row_costs(costs, i, lo, hi, c, m):
-    """Boxes and margins of the entries lo..hi of sample i."""
-    signs, weight, upper, margin, tied = costs
-    zero = upper.dtype.type(0)
-    y = signs[i]
-    w = weight[i, 0]
-    for l in range(lo, hi):
-        c[l] = w * (upper[1, l] if y[l] > 0 else (upper[0, l] if y[l] < 0 else zero))
-    if weight.shape[1] > 1:
-        for l in range(lo, hi):
-            c[l] = weight[i, l] * (upper[1, l] if y[l] > 0 else (upper[0, l] if y[l] < 0 else zero))
-    if tied:
-        for l in range(lo, hi):
-            m[l] = margin[i, l]
-    else:
-        for l in range(lo, hi):
-            m[l] = margin[1, l] if y[l] > 0 else margin[0, l]
-
-
 @compiled(inline=True)
 def list_nonzeros(v, places):
     """Write the places of nonzeros into `places`; returns how many there are."""
