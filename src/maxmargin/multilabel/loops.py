@@ -34,8 +34,6 @@ from maxmargin.core.simd import (
     where_above,
 )
 
-# One lane, for labels that fill no line.
-SINGLE = (0,)
 # Shares of the rows of V, a power of two, that threads divide among them.
 SHARES = 16
 # Rows that enter the Hessian at a time: each of its entries is then read and written once for all of them.
@@ -172,6 +170,24 @@ def lane_costs(costs, i, l, lanes, y):
 
 
 @compiled(inline=True)
+def measure_entry(i, l, costs, f, alpha, quiet, flags, sums):
+    """What entry (i, l) with the score f adds to the sums of `measure`."""
+    c, m = entry_costs(costs, i, l)
+    real = costs.upper.dtype.type
+    y, a, zero = real(costs.signs[i, l]), real(alpha[i, l]), real(0)
+    g = m - y * f
+    hinge = max(g, zero)
+    # As two shares, one of which is zero: no rounding is left of an entry at the bound it belongs to.
+    gap = (c - a) * hinge + a * max(-g, zero)
+    sums[0, l] += c * hinge
+    sums[1, l] += gap
+    sums[2, l] += m * a
+    sums[3, l] += y * a
+    if flags.shape[0] > 0:
+        flags[i, l] = gap > quiet
+
+
+@compiled(inline=True)
 def add_lanes(v, sums, k, l, lanes):
     """sums[k, l : l + lanes] += v, in the precision of `sums`."""
     total = load_row(sums, np.uint64(k), l, lanes)
@@ -180,14 +196,13 @@ def add_lanes(v, sums, k, l, lanes):
 
 @compiled(inline=True)
 def measure_lanes(i, l, lanes, costs, scores, alpha, quiet, flags, sums):
-    """What as many entries of sample i from l on as there are lanes add to the sums of `measure`."""
+    """The same for as many entries of sample i from l on as there are lanes."""
     f = load(scores, l, lanes)
     zero = fill(scores.dtype.type(0), f)
     y, a = as_reals(load_row(costs.signs, i, l, lanes), f), as_reals(load_row(alpha, i, l, lanes), f)
     c, m = lane_costs(costs, i, l, lanes, y)
     g = subtract(m, multiply(y, f))
     hinge = larger(g, zero)
-    # As two shares, one of which is zero: no rounding is left of an entry at the bound it belongs to.
     gap = add(multiply(subtract(c, a), hinge), multiply(a, larger(subtract(zero, g), zero)))
     add_lanes(multiply(c, hinge), sums, 0, l, lanes)
     add_lanes(gap, sums, 1, l, lanes)
@@ -218,7 +233,7 @@ def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
             measure_lanes(i, l, LINE, costs, scores, alpha, quiet, flags, sums)
             l += line
         while l < L:
-            measure_lanes(i, l, SINGLE, costs, scores, alpha, quiet, flags, sums)
+            measure_entry(i, l, costs, scores[l], alpha, quiet, flags, sums)
             l += ONE
 
 

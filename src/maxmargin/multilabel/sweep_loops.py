@@ -51,7 +51,7 @@ from maxmargin.core.simd import (
     subtract,
     where_above,
 )
-from maxmargin.multilabel.loops import SINGLE, entry_costs, lane_costs, list_nonzeros
+from maxmargin.multilabel.loops import entry_costs, lane_costs, list_nonzeros
 
 # How many visits ahead a row is asked for, and where the list of a sample is.
 AHEAD, FAR = 2, 16
@@ -64,6 +64,8 @@ OUT = np.float32(0.25)
 # about so many products with single rows of R.
 MANY = 16
 NOTHING = np.uint64(0)
+# One lane, for fewer labels than make a line.
+SINGLE = (0,)
 
 
 class Geometry(NamedTuple):
