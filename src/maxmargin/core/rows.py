@@ -51,8 +51,8 @@ LINES = 32
 # hold (14 of eight floats): a row of weights is then read in one go, on RCV1 in half the time of four groups.
 # Half as many for what is left over and for one of two threads; every other size is a loop more to compile.
 WIDEST, HALF, GROUP, LINE = (0,) * 112, (0,) * 64, (0,) * 32, (0,) * 16
-# Between GROUP and HALF, for the other one of two threads.
-THIRD = (0,) * 48
+# Three lines, for the other one of two threads.
+THREE_LINES = (0,) * 48
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
@@ -285,9 +285,9 @@ def line_scores(rows, i, bias, W, scores):
         elif end - at >= len(HALF):
             _scores_in_lanes(rows, i, bias, W, at, HALF, scores)
             at += len(HALF)
-        elif end - at >= len(THIRD):
-            _scores_in_lanes(rows, i, bias, W, at, THIRD, scores)
-            at += len(THIRD)
+        elif end - at >= len(THREE_LINES):
+            _scores_in_lanes(rows, i, bias, W, at, THREE_LINES, scores)
+            at += len(THREE_LINES)
         elif end - at >= len(GROUP):
             _scores_in_lanes(rows, i, bias, W, at, GROUP, scores)
             at += len(GROUP)
