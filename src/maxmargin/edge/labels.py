@@ -512,9 +512,12 @@ def _codes(classes: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _is_indicator(values: np.ndarray) -> bool:
     if values.dtype.kind not in "buif":
         return False
-    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-    on = known == 1
-    return bool((on | (known == 0)).all() or (on | (known == -1)).all())
+    if values.dtype.kind == "f":
+        known = values[~np.isnan(values)]
+        on = known == 1
+        return bool((on | (known == 0)).all() or (on | (known == -1)).all())
+    least, most = values.min(initial=1), values.max(initial=0)
+    return bool(most <= 1 and (least >= 0 or (least == -1 and values.all())))
 
 
 def _has_minus_one(values: np.ndarray) -> bool:
@@ -537,7 +540,9 @@ def signs_of_dense(values: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"y must be a binary indicator of 0/1 or of -1/+1 (NaN for an unknown entry); {what}."
         )
-    signs = 2 * (values == 1).view(np.int8) - np.int8(1)
+    signs = (values == 1).view(np.int8)
+    signs *= 2
+    signs -= 1
     if values.dtype.kind == "f":
         signs[np.isnan(values)] = 0
     return signs

@@ -338,7 +338,9 @@ class LabelSweeps(Sweeps):
         super()._prepare(alpha)
         self.bias_row = np.zeros(self.L)
         self._make_room()
-        if alpha.any() or self.gaps.size:  # in the middle of a fit: no sweep from zero follows
+        # Where nothing is known yet, sweeps from zero make the weights.
+        self.blank = not self.gaps.size and not alpha.any()
+        if not self.blank:
             self._take(self.problem.accumulate(alpha, self.real, self.n_threads) * self.r)
 
     def _make_room(self) -> None:
@@ -371,8 +373,9 @@ class LabelSweeps(Sweeps):
         return self.expected <= self.tol * self.scale
 
     def _move(self, clock: Clock) -> None:
-        if not self.gaps.size and not self.alpha.any():
+        if self.blank:
             self._ascend(clock, self.rule.first_sweeps, polish=self.tol <= self.rule.early)
+            self.blank = False
             return
         if not self.gaps.size:
             self._measure()
