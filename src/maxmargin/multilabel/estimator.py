@@ -692,9 +692,12 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         d, used = self.n_features_in_, slice(None) if problem.columns is None else problem.columns
         place, empty = np.zeros(d, np.intp), np.ones(d, np.bool_)
         place[used], empty[used] = np.arange(len(Z) - 1), False
-        coef = touch(aligned_empty((d, Z.shape[1]), np.float64))
+        coef = aligned_empty((d, Z.shape[1]), np.float64)
         size = max(16, COPIED // Z.shape[1])
         n_threads = count_threads(self.n_jobs)
+        parts = shares(d, n_threads)
+        for first, last in parts[1:]:  # the calling thread begins with the first part
+            touch(coef[first:last])
 
         def write(part: tuple[int, int]) -> None:
             for start in range(*part, size):
@@ -703,7 +706,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
                 some[:] = Z[place[columns]]
                 some[empty[columns]] = 0
 
-        run_threads(write, shares(d, n_threads), n_threads)
+        run_threads(write, parts, n_threads)
         return {"coef_": coef.T, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:
