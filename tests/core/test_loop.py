@@ -1,10 +1,23 @@
 """The outer loop on methods whose gap is known in advance."""
 
 import math
+import warnings
 
+import numpy as np
 import pytest
 
-from maxmargin.core.loop import Certificate, Clock, Outcome, Patience, Progress, Stopping, run, shortfall
+from maxmargin.core.loop import (
+    SHORT,
+    Certificate,
+    Clock,
+    Outcome,
+    Patience,
+    Progress,
+    Stopping,
+    run,
+    shortfall,
+    squared_norm,
+)
 
 
 class Scripted:
@@ -90,3 +103,19 @@ def test_certificate_and_patience():
 def test_a_clock_lends_what_is_left():
     assert Clock().left() is None
     assert 0 < Clock(100.0).left() <= 100 and Clock(0.0).left() == 0 and Clock(0.0).expired()
+
+
+@pytest.mark.parametrize("size", [0, 1, SHORT - 1, SHORT, SHORT + 1, 3 * SHORT + 7])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_norm_is_that_of_all_pieces(size, kind):
+    W = np.random.default_rng(size).normal(size=size).astype(kind)
+    exact = np.sum(W.astype(np.longdouble) ** 2)
+    assert abs(squared_norm(W) - exact) <= 10 * np.finfo(kind).eps * exact
+    assert squared_norm(W.reshape(1, -1)) == squared_norm(W)
+
+
+def test_a_norm_that_overflows_is_infinite_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert squared_norm(np.full(2 * SHORT, 1e30, np.float32)) == np.inf
+        assert np.isnan(squared_norm(np.full(SHORT, np.nan)))

@@ -1,9 +1,6 @@
 """Certificates of the stored model in every precision, the same bits for any number of threads, limits."""
 
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -270,32 +267,3 @@ def test_a_prior_on_single_precision_rows_keeps_its_coefficients():
     X, Y = data()
     model = MultiLabelSVC(prior=priors.from_labels, random_state=0).fit(X.astype(np.float32), Y)
     assert model.coef_.dtype == model.intercept_.dtype == np.float64
-
-
-# CPU time of all threads but the one that fits; a thread of BLAS spends a tenth of a second on a short product.
-OTHERS = """
-import threading, time, numpy as np, scipy.sparse as sp
-from pathlib import Path
-from maxmargin import MultiLabelSVC
-
-def nanoseconds_of_others():
-    folders = Path("/proc/self/task").iterdir()
-    others = [each for each in folders if int(each.name) != threading.get_native_id()]
-    return sum(int((each / "schedstat").read_text().split()[0]) for each in others)
-
-rng = np.random.default_rng(0)
-X = sp.random(3000, 5000, 0.01, "csr", random_state=rng)
-Y = rng.random((3000, 40)) < 0.1
-model = MultiLabelSVC(random_state=0, n_jobs=1).fit(X, Y)
-before = None
-while before != (before := nanoseconds_of_others()):
-    time.sleep(0.2)
-model.fit(X, Y)
-print(nanoseconds_of_others() - before)
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="Linux tells the time of threads")
-def test_no_thread_but_those_asked_for_computes():
-    done = subprocess.run([sys.executable, "-c", OTHERS], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 1_000_000

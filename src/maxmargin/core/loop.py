@@ -17,10 +17,27 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+
 # A gap this small relative to the objective cannot be told from rounding in float64.
 ROUNDING = 1e-14
 # A model with a gap up to this is worth keeping when its fit stopped early.
 USABLE = 0.1
+# Numbers in a product that BLAS leaves to one thread.
+SHORT = 4096
+
+
+def squared_norm(W: np.ndarray) -> float:
+    """|W|^2, half of which is in every objective, by the calling thread alone; infinite where it overflows.
+
+    For a long product BLAS wakes a thread for each core, and these go on waiting for more for a tenth of a
+    second: on a core that a fit's own thread needs that costs more than the product.
+    """
+    entries = W.reshape(-1)
+    rest = entries.size % SHORT
+    pieces = entries[rest:].reshape(-1, SHORT)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.vecdot(pieces, pieces).sum()) + float(np.vdot(entries[:rest], entries[:rest]))
 
 
 @dataclass(frozen=True)

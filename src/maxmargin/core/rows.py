@@ -136,7 +136,7 @@ class Rows:
         """Squared Euclidean norm of every row, in float64."""
         if self.dense:
             X = self.matrix
-            return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+            return np.vecdot(X, X) if X.dtype == np.float64 else np.einsum("ij,ij->i", X, X, dtype=np.float64)
         sums = np.zeros(self.shape[0])
         # Some rows at a time, so that the squares of a large matrix are never all there at once.
         cuts = np.searchsorted(self.indptr, np.arange(0, self.indptr[-1] + PIECE, PIECE))

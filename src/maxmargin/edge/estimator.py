@@ -26,7 +26,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
 
 from maxmargin.core.kernels import NAMES
-from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall
+from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall, squared_norm
 from maxmargin.core.memory import memory
 from maxmargin.edge.callbacks import CallbackSupportMixin
 
@@ -76,8 +76,7 @@ def check_size(X: Any, name: str) -> Any:
     `name` is the estimator's. One pass over the entries tells that all is well: their sum of squares.
     """
     values = X.data if sp.issparse(X) else X.ravel()
-    # Not by BLAS, whose threads wait for more for a tenth of a second, on cores that the fit's own need.
-    if float(np.einsum("i,i", values, values)) <= LARGEST_SINGLE**2:
+    if squared_norm(values) <= LARGEST_SINGLE**2:
         return X
     assert_all_finite(X, estimator_name=name, input_name="X")
     largest = float(np.abs(values).max())

@@ -39,7 +39,7 @@ from sklearn.utils.validation import _check_sample_weight, check_array
 
 from maxmargin import priors
 from maxmargin.core.kernel_matrix import KernelMatrix
-from maxmargin.core.loop import Certificate
+from maxmargin.core.loop import Certificate, squared_norm
 from maxmargin.core.rows import Rows, check_digits, readonly
 from maxmargin.core.threads import aligned_empty, aligned_zeros, run_threads, shares
 from maxmargin.edge.labels import LabelSpace
@@ -522,7 +522,7 @@ class LinearM3L(M3L):
         primal_norm = dual_norm = float(norms.sum())
         if weights is not None:
             Z = weights @ self.factor if self.coupled else weights * np.sqrt(self.r)
-            primal_norm = float(np.vdot(weights, weights))
+            primal_norm = squared_norm(weights)
         elif bias_row is not None:
             Z[-1:, :L], norms[-1:] = self._weights_and_norms(bias_row[None].astype(np.float64))
             primal_norm = float(norms.sum())

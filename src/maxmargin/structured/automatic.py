@@ -21,7 +21,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import Certificate, Clock, Progress, squared_norm
 from maxmargin.structured.curvature import PIECE
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
@@ -39,7 +39,7 @@ class Shortfall:
     """The losses of s W as a function of s >= 1, from the samples whose loss at W is not zero."""
 
     def __init__(self, problem: LinearMultiClass, W: np.ndarray) -> None:
-        self.problem, self.square = problem, float(np.vdot(W, W))
+        self.problem, self.square = problem, squared_norm(W)
         parts = [self._part(W, slice(first, first + PIECE)) for first in range(0, problem.n, PIECE)]
         self.costs, self.Delta, self.changes = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
@@ -62,8 +62,8 @@ class Shortfall:
         else:
             losses = np.maximum(H, 0).sum(axis=1)
             slopes = np.where(H > 0, self.changes, 0.0).sum(axis=1)
-        value = 0.5 * s * s * self.square + float(self.costs @ losses)
-        return value, s * self.square + float(self.costs @ slopes)
+        loss, slope = (float(np.einsum("i,i", self.costs, each)) for each in (losses, slopes))
+        return 0.5 * s * s * self.square + loss, s * self.square + slope
 
     def best(self, *, halvings: int = 50) -> tuple[float, float]:
         """The best multiple s, and P(s W)."""

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate
+from maxmargin.core.loop import Certificate, squared_norm
 from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.structured import multiclass_loops as loops
@@ -121,7 +121,7 @@ class MultiClassProblem(ABC):
         """P(0), an upper bound that costs nothing."""
         Delta = self.labels.Delta
         worst = Delta.max(axis=1) if self.loss == loops.CRAMMER_SINGER else Delta.sum(axis=1)
-        return float(self.costs @ worst[self.y])
+        return float(np.einsum("i,i", self.costs, worst[self.y]))
 
     def linear_term(self, alpha: np.ndarray) -> float:
         """sum_i C_i alpha_i . Delta_i."""
@@ -301,8 +301,8 @@ class LinearMultiClass(MultiClassProblem):
             W = self.weights(alpha, logs) if image is None else image
             point = W if mean is None else mean
             losses, linear, gaps = self.losses(point, alpha, logs)
-        primal = 0.5 * float(np.vdot(point, point)) + losses
-        return Evaluation(Certificate(primal, linear - 0.5 * float(np.vdot(W, W))), gaps, W, point)
+        primal = 0.5 * squared_norm(point) + losses
+        return Evaluation(Certificate(primal, linear - 0.5 * squared_norm(W)), gaps, W, point)
 
     def products(self, samples: np.ndarray) -> np.ndarray:
         X = self.rows.matrix[samples].astype(np.float64)
@@ -363,7 +363,7 @@ class LinearIterate(Iterate):
         self.nonzeros = Nonzeros(rows, problem.density, self.dtype) if problem.zero_rich else None
 
     def squared_norm(self) -> float:
-        return float(np.vdot(self.weights, self.weights))
+        return squared_norm(self.weights)
 
     def exact_sweep(
         self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray, snapshots: Snapshots | None = None
@@ -407,7 +407,7 @@ class LinearIterate(Iterate):
         G = problem.zeros(np.float64)
         G[:-1, : problem.c] = problem.rows.matrix.T @ costed
         G[-1, : problem.c] = problem.bias * costed.sum(axis=0)
-        return G, float(np.vdot(G, G))
+        return G, squared_norm(G)
 
     def advance(self, alpha: np.ndarray, image: np.ndarray) -> None:
         self.alpha = alpha
@@ -424,7 +424,7 @@ class LinearIterate(Iterate):
         losses, _, gaps = self.problem.losses(
             W, self.alpha, self.entropic, lambda first, last: [(source, first, last)]
         )
-        return 0.5 * float(np.vdot(W, W)) + losses, gaps
+        return 0.5 * squared_norm(W) + losses, gaps
 
     def resync(self, evaluation: Evaluation) -> None:
         self.weights = evaluation.image.astype(self.dtype)

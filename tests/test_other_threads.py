@@ -1,0 +1,46 @@
+"""Linear fits keep to the threads that `n_jobs` asks for: no product wakes those of BLAS."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Nanoseconds of CPU time of all threads but the one that fits. A thread of BLAS that is woken for a product
+# of a few microseconds waits for more for a tenth of a second.
+SCRIPT = """
+import threading, time
+from pathlib import Path
+import numpy as np, scipy.sparse as sp
+from maxmargin import MultiClassSVC, MultiLabelSVC
+
+def others():
+    own = str(threading.get_native_id())
+    folders = [each for each in Path("/proc/self/task").iterdir() if each.name != own]
+    return sum(int((each / "schedstat").read_text().split()[0]) for each in folders)
+
+rng = np.random.default_rng(0)
+sparse = sp.random(11_000, 3000, 0.01, "csr", random_state=rng)
+dense = rng.normal(size=(11_000, 20))
+labels, classes = rng.random((11_000, 20)) < 0.1, rng.integers(0, 8, 11_000)
+model, X, y = {case}
+model.set_params(n_jobs=1, max_iter=3, random_state=0).fit(X, y)
+before = None
+while before != (before := others()):
+    time.sleep(0.2)
+model.fit(X, y)
+print(others() - before)
+"""
+CASES = (
+    "MultiLabelSVC(), sparse, labels",
+    "MultiClassSVC(), sparse, classes",
+    "MultiClassSVC(solver='exact'), dense, classes",
+)
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="Linux tells the time of threads")
+@pytest.mark.parametrize("case", CASES)
+def test_no_thread_but_those_asked_for_computes(case):
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT.replace("{case}", case)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 1_000_000
