@@ -133,7 +133,7 @@ class RecentMean:
         """The mean in the given precision, None without snapshots."""
         if self.sums is None or not self.count[0]:
             return None
-        return self.sums.astype(dtype, copy=False) / np.dtype(dtype).type(self.count[0])
+        return np.divide(self.sums, self.count[0], dtype=dtype)
 
     def survey(self) -> tuple[float, np.ndarray] | None:
         """P at the mean and the block gaps there, in working precision; None if that is not cheap."""
@@ -261,8 +261,9 @@ class ExactBlocks:
 
     def _learn_from(self, evaluation: Evaluation) -> None:
         """Go on from what was computed anew."""
-        self.iterate.resync(evaluation)
         certificate = evaluation.certificate
+        if certificate.gap > self.tol:
+            self.iterate.resync(evaluation)
         self.primal, self.dual = min(self.primal, certificate.primal), certificate.dual
         self._wake(evaluation.gaps)
 

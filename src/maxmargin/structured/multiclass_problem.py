@@ -35,7 +35,7 @@ import numpy as np
 
 from maxmargin.core.loop import Certificate, squared_norm
 from maxmargin.core.rows import RowArrays, Rows, readonly
-from maxmargin.core.threads import aligned_zeros, run_threads
+from maxmargin.core.threads import aligned_empty, aligned_zeros, run_threads
 from maxmargin.structured import multiclass_loops as loops
 from maxmargin.structured.multiclass_loops import Moves, ProblemArrays, SampleRows, Snapshots, StepRule
 
@@ -427,7 +427,7 @@ class LinearIterate(Iterate):
         return 0.5 * squared_norm(W) + losses, gaps
 
     def resync(self, evaluation: Evaluation) -> None:
-        self.weights = evaluation.image.astype(self.dtype)
+        np.copyto(self.weights, evaluation.image, casting="same_kind")
 
     def solution(self, evaluation: Evaluation) -> LinearSolution:
         return LinearSolution(evaluation.answer[:, : self.problem.c], self.blocks())
@@ -454,8 +454,8 @@ class Nonzeros:
 
     def _allocate(self) -> None:
         n = self.rows.shape[0]
-        self.values = np.empty(self.capacity + 1, self.dtype)
-        self.columns = np.empty(self.capacity + 1, self.index)
+        self.values = aligned_empty(self.capacity + 1, self.dtype)
+        self.columns = aligned_empty(self.capacity + 1, self.index)
         self.samples = np.empty(n, np.int64)
         self.starts = np.zeros(n + 1, np.int64)
         self.place = np.full(n, -1, np.int64)
