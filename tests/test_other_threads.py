@@ -21,7 +21,7 @@ def others():
 
 rng = np.random.default_rng(0)
 sparse = sp.random(11_000, 3000, 0.01, "csr", random_state=rng)
-dense = rng.normal(size=(11_000, 20))
+dense, wide = rng.normal(size=(11_000, 20)), rng.normal(size=(40, 11_000))
 labels, classes = rng.random((11_000, 20)) < 0.1, rng.integers(0, 8, 11_000)
 model, X, y = {case}
 model.set_params(n_jobs=1, max_iter=3, random_state=0).fit(X, y)
@@ -35,6 +35,7 @@ CASES = (
     "MultiLabelSVC(), sparse, labels",
     "MultiClassSVC(), sparse, classes",
     "MultiClassSVC(solver='exact'), dense, classes",
+    "MultiClassSVC(solver='exact'), wide, classes[:40]",
 )
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled
+from maxmargin.core.loop import SHORT
 from maxmargin.core.simd import (
     add_product,
     any_nonzero,
@@ -136,7 +137,9 @@ class Rows:
         """Squared Euclidean norm of every row, in float64."""
         if self.dense:
             X = self.matrix
-            return np.vecdot(X, X) if X.dtype == np.float64 else np.einsum("ij,ij->i", X, X, dtype=np.float64)
+            if X.dtype == np.float64 and X.shape[1] <= SHORT:
+                return np.vecdot(X, X)
+            return np.einsum("ij,ij->i", X, X, dtype=np.float64)
         sums = np.zeros(self.shape[0])
         # Some rows at a time, so that the squares of a large matrix are never all there at once.
         cuts = np.searchsorted(self.indptr, np.arange(0, self.indptr[-1] + PIECE, PIECE))
