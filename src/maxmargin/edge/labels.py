@@ -521,7 +521,9 @@ def _is_indicator(values: np.ndarray) -> bool:
 
 
 def _has_minus_one(values: np.ndarray) -> bool:
-    return values.dtype.kind in "if" and bool((values == -1).any())
+    if values.dtype.kind == "i":
+        return bool(values.min(initial=0) < 0)
+    return values.dtype.kind == "f" and bool((values == -1).any())
 
 
 def signs_of_dense(values: np.ndarray) -> np.ndarray:
@@ -540,7 +542,7 @@ def signs_of_dense(values: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"y must be a binary indicator of 0/1 or of -1/+1 (NaN for an unknown entry); {what}."
         )
-    signs = (values == 1).view(np.int8)
+    signs = np.equal(values, 1, order="C").view(np.int8)
     signs *= 2
     signs -= 1
     if values.dtype.kind == "f":

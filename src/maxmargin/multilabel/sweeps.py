@@ -199,8 +199,8 @@ class Sweeps(ABC):
         self.problem, self.tol, self.rng, self.n_threads = problem, tol, rng, n_threads
         self.rule = SweepRule() if rule is None else rule
         self.n, self.L = alpha.shape
+        # Sweeps over all entries write them, and measurements.
         self.flags = aligned_empty((self.n, self.L), np.bool_)
-        self.flags[:] = True
         self.S = np.zeros(self.L)
         # Of all labels and of each, the objective they are compared with, what is expected of the next.
         self.gap, self.gaps = np.inf, np.empty(0)
