@@ -41,7 +41,7 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
   longer where each has the weights of its labels to itself, on columns of one matrix as long as one thread.
   Where neighbours on the host use the third cache as well, both take up to half as long again: a chase
   through 8 MB took 24 to 130 ns a step within an hour, and two threads were 1.62 to 1.86 (1e-3) and 1.69 to
-  1.90 (1e-4) times as fast as one in fifteen series of fifteen, 1.79 and 1.82 in the middle. A thread of
+  1.92 (1e-4) times as fast as one in nineteen series of fifteen, 1.80 and 1.85 in the middle. A thread of
   BLAS, once it was woken (a product of a few microseconds in the check of X), waited for more for a tenth of
   a second on the core of the other thread, whose first sweeps took 33 instead of 15 ms: 276 and 466 instead
   of 233 and 361 ms for all of a fit to 1e-3 and 1e-4 in one process. Coefficients are the one array that is
