@@ -40,18 +40,18 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
   101 labels took 15.0 ms each where all took 26.2; 48 and 53 take 13.3 and 15.0. Both at once take little
   longer where each has the weights of its labels to itself, on columns of one matrix as long as one thread.
   Where neighbours on the host use the third cache as well, both take up to half as long again: a chase
-  through 8 MB took 24 to 130 ns a step within an hour, and two threads were 1.62 to 1.86 (1e-3) and 1.69 to
-  1.92 (1e-4) times as fast as one in nineteen series of fifteen, 1.80 and 1.85 in the middle. A thread of
-  BLAS, once it was woken (a product of a few microseconds in the check of X), waited for more for a tenth of
-  a second on the core of the other thread, whose first sweeps took 33 instead of 15 ms: 276 and 466 instead
-  of 233 and 361 ms for all of a fit to 1e-3 and 1e-4 in one process. Coefficients are the one array that is
-  new memory in every fit: where both threads touched it first, half of the fits with two took 40 to 80 ms
-  more, as the pages one thread frees do not come back to the other. Threads that start anew for every step
-  took 20 ms more: a thread may begin on the core of another and wait. Waiting for each other between sweeps
-  and polishing cost 5 to 15 ms. Dual variables and marks of their own, or starting half-way round, made no
-  difference; nor did a matrix of 128 columns instead of 112, asking for the weights of rare words a visit
-  ahead, or large pages for dual variables and rows. Indices of 16 bits save 1 to 2 % with one thread and
-  nothing with two.
+  through 8 MB took 24 to 130 ns a step within an hour, and two threads were 1.62 to 1.86 (1e-3) and 1.62 to
+  1.92 (1e-4) times as fast as one in 22 series of fifteen, 1.79 and 1.84 in the middle; 1.82 and 1.85 in the
+  middle of the twelve in which one thread took at most 0.42 s to 1e-3. A thread of BLAS, once it was woken (a
+  product of a few microseconds in the check of X), waited for more for a tenth of a second on the core of the
+  other thread, whose first sweeps took 33 instead of 15 ms: 276 and 466 instead of 233 and 361 ms for all of
+  a fit to 1e-3 and 1e-4 in one process. Coefficients are the one array that is new memory in every fit: where
+  both threads touched it first, half of the fits with two took 40 to 80 ms more, as the pages one thread
+  frees do not come back to the other. Threads that start anew for every step took 20 ms more: a thread may
+  begin on the core of another and wait. Waiting for each other between sweeps and polishing cost 5 to 15 ms.
+  Dual variables and marks of their own, or starting half-way round, made no difference; nor did a matrix of
+  128 columns instead of 112, asking for the weights of rare words a visit ahead, or large pages for dual
+  variables and rows. Indices of 16 bits save 1 to 2 % with one thread and nothing with two.
 - Where the processes of a race are new, first touch of memory was a tenth of a fit with one thread and a
   fifth with two. A virtual machine that gives free memory back to its host within seconds pays 2.5 ms a MB
   for it, else 0.15 in large pages and 0.6 in small ones; free memory inherited by a fork is copied page by
