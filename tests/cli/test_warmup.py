@@ -99,6 +99,7 @@ def test_batches_of_samples_are_warmed_up_in_the_precisions_that_fits_work_in(mo
 
 
 def test_copies_of_rows_in_files_are_warmed_up_in_both_precisions(monkeypatch):
+    pytest.importorskip("dask", reason='needs "maxmargin[dask]"')
     from maxmargin.cli.warmup import fit_from_files
     from maxmargin.dask import streamed
 
