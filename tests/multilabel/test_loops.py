@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from maxmargin import priors
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import aligned_zeros
-from maxmargin.multilabel import loops, sweep_loops
+from maxmargin.multilabel import dca_loops, loops, sweep_loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
 from maxmargin.multilabel.problem import EntryCosts, LinearM3L, hamming_costs, tied_costs
 from tests.naive import m3l as naive
@@ -220,7 +220,7 @@ def test_gather_lists():
     for l in range(L):
         assert list(members[starts[l] : starts[l + 1]]) == [i for i in order if flags[i, l]]
     flags[3] = False
-    assert sweep_loops.count_marked(flags) == flags.any(axis=1).sum()
+    assert dca_loops.count_marked(flags) == flags.any(axis=1).sum()
 
 
 def test_shuffle_gives_every_order_equally_often():
@@ -313,7 +313,7 @@ def test_sweep_samples(variant, low_rank):
             seen, primal = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy()), readonly(order),
                 sweep_loops.Mixing(readonly(np.pad(G, ((0, 0), (0, idle)))), low_rank), ours, lists,
-                sweep_loops.Reach(flags, low, high), small,
+                dca_loops.Reach(flags, low, high), small,
             )  # fmt: skip
             if done < 2:
                 *extremes, gaps = twin.sweep_all(order, marks)
@@ -365,7 +365,7 @@ def test_sweep_samples_of_many_labels():
             low[0], high[0] = bounds
             seen, _ = sweep_loops.sweep_samples(
                 rows.flat, costs.flat(np.float64), geometry(X, BIAS, np.diag(R).copy(), pull),
-                readonly(order), mixing, ours, lists, sweep_loops.Reach(flags, low, high), 0.0,
+                readonly(order), mixing, ours, lists, dca_loops.Reach(flags, low, high), 0.0,
             )  # fmt: skip
             if done < 2:
                 *_, gaps = twin.sweep_all(order, marks)
@@ -393,20 +393,20 @@ def test_dca_passes(delayed, tied):
     for rows in kinds(X):
         problem = LinearM3L(rows, costs, R, BIAS)
         planner = DualCoordinateAscent(problem, np.zeros((N, L)), tol=1e-3, rng=np.random.RandomState(7))
-        state = sweep_loops.PaperState(readonly(R), q, np.zeros((N, L)), np.zeros((D + 1, L)))
+        state = dca_loops.PaperState(readonly(R), q, np.zeros((N, L)), np.zeros((D + 1, L)))
         twin = naive.Twin(X, BIAS, costs, R)
         active, marks = np.ones((N, L), np.bool_), np.ones((N, L), np.bool_)
         for sweep in range(4):
             low, high = np.zeros((2, L)), np.zeros((2, L))
             low[0], high[0] = (-0.3, 0.3) if sweep else (-np.inf, np.inf)
-            reach = sweep_loops.Reach(active, low, high)
+            reach = dca_loops.Reach(active, low, high)
             given = rows.flat, costs.flat(np.float64), BIAS
             if delayed:
                 pairs, chunks = planner._delayed_order(np.flatnonzero(active))
-                seen = sweep_loops.delayed_pass(*given, readonly(pairs), readonly(chunks), state, reach)
+                seen = dca_loops.delayed_pass(*given, readonly(pairs), readonly(chunks), state, reach)
             else:
                 pairs = rng.permutation(np.flatnonzero(active))
-                seen = sweep_loops.random_pass(*given, readonly(pairs), state, reach)
+                seen = dca_loops.random_pass(*given, readonly(pairs), state, reach)
             *extremes, expected = twin.sweep([divmod(pair, L) for pair in pairs], marks, (low[0], high[0]))
             assert seen == pytest.approx(expected, abs=1e-10)
             np.testing.assert_allclose(state.alpha, twin.alpha, atol=1e-10)

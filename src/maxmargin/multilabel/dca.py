@@ -23,7 +23,7 @@ import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.multilabel import sweep_loops as loops
+from maxmargin.multilabel import dca_loops as loops
 from maxmargin.multilabel.problem import LinearM3L, Solution
 
 

@@ -1,15 +1,11 @@
-"""Loops of coordinate ascent on linear M3L, in the scaling and the letters of `problem`.
+"""Loops of the sweeps on linear M3L, in the scaling and the letters of `problem`; the paper's: `dca_loops`.
 
 Names as in `loops`; r is the diagonal of R, q_i = |x_i|^2.
 
-In the sweeps the bias is a primal variable of its own (see `sweeps`). At the optimum it equals
-bias * S_l, S_l = sum_i A_il; while samples are visited it answers a step d of one of them by
-pull[l] * bias * d, and after each pass it is drawn towards bias * S by the factor pull[l]. So the
-curvature along one variable is r_l (q_i + pull_l bias^2). In the passes of the paper it is an
-ordinary last feature.
-
-Reach: `low` and `high` have two rows; row 0 holds the bounds of this pass, beyond which a variable at
-its box is unmarked, and row 1 collects the extreme projected gradients for the next.
+The bias is a primal variable of its own (see `sweeps`). At the optimum it equals bias * S_l,
+S_l = sum_i A_il; while samples are visited it answers a step d of one of them by pull[l] * bias * d,
+and after each pass it is drawn towards bias * S by the factor pull[l]. So the curvature along one
+variable is r_l (q_i + pull_l bias^2).
 """
 
 from __future__ import annotations
@@ -26,7 +22,6 @@ from maxmargin.core.rows import (
     line_scores,
     prefetch_row,
     row_add,
-    row_column_dot,
     row_dot,
     row_outer,
     row_outer_few,
@@ -157,23 +152,6 @@ class Mixing(NamedTuple):
     factored: bool
 
 
-class Reach(NamedTuple):
-    """Entries still visited, and the bounds (44)-(45) that unmark them."""
-
-    marks: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-class PaperState(NamedTuple):
-    """State and inputs of the paper's passes: R, |x_i|^2 with the bias, alpha and Z = V R."""
-
-    R: np.ndarray
-    q: np.ndarray
-    alpha: np.ndarray
-    Z: np.ndarray
-
-
 @compiled(inline=True, reorder=True)
 def lane_steps(i, lo, k, lanes, costs, geometry, a, mark, steps):
     """The steps (37) of as many labels of sample i from lo + k on as there are lanes; their scores are there.
@@ -260,18 +238,6 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
             row_outer(rows, i, real(0), step, NOTHING, width, W)
         elif n_few:
             row_outer_few(rows, i, real(0), step, few, n_few, W)
-
-
-@compiled
-def count_marked(flags):
-    """Number of samples with a marked entry."""
-    count = 0
-    for i in range(flags.shape[0]):
-        for l in range(flags.shape[1]):
-            if flags[i, l]:
-                count += 1
-                break
-    return count
 
 
 @compiled
@@ -621,97 +587,3 @@ def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, sma
                 alpha[i, label[e]] = a[e]
                 marks[i, label[e]] = a[e] != before[e] or zero < a[e] < c[e]
     return seen, primal
-
-
-@compiled(inline=True)
-def visit(rows, costs, bias, i, l, state, reach):
-    """The step (37), with the gradient by the weights as in (39); returns it and the gap it had."""
-    R, q, alpha, Z = state
-    active, low, high = reach
-    c, m = entry_costs(costs, i, l)
-    y, a = costs.signs[i, l], alpha[i, l]
-    g = m - y * row_column_dot(rows, i, bias, l, Z)
-    gap = c * max(g, 0.0) - a * g
-    if (a == 0.0 and g < low[0, l]) or (a == c and g > high[0, l]):
-        active[i, l] = False
-        return 0.0, gap
-    if not (a == 0.0 and g < 0.0) and not (a == c and g > 0.0):
-        low[1, l], high[1, l] = min(low[1, l], g), max(high[1, l], g)
-    curvature = R[l, l] * q[i]
-    target = a + g / curvature if curvature > 0.0 else (c if g > 0.0 else a)
-    alpha[i, l] = min(max(target, 0.0), c)
-    return y * (alpha[i, l] - a), gap
-
-
-@compiled
-def random_pass(rows, costs, bias, pairs, state, reach):
-    """Phase A of the paper's solver: every step is felt by all labels at once, (40).
-
-    A pair (sample i, label l) is one number i * L + l. Returns the gap seen.
-    """
-    R, _, alpha, Z = state
-    L = alpha.shape[1]
-    step = np.empty(L)
-    few = np.empty(L, np.int64)
-    seen = 0.0
-    for position in range(pairs.shape[0]):
-        i, l = pairs[position] // L, pairs[position] % L
-        d, gap = visit(rows, costs, bias, i, l, state, reach)
-        seen += gap
-        if d != 0.0:
-            n_few = 0
-            for k in range(L):
-                step[k] = d * R[l, k]
-                if step[k] != 0.0:
-                    few[n_few] = k
-                    n_few += 1
-            if 2 * n_few > L:
-                row_outer(rows, i, bias, step, 0, L, Z)
-            else:
-                row_outer_few(rows, i, bias, step, few, n_few, Z)
-    return seen
-
-
-@compiled
-def delayed_pass(rows, costs, bias, pairs, chunks, state, reach):
-    """Phase B: chunks of steps along one label touch only z_l; the other labels follow once, (42).
-
-    `chunks` holds the start of every chunk and the end of the last; v = sum of step * x over a
-    chunk, (43), is kept with the list of features it touches.
-    """
-    data, indices, indptr, dense = rows
-    R, _, alpha, Z = state
-    L = alpha.shape[1]
-    D = Z.shape[0] - 1
-    v = np.zeros(D + 1)
-    marked = np.zeros(D + 1, np.bool_)
-    touched = np.empty(D + 1, np.int64)
-    seen = 0.0
-    for chunk in range(chunks.shape[0] - 1):
-        n_touched = 0
-        l = pairs[chunks[chunk]] % L
-        for position in range(chunks[chunk], chunks[chunk + 1]):
-            i = pairs[position] // L
-            d, gap = visit(rows, costs, bias, i, l, state, reach)
-            seen += gap
-            if d == 0.0:
-                continue
-            shift = dense * indptr[i]
-            for k in range(indptr[i], indptr[i + 1] + 1):
-                last = k == indptr[i + 1]
-                j = np.int64(D) if last else np.int64(indices[k - shift])
-                x = bias if last else data[k]
-                Z[j, l] += x * d * R[l, l]
-                v[j] += x * d
-                if not marked[j]:
-                    marked[j] = True
-                    touched[n_touched] = j
-                    n_touched += 1
-        for t in range(n_touched):
-            j = touched[t]
-            for k in range(L):
-                if k != l:
-                    Z[j, k] += v[j] * R[l, k]
-            v[j] = 0.0
-            marked[j] = False
-    return seen

@@ -56,6 +56,7 @@ from maxmargin.core.rows import LINE, readonly
 from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, run_tasks, shares, transpose
 from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
+from maxmargin.multilabel.dca_loops import Reach, count_marked
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.newton import Newton, few_features, in_turns
 from maxmargin.multilabel.problem import WIDE, LinearM3L, Solution, Sums
@@ -291,7 +292,7 @@ class Sweeps(ABC):
 
     def _active(self) -> int:
         """Number of samples with an entry that is still visited."""
-        return int(loops.count_marked(self.flags))
+        return int(count_marked(self.flags))
 
     def _seems_done(self) -> bool:
         """Whether a certificate is worth its price before the measurement."""
@@ -581,7 +582,7 @@ class SampleSweeps(Sweeps):
         before = self.S.copy()
         self.expected, primal = loops.sweep_samples(
             self.rows, self.costs, self._geometry(), self._order(), self.mixing,
-            loops.Ascent(self.alpha, self.T, self.S), lists, loops.Reach(self.flags, low, high),
+            loops.Ascent(self.alpha, self.T, self.S), lists, Reach(self.flags, low, high),
             self._small(),
         )  # fmt: skip
         if not len(lists.starts):
