@@ -43,18 +43,20 @@ What limits a fit on RCV1, and what did not help (one thread, CPU seconds on a b
   through 8 MB took 24 to 130 ns a step within an hour. Two threads were 1.62 to 1.86 (1e-3) and 1.62 to 1.92
   (1e-4) times as fast as one in 22 series of fifteen, 1.79 and 1.84 in the middle; 1.82 and 1.85 in the
   middle of the twelve in which one thread took at most 0.42 s to 1e-3. That is nearly all that there is: in
-  18 later series (1.61 to 1.87 and 1.70 to 1.88, 1.79 and 1.80 in the middle, 1.82 and 1.84 in the last
-  twelve) two fits at once, in processes of their own that share nothing, were worth 1.64 to 1.96 and 1.53 to
-  1.97, 1.83 and 1.87 in the middle. A thread of BLAS, once it was woken (a product of a few microseconds in
-  the check of X), waited for more for a tenth of a second on the core of the other thread, whose first sweeps
-  took 33 instead of 15 ms: 276 and 466 instead of 233 and 361 ms for all of a fit to 1e-3 and 1e-4 in one
-  process. Coefficients are the one array that is new memory in every fit: where
-  both threads touched it first, half of the fits with two took 40 to 80 ms more, as the pages one thread
-  frees do not come back to the other. Threads that start anew for every step took 20 ms more: a thread may
-  begin on the core of another and wait. Waiting for each other between sweeps and polishing cost 5 to 15 ms.
-  Dual variables and marks of their own, or starting half-way round, made no difference; nor did a matrix of
-  128 columns instead of 112, asking for the weights of rare words a visit ahead, or large pages for dual
-  variables and rows. Indices of 16 bits save 1 to 2 % with one thread and nothing with two.
+  24 later series (1.54 to 1.87 and 1.54 to 1.88, 1.78 and 1.77 in the middle; 1.82 and 1.86 in that of the
+  ten undisturbed ones) two fits at once, in processes of their own that share nothing, were worth 1.49 to
+  1.96 and 1.53 to 1.97, 1.80 and 1.86 in the middle. In the ascents, seven tenths of a fit to 1e-4, both
+  threads are at work for 98 to 99 % of the time, in slow series as in fast ones: what they wait for is
+  memory. A thread of BLAS, once it was woken (a product of a few microseconds in the check of X), waited for
+  more for a tenth of a second on the core of the other thread, whose first sweeps took 33 instead of 15 ms:
+  276 and 466 instead of 233 and 361 ms for all of a fit to 1e-3 and 1e-4 in one process. Coefficients are the
+  one array that is new memory in every fit: where both threads touched it first, half of the fits with two
+  took 40 to 80 ms more, as the pages one thread frees do not come back to the other. Threads that start anew
+  for every step took 20 ms more: a thread may begin on the core of another and wait. Waiting for each other
+  between sweeps and polishing cost 5 to 15 ms. Dual variables and marks of their own, or starting half-way
+  round, made no difference; nor did a matrix of 128 columns instead of 112, asking for the weights of rare
+  words a visit ahead, or large pages for dual variables and rows. Indices of 16 bits save 1 to 2 % with one
+  thread and nothing with two.
 - Where the processes of a race are new, first touch of memory was a tenth of a fit with one thread and a
   fifth with two. A virtual machine that gives free memory back to its host within seconds pays 2.5 ms a MB
   for it, else 0.15 in large pages and 0.6 in small ones; free memory inherited by a fork is copied page by
