@@ -185,7 +185,10 @@ def warn_if_single(classes: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class Choice:
-    """One selectable solver: how it is built, what it is, and which parameters only such solvers read."""
+    """One selectable solver: how it is built, what it is, and which parameters only such solvers read.
+
+    The constraint of `solver` holds a view of the keys of its table, so a fit takes entries added later.
+    """
 
     build: Callable[..., Solver]
     about: str
@@ -197,7 +200,8 @@ def choose(estimator: Any, solvers: Mapping[str, Choice], name: str | None = Non
     name = estimator.solver if name is None else name
     chosen = solvers[name]
     fields = type(estimator).__dataclass_fields__
-    for parameter in sorted({word for entry in solvers.values() for word in entry.reads}):
+    # A solver from outside may read a parameter that only a subclass has.
+    for parameter in sorted({word for entry in solvers.values() for word in entry.reads} & fields.keys()):
         value, default = getattr(estimator, parameter), fields[parameter].default
         if parameter not in chosen.reads and value is not default and value != default:
             readers = ", ".join(repr(key) for key, entry in solvers.items() if parameter in entry.reads)

@@ -355,7 +355,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         "label_margin": [Interval(Real, 0, None, closed="left"), dict, "array-like"],
         "fit_intercept": ["boolean"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
-        "solver": [StrOptions(set(SOLVERS))],
+        "solver": [StrOptions(SOLVERS.keys())],
         "stopping": [StrOptions({"gap", "projected_gradient"})],
         "break_factor": [Interval(Real, 0, 1, closed="left")],
         "warm_start": ["boolean"],

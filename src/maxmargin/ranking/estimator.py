@@ -38,7 +38,7 @@ from maxmargin.core.state import (
     floats,
     part,
 )
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, warn
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
 from maxmargin.edge.explain import Explained, Terms, linear_terms
 from maxmargin.edge.labels import LabelClassifier, check_same
 from maxmargin.ranking.entropy import EntropyState
@@ -251,7 +251,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         "update": [StrOptions(set(UPDATES))],
         "regulariser": [StrOptions(set(DEFAULT_MARGIN))],
         "margin": [*POSITIVE, None],
-        "solver": [StrOptions(set(SOLVERS))],
+        "solver": [StrOptions(SOLVERS.keys())],
         "weighting": [StrOptions({"auto", *WEIGHTINGS}), None],
         "average": ["boolean"],
         "shuffle": ["boolean"],
@@ -386,7 +386,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         relevant = self._labels.read(y)
         if order is not None:
             relevant = reordered(relevant, order)
-        build = SOLVERS[self.solver].build
+        build = choose(self, SOLVERS).build
         solver = build(problem, state, state.meet(rows), relevant, shapes, update=self.update, **options)
         return cast(OnlineRanking, solver)
 

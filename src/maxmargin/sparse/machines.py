@@ -228,7 +228,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         "max_basis": [Interval(Integral, 1, None, closed="left")],
         "n_candidates": [Interval(Integral, 1, None, closed="left"), None],
         "selection": [StrOptions(set(SELECTIONS))],
-        "solver": [StrOptions(set(SOLVERS))],
+        "solver": [StrOptions(SOLVERS.keys())],
         "fit_intercept": ["boolean"],
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
         "rel_tol": [Interval(Real, 0, None, closed="left")],

@@ -164,7 +164,7 @@ class ChainSVC(ClassifierMixin, Iterative):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Iterative._parameter_constraints,
         "C": POSITIVE,
-        "solver": [StrOptions(set(SOLVERS))],
+        "solver": [StrOptions(SOLVERS.keys())],
         "temperature": [*POSITIVE, StrOptions({"auto"})],
         "safeguard": ["boolean"],
         "normalize_loss": ["boolean"],

@@ -156,7 +156,7 @@ class LatentSVC(ClassifierMixin, Iterative):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         **Iterative._parameter_constraints,
         "C": POSITIVE,
-        "solver": [StrOptions(set(SOLVERS))],
+        "solver": [StrOptions(SOLVERS.keys())],
         "init": [StrOptions({"mean", "first", "middle", "random"}), "array-like"],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "temperature": [*POSITIVE, StrOptions({"auto"})],

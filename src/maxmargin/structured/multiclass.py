@@ -297,7 +297,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         **COMMON_CONSTRAINTS,
         **Kernelised.kernel_constraints,
         "loss": [StrOptions({"crammer_singer", "weston_watkins"})],
-        "solver": [StrOptions(set(SOLVERS))],
+        "solver": [StrOptions(SOLVERS.keys())],
         "cost_matrix": ["array-like", None],
         "class_weight": [dict, StrOptions({"balanced"}), None],
         "cache_size": [Interval(Real, 0, None, closed="left")],

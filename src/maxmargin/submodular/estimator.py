@@ -246,7 +246,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         "cooccurrence": [StrOptions({"count", "jaccard"})],
         "inference": [StrOptions({"exact", "fixed_point"})],
         "max_nodes": [Interval(Integral, 1, None, closed="left")],
-        "solver": [StrOptions(set(SOLVERS))],
+        "solver": [StrOptions(SOLVERS.keys())],
         "line_search": ["boolean"],
         "plane_cache": [Interval(Integral, 1, None, closed="left")],
         "fit_intercept": ["boolean"],
