@@ -232,6 +232,22 @@ def test_labels_with_little_to_learn_from(method):
     assert P[:N, 2].mean() < 0.1 and P[:N, 3].mean() < 0.1
 
 
+def test_folds_are_silent_of_constants_without_a_filter_of_the_process():
+    """Such a filter is everybody's, and fits side by side would leave it behind."""
+
+    class Looks(MultiLabelSVC):
+        def fit(self, X, y):
+            seen.append(list(warnings.filters))
+            return super().fit(X, y)
+
+    seen, Z = [], Y.copy()
+    Z[:, 0] = 1
+    with pytest.warns(UserWarning, match="constant in y") as said:
+        before = list(warnings.filters)
+        Calibrated(Looks(), cv=3).fit(X, Z)
+    assert seen == [before] * 4 and len(said) == 1
+
+
 def test_a_label_with_one_positive_has_the_slope_of_the_others():
     Z = np.column_stack([Y, Y[:, ::-1], np.zeros(N, int)])
     Z[7, -1] = 1

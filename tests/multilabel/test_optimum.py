@@ -1,6 +1,7 @@
 """MultiLabelSVC reaches the optimum: known answers, LinearSVC, priors, weights, precisions."""
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -295,6 +296,23 @@ def test_warm_start_and_path(data):
         alone = MultiLabelSVC(C=step.C, tol=1e-5, random_state=1).fit(X, Y)
         assert step.duality_gap_ <= 1e-5
         assert step.primal_objective_ == pytest.approx(alone.primal_objective_, rel=2e-5)
+
+
+def test_the_smallest_C_is_silent_without_a_filter_of_the_process(data):
+    X, Y = data
+    Z = Y.copy()
+    Z[:, 0] = 1
+    seen = []
+
+    def prior(signs):
+        seen.append(list(warnings.filters))
+        return priors.from_labels(signs)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        before = list(warnings.filters)
+        MultiLabelSVC(prior=prior).smallest_C(X, Z)
+    assert seen == [before] and not said
 
 
 def test_difficult_data_still_converges():

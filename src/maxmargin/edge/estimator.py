@@ -8,9 +8,12 @@ every estimator; constraints stand beside them.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -52,8 +55,29 @@ COMMON_CONSTRAINTS: dict[str, list[Any]] = {
 }
 
 
+# Warnings that the fits of this context leave out: a regular expression.
+_ignored: ContextVar[str | None] = ContextVar("ignored", default=None)
+
+
+@contextmanager
+def ignoring(message: str) -> Iterator[None]:
+    """Leave out the `UserWarning`s of this package that match, in this context alone.
+
+    The filters of Python's `warnings` belong to the process: threads that change them and restore them
+    leave each other's behind.
+    """
+    token = _ignored.set(message)
+    try:
+        yield
+    finally:
+        _ignored.reset(token)
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the user's code that led here, past this package and scikit-learn."""
+    ignored = _ignored.get()
+    if ignored is not None and category is UserWarning and re.match(ignored, message):
+        return
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and _is_inside(frame.f_globals.get("__name__", "")):
         frame, level = frame.f_back, level + 1

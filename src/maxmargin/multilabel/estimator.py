@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
@@ -49,6 +48,7 @@ from maxmargin.edge.estimator import (
     Iterative,
     Kernelised,
     choose,
+    ignoring,
     is_foreign,
     to_numpy,
     warn,
@@ -527,8 +527,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         probe = clone(self).set_params(C=1.0)
         X = probe._read_rows(X, reset=True)
         probe._space, signs = LabelSpace.read(y)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
+        with ignoring(""):
             return probe._problem(X, signs, sample_weight).closed_form_scale()
 
     def _problem(
