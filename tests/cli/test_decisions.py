@@ -62,7 +62,10 @@ def test_recall_that_is_asked_for(run):
     assert run(*fit, "--recall", 0.8)[0] == 0
     test = datasets.load("yeast", split="test")
     assert 0.75 < maxmargin.load("m.mm").score(test.X, test.Y) < 0.9
-    assert run("predict", "m.mm", "yeast")[0] == 0 and run("evaluate", "m.mm", "yeast")[0] == 0
+    assert run("predict", "m.mm", "yeast")[0] == 0
+    found = json.loads(run("evaluate", "m.mm", "yeast", "--json")[1])
+    assert found["recall promised"] == 0.8
+    assert found["recall found"] == pytest.approx(maxmargin.load("m.mm").score(test.X, test.Y))
     assert run("report", "m.mm", "yeast", "-o", "r.html")[0] == 0
     page = Path("r.html").read_text()
     assert "<h3>Promise</h3>" in page and "share of the true labels that are in the set: promised" in page
@@ -76,6 +79,9 @@ def test_precision_that_is_asked_for(run):
     assert run(*fit, "--set-precision", 0.7, "--precision", "double")[0] == 0
     model, test = maxmargin.load("m.mm"), datasets.load("yeast", split="test")
     assert model.recall is None and model.precision == 0.7 and 0.65 < model.score(test.X, test.Y) < 0.95
+    found = json.loads(run("evaluate", "m.mm", "yeast", "--json")[1])
+    assert found["precision promised"] == 0.7
+    assert found["precision found"] == pytest.approx(model.score(test.X, test.Y))
     assert run("report", "m.mm", "yeast", "-o", "r.html")[0] == 0
     assert "<h3>Promise</h3>" in Path("r.html").read_text()
     code, _, said = run(*fit, "--set-precision", 0.7, "--recall", 0.9)

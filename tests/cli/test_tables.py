@@ -154,11 +154,52 @@ def test_scale_auto_looks_at_the_sizes_of_columns(run):
     assert hasattr(maxmargin.load("uneven.mm"), "steps")
 
 
-def test_new_tags_are_left_out_of_measures(run, tmp_path):
+@pytest.mark.parametrize("model", ["multilabel", "ranking"])
+def test_tags_that_the_model_does_not_know_count_as_missed(run, tmp_path, model):
     write(tmp_path / "shop.jsonl")
-    run("fit", "shop.jsonl", "--labels", "tags", "-o", "m.mm")
-    write(tmp_path / "new.jsonl", [{**ROWS[0], "tags": ["soft", "bright", "brand-new"]}])
-    assert json.loads(run("evaluate", "m.mm", "new.jsonl", "--json")[1])["exact match"] == 1.0
+    run("fit", "shop.jsonl", "--labels", "tags", "-m", model, "-o", "m.mm")
+    write(
+        tmp_path / "new.jsonl",
+        [{**row, "tags": [*row["tags"], "new", "x"[: i % 2]]} for i, row in enumerate(ROWS)],
+    )
+    known = json.loads(run("evaluate", "m.mm", "shop.jsonl", "--json")[1])
+    found = json.loads(run("evaluate", "m.mm", "new.jsonl", "--json")[1])
+    assert known["unknown labels"] == {} and found["unknown labels"] == {"new": 25, "x": 12}
+    if model == "multilabel":
+        assert known["exact match"] == 1 and found["exact match"] == 0
+        tags = sum(len(row["tags"]) for row in ROWS)
+        assert found["micro F1"] == pytest.approx(2 * tags / (2 * tags + 37))
+        assert found["macro F1"] == pytest.approx(3 / 5)
+    else:
+        assert found["average precision"] < known["average precision"]
+        assert found["ranking loss"] > known["ranking loss"]
+    code, out, _ = run("evaluate", "m.mm", "new.jsonl")
+    line = "37 labels of the data are unknown to the model and counted as missed: new (25), x (12)."
+    assert code == 0 and line in out
+    beside = ("--train", "shop.jsonl") if model == "multilabel" else ()
+    code, _, err = run("report", "m.mm", "new.jsonl", *beside, "-o", "r.html")
+    assert code == 0 and line in err and line in (tmp_path / "r.html").read_text()
+
+
+def test_classes_that_the_model_does_not_know_are_counted(run, tmp_path):
+    (tmp_path / "t.csv").write_text("n,y\n" + "".join(f"{i},{'ab'[i > 9]}\n" for i in range(20)))
+    (tmp_path / "new.csv").write_text("n,y\n1,a\n19,c\n")
+    run("fit", "t.csv", "--target", "y", "-o", "m.mm")
+    code, out, _ = run("evaluate", "m.mm", "new.csv")
+    assert code == 0 and "1 label of the data is unknown to the model and counted as missed: c (1)." in out
+
+
+def test_categories_that_the_model_does_not_know_are_counted(run, tmp_path):
+    write(tmp_path / "shop.csv")
+    run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")
+    write(tmp_path / "new.csv", [{**row, "colour": ["red", "pink"][i % 2]} for i, row in enumerate(ROWS)])
+    line = "Column 'colour': 12 values unknown to the model, encoded as none of its categories: pink (12)."
+    assert line in run("evaluate", "m.mm", "new.csv")[1]
+    found = json.loads(run("evaluate", "m.mm", "new.csv", "--json")[1])
+    assert found["unknown categories"] == {"colour": {"pink": 12}}
+    assert line in run("report", "m.mm", "new.csv", "-o", "r.html")[2]
+    assert line in run("predict", "m.mm", "new.csv")[2]
+    assert "unknown" not in run("predict", "m.mm", "shop.csv")[2]
 
 
 def test_the_report_speaks_of_the_columns_of_the_table(run, tmp_path):

@@ -25,20 +25,22 @@ from maxmargin.cli.models import (
     Fitted,
     Stored,
     bare,
-    cut_of,
     decided,
     evaluate,
     fit,
     label_scores,
     last_step,
     open_model,
+    predicted_by,
     prepared,
     preprocessing,
+    promise_of,
     scale_option,
     text_option,
 )
 from maxmargin.cli.seen import noted_rows, seen
 from maxmargin.cli.structure import LEARNED, is_structure, learn_prior, prior_of, tree_of
+from maxmargin.cli.unknown import category_words, label_words
 
 _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
 _HELP = f"""Fit a model on DATA (a file, the name of a data set, or - for stdin) and save it.
@@ -301,7 +303,9 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
 
     Data that comes with a split is measured on its test part. Label columns are those of the
     training data unless told otherwise. Samples that the model was trained on are told as such;
-    with --json, "trained on" is "all", "some" or "none known".
+    with --json, "trained on" is "all", "some" or "none known". Labels that the model does not know
+    count as missed in every measure. Of a model fitted with --recall or --set-precision the share
+    that was promised stands beside the share that was found.
 
     \b
     maxmargin evaluate yeast.mm yeast --json
@@ -309,14 +313,19 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
     """
     stored = open_model(model_file)
     data = stored.read(source, reading, "test")
-    found = evaluate(stored.model, stored.family, data)
+    predicted = predicted_by(stored.model, data)
+    found = evaluate(stored.model, stored.family, data, predicted)
+    promise = promise_of(stored.model, data, predicted)
+    if promise is not None:
+        found |= {f"{promise.kind} promised": promise.share, f"{promise.kind} found": promise.found}
     trained = seen(stored, data, source, reading)
+    labels, categories = stored.unknown(data)
     if as_json:
         about = {"model": str(model_file), "data": source, "samples": len(data), "trained on": trained.which}
-        print(json.dumps(about | found))
+        print(json.dumps(about | found | {"unknown labels": labels, "unknown categories": categories}))
         return
     title = f"{model_file} on {source}: {len(data)} samples"
-    lines = [trained.words, title] if trained.words else [title]
+    lines = [*trained.lines, *label_words(labels), *category_words(categories), title]
     print_table("\n".join(lines), ["measure", "value"], list(found.items()))
 
 
@@ -358,9 +367,11 @@ def report_command(
             "thresholds": thresholds(stored, known),
         }
     beside["training"] = f"Trained on {stored.about['samples']} samples of {stored.about['data']}."
-    beside["caution"] = seen(stored, data, source, reading).words
-    if beside["caution"]:
-        say(beside["caution"])
+    labels, categories = stored.unknown(data)
+    lines = [*seen(stored, data, source, reading).lines, *label_words(labels), *category_words(categories)]
+    for line in lines:
+        say(line)
+    beside["caution"] = " ".join(lines)
     about = subject(stored.model, stored.family, data, source, stored.about["seconds"], **beside)
     parts = [*sections(about), versions()]
     write_page(output, page(f"{model_file.name} on {source}", f"{about.size} to test", parts))
@@ -373,7 +384,7 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
 
     before = preprocessing(model)
     start = time.perf_counter()
-    predicted = model.predict(data.X, **cut_of(model, data))
+    predicted = predicted_by(model, data)
     took = time.perf_counter() - start
     return Subject(
         name=family.name,
@@ -388,7 +399,7 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         predict_seconds=took,
         scores=None if family.task == "chain" else label_scores(model, data.X),
         probabilities=model.predict_proba(data.X) if hasattr(model, "predict_proba") else None,
-        promise=promise_of(model, data),
+        promise=promise_of(model, data, predicted),
         lengths=data.lengths,
         label_names=data.label_names if data.y.ndim == 2 else (),
         feature_names=tuple(
@@ -397,20 +408,6 @@ def subject(model: Any, family: Family, data: Samples, source: str, seconds: flo
         texts=data.texts,
         **{"preprocessing": "" if before is None else words_for(before, data.feature_names)} | beside,
     )
-
-
-def promise_of(model: Any, data: Samples) -> Any:
-    """What a model that answers sets with a promise promised; None for any other."""
-    from maxmargin.decisions.sets import LabelSets
-    from maxmargin.report import Promise
-
-    if not isinstance(model, LabelSets):
-        return None
-    found = model.score(data.X, data.y), model.n_calibration_
-    if model.recall is not None:
-        return Promise("recall", model.recall, *found)
-    assert model.precision is not None
-    return Promise("precision", model.precision, *found)
 
 
 def baseline(stored: Stored, known: Samples, data: Samples) -> dict[str, Any]:

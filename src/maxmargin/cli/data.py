@@ -404,7 +404,8 @@ def names_of(words: str | None) -> list[str]:
 class Samples:
     """Rows and labels; `lengths` cut stacked rows into sequences, `texts` say what each row is.
 
-    `columns` has the kinds of the columns of a table that was read for them.
+    `columns` has the kinds of the columns of a table that was read for them. `unknown` has a 0/1 column for
+    each tag that the model of these samples does not know.
     """
 
     X: Any
@@ -414,6 +415,8 @@ class Samples:
     lengths: Any = None
     texts: Any = None
     columns: Mapping[str, str] | None = None
+    unknown: Any = None
+    unknown_names: tuple[str, ...] = ()
 
     def take(self, rows: Any) -> Samples:
         """Some samples (whole sequences, where there are any)."""

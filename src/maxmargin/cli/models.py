@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,9 +19,11 @@ import click
 from maxmargin.cli.console import progress_bar, said_warnings
 from maxmargin.cli.data import LABEL_COLUMNS, REMEMBERED, ReadOptions, Samples, read, samples
 from maxmargin.cli.families import FAMILIES, Family
+from maxmargin.cli.unknown import category_counts, label_counts
 
 if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
+    from maxmargin.report import Promise
 
 SCALERS = ("auto", "none", "standard", "maxabs")
 # Columns whose sizes differ by more are scaled by `--scale auto`.
@@ -261,17 +264,68 @@ def measure(
     return _multilabel(truth, predicted) if task == "multilabel" else _multiclass(truth, predicted)
 
 
+def predicted_by(model: Any, data: Samples) -> Any:
+    """The labels that a model predicts for samples."""
+    return model.predict(data.X, **cut_of(model, data))
+
+
 def evaluate(model: Any, family: Family, data: Samples, predicted: Any = None) -> dict[str, float]:
-    """All measures of a fitted model on labelled data, which may be predicted already."""
+    """All measures of a fitted model on labelled data, which may be predicted already.
+
+    Labels that the model does not know count as missed in every one.
+    """
+    import numpy as np
+
     if predicted is None:
-        predicted = model.predict(data.X, **cut_of(model, data))
+        predicted = predicted_by(model, data)
+    truth, predicted = with_unknown(data, data.y), with_unknown(data, predicted, missed=True)
     if family.task == "ranking":
-        return measure(
-            family.task, data.y, predicted, scores=label_scores(model, data.X), classes=model.classes_
-        )
+        scores = label_scores(model, data.X)
+        if data.unknown is not None:
+            # Below every label that the model knows.
+            lowest = np.repeat(scores.min(axis=1, keepdims=True) - 1, data.unknown.shape[1], axis=1)
+            scores = np.hstack([scores, lowest])
+        return measure(family.task, truth, predicted, scores=scores, classes=model.classes_)
     if hasattr(getattr(last_step(model), "coef_", None), "tocsc"):
-        return measure(family.task, data.y, predicted) | _at_k(model, data)
-    return measure(family.task, data.y, predicted, lengths=data.lengths)
+        return measure(family.task, truth, predicted) | _at_k(model, data, truth)
+    return measure(family.task, truth, predicted, lengths=data.lengths)
+
+
+def with_unknown(data: Samples, labels: Any, *, missed: bool = False) -> Any:
+    """0/1 labels of the samples with columns for those that the model does not know, zeros if `missed`."""
+    if data.unknown is None:
+        return labels
+    import numpy as np
+    import scipy.sparse as sp
+
+    more = np.zeros_like(data.unknown) if missed else data.unknown
+    if sp.issparse(labels):
+        return sp.hstack([labels, sp.csr_array(more)], format="csr")
+    return np.hstack([labels, more])
+
+
+def promise_of(model: Any, data: Samples, predicted: Any) -> Promise | None:
+    """What a model of sets with a promise promised, and what its answers hold; None for any other.
+
+    True labels that the model does not know count as missed.
+    """
+    import numpy as np
+
+    from maxmargin.decisions.sets import LabelSets
+    from maxmargin.report import Promise
+
+    if not isinstance(model, LabelSets):
+        return None
+    truth, on = (
+        labels.toarray() if hasattr(labels, "toarray") else np.asarray(labels)
+        for labels in (with_unknown(data, data.y), with_unknown(data, predicted, missed=True))
+    )
+    kind, share = ("precision", model.precision) if model.recall is None else ("recall", model.recall)
+    assert share is not None
+    hits, counted = (truth == 1) & (on > 0), truth == 1 if kind == "recall" else (on > 0) & (truth == truth)
+    sizes = counted.sum(axis=1)
+    found = np.where(sizes > 0, hits.sum(axis=1) / np.maximum(sizes, 1), 1.0).mean()
+    return Promise(kind, share, float(found), model.n_calibration_)
 
 
 def label_scores(model: Any, X: Any) -> Any:
@@ -298,7 +352,7 @@ def _multilabel(truth: Any, predicted: Any) -> dict[str, float]:
     }
 
 
-def _at_k(model: Any, data: Samples) -> dict[str, float]:
+def _at_k(model: Any, data: Samples, truth: Any) -> dict[str, float]:
     """What counts where labels are many: the labels with the highest scores."""
     from maxmargin.metrics import from_top, ndcg_at_k, precision_at_k
 
@@ -308,9 +362,10 @@ def _at_k(model: Any, data: Samples) -> dict[str, float]:
     most = min(5, len(last.classes_))
     labels, scores = last.predict_top(X, most)
     ranked = from_top(labels, scores, last.classes_)
+    ranked.resize(truth.shape)
     places = [k for k in (1, 3, 5) if k <= most]
-    found = {f"P@{k}": precision_at_k(data.y, ranked, k) for k in places}
-    return found | {f"nDCG@{most}": ndcg_at_k(data.y, ranked, most)}
+    found = {f"P@{k}": precision_at_k(truth, ranked, k) for k in places}
+    return found | {f"nDCG@{most}": ndcg_at_k(truth, ranked, most)}
 
 
 def _multiclass(truth: Any, predicted: Any) -> dict[str, float]:
@@ -399,7 +454,12 @@ class Stored:
             data = self._label_columns(data, source)
         found = samples(data, self.family)
         check_missing(self.model, found.X, source)
-        return replace(found, X=self.like_training(found.X))
+        found = replace(found, X=self.like_training(found.X))
+        known = len(self.label_names)
+        if not data.extras.get("tagged") or found.y.shape[1] == known:
+            return found
+        more = {"unknown": found.y[:, known:], "unknown_names": found.label_names[known:]}
+        return replace(found, y=found.y[:, :known], label_names=found.label_names[:known], **more)
 
     @property
     def columns(self) -> dict[str, str] | None:
@@ -444,10 +504,15 @@ class Stored:
             )
         return replace(data, X=data.X[:, [position[name] for name in names]], feature_names=tuple(names))
 
+    def unknown(self, data: Samples) -> tuple[Counter[str], dict[str, Counter[str]]]:
+        """How often each label, and each category of every column, occurs that the model does not know."""
+        counts = label_counts(data, self.model.classes_)
+        return counts, category_counts(bare(self.model), data.X, self.feature_names)
+
     def _label_columns(self, data: Dataset, source: str) -> Dataset:
         """The data with its labels in the order of the model."""
         names, found = self.label_names, list(data.label_names)
-        if found == names or found == [str(label) for label in self.label_ids]:
+        if data.extras.get("tagged") or found == names or found == [str(label) for label in self.label_ids]:
             return data
         if sorted(found) != sorted(names):
             other = sorted(set(found) ^ set(names))

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from maxmargin.cli.completion import complete_data
+from maxmargin.cli.console import say
 from maxmargin.cli.data import (
     ReadOptions,
     delimiter_of,
@@ -28,6 +30,7 @@ from maxmargin.cli.data import (
     source_of,
 )
 from maxmargin.cli.models import Stored, bare, check_missing, label_scores, last_step, open_model
+from maxmargin.cli.unknown import category_counts, category_words
 from maxmargin.io.words import visible
 
 if TYPE_CHECKING:
@@ -108,13 +111,18 @@ def predict_command(
     watched = output is None and sys.stdout.isatty()
     with opened(stored, source, known, bar=not watched) as (own, pieces), target(output) as out:
         writer = Writer(out, _kind(kind, own, source), _how(stored, own, source, output, known))
+        unknown: dict[str, Counter[str]] = {}
         for data in pieces:
             if data.X.shape[0]:
+                for name, counts in category_counts(bare(stored.model), data.X, stored.feature_names).items():
+                    unknown.setdefault(name, Counter()).update(counts)
                 measure = "scores" if scores else "probabilities" if probabilities else None
                 writer.write(best(stored, data, top, scores) if top else answer(stored, data, measure))
         if not writer.n_written:
             raise ValueError(f"{source} has no samples.")
         writer.close()
+    for line in category_words(unknown):
+        say(line)
 
 
 def _kind(asked: str, own: str | None, source: str) -> str:

@@ -26,6 +26,10 @@ class Seen:
     which: str = "none known"
     words: str = ""
 
+    @property
+    def lines(self) -> list[str]:
+        return [self.words] if self.words else []
+
 
 def fingerprint(X: Any) -> str:
     """One number for all rows together, whatever their order, dense or sparse, in single or double precision.

@@ -172,7 +172,7 @@ def read_mixed(
     separator : str or None
         What stands between tags; None looks for ``;``, ``|`` and ``,``.
     labels : sequence of str or None
-        The tags of a model; others are left out.
+        The tags of a model; others follow them.
     dtype : dtype
         Of the features, where all are numbers.
 
@@ -180,7 +180,7 @@ def read_mixed(
     -------
     Dataset
         X is an array of numbers, or of objects where there are words; `extras["columns"]` has the
-        kind of every feature.
+        kind of every feature, `extras["tagged"]` whether the labels are a column of tags.
     """
     lines, columns = _collected(source)
     names = list(columns)
@@ -202,10 +202,15 @@ def read_mixed(
     X = _features(source, {name: columns[name] for name in wanted}, kinds, lines, dtype)
     texts = [name for name, kind in kinds.items() if kind == "text"]
     per_row = {"text": X[:, wanted.index(texts[0])]} if texts else {}
-    y, found = _labels(source, where, places, columns, lines, separator, labels)
-    return Dataset(
-        X, y, tuple(wanted), found, source=str(source.path), per_row=per_row, extras={"columns": kinds}
-    )
+    column = names[places[0]]
+    tagged = where.labels is not None and len(places) == 1
+    tagged = tagged and (bool(separator) or not _is_indicator(columns[column]))
+    if tagged:
+        y, found = _tagged(source, column, columns[column], lines, separator, labels)
+    else:
+        y, found = _labels(source, where, places, columns, lines)
+    extras = {"columns": kinds, "tagged": tagged}
+    return Dataset(X, y, tuple(wanted), found, source=str(source.path), per_row=per_row, extras=extras)
 
 
 def read_pieces(source: Source, kinds: Mapping[str, str], dtype: Any = np.float64) -> Iterator[Dataset]:
@@ -309,8 +314,6 @@ def _labels(
     places: list[int],
     columns: Mapping[str, list[Any]],
     lines: list[int],
-    separator: str | None,
-    known: Sequence[str] | None,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     names = [list(columns)[j] for j in places]
     values = columns[names[0]]
@@ -320,8 +323,6 @@ def _labels(
             fault = f"the class is missing (column {names[0]!r}); fill it in or leave the row out"
             raise source.fault(fault, lines[words.index("")])
         return classes(words)
-    if where.labels is not None and len(names) == 1 and (separator or not _is_indicator(values)):
-        return _tagged(source, names[0], values, lines, separator, known)
     Y = np.empty((len(lines), len(names)))
     for k, name in enumerate(names):
         for i, value in enumerate(columns[name]):
@@ -355,13 +356,14 @@ def _tagged(
             rows.append(tags_of(value, separator))
         except ValueError as error:
             raise source.fault(f"column {name!r}: {error}", line) from None
-    found = sorted({tag for row in rows for tag in row}) if known is None else list(known)
+    found = list(known or ())
+    found += sorted({tag for row in rows for tag in row}.difference(found))
     if not found:
         raise source.fault(f"column {name!r} holds no tag at all")
     place = {tag: k for k, tag in enumerate(found)}
     Y = np.zeros((len(rows), len(found)), np.int32)
     for i, row in enumerate(rows):
-        Y[i, [place[tag] for tag in row if tag in place]] = 1
+        Y[i, [place[tag] for tag in row]] = 1
     return Y, tuple(found)
 
 
