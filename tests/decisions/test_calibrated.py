@@ -7,12 +7,14 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import expit, softmax
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -150,6 +152,43 @@ def test_the_temperature_is_the_best_one():
         for factor in (0.95, 1, 1.05)
     ]
     assert found.value == pytest.approx(2.0, rel=0.2) and losses[1] == min(losses)
+
+
+def probabilities_apart(n_classes):
+    """Draws of classes whose overlap naive Bayes underrates, as it counts each of three equal columns."""
+    rng = np.random.RandomState(3)
+    y = rng.randint(n_classes, size=240)
+    one = y[:, None] * 1.5 + rng.randn(240, 1)
+    return np.hstack([one + 0.05 * rng.randn(240, 3), rng.randn(240, 1)]), y
+
+
+@pytest.mark.parametrize("ensemble", [False, True])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_temperature_of_probabilities_is_that_of_their_logarithms(n_classes, ensemble):
+    A, b = probabilities_apart(n_classes)
+    folds = list(KFold(3, shuffle=True, random_state=0).split(A))
+    model = Calibrated(GaussianNB(), method="temperature", cv=folds, ensemble=ensemble).fit(A, b)
+    P = np.clip(cross_val_predict(GaussianNB(), A, b, cv=folds, method="predict_proba"), 1e-12, 1)
+
+    def loss(power):
+        return log_loss(b, softmax(np.log(P) / np.exp(power), axis=1))
+
+    best = min(loss(power) for power in np.linspace(-3, 5, 801))
+    held_out = loss(np.log(model.curves_.value))
+    assert held_out <= best + 1e-3 and held_out < loss(0.0) - 0.05
+    inside = model.estimators_ if ensemble else [model.estimator_]
+    logs = [np.log(np.clip(part.predict_proba(A), 1e-12, 1)) for part in inside]
+    expected = np.mean([softmax(part / model.curves_.value, axis=1) for part in logs], axis=0)
+    np.testing.assert_allclose(model.predict_proba(A), expected, atol=1e-9)
+
+
+def test_probabilities_of_zero_have_a_temperature():
+    A, b = probabilities_apart(3)
+    assert (KNeighborsClassifier(3).fit(A, b).predict_proba(A) == 0).any()
+    model = Calibrated(KNeighborsClassifier(3), cv=3).fit(A[::2], b[::2])
+    found = model.predict_proba(A[1::2])
+    plain = KNeighborsClassifier(3).fit(A[::2], b[::2]).predict_proba(A[1::2])
+    assert is_probability(found) and log_loss(b[1::2], found) < log_loss(b[1::2], plain)
 
 
 def test_isotonic_curves_are_nondecreasing_and_leave_room():

@@ -31,6 +31,7 @@ from maxmargin.core.state import (
 from maxmargin.decisions.curves import Temperature, coolest, fit_isotonic, fit_sigmoids, fit_temperature
 from maxmargin.decisions.held_out import (
     aligned,
+    as_logits,
     fit_remembering,
     held_out_scores,
     quiet,
@@ -108,7 +109,8 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         "sigmoid": one for each label, its slope shrunk towards that of all labels as far as the label
         has few positives. "isotonic": a nondecreasing curve for each label; it needs hundreds of
         positives. "temperature": softmax(scores / T), for one class per sample, where it changes no
-        answer, and the only one for sequences. "auto" is "temperature" for three classes or more and for
+        answer, and the only one for sequences; where the estimator has `predict_proba` alone, the scores
+        are the logarithms of its probabilities. "auto" is "temperature" for three classes or more and for
         sequences, and "sigmoid" otherwise. For one class per sample curves are normalised to sum one.
     cv : int, cross-validation generator or iterable, default=5
         A number of folds keeps the share of every label in each.
@@ -231,7 +233,10 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         on = signs > 0
         met = weight * (signs != 0)
         rate = ((met * on).sum(axis=0) + 1) / (met.sum(axis=0) + 2)
-        scores = np.where(held_out.known, held_out.scores, 0.0)
+        found = held_out.scores
+        if method == "temperature":
+            found = as_logits(self.estimator_, found)
+        scores = np.where(held_out.known, found, 0.0)
         self.curves_: Any = METHODS[method](scores, on, weight * held_out.known, rate)
 
     def _fit_sequences(self, X: Any, y: Any, sample_weight: Any) -> None:
@@ -302,8 +307,8 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         if hasattr(self, "estimators_"):
             found = self._mean_of_folds(X)
         else:
-            scores = score_columns(self.estimator_, X, self._labels)
-            found = np.asarray(self.curves_.probabilities(np.asarray(scores, np.float64)))
+            scores = self._scores(self.estimator_, score_columns(self.estimator_, X, self._labels))
+            found = np.asarray(self.curves_.probabilities(scores))
         if self._labels.kind == "binary":
             return np.hstack([1 - found, found])
         return found / found.sum(axis=1, keepdims=True) if self._labels.kind == "multiclass" else found
@@ -314,9 +319,14 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         taken = getattr(self, "_fitted_on", [None] * len(self.estimators_))
         folds = zip(self.estimators_, self._met, fold_shares(self._met), taken, strict=True)
         for model, met, share, fitted in folds:
-            scores = np.where(met, aligned(model, X, self._labels, fitted), elsewhere)
-            found = found + share * self.curves_.probabilities(scores)
+            scores = self._scores(model, aligned(model, X, self._labels, fitted))
+            found = found + share * self.curves_.probabilities(np.where(met, scores, elsewhere))
         return found
+
+    def _scores(self, model: Any, scores: Any) -> np.ndarray:
+        """Scores of a model as the curves take them."""
+        scores = np.asarray(scores, np.float64)
+        return as_logits(model, scores) if isinstance(self.curves_, Temperature) else scores
 
     def predict(self, X: Any) -> Any:
         """Labels more probable than not, or the most probable class, in the kind that `fit` was given.

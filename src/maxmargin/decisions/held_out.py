@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+from scipy.special import logit
 from sklearn.base import clone
 from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing
@@ -21,6 +22,9 @@ from maxmargin.model_selection import IterativeStratifiedKFold
 
 # What a fold may say of its labels; the fit on all samples says it of all labels.
 OF_A_FOLD = r"Label .* constant in y|y holds one class only"
+
+# Probabilities are taken as no closer to 0 or 1, so that their logarithms are finite.
+SUREST = 1e-12
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,21 @@ def score_columns(model: Any, X: Any, space: LabelSpace) -> np.ndarray:
     if space.kind == "binary" and scores.ndim == 2:
         return scores[:, -1:]
     return scores[:, None] if scores.ndim == 1 else scores
+
+
+def log_odds(probabilities: np.ndarray) -> np.ndarray:
+    """Log-odds of probabilities, finite also for 0 and 1."""
+    return logit(np.clip(probabilities, SUREST, 1 - SUREST))
+
+
+def as_logits(estimator: Any, scores: np.ndarray) -> np.ndarray:
+    """Scores whose softmax (of one column, whose sigmoid) gives the probabilities of `estimator`.
+
+    Scores of a `decision_function` stay as they are.
+    """
+    if method_of(estimator) == "decision_function":
+        return scores
+    return log_odds(scores) if scores.shape[1] == 1 else np.log(np.clip(scores, SUREST, 1.0))
 
 
 def aligned(model: Any, X: Any, space: LabelSpace, fitted: np.ndarray | None = None) -> np.ndarray:

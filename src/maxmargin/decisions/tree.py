@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import logit
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
@@ -22,13 +21,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.state import Array, LabelNames, Sizes, State, part
 from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
-from maxmargin.decisions.held_out import method_of, score_columns, weighted
+from maxmargin.decisions.held_out import log_odds, method_of, score_columns, weighted
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
 from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
 from maxmargin.priors import ancestors
-
-# Probabilities are taken as no closer to 0 or 1, so that sums of log-odds are finite.
-SUREST = 1e-12
 
 
 def consistent_labels(scores: Any, edges: Any, labels: Any = None) -> np.ndarray:
@@ -197,7 +193,7 @@ class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         check_is_fitted(self)
         scores = score_columns(self.estimator_, read_input(self, X), self._labels)
         if method_of(self.estimator_) == "predict_proba":
-            scores = logit(np.clip(scores, SUREST, 1 - SUREST))
+            scores = log_odds(scores)
         return self._labels.answer(best_sets(np.asarray(scores, np.float64), self.parents_), like=X)
 
     @available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), "predict_proba"))
