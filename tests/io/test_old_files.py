@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import maxmargin
@@ -27,7 +28,9 @@ def asked(model):
 
 
 def plain(answers):
-    """Answers as JSON has them: sets sorted, arrays as lists."""
+    """Answers as JSON has them: sets sorted, arrays and frames as lists."""
+    if isinstance(answers, pd.DataFrame):
+        return answers.to_numpy().tolist()
     if isinstance(answers, np.ndarray) and answers.dtype != object:
         return answers.tolist()
     return [sorted(answer) if isinstance(answer, (set, frozenset)) else answer for answer in answers]

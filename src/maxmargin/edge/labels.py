@@ -95,11 +95,16 @@ class Frame:
     @staticmethod
     def answer(space: LabelSpace, on: np.ndarray, like: Any) -> Any:
         values = np.where(on, 1, -1 if space.dtype == "sign" else 0)
-        frame = space.container
         data = {name: values[:, k] for k, name in enumerate(space.classes)}
-        native = nw.from_dict(data, backend=frame.implementation).to_native()
+        try:
+            native = nw.from_dict(data, backend=space.container).to_native()
+        except ImportError as error:
+            raise ImportError(
+                f"The labels given to fit were a {space.container} frame, and so are predictions; install "
+                f"{space.container}."
+            ) from error
         index = getattr(like, "index", None)
-        if frame.implementation.is_pandas() and index is not None and len(index) == len(native):
+        if space.container == "pandas" and index is not None and len(index) == len(native):
             native.index = index
         return native
 
@@ -171,6 +176,8 @@ KINDS: dict[str, Any] = {
 }
 
 
+# Libraries whose frames a model file may name.
+FRAMES = ("pandas", "polars", "pyarrow")
 # Kinds of labels, the containers that answer in them, and the sorts of dtype.
 FORMS: dict[str, tuple[tuple[Any, ...], str]] = {
     "indicator": ((None,), "biuf"),
@@ -189,11 +196,11 @@ def _check_form(state: Mapping[str, Any], sizes: Sizes) -> None:
     if kind == "frame":
         names = state["classes"].tolist()
         known = isinstance(dtype, str) and dtype in ("sign", "indicator")
-        if not isinstance(container, nw.DataFrame) or not known:
+        if container not in FRAMES or not known:
             raise ValueError("a frame that answers was expected")
         if len(set(names)) < len(names) or not all(isinstance(name, (str, int)) for name in names):
             raise ValueError("columns of a frame were expected that differ by name")
-        if not container.implementation.is_pandas() and not all(isinstance(name, str) for name in names):
+        if container != "pandas" and not all(isinstance(name, str) for name in names):
             raise ValueError("columns of a frame were expected that have names")
         return
     containers, sorts = FORMS[kind]
@@ -218,7 +225,10 @@ def check_answers(space: LabelSpace, classes: np.ndarray) -> None:
 
 @dataclass(frozen=True)
 class LabelSpace:
-    """The labels known to a fitted estimator and the kind in which they were given."""
+    """The labels known to a fitted estimator and the kind in which they were given.
+
+    `container` is the class of an answer (sets, sparse rows), or the name of the library of a frame.
+    """
 
     kind: str
     classes: np.ndarray
@@ -234,6 +244,12 @@ class LabelSpace:
         },
         _check_form,
     )
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Pickles of earlier versions hold an empty frame where the name of its library stands now."""
+        self.__dict__.update(state)
+        if isinstance(self.container, nw.DataFrame):
+            self.__dict__["container"] = _library(self.container)
 
     @classmethod
     def read(cls, y: Any) -> tuple[LabelSpace, np.ndarray]:
@@ -259,7 +275,7 @@ class LabelSpace:
         frame = nw.from_native(y, eager_only=True, pass_through=True)
         if isinstance(frame, nw.DataFrame):
             kind = "sign" if _has_minus_one(frame_values(frame)) else "indicator"
-            return cls("frame", np.array(frame.columns, dtype=object), frame.head(0), kind)
+            return cls("frame", np.array(frame.columns, dtype=object), _library(frame), kind)
         if is_sets(y):
             rows = label_rows(y)
             return cls("sets", sorted_names(rows), container_of(rows))
@@ -488,6 +504,11 @@ def sorted_names(rows: Sequence[Any]) -> np.ndarray:
     array = np.empty(len(ordered), dtype=object)
     array[:] = ordered
     return array
+
+
+def _library(frame: nw.DataFrame[Any]) -> str:
+    """The name of the library that a frame is of."""
+    return str(frame.implementation.value)
 
 
 def frame_values(frame: Any) -> np.ndarray:

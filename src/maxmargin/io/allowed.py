@@ -40,6 +40,10 @@ _TABLES = {
     "tables": _STEPS,
 }
 _FUNCTIONS = {"from_labels": "maxmargin.priors", "identity": "maxmargin.priors"}
+_TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (set, frozenset, list, tuple, str, int, float, bool, np.ndarray, sp.csr_array, sp.csr_matrix)
+} | {f"numpy.{kind.__name__}": kind for kind in (np.float32, np.float64, np.int32, np.int64)}
 # What skops has to be told to trust, for models of this package.
 SKOPS_TRUSTED = sorted(
     [
@@ -47,12 +51,8 @@ SKOPS_TRUSTED = sorted(
         for table in (ESTIMATORS, WRAPPERS, _PARTS, _WRAPPERS, _FUNCTIONS)
         for name, module in table.items()
     ]
-    + ["numpy.dtype", "numpy.ndarray", "scipy.sparse._csr.csr_array"]
+    + [f"{kind.__module__}.{kind.__qualname__}" for kind in (*_TYPES.values(), np.dtype, sp.csc_array)]
 )
-_TYPES: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (set, frozenset, list, tuple, str, int, float, bool, np.ndarray, sp.csr_array, sp.csr_matrix)
-} | {f"numpy.{kind.__name__}": kind for kind in (np.float32, np.float64, np.int32, np.int64)}
 
 
 def class_name(cls: type) -> str | None:

@@ -13,8 +13,9 @@ table of tensors. Anything else is an object with the key "$":
 | "words"                | dtype, shape and items of an array of texts or objects         |
 | "scalar"               | tensor: a numpy scalar, as an array without dimensions         |
 | "csr", "csc"           | data, indices, indptr, shape, and whether it is a matrix       |
-| "dtype", "type", "function", "random_state", "frame" | small words                      |
+| "dtype", "type", "function", "random_state" | small words                               |
 | "object"               | class and state of an allowed class                            |
+| "frame"                | in files of earlier versions: the library of a frame, a text   |
 
 Reading runs no code of the classes it names and takes memory in proportion to the file (arrays that are
 mostly zero up to 64 times what they take there);
@@ -47,7 +48,6 @@ DTYPES = {
 _CONTAINERS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
 _CSR = ("data", "indices", "indptr")
 _COMPRESSED = {"csr": (sp.csr_array, sp.csr_matrix), "csc": (sp.csc_array, sp.csc_matrix)}
-_BACKENDS = ("pandas", "polars", "pyarrow")
 _DTYPE = re.compile(r"[<>|=]?(?:[biuf][1248]|b|\?|O|U\d{1,9})")
 # Texts of fixed width take the room of the widest: so many bytes, and so many for each letter.
 ROOM, ROOM_PER_LETTER = 1 << 20, 64
@@ -129,8 +129,6 @@ class Encoder:
                     "name or by its result before saving."
                 )
             return {"$": "function", "value": name}
-        elif hasattr(value, "implementation") and hasattr(value, "to_native"):
-            return {"$": "frame", "value": str(value.implementation.value)}
         return self._object(value, where, depth)
 
     def _object(self, value: Any, where: str, depth: int) -> Any:
@@ -302,16 +300,8 @@ class Decoder:
         state.set_state((name, keys, place, has_gauss, float(gauss)))
         return state
 
-    def _frame(self, value: Any, depth: int) -> Any:
-        import narwhals.stable.v2 as nw
-
-        backend = value["value"]
-        if backend not in _BACKENDS:
-            raise ModelFileError(f"it names the data frame library {str(backend)[:80]!r}")
-        try:
-            return nw.from_dict({"none": []}, backend=backend)
-        except ImportError as error:
-            raise ModelFileError(f"it answers in {backend} frames; install {backend}") from error
+    def _frame(self, value: Any, depth: int) -> str:
+        return str(value["value"])
 
     def _object(self, value: Any, depth: int) -> Any:
         cls = allowed.find_class(str(value["class"]))
