@@ -5,6 +5,7 @@ import time
 import tracemalloc
 import warnings
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -175,6 +176,41 @@ def test_a_warm_start_keeps_nothing_unless_asked(name):
     first = fit(build(name, warm_start=True), name)
     n_iter = first.n_iter_
     assert fit(first, name).n_iter_ <= n_iter
+
+
+MORE = {
+    **{name: {"warm_start": True} for name in WARM},
+    **{
+        f"LabelRanker {more}": given
+        for more, given in {
+            "squared": {"average": True, "weighting": "idf"},
+            "presence": {"weighting": None},
+            "entropy": {"regulariser": "entropy"},
+            "growing": {"n_features": "grow"},
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_a_model_mapped_from_a_file_learns_on(name, tmp_path):
+    base = name if name in CASES else "LabelRanker"
+    ranks = base == "LabelRanker"
+    rows = (X > 0.5).astype(float) if "entropy" in name else X
+    model = build(base, **MORE[name])
+    model = model.partial_fit(rows, Y) if ranks else fit(model, base, rows)
+    joblib.dump(model, tmp_path / "m")
+    mapped, plain = joblib.load(tmp_path / "m", mmap_mode="r"), joblib.load(tmp_path / "m")
+    for each in (mapped, plain):
+        predict(each, base, rows)
+        each.partial_fit(rows[::-1], Y[::-1]) if ranks else fit(each.set_params(C=2.0), base, rows)
+    same(mapped, plain)
+
+
+def test_a_stream_mapped_from_a_file_learns_on(tmp_path):
+    joblib.dump(maxmargin.StreamRanker().learn_one({"a": 1.0}, "x"), tmp_path / "m")
+    mapped = joblib.load(tmp_path / "m", mmap_mode="r")
+    assert mapped.learn_one({"a": 1.0, "b": 2.0}, "y").rank_one({"b": 1.0})[0] == "y"
 
 
 @pytest.mark.parametrize("name", ITERATING)

@@ -364,6 +364,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         `order` is that of the rounds, by default the order of the rows.
         """
         problem, state = self._problem(), self._state
+        state.own()
         rows = Rows.of(matrix if order is None else matrix[order])
         if self.n_features == "grow":
             state.widen(rows.shape[1])

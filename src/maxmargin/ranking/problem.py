@@ -167,6 +167,12 @@ class RankingState(ABC):
         self.slots = np.concatenate([self.slots, extra])
         self.n_features = len(self.slots)
 
+    def own(self) -> None:
+        """Copy the arrays that cannot be written to, as those of a model mapped from a file."""
+        for name, value in list(vars(self).items()):
+            if isinstance(value, np.ndarray) and not value.flags.writeable:
+                setattr(self, name, np.array(value))
+
     def slots_for(self, rows: Rows) -> np.ndarray:
         """Slots of the columns of X, which may be more than were ever met."""
         extra = rows.shape[1] - len(self.slots)
