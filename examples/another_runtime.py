@@ -6,7 +6,7 @@ A model in another runtime
 other languages, phones and browsers. Answers are those of numpy, label for label,
 in double precision; probabilities and thresholds come along.
 
-It needs ``pip install "maxmargin[onnx]"``.
+It needs ``pip install onnx onnxruntime``.
 """
 
 import time

@@ -17,6 +17,10 @@ from maxmargin.cli import command, main
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+# Kinds of files that are read by people.
+TEXTS = {".cff", ".md", ".py", ".rst", ".toml", ".txt", ".yaml"}
+NAMES = {"Dockerfile", "Makefile"}
 
 
 def floors(requirements):
@@ -49,18 +53,38 @@ def test_the_citation_has_the_version():
     assert PROJECT["version"] == VERSION
 
 
-def test_the_home_page_is_where_pip_finds_the_package():
-    assert PROJECT["urls"] == {"Homepage": f"https://pypi.org/project/{PROJECT['name']}/"}
-    assert f'pip install "{PROJECT["name"]}[' in (ROOT / "README.md").read_text()
-    recipe = (ROOT / "tools" / "conda" / "meta.yaml").read_text()
-    assert f"  home: {PROJECT['urls']['Homepage']}\n" in recipe
+def test_files_name_no_page_and_no_package_of_the_project_that_does_not_exist():
+    """It has no home page and is on no index: it is installed from its folder."""
+    folders = ("src", "docs", "examples", "experiments", "benchmarks", "tools")
+    paths = [path for path in ROOT.iterdir() if path.is_file() and path.name != "CHANGELOG.md"]
+    paths += [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    made = {"_build", "generated", "auto_examples", "__pycache__"}
+    wrong = re.compile(
+        r"(?:pip|uv|pipx|conda|mamba) (?:add|install) (?:-\S+ )*[\"'`]?maxmargin\b|https?://\S*maxmargin"
+    )
+    found = set()
+    for path in paths:
+        if not made & set(path.relative_to(ROOT).parts) and (path.suffix in TEXTS or path.name in NAMES):
+            found |= {f"{path}: {each[0]}" for each in wrong.finditer(path.read_text("utf-8"))}
+    assert not found
+
+
+def test_the_first_lines_install_from_the_folder():
+    for name in ("README.md", "docs/index.rst", "docs/getting_started.rst"):
+        commands = re.findall(
+            r"^ *(?:\$ )?((?:make|pip) .*?)(?: {2,}#.*)?$", (ROOT / name).read_text(), re.MULTILINE
+        )
+        made = [line.split()[1] for line in commands if line.startswith("make")]
+        assert "run" in made and set(made) <= set(re.findall(r"^(\w+):", MAKEFILE, re.MULTILINE))
+        installed = [shlex.split(line)[-1] for line in commands if line.startswith("pip install")]
+        assert installed and all(re.fullmatch(r"\.(\[[\w,]+\])?", each) for each in installed)
+        assert {extra for each in installed for extra in re.findall(r"\w+", each)} <= set(EXTRAS)
 
 
 def test_links_of_the_readme_lead_there_from_anywhere():
-    """The README is shown by package indexes too, where a path within the repository leads nowhere."""
+    """The README is the description of a wheel, too, where a path within the repository leads nowhere."""
     targets = re.findall(r"\]\(([^)]*)\)", (ROOT / "README.md").read_text())
-    assert PROJECT["urls"]["Homepage"] in targets
-    assert all(target.startswith("https://") for target in targets)
+    assert targets and all(target.startswith("https://") for target in targets)
 
 
 def test_every_import_is_declared():
@@ -126,7 +150,7 @@ def test_distribution_files_pass_the_check_of_the_index(tmp_path):
     assert len(files) == 2
     with zipfile.ZipFile(next(name for name in files if name.endswith(".whl"))) as wheel:
         metadata = wheel.read(f"maxmargin-{VERSION}.dist-info/METADATA").decode()
-    assert f"Project-URL: Homepage, {PROJECT['urls']['Homepage']}\n" in metadata
+    assert "Project-URL" not in metadata
     done = subprocess.run(
         [sys.executable, "-m", "twine", "check", "--strict", *files],
         capture_output=True,

@@ -268,7 +268,7 @@ def test_without_a_gpu(caplog):
 
 def test_without_torch(monkeypatch):
     monkeypatch.setattr(backend, "installed", lambda: False)
-    with pytest.raises(ValueError, match=r"pip install \"maxmargin\[gpu\]\""):
+    with pytest.raises(ValueError, match="pip install torch"):
         find("cuda", KernelDemand(10, 2, 3))
 
 

@@ -61,7 +61,7 @@ maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o la
 """
 # Feature names beyond this many are left out of model files.
 MANY = 200_000
-NEEDS_PLOTS = 'its pictures need matplotlib; pip install "maxmargin[plots]".'
+NEEDS_PLOTS = "its pictures need matplotlib; pip install matplotlib."
 
 
 @click.command(
@@ -348,7 +348,7 @@ def report_command(
     """Write one HTML page about MODEL on labelled DATA: measures, training, labels, errors.
 
     The page is one file, needs no network, and reads well on a phone. Pictures need
-    matplotlib: pip install "maxmargin[plots]".
+    matplotlib: pip install matplotlib.
 
     \b
     maxmargin report yeast.mm yeast --train yeast -o yeast.html

@@ -124,7 +124,7 @@ def _say(stored: Stored, inner: Any, place: int, told: Any, as_json: bool) -> No
 def export_command(model_file: Path, output: Path, outputs: str | None, float32: bool) -> None:
     """Write MODEL, which `maxmargin fit` made, as an ONNX model for other runtimes.
 
-    Needs `pip install "maxmargin[onnx]"`. Answers are those of `maxmargin predict`.
+    Needs `pip install onnx`. Answers are those of `maxmargin predict`.
 
     \b
     maxmargin export flags.mm flags.onnx

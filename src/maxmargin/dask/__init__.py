@@ -1,4 +1,4 @@
-"""The models of this package on a Dask cluster; ``pip install "maxmargin[dask]"``.
+"""The models of this package on a Dask cluster; ``pip install "dask[array]" distributed``.
 
 They take dask arrays, dask dataframes and lists of delayed partitions, and are the models of `maxmargin`:
 same parameters, same attributes, same certified gap. `predict` and `decision_function` are lazy answers of

@@ -19,7 +19,7 @@ try:
     from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm import CommClosedError
 except ImportError as missing:
-    raise ImportError('maxmargin.dask needs Dask; pip install "maxmargin[dask]"') from missing
+    raise ImportError('maxmargin.dask needs Dask; pip install "dask[array]" distributed') from missing
 
 # What a client hears when workers were lost with what only they had.
 LOST = (distributed.KilledWorker, FutureCancelledError, FuturesCancelledError)

@@ -204,7 +204,7 @@ def find(wanted: str, demand: Demand, unable: str = "") -> torch.device | None:
 
 def _missing() -> str:
     if not installed():
-        return 'PyTorch is not installed; pip install "maxmargin[gpu]"'
+        return "PyTorch is not installed; pip install torch"
     import torch
 
     return "" if torch.cuda.is_available() else "PyTorch sees no NVIDIA GPU with a working driver"

@@ -24,7 +24,7 @@ TOO_LARGE = (
     "more than the 2 GiB that an ONNX file can hold; fit with a larger cull, which leaves small weights out, "
     "or export with dtype=numpy.float32."
 )
-NEEDS_ONNX = 'Models are exported with the package onnx; pip install "maxmargin[onnx]".'
+NEEDS_ONNX = "Models are exported with the package onnx; pip install onnx."
 
 
 def onnx() -> Any:

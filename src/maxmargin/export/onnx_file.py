@@ -197,7 +197,7 @@ def register_converters() -> None:
         from skl2onnx import update_registered_converter
     except ImportError as error:
         raise ImportError(
-            'Pipelines with such steps are exported with the package skl2onnx; pip install "maxmargin[onnx]".'
+            "Pipelines with such steps are exported with the package skl2onnx; pip install skl2onnx."
         ) from error
     for cls in (*_estimators(), Calibrated, LabelSets, TreeLabels, ThresholdTuner):
         update_registered_converter(

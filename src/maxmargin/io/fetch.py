@@ -95,7 +95,7 @@ def _receive(url: str, arriving: _Arriving, timeout: float) -> None:
         import pooch
         import requests.exceptions as faults
     except ImportError as error:
-        raise ImportError("Downloads need pooch: pip install 'maxmargin[data]'") from error
+        raise ImportError("Downloads need pooch: pip install pooch") from error
     try:
         pooch.HTTPDownloader(timeout=timeout, chunk_size=_PIECE)(url, arriving, None)
     except faults.HTTPError as error:

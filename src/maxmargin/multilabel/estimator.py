@@ -255,7 +255,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         change the answer.
     device : {"cpu", "cuda", "auto"}, default="cpu"
         With a kernel, or on sparse rows without labels that a prior ties, "cuda" trains on an NVIDIA
-        GPU through PyTorch (``pip install "maxmargin[gpu]"``): the same objective, certificate and
+        GPU through PyTorch (``pip install torch``): the same objective, certificate and
         attributes. "auto" takes a GPU where there is one and the
         problem is large enough, and says in the log why not.
     random_state : int, RandomState instance or None, default=None

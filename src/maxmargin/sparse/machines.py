@@ -173,7 +173,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
     time_limit : float or None, default=None
         Seconds after which the search for a basis stops.
     device : {"cpu", "cuda", "auto"}, default="cpu"
-        "cuda" trains on an NVIDIA GPU through PyTorch (``pip install "maxmargin[gpu]"``), in
+        "cuda" trains on an NVIDIA GPU through PyTorch (``pip install torch``), in
         float64: the same objective, certificate and attributes. "auto" takes a GPU where there is
         one and the problem is large enough, and says in the log why not.
     random_state : int, RandomState or None, default=None

@@ -209,7 +209,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     n_jobs : int, default=None
         Threads for the certificates of linear models; None means one, -1 all cores.
     device : {"cpu", "cuda", "auto"}, default="cpu"
-        With a kernel, "cuda" trains on an NVIDIA GPU through PyTorch (``pip install "maxmargin[gpu]"``):
+        With a kernel, "cuda" trains on an NVIDIA GPU through PyTorch (``pip install torch``):
         the same objective, certificate and attributes. "auto" takes a GPU where there is one and the
         problem is large enough, and says in the log why not.
     random_state : int, RandomState instance or None, default=None
