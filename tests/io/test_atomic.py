@@ -114,6 +114,27 @@ def test_leftovers_of_the_killed_are_removed_and_nothing_else(tmp_path):
     assert not passing & {p.name for p in tmp_path.iterdir()}
 
 
+@posix
+def test_old_leftovers_of_other_files_in_the_folder_are_removed(tmp_path):
+    monday = tmp_path / "monday.mm"
+    dead, living = writer(monday), writer(tmp_path / "sunday.mm")
+    dead.send_signal(signal.SIGKILL)
+    dead.wait()
+    (left,) = tmp_path.glob(".monday.mm.*.part")
+    (held,) = tmp_path.glob(".sunday.mm.*.part")
+    foreign = tmp_path / ".backup.20240101.part"
+    foreign.touch(0o644)
+    for path in (foreign, held):
+        os.utime(path, (0, 0))
+    write(tmp_path / "tuesday.mm")
+    assert left.exists()  # perhaps of a writer on another machine
+    os.utime(left, (0, 0))
+    write(tmp_path / "wednesday.mm")
+    assert not left.exists() and foreign.exists() and held.exists()
+    living.kill()
+    living.wait()
+
+
 @pytest.mark.slow
 @posix
 def test_two_hundred_kills_break_nothing(tmp_path):

@@ -9,6 +9,7 @@ import os
 import re
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,11 +19,14 @@ from typing import IO
 fcntl: ModuleType | None
 try:
     import fcntl
-except ImportError:  # Windows has no such locks; passing files stay
+except ImportError:  # Windows has no such locks; only old ones are removed
     fcntl = None
 
 PathLike = str | os.PathLike[str]
 _SUFFIX = ".part"
+_PASSING = re.compile(rf"(\..+\.)[a-z0-9_]{{8}}{re.escape(_SUFFIX)}", re.DOTALL)
+# Seconds after which a passing file of another target is taken for a leftover.
+OLD = 24 * 3600
 
 
 @contextmanager
@@ -32,7 +36,8 @@ def atomic_write(path: PathLike, *, pack: bool = False) -> Iterator[IO[bytes]]:
     It is written beside its place under a passing name and moved there in one step; on any error
     the passing file is removed and what stood under the name before stays. A file that is replaced
     keeps its permissions; a symbolic link is followed. What a writer that was killed has left
-    behind under a passing name is removed by the next one.
+    behind under a passing name is removed by the next one to the same name, and after a day by the next
+    one to the folder.
 
     Parameters
     ----------
@@ -103,15 +108,34 @@ def _open_beside(target: Path) -> tuple[int, str, int | None]:
 
 
 def _clean_up(target: Path) -> None:
-    """Remove passing files for this target whose writers are dead: those that nobody has locked."""
-    own = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}{re.escape(_SUFFIX)}")
-    for entry in list(os.scandir(target.parent)) if fcntl is not None else ():
-        if own.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-            lock = _lock(entry.path, wait=False)
-            if lock is not None:
-                with suppress(OSError):
-                    os.unlink(entry.path)
-                os.close(lock)
+    """Remove passing files whose writers are dead: nothing locks them.
+
+    Those of other targets must be old, too, and as private as a passing file is: the folder may hold files
+    of other programs under similar names.
+    """
+    own, old = f".{target.name}.", time.time() - OLD
+    for entry in list(os.scandir(target.parent)):
+        found = _PASSING.fullmatch(entry.name)
+        with suppress(OSError):
+            if found and entry.is_file(follow_symlinks=False):
+                mine = found[1] == own and fcntl is not None
+                if mine or _is_old(entry.stat(follow_symlinks=False), old):
+                    _remove(entry.path)
+
+
+def _is_old(about: os.stat_result, than: float) -> bool:
+    return about.st_mtime < than and (os.name != "posix" or stat.S_IMODE(about.st_mode) == 0o600)
+
+
+def _remove(path: str) -> None:
+    """Remove a file that is not locked; where there are no locks, the system keeps files that are open."""
+    lock = _lock(path, wait=False)
+    try:
+        if lock is not None or fcntl is None:
+            os.unlink(path)
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _lock(path: str, *, wait: bool) -> int | None:
