@@ -1,6 +1,7 @@
 """Certificates of the stored model in every precision, the same bits for any number of threads, limits."""
 
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -47,6 +48,27 @@ def test_float32_rows_are_certified_as_they_are_stored(given, sparse):
     scores = model.decision_function(X)
     assert scores.dtype == np.float64
     np.testing.assert_allclose(scores, model.decision_function(X.astype(float)), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("solver", ["auto", "dca", "smo", "newton", "interior"])
+def test_the_certificate_of_a_linear_model_is_that_of_its_weights(solver, sparse):
+    """Columns from 1e-6 to 1e6: products of rows round by more than what small columns add to a score."""
+    X, Y = data(d=7)
+    X *= 10.0 ** np.linspace(-6, 6, 7)
+    prior = np.eye(3) + 0.8
+    model = MultiLabelSVC(solver=solver, prior=prior, max_iter=50, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(sp.csr_array(X) if sparse else X, Y)
+    W, b = (part.astype(np.longdouble) for part in (model.coef_, model.intercept_))
+    scores = X.astype(np.longdouble) @ W.T + b
+    Z = np.column_stack([W, b])
+    norm = np.sum(Z * (np.linalg.inv(prior).astype(np.longdouble) @ Z))
+    primal = 0.5 * norm + np.sum(np.maximum(0, 1 - (2 * Y - 1) * scores))
+    assert model.primal_objective_ == pytest.approx(float(primal), rel=1e-13)
+    gap = (model.primal_objective_ - model.dual_objective_) / model.primal_objective_
+    assert model.duality_gap_ == pytest.approx(gap, rel=1e-12)
 
 
 @pytest.mark.parametrize("precision", ["single", "double"])

@@ -554,9 +554,13 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             margin = label_numbers(self.label_margin, space, "label_margin", default=1.0)
             costs = hamming_costs(signs, upper, weight, np.tile(margin, (2, 1)))
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
-        if self._needs_kernel():
-            return KernelM3L(self._kernel_matrix(X, costs, bias), costs, self.prior_)
         n_threads = count_threads(self.n_jobs)
+        if self._needs_kernel():
+            K = self._kernel_matrix(X, costs, bias)
+            linear = None
+            if K.kernel.name == "linear":
+                linear = LinearM3L(Rows.of(without_zeros(X)), costs, self.prior_, bias, None, n_threads)
+            return KernelM3L(K, costs, self.prior_, linear)
         rows, columns = frequent_first(Rows.of(without_zeros(X)), n_threads)
         return LinearM3L(rows, costs, self.prior_, bias, columns, n_threads)
 
@@ -672,6 +676,9 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             scores = self._linear_attributes(problem, solution)
         else:
             scores = _kernel_attributes(problem, solution)
+            if problem.linear is not None:
+                weights, _ = problem.linear.evaluate(solution.alpha, n_threads=problem.linear.n_threads)
+                scores |= self._linear_attributes(problem.linear, Solution(solution.alpha, weights))
         bias = scores["intercept_"]
         scores["intercept_"] = np.where(self.constant_labels_, self._constant_scores, bias).astype(bias.dtype)
         return scores | {
@@ -840,16 +847,13 @@ def _kernel_attributes(problem: KernelM3L, solution: Solution) -> dict[str, Any]
     support = np.flatnonzero(solution.weights.any(axis=1))
     weights = solution.weights[support]
     vectors = X[:0, :0] if kernel.name == "precomputed" else X[support]
-    attributes = {
+    return {
         "support_": support,
         "support_vectors_": vectors,
         "dual_coef_": np.ascontiguousarray(weights.T),
         "intercept_": kernel.offset * weights.sum(axis=0),
         "_kernel": replace(kernel, offset=0.0),
     }
-    if kernel.name == "linear":
-        attributes["coef_"] = np.asfortranarray(np.asarray(vectors.T.dot(weights)).T)
-    return attributes
 
 
 def _warn_if_indefinite(kernel: Kernel, X: Any) -> None:

@@ -571,11 +571,12 @@ class LinearM3L(M3L):
 
 @dataclass(frozen=True)
 class KernelM3L(M3L):
-    """The problem on a kernel matrix."""
+    """The problem on a kernel matrix; `linear` is the same one on rows, where the model keeps their weights."""
 
     K: KernelMatrix
     costs: EntryCosts
     R: np.ndarray | None = None
+    linear: LinearM3L | None = None
 
     def reach(self) -> float:
         return math.sqrt(float(np.max(self.K.diagonal, initial=0.0)))
@@ -613,6 +614,15 @@ class KernelM3L(M3L):
         norm, loss = 0.5 * float(np.vdot(B, F)), self.loss(F)
         value = float(np.vdot(self.target, B))
         return Certificate(norm + loss + self.costs.constant, value - norm + self.costs.constant)
+
+    def certified(self, B: np.ndarray) -> Certificate:
+        """Both objectives of a feasible B, recomputed in float64 from what the model keeps of it.
+
+        Columns of different scales cancel in K B, and not in the scores of weights.
+        """
+        if self.linear is None:
+            return self.certificate(B, self.scores(B))
+        return self.linear.evaluate(np.abs(B).T, n_threads=self.linear.n_threads)[1]
 
     def loss(self, F: np.ndarray) -> float:
         """Hinge losses of scores F, label-major."""

@@ -87,7 +87,7 @@ class SMO:
         self.look = loops.look_of(n)
         self.violations = loops.Violations(np.zeros(L), np.empty((L, n)), np.empty((L, n)))
         self.steps, self.gap = 0, np.inf
-        self._known: tuple[np.ndarray, Certificate] | None = None
+        self._known: Certificate | None = None
         if self.B.any():
             self._recompute()
         self._renew()
@@ -120,17 +120,13 @@ class SMO:
         return Progress(certificate, int(count_movable(KernelState(E, *self.duals[1:]))))
 
     def certify(self) -> Certificate:
-        return self._evaluated()[1]
+        """The certificate of B as it is, kept until the next epoch."""
+        if self._known is None:
+            self._known = self.problem.certified(self.B)
+        return self._known
 
     def solution(self) -> Solution:
         return self.problem.solution(self.B)
-
-    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
-        """Scores and certificate of B as it is, kept until the next epoch."""
-        if self._known is None:
-            F = self.problem.scores(self.B)
-            self._known = F, self.problem.certificate(self.B, F)
-        return self._known
 
     def _recompute(self) -> None:
         """The shared scores of B as it is."""
