@@ -524,3 +524,11 @@ def test_the_matrix_of_some_samples_is_kept_in_the_room_given(dtype, name):
     assert within.build() and within.n == 5 and within.whole.dtype == dtype
     np.testing.assert_allclose(within.whole, K.square(some), rtol=1e-6)
     assert name == "precomputed" or np.shares_memory(within.whole, room)
+
+
+@pytest.mark.parametrize("weight", [None, np.linspace(0.5, 2, 200)])
+def test_the_variance_of_sparse_rows_is_summed_in_double_precision(weight):
+    """Far from zero: what single precision rounds in the sum of a row is larger than the variance."""
+    X = (1e3 + np.random.default_rng(0).normal(size=(200, 50))).astype(np.float32)
+    sparse = Kernel.of(sp.csr_array(X), "rbf", sample_weight=weight).gamma
+    assert sparse == pytest.approx(Kernel.of(X.astype(float), "rbf", sample_weight=weight).gamma, rel=1e-6)

@@ -71,6 +71,26 @@ def test_the_certificate_of_a_linear_model_is_that_of_its_weights(solver, sparse
     assert model.duality_gap_ == pytest.approx(gap, rel=1e-12)
 
 
+def chi2(x, z):
+    return np.exp(-0.02 * sum((a - b) ** 2 / (a + b) for a, b in zip(x, z, strict=True) if a + b > 0))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("solver", ["auto", "smo"])
+def test_chi2_on_sparse_rows_is_certified_as_a_slow_twin_computes_it(solver, dtype):
+    rng = np.random.default_rng(0)
+    X = (rng.gamma(1.0, size=(40, 30)) * (rng.random((40, 30)) < 0.4)).astype(dtype)
+    Y = (X[:, :3] > 0.1).astype(float)
+    model = MultiLabelSVC(C=1e3, kernel="chi2", gamma=0.02, solver=solver, tol=1e-6, random_state=0)
+    model.fit(sp.csr_array(X), Y)
+    rows = X.astype(np.float64)
+    K = np.array([[chi2(x, z) for z in rows[model.support_]] for x in rows])
+    scores = K @ model.dual_coef_.T + model.intercept_
+    norm = np.vdot(model.dual_coef_.T, scores[model.support_])
+    primal = 0.5 * norm + 1e3 * np.sum(np.maximum(0, 1 - (2 * Y - 1) * scores))
+    assert model.primal_objective_ == pytest.approx(primal, rel=1e-11)
+
+
 @pytest.mark.parametrize("precision", ["single", "double"])
 def test_dual_variables_in_single_precision_stay_within_their_boxes(precision):
     """With X = 0 the optimum is the sum of all boxes, exactly; no dual may exceed it."""

@@ -367,6 +367,12 @@ def squared_norms(X: Any) -> np.ndarray:
     return np.einsum("ij,ij->i", X, X, dtype=np.float64)
 
 
+def row_sums(X: Any) -> np.ndarray:
+    """Sum of every row, dense or sparse, in float64: sparse sums have the precision of X, whatever dtype says."""
+    X = X.astype(np.float64) if sp.issparse(X) else X
+    return np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+
+
 def chunks(n: int, bytes_per_row: int, most: int = 4096) -> Iterator[slice]:
     """Cut 0..n into slices of bounded memory."""
     size = min(most, max(1, BLOCK_BYTES // max(bytes_per_row, 1)))
@@ -417,7 +423,7 @@ def _chi2_distances(X: Any, Z: Any) -> np.ndarray:
     # (x - z)^2 / (x + z) = x + z - 4 x z / (x + z).
     values = Z.data.astype(np.float64, copy=False)
     row_of = np.repeat(np.arange(Z.shape[0]), np.diff(Z.indptr))
-    sums_x = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+    sums_x = row_sums(X)
     sums_z = np.bincount(row_of, weights=values, minlength=Z.shape[0])
     for i in range(X.shape[0]):
         x = X[i : i + 1].toarray().ravel().astype(np.float64)[Z.indices]
@@ -446,8 +452,7 @@ def _variance(X: Any, weights: np.ndarray | None) -> float:
         return float(X.var(dtype=np.float64))
     weights = np.ones(X.shape[0]) if weights is None else weights
     size = weights.sum() * X.shape[1]
-    sums = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
-    mean = weights @ sums / size
+    mean = weights @ row_sums(X) / size
     if sp.issparse(X):
         return float(weights @ squared_norms(X) / size - mean**2)
     total = 0.0

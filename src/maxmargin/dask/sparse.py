@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Options, StrOptions
 from sklearn.utils.validation import column_or_1d
 
-from maxmargin.core.kernels import NAMES, Kernel
+from maxmargin.core.kernels import NAMES, Kernel, row_sums, squared_norms
 from maxmargin.dask import partitions
 from maxmargin.dask.basis_parts import Parts, ScatteredBasis, ScatteredNewton
 from maxmargin.dask.cluster import Cluster
@@ -255,10 +255,9 @@ def spread(block: Block) -> Spread:
     size = float(weight.sum()) * X.shape[1]
     if not size:
         return Spread(0.0, 0.0, 0.0)
-    mean = float(weight @ np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()) / size
+    mean = float(weight @ row_sums(X)) / size
     if sp.issparse(X):
-        squares = np.asarray(X.astype(np.float64).power(2).sum(axis=1)).ravel()
-        return Spread(size, mean, float(weight @ squares) - size * mean**2)
+        return Spread(size, mean, float(weight @ squared_norms(X)) - size * mean**2)
     return Spread(size, mean, float(weight @ np.square(X - mean, dtype=np.float64).sum(axis=1)))
 
 
