@@ -368,7 +368,7 @@ def squared_norms(X: Any) -> np.ndarray:
 
 
 def row_sums(X: Any) -> np.ndarray:
-    """Sum of every row, dense or sparse, in float64: sparse sums have the precision of X, whatever dtype says."""
+    """Sum of every row in float64; sparse sums are in the precision of X, whatever their dtype says."""
     X = X.astype(np.float64) if sp.issparse(X) else X
     return np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
 

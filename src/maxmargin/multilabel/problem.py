@@ -571,7 +571,7 @@ class LinearM3L(M3L):
 
 @dataclass(frozen=True)
 class KernelM3L(M3L):
-    """The problem on a kernel matrix; `linear` is the same one on rows, where the model keeps their weights."""
+    """The problem on a kernel matrix; `linear` is the same one on rows, where the model keeps weights."""
 
     K: KernelMatrix
     costs: EntryCosts
