@@ -51,7 +51,7 @@ def test_fit_of_parts_is_the_fit_of_the_whole(processes, files, capsys, monkeypa
         (["part-0.svm", "--cluster", "local", "--recall", "0.9"], "leave --cluster out"),
         (["part-0.svm", "--cluster", "local", "--probabilities", "sigmoid"], "leave --cluster out"),
         (["shop.csv", "--cluster", "local", "--labels", "tags", "--text", "word"], "leave --cluster out"),
-        (["shop.csv", "--cluster", "local"], "say where the labels are with --target"),
+        (["shop.csv", "--cluster", "local"], "say which columns are labels: --target"),
         (["part-0.svm", "--workers", "2"], "--cluster local"),
         (["yeast", "--cluster", "local"], "workers read files"),
         (["nothing*.svm", "--cluster", "local"], "There is no file"),

@@ -7,6 +7,7 @@ data, 2 the command line is wrong, 3 a fault of this program, 130 stopped by Ctr
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -23,7 +24,7 @@ from maxmargin.cli.commands import (
     reproduce_command,
 )
 from maxmargin.cli.compare import compare_command
-from maxmargin.cli.console import say
+from maxmargin.cli.console import RESULT, say, speaking
 from maxmargin.cli.datasets import datasets_command
 from maxmargin.cli.demo import demo_command
 from maxmargin.cli.explain import explain_command, export_command
@@ -71,17 +72,20 @@ for _command in (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; a user's mistake becomes one line."""
+    with speaking():
+        return _run(None if arguments is None else list(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
-        answer = command.main(
-            None if arguments is None else list(arguments), prog_name="maxmargin", standalone_mode=False
-        )
+        answer = command.main(arguments, prog_name="maxmargin", standalone_mode=False)
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.ClickException as mistake:
-        say(_mistake(mistake))
+        say(_mistake(mistake), logging.ERROR)
         return mistake.exit_code
     except (click.Abort, KeyboardInterrupt):
-        say("Stopped.")
+        say("Stopped.", RESULT)
         return 130
     except BrokenPipeError:
         # The reader of our output has gone; keep Python from complaining about it at exit.
@@ -90,14 +94,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ImportError, MemoryError) as error:
         if os.environ.get(DEBUG):
             raise
-        say(f"Error: {_one_line(error)}")
+        say(_one_line(error), logging.ERROR)
         return 1
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
         say(
-            f"Error: maxmargin itself failed ({type(error).__name__}: {_one_line(error)}). Please report it; "
-            f"{DEBUG}=1 shows where it happened."
+            f"maxmargin itself failed ({type(error).__name__}: {_one_line(error)}). Please report it; "
+            f"{DEBUG}=1 shows where it happened.",
+            logging.ERROR,
         )
         return 3
     return answer if isinstance(answer, int) else 0
@@ -111,7 +116,7 @@ def _mistake(mistake: click.ClickException) -> str:
     if missing and context:  # newer versions of click say more
         near = get_close_matches(missing[1], context.command.list_commands(context))
         words += f" Did you mean {near[0]!r}?" if near else ""
-    return f"Error: {words}" + (f" (see {context.command_path} --help)" if context else "")
+    return words + (f" (see {context.command_path} --help)" if context else "")
 
 
 def _one_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maxmargin.cli.console import say
-from maxmargin.cli.data import ReadOptions, Samples, format_of, read_table
-from maxmargin.cli.families import FAMILIES, Family, estimator, value_of
+from maxmargin.cli.data import ReadOptions, Samples, format_of, read_table, which_labels
+from maxmargin.cli.families import FAMILIES, ON_CLUSTER, Family, estimator, value_of
 from maxmargin.cli.models import Fitted, fit
 
 if TYPE_CHECKING:
     from maxmargin.datasets import Dataset
 
 FORMATS = ("arff", "csv", "parquet", "svmlight")
-# Parameters that estimators have on a cluster only.
-OWN = ("partition", "working_rows")
 # Ranges of bytes for every worker, where there is one large file; ones smaller than this are not worth it.
 RANGES, LEAST = 4, 1 << 20
 
@@ -58,6 +57,8 @@ def connected(place: str, workers: int | None) -> Iterator[Any]:
     if place != "local" and workers is not None:
         raise click.UsageError("--workers is the number of those of --cluster local.")
     if place == "local":
+        # Dask's own warnings, such as that a busy worker is slow to end, need nothing done.
+        logging.getLogger("distributed").setLevel(logging.ERROR)
         count = workers or os.cpu_count() or 1
         with local_cluster(count, "127.0.0.1:0") as cluster, distributed.Client(cluster) as client:
             say(f"Cluster of {count} workers; dashboard: {client.dashboard_link}")
@@ -83,7 +84,9 @@ def fit_parts(wanted: Wanted, reading: ReadOptions) -> tuple[Fitted, Family, Sam
     if not wanted.files:
         raise click.UsageError("Name the DATA: one or several files.")
     if wanted.family is not None:
-        on_cluster(wanted.family, wanted.given)  # a mistake in the parameters is told before a long reading
+        on_cluster(
+            wanted.family, wanted.given
+        )  # a mistake in the parameters is reported before a long reading
     paths = [Path(path) for path in found(wanted.files)]
     for path in paths:
         if not path.is_file():
@@ -120,7 +123,7 @@ def check_columns(path: Path, reading: ReadOptions) -> None:
             "columns, or leave --cluster out."
         )
     if format_of(path, reading) in ("csv", "parquet") and not reading.says_labels:
-        raise click.UsageError(f"{path}: say where the labels are with --target, --labels or --label-prefix.")
+        raise click.UsageError(f"{path}: {which_labels(path, format_of(path, reading), reading)}")
 
 
 def on_cluster(family: Family, given: Mapping[str, str]) -> Any:
@@ -131,8 +134,8 @@ def on_cluster(family: Family, given: Mapping[str, str]) -> Any:
         raise click.UsageError("-m chain is not for clusters here; maxmargin.dask.ChainSVC is, in Python.")
     if not hasattr(maxmargin.dask, family.estimator):
         raise click.UsageError(f"-m {family.name} is not for clusters.")
-    local = estimator(family, {name: word for name, word in given.items() if name not in OWN})
-    own = {name: value_of(word) for name, word in given.items() if name in OWN}
+    local = estimator(family, {name: word for name, word in given.items() if name not in ON_CLUSTER})
+    own = {name: value_of(word) for name, word in given.items() if name in ON_CLUSTER}
     return getattr(maxmargin.dask, family.estimator)(**local.get_params(deep=False), **own)
 
 

@@ -17,9 +17,18 @@ from typing import Any
 import click
 
 from maxmargin.cli.completion import ParameterCommand, complete_data, complete_words
-from maxmargin.cli.console import print_table, say
+from maxmargin.cli.console import RESULT, print_table, say
 from maxmargin.cli.data import REMEMBERED, ReadOptions, Samples, read, read_options, samples
-from maxmargin.cli.families import FAMILIES, Family, described, estimator, split_words
+from maxmargin.cli.families import (
+    FAMILIES,
+    ON_CLUSTER,
+    Family,
+    described,
+    estimator,
+    family_of,
+    possible_families,
+    split_words,
+)
 from maxmargin.cli.models import (
     MEASURES,
     Fitted,
@@ -38,6 +47,7 @@ from maxmargin.cli.models import (
     scale_option,
     text_option,
 )
+from maxmargin.cli.options import Command
 from maxmargin.cli.seen import noted_rows, seen
 from maxmargin.cli.structure import LEARNED, is_structure, learn_prior, prior_of, tree_of
 from maxmargin.cli.unknown import category_words, label_words
@@ -142,7 +152,8 @@ def fit_command(
         rows = described(chosen)
         print_table(f"Parameters of {chosen.estimator}", ["option", "default", "what it is"], rows, (0, 1, 2))
         return 0
-    positional, given = split_words(words)
+    possible = [chosen] if chosen else possible_families(reading)
+    positional, given = split_words(words, possible, () if place is None else ON_CLUSTER)
     shares = {"recall": recall, "precision": set_precision}
     promised = {name: share for name, share in shares.items() if share is not None}
     if ensemble and probabilities is None:
@@ -172,8 +183,8 @@ def fit_command(
             "Give one of --recall, --set-precision and --tree: a set keeps one promise, and need not agree "
             "with a tree."
         )
-    if chosen is not None:
-        estimator(chosen, given)  # a mistake in the parameters is told before a long reading
+    if len(possible) == 1:
+        estimator(possible[0], given)  # a mistake in the parameters is reported before a long reading
     known = read(
         positional[0], reading, single=chosen is not None and chosen.task == "multiclass", split="train"
     )
@@ -222,7 +233,7 @@ def _finished(output: Path, as_json: bool, work: Callable[[], tuple[Fitted, dict
     try:
         fitted, about = work()
     except KeyboardInterrupt:
-        say(f"Stopped by Ctrl-C before there was a model; {output} is as it was.")
+        say(f"Stopped by Ctrl-C before there was a model; {output} is as it was.", RESULT)
         return 130
     with uninterrupted():
         maxmargin.save(fitted.model, output, metadata=about)
@@ -235,18 +246,11 @@ def _finished(output: Path, as_json: bool, work: Callable[[], tuple[Fitted, dict
     if as_json:
         print(json.dumps(result))
     else:
-        say(", ".join(f"{key} {number(value)}" for key, value in result.items()))
+        say(", ".join(f"{key} {number(value)}" for key, value in result.items()), RESULT)
     if fitted.interrupted:
-        say(f"Stopped by Ctrl-C; {output} holds the model reached.")
+        say(f"Stopped by Ctrl-C; {output} holds the model reached.", RESULT)
         return 130
     return 0
-
-
-def family_of(data: Any) -> Family:
-    """The model family that data without one is fitted with."""
-    if "word" in data.per_row:
-        return FAMILIES["chain"]
-    return FAMILIES["multilabel" if data.multilabel else "multiclass"]
 
 
 def _checked(output: Path | None) -> Path:
@@ -293,7 +297,7 @@ def noted(family: Family, data: Samples, fitted: Fitted, source: str, reading: R
     }
 
 
-@click.command("evaluate", short_help="Measure a model on labelled data.")
+@click.command("evaluate", cls=Command, short_help="Measure a model on labelled data.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
 @click.argument("source", metavar="DATA", shell_complete=complete_data)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")
@@ -329,7 +333,7 @@ def evaluate_command(model_file: Path, source: str, as_json: bool, reading: Read
     print_table("\n".join(lines), ["measure", "value"], list(found.items()))
 
 
-@click.command("report", short_help="Write a page with pictures about a model.")
+@click.command("report", cls=Command, short_help="Write a page with pictures about a model.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
 @click.argument("source", metavar="DATA", shell_complete=complete_data)
 @click.option(
@@ -455,11 +459,12 @@ def write_page(output: Path, html: str) -> None:
 
     with atomic_write(output) as out:
         out.write(html.encode())
-    say(f"Report: {output}")
+    say(f"Report: {output}", RESULT)
 
 
 @click.command(
     "reproduce",
+    cls=Command,
     context_settings={"ignore_unknown_options": True},
     short_help="Run an experiment of the repository.",
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +14,7 @@ import click
 from maxmargin.cli.completion import ParameterCommand, complete_words
 from maxmargin.cli.console import print_table, say
 from maxmargin.cli.data import ReadOptions, Samples, read, read_options, samples
-from maxmargin.cli.families import FAMILIES, Family, estimator, split_words
+from maxmargin.cli.families import FAMILIES, Family, estimator, family_of, possible_families, split_words
 from maxmargin.cli.models import MEASURES, evaluate, fit, prepared, scale_option, text_option
 
 # Values of C to choose from, and folds of the training part to choose by.
@@ -35,9 +37,8 @@ LONG = 2.0
     "--model",
     "families",
     multiple=True,
-    required=True,
     type=click.Choice(list(FAMILIES)),
-    help="Model family; give it several times for several.",
+    help="Model family; give it several times for several. Default: as in `maxmargin fit`.",
 )
 @click.option(
     "--folds", default=3, show_default=True, type=click.IntRange(2), help="Folds of cross-validation."
@@ -71,18 +72,21 @@ def compare_command(
     keep the shares of all labels. Times are without compiling.
 
     \b
-    maxmargin compare iris -m multiclass -m sparse-multiclass --folds 5
-    maxmargin compare iris -m multiclass --C 10
+    maxmargin compare iris --folds 5
+    maxmargin compare iris -m multiclass -m sparse-multiclass --C 10
     """
-    positional, given = split_words(words)
+    chosen = [FAMILIES[name] for name in families]
+    positional, given = split_words(words, chosen or possible_families(reading))
     if len(positional) != 1:
         raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
+    for family in chosen:
+        estimator(family, given)  # a mistake in the parameters is reported before a long reading
     Cs = CS if tune or (tune is None and "C" not in given) else ()
     entries: list[tuple[str, Any, Family, Samples]] = []
-    for name in families:
-        family = FAMILIES[name]
-        data = samples(read(positional[0], reading, single=family.task == "multiclass"), family)
-        entries.append((name, prepared(estimator(family, given), scale, data, text_as), family, data))
+    known = read(positional[0], reading, single=any(family.task == "multiclass" for family in chosen))
+    for family in chosen or [family_of(known)]:
+        data = samples(known, family)
+        entries.append((family.name, prepared(estimator(family, given), scale, data, text_as), family, data))
         label = f"scikit-learn {family.baseline_name}"
         if baseline and label not in [entry[0] for entry in entries]:
             entries.append((label, prepared(family.baseline(), scale, data, text_as), family, data))
@@ -92,9 +96,10 @@ def compare_command(
         for row in rows:
             print(json.dumps(row))
         return
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = [[_shown(row.get(column)) for column in columns] for row in rows]
-    print_table(f"{positional[0]}, {folds}-fold cross-validation: mean ± standard deviation", columns, table)
+    measures = list(dict.fromkeys(key for row in rows for key in row))[1:]
+    table = [[measure, *(_shown(row.get(measure)) for row in rows)] for measure in measures]
+    title = f"{positional[0]}, {folds}-fold cross-validation: mean ± standard deviation"
+    print_table(title, ["", *(row["model"].replace(" ", "\n") for row in rows)], table)
 
 
 def _foretell(entries: Sequence[tuple[str, Any, Family, Samples]], folds: int, Cs: Sequence[float]) -> None:
@@ -190,14 +195,17 @@ def _splits(family: Family, data: Samples, folds: int) -> Iterator[Any]:
         return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
     counts = np.unique(data.y, return_counts=True)[1]
     if counts.min() < folds:
-        say(f"Warning: a class has only {counts.min()} samples; folds are not stratified.")
+        say(f"a class has only {counts.min()} samples; folds are not stratified.", logging.WARNING)
         return iter(KFold(folds, shuffle=True, random_state=0).split(blank))
     return iter(StratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y))
 
 
 def _shown(value: Any) -> str:
+    """Mean and deviation with the decimals of two digits of the deviation."""
     from maxmargin.report.page import number
 
-    if isinstance(value, list):
-        return f"{number(value[0])} ± {number(value[1])}"
-    return number(value)
+    if not isinstance(value, list):
+        return number(value)
+    mean, deviation = value
+    decimals = min(max(1 - math.floor(math.log10(deviation)), 0), 4) if deviation > 0 else 4
+    return f"{mean:.{decimals}f} ± {deviation:.{decimals}f}"

@@ -8,6 +8,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from maxmargin.cli.options import Command
+
 
 def complete_data(context: click.Context, argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Data sets that are at hand and files; where no data set fits, the shell completes files itself."""
@@ -40,7 +42,7 @@ def complete_words(
     return complete_data(context, argument, incomplete)
 
 
-class ParameterCommand(click.Command):
+class ParameterCommand(Command):
     """A command whose options are also the parameters of the estimators that it fits."""
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:

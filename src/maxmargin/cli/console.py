@@ -1,11 +1,13 @@
-"""Words, tables and progress bars: results to stdout, everything else to stderr."""
+"""Messages, tables and progress bars: results to stdout, everything else to stderr and a log file."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from maxmargin.io.words import visible
@@ -14,11 +16,70 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 WIDTH = 120
+# What a command answers on stderr, which --quiet leaves; warnings are below, errors above.
+RESULT = logging.WARNING + 5
+
+log = logging.getLogger("maxmargin.cli")
 
 
-def say(message: str) -> None:
+class Lines(logging.Formatter):
+    """A message as one line that acts on nothing; warnings and errors say what they are."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        kind = {logging.WARNING: "Warning: ", logging.ERROR: "Error: "}.get(record.levelno, "")
+        record.message = visible(kind + record.message)
+        return super().formatMessage(record)
+
+
+class Screen(logging.Handler):
+    """stderr, as it is when a message comes."""
+
+    least = logging.INFO
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Other parts of the package log what matters to a developer below a warning.
+        own = record.name == log.name or self.least != logging.INFO
+        if record.levelno >= (self.least if own else logging.WARNING):
+            print(self.format(record), file=sys.stderr, flush=True)
+
+
+_screen = Screen()
+_screen.setFormatter(Lines())
+
+
+@contextmanager
+def speaking() -> Iterator[None]:
+    """Print what the package logs, until the command has ended."""
+    package = logging.getLogger("maxmargin")
+    before, level, _screen.least = list(package.handlers), package.level, logging.INFO
+    package.addHandler(_screen)
+    package.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        for handler in set(package.handlers) - set(before):
+            package.removeHandler(handler)
+            handler.close()
+        package.setLevel(level)
+
+
+def speak(verbose: bool, quiet: bool, log: Path | None) -> None:
+    """Print as much as is asked for, and append all of it to a file, if one is named."""
+    _screen.least = logging.DEBUG if verbose else RESULT if quiet else logging.INFO
+    if log is not None:
+        file = logging.FileHandler(log, encoding="utf-8")
+        file.setFormatter(Lines("%(asctime)s %(message)s"))
+        logging.getLogger("maxmargin").addHandler(file)
+
+
+def is_quiet() -> bool:
+    """Whether errors and results alone are wanted."""
+    return _screen.least == RESULT
+
+
+def say(message: str, level: int = logging.INFO) -> None:
     """One line for the person, on stderr; nothing in it is markup, nor acts on the terminal."""
-    print(visible(message), file=sys.stderr, flush=True)
+    log.log(level, "%s", message)
 
 
 @contextmanager
@@ -30,7 +91,7 @@ def said_warnings() -> Iterator[None]:
     for text in dict.fromkeys(
         str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)
     ):
-        say(f"Warning: {' '.join(text.split())}")
+        say(" ".join(text.split()), logging.WARNING)
 
 
 def print_table(
@@ -46,14 +107,16 @@ def print_table(
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for k, column in enumerate(columns):
+        head = Text("\n".join(map(visible, column.split("\n"))))
+        words = k in left
         table.add_column(
-            Text(visible(column)), justify="left" if k in left else "right", overflow="fold", no_wrap=k == 0
+            head, justify="left" if words else "right", overflow="fold", no_wrap=k == 0 or not words
         )
     for row in rows:
         table.add_row(*(Text(number(value)) for value in row))
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
+    width = console.width if console.is_terminal else WIDTH
+    console = Console(width=max(width, console.measure(table).minimum))
     for line in title.split("\n"):
         print(visible(line))
     console.print(table)
@@ -89,6 +152,6 @@ def progress_bar(*fields: Any, shown: bool = True) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=console,
-        disable=not (shown and console.is_terminal),
+        disable=not (shown and console.is_terminal) or is_quiet(),
         transient=True,
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import logging
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +48,10 @@ _OTHER_FILES = {
     ".xls": "save the sheet as CSV",
     ".xlsx": "save the sheet as CSV",
 }
-TABLES = ("arff", "csv", "jsonl", "parquet")
 COLUMN_KINDS = frozenset({"numbers", "categories", "text"})
 LABEL_COLUMNS = frozenset({"target", "labels", "label_prefix"})
+# Column names that a message lists.
+LISTED = 40
 # What a model remembers of how its training data was read.
 REMEMBERED = (
     LABEL_COLUMNS | COLUMN_KINDS | {"separator", "drop", "header", "delimiter", "encoding", "zero_based"}
@@ -183,7 +186,7 @@ def read(
     """
     with located(source, reading) as path:
         if path is None:
-            return part(_load(source), reading.split, split)
+            return part(_load(source, reading), reading.split, split)
         return part(_read_file(path, reading, single, known or {}), reading.split, split)
 
 
@@ -222,9 +225,13 @@ def format_of(path: Path, reading: ReadOptions) -> str:
     return kind
 
 
-def _load(name: str) -> Dataset:
+def _load(name: str, reading: ReadOptions) -> Dataset:
+    """A known data set; options that say what a file holds are not for it."""
+    import numpy as np
+
     from maxmargin import datasets
     from maxmargin.io.registry import registry
+    from maxmargin.io.words import no_column
 
     known = registry()
     if name not in known:
@@ -235,7 +242,18 @@ def _load(name: str) -> Dataset:
             else " `maxmargin datasets list` shows the names."
         )
         raise click.UsageError(f"There is no file and no known data set {name!r}.{hint}")
-    return datasets.load(name)
+    for option in sorted(reading.given - {"drop", "float32", "split"}):
+        raise click.UsageError(
+            f"--{option.replace('_', '-')} is for files; it is known how the data set {name} is read."
+        )
+    data = datasets.load(name)
+    if "drop" in reading.given:
+        names, drop = data.feature_names, names_of(reading.drop)
+        if absent := [column for column in drop if column not in names]:
+            raise ValueError(f"{name}: to drop, {no_column(absent, names)}")
+        kept = [j for j, column in enumerate(names) if column not in drop]
+        data = replace(data, X=data.X[:, kept], feature_names=tuple(names[j] for j in kept))
+    return replace(data, X=data.X.astype(np.float32)) if reading.float32 else data
 
 
 def part(data: Dataset, asked: str | None, default: str) -> Dataset:
@@ -258,8 +276,8 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
     kind = format_of(path, reading)
     if kind == "mail":
         return datasets.read_mail_folders(path)
-    if kind in TABLES and not reading.says_labels and kind != "arff":
-        raise click.UsageError(f"{path}: say which columns are labels: --target, --labels or --label-prefix.")
+    if kind in MIXED and not reading.says_labels:
+        raise click.UsageError(f"{path}: {which_labels(path, kind, reading)}")
     with reading_bar(path) as progress:
         if kind in MIXED and reading.labels != "meka":
             data = read_columns(source_of(path, kind, reading, progress), reading, known)
@@ -279,6 +297,16 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
         if kind == "xc":
             return datasets.read_xc(path, dtype=reading.dtype, progress=progress)
         return read_table(path, kind, reading, progress)
+
+
+def which_labels(path: Path, kind: str, reading: ReadOptions) -> str:
+    """That the columns with the labels must be named, and which columns a table has."""
+    names = [repr(name) for _, row in islice(source_of(path, kind, reading).rows(), 1) for name in row]
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return (
+        "say which columns are labels: --target, --labels or --label-prefix. "
+        f"The columns are {', '.join(names[:LISTED])}{more}."
+    )
 
 
 def read_table(path: Path, kind: str, reading: ReadOptions, progress: Any) -> Dataset:
@@ -364,7 +392,7 @@ def _tell_kinds(data: Dataset, told: Mapping[str, str]) -> None:
     for j, (name, kind) in enumerate(kinds.items()):
         values = data.X[:, j]
         if kind == "number" and name not in told and len(values) > 2 and _counts_rows(values):
-            say(f"Warning: column {name!r} counts the rows; --drop {name} leaves it out.")
+            say(f"column {name!r} counts the rows; --drop {name} leaves it out.", logging.WARNING)
 
 
 def _counts_rows(values: Any) -> bool:

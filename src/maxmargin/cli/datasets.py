@@ -11,10 +11,11 @@ import click
 from maxmargin.cli.completion import complete_data, complete_known
 from maxmargin.cli.console import print_table, progress_bar, say
 from maxmargin.cli.data import ReadOptions, read, read_options
+from maxmargin.cli.options import Group
 from maxmargin.io.words import visible
 
 
-@click.group("datasets", invoke_without_command=True)
+@click.group("datasets", cls=Group, invoke_without_command=True)
 @click.pass_context
 def datasets_command(context: click.Context) -> None:
     """List, describe, download and convert data sets."""

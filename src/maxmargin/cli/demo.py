@@ -14,6 +14,7 @@ from maxmargin.cli.commands import NEEDS_PLOTS, subject, write_page
 from maxmargin.cli.console import print_table, progress_bar, say
 from maxmargin.cli.data import Samples
 from maxmargin.cli.families import FAMILIES
+from maxmargin.cli.options import Command
 from maxmargin.cli.showcase import TASKS, Outcome, Task, lesson
 
 COLUMNS = ["who", "score", "fit s", "predict s", "KB"]
@@ -23,7 +24,9 @@ OWN_DATA = """On your own table (the column "kind" holds the class; several 0/1 
   maxmargin predict kind.mm new.csv"""
 
 
-@click.command("demo", short_help="Tasks for which these models are made, beside scikit-learn's.")
+@click.command(
+    "demo", cls=Command, short_help="Tasks for which these models are made, beside scikit-learn's."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per model instead of tables.")
 @click.option(
     "--directory",

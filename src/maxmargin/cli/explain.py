@@ -13,11 +13,12 @@ import click
 from maxmargin.cli.console import say
 from maxmargin.cli.data import ReadOptions, read_options, sequence_lengths
 from maxmargin.cli.models import Stored, bare, last_step, open_model, preprocessing
+from maxmargin.cli.options import Command
 from maxmargin.cli.predict import opened
 from maxmargin.io.words import visible
 
 
-@click.command("explain", short_help="Say what carried the scores of a model.")
+@click.command("explain", cls=Command, short_help="Say what carried the scores of a model.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
 @click.argument("source", metavar="DATA")
 @click.option("--label", help="Label or class to explain; default: the one with the highest score.")
@@ -113,7 +114,7 @@ def _say(stored: Stored, inner: Any, place: int, told: Any, as_json: bool) -> No
     print("\n".join(visible(line) for line in lines))
 
 
-@click.command("export", short_help="Write a model as ONNX.")
+@click.command("export", cls=Command, short_help="Write a model as ONNX.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
 @click.argument("output", type=click.Path(path_type=Path), metavar="FILE.onnx")
 @click.option(

@@ -11,11 +11,15 @@ import difflib
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from maxmargin.cli.data import ReadOptions
+    from maxmargin.datasets import Dataset
 
 
 @dataclass(frozen=True)
@@ -150,42 +154,88 @@ _ENTRIES = (
 FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}
 
 
+# Parameters that estimators have on a cluster only.
+ON_CLUSTER = ("partition", "working_rows")
+
+
+def family_of(data: Dataset) -> Family:
+    """The model family that data without one is fitted with."""
+    if "word" in data.per_row:
+        return FAMILIES["chain"]
+    return FAMILIES["multilabel" if data.multilabel else "multiclass"]
+
+
+def possible_families(reading: ReadOptions) -> list[Family]:
+    """The families that data may be fitted with where none is named, as far as its options say."""
+    if reading.target is not None:
+        return [FAMILIES["multiclass"]]
+    return [
+        FAMILIES[name] for name in ("multilabel", "multiclass", "chain")[: 1 if reading.says_labels else 3]
+    ]
+
+
 # A parameter in a numpydoc section: "name : type", then its description indented.
 _PARAMETER = re.compile(r"^(\w+(?:, \w+)*) : .*\n((?:    .*\n|\n)+)", re.MULTILINE)
 
 
-def split_words(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Tell positional words from `--name value` and `--name=value`."""
+def split_words(
+    words: Sequence[str], families: Sequence[Family], more: Sequence[str] = ()
+) -> tuple[list[str], dict[str, str]]:
+    """Tell positional words from `--name value` and `--name=value`.
+
+    A name must be a parameter of one of the families, or one of `more`.
+    """
+    known = {name for family in families for name in family.build().get_params()} | set(more)
     positional: list[str] = []
     given: dict[str, str] = {}
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
-        if not word.startswith("--"):
+        if not word.startswith("-") or word == "-":
             positional.append(word)
             continue
-        name, equals, value = word[2:].partition("=")
+        option, equals, value = word.partition("=")
+        name = option[2:].replace("-", "_")
+        if name not in known:
+            raise _unknown(option, known, families)
+        if name in given:
+            raise click.UsageError(f"{option} is given twice, but it takes one value.")
         if not equals:
             if not waiting:
-                raise click.UsageError(f"--{name} needs a value.")
+                raise click.UsageError(f"{option} needs a value.")
             value = waiting.pop(0)
-        given[name.replace("-", "_")] = value
+        given[name] = value
     return positional, given
 
 
+def _unknown(option: str, parameters: Iterable[str], families: Sequence[Family]) -> click.UsageError:
+    context = click.get_current_context()
+    own = [name for one in context.command.get_params(context) for name in one.opts if name[:1] == "-"]
+    options = {name.lower(): name for name in (*own, *(_option(name) for name in sorted(parameters)))}
+    near = difflib.get_close_matches(option.lower(), options, n=1)
+    return click.UsageError(
+        f"{option} is no option and no parameter of {' or '.join(family.estimator for family in families)}."
+        + (f" Did you mean {options[near[0]]}?" if near else "")
+        + f" `maxmargin fit -m {families[0].name} --parameters` lists the parameters."
+    )
+
+
+def _option(parameter: str) -> str:
+    return f"--{parameter.replace('_', '-')}"
+
+
 def estimator(family: Family, given: Mapping[str, str]) -> Any:
-    """The estimator of a family with parameters as words."""
+    """The estimator of a family with parameters as words, which it takes."""
     known = family.build().get_params()
     for name in given:
         if name not in known:
-            folded = {word.lower(): word for word in known}
-            near = difflib.get_close_matches(name.lower(), folded, n=1)
-            hint = f" Did you mean --{folded[near[0]].replace('_', '-')}?" if near else ""
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} is no option and no parameter of {family.estimator}.{hint} "
-                f"`maxmargin fit -m {family.name} --parameters` lists them."
-            )
-    return family.build(**{name: value_of(word) for name, word in given.items()})
+            raise _unknown(_option(name), known, [family])
+    model = family.build(**{name: value_of(word) for name, word in given.items()})
+    try:
+        model._validate_params()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    return model
 
 
 def described(family: Family) -> list[list[str]]:
@@ -196,7 +246,7 @@ def described(family: Family) -> list[list[str]]:
         name: " ".join(text.split()).partition(". ")[0] for names, text in words for name in names.split(", ")
     }
     return [
-        [f"--{name.replace('_', '-')}", json.dumps(default, default=str), told.get(name, "")]
+        [_option(name), json.dumps(default, default=str), told.get(name, "")]
         for name, default in model.get_params().items()
     ]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maxmargin.cli.console import progress_bar, said_warnings
+from maxmargin.cli.console import log, progress_bar, said_warnings
 from maxmargin.cli.data import LABEL_COLUMNS, REMEMBERED, ReadOptions, Samples, read, samples
 from maxmargin.cli.families import FAMILIES, Family
 from maxmargin.cli.unknown import category_counts, label_counts
@@ -124,11 +124,11 @@ def prepared(estimator: Any, scale: str, data: Samples, text_as: str = "word") -
         What texts are cut into.
     """
     steps = _column_steps(scale, data, text_as) if data.X.dtype == object else _number_steps(scale, data.X)
-    if not steps:
-        return estimator
     from sklearn.pipeline import Pipeline
 
-    return Pipeline([*steps, ("model", estimator)])
+    model = Pipeline([*steps, ("model", estimator)]) if steps else estimator
+    log.debug("%d features of %d samples to %s", data.X.shape[1], len(data), " ".join(str(model).split()))
+    return model
 
 
 def _column_steps(scale: str, data: Samples, text_as: str) -> list[tuple[str, Any]]:

@@ -30,6 +30,7 @@ from maxmargin.cli.data import (
     source_of,
 )
 from maxmargin.cli.models import Stored, bare, check_missing, label_scores, last_step, open_model
+from maxmargin.cli.options import Command
 from maxmargin.cli.unknown import category_counts, category_words
 from maxmargin.io.words import visible
 
@@ -41,7 +42,7 @@ ROWS = 4096
 KINDS = ("csv", "jsonl", "same", "svmlight", "arff", "parquet")
 
 
-@click.command("predict", short_help="Predict the labels of new data with a model.")
+@click.command("predict", cls=Command, short_help="Predict the labels of new data with a model.")
 @click.argument("model_file", type=click.Path(path_type=Path), metavar="MODEL")
 @click.argument("source", metavar="DATA", shell_complete=complete_data)
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="File to write; default: stdout.")

@@ -22,6 +22,7 @@ import click
 from maxmargin._names import ESTIMATORS
 from maxmargin.cli.console import progress_bar
 from maxmargin.cli.families import FAMILIES, build
+from maxmargin.cli.options import Command
 
 # What can be warmed up: the families, and bags of candidates, for which there is no file format.
 WARMED = {family.name: (family.estimator, family.task) for family in FAMILIES.values()} | {
@@ -87,7 +88,7 @@ MANY: dict[str, tuple[Size, ...]] = {
 KEPT: dict[str, tuple[Size, ...]] = {"SparseMultiClassSVC": ((40, 40, 20),)}
 
 
-@click.command("warmup", short_help="Compile the inner loops ahead of the first fit.")
+@click.command("warmup", cls=Command, short_help="Compile the inner loops ahead of the first fit.")
 @click.argument("families", nargs=-1, type=click.Choice(list(WARMED)), metavar="[FAMILY]...")
 @click.option(
     "--defaults", is_flag=True, help="Only the loops of default parameters, and of kernels, on float64."
