@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
+from sklearn.utils.validation import check_is_fitted
 
 import maxmargin
 from maxmargin._names import ESTIMATORS
@@ -261,6 +262,39 @@ def test_a_callback_can_stop_a_fit(name):
     with pytest.warns(ConvergenceWarning, match="callback"):
         fit_loudly(model, name)
     assert model.n_iter_ == 2 and len(watcher.seen) == 2
+
+
+class Pruner(Watcher):
+    """A callback that ends a fit by an exception."""
+
+    def on_fit_task_end(self, estimator, context, **more):
+        raise RuntimeError("pruned")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fit_that_raises_leaves_the_estimator_as_it_was(name):
+    model = build(name).set_callbacks(Pruner())
+    with pytest.raises(RuntimeError, match="pruned"):
+        fit(model, name)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(model)
+    with pytest.raises(NotFittedError):
+        predict(model, name)
+    fit(model.set_callbacks(), name)
+    before, answer, attributes = pickle.dumps(learnt(model)), predict(model, name), set(vars(model))
+    with pytest.raises(RuntimeError, match="pruned"):
+        fit(model.set_callbacks(Pruner()), name, X[:, :2])
+    assert set(vars(model.set_callbacks())) == attributes and pickle.dumps(learnt(model)) == before
+    np.testing.assert_array_equal(predict(model, name), answer)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_fit_on_wrong_labels_leaves_the_model_as_it_was(name):
+    model = fit(build(name), name)
+    answer = predict(model, name)
+    with pytest.raises(ValueError):
+        model.fit(X[:, :2], CASES[name][1][:-1], **CASES[name][2])
+    np.testing.assert_array_equal(predict(model, name), answer)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

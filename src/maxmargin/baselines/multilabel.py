@@ -6,14 +6,14 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted, validate_data
 
-from maxmargin.edge.estimator import warn
+from maxmargin.edge.estimator import fit_context, warn
 from maxmargin.edge.labels import LabelClassifier, LabelSpace
 from maxmargin.edge.wrapping import pass_on_input
 
@@ -86,7 +86,7 @@ class LabelPowerset(MetaEstimatorMixin, _MultiLabel):
     def __init__(self, estimator: Any = None) -> None:
         self.estimator = estimator
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> LabelPowerset:
         """Number the sets of labels and learn the numbers."""
         X, on = self._read(X, y)
@@ -156,7 +156,7 @@ class RAkEL(MetaEstimatorMixin, _MultiLabel):
         self.threshold = threshold
         self.random_state = random_state
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> RAkEL:
         """Draw the groups and learn the powerset of each."""
         X, on = self._read(X, y)
@@ -247,7 +247,7 @@ class MLkNN(_MultiLabel):
         self.smoothing = smoothing
         self.n_jobs = n_jobs
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any) -> MLkNN:
         """Count how many neighbours share a label, for samples with and without it."""
         X, on = self._read(X, y)

@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from maxmargin._names import ESTIMATORS
 from maxmargin.core.state import INPUT, Field, LabelNames, Sizes, State, Whole, floats, part
+from maxmargin.edge.estimator import fit_context
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers
 from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
 
@@ -214,7 +215,7 @@ class ThresholdTuner(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         self.cv = cv
         self.n_jobs = n_jobs
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> ThresholdTuner:
         """Score every sample by a model that has not seen it, tune, and fit on all samples."""
         X = read_input(self, X, reset=True)

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import dask.array as da
 import numpy as np
 from dask import delayed, is_dask_collection
-from sklearn.base import _fit_context
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster, connected
+from maxmargin.edge.estimator import fit_context
 
 
 class OnCluster(ABC):
@@ -24,7 +24,7 @@ class OnCluster(ABC):
     LOCAL: ClassVar[type[Any]]
     n_features_in_: int
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None, *, client=None):
         """Fit the model.
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils._param_validation import HasMethods, StrOptions
@@ -39,6 +39,7 @@ from maxmargin.decisions.held_out import (
     take,
     weighted,
 )
+from maxmargin.edge.estimator import fit_context
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
 from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
 
@@ -185,7 +186,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         self.cv = cv
         self.ensemble = ensemble
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Calibrated:
         """Fit the estimator and the curves.
 

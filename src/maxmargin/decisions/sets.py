@@ -20,7 +20,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.model_selection import KFold, ShuffleSplit
 from sklearn.utils import check_random_state, indexable
 from sklearn.utils._param_validation import HasMethods, Interval
@@ -30,7 +30,7 @@ from maxmargin._names import WRAPPERS
 from maxmargin.core.state import LabelNames, Sizes, State, Whole, floats, part
 from maxmargin.decisions.calibrated import INNER, TAKEN, WIDTH, check_width
 from maxmargin.decisions.held_out import aligned, held_out_scores, method_of, quiet, take
-from maxmargin.edge.estimator import warn
+from maxmargin.edge.estimator import fit_context, warn
 from maxmargin.edge.labels import SHOWN, LabelSpace, check_answers
 from maxmargin.edge.wrapping import cut_rows, pass_on_input, read_input, takes_kernel, tell_width
 
@@ -147,7 +147,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         self.calibration = calibration
         self.random_state = random_state
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any) -> LabelSets:
         """Fit the estimator, and find the thresholds on samples that it has not seen."""
         if (self.recall is None) == (self.precision is None):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, _fit_context, clone
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from maxmargin.core.state import Array, LabelNames, Sizes, State, part
 from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
 from maxmargin.decisions.held_out import log_odds, method_of, score_columns, weighted
+from maxmargin.edge.estimator import fit_context
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
 from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
 from maxmargin.priors import ancestors
@@ -167,7 +168,7 @@ class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         self.estimator = estimator
         self.edges = edges
 
-    @_fit_context(prefer_skip_nested_validation=False)
+    @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TreeLabels:
         """Fit the estimator.
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from sklearn import get_config
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import assert_all_finite, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -53,6 +53,37 @@ COMMON_CONSTRAINTS: dict[str, list[Any]] = {
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
+
+
+class FitInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a fit; `estimator` holds the model that the fit reached."""
+
+    estimator: Any = None
+
+
+def fit_context(*, prefer_skip_nested_validation: bool) -> Callable[[Callable[..., Any]], Any]:
+    """scikit-learn's context of a fit; an estimator whose fit raises stays as it was before.
+
+    It is not fitted, or has the model of an earlier fit. Only Ctrl-C may leave the model reached so far.
+    """
+
+    def decorate(method: Callable[..., Any]) -> Any:
+        fit = _fit_context(prefer_skip_nested_validation=prefer_skip_nested_validation)(method)
+
+        @functools.wraps(method)
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+            before = dict(vars(self))
+            try:
+                return fit(self, *args, **kwargs)
+            except BaseException as error:
+                if not isinstance(error, FitInterrupted) or error.estimator is not self:
+                    vars(self).clear()
+                    vars(self).update(before)
+                raise
+
+        return wrapper
+
+    return decorate
 
 
 # Warnings that the fits of this context leave out: a regular expression.
@@ -391,9 +422,11 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         if outcome.interrupted:
             reached = f"{outcome.n_iter} epochs at a relative duality gap of {outcome.certificate.gap:.3g}"
             then = f"; {cure}" if cure else ""
-            raise KeyboardInterrupt(
+            error = FitInterrupted(
                 f"{type(self).__name__}: stopped after {reached}. This estimator holds the model{then}."
             )
+            error.estimator = self
+            raise error
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

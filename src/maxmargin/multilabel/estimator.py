@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import _fit_context, clone
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
@@ -48,6 +48,7 @@ from maxmargin.edge.estimator import (
     Iterative,
     Kernelised,
     choose,
+    fit_context,
     ignoring,
     is_foreign,
     to_numpy,
@@ -393,7 +394,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         tags.target_tags.multi_output = True
         return tags
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None, label_cost=None):
         """Fit the model.
 

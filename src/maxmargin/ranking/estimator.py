@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_consistent_length, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -38,7 +37,15 @@ from maxmargin.core.state import (
     floats,
     part,
 )
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
+from maxmargin.edge.estimator import (
+    COMMON_CONSTRAINTS,
+    POSITIVE,
+    Choice,
+    Iterative,
+    choose,
+    fit_context,
+    warn,
+)
 from maxmargin.edge.explain import Explained, Terms, linear_terms
 from maxmargin.edge.labels import LabelClassifier, check_same
 from maxmargin.ranking.entropy import EntropyState
@@ -279,7 +286,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         _check_learner,
     )
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y):
         """Start afresh and learn from all rows, shuffled, `max_iter` times.
 
@@ -306,7 +313,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         self._store_outcome(outcome, matrix, warn_user=self.max_iter > FEW_PASSES)
         return self
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, classes=None):
         """Predict and update for each row in turn; labels may occur for the first time anywhere.
 

@@ -19,7 +19,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -51,6 +50,7 @@ from maxmargin.edge.estimator import (
     Iterative,
     Kernelised,
     choose,
+    fit_context,
     is_foreign,
     to_numpy,
     warn,
@@ -506,7 +506,7 @@ class ClassMachine(BasisMachine, ABC):
         """What this machine asks of the greedy search."""
         return {}
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """Grow a basis and fit its coefficients.
 
@@ -781,7 +781,7 @@ class SparseMultiLabelSVC(MovableMachine, LabelMachine):
         "prior": ["array-like", callable, None],
     }
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseMultiLabelSVC:
         """Grow a basis and fit its coefficients.
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import Certificate, Clock, Outcome, Stopping, run
+from maxmargin.edge.estimator import fit_context
 from maxmargin.sparse.greedy import Solution
 from maxmargin.sparse.loss_loops import Loss, MultiLogit, SquaredHinges
 from maxmargin.sparse.machines import (
@@ -74,7 +74,7 @@ class SparseOneVsRest(LabelMachine):
     (3,)
     """
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseOneVsRest:
         """Grow one basis per class.
 

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -18,7 +18,15 @@ from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, Sizes, State, floats, part
 from maxmargin.core.threads import count_threads, run_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, warn
+from maxmargin.edge.estimator import (
+    COMMON_CONSTRAINTS,
+    POSITIVE,
+    Choice,
+    Iterative,
+    choose,
+    fit_context,
+    warn,
+)
 from maxmargin.edge.explain import Pick, explain_rows, place_of
 from maxmargin.edge.groups import Groups, SequenceLabels, read_groups, stack_labels
 from maxmargin.edge.labels import check_same
@@ -190,7 +198,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         _check_names,
     )
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> ChainSVC:
         """Train on sequences.
 

@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -18,7 +18,7 @@ from maxmargin.core.loop import Clock, Outcome, Solver, Stopping, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, State, floats, indices
 from maxmargin.core.threads import count_threads, run_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose
+from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, fit_context
 from maxmargin.edge.explain import Explanation, Pick, explain_rows, place_of
 from maxmargin.edge.groups import read_groups
 from maxmargin.structured.latent_loops import bag_scores
@@ -179,7 +179,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         }
     )
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, lengths: Any = None) -> LatentSVC:
         """Train on bags.
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import ClassifierMixin, _fit_context
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
@@ -32,6 +32,7 @@ from maxmargin.edge.estimator import (
     balance,
     check_columns,
     choose,
+    fit_context,
     is_foreign,
     to_numpy,
     warn,
@@ -337,7 +338,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         tags.input_tags.positive_only = self.kernel == "chi2"
         return tags
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None):
         """Fit the model.
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
@@ -29,7 +28,15 @@ from maxmargin.core.state import (
     indices,
     part,
 )
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, Choice, Iterative, check_columns, choose, warn
+from maxmargin.edge.estimator import (
+    COMMON_CONSTRAINTS,
+    Choice,
+    Iterative,
+    check_columns,
+    choose,
+    fit_context,
+    warn,
+)
 from maxmargin.edge.explain import Explained, Terms, linear_terms
 from maxmargin.edge.labels import (
     LabelClassifier,
@@ -271,7 +278,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         _check_labels,
     )
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SubmodularSVC:
         """Learn unary weights and interactions.
 
