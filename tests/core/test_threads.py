@@ -1,4 +1,4 @@
-"""Parts of a task in threads: answers, errors, threads that are kept, forked processes."""
+"""Parts of a task in threads: answers, errors, how many threads there are, forked processes."""
 
 import multiprocessing
 import sys
@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from maxmargin.core.threads import LARGE_PAGE, aligned_empty, aligned_zeros, run_tasks, run_threads, touch
+from maxmargin.core.threads import (
+    LARGE_PAGE,
+    aligned_empty,
+    aligned_zeros,
+    count_threads,
+    run_tasks,
+    run_threads,
+    touch,
+)
 
 PATIENCE = 20  # seconds after which a thread that should be there is not
 
@@ -20,6 +28,14 @@ def meet(n_threads):
     barrier = threading.Barrier(n_threads)
     run_threads(lambda _: barrier.wait(PATIENCE), range(n_threads), n_threads)
     return True
+
+
+def comes_true(condition):
+    """Whether the condition holds before long."""
+    end = time.monotonic() + PATIENCE
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 5, 9])
@@ -40,12 +56,31 @@ def test_as_many_threads_as_asked_for_work_at_once_and_the_caller_is_one():
     assert threading.current_thread() in run_threads(who, range(2), 2)
 
 
-def test_threads_are_kept():
-    meet(2)
-    before = threading.active_count()
-    for _ in range(50):
-        meet(2)
-    assert threading.active_count() <= before + 2  # one that is about to fall asleep is not taken again
+def test_no_more_helpers_than_cores_whoever_calls():
+    """Nor do they stay: a service that fits for years would come to the limit of the system."""
+    idle = threading.active_count()
+    n_callers, seen = 8, []
+
+    def call():
+        for _ in range(200):
+            run_threads(lambda _: sum(range(200)), range(2), 2)
+            seen.append(threading.active_count())
+
+    callers = [threading.Thread(target=call) for _ in range(n_callers)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    # A helper that ends is counted for a moment more.
+    assert max(seen) <= idle + n_callers + count_threads(-1)
+    assert threading.active_count() <= idle + count_threads(-1)
+
+
+def test_more_helpers_than_cores_end_with_the_call_that_asked_for_them():
+    n_threads, idle = count_threads(-1) + 3, threading.active_count()
+    assert meet(n_threads)
+    assert comes_true(lambda: threading.active_count() <= idle + count_threads(-1) - 1)
+    assert comes_true(lambda: threading.active_count() <= idle)
 
 
 def test_threads_within_threads_do_not_wait_for_each_other():

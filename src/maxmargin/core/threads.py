@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from itertools import pairwise
-from threading import Condition
+from threading import Condition, Thread, current_thread
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +22,10 @@ SMALL_PRODUCTS = 2e9
 # Bytes of a cache line, of a page and a large page of memory, and of arrays for which numpy asks Linux for
 # large ones.
 CACHE_LINE, PAGE, LARGE_PAGE, ADVISED = 64, 4 << 10, 2 << 20, 4 << 20
+
+# Seconds after which a thread without work ends: few, as the end of the process waits for it, but many times
+# what it takes to start one.
+IDLE = 0.05
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -62,19 +64,18 @@ def run_tasks(tasks: Iterable[Task], n_threads: int) -> None:
     so that no thread writes into arrays that the caller goes on to read.
     """
     queue = _Queue(tasks)
-    helpers: list[Future[None]] = []
     try:
-        for _ in range(n_threads - 1):
-            helpers.append(_pool().submit(queue.work))
+        if n_threads > 1:
+            _helpers.invite(queue, n_threads - 1)
         queue.work()
-        _finish(helpers)
     except BaseException:
         queue.close()
-        _finish(helpers)
         raise
-    for helper in helpers:
-        if not helper.cancelled():
-            helper.result()
+    finally:
+        if n_threads > 1:
+            _helpers.dismiss(queue)
+    if queue.errors:
+        raise queue.errors.pop()
 
 
 class _Queue:
@@ -83,9 +84,11 @@ class _Queue:
     def __init__(self, tasks: Iterable[Task]) -> None:
         self.left, self.busy, self.closed = deque(tasks), 0, False
         self.changed = Condition()
+        # Threads that help the caller, and what they raised.
+        self.helping, self.errors = 0, list[BaseException]()
 
     def work(self) -> None:
-        """Take tasks until none is left and nobody at work can return any."""
+        """Take tasks until none is left and none at work can return any."""
         try:
             while (task := self._take()) is not None:
                 self._done(task())
@@ -97,6 +100,21 @@ class _Queue:
         with self.changed:
             self.closed = True
             self.changed.notify_all()
+
+    def help(self) -> None:
+        """Work as one of the caller's helpers."""
+        try:
+            self.work()
+        except BaseException as error:
+            self.errors.append(error)
+        with self.changed:
+            self.helping -= 1
+            self.changed.notify_all()
+
+    def wait(self) -> None:
+        """Wait until no helper is at work."""
+        with self.changed:
+            self.changed.wait_for(lambda: not self.helping)
 
     def _take(self) -> Task | None:
         with self.changed:
@@ -115,19 +133,85 @@ class _Queue:
                 self.changed.notify_all()
 
 
-def _finish(helpers: Iterable[Future[None]]) -> None:
-    """Wait for the helpers that have begun; the others never will."""
-    wait([helper for helper in helpers if not helper.cancel()])
+class _Helpers:
+    """Threads that help the callers of `run_tasks`: together at most one fewer than there are cores.
+
+    Only a call that asks for more threads than cores gets them, and they end with it. An idle thread serves
+    the next call, since starting one takes longer, and ends after `IDLE` seconds.
+    """
+
+    def __init__(self) -> None:
+        self.changed = Condition()
+        self.threads, self.busy = set[Thread](), 0
+        # A queue for every helper that is wanted and has not begun, and how many the calls at work asked for.
+        self.wanted, self.asked = deque[_Queue](), dict[_Queue, int]()
+        self.usual = count_threads(-1) - 1
+
+    def invite(self, queue: _Queue, n_helpers: int) -> None:
+        """Let up to `n_helpers` threads work on the queue as they become free."""
+        with self.changed:
+            self.asked[queue] = n_helpers
+            self.wanted.extend([queue] * n_helpers)
+            self.changed.notify(n_helpers)
+            free = len(self.threads) - self.busy
+            for _ in range(min(len(self.wanted) - free, -self._surplus())):
+                self._start()
+
+    def dismiss(self, queue: _Queue) -> None:
+        """Let no further thread begin on the queue, and wait for those that have."""
+        with self.changed:
+            self.wanted = deque(each for each in self.wanted if each is not queue)
+            self.asked.pop(queue, None)
+            if self._surplus() > 0:
+                self.changed.notify_all()
+        queue.wait()
+
+    def _start(self) -> None:
+        thread = Thread(target=self._serve, name="maxmargin")
+        self.threads.add(thread)
+        try:
+            thread.start()
+        except BaseException:
+            self.threads.discard(thread)
+            raise
+
+    def _serve(self) -> None:
+        with self.changed:
+            self.threads.add(current_thread())  # also after a Ctrl-C in `_start`
+        while (queue := self._next()) is not None:
+            queue.help()
+            del queue
+            with self.changed:
+                self.busy -= 1
+
+    def _next(self) -> _Queue | None:
+        """The next queue to work on; None for a thread that has to end."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.wanted or self._surplus() > 0, IDLE)
+            if not self.wanted or self._surplus() > 0:
+                self.threads.discard(current_thread())
+                return None
+            queue = self.wanted.popleft()
+            self.busy += 1
+            with queue.changed:
+                queue.helping += 1
+            return queue
+
+    def _surplus(self) -> int:
+        """Threads beyond those that may be there, or less than 0."""
+        return len(self.threads) - max(self.usual, *self.asked.values(), 0)
 
 
-@cache
-def _pool() -> ThreadPoolExecutor:
-    """Threads that sleep between calls, as many as were ever at work at once: to start one takes longer."""
-    return ThreadPoolExecutor(max_workers=sys.maxsize, thread_name_prefix="maxmargin")
+_helpers = _Helpers()
+
+
+def _forked() -> None:
+    global _helpers
+    _helpers = _Helpers()  # a forked process has none of the threads
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads are not there in a forked process
+    os.register_at_fork(after_in_child=_forked)
 
 
 def shares(size: int, n_parts: int) -> list[tuple[int, int]]:
