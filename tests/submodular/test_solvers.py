@@ -352,6 +352,14 @@ def test_the_interior_method_takes_few_steps_from_many_sets_or_two(seed, few, mo
     assert model.duality_gap_ <= 1e-3 and model.n_iter_ <= (13 if few == 0 else 16)
 
 
+def test_slacks_lost_to_rounding_end_the_interior_method_with_a_cure():
+    """Scores of long rows are rounded by more than the slacks that are left."""
+    method = interior.InteriorPoint(tiny(0))
+    method.epoch(Clock())
+    method.xi = method._highest()
+    assert method.epoch(Clock()).stuck == "scale the features"
+
+
 def remembered(problem, K, seed=0):
     """Random sets and weights of every sample, with some places not in use."""
     rng = np.random.default_rng(seed)
@@ -439,18 +447,6 @@ def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system(seed):
 def test_interior_steps_take_over_on_few_labels_and_fewer_features_than_samples(N, V, D, taken):
     """Labels of all samples are counted together: the more there are, the less a preconditioner holds."""
     assert automatic.suits(tiny(0, N=N, V=V, D=D)) == taken
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_centre_that_moves_ahead_saves_passes_on_long_rows(seed):
-    problem = replace(tiny(seed, N=80, V=8, D=40, fraction=0.5), cost=np.ones(80))
-    plain, held = (
-        ClippedBCFW(problem, np.random.RandomState(0), memory=40, **options)
-        for options in ({"hold": 0.0}, {})
-    )
-    found = [run(solver, Stopping(1e-3, 1000)).certificate for solver in (plain, held)]
-    assert plain.hold == 0 and held.passes < plain.passes / 2
-    assert found[0].primal == pytest.approx(found[1].primal, rel=2e-3)
 
 
 def test_theta_is_that_of_the_planes_and_the_centre():
