@@ -261,6 +261,53 @@ def test_a_column_that_counts_rows_is_pointed_out(run, tmp_path):
     assert "column 'id' counts the rows; --drop id leaves it out" in err
 
 
+IDS = {
+    "a row number": [str(i) for i in range(40)],
+    "a row number of some rows": [str(i * i + 7) for i in range(40)],
+    "a word": [f"T-{7 * i % 40:04d}" for i in range(40)],
+}
+
+
+@pytest.mark.parametrize(("kind", "beside"), [
+    ("a row number", "numbers"), ("a row number", "words"), ("a row number of some rows", "numbers"),
+    ("a word", "numbers"),
+])  # fmt: skip
+def test_an_id_is_pointed_out(run, tmp_path, kind, beside):
+    rows = [
+        {
+            "key": key,
+            "n": i % 7,
+            "t": ["red hat", "blue"][i % 2] if beside == "words" else i % 3,
+            "y": "ab"[i % 2],
+        }
+        for i, key in enumerate(IDS[kind])
+    ]
+    (tmp_path / "t.csv").write_text(csv_text(rows))
+    _, _, err = run("fit", "t.csv", "--target", "y", "-o", "m.mm")
+    assert "Warning: column 'key'" in err and err.count("--drop key leaves it out") == 1
+    assert "leaves it out" not in run("evaluate", "m.mm", "t.csv")[2]
+
+
+def test_a_category_of_many_values_and_numbers_as_words_are_pointed_out(run, tmp_path):
+    rows = [{"n": i % 7, "day": f"day {i}", "paid": f"{i},40", "y": "ab"[i % 2]} for i in range(40)]
+    (tmp_path / "t.csv").write_text(csv_text(rows))
+    _, _, err = run("fit", "t.csv", "--target", "y", "--categories", "day", "-o", "m.mm")
+    assert "column 'day' has 40 different values in 40 rows" in err
+    assert "column 'paid' is taken for a text, but '0,40' looks like a number" in err
+    _, _, err = run("fit", "t.csv", "--target", "y", "--text", "day,paid", "-o", "m.mm")
+    assert "Warning: column" not in err
+
+
+def test_tags_may_be_lists_of_python(run, tmp_path):
+    tags = ["['a b', 'c']", "['c']", "[\"it's\", 'c']", "[]"] * 4  # as pandas writes them
+    (tmp_path / "t.csv").write_text(csv_text([{"n": i % 4, "tags": tags} for i, tags in enumerate(tags)]))
+    assert run("fit", "t.csv", "--labels", "tags", "-o", "m.mm")[0] == 0
+    assert describe("m.mm")["metadata"]["label_names"] == ["a b", "c", "it's"]
+    (tmp_path / "t.csv").write_text("n,tags\n1,\"['a' 'b']\"\n")
+    code, _, err = run("fit", "t.csv", "--labels", "tags", "-o", "m.mm")
+    assert code == 1 and "line 2" in err and "is not a list of tags; write" in err
+
+
 def test_words_are_not_converted(run, tmp_path):
     write(tmp_path / "shop.csv")
     code, _, err = run("datasets", "convert", "shop.csv", "shop.svm", "--labels", "tags")

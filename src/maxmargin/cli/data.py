@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import logging
 import shutil
 import sys
 import tempfile
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from maxmargin.cli.console import progress_bar, said_warnings, say
+from maxmargin.cli.columns import tell_kinds, warn_of_columns
+from maxmargin.cli.console import progress_bar, said_warnings
 
 if TYPE_CHECKING:
     from maxmargin.cli.families import Family
@@ -296,7 +296,10 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
             )
         if kind == "xc":
             return datasets.read_xc(path, dtype=reading.dtype, progress=progress)
-        return read_table(path, kind, reading, progress)
+        data = read_table(path, kind, reading, progress)
+    if kind in MIXED and not known:
+        warn_of_columns(data, {}, {})
+    return data
 
 
 def which_labels(path: Path, kind: str, reading: ReadOptions) -> str:
@@ -375,31 +378,8 @@ def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any])
             dtype=reading.dtype,
         )
     if kinds is None:
-        _tell_kinds(data, told)
+        tell_kinds(data, told)
     return data
-
-
-def _tell_kinds(data: Dataset, told: Mapping[str, str]) -> None:
-    """Say what the columns were taken for, and which look like the number of a row."""
-    kinds = data.extras["columns"]
-    groups = [
-        (kind, [name for name, own in kinds.items() if own == kind])
-        for kind in ("number", "category", "text")
-    ]
-    words = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in groups if names)
-    if words:
-        say(f"Columns by kind: {words}. (--numbers, --categories, --text and --drop say otherwise.)")
-    for j, (name, kind) in enumerate(kinds.items()):
-        values = data.X[:, j]
-        if kind == "number" and name not in told and len(values) > 2 and _counts_rows(values):
-            say(f"column {name!r} counts the rows; --drop {name} leaves it out.", logging.WARNING)
-
-
-def _counts_rows(values: Any) -> bool:
-    import numpy as np
-
-    steps = np.diff(values.astype(float))
-    return bool((steps == 1).all())
 
 
 @contextmanager

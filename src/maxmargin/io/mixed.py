@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -39,6 +40,12 @@ SEPARATORS = (";", "|", ",")
 LOOKED_AT, ROWS = 1000, 4096
 # Words among so many numbers are mistakes, not categories.
 MOSTLY = 0.5
+# Characters of a cell that a message shows.
+SHOWN = 60
+_PYTHON_WORD = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
+_PYTHON_LIST = re.compile(
+    rf"\s*\[\s*(?:{_PYTHON_WORD.pattern})(?:\s*,\s*(?:{_PYTHON_WORD.pattern}))*\s*\]\s*"
+)
 Row = tuple[int, dict[str, Any]]
 KindOf = Callable[[Sequence[Any], str], str]
 
@@ -368,18 +375,15 @@ def _tagged(
 
 
 def tags_of(value: Any, separator: str | None = None) -> list[str]:
-    """The tags of a cell: a list, a list in JSON, or words with a separator between.
+    """The tags of a cell: a list, a list as JSON or Python writes it, or words with a separator between.
 
     Examples
     --------
-    >>> tags_of("red; sweet", ";"), tags_of('["red"]'), tags_of(None)
-    (['red', 'sweet'], ['red'], [])
+    >>> tags_of("red; sweet", ";"), tags_of('["red"]'), tags_of("['red']"), tags_of(None)
+    (['red', 'sweet'], ['red'], ['red'], [])
     """
     if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{value!r} is not a list in JSON ({error})") from None
+        value = _list_in(value)
     if value is None or value == "":
         return []
     if isinstance(value, (list, tuple)):
@@ -391,3 +395,14 @@ def tags_of(value: Any, separator: str | None = None) -> list[str]:
     else:
         raise ValueError(f"{value!r} is no tag: words, a list or a list in JSON were expected")
     return [word for word in dict.fromkeys(words) if word]
+
+
+def _list_in(text: str) -> list[Any]:
+    """The list that a text is, in JSON or as Python writes words in quotes."""
+    if _PYTHON_LIST.fullmatch(text):
+        return [single or double for single, double in _PYTHON_WORD.findall(text)]
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        raise ValueError(f'{shown!r} is not a list of tags; write ["red", "sweet"] or red;sweet') from None
