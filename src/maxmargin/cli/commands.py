@@ -365,7 +365,8 @@ def report_command(
     data = stored.read(source, reading, "test")
     beside: dict[str, Any] = {}
     if train is not None:
-        known = stored.read(train, reading, "train")
+        beside_file = source == "-" or Path(source).exists()
+        known = stored.read(train, reading.without_files() if beside_file else reading, "train")
         beside = baseline(stored, known, data) | {
             "training_labels": known.y,
             "thresholds": thresholds(stored, known),

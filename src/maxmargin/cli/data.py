@@ -58,6 +58,10 @@ REMEMBERED = (
 )
 
 
+# Options that also concern named data sets.
+FOR_ALL = frozenset({"drop", "float32", "split"})
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """How to read a file, as told on the command line; `given` names what was told there."""
@@ -79,6 +83,10 @@ class ReadOptions:
     float32: bool = False
     split: str | None = None
     given: frozenset[str] = frozenset()
+
+    def without_files(self) -> ReadOptions:
+        """These options for a named data set that is read beside a file, which the others are for."""
+        return replace(self, given=self.given & FOR_ALL)
 
     @property
     def says_labels(self) -> bool:
@@ -242,7 +250,7 @@ def _load(name: str, reading: ReadOptions) -> Dataset:
             else " `maxmargin datasets list` shows the names."
         )
         raise click.UsageError(f"There is no file and no known data set {name!r}.{hint}")
-    for option in sorted(reading.given - {"drop", "float32", "split"}):
+    for option in sorted(reading.given - FOR_ALL):
         raise click.UsageError(
             f"--{option.replace('_', '-')} is for files; it is known how the data set {name} is read."
         )
