@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: run test test-browser test-slow test-gpu test-oldest dist fuzz boundscheck lint bench speed-table docs links wheel clean
+.PHONY: run test test-portable test-browser test-slow test-gpu test-oldest dist fuzz boundscheck lint bench speed-table docs links wheel clean
 
 # The pip of $(PYTHON) serves an environment that has none yet: its own would take four seconds to install.
 PIP = $$(test -x $(BIN)/pip && echo $(BIN)/python -m pip || echo $(PYTHON) -m pip --python $(BIN)/python)
@@ -52,6 +52,10 @@ lint: $(VENV)/.dev
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 2 -m "not slow and not browser"
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n 2 -m "nojit and not slow"
+
+# The same as on other processors: kernels of OpenBLAS and levels of x86-64, as far as this machine has them.
+test-portable: $(VENV)/.dev
+	$(BIN)/python tools/portable.py -q -n 2 -m "not slow and not browser"
 
 test-browser: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -m browser

@@ -30,18 +30,13 @@ from tests.checks import run_check
 
 # scikit-learn's SVC passes these: LIBSVM looks at no kernel matrix.
 NOT_A_KERNEL = "the check passes a matrix that no kernel has (negative k(x, x), or not symmetric): refused"
-TO_SEVEN_DIGITS = "compares two routes to seven digits, which this solver does not reach in max_iter passes"
-
-
-DRAWN = "which samples are held out is drawn sample by sample, and steps by the hundred magnify what differs"
 NO_WEIGHT_WINS = "without an intercept no class weight turns every answer; LinearSVC fails it too"
 GROWS = "features may appear at any time, so no number of them is wrong"
-TIE = "classes of one sample each tie to the last bit; rounding breaks the tie"
 A_SET = "the answer to a sample is a set, a 0/1 row, where the check asks for one value"
 
 
 def expected_failures(estimator):
-    """Why a check cannot pass."""
+    """Why a check fails on every machine."""
     reasons = {}
     if getattr(estimator, "n_features", None) == "grow":
         for name in ("n_features_in_after_fitting", "estimators_partial_fit_n_features", "classifiers_train"):
@@ -50,29 +45,16 @@ def expected_failures(estimator):
         for kind in ("array", "matrix"):
             reasons[f"check_estimator_sparse_{kind}"] = A_SET
     inner = getattr(estimator, "estimator", estimator)
-    kernel, solver = getattr(inner, "kernel", None), getattr(inner, "solver", None)
+    kernel = getattr(inner, "kernel", None)
     if kernel == "precomputed":
         reasons["check_positive_only_tag_during_fit"] = NOT_A_KERNEL
         looks = isinstance(inner, MultiClassSVC | MultiLabelSVC)
         if looks and has_fit_parameter(estimator, "sample_weight"):
             reasons["check_classifiers_one_label_sample_weights"] = NOT_A_KERNEL
-        if isinstance(estimator, Calibrated):
-            reasons["check_methods_subset_invariance"] = TIE
     if kernel == "chi2" and inner is estimator and hasattr(estimator, "class_weight"):
         reasons["check_class_weight_classifiers"] = "passes negative features whatever the tag says"
     if getattr(estimator, "fit_intercept", True) is False and hasattr(estimator, "class_weight"):
         reasons["check_class_weight_classifiers"] = NO_WEIGHT_WINS
-    if getattr(estimator, "basis", None) == "learned":
-        for rows in ("dense", "sparse"):
-            reasons[f"check_sample_weight_equivalence_on_{rows}_data"] = DRAWN
-    # Steps on one block at a time are slow where k(x, x) is small beside the values around it.
-    slow = ("bcpl", "pairwise") if kernel in ("poly", "sigmoid") else ()
-    if solver in ("bcfw", "oeg", "fw", "pl", "eg", *slow):
-        for rows in ("dense", "sparse"):
-            reasons[f"check_sample_weight_equivalence_on_{rows}_data"] = TO_SEVEN_DIGITS
-        reasons["check_class_weight_classifiers"] = "far from the optimum after max_iter passes"
-    if solver == "bcfw" and kernel == "sigmoid":
-        reasons["check_methods_subset_invariance"] = TIE
     return reasons
 
 
@@ -131,7 +113,7 @@ def test_ordinary_configurations(estimator, check):
 @parametrize_with_checks(WRAPPED + POWERSETS, expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore")
 def test_wrappers(estimator, check):
-    check(estimator)
+    run_check(estimator, check)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -154,7 +136,7 @@ def test_every_configuration(estimator):
     for fresh, check in estimator_checks_generator(clone(estimator)):
         try:
             run_check(fresh, check)
-        except SkipTest:
+        except (SkipTest, pytest.skip.Exception):
             continue
         except (AssertionError, ValueError) as error:
             if check.func.__name__ not in expected_failures(estimator):

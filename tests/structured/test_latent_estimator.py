@@ -21,19 +21,11 @@ from maxmargin import LatentSVC, MultiClassSVC
 from maxmargin.structured.latent import SOLVERS
 from tests.checks import run_check
 
-
-def out_of_reach(estimator):
-    """Seven equal digits of the decisions are beyond the methods of the paper within max_iter epochs."""
-    kinds = {"pairwise": (), "bcpl": (), "bcfw": ("dense", "sparse")}[estimator.solver]
-    names = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in kinds]
-    return dict.fromkeys(names, "converges too slowly for seven equal digits")
-
-
 # "oeg" is "bcpl" with another length of the step.
 CHECKED = [LatentSVC(solver=solver) for solver in SOLVERS if solver != "oeg"]
 
 
-@parametrize_with_checks(CHECKED, expected_failed_checks=out_of_reach)
+@parametrize_with_checks(CHECKED)
 def test_sklearn_checks(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -25,24 +25,12 @@ from maxmargin.structured.multiclass import SOLVERS
 from tests.checks import run_check
 
 
-def slow_to_finish(estimator):
-    """Checks at 1e-7, which only Newton steps reach where `tol` is looser."""
-    checks = {
-        "check_sample_weight_equivalence_on_dense_data": "two routes to tol differ by more than 1e-7",
-        "check_sample_weight_equivalence_on_sparse_data": "two routes to tol differ by more than 1e-7",
-    }
-    if estimator.solver in ("eg", "oeg", "pl"):
-        checks["check_class_weight_classifiers"] = "it is far from the optimum after max_iter passes"
-    return {} if estimator.kernel == "linear" and estimator.solver in ("auto", "newton") else checks
-
-
 @parametrize_with_checks(
     [
         *[MultiClassSVC(solver=solver) for solver in SOLVERS],
         MultiClassSVC(kernel="rbf", gamma=0.1),
         MultiClassSVC(loss="weston_watkins"),
-    ],
-    expected_failed_checks=slow_to_finish,
+    ]
 )
 def test_scikit_learn_checks(estimator, check):
     run_check(estimator, check)
