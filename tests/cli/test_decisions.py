@@ -186,7 +186,7 @@ def test_a_tree_of_labels(run):
             ["--tree", "tree.csv", "--recall", "0.9"],
             "one of --recall, --set-precision and --tree",
         ),
-        ("red,green\n", ["-m", "submodular", "--prior", "tree:tree.csv"], "take -m multilabel"),
+        ("red,green\n", ["-m", "submodular", "--prior", "tree:tree.csv"], "It is one of -m multilabel"),
         ("red,green\ngreen,red\n", ["--tree", "tree.csv"], "round in a circle"),
     ],
 )

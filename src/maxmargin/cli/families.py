@@ -213,9 +213,12 @@ def _unknown(option: str, parameters: Iterable[str], families: Sequence[Family])
     own = [name for one in context.command.get_params(context) for name in one.opts if name[:1] == "-"]
     options = {name.lower(): name for name in (*own, *(_option(name) for name in sorted(parameters)))}
     near = difflib.get_close_matches(option.lower(), options, n=1)
+    name = option[2:].replace("-", "_")
+    others = [f"-m {family.name}" for family in FAMILIES.values() if name in family.build().get_params()]
     return click.UsageError(
         f"{option} is no option and no parameter of {' or '.join(family.estimator for family in families)}."
-        + (f" Did you mean {options[near[0]]}?" if near else "")
+        + (f" It is one of {', '.join(others)}." if others else "")
+        + (f" Did you mean {options[near[0]]}?" if near and not others else "")
         + f" `maxmargin fit -m {families[0].name} --parameters` lists the parameters."
     )
 
