@@ -509,6 +509,43 @@ def test_frames_lend_their_names(name):
     np.testing.assert_array_equal(np.asarray(answer), np.asarray(reference))
 
 
+def malformed(matrix, how):
+    """Sparse rows whose index arrays point outside of them; loops that follow them end the process."""
+    broken = sp.csr_array(matrix)
+    if how == "index":
+        broken.indices[3] = 10**8
+    else:
+        broken.indptr[2] = 10**8
+    return broken
+
+
+@pytest.mark.parametrize("how", ["index", "pointer"])
+@pytest.mark.parametrize("name", CASES)
+def test_malformed_sparse_rows_are_refused(name, how):
+    broken, model = malformed(X, how), build(name)
+    with pytest.raises(ValueError, match=r"X is a malformed csr matrix: .*; build it from rows, columns"):
+        fit(model, name, broken)
+    fit(model, name)
+    if "warm_start" in model.get_params():
+        model.set_params(warm_start=True)
+    methods = ("fit", "partial_fit", "predict", "decision_function", "label_scores", "transform", "explain")
+    for method in filter(lambda method: hasattr(model, method), methods):
+        labels = CASES[name][1:2] if "fit" in method else ()
+        with pytest.raises(ValueError, match="X is a malformed csr matrix"):
+            getattr(model, method)(broken, *labels, **CASES[name][2])
+
+
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_malformed_sparse_labels_are_refused(name):
+    broken, model = malformed(Y, "index"), build(name)
+    with pytest.raises(ValueError, match="y is a malformed csr matrix"):
+        fit(model, name, y=broken)
+    fit(model, name, y=sp.csr_array(Y))
+    for method in filter(lambda method: hasattr(model, method), ("partial_fit", "score")):
+        with pytest.raises(ValueError, match="y is a malformed csr matrix"):
+            getattr(model, method)(X, broken)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_sparse_rows_and_dense_rows_agree(name):
     dense = fit(build(name), name)

@@ -10,7 +10,7 @@ from sklearn.calibration import CalibratedClassifierCV
 
 import maxmargin
 from maxmargin import datasets, metrics, model_selection
-from maxmargin.baselines import ThresholdTuner
+from maxmargin.baselines import LabelPowerset, MLkNN, ThresholdTuner
 from maxmargin.cli import main
 
 X = np.random.RandomState(0).randn(24, 3)
@@ -143,6 +143,61 @@ def test_a_wrong_call_says_what_is_wrong(case, tmp_path, monkeypatch):
         call()
     if isinstance(error.value, AttributeError):
         assert "not fitted" in str(error.value)
+
+
+def malformed(matrix, kind):
+    """Sparse rows with an index outside of them, which ends the process where it is followed."""
+    broken = sp.csr_array(matrix).asformat(kind)
+    broken.indices[3] = 10**8
+    return broken
+
+
+TREE = maxmargin.TreeLabels(ml(), [(0, 1)])
+WRAPPERS = {
+    "calibrated": maxmargin.Calibrated(ml(), cv=2),
+    "label sets": maxmargin.LabelSets(ml(), calibration=2),
+    "tree": TREE,
+    "thresholds": ThresholdTuner(ml(), cv=2),
+    "powerset": LabelPowerset(mc()),
+    "neighbours": MLkNN(3),
+}
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_refuse_malformed_sparse_matrices(name, kind):
+    model, X_bad, Y_bad = WRAPPERS[name], malformed(X, kind), malformed(Y, kind)
+    with pytest.raises(ValueError, match="X is a malformed"):
+        model.fit(X_bad, Y)
+    with pytest.raises(ValueError, match="y is a malformed"):
+        model.fit(X, Y_bad)
+    model.fit(sp.csr_array(X), Y)
+    methods = ("predict", "decision_function", "predict_proba")
+    calls = [getattr(model, method) for method in methods if hasattr(model, method)]
+    if name == "calibrated":
+        calls.append(lambda rows: model.predict_proba(rows, top=2))
+    for call in calls:
+        with pytest.raises(ValueError, match="X is a malformed"):
+            call(X_bad)
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_functions_refuse_malformed_sparse_matrices(kind):
+    broken, square = malformed(Y, kind), malformed(np.eye(3) + 1, kind)
+    for call in (
+        lambda: metrics.example_f1(broken, Y),
+        lambda: metrics.example_f1(sp.csr_array(Y), broken),
+        lambda: metrics.precision_at_k(sp.csr_array(Y), broken),
+        lambda: maxmargin.priors.from_labels(broken),
+        lambda: maxmargin.priors.from_graph(square),
+        lambda: ml(prior=square).fit(X, Y),
+        lambda: model_selection.iterative_train_test_split(X, broken),
+        lambda: model_selection.iterative_train_test_split(broken, Y),
+        lambda: next(model_selection.IterativeStratifiedKFold(2).split(X, broken)),
+        lambda: chain().fit([sp.csr_array(X[:3]), malformed(X[:3], kind)], [C[:3], C[:3]]),
+    ):
+        with pytest.raises(ValueError, match="is a malformed"):
+            call()
 
 
 TABLE = "size,colour,kind,tags,red\n" + "1,red,a,x;y,1\n2,blue,b,,0\n" * 6

@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from sklearn.metrics import accuracy_score, f1_score, get_scorer, get_scorer_names, make_scorer
 from sklearn.utils.validation import check_consistent_length
 
+from maxmargin.core.sparse_format import check_format
 from maxmargin.edge.labels import is_sets, signs_alike, surely_sets
 
 __all__ = [
@@ -52,7 +53,7 @@ __all__ = [
 
 def _indicator(Y: Any, name: str) -> np.ndarray:
     """A boolean matrix; a vector becomes one column."""
-    values = Y.toarray() if sp.issparse(Y) else np.asarray(Y)
+    values = check_format(Y, name).toarray() if sp.issparse(Y) else np.asarray(Y)
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2:
@@ -291,7 +292,7 @@ def _sparse_truth(Y: Any, name: str = "y_true") -> sp.csr_array:
     """The labels that are on as sparse rows of ones."""
     if not sp.issparse(Y):
         return sp.csr_array(_indicator(Y, name).astype(float))
-    on = sp.csr_array(Y, dtype=float, copy=True)
+    on = sp.csr_array(check_format(Y, name), dtype=float, copy=True)
     on.sum_duplicates()
     if not np.isin(on.data, (0, 1)).all():
         raise ValueError(f"{name} must hold only 0/1 where it is sparse.")
@@ -303,6 +304,7 @@ def _gains(worth: sp.csr_array, y_score: Any, k: int) -> np.ndarray:
     """What the labels in the first k places are worth (n_samples x k); equal scores share their places."""
     n, L = worth.shape
     _check_k(k, L)
+    y_score = check_format(y_score, "y_score")
     scores = sp.csr_array(y_score, dtype=float) if sp.issparse(y_score) else np.asarray(y_score, dtype=float)
     if scores.shape != worth.shape:
         raise ValueError(f"y_score has shape {scores.shape}; expected {worth.shape}.")

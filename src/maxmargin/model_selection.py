@@ -21,6 +21,7 @@ from sklearn.model_selection import BaseCrossValidator
 from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import _safe_indexing, check_random_state, indexable
 
+from maxmargin.core.sparse_format import check_format
 from maxmargin.edge.labels import is_sets, label_rows
 
 _SEVERAL_LABELS = (
@@ -84,7 +85,7 @@ class IterativeStratifiedKFold(BaseCrossValidator):
         """
         if y is None:
             raise ValueError("y must hold the labels of each sample. Got None instead.")
-        X, y = indexable(X, y)
+        X, y = indexable(check_format(X, "X"), check_format(y, "y"))
         Y = _indicator(y)
         if Y.shape[0] < self.n_splits:
             raise ValueError(f"n_splits={self.n_splits} is more than the {Y.shape[0]} samples.")
@@ -117,7 +118,7 @@ def iterative_train_test_split(
     """
     if not 0 < test_size < 1:
         raise ValueError(f"test_size must lie between 0 and 1. Got {test_size!r} instead.")
-    X, y = indexable(X, y)
+    X, y = indexable(check_format(X, "X"), check_format(y, "y"))
     part = _deal_out(_indicator(y), np.array([1 - test_size, test_size]), check_random_state(random_state))
     train, test = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
     if not len(train) or not len(test):

@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin.core.sparse_format import check_format
+
 SYMMETRY = 1e-8
 DEFINITENESS = 1e-8
 RANK = 1e-12
@@ -74,7 +76,7 @@ def from_labels(Y: Any, method: str = "correlation", shrinkage: float | None = N
     shrinkage : float in [0, 1], default=None
         Mix with the identity; None means 0.1 for "correlation" and 0 for "second_moment".
     """
-    S = _matrix(Y.toarray() if sp.issparse(Y) else Y, "Y")
+    S = _matrix(Y, "Y")
     if np.isin(S, (0, 1)).all():
         S = 2 * S - 1
     if not np.isin(S, (-1, 1)).all():
@@ -125,7 +127,7 @@ def from_graph(graph: Any, labels: Any = None, strength: float = 10.0) -> np.nda
     if not strength >= 0 or not np.isfinite(strength):
         raise ValueError(f"strength must be a nonnegative number. Got {strength!r} instead.")
     if sp.issparse(graph) or isinstance(graph, np.ndarray):
-        A = _matrix(graph.toarray() if sp.issparse(graph) else graph, "graph")
+        A = _matrix(graph, "graph")
         if A.shape[0] != A.shape[1] or (A < 0).any() or not np.allclose(A, A.T):
             raise ValueError("graph must be a square, symmetric matrix of nonnegative weights, or edges.")
     else:
@@ -319,7 +321,7 @@ def check(R: Any, n_labels: int | None = None, clip: bool = False) -> np.ndarray
     clip : bool, default=False
         Set negative eigenvalues to zero instead of refusing the matrix.
     """
-    R = _matrix(R.toarray() if sp.issparse(R) else R, "prior")
+    R = _matrix(R, "prior")
     if R.shape[0] != R.shape[1]:
         raise ValueError(f"prior must be square, one row and column per label. Got shape {R.shape} instead.")
     if n_labels is not None and len(R) != n_labels:
@@ -374,6 +376,8 @@ def factor(R: np.ndarray) -> np.ndarray:
 
 
 def _matrix(values: Any, name: str) -> np.ndarray:
+    if sp.issparse(values):
+        values = check_format(values, name).toarray()
     try:
         matrix = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):

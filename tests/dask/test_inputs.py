@@ -166,3 +166,17 @@ def test_rows_whose_labels_are_not_known():
     model = MultiLabelSVC(tol=1e-8).fit(parts, client="here")
     local = maxmargin.MultiLabelSVC(tol=1e-8).fit(X, y)
     assert model.primal_objective_ == pytest.approx(local.primal_objective_, rel=1e-7)
+
+
+def test_malformed_sparse_matrices_are_refused():
+    rows, labels = np.eye(4), np.eye(4, dtype=int)
+    whole, broken = sp.csr_array(rows), sp.csr_array(rows)
+    broken.indices[2] = 10**8
+    for X, y in (
+        (broken, labels),
+        (whole, sp.csr_array((broken.data, broken.indices, broken.indptr), (4, 4))),
+    ):
+        with pytest.raises(ValueError, match=r"[Xy] is a malformed csr matrix"):
+            partitions.pieces(X, y, None, 2)
+    with pytest.raises(ValueError, match=r"Partition 3: X is a malformed csr matrix"):
+        partitions.read(3, broken, labels, None)

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted, validate_data
 
+from maxmargin.core.sparse_format import check_format
 from maxmargin.edge.estimator import fit_context, warn
 from maxmargin.edge.labels import LabelClassifier, LabelSpace
 from maxmargin.edge.wrapping import pass_on_input
@@ -22,7 +23,7 @@ class _MultiLabel(LabelClassifier, BaseEstimator):
     """Reads labels of any kind and answers in it; takes dense or sparse X."""
 
     def _read(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = validate_data(self, check_format(X, "X"), accept_sparse="csr", dtype=[np.float64, np.float32])
         self._labels, signs = LabelSpace.read(y)
         check_consistent_length(X, signs)
         if not signs.all():
@@ -32,7 +33,9 @@ class _MultiLabel(LabelClassifier, BaseEstimator):
 
     def _read_new(self, X: Any) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=[np.float64, np.float32])
+        return validate_data(
+            self, check_format(X, "X"), reset=False, accept_sparse="csr", dtype=[np.float64, np.float32]
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

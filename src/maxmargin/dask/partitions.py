@@ -17,6 +17,7 @@ from distributed import Future
 from sklearn.utils.validation import column_or_1d
 
 from maxmargin.core.rows import Rows
+from maxmargin.core.sparse_format import check_format
 from maxmargin.core.threads import one_blas_thread
 from maxmargin.dask.class_sets import ClassPart
 from maxmargin.dask.cluster import Cluster
@@ -92,6 +93,7 @@ def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, An
     if is_dask_collection(y):
         raise ValueError("y is a Dask collection and X is none; pass both as one, or both in memory.")
     X = X if sp.issparse(X) or hasattr(X, "iloc") else np.asarray(X)
+    X, y = check_format(X, "X"), check_format(y, "y")
     X = sp.csr_array(X) if sp.issparse(X) else X
     n = X.shape[0]
     cuts = np.linspace(0, n, min(n_parts, max(n, 1)) + 1).astype(int)
@@ -161,6 +163,7 @@ def _alike(values: Any, lengths: tuple[int, ...] | None, n_parts: int, name: str
     if lengths is None:
         raise ValueError(f"{name} must come in the partitions of X, as the lengths of these are not known.")
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(int)
+    values = check_format(values, name)
     values = values if hasattr(values, "__len__") or sp.issparse(values) else np.asarray(values)
     return [_cut(values, slice(a, b)) for a, b in pairwise(ends)]
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin._names import ESTIMATORS
 from maxmargin.core.kernels import chunks
+from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import (
     INPUT,
     MOST,
@@ -201,7 +202,8 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         """
         for name in ("_labels", "estimators_", "_met", "_fitted_on"):
             self.__dict__.pop(name, None)
-        X, y, sample_weight = indexable(read_input(self, X, reset=True), y, sample_weight)
+        X, y = read_input(self, X, reset=True), check_format(y, "y")
+        X, y, sample_weight = indexable(X, y, sample_weight)
         if hasattr(self.estimator, "predict_marginals"):
             self._fit_sequences(X, y, sample_weight)
         else:
@@ -296,6 +298,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
                 f"top must be a whole number from 1 to the number of labels, {len(self.classes_)}. "
                 f"Got {top!r} instead."
             )
+        X = check_format(X, "X")
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         pieces = [
             largest(self._probabilities(_safe_indexing(X, np.arange(n)[rows])), top)

@@ -27,6 +27,7 @@ from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin._names import WRAPPERS
+from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import LabelNames, Sizes, State, Whole, floats, part
 from maxmargin.decisions.calibrated import INNER, TAKEN, WIDTH, check_width
 from maxmargin.decisions.held_out import aligned, held_out_scores, method_of, quiet, take
@@ -157,7 +158,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
             )
         if self.per_label and self.recall is None:
             raise ValueError("per_label=True promises the recall of every label; precision is overall only.")
-        X, y = indexable(read_input(self, X, reset=True), y)
+        X, y = indexable(read_input(self, X, reset=True), check_format(y, "y"))
         self._labels, signs = LabelSpace.read(y)
         self.classes_ = self._labels.classes
         scores, signs = self._unseen(X, y, signs)

@@ -31,6 +31,7 @@ from sklearn.utils.validation import _check_sample_weight, column_or_1d, validat
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall, squared_norm
 from maxmargin.core.memory import memory
+from maxmargin.core.sparse_format import check_format
 from maxmargin.edge.callbacks import CallbackSupportMixin
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
@@ -326,8 +327,10 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         precomputed = getattr(self, "kernel", None) == "precomputed"
         if is_foreign(X):
             X = to_numpy(X)
-        if reset and sp.issparse(X):
-            check_columns(X.shape[1])
+        if sp.issparse(X):
+            X = check_format(X, "X")
+            if reset:
+                check_columns(X.shape[1])
         X = validate_data(
             self,
             X,

@@ -28,6 +28,7 @@ import scipy.sparse as sp
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import LabelNames, Sizes, State, chosen
 from maxmargin.edge.estimator import warn_if_single
 
@@ -133,7 +134,8 @@ def _check_sizes(X: Any) -> np.ndarray:
 
 def _stack(X: Any) -> Any:
     if any(sp.issparse(item) for item in X):
-        return sp.vstack([sp.csr_array(item) for item in X], format="csr")
+        parts = [check_format(item, f"X[{i}]") for i, item in enumerate(X)]
+        return sp.vstack([sp.csr_array(part) for part in parts], format="csr")
     frames = [nw.from_native(item, eager_only=True, pass_through=True) for item in X]
     if all(isinstance(frame, nw.DataFrame) for frame in frames):
         return nw.concat(frames, how="vertical").to_native()

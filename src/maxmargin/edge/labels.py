@@ -29,6 +29,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import LabelNames, Ruled, Sizes, State, chosen
 from maxmargin.edge.estimator import check_given, class_vector, is_missing, warn
 
@@ -269,6 +270,7 @@ class LabelSpace:
     def _recognise(cls, y: Any) -> LabelSpace:
         check_given(y, "the labels")
         if sp.issparse(y):
+            check_format(y, "y")
             container = sp.csr_array if isinstance(y, sp.sparray) else sp.csr_matrix
             dtype = y.dtype if y.dtype.kind in "iu" else np.dtype(np.int64)
             return cls("sparse", np.arange(y.shape[1]), container, dtype)

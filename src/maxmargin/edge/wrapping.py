@@ -8,6 +8,8 @@ import numpy as np
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.validation import validate_data
 
+from maxmargin.core.sparse_format import check_format
+
 PASSED_ON = ("sparse", "pairwise", "positive_only")
 
 
@@ -25,7 +27,8 @@ def takes_kernel(estimator: Any) -> bool:
 
 
 def read_input(wrapper: Any, X: Any, *, reset: bool = False) -> Any:
-    """X as it is, which the estimator will check; a kernel matrix checked, since it is cut before that."""
+    """X as it is, which the estimator will check; what must hold before X is cut is checked here."""
+    X = check_format(X, "X")
     tags = get_tags(wrapper.estimator).input_tags
     if not tags.pairwise:
         return X

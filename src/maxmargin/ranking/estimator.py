@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import run
 from maxmargin.core.rows import Rows
+from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import (
     DOUBLE,
     MEASURED,
@@ -408,8 +409,8 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
             matrix = self._read_rows(X, reset=reset)
         else:
             matrix = check_array(
-                X, accept_sparse="csr", accept_large_sparse=True, dtype=[np.float64, np.float32], order="C",
-                estimator=self,
+                check_format(X, "X"), accept_sparse="csr", accept_large_sparse=True,
+                dtype=[np.float64, np.float32], order="C", estimator=self,
             )  # fmt: skip
         width = matrix.shape[1]
         if isinstance(self.n_features, Integral):

@@ -14,6 +14,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import Numbered, Sizes, State, chosen, part
 from maxmargin.edge import labels as edge
 from maxmargin.edge.labels import LabelSpace
@@ -132,7 +133,7 @@ class GrowingLabels:
         return Relevant(relevant.start, columns[relevant.labels])
 
     def _read_sparse(self, y: Any) -> Relevant:
-        matrix = sp.csr_array(y)
+        matrix = sp.csr_array(check_format(y, "y"))
         if not sp.issparse(y) or not np.isin(matrix.data, (0, 1)).all():
             raise ValueError("y must be a sparse matrix of zeros and ones, as it was before.")
         matrix.sum_duplicates()
