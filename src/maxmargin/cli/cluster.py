@@ -36,7 +36,7 @@ class Wanted:
     given: Mapping[str, str]
 
 
-def refuse(*, scale: str, decisions: bool) -> None:
+def refuse(*, scale: str, decisions: bool, folds: bool) -> None:
     """Refuse what needs all rows in one place."""
     if scale not in ("auto", "none"):
         raise click.UsageError(
@@ -46,6 +46,10 @@ def refuse(*, scale: str, decisions: bool) -> None:
         raise click.UsageError(
             "--probabilities, --recall, --set-precision and --tree are not for clusters, as they need all "
             "rows here; leave --cluster out."
+        )
+    if folds:
+        raise click.UsageError(
+            "--cv and several values of --C are not for clusters; give one C, or leave --cluster out."
         )
 
 

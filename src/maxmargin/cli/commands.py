@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import shlex
 import subprocess
 import sys
 import time
 import tomllib
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import click
 
 from maxmargin.cli.completion import ParameterCommand, complete_data, complete_words
-from maxmargin.cli.console import RESULT, print_table, say
+from maxmargin.cli.console import RESULT, log, print_table, say
 from maxmargin.cli.data import REMEMBERED, ReadOptions, Samples, read, read_options, samples
 from maxmargin.cli.families import (
     FAMILIES,
@@ -48,6 +50,7 @@ from maxmargin.cli.models import (
     text_option,
 )
 from maxmargin.cli.options import Command
+from maxmargin.cli.search import FOLDS, check_parameters, cross_validated, names_of_c, values_of_c
 from maxmargin.cli.seen import noted_rows, seen
 from maxmargin.cli.structure import LEARNED, is_structure, learn_prior, prior_of, tree_of
 from maxmargin.cli.unknown import category_words, label_words
@@ -65,12 +68,15 @@ Models:
 \b
 maxmargin fit yeast -m multilabel --kernel rbf --scale standard -o yeast.mm
 maxmargin fit table.csv --target kind -m multiclass --scale standard -o kind.mm
+maxmargin fit table.csv --target kind --C auto -o kind.mm
 maxmargin fit shop.csv --labels tags -o shop.mm
 maxmargin fit mails.jsonl --text body --labels tags -o mails.mm
 maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o large.mm
 """
 # Feature names beyond this many are left out of model files.
 MANY = 200_000
+# What a fit took, which only `-v` and `--json` print.
+DETAILS = ("epochs", "objective")
 NEEDS_PLOTS = "its pictures need matplotlib; pip install matplotlib."
 
 
@@ -126,6 +132,14 @@ NEEDS_PLOTS = "its pictures need matplotlib; pip install matplotlib."
     help="Fit on a Dask cluster, whose workers read DATA: one or several files.",
 )
 @click.option("--workers", type=click.IntRange(1), help="With --cluster local: how many; default: the cores.")
+@click.option(
+    "--cv",
+    "folds",
+    type=click.IntRange(2),
+    metavar="FOLDS",
+    help="Print how good the model is by cross-validation on DATA before the fit on all of it. Several "
+    f"values of --C are compared in as many folds; default for them: {FOLDS}.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Say the result as one JSON object.")
 @read_options
 def fit_command(
@@ -142,6 +156,7 @@ def fit_command(
     tree: Path | None,
     place: str | None,
     workers: int | None,
+    folds: int | None,
     as_json: bool,
     reading: ReadOptions,
 ) -> int:
@@ -154,6 +169,7 @@ def fit_command(
         return 0
     possible = [chosen] if chosen else possible_families(reading)
     positional, given = split_words(words, possible, () if place is None else ON_CLUSTER)
+    Cs = values_of_c(given)
     shares = {"recall": recall, "precision": set_precision}
     promised = {name: share for name, share in shares.items() if share is not None}
     if ensemble and probabilities is None:
@@ -163,7 +179,8 @@ def fit_command(
     if place is not None:
         from maxmargin.cli import cluster
 
-        cluster.refuse(scale=scale, decisions=probabilities is not None or bool(promised) or tree is not None)
+        decisions = probabilities is not None or bool(promised) or tree is not None
+        cluster.refuse(scale=scale, decisions=decisions, folds=bool(folds or Cs))
         output = _checked(output)
         wanted = cluster.Wanted(place, workers, positional, chosen, given)
 
@@ -183,8 +200,10 @@ def fit_command(
             "Give one of --recall, --set-precision and --tree: a set keeps one promise, and need not agree "
             "with a tree."
         )
+    if structure == LEARNED and (folds or Cs):
+        raise click.UsageError("--prior learned needs one value of --C and no --cv.")
     if len(possible) == 1:
-        estimator(possible[0], given)  # a mistake in the parameters is reported before a long reading
+        check_parameters(possible, given, Cs)
     known = read(
         positional[0], reading, single=chosen is not None and chosen.task == "multiclass", split="train"
     )
@@ -203,6 +222,7 @@ def fit_command(
         if asked is not None and chosen.task != "multilabel":
             raise click.UsageError(f"{option} {asked} is for models of several labels per sample.")
     data = samples(known, chosen)
+    check_parameters([chosen], given, Cs)
     inner = estimator(chosen, given)
     if structure is not None:
         if "prior" not in inner.get_params():
@@ -218,14 +238,19 @@ def fit_command(
     def work() -> tuple[Fitted, dict[str, Any]]:
         if structure == LEARNED:
             learn_prior(plain, data.X, data.y)
+        judged = None
+        if folds or Cs:
+            judged = cross_validated(model, chosen, data, folds or FOLDS, Cs, told=True)
+            if Cs:
+                model.set_params(**{names_of_c(model)[0]: judged.C})
         fitted = fit(model, data, f"fitting {chosen.name}")
-        return fitted, noted(chosen, data, fitted, positional[0], reading)
+        return replace(fitted, judged=judged), noted(chosen, data, fitted, positional[0], reading)
 
     return _finished(output, as_json, work)
 
 
 def _finished(output: Path, as_json: bool, work: Callable[[], tuple[Fitted, dict[str, Any]]]) -> int:
-    """Fit, save the model with what is noted beside it, and say how it went."""
+    """Fit, save the model with what is noted beside it, and print how it went and what comes next."""
     import maxmargin
     from maxmargin.core.interrupt import uninterrupted
     from maxmargin.report.page import number
@@ -237,19 +262,23 @@ def _finished(output: Path, as_json: bool, work: Callable[[], tuple[Fitted, dict
         return 130
     with uninterrupted():
         maxmargin.save(fitted.model, output, metadata=about)
-    result = {
-        "model": str(output),
-        "family": about["family"],
-        "samples": about["samples"],
-        **outcome(fitted),
-    }
+    result = {"model": str(output), "family": about["family"], "samples": about["samples"]} | outcome(fitted)
+    judged = fitted.judged
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(result | ({} if judged is None else judged.found())))
     else:
-        say(", ".join(f"{key} {number(value)}" for key, value in result.items()), RESULT)
+        if judged is not None:
+            judged.tell()
+        words = {key: f"{key} {number(value)}" for key, value in result.items()}
+        say(", ".join(word for key, word in words.items() if key not in DETAILS), RESULT)
+        log.debug("%s", ", ".join(words[key] for key in DETAILS if key in words))
     if fitted.interrupted:
         say(f"Stopped by Ctrl-C; {output} holds the model reached.", RESULT)
         return 130
+    if not as_json:
+        file = shlex.quote(str(output))
+        measured = "" if judged else f"; maxmargin evaluate {file} TEST_DATA, or fit --cv 3, measures it"
+        say(f"Next: maxmargin predict {file} NEW_DATA{measured}.")
     return 0
 
 

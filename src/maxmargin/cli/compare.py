@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -15,10 +14,18 @@ from maxmargin.cli.completion import ParameterCommand, complete_words
 from maxmargin.cli.console import print_table, say
 from maxmargin.cli.data import ReadOptions, Samples, read, read_options, samples
 from maxmargin.cli.families import FAMILIES, Family, estimator, family_of, possible_families, split_words
-from maxmargin.cli.models import MEASURES, evaluate, fit, prepared, scale_option, text_option
+from maxmargin.cli.models import evaluate, fit, prepared, scale_option, text_option
+from maxmargin.cli.search import (
+    CS,
+    check_parameters,
+    cross_validated,
+    duration,
+    names_of_c,
+    splits,
+    values_of_c,
+)
 
-# Values of C to choose from, and folds of the training part to choose by.
-CS = (0.01, 0.1, 1.0, 10.0)
+# Folds of the training part that C is chosen by.
 INNER = 2
 # Seconds of a fit that is not made twice to foretell how long all will take.
 LONG = 2.0
@@ -46,7 +53,7 @@ LONG = 2.0
 @click.option(
     "--tune/--no-tune",
     default=None,
-    help="Whether C is chosen within the training part of every fold; default: unless --C is given.",
+    help="Whether C is chosen within the training part of every fold; default: unless --C is one value.",
 )
 @scale_option
 @text_option
@@ -66,22 +73,26 @@ def compare_command(
 ) -> None:
     """Cross-validate models and their scikit-learn baselines on DATA, with times.
 
-    C of every model is chosen alike, among 0.01, 0.1, 1 and 10, by cross-validation within the training
-    part of each fold; one fit of every model is timed first, and what all will take is said. Parameters
-    of the estimators are options, as in `maxmargin fit`; they go to every model of this package. Folds
-    keep the shares of all labels. Times are without compiling.
+    C of every model is chosen alike, among 0.01, 0.1, 1 and 10 or the values of a repeated --C, by
+    cross-validation within the training part of each fold; one fit of every model is timed first, and what
+    all will take is said. Parameters of the estimators are options, as in `maxmargin fit`; they go to every
+    model of this package. Folds keep the shares of all labels. Times are without compiling.
 
     \b
     maxmargin compare iris --folds 5
     maxmargin compare iris -m multiclass -m sparse-multiclass --C 10
+    maxmargin compare iris --C 1 --C 10 --C 100
     """
     chosen = [FAMILIES[name] for name in families]
     positional, given = split_words(words, chosen or possible_families(reading))
     if len(positional) != 1:
         raise click.UsageError("Name exactly one DATA: a file, a data set, or - for stdin.")
-    for family in chosen:
-        estimator(family, given)  # a mistake in the parameters is reported before a long reading
-    Cs = CS if tune or (tune is None and "C" not in given) else ()
+    Cs = values_of_c(given)
+    if Cs and tune is False:
+        raise click.UsageError("--no-tune goes with one C: choose by several values of --C, or give one.")
+    check_parameters(chosen, given, Cs)
+    if not Cs and (tune or (tune is None and "C" not in given)):
+        Cs = CS
     entries: list[tuple[str, Any, Family, Samples]] = []
     known = read(positional[0], reading, single=any(family.task == "multiclass" for family in chosen))
     for family in chosen or [family_of(known)]:
@@ -108,7 +119,7 @@ def _foretell(entries: Sequence[tuple[str, Any, Family, Samples]], folds: int, C
 
     total = 0.0
     for name, model, family, data in entries:
-        train, _ = next(_splits(family, data, folds))
+        train, _ = next(splits(family, data, folds))
         for _ in range(2):  # the first one also reads the compiled loops from disk
             start = time.perf_counter()
             fitted = fit(clone(model), data.take(train), name)
@@ -117,20 +128,9 @@ def _foretell(entries: Sequence[tuple[str, Any, Family, Samples]], folds: int, C
             seconds = time.perf_counter() - start - fitted.compile_seconds
             if seconds > LONG:
                 break
-        count = folds * (1 + (INNER * len(Cs) if _names_of_c(model) else 0))
+        count = folds * (1 + (INNER * len(Cs) if names_of_c(model) else 0))
         total += count * seconds
-    say(f"{len(entries)} models, {folds} folds: about {_duration(total)}.")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 1:
-        return "a second"
-    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
-
-
-def _names_of_c(model: Any) -> list[str]:
-    """The parameter C of a model, behind whatever steps."""
-    return [name for name in model.get_params() if name == "C" or name.endswith("__C")]
+    say(f"{len(entries)} models, {folds} folds: about {duration(total)}.")
 
 
 def _cross_validated(
@@ -140,10 +140,10 @@ def _cross_validated(
     from sklearn.base import clone
 
     found, chosen = [], []
-    for train, test in _splits(family, data, folds):
+    for train, test in splits(family, data, folds):
         known = data.take(train)
-        tuned = _tuned(name, clone(model), family, known, Cs)
-        chosen += [tuned.get_params()[key] for key in _names_of_c(tuned)[:1]]
+        tuned = _tuned(clone(model), family, known, Cs)
+        chosen += [tuned.get_params()[key] for key in names_of_c(tuned)[:1]]
         found.append(_measured(name, tuned, family, known, data.take(test)))
     row: dict[str, Any] = {"model": name}
     for key in found[0]:
@@ -154,24 +154,12 @@ def _cross_validated(
     return row
 
 
-def _tuned(name: str, model: Any, family: Family, data: Samples, Cs: Sequence[float]) -> Any:
-    """The model with the C that is best in cross-validation; the smaller one among equals."""
-    from sklearn.base import clone
-
-    names = _names_of_c(model)
+def _tuned(model: Any, family: Family, data: Samples, Cs: Sequence[float]) -> Any:
+    """The model with the C that is best in cross-validation."""
+    names = names_of_c(model)
     if not names or not Cs:
         return model
-    measure = next(iter(MEASURES[family.task]))
-    best, best_score = Cs[0], float("-inf")
-    for C in Cs:
-        model.set_params(**{names[0]: C})
-        scores = [
-            _measured(name, clone(model), family, data.take(train), data.take(test))[measure]
-            for train, test in _splits(family, data, INNER)
-        ]
-        if sum(scores) > best_score:
-            best, best_score = C, sum(scores)
-    return model.set_params(**{names[0]: best})
+    return model.set_params(**{names[0]: cross_validated(model, family, data, INNER, Cs).C})
 
 
 def _measured(name: str, model: Any, family: Family, train: Samples, test: Samples) -> dict[str, float]:
@@ -179,25 +167,6 @@ def _measured(name: str, model: Any, family: Family, train: Samples, test: Sampl
     if fitted.interrupted:
         raise KeyboardInterrupt
     return evaluate(fitted.model, family, test) | {"fit s": fitted.seconds}
-
-
-def _splits(family: Family, data: Samples, folds: int) -> Iterator[Any]:
-    """Rows of training and test parts; sequences are kept whole, labels in their shares."""
-    import numpy as np
-    from sklearn.model_selection import KFold, StratifiedKFold
-
-    from maxmargin.model_selection import IterativeStratifiedKFold
-
-    blank = np.zeros(len(data))
-    if family.task == "chain":
-        return iter(KFold(folds, shuffle=True, random_state=0).split(blank))
-    if data.y.ndim == 2:
-        return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
-    counts = np.unique(data.y, return_counts=True)[1]
-    if counts.min() < folds:
-        say(f"a class has only {counts.min()} samples; folds are not stratified.", logging.WARNING)
-        return iter(KFold(folds, shuffle=True, random_state=0).split(blank))
-    return iter(StratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y))
 
 
 def _shown(value: Any) -> str:

@@ -154,8 +154,9 @@ _ENTRIES = (
 FAMILIES: dict[str, Family] = {family.name: family for family in _ENTRIES}
 
 
-# Parameters that estimators have on a cluster only.
+# Parameters that estimators have on a cluster only, and those that may have several values to choose from.
 ON_CLUSTER = ("partition", "working_rows")
+SEVERAL = ("C",)
 
 
 def family_of(data: Dataset) -> Family:
@@ -183,7 +184,8 @@ def split_words(
 ) -> tuple[list[str], dict[str, str]]:
     """Tell positional words from `--name value` and `--name=value`.
 
-    A name must be a parameter of one of the families, or one of `more`.
+    A name must be a parameter of one of the families, or one of `more`. Several values of one parameter
+    are joined by commas.
     """
     known = {name for family in families for name in family.build().get_params()} | set(more)
     positional: list[str] = []
@@ -198,13 +200,13 @@ def split_words(
         name = option[2:].replace("-", "_")
         if name not in known:
             raise _unknown(option, known, families)
-        if name in given:
+        if name in given and name not in SEVERAL:
             raise click.UsageError(f"{option} is given twice, but it takes one value.")
         if not equals:
             if not waiting:
                 raise click.UsageError(f"{option} needs a value.")
             value = waiting.pop(0)
-        given[name] = value
+        given[name] = f"{given[name]},{value}" if name in given else value
     return positional, given
 
 
@@ -228,12 +230,13 @@ def _option(parameter: str) -> str:
 
 
 def estimator(family: Family, given: Mapping[str, str]) -> Any:
-    """The estimator of a family with parameters as words, which it takes."""
+    """The estimator of a family with parameters as words, which it takes; its seed is 0 unless given."""
     known = family.build().get_params()
     for name in given:
         if name not in known:
             raise _unknown(_option(name), known, [family])
-    model = family.build(**{name: value_of(word) for name, word in given.items()})
+    seed = {"random_state": 0} if "random_state" in known else {}
+    model = family.build(**seed | {name: value_of(word) for name, word in given.items()})
     try:
         model._validate_params()
     except ValueError as error:
@@ -243,7 +246,7 @@ def estimator(family: Family, given: Mapping[str, str]) -> Any:
 
 def described(family: Family) -> list[list[str]]:
     """Option, default and first sentence of every parameter of a family's estimator."""
-    model = family.build()
+    model = estimator(family, {})
     words = _PARAMETER.findall(inspect.cleandoc(type(model).__doc__ or "").partition("\nAttributes\n")[0])
     told = {
         name: " ".join(text.split()).partition(". ")[0] for names, text in words for name in names.split(", ")

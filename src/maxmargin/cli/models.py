@@ -22,6 +22,7 @@ from maxmargin.cli.families import FAMILIES, Family
 from maxmargin.cli.unknown import category_counts, label_counts
 
 if TYPE_CHECKING:
+    from maxmargin.cli.search import Validated
     from maxmargin.datasets import Dataset
     from maxmargin.report import Promise
 
@@ -48,12 +49,16 @@ text_option = click.option(
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted model and how it came about; `seconds` are those of fitting, without compiling."""
+    """A fitted model and how it came about; `seconds` are those of fitting, without compiling.
+
+    `judged` is how good it was in cross-validation, if that was asked for.
+    """
 
     model: Any
     seconds: float
     compile_seconds: float
     interrupted: bool
+    judged: Validated | None = None
 
     @property
     def last(self) -> Any:

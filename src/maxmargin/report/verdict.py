@@ -24,7 +24,9 @@ def judgement(subject: Subject) -> tuple[str, list[str]]:
     beside = []
     if subject.baseline_measures:
         beside.append(f"{number(subject.baseline_measures[measure])} of {subject.baseline}")
-    constant = constant_measure(subject, measure)
+    # Where the training labels are not known, it is chosen on the labels that it is judged by.
+    known = subject.truth if subject.training_labels is None else subject.training_labels
+    constant = constant_measure(subject.truth, known, measure)
     if constant is not None:
         chosen = "these samples themselves" if subject.training_labels is None else "the training labels"
         beside.append(f"{number(constant)} of the best constant answer, chosen on {chosen}")
@@ -33,37 +35,38 @@ def judgement(subject: Subject) -> tuple[str, list[str]]:
     return f"{subject.caution} {found}".lstrip(), list(_advice(subject))
 
 
-def constant_measure(subject: Subject, measure: str) -> float | None:
-    """The main measure of the constant answer that is best on the training labels.
-
-    Where these are not known it is chosen on the labels that it is judged by.
-    """
-    known = subject.truth if subject.training_labels is None else subject.training_labels
-    truth, seen = indicator(subject.truth), indicator(known)
-    if truth is not None and seen is not None:
+def constant_measure(judged: Any, known: Any, measure: str) -> float | None:
+    """The main measure, on the labels judged, of the constant answer that is best on the known labels."""
+    if np.ndim(judged) == 2:
+        # Comparisons leave sparse labels sparse, and count missing ones as absent.
+        truth, counts = judged > 0, _sums(known > 0)
         if measure == "micro F1":
-            return micro_f1(truth, np.broadcast_to(best_set(seen), truth.shape))
+            answer, hits = best_set(counts, known.shape[0]), _sums(truth)
+            return float(2 * hits[answer].sum() / max(hits.sum() + truth.shape[0] * len(answer), 1))
         if measure == "top label right":  # samples that have all labels are left out, as in the measure
-            told = truth[~truth.all(axis=1), seen.sum(axis=0).argmax()]
+            dense = truth.toarray() if sp.issparse(truth) else truth
+            told = dense[~dense.all(axis=1), counts.argmax()]
             return float(told.mean()) if len(told) else None
         return None
     if measure not in ("accuracy", "letter accuracy", "top label right"):
         return None
     classes, counts = np.unique(np.asarray(known), return_counts=True)
-    return float(np.mean(np.asarray(subject.truth) == classes[np.argmax(counts)]))
+    return float(np.mean(np.asarray(judged) == classes[np.argmax(counts)]))
 
 
-def best_set(Y: np.ndarray) -> np.ndarray:
-    """The set of labels with the best micro F1 as the answer for every row, as a 0/1 vector.
+def _sums(matrix: Any) -> np.ndarray:
+    """Sums of the columns."""
+    return np.asarray(matrix.sum(axis=0)).ravel()
+
+
+def best_set(counts: np.ndarray, n: int) -> np.ndarray:
+    """The labels that have the best micro F1 as the answer for each of n rows, by how often they occur.
 
     Of the sets of one size the most frequent labels are best.
     """
-    counts = Y.sum(axis=0)
     order = np.argsort(-counts, kind="stable")
-    f1 = 2 * np.cumsum(counts[order]) / (len(Y) * np.arange(1, len(order) + 1) + counts.sum())
-    answer = np.zeros(len(order), int)
-    answer[order[: f1.argmax() + 1]] = 1
-    return answer
+    f1 = 2 * np.cumsum(counts[order]) / (n * np.arange(1, len(order) + 1) + counts.sum())
+    return order[: f1.argmax() + 1]
 
 
 def _advice(subject: Subject) -> Iterator[str]:
@@ -88,7 +91,7 @@ def _on_the_fit(subject: Subject) -> Iterator[str]:
     if gap is not None and tol is not None and not hasattr(model, "n_mistakes_") and not gap <= tol:
         yield (
             f"The fit stopped at a relative gap of {number(float(gap))}, short of the {number(float(tol))} "
-            "asked for: raise max_iter, or scale the columns."
+            "asked for: raise --max-iter, or scale the columns."
         )
     if not subject.preprocessing and not sp.issparse(subject.X):
         spread = np.std(subject.X, axis=0)
@@ -127,8 +130,8 @@ def _on_the_cut(subject: Subject, at_zero: Mapping[str, float]) -> Iterator[str]
     if gained and own_cut(subject) == "probability":
         yield (
             "Labels are predicted at a probability above 0.5, which is for few wrong labels and misses many "
-            f"for F1: at scores above 0 the same model has {', '.join(gained)}. For F1 tune thresholds, or "
-            "fit without --probabilities."
+            f"for F1: at scores above 0 the same model has {', '.join(gained)}. For F1 fit without "
+            "--probabilities."
         )
 
 
@@ -151,7 +154,7 @@ def _on_the_baseline(subject: Subject, at_zero: Mapping[str, float]) -> Iterator
         reason = cut if subject.promise is None else "what its sets promise"
         yield f"{told(by_cut)}: because of {reason}, not of C."
     if by_fit:
-        yield f"{told(by_fit)}: choose C on the training data (maxmargin compare with several --C)."
+        yield f"{told(by_fit)}: choose C on the training data, by fit --C auto."
     if not subject.baseline_measures and subject.training:
         yield "With --train the report sets scikit-learn's model beside this one, and tunes thresholds."
 
@@ -168,7 +171,7 @@ def _on_thresholds(subject: Subject, never: Sequence[LabelResult]) -> Iterator[s
     words = f"Thresholds from cross-validation on the training data take macro F1 from {before} to {after}"
     if woken:
         words += f", and predict {_named(woken)}"
-    yield words + "; baselines.ThresholdTuner(average='macro') around the estimator does it."
+    yield words + "; in Python, maxmargin.baselines.ThresholdTuner(estimator, average='macro') does it."
 
 
 def _count(some: Sequence[Any], every: Sequence[Any]) -> str:
