@@ -409,7 +409,7 @@ def test_labels_that_are_refused(y, message, parameters):
 def test_squared_hinge_says_what_it_needs_and_certifies_itself():
     with pytest.raises(ValueError, match="needs solver='auto'"):
         MultiLabelSVC(loss="squared_hinge", kernel="rbf").fit(X, Y)
-    model = MultiLabelSVC(loss="squared_hinge", tol=1e-4, cull=0.02).fit(X, Y)
+    model = MultiLabelSVC(loss="squared_hinge", tol=1e-4, cull=0.02, memory_limit=0).fit(X, Y)
     W = np.vstack([model.coef_.toarray().T, model.intercept_])
     assert model.duality_gap_ <= 1e-4
     assert model.primal_objective_ == pytest.approx(naive.primal(X, Y, W, 1.0, squared=True), rel=1e-12)
@@ -461,6 +461,31 @@ def test_memory_decides_and_the_answer_fits_a_limit():
     small = MultiLabelSVC(memory_limit=0.01).fit(X, sp.csr_array(Y))
     assert sp.issparse(small.coef_)
     np.testing.assert_array_equal(small.predict(X).toarray(), small.decision_function(X) > 0)
+
+
+@pytest.mark.parametrize("loss", ["hamming", "squared_hinge"])
+@pytest.mark.parametrize("n_labels", [1, 3])
+def test_coefficients_that_fit_and_are_mostly_not_zero_are_dense(loss, n_labels, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(50, 2))
+    labels = (rows @ rng.normal(size=(2, n_labels)) + rng.normal(size=(50, n_labels)) > 0).astype(int)
+    given = {"loss": loss, "cull": 0, "tol": 1e-8}
+    dense = MultiLabelSVC(**given).fit(rows, labels)
+    small = MultiLabelSVC(**given, memory_limit=0).fit(rows, labels)
+    assert isinstance(dense.coef_, np.ndarray) and sp.issparse(small.coef_)
+    # Both are within sqrt(2 gap) of the optimum, and the objective is at most that of zeros.
+    np.testing.assert_allclose(dense.coef_, small.coef_.toarray(), atol=2 * np.sqrt(2e-8 * labels.size))
+    for model in (dense, small):
+        maxmargin.save(model, tmp_path / "m.mm")
+        again = maxmargin.load(tmp_path / "m.mm")
+        assert type(again.coef_) is type(model.coef_)
+        np.testing.assert_array_equal(again.decision_function(rows), model.decision_function(rows))
+
+
+def test_squared_hinges_of_weights_that_are_mostly_zero_have_sparse_coefficients():
+    rows = sp.hstack([X, sp.csr_array((N, 2 * D))], format="csr")
+    assert isinstance(MultiLabelSVC(loss="squared_hinge").fit(X, Y).coef_, np.ndarray)
+    assert sp.issparse(MultiLabelSVC(loss="squared_hinge").fit(rows, Y).coef_)
 
 
 def test_violations_that_are_all_alike_are_found():

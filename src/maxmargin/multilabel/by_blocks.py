@@ -1,7 +1,7 @@
 """`MultiLabelSVC` on many labels: the problem in sparse labels, the sparse model, and its scores.
 
-`coef_` is CSC, so that the labels that a feature speaks for stand side by side: a sample is scored by going
-through its features, in memory of one number per label.
+A sparse `coef_` is CSC, so that the labels that a feature speaks for stand side by side: a sample is scored
+by going through its features, in memory of one number per label.
 """
 
 from __future__ import annotations
@@ -104,14 +104,19 @@ def few_features(problem: ManyM3L, most: int, filled: float = 0.2, cells: int = 
     return d <= most and filled * n * d <= problem.rows.data.size and n * d <= cells
 
 
-def attributes(problem: ManyM3L, solution: ManySolution, n_features: int) -> dict[str, Any]:
-    """Sparse coefficients and intercepts, as they were certified."""
+def attributes(problem: ManyM3L, solution: ManySolution, n_features: int, *, dense: bool) -> dict[str, Any]:
+    """Coefficients and intercepts, as they were certified.
+
+    Coefficients are sparse, unless there is room for `dense` ones and half of them or more are not zero.
+    """
     Z = solution.weights.tocsr()
     counts = np.zeros(n_features, Z.indptr.dtype)
     counts[slice(None) if problem.columns is None else problem.columns] = np.diff(Z.indptr[:-1])
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(Z.indptr.dtype)
     # The last row is that of the bias; without it the others stay where they are.
     coef = sp.csr_array((Z.data[: indptr[-1]], Z.indices[: indptr[-1]], indptr), (n_features, Z.shape[1]))
+    if dense and 2 * coef.nnz >= math.prod(coef.shape):
+        coef = coef.toarray()
     return {"coef_": coef.T, "intercept_": problem.bias * Z[[-1]].toarray()[0]}
 
 

@@ -203,7 +203,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         "hamming" counts wrong labels; "tied" measures the error through the prior,
         y'R(y - z), and needs a diagonally dominant R. "squared_hinge" squares every max(0, ...) of
         the objective (linear, without a prior; labels are then solved block by block, or by
-        Newton's method where features are few and dense, and `coef_` is sparse).
+        Newton's method where features are few and dense).
     class_weight : "balanced", dict or array-like, default=None
         Weights of the two sides of a label. "balanced" gives both the same total; a dict maps
         a label (or class) to the weight of its positive entries; an array of shape
@@ -267,7 +267,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     Attributes
     ----------
     coef_ : ndarray or CSC array of shape (n_labels, n_features)
-        Only for the linear kernel. Sparse where labels were solved block by block.
+        Only for the linear kernel. Sparse where a fit needs more than `memory_limit`, and with
+        loss="squared_hinge" also where more than half of the weights are zero; dense elsewhere.
     intercept_ : ndarray of shape (n_labels,)
     support_ : ndarray of shape (n_support,)
         Training samples that any label needs. This and the next two: only for a kernel, or
@@ -467,10 +468,12 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
                     "warm_start=False, one weight per sample and no label_cost; use loss='hamming' otherwise."
                 )
             return True
-        n, d = shape
-        dense = self._space.n_columns * (PER_ENTRY * n + PER_WEIGHT * d)
         plain = plain and self.solver == "auto" and self.loss == "hamming"
-        return plain and dense > self.memory_limit * 2**20
+        return plain and not self._fits(*shape)
+
+    def _fits(self, n: int, d: int) -> bool:
+        """Whether dual variables and dense weights stay within `memory_limit`."""
+        return self._space.n_columns * (PER_ENTRY * n + PER_WEIGHT * d) <= self.memory_limit * 2**20
 
     def _fit_blocks(self, X: Any, y: Any, sample_weight: Any) -> MultiLabelSVC:
         """Fit labels that are not coupled, some at a time."""
@@ -672,7 +675,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         """What prediction needs."""
         scores: dict[str, Any]
         if isinstance(problem, ManyM3L):
-            scores = by_blocks.attributes(problem, solution, self.n_features_in_)
+            d = self.n_features_in_
+            scores = by_blocks.attributes(problem, solution, d, dense=self._fits(problem.shape[0], d))
         elif isinstance(problem, LinearM3L):
             scores = self._linear_attributes(problem, solution)
         else:
@@ -769,7 +773,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         """The k labels with the highest scores, best first, whether these are positive or not.
 
         Labels of equal scores come in the order of `classes_`. Memory is one score per label for
-        each thread (`n_jobs`) where labels were solved block by block.
+        each thread (`n_jobs`) where `coef_` is sparse.
 
         Parameters
         ----------
