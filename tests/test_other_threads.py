@@ -1,10 +1,15 @@
-"""Linear fits keep to the threads that `n_jobs` asks for: no product wakes those of BLAS."""
+"""Threads that fits use, and fits in threads."""
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from maxmargin import MultiClassSVC
 
 # Nanoseconds of CPU time of all threads but the one that fits. A thread of BLAS that is woken for a product
 # of a few microseconds waits for more for a tenth of a second.
@@ -45,3 +50,21 @@ def test_no_thread_but_those_asked_for_computes(case):
     command = [sys.executable, "-W", "ignore", "-c", SCRIPT.replace("{case}", case)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 1_000_000
+
+
+def test_fits_side_by_side_equal_a_fit_alone_and_leave_blas_as_it_was():
+    rng = np.random.default_rng(0)
+    X, W = rng.normal(size=(3000, 60)), rng.normal(size=(60, 6))
+    y = np.argmax(X @ W + rng.normal(size=(3000, 6)), axis=1)
+    models = [MultiClassSVC(random_state=0) for _ in range(8)]
+    with threadpool_limits(2, "blas"):
+        alone = MultiClassSVC(random_state=0).fit(X, y)
+        before = [library["num_threads"] for library in threadpool_info()]
+        callers = [threading.Thread(target=model.fit, args=(X, y)) for model in models]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        assert [library["num_threads"] for library in threadpool_info()] == before
+    for model in models:
+        np.testing.assert_array_equal(model.coef_, alone.coef_)

@@ -9,12 +9,15 @@ from functools import partial
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from threadpoolctl import threadpool_info, threadpool_limits
 
+from maxmargin.core import threads
 from maxmargin.core.threads import (
     LARGE_PAGE,
     aligned_empty,
     aligned_zeros,
     count_threads,
+    one_blas_thread,
     run_tasks,
     run_threads,
     touch,
@@ -114,6 +117,103 @@ def test_a_forked_process_has_threads_of_its_own():
         pytest.skip("processes are not forked here")
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply_async(meet, (2,)).get(2 * PATIENCE)
+
+
+def blas_threads():
+    """The largest number of threads that a BLAS library has; some never have more than one."""
+    return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+
+
+def in_thread(work):
+    """Start a thread that enters the limit and leaves it when it may; answers when it has entered."""
+    entered, may_leave = threading.Event(), threading.Event()
+
+    def run():
+        with one_blas_thread():
+            work()
+            entered.set()
+            may_leave.wait(PATIENCE)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert entered.wait(PATIENCE)
+
+    def end():
+        may_leave.set()
+        thread.join()
+
+    return end
+
+
+@pytest.fixture
+def two_blas_threads():
+    with threadpool_limits(2, "blas"):
+        if blas_threads() < 2:
+            pytest.skip("the BLAS library here cannot be set to two threads")
+        yield
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_blas_has_one_thread_until_the_last_one_leaves():
+    """Also where those who enter first leave first, and where one of them fails."""
+    ends = [in_thread(lambda: None) for _ in range(3)]
+    with pytest.raises(ZeroDivisionError), one_blas_thread(), one_blas_thread():
+        ends.pop(0)()
+        assert blas_threads() == 1
+        raise ZeroDivisionError
+    for end in ends:
+        assert blas_threads() == 1
+        end()
+    assert blas_threads() == 2
+    with one_blas_thread():
+        assert blas_threads() == 1
+    assert blas_threads() == 2
+
+
+class ThreadLocalLibrary(threading.local):
+    """A library with a number of threads for every thread, as MKL."""
+
+    num_threads = 4
+
+    def set_num_threads(self, number):
+        self.num_threads = number
+
+
+def test_libraries_with_a_number_for_each_thread(monkeypatch):
+    library = ThreadLocalLibrary()
+
+    class Controller:
+        lib_controllers = [library]
+
+        def select(self, **chosen):
+            return self
+
+    monkeypatch.setattr(threads, "ThreadpoolController", Controller)
+    monkeypatch.setattr(threads, "_blas", threads._Blas())
+    monkeypatch.setattr(threads, "_helpers", threads._Helpers())
+    seen = []
+    end = in_thread(lambda: seen.append(library.num_threads))
+    assert library.num_threads == 4
+    with one_blas_thread():
+        end()
+        assert library.num_threads == 1
+        meet(3)
+        assert set(run_threads(lambda _: time.sleep(0.05) or library.num_threads, range(8), 3)) == {1}
+    assert library.num_threads == 4 and seen == [1]
+
+
+@pytest.mark.usefixtures("two_blas_threads")
+def test_a_forked_process_does_not_wait_for_threads_that_it_lacks():
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("processes are not forked here")
+    end = in_thread(lambda: None)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(blas_threads).get(PATIENCE) == 2
+        with one_blas_thread(), multiprocessing.get_context("fork").Pool(1) as other:
+            assert other.apply_async(blas_threads).get(PATIENCE) == 1
+    assert blas_threads() == 1
+    end()
+    assert blas_threads() == 2
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 5])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
-from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,6 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.linalg import solve_triangular
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -24,13 +22,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC, priors
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
-from maxmargin.sparse import greedy, problem
 from maxmargin.sparse.greedy import Greedy, Sweeps
 from maxmargin.sparse.loss_loops import SquaredMargins
 from maxmargin.sparse.machines import SOLVERS
@@ -333,47 +329,6 @@ def test_precomputed_and_callable_kernels(machine, wine):
         given_values.decision_function(K[:5]), reference.decision_function(X[:5]), atol=1e-6
     )
     assert cross_val_score(machine(kernel="precomputed", max_basis=10), K, y, cv=3).mean() > 0.9
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_small_products_take_one_thread_and_large_ones_those_that_there_are(monkeypatch, wine):
-    limited = []
-
-    class Controller:
-        def limit(self, **given):
-            limited.append(given)
-            return nullcontext()
-
-    monkeypatch.setattr(greedy, "ThreadpoolController", Controller)
-    machine = SparseMultiClassSVC(max_basis=4, random_state=0).fit(*wine)
-    assert (small := len(limited)) > machine.n_iter_ > 1
-    X, y = np.tile(wine[0], (30, 1)), np.tile(wine[1], 30)
-    SparseMultiClassSVC(max_basis=1000, max_iter=1, time_limit=1e-9, random_state=0).fit(X, y)
-    assert len(limited) == small
-
-
-@pytest.mark.parametrize(
-    "machine",
-    [
-        SparseMultiClassSVC(max_basis=4, random_state=0),
-        SparseMultiClassSVC(max_basis=4, basis="learned", random_state=0),
-        ImportVectorMachine(max_basis=4, random_state=0),
-    ],
-    ids=["grown", "learned", "probabilities"],
-)
-def test_triangles_of_a_small_fit_are_solved_by_one_thread(monkeypatch, wine, machine):
-    """Those of the certificate and of the final coefficients too."""
-    seen = []
-
-    def watched(*args, **options):
-        seen.extend(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
-        return solve_triangular(*args, **options)
-
-    for module in (greedy, problem):
-        monkeypatch.setattr(module, "solve_triangular", watched)
-    with threadpool_limits(2, "blas"):
-        machine.fit(*wine)
-    assert set(seen) == {1}
 
 
 @pytest.mark.parametrize("machine", MACHINES)

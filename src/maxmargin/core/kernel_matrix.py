@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from numbers import Real
@@ -16,7 +15,7 @@ import numpy as np
 from maxmargin.core.jit import compiled
 from maxmargin.core.kernels import LARGEST_SINGLE, Kernel, check_square, chunks
 from maxmargin.core.rows import readonly
-from maxmargin.core.threads import one_blas_thread, one_thread_where_small, run_threads
+from maxmargin.core.threads import run_threads
 
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry.
 DEFINITENESS = 1e-6
@@ -193,21 +192,11 @@ class KernelMatrix:
             return True
         if not len(self._whole):
             self._whole = np.empty((self.n, self.n), self.dtype)
-        with self._few_threads():
-            self._build(expired)
-        return self._built == self.n
-
-    def _few_threads(self) -> AbstractContextManager[Any]:
-        """BLAS in one thread where there are threads of our own, or little to be done."""
-        if self.n_threads > 1:
-            return one_blas_thread()
-        return one_thread_where_small(self.n * self.n * self.X.shape[1])
-
-    def _build(self, expired: Callable[[], bool]) -> None:
         while self._built < self.n and not expired():
             end = min(self._built + self.n_threads * TILE_ROWS, self.n)
             run_threads(self._build_rows, range(self._built, end, TILE_ROWS), self.n_threads)
             self._built = end
+        return self._built == self.n
 
     def _build_rows(self, first: int) -> None:
         """Some rows from their own columns on, and the columns that mirror them."""
@@ -303,10 +292,6 @@ class KernelMatrix:
     def times(self, B: np.ndarray) -> np.ndarray:
         """K @ B in float64, from values computed anew in float64 unless K is kept in it."""
         B = np.asarray(B, dtype=np.float64)
-        with self._few_threads():
-            return self._times(B)
-
-    def _times(self, B: np.ndarray) -> np.ndarray:
         if self.dtype == np.float64 and self._built == self.n:
             return self._whole @ B
         some = np.flatnonzero(B.any(axis=1))

@@ -47,7 +47,6 @@ import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.state import Number, Sizes, State, Whole, chosen, floats
-from maxmargin.core.threads import one_thread_where_small
 
 NAMES = ("linear", "rbf", "poly", "sigmoid", "chi2", "precomputed")
 BLOCK_BYTES = 32 * 2**20
@@ -291,9 +290,8 @@ class Kernel:
         coefficients = np.asarray(coefficients, dtype=dtype)
         answer = np.zeros((X.shape[0], *coefficients.shape[1:]), dtype=dtype)
         if len(coefficients):
-            with one_thread_where_small(X.shape[0] * len(coefficients) * X.shape[1]):
-                for rows in chunks(X.shape[0], len(coefficients) * dtype.itemsize):
-                    answer[rows] = self.block(X[rows], basis, dtype) @ coefficients
+            for rows in chunks(X.shape[0], len(coefficients) * dtype.itemsize):
+                answer[rows] = self.block(X[rows], basis, dtype) @ coefficients
         return answer
 
     def _called(self, X: Any, Z: Any) -> np.ndarray:

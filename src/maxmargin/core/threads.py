@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
-from threading import Condition, Thread, current_thread
+from threading import Condition, RLock, Thread, current_thread, get_ident, local
 from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
-
-# Products of so many multiply-adds take a tenth of a second: a second thread saves little of it, and where
-# others want the cores its waiting costs ten times the product (`one_thread_where_small`).
-SMALL_PRODUCTS = 2e9
 
 # Bytes of a cache line, of a page and a large page of memory, and of arrays for which numpy asks Linux for
 # large ones.
@@ -178,6 +174,7 @@ class _Helpers:
     def _serve(self) -> None:
         with self.changed:
             self.threads.add(current_thread())  # also after a Ctrl-C in `_start`
+        _blas.limit_this_thread()
         while (queue := self._next()) is not None:
             queue.help()
             del queue
@@ -210,28 +207,110 @@ def _forked() -> None:
     _helpers = _Helpers()  # a forked process has none of the threads
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
-
-
 def shares(size: int, n_parts: int) -> list[tuple[int, int]]:
     """Cut 0..size into ranges of about the same length, at most `n_parts`, none empty."""
     return list(pairwise(np.unique(np.linspace(0, size, n_parts + 1).astype(int)).tolist()))
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """Products and factors of small matrices by one thread; more would only wait for each other."""
-    return _libraries().limit(limits=1, user_api="blas")
+class _Limit:
+    """BLAS libraries at one thread while anyone is inside: the first in sets it, the last out restores."""
+
+    def __init__(self, libraries: list[Any]) -> None:
+        self.libraries = libraries
+        # A key for every entry and the thread that made it, and the numbers of threads before the first one.
+        self.inside, self.before = dict[object, int](), list[int]()
+
+    def enter(self, key: object) -> None:
+        if not self.inside:
+            self.before = [library.num_threads for library in self.libraries]
+        self.inside[key] = get_ident()
+        if len(self.inside) == 1:
+            _set_threads(self.libraries, [1] * len(self.libraries))
+
+    def leave(self, key: object) -> None:
+        if self.inside.pop(key, None) is not None and not self.inside:
+            _set_threads(self.libraries, self.before)
 
 
-def one_thread_where_small(multiply_adds: float) -> AbstractContextManager[Any]:
-    """One BLAS thread for products that are small altogether, as many as there are for others."""
-    return one_blas_thread() if multiply_adds <= SMALL_PRODUCTS else nullcontext()
+class _Blas:
+    """The number of threads of BLAS, which some libraries keep for the process and others for each thread."""
+
+    def __init__(self) -> None:
+        self.lock, self.shared, self.own = RLock(), _Limit([]), local()
+        self.libraries: tuple[list[Any], list[Any]] | None = None
+
+    def enter(self, key: object) -> None:
+        with self.lock:
+            for limit in self._limits():
+                limit.enter(key)
+
+    def leave(self, key: object) -> None:
+        with self.lock:
+            for limit in self._limits():
+                limit.leave(key)
+
+    def limit_this_thread(self) -> None:
+        """One thread for all that the calling thread does, where libraries keep a number for each."""
+        with self.lock:
+            self._limits()[1].enter(self)
+
+    def forked(self) -> None:
+        """In a forked process, of all threads inside only the one that forked is left."""
+        self.lock.release()
+        for key, thread in list(self.shared.inside.items()):
+            if thread != get_ident():
+                self.shared.leave(key)
+
+    def _limits(self) -> tuple[_Limit, _Limit]:
+        if self.libraries is None:
+            self.libraries = _find_libraries()
+            self.shared = _Limit(self.libraries[0])
+        if not hasattr(self.own, "limit"):
+            self.own.limit = _Limit(self.libraries[1])
+        return self.shared, self.own.limit
 
 
-@cache
-def _libraries() -> ThreadpoolController:
-    return ThreadpoolController()
+_blas = _Blas()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Hold BLAS at one thread, so that results do not depend on how many threads it may have."""
+    key = object()
+    try:
+        _blas.enter(key)
+        yield
+    finally:
+        _blas.leave(key)
+
+
+def _find_libraries() -> tuple[list[Any], list[Any]]:
+    """BLAS libraries with one number of threads for the process, and those with one for each thread."""
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    before, seen = [library.num_threads for library in libraries], list[int]()
+    _set_threads(libraries, [1] * len(libraries))
+    other = Thread(target=lambda: seen.extend(library.num_threads for library in libraries))
+    other.start()
+    other.join()
+    _set_threads(libraries, before)
+    found = list(zip(libraries, seen, strict=True))
+    return [each for each, n in found if n == 1], [each for each, n in found if n != 1]
+
+
+def _set_threads(libraries: list[Any], numbers: list[int]) -> None:
+    for library, number in zip(libraries, numbers, strict=True):
+        # threadpoolctl 3.8 lets only the first thread set the number of a process, until this is cleared.
+        clear = getattr(library, "clear_controlling_thread", lambda force: None)
+        clear(force=True)
+        library.set_num_threads(number)
+        clear(force=True)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(
+        before=_blas.lock.acquire, after_in_parent=_blas.lock.release, after_in_child=_blas.forked
+    )
 
 
 def transpose(matrix: np.ndarray, answer: np.ndarray, n_threads: int) -> None:

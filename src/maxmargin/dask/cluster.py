@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from maxmargin.core.threads import count_threads
+from maxmargin.core.threads import count_threads, one_blas_thread
 from maxmargin.dask.rounds import Here, nothing
 
 try:
@@ -87,7 +87,7 @@ class Cluster:
             raise
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> Any:
-        return self.client.submit(task, *arguments, pure=False)
+        return self.client.submit(_run, task, *arguments, pure=False)
 
     def gather(self, answers: list[Any]) -> list[Any]:
         return self.client.gather(answers)
@@ -171,6 +171,12 @@ class LastTask(Callback):
                 found.add(key)
                 waiting += self.dependents.get(key, ())
         return found
+
+
+def _run(task: Callable[..., Any], *arguments: Any) -> Any:
+    """A task on a worker, as a fit in this process would run it."""
+    with one_blas_thread():
+        return task(*arguments)
 
 
 def name_partitions(error: Exception, failed: list[bool]) -> None:

@@ -18,7 +18,6 @@ from sklearn.utils.validation import column_or_1d
 
 from maxmargin.core.rows import Rows
 from maxmargin.core.sparse_format import check_format
-from maxmargin.core.threads import one_blas_thread
 from maxmargin.dask.class_sets import ClassPart
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.working_sets import Part
@@ -188,8 +187,7 @@ def read(number: int, X: Any, y: Any, weight: Any) -> Block:
     _refuse_written_sets(number, y)
     probe = MultiLabelSVC()
     try:
-        with one_blas_thread():
-            rows = probe._read_rows(X, reset=True)
+        rows = probe._read_rows(X, reset=True)
     except ValueError as error:
         raise ValueError(f"Partition {number}: {error}") from error
     return Block(rows, y, checked_weights(number, weight, n), getattr(probe, "feature_names_in_", None))

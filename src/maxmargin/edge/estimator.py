@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -32,6 +32,7 @@ from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall, squared_norm
 from maxmargin.core.memory import memory
 from maxmargin.core.sparse_format import check_format
+from maxmargin.core.threads import one_blas_thread
 from maxmargin.edge.callbacks import CallbackSupportMixin
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
@@ -66,7 +67,10 @@ def fit_context(*, prefer_skip_nested_validation: bool) -> Callable[[Callable[..
     """scikit-learn's context of a fit; an estimator whose fit raises stays as it was before.
 
     It is not fitted, or has the model of an earlier fit. Only Ctrl-C may leave the model reached so far.
+    BLAS has one thread during a fit, so that neither their number nor other fits change the answer; a
+    wrapper leaves that to the fits of its estimators, which may be of other packages.
     """
+    limit = one_blas_thread if prefer_skip_nested_validation else nullcontext
 
     def decorate(method: Callable[..., Any]) -> Any:
         fit = _fit_context(prefer_skip_nested_validation=prefer_skip_nested_validation)(method)
@@ -75,7 +79,8 @@ def fit_context(*, prefer_skip_nested_validation: bool) -> Callable[[Callable[..
         def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
             before = dict(vars(self))
             try:
-                return fit(self, *args, **kwargs)
+                with limit():
+                    return fit(self, *args, **kwargs)
             except BaseException as error:
                 if not isinstance(error, FitInterrupted) or error.estimator is not self:
                     vars(self).clear()

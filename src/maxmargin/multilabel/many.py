@@ -44,7 +44,7 @@ import scipy.sparse as sp
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import RowArrays, Rows, readonly
-from maxmargin.core.threads import aligned_zeros, one_blas_thread, run_threads
+from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.multilabel import many_loops as loops
 from maxmargin.multilabel.climb_loops import turn
 from maxmargin.multilabel.near_loops import LANES, LEVELS, STRETCH
@@ -490,8 +490,7 @@ class LabelBlocks:
             start[self.names[features]] = values
             return rescue.solve(l, clock, start)
 
-        with one_blas_thread():
-            answers = run_threads(solve, left, self.n_threads)
+        answers = run_threads(solve, left, self.n_threads)
         for (l, kept), answer in zip(left.items(), answers, strict=True):
             if answer is not None and answer.primal - answer.dual < gap[l]:
                 weights = answer.weights[self.names]

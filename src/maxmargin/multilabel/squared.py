@@ -30,7 +30,7 @@ from scipy.linalg import cho_solve
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import Rows
-from maxmargin.core.threads import one_blas_thread, run_threads
+from maxmargin.core.threads import run_threads
 from maxmargin.multilabel.loops import add_squares
 from maxmargin.multilabel.many import Answer, ManyM3L, ManySolution, cull_weights
 from maxmargin.multilabel.problem import powers_of_two
@@ -108,8 +108,7 @@ class SquaredNewton:
     def epoch(self, clock: Clock) -> Progress:
         L = self.problem.shape[1]
         labels = range(self.next, min(self.next + BLOCK * self.n_threads, L))
-        with one_blas_thread():
-            run_threads(lambda l: self._keep(l, clock), labels, self.n_threads)
+        run_threads(lambda l: self._keep(l, clock), labels, self.n_threads)
         self.next = labels.stop
         certificate = self.certify()
         over, close = self.next == L, certificate.gap <= self.tol

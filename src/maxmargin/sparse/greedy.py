@@ -41,13 +41,11 @@ computed anew when the iterations it failed to save have cost as much as that wo
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
-from threadpoolctl import ThreadpoolController
 
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import Operator, conjugate_gradients, ridged_cholesky
@@ -520,8 +518,6 @@ class Greedy:
         Relative excess beyond which coefficients cannot be told from optimal ones in float64.
     basis : GrowingBasis, default=None
         Where the functions are; None is this process.
-    threaded : int, default=10**7
-        Multiplications of a product with the whole basis from which threads of BLAS pay.
     """
 
     def __init__(
@@ -544,7 +540,6 @@ class Greedy:
         at_once: int = 128,
         precision: float = 1e-13,
         basis: GrowingBasis | None = None,
-        threaded: int = 10**7,
     ) -> None:
         self.pool, self.rng = pool, rng
         self.max_basis, self.n_candidates = max_basis, n_candidates
@@ -554,21 +549,11 @@ class Greedy:
         self.redraws, self.stage_slack = redraws, stage_slack
         self.at_once, self.precision = at_once, precision
         self.basis = GrowingBasis(problem) if basis is None else basis
-        self.small = problem.n * max_basis * len(problem.directions) < threaded
-        self.blas = ThreadpoolController()
         self._path: list[np.ndarray] = []
         self._idle = 0
 
     def epoch(self, clock: Clock) -> Progress:
         """One round of Algorithm 4: a function joins, the coefficients follow."""
-        with self.threads():
-            return self._round(clock)
-
-    def threads(self) -> AbstractContextManager[Any]:
-        """Those of BLAS, one where products are small: more would only wait for each other."""
-        return self.blas.limit(limits=1, user_api="blas") if self.small else nullcontext()
-
-    def _round(self, clock: Clock) -> Progress:
         basis, before = self.basis, self.basis.here.objective
         grown = self._grow()
         if grown:
@@ -602,16 +587,14 @@ class Greedy:
 
     def certify(self) -> Certificate:
         """Objective and bound of the coefficients as they are, from kernel values in float64."""
-        with self.threads():
-            return self.basis.certificate()
+        return self.basis.certificate()
 
     def solution(self) -> Solution:
         """Basis and coefficients of the last stage and, if kept, of those before."""
         basis = self.basis
         earlier = self._path[: max(len(basis.indices) - 1, 0)]
-        with self.threads():
-            coefficients = basis.coefficients(basis.here.W)
-            path = [*map(basis.coefficients, earlier), coefficients] if basis.indices else []
+        coefficients = basis.coefficients(basis.here.W)
+        path = [*map(basis.coefficients, earlier), coefficients] if basis.indices else []
         kept = path if self.keep_path else None
         kernel = basis.problem.kernel
         return Solution(self._indices(), basis.vectors, kernel, coefficients, kept, basis.here.loss)

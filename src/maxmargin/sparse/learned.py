@@ -431,10 +431,6 @@ class Learned:
 
     def epoch(self, clock: Clock) -> Progress:
         """One more vector, or one round of steps; the last round ends with the coefficients."""
-        with self.greedy.threads():
-            return self._epoch(clock)
-
-    def _epoch(self, clock: Clock) -> Progress:
         if not self.grown:
             progress = self.greedy.epoch(clock)
             self.grown = bool(progress.done)
@@ -451,16 +447,14 @@ class Learned:
 
     def certify(self) -> Certificate:
         """Of the moved basis once its coefficients are optimised, else of the grown one."""
-        with self.greedy.threads():
-            return self.greedy.certify() if self.found is None else self.found[1].certificate()
+        return self.greedy.certify() if self.found is None else self.found[1].certificate()
 
     def solution(self) -> Solution:
         """The moved basis once its coefficients are optimised, else the grown one; without stages."""
         if self.found is None:
             return self.greedy.solution()._replace(path=None)
         kept, basis = self.found
-        with self.greedy.threads():
-            coefficients = basis.coefficients(basis.here.W)
+        coefficients = basis.coefficients(basis.here.W)
         J, kernel = self.greedy.solution().basis[kept], basis.problem.kernel
         return Solution(J, basis.vectors, kernel, coefficients, None, basis.here.loss)
 

@@ -44,7 +44,6 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from threadpoolctl import ThreadpoolController
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
@@ -311,32 +310,30 @@ def active_set_newton(
 ) -> int:
     """Take Newton steps until the active set is solved; returns how many were taken.
 
-    None while more than `most_free` coordinates are free. The matrices are small: threads would
-    only wait for each other.
+    None while more than `most_free` coordinates are free.
     """
     if not 0 < np.count_nonzero(interior(problem, iterate.alpha)) <= most_free:
         return 0
-    with ThreadpoolController().limit(limits=1, user_api="blas"):
-        for taken in range(most_steps):
-            samples = np.flatnonzero(interior(problem, iterate.alpha))
-            if not 0 < len(samples) <= most_free:
-                return taken
-            alpha = iterate.alpha[samples]
-            free, pivots, lower, upper = bounds(problem, alpha, samples)
-            at, classes = np.nonzero(free)
-            if not 0 < len(at) <= most_free:
-                return taken
-            z = newton_moves(problem, iterate, samples, at, classes, pivots[at])
-            delta = np.zeros_like(alpha)
-            delta[at, classes] = z
-            np.subtract.at(delta, (at, pivots[at]), z)
-            gamma, hit = longest_step(alpha, delta, lower, upper)
-            new = alpha + min(gamma, 1.0) * delta
-            if gamma <= 1.0:
-                new[hit] = (lower if delta[hit] < 0 else upper)[hit]
-            iterate.move(samples, rebalanced(problem, new, samples))
-            if gamma > 1.0:
-                return taken + 1
+    for taken in range(most_steps):
+        samples = np.flatnonzero(interior(problem, iterate.alpha))
+        if not 0 < len(samples) <= most_free:
+            return taken
+        alpha = iterate.alpha[samples]
+        free, pivots, lower, upper = bounds(problem, alpha, samples)
+        at, classes = np.nonzero(free)
+        if not 0 < len(at) <= most_free:
+            return taken
+        z = newton_moves(problem, iterate, samples, at, classes, pivots[at])
+        delta = np.zeros_like(alpha)
+        delta[at, classes] = z
+        np.subtract.at(delta, (at, pivots[at]), z)
+        gamma, hit = longest_step(alpha, delta, lower, upper)
+        new = alpha + min(gamma, 1.0) * delta
+        if gamma <= 1.0:
+            new[hit] = (lower if delta[hit] < 0 else upper)[hit]
+        iterate.move(samples, rebalanced(problem, new, samples))
+        if gamma > 1.0:
+            return taken + 1
     return most_steps
 
 

@@ -38,10 +38,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -50,7 +49,6 @@ from scipy.linalg.lapack import dposv
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.core.threads import one_blas_thread
 from maxmargin.structured import newton_loops as loops
 from maxmargin.structured import small_loops
 from maxmargin.structured.curvature import PIECE, Curvature
@@ -63,8 +61,6 @@ SMALL = 5000
 FACTORED = 3000
 # Numbers of X that are kept as a dense float64 array, however they came.
 KEPT = 2**22
-# BLAS takes one thread by itself up to this order of a matrix and this many multiplications.
-TINY_ORDER, TINY_PRODUCT = 63, 250_000
 SCALES = "scale your features, which differ too much for float64,"
 
 
@@ -160,18 +156,12 @@ class ProximalNewton:
 
     def epoch(self, clock: Clock) -> Progress:
         """One Newton step."""
-        with self._threads():
-            self._step()
+        self._step()
         progress = Progress(self.bounds, self.problem.n)
         if self.bounds.gap <= self.tol:
             progress = Progress(self.certify(), self.problem.n, exact=True)
         falls = not self.patience.exhausted(self.bounds.primal - self.bounds.dual)
         return progress if falls else replace(progress, stuck=SCALES)
-
-    def _threads(self) -> AbstractContextManager[Any]:
-        order = self.W.size
-        tiny = order <= TINY_ORDER and self.problem.n * order <= TINY_PRODUCT
-        return nullcontext() if tiny else one_blas_thread()
 
     def certify(self) -> Certificate:
         """P at the best W and D at the best blocks."""
@@ -405,9 +395,6 @@ class SmallNewton(ProximalNewton):
         self.bounds = Certificate(
             float(numbers[small_loops.BEST_PRIMAL]), float(numbers[small_loops.BEST_DUAL])
         )
-
-    def _threads(self) -> AbstractContextManager[Any]:
-        return nullcontext()
 
 
 def is_small(problem: LinearMultiClass, *, order: int = 128, cells: int = 50_000) -> bool:

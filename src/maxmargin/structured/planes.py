@@ -27,7 +27,6 @@ from scipy.linalg import cho_solve
 
 from maxmargin.core.linalg import ridged_cholesky
 from maxmargin.core.loop import Clock
-from maxmargin.core.threads import one_thread_where_small
 
 # Products in the matrix of one iteration (some tenths of a second) up to which cutting planes pay at once,
 # and after so many steps that these are seen to be slow; 128 MB of Psi are the limit of both.
@@ -111,14 +110,13 @@ def solve_listed(
     a = costs * ((1.0 - BLEND) * alpha + BLEND / count)
     margins, hinges = listed.hinges(w)
     s = listed.spread(hinges + BLEND * listed.losses.max()) - margins
-    with one_thread_where_small(listed.Psi.size * len(w)):
-        for _ in range(most):
-            dual = listed.dual(a)
-            if (dual > first and listed.primal(w) - dual <= goal) or clock.expired() or not s.min() > 0:
-                break
-            dw, ds, da = newton_step(listed, w, a, s)
-            step = min(longest(a, da), longest(s, ds))
-            w, s, a = w + step * dw, s + step * ds, a + step * da
+    for _ in range(most):
+        dual = listed.dual(a)
+        if (dual > first and listed.primal(w) - dual <= goal) or clock.expired() or not s.min() > 0:
+            break
+        dw, ds, da = newton_step(listed, w, a, s)
+        step = min(longest(a, da), longest(s, ds))
+        w, s, a = w + step * dw, s + step * ds, a + step * da
     a = np.maximum(a, 0.0)
     return w, a / listed.spread(listed.sums(a))
 

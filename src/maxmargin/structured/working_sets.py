@@ -34,7 +34,6 @@ import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.core.threads import one_thread_where_small
 from maxmargin.structured import multiclass_kernel_loops as loops
 from maxmargin.structured.kernel_interior import solve_blocks
 from maxmargin.structured.multiclass_kernel import KernelMultiClass, restricted
@@ -350,11 +349,6 @@ class WorkingSets(Sets):
     def epoch(self, clock: Clock) -> Progress:
         """Sets until as many samples were visited as had a gap, or the gap is small enough."""
         self._evaluation = None
-        n, n_features = self.problem.K.X.shape
-        with one_thread_where_small(n * n * n_features):
-            return self._pass(clock)
-
-    def _pass(self, clock: Clock) -> Progress:
         if not self.problem.K.build(clock.expired):
             return Progress(self.certificate, 0)
         visited = self.rounds(int(np.count_nonzero(self.gaps)), clock)

@@ -32,7 +32,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from threadpoolctl import ThreadpoolController
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.submodular.problem import SubmodularF1
@@ -184,7 +183,6 @@ class Bundle:
     ) -> None:
         self.problem, self.line_search, self.memory = problem, line_search, memory
         self.patience, self.advance, self.accuracy, self.most_still = patience, advance, accuracy, most_still
-        self.blas = ThreadpoolController()
         self.free = problem.dimension - len(problem.pairs)
         self.planes = Planes.none(problem.dimension)
         self.hints = problem.guesses()
@@ -240,9 +238,7 @@ class Bundle:
 
     def _solve(self, tol: float) -> None:
         planes = self.planes
-        # The matrices are small: threads would only wait for each other.
-        with self.blas.limit(limits=1, user_api="blas"):
-            alpha, _ = maximise_model(planes.K, planes.G[:, self.free :], planes.b, planes.alpha, tol)
+        alpha, _ = maximise_model(planes.K, planes.G[:, self.free :], planes.b, planes.alpha, tol)
         self.planes = replace(planes, alpha=alpha)
         self.theta = self._minimiser()
         self.lower = self.problem.dual(float(planes.b @ alpha), self.theta)

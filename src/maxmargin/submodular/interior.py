@@ -40,7 +40,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from threadpoolctl import ThreadpoolController
 
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
@@ -331,7 +330,6 @@ class InteriorPoint:
         self.back, self.held, self.level, self.margin = back, held, level, margin
         self.share = share
         self.newcomer = 2 * share / self.memory if way.many else share
-        self.blas = ThreadpoolController()
         self.hints = problem.guesses()
         self.best, self.best_primal, self.best_dual = np.zeros(problem.dimension), np.inf, -np.inf
         self.equations = way.of(problem)
@@ -418,15 +416,13 @@ class InteriorPoint:
     def epoch(self, clock: Clock) -> Progress:
         """A step, and inference where it ends and where a full one would; the sets found join the program."""
         problem = self.problem
-        # The matrices are small, and answers must not depend on the number of threads.
-        with self.blas.limit(limits=1, user_api="blas"):
-            try:
-                mu, ahead = self._step()
-            except np.linalg.LinAlgError:
-                return Progress(self._met(), 0, stuck="scale the features")
-            self._weigh(self.alpha)
-            above = self._remember(self._ask(self.theta), mu)
-            self._remember(self._ask(ahead), mu)
+        try:
+            mu, ahead = self._step()
+        except np.linalg.LinAlgError:
+            return Progress(self._met(), 0, stuck="scale the features")
+        self._weigh(self.alpha)
+        above = self._remember(self._ask(self.theta), mu)
+        self._remember(self._ask(ahead), mu)
         stuck = ""
         if not above and mu * self.alpha.size <= ROUNDING * self.best_primal:
             stuck = problem.cure(self.theta)
