@@ -219,6 +219,8 @@ FAULTS = {
         "n,y\n1,a\n2,b\n3x,a\n4,b\n",
         "line 4, column 1: column 'n': '3x' is not a number",
     ),
+    "a word for missing": ("n,y\n1,a\n2,b\nn/a,a\n4,b\n", "give --missing n/a if it means that"),
+    "a decimal comma": ('n,y\n1,a\n2,b\n"1,5",a\n4,b\n', "give --decimal , if it means that"),
     "a missing class": ("t,y\nred hat,a\nblue,\n", "line 3: the class is missing (column 'y')"),
     "too many fields": ("t,y\nred hat,a\nblue,b,c\n", "line 3"),
 }
@@ -293,9 +295,66 @@ def test_a_category_of_many_values_and_numbers_as_words_are_pointed_out(run, tmp
     (tmp_path / "t.csv").write_text(csv_text(rows))
     _, _, err = run("fit", "t.csv", "--target", "y", "--categories", "day", "-o", "m.mm")
     assert "column 'day' has 40 different values in 40 rows" in err
-    assert "column 'paid' is taken for a text, but '0,40' looks like a number" in err
+    assert "column 'paid' is taken for a text, but '0,40' looks like a number; --decimal , reads it" in err
     _, _, err = run("fit", "t.csv", "--target", "y", "--text", "day,paid", "-o", "m.mm")
     assert "Warning: column" not in err
+
+
+CELLS = [
+    {"paid": "1,50", "age": 3, "y": "a"},
+    {"paid": "n/a", "age": -9, "y": "b"},
+    {"paid": "-20,25", "age": 4, "y": "b"},
+    {"paid": "3", "age": 1, "y": "a"},
+] * 5
+PLAIN = [
+    {
+        key: {"1,50": 1.5, "n/a": None, "-20,25": -20.25, "3": 3.0, -9: None}.get(v, v)
+        for key, v in row.items()
+    }
+    for row in CELLS
+]
+HOW = ["--decimal", ",", "--missing", "n/a", "--missing=-9"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet"])
+def test_decimal_commas_and_words_for_missing_are_read_as_told(run, tmp_path, name):
+    write(tmp_path / name, CELLS), write(tmp_path / "plain.jsonl", PLAIN)
+    code, _, err = run("fit", name, "--target", "y", *HOW, "-o", "m.mm")
+    assert code == 0 and "Columns by kind: number: paid, age." in err, err
+    assert run("fit", "plain.jsonl", "--target", "y", "-o", "plain.mm")[0] == 0
+    told, plain = maxmargin.load("m.mm"), maxmargin.load("plain.mm")
+    assert told.steps[0][1].statistics_.tolist() == plain.steps[0][1].statistics_.tolist() == [1.5, 3]
+    # The model file holds how its data is read.
+    expected = run("predict", "plain.mm", "plain.jsonl")[1]
+    accuracy = json.loads(run("evaluate", "plain.mm", "plain.jsonl", "--json")[1])["accuracy"]
+    for other in ("new.csv", "new.jsonl"):
+        write(tmp_path / other, CELLS)
+        code, out, err = run("predict", "m.mm", other)
+        assert code == 0 and out == expected, err
+        assert json.loads(run("evaluate", "m.mm", other, "--json")[1])["accuracy"] == accuracy
+    write(tmp_path / "points.csv", [{**row, "paid": "1.5"} for row in CELLS])
+    code, _, err = run("predict", "m.mm", "points.csv")
+    assert code == 1 and "'1.5' is not a number with a decimal comma" in err
+    assert run("predict", "m.mm", "points.csv", "--decimal", ".")[0] == 0
+
+
+def test_missing_words_and_decimals_stand_beside_words(run, tmp_path):
+    rows = [{**row, "t": ["red hat", "NULL", "blue"][i % 3]} for i, row in enumerate(CELLS)]
+    write(tmp_path / "t.csv", rows)
+    code, _, err = run("fit", "t.csv", "--target", "y", *HOW, "--missing", "NULL", "-o", "m.mm")
+    assert code == 0 and "number: paid, age; category: t." in err, err
+    known = maxmargin.load("m.mm").steps[0][1].named_transformers_["categories"].categories_[0]
+    assert None in known.tolist() and "NULL" not in known.tolist()
+    assert run("predict", "m.mm", "t.csv")[0] == 0
+    _, _, err = run("fit", "t.csv", "--target", "y", "--missing", "n/a", "-o", "m.mm")
+    assert "column 'paid' is taken for a category, but '1,50' looks like a number; --decimal ," in err
+
+
+@pytest.mark.parametrize("words", [["none.svm"], ["none.arff"], ["-", "--format", "svmlight"]])
+def test_options_for_tables_are_refused_elsewhere_before_the_file_is_read(run, tmp_path, words):
+    (tmp_path / "none.svm").write_text("no numbers"), (tmp_path / "none.arff").write_text("")
+    code, _, err = run("fit", *words, "--decimal", ",", "-o", "m.mm")
+    assert code == 2 and "--decimal is for CSV, JSON lines and Parquet" in err, err
 
 
 def test_tags_may_be_lists_of_python(run, tmp_path):

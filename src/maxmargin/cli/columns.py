@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 GROWING = 30
 # Words that may be numbers written in another way: digits with marks, a sign, a currency or a percent.
 _LIKE_NUMBER = re.compile(r"[-+]?\s*[$€£]?\s*\d[\d.,' ]*\s*[$€£%]?")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+")
+# The option that says that a column is of a kind of words.
+PLURALS = {"category": "categories", "text": "text"}
 _LIKE_ID = re.compile(r"\S*\d\S*")
 
 
@@ -55,11 +58,13 @@ def _doubts(name: str, values: Any, kind: str, told: bool) -> Iterator[str]:
                 "of them is a feature of its own."
             )
         return
-    like_numbers = [word for word in known if _LIKE_NUMBER.fullmatch(word)]
+    like_numbers = [word for word in known if _LIKE_NUMBER.fullmatch(word.strip())]
     if 2 * len(like_numbers) > len(known):
+        comma = _DECIMAL_COMMA.fullmatch(like_numbers[0].strip())
+        cure = "--decimal , reads it as one" if comma else "write it as 1234.5"
         yield (
-            f"column {name!r} is taken for a {kind}, but {like_numbers[0]!r} looks like a number; write it "
-            "as 1234.5, or name the column's kind."
+            f"column {name!r} is taken for a {kind}, but {like_numbers[0]!r} looks like a number; {cure}, "
+            f"--{PLURALS[kind]} {name} keeps it."
         )
     elif different == len(known) > 2 and all(map(_LIKE_ID.fullmatch, known)):
         yield f"column {name!r} has another word in every row; --drop {name} leaves it out."

@@ -50,11 +50,16 @@ _OTHER_FILES = {
 }
 COLUMN_KINDS = frozenset({"numbers", "categories", "text"})
 LABEL_COLUMNS = frozenset({"target", "labels", "label_prefix"})
+# How the cells of a table are read.
+CELLS = frozenset({"decimal", "missing"})
 # Column names that a message lists.
 LISTED = 40
 # What a model remembers of how its training data was read.
 REMEMBERED = (
-    LABEL_COLUMNS | COLUMN_KINDS | {"separator", "drop", "header", "delimiter", "encoding", "zero_based"}
+    LABEL_COLUMNS
+    | COLUMN_KINDS
+    | CELLS
+    | {"separator", "drop", "header", "delimiter", "encoding", "zero_based"}
 )
 
 
@@ -74,6 +79,8 @@ class ReadOptions:
     numbers: str | None = None
     categories: str | None = None
     text: str | None = None
+    decimal: str = "."
+    missing: str | None = None
     xml: Path | None = None
     drop: str | None = None
     header: bool = True
@@ -92,6 +99,11 @@ class ReadOptions:
     def says_labels(self) -> bool:
         """Whether it is told which columns hold the labels."""
         return not (self.target is None and self.labels is None and self.label_prefix is None)
+
+    @property
+    def says_cells(self) -> bool:
+        """Whether cells are read in another way than usual."""
+        return self.decimal != "." or self.missing is not None
 
     def columns(self) -> dict[str, Any]:
         """Arguments of the table readers that say where the labels are."""
@@ -135,6 +147,17 @@ _OPTIONS = (
         "--categories", **_NAMES, help="Tables: columns of categories, a,b,c; default: seen by their values."
     ),
     click.option("--text", **_NAMES, help="Tables: columns of text, a,b,c; default: seen by their values."),
+    click.option(
+        "--decimal",
+        type=click.Choice([".", ","]),
+        default=".",
+        help="Tables: the decimal mark of numbers; default: a point.",
+    ),
+    click.option(
+        "--missing",
+        **_NAMES,
+        help="Tables: words that mean a missing value, such as n/a,NULL; empty cells do.",
+    ),
     click.option(
         "--xml", type=click.Path(path_type=Path), help="ARFF: the Mulan file that names the labels."
     ),
@@ -206,6 +229,7 @@ def located(source: str, reading: ReadOptions) -> Iterator[Path | None]:
     if source == "-":
         if reading.format is None:
             raise click.UsageError("Data on stdin needs --format, one of " + ", ".join(FORMATS) + ".")
+        format_of(Path("stdin"), reading)  # options that it does not take are refused before it is read
         with tempfile.TemporaryDirectory(prefix="maxmargin-") as folder:
             path = Path(folder) / "stdin"
             with open(path, "wb") as out:
@@ -220,7 +244,14 @@ def located(source: str, reading: ReadOptions) -> Iterator[Path | None]:
 
 
 def format_of(path: Path, reading: ReadOptions) -> str:
-    """The format asked for, or the one that the file's name tells."""
+    """The format asked for, or the one that the file's name tells; options for tables need a table."""
+    kind = _format_of(path, reading)
+    if kind not in MIXED and (given := sorted(reading.given & CELLS)):
+        raise click.UsageError(f"--{given[0]} is for CSV, JSON lines and Parquet, and {path} is {kind}.")
+    return kind
+
+
+def _format_of(path: Path, reading: ReadOptions) -> str:
     if reading.format is not None:
         return reading.format
     if path.is_dir():
@@ -354,7 +385,8 @@ def source_of(path: Path, kind: str, reading: ReadOptions, progress: Any = None)
     from maxmargin.io.mixed import Source
 
     delimiter = delimiter_of(path, reading) if kind == "csv" else ","
-    return Source(path, kind, reading.header, delimiter, reading.encoding, progress)
+    missing = names_of(reading.missing)
+    return Source(path, kind, reading.header, delimiter, reading.encoding, progress, reading.decimal, missing)
 
 
 def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any]) -> Dataset | None:
@@ -369,7 +401,8 @@ def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any])
     where = LabelColumns(columns["target"], columns["labels"], columns["label_prefix"])
     told = told_kinds(*(names_of(getattr(reading, name)) for name in ("numbers", "categories", "text")))
     drop, kinds = names_of(reading.drop), known.get("columns")
-    if not (kinds or told or reading.separator or holds_more_than_numbers(source, where, drop)):
+    usual = not (kinds or told or reading.separator or reading.says_cells)
+    if usual and not holds_more_than_numbers(source, where, drop):
         return None
     if kinds is not None:
         told = dict(kinds)

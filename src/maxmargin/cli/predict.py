@@ -18,6 +18,7 @@ import click
 from maxmargin.cli.completion import complete_data
 from maxmargin.cli.console import say
 from maxmargin.cli.data import (
+    MIXED,
     ReadOptions,
     delimiter_of,
     format_of,
@@ -179,10 +180,10 @@ def _streamed(
         for data in _stream.stream_letters(path, progress=progress):
             yield part(data, reading.split, "test")
         return
-    if kind == "jsonl" or stored.has_words:
-        from maxmargin.io.mixed import FORMATS, read_pieces
+    if kind == "jsonl" or stored.has_words or (kind in MIXED and reading.says_cells):
+        from maxmargin.io.mixed import read_pieces
 
-        if kind not in FORMATS:
+        if kind not in MIXED:
             raise click.UsageError(
                 f"{path}: the model was fitted on a table with words; give CSV, JSON lines or Parquet."
             )

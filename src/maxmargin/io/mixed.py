@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -52,7 +52,11 @@ KindOf = Callable[[Sequence[Any], str], str]
 
 @dataclass(frozen=True)
 class Source:
-    """A table in a file and how to read it; `kind` is one of `FORMATS`."""
+    """A table in a file and how to read it; `kind` is one of `FORMATS`.
+
+    Numbers in words have the `decimal` mark, a point or a comma. A cell that is one of the `missing` words is
+    empty.
+    """
 
     path: PathLike
     kind: str
@@ -60,6 +64,8 @@ class Source:
     delimiter: str = ","
     encoding: str = "utf-8"
     progress: Progress | None = field(default=None, compare=False)
+    decimal: str = "."
+    missing: Sequence[str] = ()
 
     def fault(self, message: str, line: int | None = None, column: int | None = None) -> DataFormatError:
         return DataFormatError(message, self.path, line, column)
@@ -67,7 +73,41 @@ class Source:
     def rows(self) -> Iterator[Row]:
         """Numbered rows as dictionaries of named values."""
         readers = {"csv": self._csv, "jsonl": self._jsonl, "parquet": self._parquet}
-        return readers[self.kind]()
+        rows = readers[self.kind]()
+        if not self.missing:
+            return rows
+        words = set(self.missing)
+        empty = words | {number(word) for word in words if _is_plain(word)}
+        return (
+            (line, {name: None if _cell(value) in empty else value for name, value in row.items()})
+            for line, row in rows
+        )
+
+    def number(self, value: Any) -> float:
+        """The number that a cell holds, NaN for an empty one."""
+        if value is None:
+            return math.nan
+        if isinstance(value, str):
+            if self.decimal == ".":
+                return number(value)
+            if "." in value or not _is_plain(value.replace(",", ".")):
+                raise ValueError(f"{value!r} is not a number with a decimal comma")
+            return number(value.replace(",", "."))
+        if not isinstance(value, (int, float)):
+            raise ValueError(f"{value!r} is not a number")
+        if math.isinf(value):
+            raise ValueError(f"{value!r} is not a finite number")
+        return float(value)
+
+    def is_number(self, value: Any) -> bool:
+        """Whether a cell is a number or empty."""
+        if value is None or isinstance(value, (int, float)):
+            return True
+        try:
+            self.number(value)
+        except ValueError:
+            return False
+        return True
 
     def _csv(self) -> Iterator[Row]:
         names, rows = open_csv(self.path, self.header, self.delimiter, self.encoding, self.progress)
@@ -115,23 +155,27 @@ def holds_more_than_numbers(source: Source, where: LabelColumns, drop: Sequence[
     if where.labels is not None and len(labels) == 1 and not _is_indicator(columns[next(iter(labels))]):
         return True
     return not all(
-        _is_number(value)
+        source.is_number(value)
         for name in names
         if name not in labels and name not in drop
         for value in columns[name]
     )
 
 
-def _is_number(value: Any) -> bool:
-    if value is None or isinstance(value, (int, float)):
-        return True
-    if not isinstance(value, str):
-        return False
+def _is_plain(word: str) -> bool:
+    """Whether a word is a number with a decimal point, or empty."""
     try:
-        number(value)
+        number(word)
     except ValueError:
         return False
     return True
+
+
+def _cell(value: Any) -> Any:
+    """What is compared with words that mean a missing value."""
+    if isinstance(value, str):
+        return value.strip()
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _is_indicator(values: Sequence[Any]) -> bool:
@@ -257,13 +301,17 @@ def _seen_kind(
 ) -> str:
     """The kind of a column: numbers also where they are written as words, but for a few that are none."""
     known = [i for i, value in enumerate(values) if value not in (None, "")]
-    words = [i for i in known if not _is_number(values[i])]
+    words = [i for i in known if not source.is_number(values[i])]
     if not words:
         return "number"
     if len(words) <= (1 - MOSTLY) * len(known) and isinstance(values[words[0]], str):
+        word = values[words[0]]
+        comma = replace(source, decimal=",").is_number(word)
+        means = "--decimal ," if comma else f"--missing {word.strip()}"
         raise source.fault(
-            f"column {name!r}: {values[words[0]]!r} is not a number, but {len(known) - len(words)} of "
-            f"{len(known)} values are; mend it, or name the column's kind (categories or text)",
+            f"column {name!r}: {word!r} is not a number, but {len(known) - len(words)} of {len(known)} "
+            f"values are; give {means} if it means that, mend it, or name the column's kind (--categories or "
+            "--text)",
             lines[words[0]],
             place + 1,
         )
@@ -278,25 +326,14 @@ def _features(
 ) -> np.ndarray:
     numbers = all(kind == "number" for kind in kinds.values())
     X = np.empty((len(lines), len(kinds)), dtype if numbers else object)
+    meaning = {"number": source.number, **_WORDS}
     for j, (name, kind) in enumerate(kinds.items()):
         for i, value in enumerate(columns[name]):
             try:
-                X[i, j] = _VALUES[kind](value)
+                X[i, j] = meaning[kind](value)
             except ValueError as error:
                 raise source.fault(f"column {name!r}: {error}", lines[i]) from None
     return X
-
-
-def _number(value: Any) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, str):
-        return number(value)
-    if not isinstance(value, (int, float)):
-        raise ValueError(f"{value!r} is not a number")
-    if math.isinf(value):
-        raise ValueError(f"{value!r} is not a finite number")
-    return float(value)
 
 
 def _category(value: Any) -> str | None:
@@ -312,7 +349,7 @@ def _text(value: Any) -> str:
     return "" if value is None or value != value else str(value)
 
 
-_VALUES: dict[str, Callable[[Any], Any]] = {"number": _number, "category": _category, "text": _text}
+_WORDS: dict[str, Callable[[Any], Any]] = {"category": _category, "text": _text}
 
 
 def _labels(
