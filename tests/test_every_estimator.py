@@ -1,5 +1,6 @@
 """The same situation, the same behaviour: promises that hold for all estimators alike."""
 
+import inspect
 import pickle
 import time
 import tracemalloc
@@ -15,10 +16,12 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
+from sklearn.svm import LinearSVC
 from sklearn.utils.validation import check_is_fitted
 
 import maxmargin
-from maxmargin._names import ESTIMATORS
+from maxmargin import baselines
+from maxmargin._names import ESTIMATORS, WRAPPERS
 from maxmargin.edge.estimator import unevenness
 from tests.naive import objectives
 
@@ -132,6 +135,41 @@ def test_a_fit_can_be_repeated_cloned_and_pickled(name):
     again = pickle.loads(pickle.dumps(model))
     same(model, again)
     np.testing.assert_array_equal(predict(model, name), predict(again, name))
+
+
+OTHERS = {
+    "RAkEL": lambda: baselines.RAkEL(LinearSVC(), labelset_size=2),
+    "SparseOneVsRest": lambda: baselines.SparseOneVsRest(**SMALL),
+    "ImportVectorMachine": lambda: baselines.ImportVectorMachine(**SMALL),
+    "ThresholdTuner": lambda: baselines.ThresholdTuner(maxmargin.MultiLabelSVC(solver="dca")),
+    "LabelSets": lambda: maxmargin.LabelSets(maxmargin.MultiLabelSVC(solver="dca"), recall=0.9),
+    "Calibrated": lambda: maxmargin.Calibrated(maxmargin.MultiLabelSVC(solver="dca")),
+}
+
+
+@pytest.mark.parametrize("name", [*CASES, *OTHERS])
+def test_fits_with_default_parameters_repeat(name):
+    """Without a `random_state`, too; None draws from the state of NumPy, as in scikit-learn."""
+    if name in OTHERS:
+        y = WORDS if name == "ImportVectorMachine" else Y
+        first, second = (OTHERS[name]().fit(X, y).predict(X) for _ in range(2))
+        np.testing.assert_array_equal(first, second)
+        return
+    cls = getattr(maxmargin, name.split()[0])
+    same(*(fit(cls(**CASES[name][0]), name) for _ in range(2)))
+    if "random_state" in cls().get_params():
+        models = []
+        for _ in range(2):
+            np.random.seed(7)  # noqa: NPY002
+            models.append(fit(build(name, random_state=None), name))
+        same(*models)
+
+
+def test_every_random_state_is_zero_by_default():
+    public = [getattr(maxmargin, name) for name in (*ESTIMATORS, *WRAPPERS)]
+    public += [cls for cls in map(baselines.__dict__.get, baselines.__all__) if isinstance(cls, type)]
+    drawn = [inspect.signature(cls).parameters.get("random_state") for cls in public]
+    assert {parameter.default for parameter in drawn if parameter is not None} == {0}
 
 
 @pytest.mark.parametrize("name", OF_CLASSES)

@@ -118,7 +118,8 @@ class RAkEL(MetaEstimatorMixin, _MultiLabel):
         without repetition while there are enough of them.
     threshold : float in [0, 1], default=0.5
         A label is on when more than this part of its votes say so.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState instance or None, default=0
+        Draws the groups; None draws others in every fit.
 
     Attributes
     ----------
@@ -151,7 +152,7 @@ class RAkEL(MetaEstimatorMixin, _MultiLabel):
         labelset_size: int = 3,
         n_models: int | None = None,
         threshold: float = 0.5,
-        random_state: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.estimator = estimator
         self.labelset_size = labelset_size

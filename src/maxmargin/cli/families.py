@@ -230,13 +230,12 @@ def _option(parameter: str) -> str:
 
 
 def estimator(family: Family, given: Mapping[str, str]) -> Any:
-    """The estimator of a family with parameters as words, which it takes; its seed is 0 unless given."""
+    """The estimator of a family with parameters as words, which it takes."""
     known = family.build().get_params()
     for name in given:
         if name not in known:
             raise _unknown(_option(name), known, [family])
-    seed = {"random_state": 0} if "random_state" in known else {}
-    model = family.build(**seed | {name: value_of(word) for name, word in given.items()})
+    model = family.build(**{name: value_of(word) for name, word in given.items()})
     try:
         model._validate_params()
     except ValueError as error:

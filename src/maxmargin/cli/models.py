@@ -94,9 +94,7 @@ def decided(
         return TreeLabels(model, list(edges))
     if not promised:
         return model
-    return LabelSets(
-        model, recall=promised.get("recall"), precision=promised.get("precision"), random_state=0
-    )
+    return LabelSets(model, recall=promised.get("recall"), precision=promised.get("precision"))
 
 
 def preprocessing(model: Any) -> Any:

@@ -71,8 +71,8 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         on the others, and the promise is a theorem. Or a number of folds: every sample is scored by a
         model of the other folds, and the estimator is fitted on all samples. That makes more of few
         samples, but the theorem is about models of the folds, not about the one that answers.
-    random_state : int, RandomState instance or None, default=None
-        Draws the share, or shuffles the folds.
+    random_state : int, RandomState instance or None, default=0
+        Draws the share, or shuffles the folds; None draws anew in every fit.
 
     Attributes
     ----------
@@ -139,7 +139,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         precision: float | None = None,
         per_label: bool = False,
         calibration: Any = 0.25,
-        random_state: Any = None,
+        random_state: Any = 0,
     ) -> None:
         self.estimator = estimator
         self.recall = recall

@@ -444,7 +444,7 @@ class Iterative(MaxMarginEstimator):
     tol: float = 1e-3
     max_iter: int = 1000
     time_limit: float | None = None
-    random_state: Any = None
+    random_state: Any = 0
     verbose: int = 0
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {

@@ -259,8 +259,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         GPU through PyTorch (``pip install torch``): the same objective, certificate and
         attributes. "auto" takes a GPU where there is one and the
         problem is large enough, and says in the log why not.
-    random_state : int, RandomState instance or None, default=None
-        Order in which samples are visited.
+    random_state : int, RandomState instance or None, default=0
+        Order in which samples are visited; None is another one in every fit.
     verbose : int, default=0
         Print a line per epoch when positive.
 

@@ -175,8 +175,8 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         Whether `fit` visits the rows in random order. Files are often sorted by class, and one pass
         over such a file forgets the first classes; False keeps the order of the rows in the first
         pass, as `partial_fit` always does. Takes the memory of a second X while `fit` lasts.
-    random_state : int, RandomState instance or None, default=None
-        Order of the rows in `fit`.
+    random_state : int, RandomState instance or None, default=0
+        Order of the rows in `fit`; None is another one in every fit.
     verbose : bool, default=False
         Print a line per pass.
 

@@ -176,7 +176,8 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         "cuda" trains on an NVIDIA GPU through PyTorch (``pip install torch``), in
         float64: the same objective, certificate and attributes. "auto" takes a GPU where there is
         one and the problem is large enough, and says in the log why not.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState instance or None, default=0
+        Candidates that are drawn; None draws others in every fit.
     verbose : int, default=0
 
     Attributes

@@ -117,8 +117,8 @@ class ChainSVC(ClassifierMixin, Iterative):
         that it starts anew.
     n_jobs : int or None, default=None
         Threads for evaluating the objective and for prediction.
-    random_state : int, RandomState or None, default=None
-        Order of the visits.
+    random_state : int, RandomState instance or None, default=0
+        Order of the visits; None is another one in every fit.
     verbose : int, default=0
 
     Attributes

@@ -101,8 +101,8 @@ class LatentSVC(ClassifierMixin, Iterative):
         Seconds after which training stops, over all starts.
     n_jobs : int or None, default=None
         Threads for evaluating the objective and for prediction.
-    random_state : int, RandomState or None, default=None
-        Order of the visits, and random choices of candidates.
+    random_state : int, RandomState instance or None, default=0
+        Order of the visits, and random choices of candidates; None draws others in every fit.
     verbose : int, default=0
 
     Attributes

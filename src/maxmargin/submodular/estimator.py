@@ -182,9 +182,9 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         changed. After other data the fit starts anew, with a warning.
     n_jobs : int or None, default=None
         Threads for inference over samples (the steps of "bcfw" use one); None means one, -1 all cores.
-    random_state : int, RandomState or None, default=None
-        Order of the samples in "bcfw"; the others draw nothing (the block steps that "interior" starts
-        with take one order, always the same).
+    random_state : int, RandomState instance or None, default=0
+        Order of the samples in "bcfw"; None is another one in every fit. The other solvers draw nothing
+        (the block steps that "interior" starts with take one order, always the same).
     verbose : int, default=0
 
     Attributes
