@@ -26,9 +26,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from maxmargin.core.state import State
+from maxmargin.io.named import NamedColumns
 from maxmargin.io.steps import STEPS
 
-__all__ = ["TextColumn", "column_kinds", "prepare"]
+__all__ = ["NamedColumns", "TextColumn", "column_kinds", "prepare"]
 
 KINDS = ("number", "category", "text")
 # Words are categories up to so many different ones, each of which occurs twice in the mean.
@@ -276,6 +277,8 @@ def words_for(steps: Pipeline, columns: Sequence[str]) -> str:
             words.append(
                 "columns are centred and scaled to a variance of one" if step.with_mean else "scaled"
             )
+        elif isinstance(step, NamedColumns):
+            continue
         elif isinstance(step, ColumnTransformer):
             words += [_words_for_part(one, own) for _, one, own in _parts(step, columns)]
         else:

@@ -9,6 +9,8 @@ import json
 import re
 import sys
 
+import pandas as pd
+import polars as pl
 import pytest
 
 import maxmargin
@@ -103,7 +105,7 @@ def test_kinds_can_be_told_and_characters_asked_for(run, tmp_path):
                        "--text-as", "character", "-o", "m.mm")  # fmt: skip
     assert code == 0, err
     assert describe("m.mm")["metadata"]["columns"] == {"title": "text", "colour": "text"}
-    assert maxmargin.load("m.mm").steps[0][1].transformers_[0][1].analyzer == "char_wb"
+    assert maxmargin.load("m.mm")["prepare"].transformers_[0][1].analyzer == "char_wb"
 
 
 def test_columns_are_told_together_or_one_after_the_other(run, tmp_path):
@@ -119,7 +121,7 @@ def test_columns_are_told_together_or_one_after_the_other(run, tmp_path):
 def test_numbers_beside_words_are_scaled_unless_told_otherwise(run, tmp_path, scale):
     write(tmp_path / "shop.csv")
     assert run("fit", "shop.csv", "--labels", "tags", "--scale", scale, "-o", "m.mm")[0] == 0
-    numbers = maxmargin.load("m.mm").steps[0][1].transformers_[0][1]
+    numbers = maxmargin.load("m.mm")["prepare"].transformers_[0][1]
     assert [name for name, _ in numbers.steps] == (["fill", "scale"] if scale == "auto" else ["fill"])
 
 
@@ -137,7 +139,7 @@ def test_missing_numbers_are_filled_where_training_had_some(run, tmp_path):
     (tmp_path / "t.csv").write_text(text)
     assert run("fit", "t.csv", "--target", "y", "-o", "m.mm")[0] == 0
     model = maxmargin.load("m.mm")
-    assert [name for name, _ in model.steps] == ["fill", "scale", "model"]
+    assert [name for name, _ in model.steps] == ["columns", "fill", "scale", "model"]
     assert run("predict", "m.mm", "t.csv")[1].split()[1:] == [str(int(i > 5)) for i in range(12)]
     (tmp_path / "full.csv").write_text(text.replace("3,,", "3,3000,"))
     assert run("fit", "full.csv", "--target", "y", "-o", "full.mm")[0] == 0
@@ -323,9 +325,11 @@ def test_decimal_commas_and_words_for_missing_are_read_as_told(run, tmp_path, na
     assert code == 0 and "Columns by kind: number: paid, age." in err, err
     assert run("fit", "plain.jsonl", "--target", "y", "-o", "plain.mm")[0] == 0
     told, plain = maxmargin.load("m.mm"), maxmargin.load("plain.mm")
-    assert told.steps[0][1].statistics_.tolist() == plain.steps[0][1].statistics_.tolist() == [1.5, 3]
+    assert told["fill"].statistics_.tolist() == plain["fill"].statistics_.tolist() == [1.5, 3]
     # The model file holds how its data is read.
     expected = run("predict", "plain.mm", "plain.jsonl")[1]
+    for frame in (pd.DataFrame(CELLS), pl.DataFrame(CELLS), pd.DataFrame(CELLS)[["age", "paid"]]):
+        assert ["class", *told.predict(frame)] == expected.split()
     accuracy = json.loads(run("evaluate", "plain.mm", "plain.jsonl", "--json")[1])["accuracy"]
     for other in ("new.csv", "new.jsonl"):
         write(tmp_path / other, CELLS)
@@ -343,7 +347,7 @@ def test_missing_words_and_decimals_stand_beside_words(run, tmp_path):
     write(tmp_path / "t.csv", rows)
     code, _, err = run("fit", "t.csv", "--target", "y", *HOW, "--missing", "NULL", "-o", "m.mm")
     assert code == 0 and "number: paid, age; category: t." in err, err
-    known = maxmargin.load("m.mm").steps[0][1].named_transformers_["categories"].categories_[0]
+    known = maxmargin.load("m.mm")["prepare"].named_transformers_["categories"].categories_[0]
     assert None in known.tolist() and "NULL" not in known.tolist()
     assert run("predict", "m.mm", "t.csv")[0] == 0
     _, _, err = run("fit", "t.csv", "--target", "y", "--missing", "n/a", "-o", "m.mm")

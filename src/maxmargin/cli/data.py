@@ -386,7 +386,8 @@ def source_of(path: Path, kind: str, reading: ReadOptions, progress: Any = None)
 
     delimiter = delimiter_of(path, reading) if kind == "csv" else ","
     missing = names_of(reading.missing)
-    return Source(path, kind, reading.header, delimiter, reading.encoding, progress, reading.decimal, missing)
+    how: dict[str, Any] = {"decimal": reading.decimal, "missing": missing}
+    return Source(path, kind, reading.header, delimiter, reading.encoding, progress, **how)
 
 
 def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any]) -> Dataset | None:

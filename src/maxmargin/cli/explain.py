@@ -12,7 +12,7 @@ import click
 
 from maxmargin.cli.console import say
 from maxmargin.cli.data import ReadOptions, read_options, sequence_lengths
-from maxmargin.cli.models import Stored, bare, last_step, open_model, preprocessing
+from maxmargin.cli.models import bare, last_step, open_model, preprocessing
 from maxmargin.cli.options import Command
 from maxmargin.cli.predict import opened
 from maxmargin.io.words import visible
@@ -56,13 +56,13 @@ def explain_command(
             lengths = sequence_lengths(data)[: rows - done] if stored.family.task == "chain" else None
             X = stored.like_training(data.X[: rows - done if lengths is None else int(lengths.sum())])
             X = X if before is None else before.transform(X)
-            how = {"label": _code(stored, inner, label), "top": top, "names": names or None}
+            how = {"label": _code(inner, label), "top": top, "names": names or None}
             found = inner.explain(X, **how) if lengths is None else inner.explain(X, lengths=lengths, **how)
             samples = (
                 np.arange(len(found)) if lengths is None else np.repeat(np.arange(len(lengths)), lengths)
             )
             for place, told in zip(samples.tolist(), found, strict=True):
-                _say(stored, inner, done + place, told, as_json)
+                _say(done + place, told, as_json)
             done += samples[-1] + 1
             if done >= rows:
                 break
@@ -70,17 +70,10 @@ def explain_command(
         raise ValueError(f"{source} has no samples.")
 
 
-def _shown_names(stored: Stored, inner: Any) -> list[str]:
-    """Names of the labels as a person knows them, in the order of `classes_`."""
-    classes = [str(name) for name in inner.classes_.tolist()]
-    several = inner.classes_.dtype.kind in "iu" and len(stored.label_names) == len(classes)
-    return list(stored.label_names) if several and stored.family.task != "multiclass" else classes
-
-
-def _code(stored: Stored, inner: Any, label: str | None) -> Any:
+def _code(inner: Any, label: str | None) -> Any:
     if label is None:
         return None
-    names = _shown_names(stored, inner)
+    names = [str(name) for name in inner.classes_.tolist()]
     if label not in names:
         raise click.UsageError(
             f"--label {label}: the model has no such label; it has {', '.join(names[:10])}"
@@ -89,8 +82,8 @@ def _code(stored: Stored, inner: Any, label: str | None) -> Any:
     return inner.classes_.tolist()[names.index(label)]
 
 
-def _say(stored: Stored, inner: Any, place: int, told: Any, as_json: bool) -> None:
-    name = _shown_names(stored, inner)[inner.classes_.tolist().index(told.label)]
+def _say(place: int, told: Any, as_json: bool) -> None:
+    name = str(told.label)
     if as_json:
         parts = dict(told.parts)
         print(

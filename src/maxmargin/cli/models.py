@@ -482,6 +482,8 @@ class Stored:
 
     def aligned(self, data: Dataset, source: str) -> Dataset:
         """The data with the columns of the model, found by name where both sides have names."""
+        from maxmargin.io.named import numbered
+
         names, found = self.feature_names, data.feature_names
         if list(found) == names:
             return data
@@ -490,7 +492,7 @@ class Stored:
                 f"{source} holds numbers alone, and the model was fitted on a table with words; give CSV, "
                 "JSON lines or Parquet."
             )
-        if not names or not found or _numbered(names) or _numbered(found):
+        if not names or not found or numbered(names) or numbered(found):
             if data.X.shape[1] != self.n_features:
                 raise ValueError(
                     f"{source} has {data.X.shape[1]} features, but the model was fitted on {self.n_features}."
@@ -531,11 +533,6 @@ class Stored:
         return X.toarray() if hasattr(X, "toarray") and not self.about["sparse"] else X
 
 
-def _numbered(names: Sequence[str]) -> bool:
-    """Whether the names say no more than the place of each feature, as in SVMlight."""
-    return all(name == f"x{j}" for j, name in enumerate(names))
-
-
 def _words(X: Any, position: dict[str, int], names: Sequence[str]) -> Any:
     """The columns of the named words; a word that never occurs is a column of zeros."""
     import scipy.sparse as sp
@@ -546,31 +543,9 @@ def _words(X: Any, position: dict[str, int], names: Sequence[str]) -> Any:
     return sp.csr_array(X @ chooser)
 
 
-# What `maxmargin fit` notes beside a model.
-NOTES: dict[str, Any] = {
-    "data": str, "samples": int, "label_names": list, "feature_names": list, "sparse": bool,
-    "seconds": (int, float), "reading": dict,
-}  # fmt: skip
-
-
-def _is_noted(about: dict[str, Any]) -> bool:
-    """Whether notes are as `maxmargin fit` writes them; a file may come from anywhere."""
-    if not all(isinstance(about.get(name), kind) for name, kind in NOTES.items()):
-        return False
-    words = [*about["label_names"], *about["feature_names"]]
-    kinds = about.get("columns")
-    if kinds is not None and (
-        not isinstance(kinds, dict) or not set(kinds.values()) <= {"number", "category", "text"}
-    ):
-        return False
-    told = about["reading"].values()
-    return all(isinstance(word, str) for word in words) and all(
-        value is None or isinstance(value, (str, bool)) for value in told
-    )
-
-
 def open_model(path: Path) -> Stored:
     """Load a model file that `maxmargin fit` wrote."""
+    from maxmargin.io.named import is_noted
     from maxmargin.persistence import ModelFileError, describe, load
 
     if not path.exists():
@@ -578,7 +553,7 @@ def open_model(path: Path) -> Stored:
             f"There is no model file {path}; `maxmargin fit DATA -m ... -o {path}` makes one."
         )
     about = describe(path)["metadata"]
-    if not isinstance(about.get("family"), str) or about["family"] not in FAMILIES or not _is_noted(about):
+    if not is_noted(about) or about["family"] not in FAMILIES:
         raise ModelFileError(
             f"{path} was not written by `maxmargin fit`; load it with maxmargin.load in Python."
         )

@@ -280,10 +280,7 @@ def best(stored: Stored, data: Dataset, top: int, scores: bool) -> Answer:
         X = step[1].transform(X)
     model = last_step(inner)
     labels, found = model.predict_top(X, min(top, len(stored.label_names)))
-    place = {name: k for k, name in enumerate(model.classes_.tolist())}
-    names = np.array(stored.label_names, dtype=object)
-    named = names[[[place[name] for name in row] for row in labels.tolist()]]
-    return Answer(data, named, found if scores else None, top=labels.shape[1])
+    return Answer(data, np.array(labels, dtype=object), found if scores else None, top=labels.shape[1])
 
 
 def _complete(stored: Stored, data: Dataset) -> Any:

@@ -210,3 +210,5 @@ INPUT: dict[str, Field] = {
     "n_features_in_": Whole(size="n_features"),
     "feature_names_in_": Names("n_features", group="names"),
 }
+# Of an estimator that may know the columns of a table by name.
+ROWS: dict[str, Field] = {**INPUT, "_table": part("NamedColumns", group="table")}

@@ -23,10 +23,10 @@ import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import assert_all_finite, compute_class_weight
+from sklearn.utils import assert_all_finite, check_array, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+from sklearn.utils.validation import _check_n_features, _check_sample_weight, column_or_1d, validate_data
 
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall, squared_norm
@@ -307,6 +307,8 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     time_limit: float | None
     warm_start: bool
     verbose: int
+    # The columns by name (`maxmargin.io.named.NamedColumns`), where the model is one of a table.
+    _table: Any
     # Set for the time of a fit by those who start others from its dual solution.
     _keep_dual: bool = False
 
@@ -336,17 +338,25 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
             X = check_format(X, "X")
             if reset:
                 check_columns(X.shape[1])
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse=False if precomputed else "csr",
-            accept_large_sparse=True,
-            dtype=[np.float64, np.float32],
-            order="C",
-            ensure_all_finite=precomputed,
-        )
+        how = {
+            "accept_sparse": False if precomputed else "csr",
+            "accept_large_sparse": True,
+            "dtype": [np.float64, np.float32],
+            "order": "C",
+            "ensure_all_finite": precomputed,
+        }
+        if reset:
+            self.__dict__.pop("_table", None)
+        if hasattr(self, "_table"):
+            X = check_array(self._by_name(X), **how, estimator=self)
+            _check_n_features(self, X, reset=False)
+        else:
+            X = validate_data(self, X, reset=reset, **how)
         return check_size(summed(X) if sp.issparse(X) else X, type(self).__name__)
+
+    def _by_name(self, X: Any) -> Any:
+        """The columns of a frame that a model of a table knows by name; anything else as it is."""
+        return self._table.transform(X) if hasattr(self, "_table") else X
 
     def _read_classes(self, y: Any, n_samples: int, samples: str = "samples") -> np.ndarray:
         """Learn `classes_` and return the code of every sample's class; one class only is said."""

@@ -24,6 +24,7 @@ from maxmargin.decisions.tree import TreeLabels, levels
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.export.columns import is_table, prepared
 from maxmargin.export.graph import Graph
+from maxmargin.io.named import NamedColumns
 from maxmargin.multilabel.estimator import MultiLabelSVC
 from maxmargin.ranking.estimator import LabelRanker
 from maxmargin.sparse.machines import BasisMachine, ClassMachine
@@ -353,7 +354,7 @@ def curved(curves: Any, graph: Graph, scores: str, lone: bool) -> str:
 def through(model: Pipeline, graph: Graph, x: str) -> str:
     """The rows as the steps before the last give them."""
     for _, step in model.steps[:-1]:
-        if step not in (None, "passthrough"):
+        if step not in (None, "passthrough") and not isinstance(step, NamedColumns):
             x = prepared(step, graph, through) if is_table(step) else scaled(step, graph, x)
     return x
 

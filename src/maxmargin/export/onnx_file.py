@@ -158,7 +158,8 @@ def _last(model: Any) -> Any:
 
 def _is_ours(model: Pipeline) -> bool:
     """Whether all steps before the last are scalers that are exported directly."""
-    known = ("StandardScaler", "MaxAbsScaler", "MinMaxScaler", "RobustScaler", "Normalizer", "SimpleImputer")
+    scalers = {"StandardScaler", "MaxAbsScaler", "MinMaxScaler", "RobustScaler", "Normalizer"}
+    known = scalers | {"NamedColumns", "SimpleImputer"}
     return all(
         step in (None, "passthrough") or type(step).__name__ in known or is_table(step)
         for _, step in model.steps[:-1]

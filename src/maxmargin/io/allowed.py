@@ -23,6 +23,7 @@ _PARTS = {
     "IsotonicCurves": "maxmargin.decisions.curves",
     "Kernel": "maxmargin.core.kernels",
     "LabelSpace": "maxmargin.edge.labels",
+    "NamedColumns": "maxmargin.io.named",
     "SequenceLabels": "maxmargin.edge.groups",
     "Sigmoids": "maxmargin.decisions.curves",
     "SquaredState": "maxmargin.ranking.problem",

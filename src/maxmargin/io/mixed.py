@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -34,6 +35,7 @@ from maxmargin.io.table import (
 from maxmargin.io.words import no_column
 
 FORMATS = ("csv", "jsonl", "parquet")
+KINDS = ("number", "category", "text")
 # Separators of tags, in the order in which they are looked for.
 SEPARATORS = (";", "|", ",")
 # Rows that tell whether a CSV file holds numbers alone; rows of a piece of a large file.
@@ -50,38 +52,26 @@ Row = tuple[int, dict[str, Any]]
 KindOf = Callable[[Sequence[Any], str], str]
 
 
-@dataclass(frozen=True)
-class Source:
-    """A table in a file and how to read it; `kind` is one of `FORMATS`.
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """What the cells of a table mean.
 
     Numbers in words have the `decimal` mark, a point or a comma. A cell that is one of the `missing` words is
     empty.
     """
 
-    path: PathLike
-    kind: str
-    header: bool = True
-    delimiter: str = ","
-    encoding: str = "utf-8"
-    progress: Progress | None = field(default=None, compare=False)
     decimal: str = "."
     missing: Sequence[str] = ()
 
-    def fault(self, message: str, line: int | None = None, column: int | None = None) -> DataFormatError:
-        return DataFormatError(message, self.path, line, column)
-
-    def rows(self) -> Iterator[Row]:
-        """Numbered rows as dictionaries of named values."""
-        readers = {"csv": self._csv, "jsonl": self._jsonl, "parquet": self._parquet}
-        rows = readers[self.kind]()
-        if not self.missing:
-            return rows
+    @cached_property
+    def empty(self) -> set[Any]:
+        """Words and numbers that mean a missing value."""
         words = set(self.missing)
-        empty = words | {number(word) for word in words if _is_plain(word)}
-        return (
-            (line, {name: None if _cell(value) in empty else value for name, value in row.items()})
-            for line, row in rows
-        )
+        return words | {number(word) for word in words if _is_plain(word)}
+
+    def value(self, cell: Any) -> Any:
+        """The value of a cell, None for one that means a missing value."""
+        return None if self.missing and _cell(cell) in self.empty else cell
 
     def number(self, value: Any) -> float:
         """The number that a cell holds, NaN for an empty one."""
@@ -108,6 +98,34 @@ class Source:
         except ValueError:
             return False
         return True
+
+    @property
+    def meaning(self) -> dict[str, Callable[[Any], Any]]:
+        """What a value is to a model, by the kind of its column."""
+        return {"number": self.number, "category": _category, "text": _text}
+
+
+@dataclass(frozen=True)
+class Source(Cells):
+    """A table in a file and how to read it; `kind` is one of `FORMATS`."""
+
+    path: PathLike
+    kind: str
+    header: bool = True
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    progress: Progress | None = field(default=None, compare=False)
+
+    def fault(self, message: str, line: int | None = None, column: int | None = None) -> DataFormatError:
+        return DataFormatError(message, self.path, line, column)
+
+    def rows(self) -> Iterator[Row]:
+        """Numbered rows as dictionaries of named values."""
+        readers = {"csv": self._csv, "jsonl": self._jsonl, "parquet": self._parquet}
+        rows = readers[self.kind]()
+        if not self.missing:
+            return rows
+        return ((line, {name: self.value(cell) for name, cell in row.items()}) for line, row in rows)
 
     def _csv(self) -> Iterator[Row]:
         names, rows = open_csv(self.path, self.header, self.delimiter, self.encoding, self.progress)
@@ -326,7 +344,7 @@ def _features(
 ) -> np.ndarray:
     numbers = all(kind == "number" for kind in kinds.values())
     X = np.empty((len(lines), len(kinds)), dtype if numbers else object)
-    meaning = {"number": source.number, **_WORDS}
+    meaning = source.meaning
     for j, (name, kind) in enumerate(kinds.items()):
         for i, value in enumerate(columns[name]):
             try:
@@ -347,9 +365,6 @@ def _text(value: Any) -> str:
     if value is not None and not isinstance(value, (str, int, float)):
         raise ValueError(f"{value!r} is not a text")
     return "" if value is None or value != value else str(value)
-
-
-_WORDS: dict[str, Callable[[Any], Any]] = {"category": _category, "text": _text}
 
 
 def _labels(

@@ -20,6 +20,7 @@ from maxmargin._names import VERSION
 from maxmargin.io.allowed import ModelFileError, class_name
 from maxmargin.io.atomic import PathLike, atomic_write
 from maxmargin.io.checked import check_model, parameters_of
+from maxmargin.io.named import by_name
 from maxmargin.io.steps import rebuild
 from maxmargin.io.values import DTYPES, Decoder, Encoder
 
@@ -107,7 +108,10 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
 
 
 def load(path: PathLike, *, max_bytes: int | None = None) -> Any:
-    """Load a model that `save` wrote.
+    """Load a model that `save` wrote, or `maxmargin fit`.
+
+    A model of `maxmargin fit` finds the columns of a frame by name, in any order, and its `classes_` are the
+    names of the labels.
 
     No code from the file is run: it can name estimators of this package and a few transformers
     of scikit-learn, and nothing else.
@@ -127,7 +131,7 @@ def load(path: PathLike, *, max_bytes: int | None = None) -> Any:
     """
     document, tensors = _read(path, max_bytes)
     try:
-        return _decoded(document, tensors)
+        return by_name(_decoded(document, tensors), document["metadata"])
     except ModelFileError as error:
         raise ModelFileError(f"{os.fspath(path)} cannot be loaded: {error}.") from error
     except (

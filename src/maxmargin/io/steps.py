@@ -432,7 +432,7 @@ STEPS["OneHotEncoder"] = (
     ),
 )
 COLUMN_PARTS = (*STEPS, "TextColumn", "Pipeline")
-TRANSFORMERS = (*COLUMN_PARTS, "ColumnTransformer")
+TRANSFORMERS = (*COLUMN_PARTS, "ColumnTransformer", "NamedColumns")
 STEPS["ColumnTransformer"] = (
     "sklearn.compose",
     State(

@@ -27,8 +27,8 @@ from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import ROUNDING, Solver, Stopping, run
 from maxmargin.core.rows import Rows, without_zeros
 from maxmargin.core.state import (
-    INPUT,
     OUTCOME,
+    ROWS,
     LabelNames,
     Samples,
     Sizes,
@@ -369,7 +369,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
 
     STATE: ClassVar[State] = State(
         {
-            **INPUT,
+            **ROWS,
             **OUTCOME,
             "_space": part("LabelSpace"),
             "classes_": LabelNames("n_classes"),

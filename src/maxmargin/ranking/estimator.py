@@ -277,6 +277,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
             "_trace": Several(floats(None, 3, dtypes=DOUBLE, finite=False)),
             "n_features_in_": Whole(size="n_features"),
             "feature_names_in_": Names("n_names", group="names"),
+            "_table": part("NamedColumns", group="table", apart=True),
             "classes_": LabelNames("n_classes", least=0),
             **dict.fromkeys(
                 ("n_rounds_", "n_mistakes_", "n_first_occurrences_", "n_first_mistakes_"), Whole()
@@ -409,7 +410,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
             matrix = self._read_rows(X, reset=reset)
         else:
             matrix = check_array(
-                check_format(X, "X"), accept_sparse="csr", accept_large_sparse=True,
+                check_format(self._by_name(X), "X"), accept_sparse="csr", accept_large_sparse=True,
                 dtype=[np.float64, np.float32], order="C", estimator=self,
             )  # fmt: skip
         width = matrix.shape[1]

@@ -28,8 +28,8 @@ from maxmargin import priors
 from maxmargin.core.kernels import Clouds, Kernel, check_basis
 from maxmargin.core.loop import Certificate, Outcome, Solver, Stopping, run
 from maxmargin.core.state import (
-    INPUT,
     OUTCOME,
+    ROWS,
     Field,
     LabelNames,
     Number,
@@ -77,7 +77,7 @@ SMOOTHEST = 1e-9
 
 # What a machine holds, whatever its answers.
 MACHINE: dict[str, Field] = {
-    **INPUT,
+    **ROWS,
     **OUTCOME,
     "classes_": LabelNames("n_classes"),
     "_kernel": part("Kernel"),

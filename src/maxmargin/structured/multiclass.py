@@ -20,7 +20,7 @@ from maxmargin.core.kernel_matrix import INDEFINITE, KernelMatrix, check_precomp
 from maxmargin.core.kernels import Kernel, check_basis
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
-from maxmargin.core.state import INPUT, OUTCOME, LabelNames, Samples, Sizes, State, floats, indices, part
+from maxmargin.core.state import OUTCOME, ROWS, LabelNames, Samples, Sizes, State, floats, indices, part
 from maxmargin.core.threads import count_threads
 from maxmargin.device.backend import DEVICES, FOREIGN, KernelDemand, find
 from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
@@ -318,7 +318,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
 
     STATE: ClassVar[State] = State(
         {
-            **INPUT,
+            **ROWS,
             **OUTCOME,
             "classes_": LabelNames("n_classes"),
             "coef_": floats("n_columns", "n_features", group="linear"),

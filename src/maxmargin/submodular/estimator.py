@@ -18,8 +18,8 @@ from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows, without_zeros
 from maxmargin.core.state import (
     DOUBLE,
-    INPUT,
     OUTCOME,
+    ROWS,
     LabelNames,
     Sizes,
     State,
@@ -263,7 +263,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
 
     STATE: ClassVar[State] = State(
         {
-            **INPUT,
+            **ROWS,
             **OUTCOME,
             "_labels": part("LabelSpace"),
             "classes_": LabelNames("n_classes"),

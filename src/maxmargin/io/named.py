@@ -1,0 +1,252 @@
+"""Models of tables know their columns and labels by name.
+
+`NamedColumns` finds the columns of a frame. `by_name` gives it to a model that `maxmargin fit` wrote: such a
+file holds the model by places, and the names in the notes beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from maxmargin.core.state import INPUT, Meeting, Sizes, State, chosen
+from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.wrapping import takes_kernel
+from maxmargin.io.allowed import ModelFileError
+from maxmargin.io.mixed import KINDS, Cells
+from maxmargin.io.words import no_column
+
+# What `maxmargin fit` notes beside a model.
+NOTES: dict[str, Any] = {
+    "family": str, "data": str, "samples": int, "label_names": list, "feature_names": list, "sparse": bool,
+    "seconds": (int, float), "reading": dict,
+}  # fmt: skip
+
+
+def _kinds(value: Any) -> str | None:
+    if (
+        type(value) is dict
+        and value
+        and all(isinstance(word, str) for pair in value.items() for word in pair)
+    ):
+        unknown = set(value.values()) - set(KINDS)
+        return f"{unknown.pop()!r} is no kind of column" if unknown else None
+    return "a dict of the names of columns to their kinds was expected"
+
+
+def _words(value: Any) -> str | None:
+    words = isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value)
+    return None if words else "a list of words was expected"
+
+
+def _of_kinds(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """A rule: the names are those of the parameter."""
+    if "feature_names_in_" in state and list(state["kinds"]) != state["feature_names_in_"].tolist():
+        raise ValueError("its columns have other names than its kinds")
+
+
+class NamedColumns(TransformerMixin, BaseEstimator):
+    """The columns of a table by their names, in the order in which the model behind was fitted.
+
+    Parameters
+    ----------
+    kinds : dict of str to {"number", "category", "text"}
+        Name and kind of every column.
+    decimal : {".", ","}, default="."
+        The decimal mark of numbers that are written as words.
+    missing : sequence of str, default=()
+        Words that mean a missing value.
+
+    Notes
+    -----
+    In a frame of pandas, polars or pyarrow columns are found by name: they come in any order, others are
+    ignored, and values are read as `maxmargin predict` reads them. In anything else, a frame without names
+    too, they are found by place, and there must be as many.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from maxmargin.tables import NamedColumns
+    >>> columns = NamedColumns({"size": "number", "price": "number"})
+    >>> columns.fit_transform(pd.DataFrame({"id": [7], "price": [2.5], "size": [True]}))
+    array([[1. , 2.5]])
+    """
+
+    STATE: ClassVar[State] = State(
+        {**INPUT},
+        _of_kinds,
+        {"kinds": Meeting(_kinds), "decimal": chosen(".", ","), "missing": Meeting(_words)},
+    )
+
+    def __init__(self, kinds: dict[str, str], *, decimal: str = ".", missing: Sequence[str] = ()) -> None:
+        self.kinds = kinds
+        self.decimal = decimal
+        self.missing = missing
+
+    def fit(self, X: Any, y: Any = None) -> NamedColumns:
+        """Check the kinds; nothing is learnt from X."""
+        complaint = _kinds(self.kinds)
+        if complaint is not None:
+            raise ValueError(f"kinds: {complaint}.")
+        self.n_features_in_ = len(self.kinds)
+        self.feature_names_in_ = np.array(list(self.kinds), dtype=object)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The columns as one array: of floats where all are numbers, of objects otherwise."""
+        check_is_fitted(self)
+        names = list(self.kinds)
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+        if isinstance(frame, nw.DataFrame) and any(isinstance(name, str) for name in frame.columns):
+            absent = [name for name in names if name not in frame.columns]
+            if absent:
+                raise ValueError(f"X: {no_column(absent, map(str, frame.columns))}.")
+            return self._joined([self._values(frame[name], name) for name in names])
+        if not sp.issparse(X):
+            X = np.asarray(X, None if self._numbers else object)
+        if X.ndim != 2 or X.shape[1] != len(names):
+            raise ValueError(
+                f"X has shape {X.shape}, but the model takes {len(names)} columns; pass a frame with the "
+                f"columns {', '.join(map(repr, names[:5]))}{' and others' if len(names) > 5 else ''}."
+            )
+        if self._numbers:
+            return X
+        return self._joined([self._read(X[:, j].tolist(), name) for j, name in enumerate(names)])
+
+    @property
+    def _numbers(self) -> bool:
+        return set(self.kinds.values()) == {"number"}
+
+    def _values(self, column: Any, name: str) -> Any:
+        """The values of a column of a frame as a model takes them."""
+        numeric = column.dtype.is_numeric() or column.dtype == nw.Boolean
+        null = column.is_null().to_numpy()
+        if numeric and self.kinds[name] == "number" and not self.missing:
+            return np.asarray((column.cast(nw.Float64) if null.any() else column).to_numpy(), np.float64)
+        return self._read(
+            [None if no else cell for cell, no in zip(column.to_list(), null, strict=True)], name
+        )
+
+    def _read(self, values: list[Any], name: str) -> list[Any]:
+        cells = Cells(decimal=self.decimal, missing=self.missing)
+        meaning = cells.meaning[self.kinds[name]]
+        try:
+            return [
+                meaning(cells.value(value.item() if isinstance(value, np.generic) else value))
+                for value in values
+            ]
+        except ValueError as error:
+            raise ValueError(f"X, column {name!r}: {error}.") from None
+
+    def _joined(self, columns: Sequence[Sequence[Any]]) -> np.ndarray:
+        X = np.empty((len(columns[0]), len(columns)), np.float64 if self._numbers else object)
+        for j, column in enumerate(columns):
+            X[:, j] = column
+        return X
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """The names of the columns."""
+        return np.array(list(self.kinds), dtype=object)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        for name in ("sparse", "categorical", "string", "allow_nan"):
+            setattr(tags.input_tags, name, True)
+        return tags
+
+
+def is_noted(metadata: Mapping[str, Any]) -> bool:
+    """Whether the metadata of a file are as `maxmargin fit` writes them; a file may come from anywhere."""
+    if not all(isinstance(metadata.get(name), kind) for name, kind in NOTES.items()):
+        return False
+    kinds = metadata.get("columns")
+    words = [*metadata["label_names"], *metadata["feature_names"]]
+    return (
+        (kinds is None or _kinds(kinds) is None)
+        and all(isinstance(word, str) for word in words)
+        and all(value is None or isinstance(value, (str, bool)) for value in metadata["reading"].values())
+    )
+
+
+def numbered(names: Sequence[str]) -> bool:
+    """Whether the names say no more than the place of each feature, as in SVMlight."""
+    return all(name == f"x{j}" for j, name in enumerate(names))
+
+
+def by_name(model: Any, metadata: Mapping[str, Any]) -> Any:
+    """A model of `maxmargin fit` that knows its columns and labels by the names noted beside it."""
+    if not is_noted(metadata):
+        return model
+    _name_labels(model, metadata["label_names"])
+    kinds, names = metadata.get("columns") or {}, metadata["feature_names"]
+    if metadata["family"] == "chain" or numbered(names) or hasattr(model, "feature_names_in_"):
+        return model
+    if takes_kernel(model):
+        return model
+    width = model.n_features_in_
+    # A ranker may have room for more columns than it has met.
+    room = any(getattr(part, "n_features", None) is not None for part in _parts(model))
+    if len(set(names)) < len(names) or len(names) > width or (len(names) < width and not room):
+        raise ModelFileError(f"its notes name {len(names)} columns, and the model takes {width}")
+    reading = metadata["reading"]
+    decimal, missing = reading.get("decimal") or ".", reading.get("missing") or ""
+    columns = NamedColumns(
+        {name: kinds.get(name, "number") for name in names},
+        decimal="," if decimal == "," else ".",
+        missing=[word.strip() for word in missing.split(",")] if missing else [],
+    )
+    return _behind(columns.fit(None), model)
+
+
+def _behind(columns: NamedColumns, model: Any) -> Any:
+    """The model with its columns found by name: by the first step of a pipeline, or by itself."""
+    if hasattr(model, "steps"):
+        return Pipeline([("columns", columns), *model.steps])
+    if hasattr(model, "estimator_"):
+        model.estimator_ = _behind(columns, model.estimator_)
+        if hasattr(model, "estimators_"):
+            model.estimators_ = [_behind(columns, one) for one in model.estimators_]
+    else:
+        model._table = columns
+    model.feature_names_in_ = columns.feature_names_in_
+    return model
+
+
+def _name_labels(model: Any, names: Sequence[str]) -> None:
+    """Call the columns of 0/1 labels by their names in a model and in those that it wraps."""
+    classes = np.array([*names, None], dtype=object)[:-1]
+    for part in _parts(model):
+        for place in ("_labels", "_space"):
+            labels = vars(part).get(place)
+            space = getattr(labels, "space", labels)
+            if not isinstance(space, LabelSpace) or space.kind not in ("indicator", "sign", "sparse"):
+                continue
+            if not np.array_equal(space.classes, np.arange(len(space.classes))):
+                continue
+            if len(names) != len(space.classes) or len(set(names)) < len(names):
+                raise ModelFileError(
+                    f"its notes name {len(names)} labels, and the model has {len(space.classes)}"
+                )
+            named = replace(space, classes=classes)
+            if labels is space:
+                setattr(part, place, named)
+            else:
+                labels.space, labels.index = named, {name: k for k, name in enumerate(names)}
+            part.classes_ = classes
+
+
+def _parts(model: Any) -> Iterator[Any]:
+    """A model, and the fitted models that it wraps."""
+    yield model
+    inner = [model.steps[-1][1]] if hasattr(model, "steps") else []
+    for one in (*inner, *vars(model).get("estimators_", ()), vars(model).get("estimator_")):
+        if one is not None:
+            yield from _parts(one)
