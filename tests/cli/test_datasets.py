@@ -75,7 +75,7 @@ def test_csv_columns_are_chosen_by_name_and_prefix(tmp_path):
     main(["datasets", "convert", str(table), str(target), "--label-prefix", "tag_", "--drop", "id"])
     assert target.read_text() == "size,tag_a,tag_b\n2.5,0,1\n3.5,1,0\n"
     main(["datasets", "convert", str(table), str(target), "--target", "id", "--drop", "tag_a,tag_b"])
-    assert target.read_text() == "size,class\n2.5,1\n3.5,2\n"
+    assert target.read_text() == "size,id\n2.5,1\n3.5,2\n"
 
 
 @pytest.mark.parametrize(

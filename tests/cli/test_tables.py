@@ -376,8 +376,8 @@ def test_words_are_not_converted(run, tmp_path):
     code, _, err = run("datasets", "convert", "shop.csv", "shop.svm", "--labels", "tags")
     assert code == 1 and "--drop title,colour" in err
     run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")
-    code, _, err = run("predict", "m.mm", "shop.csv", "--to", "same")
-    assert code == 2 and "needs --to csv or jsonl" in err
+    code, _, err = run("predict", "m.mm", "shop.csv", "--to", "arff")
+    assert code == 2 and "needs --to csv, jsonl or same" in err
 
 
 @pytest.mark.parametrize(("cell", "tags"), [

@@ -322,6 +322,7 @@ def noted(family: Family, data: Samples, fitted: Fitted, source: str, reading: R
         "seconds": fitted.seconds,
         "reading": {key: value for key, value in vars(reading).items() if key in REMEMBERED},
         **({} if data.columns is None else {"columns": dict(data.columns)}),
+        **({} if data.target is None else {"target": data.target}),
         **noted_rows(data, reading),
     }
 

@@ -123,12 +123,12 @@ class ReadOptions:
         return np.float32 if self.float32 else np.float64
 
 
-def _joined(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+def joined(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
     """Names that an option was given, once as a,b,c or one after the other."""
     return ",".join(values) or None
 
 
-_NAMES: dict[str, Any] = {"multiple": True, "callback": _joined}
+_NAMES: dict[str, Any] = {"multiple": True, "callback": joined}
 _OPTIONS = (
     click.option("--format", type=click.Choice(FORMATS), help="Format of the file; default: by its name."),
     click.option("--target", help="Tables: the column with the class of each sample (name or position)."),
@@ -317,6 +317,8 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
         return datasets.read_mail_folders(path)
     if kind in MIXED and not reading.says_labels:
         raise click.UsageError(f"{path}: {which_labels(path, kind, reading)}")
+    if kind in MIXED and reading.drop and "drop" not in reading.given:
+        reading = _without_absent(path, kind, reading)
     with reading_bar(path) as progress:
         if kind in MIXED and reading.labels != "meka":
             data = read_columns(source_of(path, kind, reading, progress), reading, known)
@@ -339,6 +341,12 @@ def _read_file(path: Path, reading: ReadOptions, single: bool, known: Mapping[st
     if kind in MIXED and not known:
         warn_of_columns(data, {}, {})
     return data
+
+
+def _without_absent(path: Path, kind: str, reading: ReadOptions) -> ReadOptions:
+    """Columns that training left out need not be in further data."""
+    names = {name for _, row in islice(source_of(path, kind, reading).rows(), 1) for name in row}
+    return replace(reading, drop=",".join(name for name in names_of(reading.drop) if name in names) or None)
 
 
 def which_labels(path: Path, kind: str, reading: ReadOptions) -> str:
@@ -455,7 +463,7 @@ class Samples:
     """Rows and labels; `lengths` cut stacked rows into sequences, `texts` say what each row is.
 
     `columns` has the kinds of the columns of a table that was read for them. `unknown` has a 0/1 column for
-    each tag that the model of these samples does not know.
+    each tag that the model of these samples does not know. `target` is the column with the class, in a table.
     """
 
     X: Any
@@ -467,6 +475,7 @@ class Samples:
     columns: Mapping[str, str] | None = None
     unknown: Any = None
     unknown_names: tuple[str, ...] = ()
+    target: str | None = None
 
     def take(self, rows: Any) -> Samples:
         """Some samples (whole sequences, where there are any)."""
@@ -526,8 +535,16 @@ def samples(data: Dataset, family: Family) -> Samples:
             raise ValueError("--model chain needs sequences: a letter.data file or the data set ocr-letters.")
         lengths = sequence_lengths(data)
     texts = data.per_row.get("text", data.per_row.get("file"))
-    columns = data.extras.get("columns")
-    return Samples(data.X, data.Y, data.label_names, data.feature_names, lengths, texts, columns)
+    return Samples(
+        data.X,
+        data.Y,
+        data.label_names,
+        data.feature_names,
+        lengths,
+        texts,
+        columns=data.extras.get("columns"),
+        target=data.extras.get("target"),
+    )
 
 
 def sequence_lengths(data: Dataset) -> Any:

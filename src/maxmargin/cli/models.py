@@ -470,6 +470,20 @@ class Stored:
         return self.about.get("columns")
 
     @property
+    def target(self) -> str:
+        """The column with the class, as the table of the training data called it."""
+        told = self.about["reading"].get("target")
+        named = told is not None and not told.lstrip("-").isdigit()
+        return self.about.get("target") or (told if named else "class")
+
+    @property
+    def tags(self) -> str | None:
+        """The column with the tags, None where the labels are in another form."""
+        column = self.about["reading"].get("labels")
+        plain = column is not None and "," not in column and not column.lstrip("-").isdigit()
+        return column if plain and column != "meka" and self.label_names != [column] else None
+
+    @property
     def known(self) -> dict[str, Any]:
         """What the model knows of files with further data."""
         table = {} if self.columns is None else {"columns": self.columns, "label_names": self.label_names}

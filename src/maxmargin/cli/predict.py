@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +21,9 @@ from maxmargin.cli.data import (
     ReadOptions,
     delimiter_of,
     format_of,
+    joined,
     located,
+    names_of,
     part,
     read,
     read_options,
@@ -32,6 +33,15 @@ from maxmargin.cli.data import (
 )
 from maxmargin.cli.models import Stored, bare, check_missing, label_scores, last_step, open_model
 from maxmargin.cli.options import Command
+from maxmargin.cli.rows import (
+    ParquetRows,
+    csv_bytes,
+    csv_cell,
+    json_line,
+    label_column_names,
+    label_columns,
+    separator_of,
+)
 from maxmargin.cli.unknown import category_counts, category_words
 from maxmargin.io.words import visible
 
@@ -56,6 +66,12 @@ KINDS = ("csv", "jsonl", "same", "svmlight", "arff", "parquet")
     help="csv: a 0/1 column per label, or the class; jsonl: an object per sample; same: the kind of DATA, "
     "features and predicted labels; svmlight, arff, parquet: likewise, in that kind.",
 )
+@click.option(
+    "--keep",
+    multiple=True,
+    callback=joined,
+    help="Tables: columns of DATA that stand beside the predictions as they are, a,b,c (csv, jsonl, same).",
+)
 @click.option("--scores", is_flag=True, help="Give the score of every label as well (csv: instead).")
 @click.option(
     "--probabilities",
@@ -73,6 +89,7 @@ def predict_command(
     source: str,
     output: Path | None,
     kind: str,
+    keep: str | None,
     scores: bool,
     probabilities: bool,
     top: int | None,
@@ -86,6 +103,8 @@ def predict_command(
 
     \b
     maxmargin predict model.mm new.csv
+    maxmargin predict model.mm new.csv --keep id --to jsonl
+    maxmargin predict model.mm new.csv --to same --keep id -o labelled.csv
     maxmargin predict model.mm new.svm --to same -o labelled.svm
     maxmargin predict subjects.mm new.svm --top 5 --scores --to jsonl
     cat new.csv | maxmargin predict model.mm - --format csv --to jsonl
@@ -106,13 +125,23 @@ def predict_command(
     if kind == "parquet" and output is None and sys.stdout.isatty():
         raise click.UsageError("--to parquet is not for a terminal: give -o FILE.")
     known = stored.reading(reading)
-    if kind not in ("csv", "jsonl") and stored.has_words:
+    if kind not in ("csv", "jsonl", "same") and stored.has_words:
         raise click.UsageError(
-            f"--to {kind} is for numbers alone; a table with words needs --to csv or jsonl."
+            f"--to {kind} is for numbers alone; a table with words needs --to csv, jsonl or same."
         )
+    carried = _carried(stored, source, known, kind, names_of(keep))
     watched = output is None and sys.stdout.isatty()
-    with opened(stored, source, known, bar=not watched) as (own, pieces), target(output) as out:
-        writer = Writer(out, _kind(kind, own, source), _how(stored, own, source, output, known))
+    with (
+        opened(stored, source, known, carried, bar=not watched) as (own, pieces),
+        target(output) as out,
+    ):
+        whole = kind == "same" and bool(carried)
+        writer = Writer(
+            out,
+            f"whole {own}" if whole else _kind(kind, own, source),
+            stored,
+            _how(stored, own, source, output, known),
+        )
         unknown: dict[str, Counter[str]] = {}
         for data in pieces:
             if data.X.shape[0]:
@@ -125,6 +154,26 @@ def predict_command(
         writer.close()
     for line in category_words(unknown):
         say(line)
+
+
+def _carried(stored: Stored, source: str, reading: ReadOptions, kind: str, keep: list[str]) -> list[str]:
+    """The columns of DATA to write as they are: those to keep, and in a table written again all features."""
+    path = Path(source)
+    own = reading.format if source == "-" else format_of(path, reading) if path.exists() else None
+    if keep and (own not in MIXED or kind not in ("csv", "jsonl", "same")):
+        raise click.UsageError(
+            "--keep carries columns of CSV, JSON lines and Parquet files, with --to csv, jsonl or same."
+        )
+    taken = {
+        "csv": ["class", *stored.label_names],
+        "jsonl": ["labels", "class", "scores", "probabilities"],
+    }.get(kind, label_column_names(stored))
+    if clash := [name for name in keep if name in taken]:
+        raise click.UsageError(f"--keep {clash[0]}: the predictions have a column of this name.")
+    by_rows = keep or own == "jsonl" or stored.has_words or stored.tags is not None or reading.says_cells
+    if kind != "same" or own not in MIXED or not by_rows:
+        return keep
+    return [*keep, *(name for name in stored.feature_names if name not in keep)]
 
 
 def _kind(asked: str, own: str | None, source: str) -> str:
@@ -147,15 +196,16 @@ def _how(
         "delimiter": delimiter_of(Path(source), reading) if own == "csv" else ",",
         "zero_based": reading.zero_based,
         "label_ids": stored.label_ids,
+        "separator": separator_of(stored),
         "xml": None if output is None else output.with_name(output.name.partition(".arff")[0] + ".xml"),
     }
 
 
 @contextmanager
 def opened(
-    stored: Stored, source: str, reading: ReadOptions, bar: bool = True
+    stored: Stored, source: str, reading: ReadOptions, carried: Sequence[str] = (), bar: bool = True
 ) -> Iterator[tuple[str | None, Iterator[Dataset]]]:
-    """The format of a source (None for a known data set) and its pieces.
+    """The format of a source (None for a known data set) and its pieces, with the carried columns of a table.
 
     A piece has the features in the order of the model; its labels, if any, mean nothing. Answers that go to a
     terminal show the progress themselves, without a `bar`.
@@ -166,11 +216,16 @@ def opened(
             yield kind, _whole(stored, source, reading)
         else:
             with reading_bar(path, bar) as progress:
-                yield kind, _streamed(stored, path, kind, reading, progress)
+                yield kind, _streamed(stored, path, kind, reading, carried, progress)
 
 
 def _streamed(
-    stored: Stored, path: Path, kind: str | None, reading: ReadOptions, progress: Any
+    stored: Stored,
+    path: Path,
+    kind: str | None,
+    reading: ReadOptions,
+    carried: Sequence[str],
+    progress: Any,
 ) -> Iterator[Dataset]:
     from maxmargin.datasets import Dataset
     from maxmargin.io import pieces as _stream
@@ -180,7 +235,7 @@ def _streamed(
         for data in _stream.stream_letters(path, progress=progress):
             yield part(data, reading.split, "test")
         return
-    if kind == "jsonl" or stored.has_words or (kind in MIXED and reading.says_cells):
+    if kind == "jsonl" or stored.has_words or (kind in MIXED and (carried or reading.says_cells)):
         from maxmargin.io.mixed import read_pieces
 
         if kind not in MIXED:
@@ -188,7 +243,7 @@ def _streamed(
                 f"{path}: the model was fitted on a table with words; give CSV, JSON lines or Parquet."
             )
         kinds = stored.columns or dict.fromkeys(stored.feature_names, "number")
-        yield from read_pieces(source_of(path, kind, reading, progress), kinds, reading.dtype)
+        yield from read_pieces(source_of(path, kind, reading, progress), kinds, reading.dtype, carried)
         return
     how: dict[str, Any] = {"dtype": reading.dtype, "progress": progress}
     pieces: Iterator[Any]
@@ -245,6 +300,11 @@ class Answer:
         return getattr(self.predicted, "ndim", 1) == 2
 
     @property
+    def carried(self) -> dict[str, list[Any]]:
+        """Columns of the table that are written as they are."""
+        return self.data.extras.get("carried", {})
+
+    @property
     def labelled(self) -> Dataset:
         """The piece with the predicted labels in the place of its own."""
         return replace(self.data, Y=self.predicted)
@@ -263,6 +323,7 @@ def answer(stored: Stored, data: Dataset, measure: str | None) -> Answer:
         X=X,
         feature_names=tuple(stored.feature_names),
         label_names=tuple(stored.label_names) if np.ndim(predicted) == 2 else classes,
+        extras={**data.extras, "target": stored.target},
     )
     found = None
     if measure is not None:
@@ -300,15 +361,18 @@ class Writer:
     Parameters
     ----------
     out : binary file
-    kind : {"csv", "jsonl", "svmlight", "arff", "parquet", "table", "letters"}
-        The first two hold the answers alone, the others the features beside them; "table" is CSV.
+    kind : str
+        "csv" and "jsonl" hold the answers and columns to keep; "svmlight", "arff", "parquet", "table" (CSV)
+        and "letters" the features beside them; "whole csv", "whole jsonl" and "whole parquet" carried
+        columns, and the labels in the form of the training data.
+    stored : Stored
     how : dict
-        `header` and `delimiter` of a table, `zero_based` and `label_ids` of SVMlight, the path
-        `xml` for the label file of ARFF.
+        `header`, `delimiter` and `separator` (of tags) of a table, `zero_based` and `label_ids` of SVMlight,
+        the path `xml` for the label file of ARFF.
     """
 
-    def __init__(self, out: IO[bytes], kind: str, how: dict[str, Any]) -> None:
-        self.out, self.how = out, how
+    def __init__(self, out: IO[bytes], kind: str, stored: Stored, how: dict[str, Any]) -> None:
+        self.out, self.stored, self.how = out, stored, how
         self.n_written = self.n_words = 0
         write_piece: dict[str, Callable[[Answer], None]] = {
             "csv": self._csv,
@@ -318,6 +382,9 @@ class Writer:
             "parquet": self._parquet,
             "table": self._table,
             "letters": self._letters,
+            "whole csv": self._whole_csv,
+            "whole jsonl": self._whole_jsonl,
+            "whole parquet": self._whole_parquet,
         }
         self._write_piece = write_piece[kind]
         self._columns: Any = None
@@ -347,6 +414,10 @@ class Writer:
             rows = [[label] for label in answer.predicted.tolist()]
         if files is not None:
             columns, rows = ["file", *columns], [[str(f), *row] for f, row in zip(files, rows, strict=True)]
+        if answer.carried:
+            kept = zip(*answer.carried.values(), strict=True)
+            columns = [*answer.carried, *columns]
+            rows = [[*map(csv_cell, cells), *row] for cells, row in zip(kept, rows, strict=True)]
         if not self.n_written:
             table.writerow(columns)
         table.writerows(rows)
@@ -358,6 +429,7 @@ class Writer:
         rows = _dense(answer.predicted) if answer.several else answer.predicted
         for i, row in enumerate(rows):
             said: dict[str, Any] = {} if files is None else {"file": str(files[i])}
+            said |= {name: cells[i] for name, cells in answer.carried.items()}
             if answer.top:
                 said["labels"] = row.tolist()
             elif answer.several:
@@ -368,7 +440,7 @@ class Writer:
                 said["scores"] = answer.scores[i].tolist()
             elif answer.scores is not None:
                 said[answer.measure or "scores"] = dict(zip(names, answer.scores[i].tolist(), strict=True))
-            self.out.write(json.dumps(said, ensure_ascii=False).encode() + b"\n")
+            self.out.write(json_line(said))
 
     def _svmlight(self, answer: Answer) -> None:
         from maxmargin.io.write import svmlight_lines
@@ -399,6 +471,23 @@ class Writer:
 
         self._columns = self._columns or ParquetWriter(self.out)
         self._columns.write(answer.labelled)
+
+    def _whole(self, answer: Answer) -> dict[str, list[Any]]:
+        return answer.carried | label_columns(self.stored, answer.predicted)
+
+    def _whole_csv(self, answer: Answer) -> None:
+        header = self.how["header"] and not self.n_written
+        how = {key: self.how[key] for key in ("delimiter", "separator")}
+        self.out.write(csv_bytes(self._whole(answer), header=header, **how))
+
+    def _whole_jsonl(self, answer: Answer) -> None:
+        columns = self._whole(answer)
+        for row in zip(*columns.values(), strict=True):
+            self.out.write(json_line(dict(zip(columns, row, strict=True))))
+
+    def _whole_parquet(self, answer: Answer) -> None:
+        self._columns = self._columns or ParquetRows(self.out, answer.data.extras["types"])
+        self._columns.write(self._whole(answer))
 
     def _letters(self, answer: Answer) -> None:
         from maxmargin.io.write import letter_lines

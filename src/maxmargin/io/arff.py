@@ -305,12 +305,15 @@ class Table:
             raise DataFormatError("the file has no rows after @data", self.header.path)
         names = tuple(self.header.attributes[j].name for j in self.label_columns)
         Y: Any = self.y.matrix(np.float64)
+        extras = {}
         if self.single:
+            extras["target"] = names[0]
             Y, names = classes(self.words)
         elif not np.isnan(Y.data if self.sparse else Y).any():
             Y = Y.astype(np.int32)
         source = str(Path(self.header.path))
-        return Dataset(self.x.matrix(dtype), Y, tuple(self.feature_names), names, source=source)
+        X, features = self.x.matrix(dtype), tuple(self.feature_names)
+        return Dataset(X, Y, features, names, source=source, extras=extras)
 
 
 def _fields(scan: Scanner) -> list[str]:

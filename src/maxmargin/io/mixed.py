@@ -120,12 +120,20 @@ class Source(Cells):
         return DataFormatError(message, self.path, line, column)
 
     def rows(self) -> Iterator[Row]:
-        """Numbered rows as dictionaries of named values."""
-        readers = {"csv": self._csv, "jsonl": self._jsonl, "parquet": self._parquet}
-        rows = readers[self.kind]()
+        """Numbered rows as dictionaries of named values, None for those that mean a missing one."""
         if not self.missing:
-            return rows
-        return ((line, {name: self.value(cell) for name, cell in row.items()}) for line, row in rows)
+            return self.cells()
+        return ((line, {name: self.value(cell) for name, cell in row.items()}) for line, row in self.cells())
+
+    def cells(self) -> Iterator[Row]:
+        """Numbered rows as the file has them."""
+        readers = {"csv": self._csv, "jsonl": self._jsonl, "parquet": self._parquet}
+        return readers[self.kind]()
+
+    def types(self) -> Any:
+        """The schema of a Parquet file."""
+        with open_parquet(self.path) as file:
+            return file.schema_arrow
 
     def _csv(self) -> Iterator[Row]:
         names, rows = open_csv(self.path, self.header, self.delimiter, self.encoding, self.progress)
@@ -278,22 +286,30 @@ def read_mixed(
         y, found = _tagged(source, column, columns[column], lines, separator, labels)
     else:
         y, found = _labels(source, where, places, columns, lines)
-    extras = {"columns": kinds, "tagged": tagged}
+    extras = {"columns": kinds, "tagged": tagged, "target": column if where.target is not None else None}
     return Dataset(X, y, tuple(wanted), found, source=str(source.path), per_row=per_row, extras=extras)
 
 
-def read_pieces(source: Source, kinds: Mapping[str, str], dtype: Any = np.float64) -> Iterator[Dataset]:
-    """The features of a table in pieces of up to 4096 rows, for prediction; labels are not looked at."""
-    rows = source.rows()
+def read_pieces(
+    source: Source, kinds: Mapping[str, str], dtype: Any = np.float64, carried: Sequence[str] = ()
+) -> Iterator[Dataset]:
+    """The features of a table in pieces of up to 4096 rows, for prediction; labels are not looked at.
+
+    `extras["carried"]` has the cells of the carried columns as they are in the file, `extras["types"]` the
+    schema of a Parquet file.
+    """
+    rows = source.cells()
+    extras = {"types": source.types()} if carried and source.kind == "parquet" else {}
     while piece := list(islice(rows, ROWS)):
         lines = [line for line, _ in piece]
         there = {name for _, row in piece for name in row}
-        absent = [name for name in kinds if name not in there]
+        absent = [name for name in (*kinds, *carried) if name not in there]
         if absent:
             raise source.fault(no_column(absent, sorted(there)), lines[0])
-        columns = {name: [row.get(name) for _, row in piece] for name in kinds}
+        columns = {name: [source.value(row.get(name)) for _, row in piece] for name in kinds}
         X = _features(source, columns, kinds, lines, dtype)
-        yield Dataset(X, X, tuple(kinds))
+        cells = {name: [row.get(name) for _, row in piece] for name in carried}
+        yield Dataset(X, X, tuple(kinds), extras={**extras, "carried": cells})
 
 
 def _collected(source: Source) -> tuple[list[int], dict[str, list[Any]]]:

@@ -171,6 +171,7 @@ def is_noted(metadata: Mapping[str, Any]) -> bool:
     words = [*metadata["label_names"], *metadata["feature_names"]]
     return (
         (kinds is None or _kinds(kinds) is None)
+        and isinstance(metadata.get("target", ""), str)
         and all(isinstance(word, str) for word in words)
         and all(value is None or isinstance(value, (str, bool)) for value in metadata["reading"].values())
     )

@@ -112,7 +112,8 @@ def read_parquet(
         if None in words:
             raise DataFormatError("a class is missing", path, column=label_columns[0] + 1)
         y, class_names = classes([str(word) for word in words])
-        return Dataset(X, y, feature_names, class_names, source=str(path))
+        extras = {"target": names[label_columns[0]]}
+        return Dataset(X, y, feature_names, class_names, source=str(path), extras=extras)
     Y = np.column_stack([column_numbers(table.column(j), names[j], j, path) for j in label_columns])
     if not np.isin(Y[~np.isnan(Y)], (0, 1)).all():
         raise DataFormatError("a label column holds something else than 0 and 1", path)
@@ -250,7 +251,8 @@ class _Table:
         feature_names = tuple(self.names[j] for j in self.features)
         if self.single:
             y, class_names = classes(self.words)
-            return Dataset(X, y, feature_names, class_names, source=str(self.path))
+            extras = {"target": self.names[self.label_columns[0]]}
+            return Dataset(X, y, feature_names, class_names, source=str(self.path), extras=extras)
         Y = label_array(np.array(self.y).reshape(self.n_rows, len(self.label_columns)))
         label_names = tuple(self.names[j] for j in self.label_columns)
         return Dataset(X, Y, feature_names, label_names, source=str(self.path))

@@ -79,7 +79,9 @@ def _label_words(data: Dataset, ids: Sequence[int] | None) -> Iterator[str]:
 
 
 def write_csv(data: Dataset, path: PathLike) -> None:
-    """Write a CSV table with a header: the features, then one 0/1 column per label or `class`.
+    """Write a CSV table with a header: the features, then one 0/1 column per label or one with the class.
+
+    That one is called as `extras["target"]` says, otherwise `class`.
 
     Missing values become empty fields; numbers have as many digits as reading them back exactly
     needs. Packed if the name ends in .xz or .gz.
@@ -115,7 +117,7 @@ def write_arff(data: Dataset, path: PathLike, xml: PathLike | None = None) -> No
         Its rows are written sparsely if X is sparse.
     path : path-like
         The ARFF file; packed if the name ends in .xz or .gz. Labels come last, as {0,1}; one class
-        per sample becomes a nominal attribute `class`.
+        per sample becomes a nominal attribute (`extras["target"]`, otherwise `class`).
     xml : path-like, default=None
         The label file of Mulan, nested as `extras["label_parents"]` says; None writes none.
     """
@@ -155,7 +157,7 @@ def _arff_header(data: Dataset) -> Iterator[bytes]:
             yield f"@attribute {_quote(name)} {{0,1}}\n".encode()
     else:
         values = ",".join(_quote(name) for name in data.label_names)
-        yield f"@attribute {CLASS} {{{values}}}\n".encode()
+        yield f"@attribute {_quote(labels[0])} {{{values}}}\n".encode()
     yield b"\n@data\n"
 
 
@@ -169,7 +171,7 @@ def _quote(word: str) -> str:
 
 
 def write_parquet(data: Dataset, path: PathLike) -> None:
-    """Write a Parquet table: the features, then one 0/1 column per label or `class`; needs pyarrow.
+    """Write a Parquet table with the columns of `write_csv`; needs pyarrow.
 
     Missing values become nulls. Sparse rows are written out in full, a few at a time.
     """
@@ -240,7 +242,7 @@ def _csv_line(words: list[str], delimiter: str) -> bytes:
 
 def _names(data: Dataset) -> tuple[list[str], list[str]]:
     names = list(data.feature_names) or [f"x{j}" for j in range(data.X.shape[1])]
-    labels = list(data.label_names) if data.multilabel else [CLASS]
+    labels = list(data.label_names) if data.multilabel else [data.extras.get("target") or CLASS]
     seen: set[str] = set()
     for name in names + labels:
         if name in seen:
