@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -165,3 +166,51 @@ def test_notes_that_do_not_suit_the_model_are_refused(tmp_path, notes):
     maxmargin.save(model, tmp_path / "m.mm", about | notes)
     with pytest.raises(ModelFileError, match="its notes name"):
         maxmargin.load(tmp_path / "m.mm")
+
+
+SPELLED = {"csv": str, "upper.csv": lambda on: str(on).upper(), "lower.csv": lambda on: str(on).lower()}
+
+
+@pytest.mark.parametrize("words", [True, False])
+@pytest.mark.parametrize("fitted", ["csv", "upper.csv", "jsonl", "parquet"])
+def test_booleans_are_numbers_in_every_format(run, tmp_path, fitted, words):
+    table = TABLE[["title", "colour", "size"] if words else ["size"]].assign(vip=RNG.random(60) > 0.5)
+    table["kind"] = np.where(table["vip"], "a", np.where(table["size"] > 0, "b", "c"))
+    for name in ("jsonl", "parquet"):
+        write(tmp_path / f"t.{name}", table)
+    for name, spell in SPELLED.items():
+        write(tmp_path / f"t.{name}", table.assign(vip=table["vip"].map(spell)))
+    code, _, err = run("fit", f"t.{fitted}", "--target", "kind", "-o", "m.mm")
+    assert code == 0, err
+    expected = ["class", *maxmargin.load("m.mm").predict(table)]
+    assert describe("m.mm")["metadata"].get("columns", {}).get("vip", "number") == "number"
+    for name in ("jsonl", "parquet", *SPELLED):
+        code, out, err = run("predict", "m.mm", f"t.{name}")
+        assert code == 0 and out.split() == expected, err
+        assert run("evaluate", "m.mm", f"t.{name}", "--json")[0] == 0
+    for other in (
+        table.assign(vip=table["vip"].astype(int)),
+        table.astype({"vip": object}),
+        pl.from_pandas(table),
+    ):
+        assert ["class", *maxmargin.load("m.mm").predict(other)] == expected
+
+
+def test_true_and_false_beside_other_words_are_words(run, tmp_path):
+    table = pd.DataFrame(
+        {"vip": ["true", "false", "unknown"] * 20, "n": range(60), "y": ["a", "b", "b"] * 20}
+    )
+    table.loc[:30, "vip"] = ["true", "false"] * 15 + ["true"]
+    for name in ("t.csv", "t.jsonl"):
+        write(tmp_path / name, table)
+        assert run("fit", name, "--target", "y", "-o", "m.mm")[0] == 0
+        assert describe("m.mm")["metadata"]["columns"]["vip"] == "category"
+
+
+@pytest.mark.parametrize("file", ["csv", "parquet"])
+def test_booleans_keep_the_kind_that_an_earlier_version_noted(run, tmp_path, file):
+    table = pd.read_csv(FIXTURES / "tickets.csv", keep_default_na=False, na_values={"plan": ""})
+    model = FIXTURES / f"{file}.mm"
+    for name in ("t.csv", "t.jsonl", "t.parquet"):
+        write(tmp_path / name, table)
+        assert json.loads(run("evaluate", model, name, "--json")[1])["exact match"] == 1, name

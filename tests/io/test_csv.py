@@ -181,3 +181,10 @@ def test_parquet_that_is_none(tmp_path):
     pytest.importorskip("pyarrow")
     with pytest.raises(DataFormatError, match="Parquet"):
         read_parquet(written(tmp_path, "a,b\n1,2\n"), labels=1)
+
+
+def test_booleans_are_numbers(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("on,n,y\nTrue,1,a\nfalse,2,b\n,3,a\n")
+    data = read_csv(path, target="y")
+    np.testing.assert_array_equal(data.X, [[1, 1], [0, 2], [np.nan, 3]])

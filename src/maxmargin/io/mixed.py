@@ -27,6 +27,7 @@ from maxmargin.io.table import (
     check_names,
     classes,
     indicator,
+    is_truth,
     label_array,
     number,
     open_csv,
@@ -78,7 +79,7 @@ class Cells:
         if value is None:
             return math.nan
         if isinstance(value, str):
-            if self.decimal == ".":
+            if self.decimal == "." or is_truth(value):
                 return number(value)
             if "." in value or not _is_plain(value.replace(",", ".")):
                 raise ValueError(f"{value!r} is not a number with a decimal comma")
@@ -194,7 +195,7 @@ def _is_plain(word: str) -> bool:
         number(word)
     except ValueError:
         return False
-    return True
+    return not is_truth(word)
 
 
 def _cell(value: Any) -> Any:
@@ -333,17 +334,21 @@ def _collected(source: Source) -> tuple[list[int], dict[str, list[Any]]]:
 def _seen_kind(
     source: Source, values: list[Any], name: str, place: int, lines: list[int], kind_of: KindOf
 ) -> str:
-    """The kind of a column: numbers also where they are written as words, but for a few that are none."""
+    """The kind of a column: numbers also where they are written as words, but for a few that are none.
+
+    Booleans are numbers, but beside other words they are words.
+    """
     known = [i for i, value in enumerate(values) if value not in (None, "")]
     words = [i for i in known if not source.is_number(values[i])]
     if not words:
         return "number"
-    if len(words) <= (1 - MOSTLY) * len(known) and isinstance(values[words[0]], str):
+    numbers = len(known) - len(words) - sum(is_truth(values[i]) for i in known)
+    if numbers >= MOSTLY * len(known) and isinstance(values[words[0]], str):
         word = values[words[0]]
         comma = replace(source, decimal=",").is_number(word)
         means = "--decimal ," if comma else f"--missing {word.strip()}"
         raise source.fault(
-            f"column {name!r}: {word!r} is not a number, but {len(known) - len(words)} of {len(known)} "
+            f"column {name!r}: {word!r} is not a number, but {numbers} of {len(known)} "
             f"values are; give {means} if it means that, mend it, or name the column's kind (--categories or "
             "--text)",
             lines[words[0]],

@@ -22,6 +22,7 @@ from maxmargin.io.words import no_column
 _YES = {"1", "1.0", "yes", "true", "y", "t"}
 _NO = {"0", "0.0", "-1", "-1.0", "no", "false", "n", "f"}
 _MISSING = {"", "?", "nan"}
+_TRUTH = {"true": 1.0, "false": 0.0}
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
@@ -43,8 +44,8 @@ def read_csv(
     Parameters
     ----------
     path : path-like
-        The file, plain or packed as .xz or .gz. Every feature must be a number; an empty field, `?`
-        or `nan` is missing (NaN).
+        The file, plain or packed as .xz or .gz. Every feature must be a number, or true or false, which
+        are 1 and 0; an empty field, `?` or `nan` is missing (NaN).
     target : str or int, default=None
         One column that holds the class of each sample: its name or position (negative: from the
         end). Classes that are all whole numbers come as int64, others as text.
@@ -320,13 +321,16 @@ class LabelColumns:
 def number(field: str) -> float:
     """A finite number, or NaN for a missing one; ValueError otherwise.
 
-    Stricter than float(): no underscores, no infinities, no digits beyond ASCII.
+    Stricter than float(): no underscores, no infinities, no digits beyond ASCII. The words true and false, in
+    any case, are 1 and 0, as the booleans of JSON and Parquet are.
     """
     try:
         value = float(field)
     except ValueError:
         if field.strip() in _MISSING:
             return math.nan
+        if is_truth(field):
+            return _TRUTH[field.strip().lower()]
         raise ValueError(f"{field!r} is not a number") from None
     if not math.isfinite(value):
         if value != value and field.strip().lower() == "nan":
@@ -335,6 +339,11 @@ def number(field: str) -> float:
     if "_" in field or not field.isascii():
         raise ValueError(f"{field!r} is not a number")
     return value
+
+
+def is_truth(value: Any) -> bool:
+    """Whether a cell is a boolean, or one of the words true and false."""
+    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in _TRUTH)
 
 
 def indicator(field: str) -> float:
