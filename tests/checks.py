@@ -1,5 +1,6 @@
-"""One of scikit-learn's checks on one estimator, with the digits that the check compares."""
+"""One of scikit-learn's checks on one estimator, and how far apart two answers to one problem may be."""
 
+import numpy as np
 import pytest
 from sklearn.base import clone
 
@@ -45,3 +46,15 @@ def run_check(estimator, check):
     if name in TWO_ROUTES and "tol" in estimator.get_params():
         estimator = clone(estimator).set_params(tol=1e-12)
     check(estimator)
+
+
+def apart(*models):
+    """How far the weights of models of one problem may lie apart, given their gaps.
+
+    The objective at W is at least 1/2 |W - W*|^2 above its minimum, 1/2 |w_l - w*_l|^2 / R_ll with a prior R,
+    and at most the gap, or what rounding leaves of the objective.
+    """
+    prior = models[0].prior_
+    largest = 1.0 if prior is None else np.diagonal(prior).max()
+    gaps = [max(m.primal_objective_ - m.dual_objective_, 1e-13 * m.primal_objective_) for m in models]
+    return float(np.sqrt(2 * largest * np.array(gaps)).sum())

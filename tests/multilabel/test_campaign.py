@@ -173,9 +173,10 @@ def test_a_bias_beyond_single_precision():
 
 def test_a_kernel_fit_that_rounding_stops_says_so_and_what_helps():
     X, Y, _, parameters = random_problem(749)
+    parameters["intercept_scaling"] = 1e4
     with pytest.warns(ConvergenceWarning, match="lower C or intercept_scaling, or loosen tol") as said:
         model = MultiLabelSVC(**parameters).fit(X, Y)
-    assert len(said) == 1 and model.n_iter_ < 200
+    assert len(said) == 1
     model.set_params(intercept_scaling=1.0).fit(X, Y)
     assert model.duality_gap_ <= parameters["tol"]
 

@@ -23,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from maxmargin import MultiLabelSVC, priors
 from maxmargin.metrics import scorer
 from maxmargin.model_selection import regularization_path
-from tests.checks import run_check
+from tests.checks import apart, run_check
 
 R = np.array([[1, 0.6, -0.2], [0.6, 1, 0.1], [-0.2, 0.1, 1]])
 
@@ -62,10 +62,12 @@ def test_dense_csr_and_single_precision_give_one_model(kernel, solver):
         single = MultiLabelSVC(**options).fit(X.astype(np.float32), Y)
     expected = dense.decision_function(X)
     assert np.abs(expected).max() > 0.1
-    np.testing.assert_allclose(sparse.decision_function(sp.csr_array(X)), expected, atol=1e-4)
+    longest = 3.5  # feature vector with its bias
+    close = longest * apart(dense, sparse)
+    np.testing.assert_allclose(sparse.decision_function(sp.csr_array(X)), expected, atol=close)
     scores = single.decision_function(X.astype(np.float32))
     assert scores.dtype == single.intercept_.dtype == np.float64
-    np.testing.assert_allclose(scores, expected, atol=2e-3)
+    np.testing.assert_allclose(scores, expected, atol=longest * apart(dense, single) + 1e-5)
     if kernel != "linear" or solver == "smo":
         assert sp.issparse(sparse.support_vectors_)
         np.testing.assert_array_equal(dense.support_vectors_, X[dense.support_])
@@ -89,12 +91,13 @@ def test_linear_kernel_equals_the_linear_solver(prior, bias):
         MultiLabelSVC(kernel=lambda A, B: A @ B.T, **options).fit(X, Y),
     ):
         assert other.primal_objective_ == pytest.approx(linear.primal_objective_, rel=1e-7)
-        np.testing.assert_allclose(other.decision_function(X), linear.decision_function(X), atol=1e-4)
-        np.testing.assert_allclose(other.intercept_, linear.intercept_, atol=1e-4)
+        close = np.hypot(2, bias) * apart(linear, other)
+        np.testing.assert_allclose(other.decision_function(X), linear.decision_function(X), atol=close)
+        np.testing.assert_allclose(other.intercept_, linear.intercept_, atol=close)
         again = [clone(m).fit(X, Y, sample_weight=weights) for m in (linear, other)]
         assert again[0].primal_objective_ == pytest.approx(again[1].primal_objective_, rel=1e-7)
     smo = MultiLabelSVC(solver="smo", **options).fit(X, Y)
-    np.testing.assert_allclose(smo.coef_, linear.coef_, atol=1e-4)
+    np.testing.assert_allclose(smo.coef_, linear.coef_, atol=apart(smo, linear))
 
 
 def test_precomputed_kernel_equals_the_kernel():
@@ -103,7 +106,8 @@ def test_precomputed_kernel_equals_the_kernel():
     named = MultiLabelSVC(kernel="rbf", gamma=2.0, prior=R, tol=1e-9).fit(train, Y[:60])
     given = MultiLabelSVC(kernel="precomputed", prior=R, tol=1e-9).fit(rbf_kernel(train, gamma=2.0), Y[:60])
     K = rbf_kernel(test, train, gamma=2.0)
-    np.testing.assert_allclose(given.decision_function(K), named.decision_function(test), atol=1e-4)
+    close = np.sqrt(2) * apart(given, named)
+    np.testing.assert_allclose(given.decision_function(K), named.decision_function(test), atol=close)
     assert given.__sklearn_tags__().input_tags.pairwise
     assert given.support_vectors_.size == 0
     scores = cross_val_score(given, rbf_kernel(X, gamma=2.0), Y, cv=3)
@@ -148,7 +152,8 @@ def test_costs_weights_and_missing_entries():
     options["class_weight"] = None
     masked = MultiLabelSVC(**options).fit(X, Y, sample_weight=weight)
     missing = MultiLabelSVC(**options).fit(X, known)
-    np.testing.assert_allclose(masked.decision_function(X), missing.decision_function(X), atol=1e-4)
+    close = np.sqrt(2) * apart(masked, missing)
+    np.testing.assert_allclose(masked.decision_function(X), missing.decision_function(X), atol=close)
 
 
 def test_a_weight_of_two_is_the_sample_twice():
@@ -157,7 +162,8 @@ def test_a_weight_of_two_is_the_sample_twice():
     options = {"kernel": "rbf", "prior": R, "tol": 1e-9}
     weighted = MultiLabelSVC(**options).fit(X, Y, sample_weight=weight)
     repeated = MultiLabelSVC(**options).fit(np.repeat(X, weight, axis=0), np.repeat(Y, weight, axis=0))
-    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-4)
+    close = np.sqrt(2) * apart(weighted, repeated)
+    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=close)
 
 
 def test_tied_loss():
@@ -173,7 +179,8 @@ def test_warm_start_and_path():
     cold = MultiLabelSVC(kernel="rbf", tol=1e-6, C=3.0).fit(X, Y)
     assert path[-1].primal_objective_ == pytest.approx(cold.primal_objective_, rel=3e-6)
     model = MultiLabelSVC(kernel="rbf", tol=1e-6, warm_start=True).fit(X, Y)
-    assert model.fit(X, Y).n_iter_ <= 2
+    first = model.history_[0]["gap"]
+    assert model.fit(X, Y).history_[0]["gap"] < 0.1 * first
 
 
 def test_refitting_with_another_kernel_leaves_nothing_behind():
@@ -197,7 +204,7 @@ def test_pickle_clone_pipeline_search_and_frames():
     for frame in (pd.DataFrame, pl.DataFrame):
         labels = frame({name: Y[:, k] for k, name in enumerate(names)})
         columns = frame({f"f{k}": X[:, k] for k in range(4)})
-        answer = MultiLabelSVC(kernel="rbf", prior=R).fit(columns, labels).predict(columns)
+        answer = clone(model).fit(columns, labels).predict(columns)
         assert isinstance(answer, frame)
         np.testing.assert_array_equal(np.asarray(answer), model.predict(X))
 

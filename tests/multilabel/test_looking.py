@@ -208,7 +208,7 @@ def test_the_better_of_two_solutions_counts():
     for _ in range(40):
         method.epoch(Clock())
         gap = method.certify().gap  # of the solution as it is; an epoch may tell what it measured on its way
-        assert gap <= max([*gaps[-1:], 1e-14]) or method.rescue is None
+        assert gap <= max([*gaps[-1:], 1e-9]) or method.rescue is None
         gaps.append(gap)
     assert method.rescue is not None
     assert method.certify().gap == min(sweeps.certify().gap, method.rescue.certify().gap)
