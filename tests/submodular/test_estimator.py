@@ -271,3 +271,32 @@ def test_interior_point_steps_reach_the_gap_or_warn(scale):
     assert scale > 1.0 or model.duality_gap_ <= model.tol
     expected = [] if model.duality_gap_ <= model.tol else [ConvergenceWarning]
     assert [warning.category for warning in raised] == expected
+
+
+def test_large_costs_of_separable_labels_are_optimal_by_default():
+    """The slack of a true set goes to zero as 1 / C, and a step must not raise it for the sake of others."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(60, 5))
+        Y = (X @ rng.normal(size=(5, 4)) > 0).astype(int)
+        for C in (1e5, 1e6, 1e7):
+            model = SubmodularSVC(C=C).fit(X, Y)
+            assert model.duality_gap_ <= model.tol
+            assert (model.predict(X) == Y).mean() > 0.99
+
+
+def test_inference_that_may_never_close_the_gap_is_named_before_the_first_epoch(monkeypatch):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SubmodularSVC(inference="fixed_point", pair_fraction=0.0, tol=1e-1).fit(X, Y)
+        SubmodularSVC(tol=1e-1).fit(X, Y)
+
+    def no_epoch(*_):
+        raise RuntimeError("an epoch starts")
+
+    monkeypatch.setattr("maxmargin.submodular.estimator.run", no_epoch)
+    with (
+        pytest.warns(UserWarning, match=r"inference='exact' does not miss it"),
+        pytest.raises(RuntimeError, match="an epoch starts"),
+    ):
+        SubmodularSVC(inference="fixed_point").fit(X, Y)

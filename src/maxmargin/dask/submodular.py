@@ -89,6 +89,7 @@ dual_objective_, duality_gap_, n_iter_, history_, n_features_in_, feature_names_
         warn_of_constants(labels.names, self.constant_labels_)
         counts = cluster.ask(pair_counts, blocks, labels)
         pairs = frequent_pairs(sum(counts), self.pair_fraction, self.interaction_scale, self.cooccurrence)
+        self._warn_of_inference(pairs)
         local = self._unfitted()
         parts = [cluster.submit(f1_part, block, labels, pairs, local) for block in blocks]
         nobody = f1_part(Block(np.empty((0, self.n_features_in_)), None, None, None), labels, pairs, local)

@@ -52,6 +52,7 @@ from maxmargin.submodular.cut_loops import Arcs
 from maxmargin.submodular.interior import Equations, Factored, InteriorPoint, InteriorSolution
 from maxmargin.submodular.iterated import Iterated
 from maxmargin.submodular.problem import (
+    LabelPairs,
     SubmodularF1,
     attractive_pairs,
     best_sets,
@@ -146,7 +147,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
     inference : {"exact", "fixed_point"}, default="exact"
         How the most violating set of a sample is found: exactly (branch and bound over majorants
         of the loss), or by the paper's Algorithm 2, whose answer is often but not always optimal.
-        The gap is proven in both cases.
+        The gap is proven in both cases, but may stay above `tol` with "fixed_point".
     max_nodes : int, default=1000
         Most branching nodes per sample in exact inference. When they run out, the best set found
         and a proven bound are used; the gap stays a true gap.
@@ -298,6 +299,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         weights = self._read_weights(sample_weight, X)
         self._note_constants(labels, truth, weights)
         problem = self._problem(X, truth, weights)
+        self._warn_of_inference(problem.pairs)
         problem.rows.check_digits(problem.bias, float(problem.cost.sum()))
         solver = choose(self, SOLVERS).build(self, problem)
         observer = self._observer(X, y, lambda: self._attributes(problem, labels, solver.solution().theta))
@@ -315,6 +317,14 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         self.constant_labels_, on = constant_labels(2 * truth.astype(np.int8) - 1, weight)
         self._always = self.constant_labels_ & on
         warn_of_constants(labels.names, self.constant_labels_)
+
+    def _warn_of_inference(self, pairs: LabelPairs) -> None:
+        """Warn before the first epoch if the gap may never close; without pairs all inference is exact."""
+        if self.inference == "fixed_point" and len(pairs):
+            warn(
+                "inference='fixed_point' can miss the most violating set of labels, and the duality gap may "
+                "then never reach tol; inference='exact' does not miss it."
+            )
 
     def _problem(self, X: Any, truth: np.ndarray, weights: np.ndarray | None) -> SubmodularF1:
         cost = np.full(len(truth), float(self.C)) if weights is None else self.C * weights

@@ -491,17 +491,25 @@ class InteriorPoint:
         return mu + self._move(point, step) * (target - mu), full
 
     def _move(self, point: Point, step: Step) -> float:
-        """Go along the step, most samples in full; answers how far."""
+        """Go along the step; answers how far.
+
+        Samples that reach a limit before the others raise their bounds xi. If this costs more than all
+        products alpha s, as with large costs, the step ends at the first limit instead.
+        """
         slack, alpha, t, r, residual, _ = point
         stopped = np.minimum(
             self.back * np.minimum(_reach(slack, step.slack), _reach(alpha, step.alpha)), 1.0
         )
         products = float(np.sum(alpha * slack, where=self.planes.known))
         held = self.held if 0.5 * float(residual @ residual) <= FAR * products else self.held / 5
-        length = min(float(np.quantile(stopped, held)), self.back * float(_reach(t, step.t)))
-        self.theta = self.theta + length * step.theta
+        most = self.back * float(_reach(t, step.t))
+        length = min(float(np.quantile(stopped, held)), most)
         lacking = (1 - self.back) * slack - (slack + length * step.slack)
-        self.xi = self.xi + length * step.xi + np.maximum(lacking, 0.0).max(axis=1)
+        raised = np.maximum(lacking, 0.0).max(axis=1)
+        if float(self.problem.cost @ raised) > products:
+            length, raised = min(float(stopped.min()), most), np.zeros(len(raised))
+        self.theta = self.theta + length * step.theta
+        self.xi = self.xi + length * step.xi + raised
         self.alpha = np.maximum(alpha + length * step.alpha, (1 - self.back) * alpha)
         self.r = np.maximum(r + length * step.r, (1 - self.back) * r)
         return length
