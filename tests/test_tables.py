@@ -45,7 +45,7 @@ def test_kinds_are_seen_and_can_be_told():
     pd.to_datetime(["2024-01-03", "2024-02-04"]), ["2024-01-03", "2024-02-04"], ["3.1.2024", "4.2.2024"],
 ])  # fmt: skip
 def test_dates_are_refused_with_what_to_do(values):
-    with pytest.raises(ValueError, match=r"Column 'day' holds dates .*days since a day, .* leave it out"):
+    with pytest.raises(ValueError, match=r"Column 'day' holds dates .*--dates day .* leaves it out"):
         maxmargin.prepare(pd.DataFrame({"day": values, "n": [1, 2]}))
     assert column_kinds(pd.DataFrame({"day": values, "n": [1, 2]}), drop=["day"]) == {"n": "number"}
 

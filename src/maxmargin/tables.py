@@ -7,9 +7,10 @@
 | number   | numbers and booleans       | centred, scaled to variance 1 | the column's median |
 | category | few different words, often | one 0/1 column per word       | a word of its own   |
 | text     | other words                | tf-idf of words or characters | an empty text       |
-| date     | days and times             | refused: say what counts      |                     |
+| date     | dates, named by `dates`    | year, month, weekday, days    | the column's median |
 
-A category that training did not have is none of those it had: zeros.
+A category that training did not have is none of those it had: zeros. Columns of dates that are not named are
+refused.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from maxmargin.core.state import State
+from maxmargin.io.dates import DateColumns
 from maxmargin.io.named import NamedColumns
 from maxmargin.io.steps import STEPS
 
-__all__ = ["NamedColumns", "TextColumn", "column_kinds", "prepare"]
+__all__ = ["DateColumns", "NamedColumns", "TextColumn", "column_kinds", "prepare"]
 
-KINDS = ("number", "category", "text")
+KINDS = ("number", "category", "text", "date")
 # Words are categories up to so many different ones, each of which occurs twice in the mean.
 MOST_CATEGORIES, LEAST_REPEATED = 50, 2
 CHARACTERS = (2, 5)
@@ -60,6 +62,7 @@ def prepare(
     numbers: Sequence[str] = (),
     categories: Sequence[str] = (),
     text: Sequence[str] = (),
+    dates: Sequence[str] = (),
     drop: Sequence[str] = (),
     scale: bool = True,
     analyzer: str = "word",
@@ -70,8 +73,9 @@ def prepare(
     ----------
     table : data frame of pandas, polars or pyarrow
         Its columns are looked at; nothing is fitted yet. Labels must not be among them.
-    numbers, categories, text : sequences of str, default=()
-        Columns whose kind is told; that of the others is seen (see `column_kinds`).
+    numbers, categories, text, dates : sequences of str, default=()
+        Columns whose kind is told; that of the others is seen (see `column_kinds`). A date becomes four
+        numbers (`maxmargin.tables.DateColumns`).
     drop : sequence of str, default=()
         Columns to leave out.
     scale : bool, default=True
@@ -106,7 +110,7 @@ def prepare(
             f"table must be a data frame of pandas, polars or pyarrow. Got a {type(table).__name__} instead; "
             "an array of numbers needs no more than a StandardScaler."
         )
-    told = told_kinds(numbers, categories, text)
+    told = told_kinds(numbers, categories, text, dates)
     absent = [name for name in (*told, *drop) if name not in frame.columns]
     if absent:
         raise ValueError(
@@ -116,10 +120,10 @@ def prepare(
     return assemble(kinds, scale=scale, analyzer=analyzer)
 
 
-def told_kinds(numbers: Iterable[str], categories: Iterable[str], text: Iterable[str]) -> dict[str, str]:
-    """Columns whose kind was told, each once."""
+def told_kinds(*columns: Iterable[str]) -> dict[str, str]:
+    """Columns whose kind was told, each once: numbers, categories, text and dates."""
     told: dict[str, str] = {}
-    for kind, names in zip(KINDS, (numbers, categories, text), strict=True):
+    for kind, names in zip(KINDS, columns, strict=True):
         if isinstance(names, str):
             raise TypeError(f"columns are named in a list: [{names!r}].")
         for name in names:
@@ -203,9 +207,8 @@ def kind_of_values(values: Sequence[Any], name: str) -> str:
 def dates_refused(name: str, example: Any) -> str:
     """What to do about a column of dates."""
     return (
-        f"Column {name!r} holds dates ({str(example)!r}), and what counts in them is yours to say: turn them "
-        "into numbers (days since a day, the month, the weekday), call the column a category (categories=, "
-        "or --categories), or leave it out (drop=, or --drop)."
+        f"Column {name!r} holds dates ({str(example)!r}): --dates {name} (dates= in Python) takes year, "
+        f"month, weekday and days since the first, --drop {name} (drop=) leaves it out."
     )
 
 
@@ -221,6 +224,12 @@ def assemble(kinds: Mapping[Any, str], *, scale: bool = True, analyzer: str = "w
         parts.append(("numbers", Pipeline(steps), of["number"]))
     if of["category"]:
         parts.append(("categories", OneHotEncoder(handle_unknown="ignore"), of["category"]))
+    if of["date"]:
+        steps = [
+            ("days", DateColumns()),
+            ("fill", SimpleImputer(strategy="median", keep_empty_features=True)),
+        ]
+        parts.append(("dates", Pipeline(steps + [("scale", StandardScaler())] * scale), of["date"]))
     how = {} if analyzer == "word" else {"analyzer": "char_wb", "ngram_range": CHARACTERS}
     parts += [(f"text_{k}", TextColumn(**how), column) for k, column in enumerate(of["text"])]
     return ColumnTransformer(parts)
@@ -260,6 +269,8 @@ def names_behind(steps: Pipeline, columns: Sequence[str]) -> list[str]:
     for _, step in steps.steps:
         if isinstance(step, ColumnTransformer):
             names = feature_names(step, names)
+        elif isinstance(step, DateColumns):
+            names = step.names(names)
         elif isinstance(step, StandardScaler) and step.scale_ is not None and len(names) == len(step.scale_):
             names = [
                 f"{name} (per {unit:.3g})" for name, unit in zip(names, step.scale_.tolist(), strict=True)
@@ -277,7 +288,7 @@ def words_for(steps: Pipeline, columns: Sequence[str]) -> str:
             words.append(
                 "columns are centred and scaled to a variance of one" if step.with_mean else "scaled"
             )
-        elif isinstance(step, NamedColumns):
+        elif isinstance(step, (NamedColumns, DateColumns)):
             continue
         elif isinstance(step, ColumnTransformer):
             words += [_words_for_part(one, own) for _, one, own in _parts(step, columns)]
@@ -292,6 +303,8 @@ def _words_for_part(step: Any, own: Sequence[str]) -> str:
         return f"text ({shown}) as tf-idf of {'words' if step.analyzer == 'word' else 'characters'}"
     if isinstance(step, OneHotEncoder):
         return f"categories ({shown}) as one 0/1 column per value"
+    if isinstance(step, Pipeline) and isinstance(step.steps[0][1], DateColumns):
+        return f"dates ({shown}) as year, month, weekday and days since the first: {words_for(step, own)}"
     return (
         f"numbers ({shown}): {words_for(step, own)}" if isinstance(step, Pipeline) else f"{shown}: {step!r}"
     )

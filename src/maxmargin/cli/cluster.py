@@ -121,10 +121,10 @@ def fit_parts(wanted: Wanted, reading: ReadOptions) -> tuple[Fitted, Family, Sam
 
 def check_columns(path: Path, reading: ReadOptions) -> None:
     """Refuse a table whose labels are not named, and columns of words, before anything is started."""
-    if reading.text or reading.categories or reading.says_cells:
+    if reading.text or reading.categories or reading.dates or reading.says_cells:
         raise click.UsageError(
-            "--text, --categories, --decimal and --missing are not for clusters, whose workers read tables "
-            "of plain numbers; --drop the columns, or leave --cluster out."
+            "--text, --categories, --dates, --decimal and --missing are not for clusters, whose workers read "
+            "tables of plain numbers; --drop the columns, or leave --cluster out."
         )
     if format_of(path, reading) in ("csv", "parquet") and not reading.says_labels:
         raise click.UsageError(f"{path}: {which_labels(path, format_of(path, reading), reading)}")

@@ -27,7 +27,7 @@ def tell_kinds(data: Dataset, told: Mapping[str, str]) -> None:
     kinds = data.extras["columns"]
     groups = [
         (kind, [name for name, own in kinds.items() if own == kind])
-        for kind in ("number", "category", "text")
+        for kind in ("number", "category", "text", "date")
     ]
     words = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in groups if names)
     if words:
@@ -48,6 +48,8 @@ def _doubts(name: str, values: Any, kind: str, told: bool) -> Iterator[str]:
     if kind == "number":
         if not told and _counts_rows(values):
             yield f"column {name!r} counts the rows; --drop {name} leaves it out."
+        return
+    if kind == "date":
         return
     known = [value for value in values.tolist() if value]
     different = len(set(known))

@@ -48,7 +48,7 @@ _OTHER_FILES = {
     ".xls": "save the sheet as CSV",
     ".xlsx": "save the sheet as CSV",
 }
-COLUMN_KINDS = frozenset({"numbers", "categories", "text"})
+COLUMN_KINDS = frozenset({"numbers", "categories", "text", "dates"})
 LABEL_COLUMNS = frozenset({"target", "labels", "label_prefix"})
 # How the cells of a table are read.
 CELLS = frozenset({"decimal", "missing"})
@@ -79,6 +79,7 @@ class ReadOptions:
     numbers: str | None = None
     categories: str | None = None
     text: str | None = None
+    dates: str | None = None
     decimal: str = "."
     missing: str | None = None
     xml: Path | None = None
@@ -147,6 +148,11 @@ _OPTIONS = (
         "--categories", **_NAMES, help="Tables: columns of categories, a,b,c; default: seen by their values."
     ),
     click.option("--text", **_NAMES, help="Tables: columns of text, a,b,c; default: seen by their values."),
+    click.option(
+        "--dates",
+        **_NAMES,
+        help="Tables: columns of dates, a,b,c; used are year, month, weekday and days since the first.",
+    ),
     click.option(
         "--decimal",
         type=click.Choice([".", ","]),
@@ -408,7 +414,9 @@ def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any])
         raise click.UsageError("--separator is empty; name what stands between tags, or leave it out.")
     columns = reading.columns()
     where = LabelColumns(columns["target"], columns["labels"], columns["label_prefix"])
-    told = told_kinds(*(names_of(getattr(reading, name)) for name in ("numbers", "categories", "text")))
+    told = told_kinds(
+        *(names_of(getattr(reading, name)) for name in ("numbers", "categories", "text", "dates"))
+    )
     drop, kinds = names_of(reading.drop), known.get("columns")
     usual = not (kinds or told or reading.separator or reading.says_cells)
     if usual and not holds_more_than_numbers(source, where, drop):

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from maxmargin.export.graph import Graph
-from maxmargin.tables import TextColumn
+from maxmargin.tables import DateColumns, TextColumn
 
 # Runs of what Python's \w matches; words of one letter are in no vocabulary.
 WORD = r"[\p{L}\p{N}_]+"
@@ -39,7 +39,7 @@ def is_table(step: Any) -> bool:
 
 
 def _is_of_numbers(part: Any) -> bool:
-    return isinstance(part, Pipeline) and isinstance(part.steps[0][1], SimpleImputer)
+    return isinstance(part, Pipeline) and isinstance(part.steps[0][1], (SimpleImputer, DateColumns))
 
 
 def prepared(step: ColumnTransformer, graph: Graph, through: Any) -> str:
@@ -54,6 +54,11 @@ def prepared(step: ColumnTransformer, graph: Graph, through: Any) -> str:
             found.append(words(part, graph, graph.column(names[0], text=True)))
         elif isinstance(part, OneHotEncoder):
             found += categories(part, graph, names)
+        elif isinstance(part.steps[0][1], DateColumns):
+            raise ValueError(
+                f"Column {names[0]!r} holds dates, which cannot be exported; turn them into numbers before "
+                "fitting."
+            )
         else:
             values = [graph.column(name, text=False) for name in names]
             x = graph.add("Concat", *values, axis=1)

@@ -18,6 +18,7 @@ class ModelFileError(ValueError):
 
 # Parts of fitted estimators: plain carriers of values.
 _PARTS = {
+    "DateColumns": "maxmargin.io.dates",
     "EntropyState": "maxmargin.ranking.entropy",
     "GrowingLabels": "maxmargin.ranking.labels",
     "IsotonicCurves": "maxmargin.decisions.curves",

@@ -72,7 +72,7 @@ def check_object(value: Any, where: str, sizes: Sizes) -> None:
         _check_field(field, state.get(name), f"{where}.{name}", Sizes(), state)
     if any(name in state for name in table.fields):
         _check_attributes(table, state, where, sizes)
-    elif not names:
+    elif not names and not hasattr(value, "get_params"):
         raise ModelFileError(f"{where} is empty")
     if table.rule is not None:
         _obey(table.rule, state, where, sizes)

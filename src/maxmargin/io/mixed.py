@@ -21,6 +21,7 @@ import numpy as np
 from maxmargin.edge.estimator import warn
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.dates import day_of
 from maxmargin.io.files import Progress, text_lines
 from maxmargin.io.table import (
     LabelColumns,
@@ -36,7 +37,7 @@ from maxmargin.io.table import (
 from maxmargin.io.words import no_column
 
 FORMATS = ("csv", "jsonl", "parquet")
-KINDS = ("number", "category", "text")
+KINDS = ("number", "category", "text", "date")
 # Separators of tags, in the order in which they are looked for.
 SEPARATORS = (";", "|", ",")
 # Rows that tell whether a CSV file holds numbers alone; rows of a piece of a large file.
@@ -103,7 +104,7 @@ class Cells:
     @property
     def meaning(self) -> dict[str, Callable[[Any], Any]]:
         """What a value is to a model, by the kind of its column."""
-        return {"number": self.number, "category": _category, "text": _text}
+        return {"number": self.number, "category": _category, "text": _text, "date": _date}
 
 
 @dataclass(frozen=True)
@@ -373,6 +374,11 @@ def _features(
             except ValueError as error:
                 raise source.fault(f"column {name!r}: {error}", lines[i]) from None
     return X
+
+
+def _date(value: Any) -> str | None:
+    day = day_of(value)
+    return None if day is None else day.isoformat()
 
 
 def _category(value: Any) -> str | None:

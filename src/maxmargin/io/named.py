@@ -58,7 +58,7 @@ class NamedColumns(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    kinds : dict of str to {"number", "category", "text"}
+    kinds : dict of str to {"number", "category", "text", "date"}
         Name and kind of every column.
     decimal : {".", ","}, default="."
         The decimal mark of numbers that are written as words.

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from maxmargin.io.dates import LAST
+
 VECTORISERS = ("CountVectorizer", "TfidfVectorizer", "TextColumn")
 # Scalers that take off an attribute where a parameter is on, and divide by `scale_` where another is.
 CENTRED = {
@@ -59,6 +61,8 @@ def reach(steps: Sequence[Any]) -> float:
         elif kind == "ColumnTransformer":
             size = max(reach(flatten([one])) for _, one, _ in step.transformers_)
             own_units = False
+        elif kind == "DateColumns":
+            size, own_units = float(LAST), False
         elif kind in VECTORISERS or kind in ("OneHotEncoder", "Normalizer"):
             size, own_units = 1.0, False
         idf = vars(vars(step).get("_tfidf", step)).get("idf_")

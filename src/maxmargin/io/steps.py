@@ -32,6 +32,7 @@ from maxmargin.core.state import (
     floats,
     part,
 )
+from maxmargin.io.dates import PARTS
 from maxmargin.io.reach import FARTHEST, VECTORISERS, flatten, reach
 
 MODELS = (*(name for name in ESTIMATORS if name != "StreamRanker"), "ThresholdTuner", *WRAPPERS)
@@ -206,6 +207,8 @@ def _gives(step: Any) -> int | None:
         return len(state["vocabulary_"]) if "vocabulary_" in state else None
     if type(step).__name__ == "OneHotEncoder":
         return sum(map(len, state["categories_"])) if "categories_" in state else None
+    if type(step).__name__ == "DateColumns":
+        return len(PARTS) * len(state["first_"]) if "first_" in state else None
     if type(step).__name__ == "ColumnTransformer":
         fitted = [one for _, one, _ in state.get("transformers_", ()) if one != "drop"]
         return sum(_gives(flatten([one])[-1]) or 0 for one in fitted) if fitted else None
@@ -214,7 +217,7 @@ def _gives(step: Any) -> int | None:
 
 def _names(step: Any) -> list[str] | None:
     """Names of the columns that a step gives in a frame; None where it makes them up from values."""
-    if type(step).__name__ in ("OneHotEncoder", "ColumnTransformer"):
+    if type(step).__name__ in ("OneHotEncoder", "DateColumns", "ColumnTransformer"):
         return None
     named = vars(step).get("feature_names_in_")
     return [f"x{j}" for j in range(_gives(step) or 0)] if named is None else list(named)
@@ -431,7 +434,7 @@ STEPS["OneHotEncoder"] = (
         },
     ),
 )
-COLUMN_PARTS = (*STEPS, "TextColumn", "Pipeline")
+COLUMN_PARTS = (*STEPS, "TextColumn", "DateColumns", "Pipeline")
 TRANSFORMERS = (*COLUMN_PARTS, "ColumnTransformer", "NamedColumns")
 STEPS["ColumnTransformer"] = (
     "sklearn.compose",
