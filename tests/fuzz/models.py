@@ -18,7 +18,9 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.feature_selection import SelectKBest
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
@@ -28,6 +30,7 @@ from maxmargin import priors
 from maxmargin.baselines import ThresholdTuner
 from maxmargin.io.reach import scaling
 from maxmargin.persistence import ModelFileError, describe
+from maxmargin.tables import NamedColumns
 from tests.fuzz.forge import Forged, duplicate
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "models"
@@ -57,6 +60,11 @@ def made() -> dict[str, Any]:
         "counts": make_pipeline(CountVectorizer(), MaxAbsScaler(), Ranker()).fit(TEXTS, kinds),
         "scaled": make_pipeline(MinMaxScaler(), RobustScaler(), Normalizer(), Multi()).fit(X, Y),
         "frames": make_pipeline(StandardScaler().set_output(transform="pandas"), Multi()).fit(named, frame),
+        "components": make_pipeline(SelectKBest(k=3), PCA(2, whiten=True), maxmargin.MultiClassSVC()).fit(
+            X, words
+        ),
+        "parts of texts": make_pipeline(TfidfVectorizer(), TruncatedSVD(2), Ranker()).fit(TEXTS, kinds),
+        "named": make_pipeline(NamedColumns(dict.fromkeys("abcd", "number")), Multi()).fit(named, Y),
         "table": make_pipeline(maxmargin.prepare(SHOP), Multi()).fit(SHOP, kinds),
         "tuner": ThresholdTuner(Multi(), cv=2).fit(X, Y),
         "probable": maxmargin.Calibrated(Multi(), cv=2).fit(X, Y),

@@ -11,7 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA, TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.feature_selection import SelectKBest, chi2, mutual_info_classif
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
@@ -325,6 +329,84 @@ def test_fillings_count_in_the_units_of_their_column(tmp_path):
     maxmargin.save(model, tmp_path / "m.mm")
     model[0].statistics_[1] = 1e50
     with pytest.raises(ModelFileError, match=r"above 1e\+30"):
+        maxmargin.save(model, tmp_path / "m.mm")
+
+
+PROJECTED = {
+    "pca": (make_pipeline(PCA(2), maxmargin.MultiLabelSVC()), X),
+    "whitened": (make_pipeline(StandardScaler(), PCA(2, whiten=True), maxmargin.MultiLabelSVC()), X),
+    "scaled components": (make_pipeline(PCA(), StandardScaler(), maxmargin.MultiLabelSVC()), X),
+    "tiny rows": (make_pipeline(PCA(2), StandardScaler(), maxmargin.MultiLabelSVC()), 1e-38 * X),
+    "svd": (make_pipeline(TfidfVectorizer(), TruncatedSVD(2), maxmargin.MultiClassSVC()), TEXTS),
+    "centred svd": (
+        make_pipeline(CountVectorizer(), TruncatedSVD(3), StandardScaler(), maxmargin.MultiClassSVC()),
+        TEXTS,
+    ),
+    "best": (make_pipeline(StandardScaler(), SelectKBest(k=2), maxmargin.MultiClassSVC()), X),
+    "best words": (
+        make_pipeline(TfidfVectorizer(), SelectKBest(chi2, k=3), maxmargin.MultiClassSVC()),
+        TEXTS,
+    ),
+    "all of few": (make_pipeline(SelectKBest(k="all"), PCA(1), maxmargin.MultiClassSVC()), X),
+    "told": (make_pipeline(SelectKBest(mutual_info_classif, k=1), maxmargin.MultiClassSVC()), X),
+    "frames": (
+        make_pipeline(
+            SelectKBest(k=3).set_output(transform="pandas"),
+            PCA(2).set_output(transform="pandas"),
+            maxmargin.MultiClassSVC(),
+        ),
+        pd.DataFrame(X, columns=list("abcd")),
+    ),
+    "part of a table": (
+        make_pipeline(
+            ColumnTransformer(
+                [("a", make_pipeline(StandardScaler(), PCA(1)), [0, 1]), ("b", SelectKBest(k=1), [2, 3])]
+            ),
+            maxmargin.MultiClassSVC(),
+        ),
+        X,
+    ),
+}
+
+
+def projected(name):
+    model, rows = PROJECTED[name]
+    y = KINDS if rows is TEXTS else Y if isinstance(model[-1], maxmargin.MultiLabelSVC) else np.arange(30) % 3
+    return clone(model).fit(rows, y), rows
+
+
+@pytest.mark.parametrize("name", PROJECTED)
+def test_components_and_best_features_are_held(name, tmp_path):
+    model, rows = projected(name)
+    maxmargin.save(model, tmp_path / "m.mm")
+    again = maxmargin.load(tmp_path / "m.mm")
+    np.testing.assert_array_equal(again.decision_function(rows), model.decision_function(rows))
+    assert repr(again) == repr(model)
+    maxmargin.save(again, tmp_path / "again.mm")
+    assert (tmp_path / "again.mm").read_bytes() == (tmp_path / "m.mm").read_bytes()
+
+
+BROKEN = {
+    "far": ("pca", "components_", lambda a: 1e90 * a, r"above 1e\+30"),
+    "farther": ("scaled components", "components_", lambda a: 1e99 * a, "numbers above|expected"),
+    "narrow": ("svd", "components_", lambda a: a[:, :-1], "n_features|columns"),
+    "fewer": ("pca", "components_", lambda a: a[:1], "n_components"),
+    "nan": ("pca", "mean_", lambda a: a * np.nan, "mean_"),
+    "negative": ("whitened", "explained_variance_", lambda a: -a - 1, "explained_variance_"),
+    "other scores": ("best", "scores_", lambda a: a[:-1], "scores_|n_features"),
+    "function": ("best", "score_func", lambda f: print, "score_func"),
+    "prior": ("best", "score_func", lambda f: maxmargin.priors.from_labels, "score_func"),
+    "more": ("best", "k", lambda k: 3, "another number of columns"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_broken_components_are_refused(fault, tmp_path):
+    name, attribute, change, words = BROKEN[fault]
+    model, _ = projected(name)
+    step = next(step for _, step in model.steps if hasattr(step, attribute))
+    setattr(step, attribute, change(getattr(step, attribute)))
+    with pytest.raises(ModelFileError, match=words):
         maxmargin.save(model, tmp_path / "m.mm")
 
 

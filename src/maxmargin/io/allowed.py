@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin._names import ESTIMATORS, WRAPPERS
-from maxmargin.io.steps import STEPS
+from maxmargin.io.steps import SCORES, STEPS
 
 
 class ModelFileError(ValueError):
@@ -41,7 +41,12 @@ _TABLES = {
     "sklearn": _SCIKIT_LEARN,
     "tables": _STEPS,
 }
-_FUNCTIONS = {"from_labels": "maxmargin.priors", "identity": "maxmargin.priors"}
+# Functions by the parameter that may hold them.
+FUNCTIONS = {
+    "prior": dict.fromkeys(("from_labels", "identity"), "maxmargin.priors"),
+    "score_func": dict.fromkeys(SCORES, "sklearn.feature_selection"),
+}
+_FUNCTIONS = FUNCTIONS["prior"] | FUNCTIONS["score_func"]
 _TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (set, frozenset, list, tuple, str, int, float, bool, np.ndarray, sp.csr_array, sp.csr_matrix)
@@ -50,7 +55,7 @@ _TYPES: dict[str, type] = {
 SKOPS_TRUSTED = sorted(
     [
         f"{module}.{name}"
-        for table in (ESTIMATORS, WRAPPERS, _PARTS, _WRAPPERS, _FUNCTIONS)
+        for table in (ESTIMATORS, WRAPPERS, _PARTS, _WRAPPERS, FUNCTIONS["prior"])
         for name, module in table.items()
     ]
     + [f"{kind.__module__}.{kind.__qualname__}" for kind in (*_TYPES.values(), np.dtype, sp.csc_array)]

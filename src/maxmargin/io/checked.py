@@ -128,7 +128,7 @@ def parameters_of(cls: type) -> tuple[str, ...]:
 def _check_parameters(cls: Any, values: dict[str, Any], where: str) -> None:
     for name, value in values.items():
         if callable(value) and not isinstance(value, type) and not hasattr(value, "get_params"):
-            if name != "prior" or allowed.function_name(value) is None:
+            if allowed.function_name(value) not in allowed.FUNCTIONS.get(name, ()):
                 raise ModelFileError(
                     f"{where}.{name} is a function of your own, and a model file holds no code: replace it "
                     "by a name or by its result before saving"

@@ -50,8 +50,8 @@ def save(model: Any, path: PathLike, metadata: Mapping[str, Any] | None = None) 
     ----------
     model : estimator
         An estimator of this package, alone, in a `ThresholdTuner`, or behind what `maxmargin.prepare` makes
-        and the scalers, imputers, encoders and vectorisers of scikit-learn. Of a search, its
-        `best_estimator_`.
+        and the scalers, imputers, encoders and vectorisers of scikit-learn, its `PCA`, `TruncatedSVD` and
+        `SelectKBest`. Of a search, its `best_estimator_`.
     path : path-like
     metadata : mapping, default=None
         Anything that JSON can hold, kept beside the model; see `describe`.

@@ -22,6 +22,8 @@ from maxmargin.edge.labels import LabelSpace
 from maxmargin.edge.wrapping import takes_kernel
 from maxmargin.io.allowed import ModelFileError
 from maxmargin.io.mixed import KINDS, Cells
+from maxmargin.io.reach import flatten
+from maxmargin.io.steps import check_kinds
 from maxmargin.io.words import no_column
 
 # What `maxmargin fit` notes beside a model.
@@ -210,12 +212,14 @@ def by_name(model: Any, metadata: Mapping[str, Any]) -> Any:
 def _behind(columns: NamedColumns, model: Any) -> Any:
     """The model with its columns found by name: by the first step of a pipeline, or by itself."""
     if hasattr(model, "steps"):
+        check_kinds(list(columns.kinds.values()), flatten([model])[0])
         return Pipeline([("columns", columns), *model.steps])
     if hasattr(model, "estimator_"):
         model.estimator_ = _behind(columns, model.estimator_)
         if hasattr(model, "estimators_"):
             model.estimators_ = [_behind(columns, one) for one in model.estimators_]
     else:
+        check_kinds(list(columns.kinds.values()), model)
         model._table = columns
     model.feature_names_in_ = columns.feature_names_in_
     return model

@@ -20,6 +20,7 @@ CENTRED = {
     "StandardScaler": ("with_mean", "mean_", "with_std"),
     "RobustScaler": ("with_centering", "center_", "with_scaling"),
 }
+PROJECTIONS = ("PCA", "TruncatedSVD")
 # Far below what an estimator refuses, for rows that are some digits larger than those of the fit.
 FARTHEST = 1e30
 
@@ -46,28 +47,48 @@ def scaling(step: Any) -> tuple[Any, Any] | None:
     return state[centre] if state[centres] else 0.0, state["scale_"] if state[scales] else 1.0
 
 
+def projected(step: Any, size: Any, own: Any) -> tuple[Any, Any]:
+    """The largest components of rows whose entries are that large."""
+    turns = np.abs(np.asarray(step.components_, np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = turns @ np.broadcast_to(size + np.abs(getattr(step, "mean_", 0.0)), turns.shape[1:])
+        own = turns @ np.broadcast_to(np.asarray(own, np.float64), turns.shape[1:])
+    if vars(step).get("whiten"):
+        deviations = np.sqrt(step.explained_variance_)
+        unit = np.maximum(deviations, np.finfo(deviations.dtype).eps)
+        size, own = size / unit, own / unit
+    return size, own
+
+
 def reach(steps: Sequence[Any]) -> float:
     """How large an entry is at most after fitted steps, the pipelines among them taken apart."""
     size: Any = 0.0  # of what the steps themselves have put in, for each column
-    own_units, largest = True, 1.0
+    own: Any = 1.0  # what an entry of 1 has become, 0 once a scaler has seen the units of X
+    largest = 1.0
     for step in steps:
         kind, scaled = type(step).__name__, scaling(step)
         if scaled is not None:
             shift, unit = (np.asarray(number, np.float64) for number in scaled)
-            size = (size + np.abs(shift)) / unit + own_units
-            own_units = False
+            size = (size + np.abs(shift)) / unit + np.any(own)
+            own = 0.0
         elif kind == "SimpleImputer" and step.statistics_.dtype.kind != "O":
             size = np.maximum(size, np.abs(step.statistics_))
         elif kind == "ColumnTransformer":
             size = max(reach(flatten([one])) for _, one, _ in step.transformers_)
-            own_units = False
+            own = 0.0
         elif kind == "DateColumns":
-            size, own_units = float(LAST), False
+            size, own = float(LAST), 0.0
+        elif kind in PROJECTIONS:
+            size, own = projected(step, size, own)
+        elif kind == "SelectKBest":
+            size, own = (each[step.get_support()] if np.ndim(each) else each for each in (size, own))
         elif kind in VECTORISERS or kind in ("OneHotEncoder", "Normalizer"):
-            size, own_units = 1.0, False
+            size, own = 1.0, 0.0
         idf = vars(vars(step).get("_tfidf", step)).get("idf_")
         if idf is not None:
-            size = (size + own_units) * np.max(idf, initial=0.0)
-        if not own_units or step is steps[-1]:
-            largest = max(largest, float(np.max(size, initial=0.0)))
+            size = (size + np.max(own)) * np.max(idf, initial=0.0)
+        if not np.any(own) or step is steps[-1]:
+            sizes = [float(np.max(each, initial=0.0)) for each in (size, own)]
+            # Of numbers that overflow, some become NaN.
+            largest = max(largest, *(np.inf if np.isnan(each) else each for each in sizes))
     return largest

@@ -8,7 +8,7 @@ function that the file names, or takes more than linear time and memory in the t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -17,12 +17,14 @@ import numpy as np
 
 from maxmargin._names import ESTIMATORS, WRAPPERS
 from maxmargin.core.state import (
+    FLOATS,
     INPUT,
     LARGEST,
     Array,
     Field,
     Flag,
     Meeting,
+    Number,
     Numbered,
     Several,
     Sizes,
@@ -33,7 +35,7 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.io.dates import PARTS
-from maxmargin.io.reach import FARTHEST, VECTORISERS, flatten, reach
+from maxmargin.io.reach import FARTHEST, PROJECTIONS, VECTORISERS, flatten, reach
 
 MODELS = (*(name for name in ESTIMATORS if name != "StreamRanker"), "ThresholdTuner", *WRAPPERS)
 LONGEST_NGRAM = 10
@@ -178,16 +180,32 @@ def _chain(state: Mapping[str, Any], sizes: Sizes) -> None:
         names = _names(before)
         if "feature_names_in_" in vars(after) and names not in (None, list(after.feature_names_in_)):
             raise ValueError("a step gives other names of columns than the next one takes")
+    for before, after in pairwise(flat):
+        if type(before).__name__ == "NamedColumns":
+            check_kinds(list(before.kinds.values()), after)
     if any(type(step).__name__ in VECTORISERS for step in flat[1:]):
         raise ValueError("only its first step can read texts")
     sparse = False
     for step in flat:
         if sparse and not _takes_sparse(step):
             raise ValueError("a step cannot take the sparse rows of the step before")
-        sparse = sparse or _gives_sparse(step)
+        sparse = _gives_sparse(step) or (sparse and type(step).__name__ not in PROJECTIONS)
     fitted = [step for step in flat if _is_fitted(step) and hasattr(step, "transform")]
     if reach(fitted) > FARTHEST:
         raise ValueError(f"its steps make numbers above {FARTHEST:g} out of ordinary ones")
+
+
+def check_kinds(kinds: Sequence[str], step: Any) -> None:
+    """A rule: a step takes the kinds of columns that it is given, as a model does numbers alone."""
+    if type(step).__name__ == "ColumnTransformer":
+        for _, part, columns in vars(step).get("transformers_", ()):
+            places = columns if isinstance(columns, list) else [columns]
+            if all(type(place) is int and 0 <= place < len(kinds) for place in places):
+                check_kinds([kinds[place] for place in places], flatten([part])[0])
+        return
+    kind = {"DateColumns": "date", **dict.fromkeys(VECTORISERS, "text")}.get(type(step).__name__, "number")
+    if type(step).__name__ != "OneHotEncoder" and set(kinds) != {kind}:
+        raise ValueError(f"a step takes columns of the kind {kind} and is given others")
 
 
 def _is_fitted(step: Any) -> bool:
@@ -205,6 +223,10 @@ def _gives(step: Any) -> int | None:
     state = vars(step)
     if type(step).__name__ in VECTORISERS:
         return len(state["vocabulary_"]) if "vocabulary_" in state else None
+    if type(step).__name__ in PROJECTIONS:
+        return len(state["components_"]) if "components_" in state else None
+    if type(step).__name__ == "SelectKBest":
+        return int(step.get_support().sum()) if "scores_" in state else None
     if type(step).__name__ == "OneHotEncoder":
         return sum(map(len, state["categories_"])) if "categories_" in state else None
     if type(step).__name__ == "DateColumns":
@@ -219,8 +241,13 @@ def _names(step: Any) -> list[str] | None:
     """Names of the columns that a step gives in a frame; None where it makes them up from values."""
     if type(step).__name__ in ("OneHotEncoder", "DateColumns", "ColumnTransformer"):
         return None
+    if type(step).__name__ in PROJECTIONS:
+        return [f"{type(step).__name__.lower()}{j}" for j in range(_gives(step) or 0)]
     named = vars(step).get("feature_names_in_")
-    return [f"x{j}" for j in range(_gives(step) or 0)] if named is None else list(named)
+    taken = [f"x{j}" for j in range(_takes(step) or 0)] if named is None else list(named)
+    if type(step).__name__ == "SelectKBest" and "scores_" in vars(step):
+        return [taken[j] for j in step.get_support(indices=True)]
+    return taken
 
 
 def _gives_sparse(step: Any) -> bool:
@@ -309,6 +336,15 @@ def _fillings(value: Any) -> str | None:
     return (
         "finite numbers or words were expected; for a column without any value set keep_empty_features=True"
     )
+
+
+# Scores that features are selected by; they are called in a fit only.
+SCORES = ("chi2", "f_classif", "mutual_info_classif")
+
+
+def _score(value: Any) -> str | None:
+    known = getattr(value, "__name__", "") in SCORES
+    return None if known else f"one of {', '.join(SCORES)} was expected"
 
 
 # Attributes that follow from others; files do without them, and `rebuild` puts them back.
@@ -432,6 +468,41 @@ STEPS["OneHotEncoder"] = (
             "feature_name_combiner": chosen("concat"),
             "dtype": chosen(np.float64, np.float32),
         },
+    ),
+)
+COMPONENTS: dict[str, Field] = {
+    "components_": floats("n_components", "n_features"),
+    "explained_variance_": floats("n_components", low=0.0),
+    "explained_variance_ratio_": floats("n_components", finite=False),
+    "singular_values_": floats("n_components"),
+}
+DECOMPOSITION = "sklearn.decomposition"
+STEPS["TruncatedSVD"] = (DECOMPOSITION, State({**INPUT, **OUTPUT, **COMPONENTS}))
+STEPS["PCA"] = (
+    DECOMPOSITION,
+    State(
+        {
+            **INPUT,
+            **OUTPUT,
+            **COMPONENTS,
+            "mean_": COLUMNS,
+            "n_components_": Whole(1, size="n_components"),
+            "n_samples_": Whole(),
+            "noise_variance_": Number(finite=False),
+            "_fit_svd_solver": chosen("auto", "full", "covariance_eigh", "arpack", "randomized"),
+        }
+    ),
+)
+STEPS["SelectKBest"] = (
+    "sklearn.feature_selection",
+    State(
+        {
+            **INPUT,
+            **OUTPUT,
+            "scores_": floats("n_features", dtypes=(*FLOATS, "i8"), finite=False),
+            "pvalues_": floats("n_features", finite=False, none=True),
+        },
+        parameters={"score_func": Meeting(_score)},
     ),
 )
 COLUMN_PARTS = (*STEPS, "TextColumn", "DateColumns", "Pipeline")
