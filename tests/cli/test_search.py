@@ -46,7 +46,7 @@ def test_auto_prints_what_it_will_take_and_how_good_the_model_is(run):
     code, _, err = run("fit", "iris", "--C", "auto", "-o", "m.mm")
     assert code == 0, err
     assert "3-fold cross-validation, C among 0.01, 0.1, 1, 10: 13 fits." in err
-    assert "all will take about " in err and f"C {chosen_c():g} has the best accuracy" in err
+    assert "All fits will take about " in err and f"C {chosen_c():g} has the best accuracy" in err
     assert "(best constant answer 0.3" in err and "Next: maxmargin predict m.mm NEW_DATA." in err
     _, _, err = run("fit", "iris", "--C", "auto", "-o", "m.mm", "-q")
     assert "fits" not in err and "Next" not in err
@@ -107,3 +107,20 @@ def test_the_same_command_gives_the_same_model(run):
     for name in ("a.mm", "b.mm"):
         assert run("fit", "flags", "--scale", "none", "--max-iter", 3, "-o", name)[0] == 0
     np.testing.assert_allclose(maxmargin.load("a.mm").coef_, maxmargin.load("b.mm").coef_)
+
+
+def test_unknown_label_entries_are_not_measured(run, tmp_path):
+    rows = [f"{i % 5},{i % 3},{int(i % 5 > 2) if i % 7 else ''},{int(i % 3 > 1)}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("a,b,x,y\n" + "\n".join(rows) + "\n")
+    how = ["--labels", "x,y", "--kernel", "rbf"]
+    code, out, err = run("fit", "t.csv", *how, "--C", "1,100", "-o", "m.mm", "--json")
+    assert code == 0 and "RuntimeWarning" not in err, err
+    found = json.loads(out)
+    assert found["C"] == chosen_c() and found["micro F1"] == 1 and found["Hamming loss"] == 0
+    full = [f"{a},{b},{x or 1},{y}" for a, b, x, y in (row.split(",") for row in rows)]
+    (tmp_path / "wrong.csv").write_text("a,b,x,y\n" + "\n".join(full) + "\n")
+    assert json.loads(run("evaluate", "m.mm", "t.csv", "--json")[1])["exact match"] == 1
+    assert json.loads(run("evaluate", "m.mm", "wrong.csv", "--json")[1])["exact match"] < 1
+    for words in (["compare", "--no-tune", "--folds", 2, *how[:2]], ["report", "m.mm", "--train", "t.csv"]):
+        code, _, err = run(*words, "t.csv")
+        assert code == 0 and "scikit-learn's models, which need all of them, are left out" in err, err

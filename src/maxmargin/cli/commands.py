@@ -39,6 +39,7 @@ from maxmargin.cli.models import (
     decided,
     evaluate,
     fit,
+    has_all_labels,
     label_scores,
     last_step,
     open_model,
@@ -397,10 +398,9 @@ def report_command(
     if train is not None:
         beside_file = source == "-" or Path(source).exists()
         known = stored.read(train, reading.without_files() if beside_file else reading, "train")
-        beside = baseline(stored, known, data) | {
-            "training_labels": known.y,
-            "thresholds": thresholds(stored, known),
-        }
+        beside["training_labels"] = known.y
+        if has_all_labels(known):
+            beside |= baseline(stored, known, data) | {"thresholds": thresholds(stored, known)}
     beside["training"] = f"Trained on {stored.about['samples']} samples of {stored.about['data']}."
     labels, categories = stored.unknown(data)
     lines = [*seen(stored, data, source, reading).lines, *label_words(labels), *category_words(categories)]

@@ -14,7 +14,7 @@ from maxmargin.cli.completion import ParameterCommand, complete_words
 from maxmargin.cli.console import print_table, say
 from maxmargin.cli.data import ReadOptions, Samples, read, read_options, samples
 from maxmargin.cli.families import FAMILIES, Family, estimator, family_of, possible_families, split_words
-from maxmargin.cli.models import evaluate, fit, prepared, scale_option, text_option
+from maxmargin.cli.models import evaluate, fit, has_all_labels, prepared, scale_option, text_option
 from maxmargin.cli.search import (
     CS,
     check_parameters,
@@ -99,7 +99,7 @@ def compare_command(
         data = samples(known, family)
         entries.append((family.name, prepared(estimator(family, given), scale, data, text_as), family, data))
         label = f"scikit-learn {family.baseline_name}"
-        if baseline and label not in [entry[0] for entry in entries]:
+        if baseline and label not in [entry[0] for entry in entries] and has_all_labels(data):
             entries.append((label, prepared(family.baseline(), scale, data, text_as), family, data))
     _foretell(entries, folds, Cs)
     rows = [_cross_validated(*entry, folds, Cs) for entry in entries]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from maxmargin.cli.console import log, progress_bar, said_warnings
+from maxmargin.cli.console import log, progress_bar, said_warnings, say
 from maxmargin.cli.data import LABEL_COLUMNS, REMEMBERED, ReadOptions, Samples, read, samples
 from maxmargin.cli.families import FAMILIES, Family
 from maxmargin.cli.unknown import category_counts, label_counts
@@ -294,6 +294,16 @@ def evaluate(model: Any, family: Family, data: Samples, predicted: Any = None) -
     return measure(family.task, truth, predicted, lengths=data.lengths)
 
 
+def has_all_labels(data: Samples) -> bool:
+    """Whether every label entry is known, as scikit-learn's models need it; prints that they do."""
+    import numpy as np
+
+    if hasattr(data.y, "tocsr") or data.y.dtype.kind != "f" or not np.isnan(data.y).any():
+        return True
+    say("Some label entries are missing: scikit-learn's models, which need all of them, are left out.")
+    return False
+
+
 def with_unknown(data: Samples, labels: Any, *, missed: bool = False) -> Any:
     """0/1 labels of the samples with columns for those that the model does not know, zeros if `missed`."""
     if data.unknown is None:
@@ -342,15 +352,22 @@ def label_scores(model: Any, X: Any) -> Any:
 
 
 def _multilabel(truth: Any, predicted: Any) -> dict[str, float]:
+    """Measures of the entries that are known."""
+    import numpy as np
     from sklearn.metrics import accuracy_score, f1_score, hamming_loss
 
     from maxmargin.metrics import example_f1
 
+    share = 1.0
+    if not hasattr(truth, "tocsr") and np.asarray(truth).dtype.kind == "f":
+        # Neither a hit nor a mistake: an unknown entry is 0 on both sides, and Hamming's mean leaves it out.
+        known = truth == truth
+        truth, predicted, share = np.nan_to_num(truth), np.where(known, predicted, 0), known.mean()
     return {
         "micro F1": float(f1_score(truth, predicted, average="micro", zero_division=0)),
         "macro F1": float(f1_score(truth, predicted, average="macro", zero_division=0)),
         "example F1": float(example_f1(truth, predicted)),
-        "Hamming loss": float(hamming_loss(truth, predicted)),
+        "Hamming loss": float(hamming_loss(truth, predicted) / share),
         "exact match": float(accuracy_score(truth, predicted)),
     }
 

@@ -141,7 +141,7 @@ def cross_validated(
             if told:
                 seconds = time.perf_counter() - start - fitted.compile_seconds
                 whole = duration(count * seconds)
-                say(f"The first fit took {duration(seconds)}, all will take about {whole}.")
+                say(f"All fits will take about {whole}, by the time of the first.")
                 told = False
         constants.append(constant_measure(judged.y, known.y, next(iter(MEASURES[family.task]))))
     return Validated(values, rows, constants)
@@ -153,7 +153,7 @@ def names_of_c(model: Any) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    if seconds < 1:
+    if seconds < 1.5:
         return "a second"
     return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.0f} minutes"
 
@@ -169,7 +169,8 @@ def splits(family: Family, data: Samples, folds: int) -> Iterator[Any]:
     if family.task == "chain":
         return iter(KFold(folds, shuffle=True, random_state=0).split(blank))
     if data.y.ndim == 2:
-        return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
+        on = data.y > 0  # an unknown entry is not on
+        return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, on)
     counts = np.unique(data.y, return_counts=True)[1]
     if counts.min() < folds:
         say(f"a class has only {counts.min()} samples; folds are not stratified.", logging.WARNING)

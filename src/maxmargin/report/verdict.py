@@ -38,11 +38,14 @@ def judgement(subject: Subject) -> tuple[str, list[str]]:
 def constant_measure(judged: Any, known: Any, measure: str) -> float | None:
     """The main measure, on the labels judged, of the constant answer that is best on the known labels."""
     if np.ndim(judged) == 2:
-        # Comparisons leave sparse labels sparse, and count missing ones as absent.
+        # Comparisons leave sparse labels sparse; entries that are unknown are not counted.
         truth, counts = judged > 0, _sums(known > 0)
         if measure == "micro F1":
             answer, hits = best_set(counts, known.shape[0]), _sums(truth)
-            return float(2 * hits[answer].sum() / max(hits.sum() + truth.shape[0] * len(answer), 1))
+            told = truth.shape[0] - (0 if sp.issparse(judged) else _sums(judged != judged)[answer])
+            return float(
+                2 * hits[answer].sum() / max(hits.sum() + np.broadcast_to(told, len(answer)).sum(), 1)
+            )
         if measure == "top label right":  # samples that have all labels are left out, as in the measure
             dense = truth.toarray() if sp.issparse(truth) else truth
             told = dense[~dense.all(axis=1), counts.argmax()]
