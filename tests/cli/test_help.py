@@ -151,7 +151,7 @@ def test_the_examples_of_help_texts_run(tmp_path, monkeypatch, capsys):
     (tmp_path / "large.svm").write_text("0,2 1:0.5 3:1\n2 2:4\n0 3:2\n")
     (tmp_path / "shop.csv").write_text("price,title,tags\n" + "9,silk hat,soft;warm\n2,old shoe,\n" * 8)
     (tmp_path / "mails.jsonl").write_text('{"body": "pay now", "tags": ["money"]}\n{"body": "lunch?"}\n' * 4)
-    (tmp_path / "new.csv").write_text("b,a\n1,0\n")
+    (tmp_path / "new.csv").write_text("id,b,a\n7,1,0\n")
     found = examples()
     assert len(found) >= 10
     for line in found:

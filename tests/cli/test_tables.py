@@ -357,8 +357,17 @@ def test_missing_words_and_decimals_stand_beside_words(run, tmp_path):
 @pytest.mark.parametrize("words", [["none.svm"], ["none.arff"], ["-", "--format", "svmlight"]])
 def test_options_for_tables_are_refused_elsewhere_before_the_file_is_read(run, tmp_path, words):
     (tmp_path / "none.svm").write_text("no numbers"), (tmp_path / "none.arff").write_text("")
-    code, _, err = run("fit", *words, "--decimal", ",", "-o", "m.mm")
-    assert code == 2 and "--decimal is for CSV, JSON lines and Parquet" in err, err
+    for option, value in (("--decimal", ","), ("--dates", "a"), ("--text", "a")):
+        code, _, err = run("fit", *words, option, value, "-o", "m.mm")
+        assert code == 2 and f"{option} is for CSV, JSON lines and Parquet" in err, err
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "explain", "report"])
+def test_kinds_of_columns_are_refused_where_the_model_knows_them(run, tmp_path, command):
+    write(tmp_path / "shop.csv")
+    assert run("fit", "shop.csv", "--labels", "tags", "-o", "m.mm")[0] == 0
+    code, _, err = run(command, "m.mm", "shop.csv", "--text", "colour")
+    assert code == 2 and "--text is for fit" in err
 
 
 def test_tags_may_be_lists_of_python(run, tmp_path):

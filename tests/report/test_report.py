@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import inspect
 import itertools
 import json
 import re
@@ -16,8 +17,9 @@ from sklearn.metrics import f1_score
 
 from maxmargin import MultiLabelSVC
 from maxmargin.cli import main
+from maxmargin.cli.commands import fit_command, report_command
 from maxmargin.metrics import label_log_loss
-from maxmargin.report import Subject
+from maxmargin.report import Subject, verdict
 from maxmargin.report.errors import mistakes
 from maxmargin.report.labels import label_sections
 from maxmargin.report.probabilities import probabilities
@@ -410,3 +412,14 @@ def test_a_browser_shows_every_picture_and_nothing_overflows(pages, tmp_path, wi
         assert result["cut"] == []
         assert result["down"] == sorted(result["up"], reverse=True) and result["up"] == sorted(result["up"])
         assert 1 <= result["found"] <= len(result["up"])
+
+
+def test_advice_names_options_that_exist():
+    source = inspect.getsource(verdict)
+    options = {
+        word for command in (fit_command, report_command) for one in command.params for word in one.opts
+    }
+    options |= {f"--{name.replace('_', '-')}" for name in MultiLabelSVC().get_params()}
+    named = set(re.findall(r"--[A-Za-z][a-z-]*", source))
+    assert named and named <= options
+    assert "compare" not in source and "in Python, maxmargin.baselines.ThresholdTuner" in source

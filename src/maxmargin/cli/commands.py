@@ -60,7 +60,8 @@ _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES
 _HELP = f"""Fit a model on DATA (a file, the name of a data set, or - for stdin) and save it.
 
 Every parameter of the estimator is an option: --C 10, --kernel rbf, --max-iter 100,
---prior labels; -m FAMILY --parameters lists them. Ctrl-C saves the model reached so far.
+--prior labels; -m FAMILY --parameters lists them. --C auto, or --C given several times, chooses C by
+cross-validation. Ctrl-C saves the model reached so far.
 
 \b
 Models:

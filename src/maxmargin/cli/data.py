@@ -252,7 +252,7 @@ def located(source: str, reading: ReadOptions) -> Iterator[Path | None]:
 def format_of(path: Path, reading: ReadOptions) -> str:
     """The format asked for, or the one that the file's name tells; options for tables need a table."""
     kind = _format_of(path, reading)
-    if kind not in MIXED and (given := sorted(reading.given & CELLS)):
+    if kind not in MIXED and (given := sorted(reading.given & (CELLS | COLUMN_KINDS))):
         raise click.UsageError(f"--{given[0]} is for CSV, JSON lines and Parquet, and {path} is {kind}.")
     return kind
 

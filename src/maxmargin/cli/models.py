@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from maxmargin.cli.console import log, progress_bar, said_warnings, say
-from maxmargin.cli.data import LABEL_COLUMNS, REMEMBERED, ReadOptions, Samples, read, samples
+from maxmargin.cli.data import COLUMN_KINDS, LABEL_COLUMNS, REMEMBERED, ReadOptions, Samples, read, samples
 from maxmargin.cli.families import FAMILIES, Family
 from maxmargin.cli.unknown import category_counts, label_counts
 
@@ -461,6 +461,8 @@ class Stored:
 
     def reading(self, asked: ReadOptions) -> ReadOptions:
         """How to read further data: as told, otherwise as the training data was read."""
+        if self.feature_names and (given := sorted(asked.given & COLUMN_KINDS)):
+            raise click.UsageError(f"--{given[0]} is for fit; the model knows the kinds of its columns.")
         told = asked.given | (LABEL_COLUMNS if asked.says_labels else frozenset())
         known = self.about["reading"]
         return replace(asked, **{key: known[key] for key in known if key in REMEMBERED and key not in told})
