@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import narwhals.stable.v2 as nw
 from sklearn.compose import ColumnTransformer
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -29,6 +29,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from maxmargin.core.state import State
 from maxmargin.io.dates import DateColumns
 from maxmargin.io.named import NamedColumns
+from maxmargin.io.reach import PROJECTIONS, flatten
 from maxmargin.io.steps import STEPS
 
 __all__ = ["DateColumns", "NamedColumns", "TextColumn", "column_kinds", "prepare"]
@@ -243,7 +244,7 @@ def feature_names(prepared: ColumnTransformer, columns: Sequence[str]) -> list[s
     """
     names: list[str] = []
     for _, step, own in _parts(prepared, columns):
-        if isinstance(step, TextColumn):
+        if isinstance(step, CountVectorizer):
             names += [f"{own[0]}: {word}" for word in step.get_feature_names_out().tolist()]
         elif isinstance(step, OneHotEncoder):
             for column, values in zip(own, step.categories_, strict=True):
@@ -266,9 +267,13 @@ def _parts(prepared: ColumnTransformer, columns: Sequence[str]) -> list[tuple[st
 def names_behind(steps: Pipeline, columns: Sequence[str]) -> list[str]:
     """What the features are called behind the fitted steps of a pipeline."""
     names = list(columns)
-    for _, step in steps.steps:
+    for step in flatten([steps]):
         if isinstance(step, ColumnTransformer):
             names = feature_names(step, names)
+        elif type(step).__name__ == "SelectKBest":
+            names = [names[j] for j in step.get_support(indices=True)]
+        elif type(step).__name__ in PROJECTIONS:
+            names = [f"component {k + 1}" for k in range(len(step.components_))]
         elif isinstance(step, DateColumns):
             names = step.names(names)
         elif isinstance(step, StandardScaler) and step.scale_ is not None and len(names) == len(step.scale_):
@@ -281,7 +286,7 @@ def names_behind(steps: Pipeline, columns: Sequence[str]) -> list[str]:
 def words_for(steps: Pipeline, columns: Sequence[str]) -> str:
     """What the fitted steps before a model do, in words."""
     words = []
-    for _, step in steps.steps:
+    for step in flatten([steps]):
         if isinstance(step, SimpleImputer):
             words.append(f"missing numbers are the {step.strategy} of their column")
         elif isinstance(step, StandardScaler):

@@ -402,18 +402,21 @@ def report_command(
         beside["training_labels"] = known.y
         if has_all_labels(known):
             beside |= baseline(stored, known, data) | {"thresholds": thresholds(stored, known)}
-    beside["training"] = f"Trained on {stored.about['samples']} samples of {stored.about['data']}."
+    if "samples" in stored.about:
+        beside["training"] = f"Trained on {stored.about['samples']} samples of {stored.about['data']}."
     labels, categories = stored.unknown(data)
     lines = [*seen(stored, data, source, reading).lines, *label_words(labels), *category_words(categories)]
     for line in lines:
         say(line)
     beside["caution"] = " ".join(lines)
-    about = subject(stored.model, stored.family, data, source, stored.about["seconds"], **beside)
+    about = subject(stored.model, stored.family, data, source, stored.about.get("seconds"), **beside)
     parts = [*sections(about), versions()]
     write_page(output, page(f"{model_file.name} on {source}", f"{about.size} to test", parts))
 
 
-def subject(model: Any, family: Family, data: Samples, source: str, seconds: float, **beside: Any) -> Any:
+def subject(
+    model: Any, family: Family, data: Samples, source: str, seconds: float | None, **beside: Any
+) -> Any:
     """What the report needs to know of a fitted model and labelled data."""
     from maxmargin.report import Subject
     from maxmargin.tables import names_behind, words_for

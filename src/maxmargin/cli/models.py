@@ -168,7 +168,8 @@ def check_missing(model: Any, X: Any, source: str) -> None:
     """Refuse missing numbers where the model has not learnt what to put in their place."""
     import numpy as np
 
-    if X.dtype == object or hasattr(X, "toarray") or "fill" in dict(getattr(bare(model), "steps", ())):
+    steps = [type(step).__name__ for _, step in getattr(bare(model), "steps", ())]
+    if X.dtype == object or hasattr(X, "toarray") or {"SimpleImputer", "ColumnTransformer"} & set(steps):
         return
     rows = np.flatnonzero(np.isnan(X).any(axis=1))
     if len(rows):
@@ -434,7 +435,7 @@ def _ranking(truth: Any, scores: Any, classes: Any) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Stored:
-    """A loaded model with what `maxmargin fit` noted beside it."""
+    """A loaded model with what `maxmargin fit` noted beside it, or what a model of Python says itself."""
 
     model: Any
     family: Family
@@ -450,7 +451,7 @@ class Stored:
 
     @property
     def n_features(self) -> int:
-        return int(last_step(self.model).n_features_in_)
+        return int(self.model.n_features_in_)
 
     @property
     def label_ids(self) -> list[int]:
@@ -526,6 +527,11 @@ class Stored:
                 "JSON lines or Parquet."
             )
         if not names or not found or numbered(names) or numbered(found):
+            if data.X.dtype == object:
+                raise ValueError(
+                    f"{source} has columns of words, and the model takes {self.n_features} columns of "
+                    "numbers by place; --drop the others."
+                )
             if data.X.shape[1] != self.n_features:
                 raise ValueError(
                     f"{source} has {data.X.shape[1]} features, but the model was fitted on {self.n_features}."
@@ -550,6 +556,8 @@ class Stored:
     def _label_columns(self, data: Dataset, source: str) -> Dataset:
         """The data with its labels in the order of the model."""
         names, found = self.label_names, list(data.label_names)
+        if not self.about.get("labelled", True):
+            return self._unnamed_labels(data, source)
         if data.extras.get("tagged") or found == names or found == [str(label) for label in self.label_ids]:
             return data
         if sorted(found) != sorted(names):
@@ -560,6 +568,16 @@ class Stored:
             )
         order = [found.index(name) for name in names]
         return replace(data, Y=data.Y[:, order], label_names=tuple(names))
+
+    def _unnamed_labels(self, data: Dataset, source: str) -> Dataset:
+        """The data with its labels by place, for a model that was fitted on a 0/1 array."""
+        count = len(self.label_names)
+        if data.extras.get("tagged") or data.Y.shape[1] != count:
+            raise ValueError(
+                f"{source} must have {count} 0/1 columns of labels: the model was fitted on an array and "
+                "knows no names of labels; fit it on a frame or on sets of names."
+            )
+        return replace(data, label_names=tuple(self.label_names))
 
     def like_training(self, X: Any) -> Any:
         """Dense rows for a model that was fitted on dense ones."""
@@ -577,7 +595,7 @@ def _words(X: Any, position: dict[str, int], names: Sequence[str]) -> Any:
 
 
 def open_model(path: Path) -> Stored:
-    """Load a model file that `maxmargin fit` wrote."""
+    """Load a model file, of `maxmargin fit` or of `maxmargin.save`."""
     from maxmargin.io.named import is_noted
     from maxmargin.persistence import ModelFileError, describe, load
 
@@ -586,8 +604,41 @@ def open_model(path: Path) -> Stored:
             f"There is no model file {path}; `maxmargin fit DATA -m ... -o {path}` makes one."
         )
     about = describe(path)["metadata"]
-    if not is_noted(about) or about["family"] not in FAMILIES:
+    if is_noted(about) and about["family"] in FAMILIES:
+        return Stored(load(path), FAMILIES[about["family"]], about)
+    if "family" in about:
+        raise ModelFileError(f"{path} names a model family, but was not written by `maxmargin fit`.")
+    return _of_python(load(path), path)
+
+
+def _of_python(model: Any, path: Path) -> Stored:
+    """A model that was saved in Python, with what it says of its data itself."""
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    from maxmargin.io.named import by_place
+    from maxmargin.io.steps import takes_sparse
+    from maxmargin.persistence import ModelFileError
+
+    inner = last_step(bare(model))
+    family = next((one for one in FAMILIES.values() if one.estimator == type(inner).__name__), None)
+    if family is None:
         raise ModelFileError(
-            f"{path} was not written by `maxmargin fit`; load it with maxmargin.load in Python."
+            f"{path} holds a {type(inner).__name__}, which takes no tables; use it in Python."
         )
-    return Stored(load(path), FAMILIES[about["family"]], about)
+    try:
+        check_is_fitted(inner)
+        names = by_place(model)
+    except (NotFittedError, ModelFileError) as error:
+        raise ModelFileError(f"{path} cannot be used on the command line: {error}.") from error
+    if family.task in ("multilabel", "multiclass"):
+        family = replace(family, task="multilabel" if names.several else "multiclass")
+    about = {
+        "label_names": list(names.labels),
+        "labelled": names.labelled,
+        "feature_names": list(names.columns),
+        "sparse": takes_sparse(bare(model)),
+        "reading": {},
+        **({} if names.kinds is None else {"columns": names.kinds}),
+    }
+    return Stored(model, family, about)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -242,7 +243,7 @@ def _streamed(
             raise click.UsageError(
                 f"{path}: the model was fitted on a table with words; give CSV, JSON lines or Parquet."
             )
-        kinds = stored.columns or dict.fromkeys(stored.feature_names, "number")
+        kinds = stored.columns or dict.fromkeys(_feature_columns(stored, path, kind, reading), "number")
         yield from read_pieces(source_of(path, kind, reading, progress), kinds, reading.dtype, carried)
         return
     how: dict[str, Any] = {"dtype": reading.dtype, "progress": progress}
@@ -253,12 +254,7 @@ def _streamed(
         how |= {"header_lines": 1, "n_samples": read_header(path)[0]}
         pieces = _stream.stream_svmlight(path, stored.n_features, zero_based=True, **how)
     else:
-        names = stored.feature_names
-        if not names:
-            raise click.UsageError(
-                f"The model knows its features by number, not by name, so {path} cannot be matched; "
-                "give SVMlight."
-            )
+        names = _feature_columns(stored, path, kind, reading)
         if kind in ("csv", "arff"):
             how["encoding"] = reading.encoding
         if kind == "csv":
@@ -268,6 +264,32 @@ def _streamed(
             pieces = (_stream.stream_arff if kind == "arff" else _stream.stream_parquet)(path, names, **how)
     for X in pieces:
         yield Dataset(X, X)
+
+
+def _feature_columns(stored: Stored, path: Path, kind: str | None, reading: ReadOptions) -> list[str]:
+    """The columns that the model takes: by name, or by place all that are no labels and not dropped."""
+    if stored.feature_names:
+        return stored.feature_names
+    if kind not in MIXED:
+        raise click.UsageError(
+            f"The model knows its features by number, not by name, so {path} cannot be matched; "
+            "give SVMlight."
+        )
+    from maxmargin.io.table import LabelColumns
+
+    names = [name for _, row in islice(source_of(path, kind, reading).rows(), 1) for name in row]
+    labels: list[int] = []
+    if reading.says_labels:
+        told = reading.columns()
+        labels = LabelColumns(told["target"], told["labels"], told["label_prefix"]).find(names, path)
+    dropped = names_of(reading.drop)
+    found = [name for j, name in enumerate(names) if j not in labels and name not in dropped]
+    if len(found) != stored.n_features:
+        raise click.UsageError(
+            f"{path} has {len(found)} columns of features, and the model takes {stored.n_features} by place; "
+            "name the labels (--target, --labels or --label-prefix) and --drop the other columns."
+        )
+    return found
 
 
 def _whole(stored: Stored, source: str, reading: ReadOptions) -> Iterator[Dataset]:

@@ -98,7 +98,10 @@ def seen(stored: Stored, data: Samples, source: str, asked: ReadOptions) -> Seen
     The rows themselves tell it, under any name. A part of the training samples is known only if it is a part
     of the same data with a split.
     """
-    about, n = stored.about, stored.about["samples"]
+    about = stored.about
+    if "samples" not in about:
+        return Seen()
+    n = about["samples"]
     same_name = source == about["data"] and source != "-"
     same_rows = about["rows"] == fingerprint(data.X) if "rows" in about else same_name
     if len(data) == n and same_rows:

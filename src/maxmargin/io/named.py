@@ -7,7 +7,7 @@ file holds the model by places, and the names in the notes beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import narwhals.stable.v2 as nw
@@ -22,8 +22,9 @@ from maxmargin.edge.labels import LabelSpace
 from maxmargin.edge.wrapping import takes_kernel
 from maxmargin.io.allowed import ModelFileError
 from maxmargin.io.mixed import KINDS, Cells
-from maxmargin.io.reach import flatten
-from maxmargin.io.steps import check_kinds
+from maxmargin.io.reach import VECTORISERS, flatten
+from maxmargin.io.steps import check_kinds, rebuild
+from maxmargin.io.table import classes
 from maxmargin.io.words import no_column
 
 # What `maxmargin fit` notes beside a model.
@@ -227,7 +228,7 @@ def _behind(columns: NamedColumns, model: Any) -> Any:
 
 def _name_labels(model: Any, names: Sequence[str]) -> None:
     """Call the columns of 0/1 labels by their names in a model and in those that it wraps."""
-    classes = np.array([*names, None], dtype=object)[:-1]
+    words = np.array([*names, None], dtype=object)[:-1]
     for part in _parts(model):
         for place in ("_labels", "_space"):
             labels = vars(part).get(place)
@@ -240,12 +241,12 @@ def _name_labels(model: Any, names: Sequence[str]) -> None:
                 raise ModelFileError(
                     f"its notes name {len(names)} labels, and the model has {len(space.classes)}"
                 )
-            named = replace(space, classes=classes)
+            named = replace(space, classes=words)
             if labels is space:
                 setattr(part, place, named)
             else:
                 labels.space, labels.index = named, {name: k for k, name in enumerate(names)}
-            part.classes_ = classes
+            part.classes_ = words
 
 
 def _parts(model: Any) -> Iterator[Any]:
@@ -255,3 +256,145 @@ def _parts(model: Any) -> Iterator[Any]:
     for one in (*inner, *vars(model).get("estimators_", ()), vars(model).get("estimator_")):
         if one is not None:
             yield from _parts(one)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a model that was saved in Python says of the data it takes.
+
+    `columns` are the names of its columns, none where it does not know them, and `kinds` their kinds, None
+    where all are numbers. `labelled` is false where labels have no names, and `several` is true where samples
+    have several.
+    """
+
+    columns: tuple[str, ...]
+    kinds: dict[str, str] | None
+    labels: tuple[str, ...]
+    labelled: bool
+    several: bool
+
+
+def by_place(model: Any) -> Names:
+    """Let a model that was saved in Python take arrays and answer 0/1 columns or classes; the names it knows.
+
+    Classes become words or whole numbers, as files of data have them.
+    """
+    first = _first(model)
+    columns = tuple(map(str, getattr(model, "feature_names_in_", ())))
+    kinds = _kinds_of(first)
+    if any(kind != "number" for kind in kinds) and not columns:
+        raise ModelFileError("it takes columns of words without names; fit it on a frame")
+    spaces = []
+    for part in _parts(model):
+        spaces += _plain_labels(part)
+    for step in _steps(model):
+        if "transformers_" in vars(step):
+            _place_columns(step)
+        if "categories_" in vars(step):
+            # Frames have NaN for a missing word, files have None.
+            step.categories_ = [_without_nan(known) for known in step.categories_]
+        vars(step).pop("feature_names_in_", None)
+    several = bool(spaces) and not spaces[0].single_label
+    labelled = not several or spaces[0].classes.dtype.kind == "O"
+    words = dict(zip(columns, kinds, strict=True)) if any(kind != "number" for kind in kinds) else None
+    return Names(columns, words, tuple(map(str, model.classes_.tolist())), labelled, several)
+
+
+def _steps(model: Any) -> Iterator[Any]:
+    """A model and all fitted steps in it."""
+    yield model
+    inner = [step for _, step in getattr(model, "steps", ())]
+    inner += [step for _, step, _ in vars(model).get("transformers_", ())]
+    inner += [*vars(model).get("estimators_", ()), vars(model).get("estimator_")]
+    for step in inner:
+        if step not in (None, "passthrough", "drop"):
+            yield from _steps(step)
+
+
+def _first(model: Any) -> Any:
+    """What sees the columns of the data first."""
+    while hasattr(model, "estimator_"):
+        model = model.estimator_
+    return flatten([model])[0]
+
+
+def _kinds_of(step: Any) -> list[str]:
+    """The kinds of the columns that a fitted step takes."""
+    if isinstance(step, NamedColumns):
+        return list(step.kinds.values())
+    if "_table" in vars(step):
+        return list(step._table.kinds.values())
+    if type(step).__name__ in VECTORISERS:
+        raise ModelFileError("it takes a list of texts; fit it on a frame, behind maxmargin.prepare")
+    kinds = ["number"] * int(step.n_features_in_)
+    if type(step).__name__ == "OneHotEncoder":
+        return ["category" if known.dtype.kind in "UO" else "number" for known in step.categories_]
+    for _, part, columns in vars(step).get("transformers_", ()):
+        places = _places(step, columns)
+        inner = flatten([part])[0]
+        if type(inner).__name__ in VECTORISERS:
+            own = ["text"]
+        else:
+            own = ["date"] * len(places) if type(inner).__name__ == "DateColumns" else _kinds_of(inner)
+        for place, kind in zip(places, own, strict=True):
+            kinds[place] = kind
+    return kinds
+
+
+def _places(step: Any, columns: Any) -> list[int]:
+    names = vars(step).get("feature_names_in_")
+    place: dict[Any, int] = {} if names is None else {name: j for j, name in enumerate(names.tolist())}
+    own = columns if isinstance(columns, list) else [columns]
+    return [place[column] if isinstance(column, str) else column for column in own]
+
+
+def _place_columns(step: Any) -> None:
+    """Let a ColumnTransformer find its columns by place."""
+
+    def placed(columns: Any) -> Any:
+        places = _places(step, columns)
+        return places if isinstance(columns, list) else places[0]
+
+    for name in ("transformers", "transformers_"):
+        parts = [(word, one, placed(columns)) for word, one, columns in getattr(step, name)]
+        setattr(step, name, parts)
+    vars(step).pop("feature_names_in_", None)
+    rebuild(step)
+
+
+def _without_nan(known: np.ndarray) -> np.ndarray:
+    if known.dtype != object:
+        return known
+    return np.array([*(None if word != word else word for word in known.tolist()), None], dtype=object)[:-1]
+
+
+def _plain_labels(part: Any) -> list[LabelSpace]:
+    """Let a model answer as files of data have labels; the labels it had."""
+    spaces = []
+    for place in ("_labels", "_space"):
+        labels = vars(part).get(place)
+        space = getattr(labels, "space", labels)
+        if not isinstance(space, LabelSpace):
+            continue
+        spaces.append(space)
+        if space.single_label:
+            plain = replace(space, classes=_plain(space.classes))
+        elif space.kind == "sparse":
+            plain = space
+        else:
+            plain = replace(space, kind="indicator", container=None, dtype=np.dtype(np.int64))
+        if labels is space:
+            setattr(part, place, plain)
+        else:
+            labels.space = plain
+            labels.index = {name: k for k, name in enumerate(plain.classes.tolist())}
+    if "classes_" in vars(part) and not (spaces and not spaces[0].single_label):
+        part.classes_ = _plain(part.classes_)
+    return spaces
+
+
+def _plain(names: np.ndarray) -> np.ndarray:
+    """Classes as words or whole numbers."""
+    if names.dtype.kind == "f" and (names == np.rint(names)).all():
+        return names.astype(np.int64)
+    return names if names.dtype.kind in "iu" else classes([str(name) for name in names.tolist()])[0]

@@ -256,6 +256,11 @@ def _gives_sparse(step: Any) -> bool:
     return type(step).__name__ in VECTORISERS or bool(encodes) or bool(state.get("sparse_output_"))
 
 
+def takes_sparse(model: Any) -> bool:
+    """Whether all steps of a pipeline take sparse rows, or a model does."""
+    return all(map(_takes_sparse, flatten([model])))
+
+
 def _takes_sparse(step: Any) -> bool:
     options = vars(step)
     centred = options.get("with_mean") or options.get("with_centering")

@@ -81,7 +81,7 @@ class Subject:
     truth: Any
     predicted: Any
     measures: Mapping[str, float]
-    seconds: float
+    seconds: float | None
     better: Mapping[str, bool] = field(default_factory=dict)
     predict_seconds: float | None = None
     scores: Any = None
