@@ -24,6 +24,7 @@ from maxmargin.datasets import (
     read_mulan,
     read_parquet,
     read_svmlight,
+    read_xc,
 )
 from maxmargin.io.mixed import Source, read_mixed
 from maxmargin.io.table import LabelColumns
@@ -82,14 +83,14 @@ def _tar() -> bytes:
     return stored.getvalue()[:2048]
 
 
-def _parquet() -> bytes:
+def _parquet(**columns: Any) -> bytes:
     import io
 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     stored = io.BytesIO()
-    pq.write_table(pa.table({"a": [1.0, 2.0], "b": [3, 4], "l": [0, 1]}), stored)
+    pq.write_table(pa.table(columns or {"a": [1.0, 2.0], "b": [3, 4], "l": [0, 1]}), stored)
     return stored.getvalue()
 
 
@@ -115,6 +116,11 @@ READERS: dict[str, tuple[Callable[[Path], Any], Callable[[], bytes]]] = {
     "table of classes": (_table("csv", target="kind"), lambda: MIXED),
     "json lines": (_table("jsonl", labels=["tags"]), lambda: JSONL),
     "parquet": (lambda path: read_parquet(path, labels=1), _parquet),
+    "parquet of words": (
+        _table("parquet", labels=["l"]),
+        lambda: _parquet(l=[["x", "y"], None, ["x"]], b=["u", "v", "u"]),
+    ),
+    "extreme classification": (read_xc, lambda: b"2 3 4\n0,2 0:0.5 2:1\n 1:4\n"),
 }
 MARKS = [bytes([mark]) for mark in b"\n\r,:'\"{}?%#\\ \t-_<>\xff\x00"]
 WORDS = [

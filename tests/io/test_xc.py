@@ -72,7 +72,7 @@ def test_samples_without_anything_survive_a_round_trip(tmp_path):
     [
         ("0,3 0:0.5\n", "first line must hold"),
         ("1 4\n0 1:1\n", "first line must hold"),
-        ("1 4 999999999\n0 1:1\n", "more than 100000000"),
+        ("1 4 999999999\n0 1:1\n", "claims 999,999,999 labels"),
         ("2 4 5\n0 1:1\n", "tells of 2 samples, but there are 1"),
         ("1 4 5\n5 1:1\n", "label 5 is not among"),
         ("1 4 5\n2,2 1:1\n", "a label occurs twice"),

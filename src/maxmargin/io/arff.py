@@ -1,7 +1,8 @@
 """ARFF as Weka, Mulan and MEKA write it, dense and sparse, with the label XML of Mulan.
 
 A nominal feature of two values becomes one 0/1 column (1 for the word that means yes, otherwise
-for the second value); one of more values becomes one 0/1 column per value. In a sparse row an
+for the second value); one of more values becomes one 0/1 column per value. Features are dense if the
+rows of the file are, unless nominal features make them 32 times as wide as a row. In a sparse row an
 attribute that is left out has the value 0 or, if nominal, its first declared value; that is how
 Weka defines it.
 """
@@ -23,6 +24,7 @@ from maxmargin.io.arff_header import Attribute, Header, Lines, Scanner, read_hea
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.files import Progress, text_lines
+from maxmargin.io.proportion import PER_WORD, check_proportion
 from maxmargin.io.table import LabelColumns, classes, indicator, number
 
 _MEKA = re.compile(r"-[cC]\s+(-?[0-9]+)")
@@ -99,7 +101,8 @@ def read_arff(
     Returns
     -------
     Dataset
-        X and an indicator Y are dense, or CSR when the rows of the file are sparse.
+        X and an indicator Y are dense, or CSR when the rows of the file are sparse. X is CSR, too, where
+        nominal features have so many values that it has more than 32 columns for each of them.
 
     Examples
     --------
@@ -178,14 +181,19 @@ class Table:
     def __init__(self, header: Header, label_columns: list[int], single: bool, drop: Sequence[str]):
         self.header, self.label_columns, self.single = header, label_columns, single
         self.feature_names: list[str] = []
+        column, dropped = {j: k for k, j in enumerate(label_columns)}, set(drop)
         self.encoders = [
-            self._label_encoder(attribute, label_columns.index(j))
-            if j in label_columns
-            else self._feature_encoder(attribute, attribute.name in drop)
+            self._label_encoder(attribute, column[j])
+            if j in column
+            else self._feature_encoder(attribute, attribute.name in dropped)
             for j, attribute in enumerate(header.attributes)
         ]
         self.sparse: bool | None = None
         self.words: list[str] = []
+        # Words of the rows, and the entries that they stand for beyond their own.
+        self.given = self.made = 0
+        features = sum(encoder.kind in ("feature", "onehot") for encoder in self.encoders)
+        self.wide = len(self.feature_names) > PER_WORD * features
 
     def _label_encoder(self, attribute: Attribute, column: int) -> _Encoder:
         if self.single:
@@ -232,7 +240,7 @@ class Table:
             return
         sparse = text.startswith("{")
         if self.sparse is None:
-            self.defaults = self._sparse_defaults() if sparse else []
+            self.defaults = self._sparse_defaults() if sparse else ()
             self._begin(sparse)
         elif self.sparse != sparse:
             raise DataFormatError("dense and sparse rows are mixed", self.header.path, line, 1)
@@ -243,16 +251,19 @@ class Table:
             self._sparse_row(scan)
         else:
             self._dense_row(scan)
+        why = "nominal attributes are missing or left out; drop them (drop=, or --drop), or fill them in"
+        check_proportion(self.made, self.given, "values", why, self.header.path, line)
 
     def _begin(self, sparse: bool) -> None:
         self.sparse = sparse
-        self.x = _Matrix(len(self.feature_names), sparse)
+        self.x = _Matrix(len(self.feature_names), sparse or self.wide)
         self.y = _Matrix(len(self.label_columns), sparse)
 
     def _dense_row(self, scan: Scanner) -> None:
         words = _fields(scan)
         if len(words) != len(self.encoders):
             raise scan.error(f"{len(words)} values for {len(self.encoders)} attributes", len(words) - 1)
+        self.given += len(words)
         for j, word in enumerate(words):
             self._put(j, word, scan, j)
 
@@ -266,18 +277,30 @@ class Table:
                 raise scan.error(f"attribute {j} occurs twice in the row", at)
             given.add(j)
             self._put(j, word, scan, at)
-        for j, word in self.defaults:
+        self.given += len(given) + 1
+        for matrix, defaults in zip((self.x, self.y), self.defaults, strict=True):
+            self.made += matrix.extend(*defaults.but_for(given))
+        for j in self.label_columns if self.single else ():
             if j not in given:
-                self._put(j, word, scan, 0)
+                self._put(j, self._left_out(j), scan, 0)
 
-    def _sparse_defaults(self) -> list[tuple[int, str]]:
-        """Attributes whose value, when left out of a sparse row, is not a plain zero."""
-        found = []
-        for j, (attribute, encoder) in enumerate(zip(self.header.attributes, self.encoders, strict=True)):
-            word = attribute.values[0] if attribute.values else "0"
-            if encoder.kind != "drop" and (encoder.kind in ("class", "onehot") or encoder.encode(word) != 0):
-                found.append((j, word))
-        return found
+    def _left_out(self, j: int) -> str:
+        """The value of attribute j where a sparse row leaves it out."""
+        values = self.header.attributes[j].values
+        return values[0] if values else "0"
+
+    def _sparse_defaults(self) -> tuple[_Defaults, _Defaults]:
+        """Entries of features and of labels where a sparse row leaves out what is not zero then."""
+        features, labels = _Defaults(), _Defaults()
+        for j, encoder in enumerate(self.encoders):
+            if encoder.kind in ("drop", "class"):
+                continue
+            value = encoder.encode(self._left_out(j))
+            if encoder.kind == "onehot":
+                features.add(j, encoder.column + int(value), 1.0)
+            elif value != 0:
+                (labels if encoder.kind == "label" else features).add(j, encoder.column, value)
+        return features, labels
 
     def _put(self, j: int, word: str, scan: Scanner, at: int) -> None:
         """Take the value of attribute j; `at` is its place in the row, for messages."""
@@ -294,8 +317,7 @@ class Table:
         if encoder.kind == "onehot" and value == value:
             self.x.add(encoder.column + int(value), 1.0)
         elif encoder.kind == "onehot":
-            for k in range(encoder.width):
-                self.x.add(encoder.column + k, math.nan)
+            self.made += self.x.fill(encoder.column, encoder.width, math.nan)
         elif value != 0:
             (self.y if encoder.kind == "label" else self.x).add(encoder.column, value)
 
@@ -395,6 +417,28 @@ class _Codes:
             raise ValueError(f"{word!r} is not one of its values") from None
 
 
+class _Defaults:
+    """Entries of every sparse row that leaves their attributes out."""
+
+    def __init__(self) -> None:
+        self.place: dict[int, int] = {}
+        self.columns, self.values = array("i"), array("d")
+
+    def add(self, j: int, column: int, value: float) -> None:
+        self.place[j] = len(self.columns)
+        self.columns.append(column)
+        self.values.append(value)
+
+    def but_for(self, given: set[int]) -> tuple[Any, Any]:
+        """Columns and values, without those of attributes that are given."""
+        taken = [self.place[j] for j in given if j in self.place]
+        if not taken:
+            return self.columns, self.values
+        kept = np.ones(len(self.columns), bool)
+        kept[taken] = False
+        return np.asarray(self.columns)[kept], np.asarray(self.values)[kept]
+
+
 class _Matrix:
     """A matrix filled row by row: all entries of each row, or the nonzero ones with their columns."""
 
@@ -415,13 +459,30 @@ class _Matrix:
         else:
             self.values[self.starts[-1] + column] = value
 
+    def extend(self, columns: Any, values: Any) -> int:
+        """Add entries of a sparse row; how many they are."""
+        self.columns.frombytes(columns.tobytes())
+        self.values.frombytes(values.tobytes())
+        return len(columns)
+
+    def fill(self, column: int, width: int, value: float) -> int:
+        """Give neighbouring columns one value; how many entries that makes."""
+        entries = array("d", [value]) * width
+        if self.sparse:
+            return self.extend(array("i", range(column, column + width)), entries)
+        at = self.starts[-1] + column
+        self.values[at : at + width] = entries
+        return 0
+
     def matrix(self, dtype: Any) -> Any:
-        values = np.array(self.values).astype(dtype, copy=False)
+        values = np.frombuffer(self.values).astype(dtype, copy=False)
         if not self.sparse:
             return values.reshape(self.n_rows, self.width)
         starts = np.append(self.starts, len(values))
         if len(values) <= np.iinfo(np.int32).max:
             starts = starts.astype(np.int32)
-        matrix = sp.csr_array((values, np.array(self.columns), starts), shape=(self.n_rows, self.width))
+        matrix = sp.csr_array(
+            (values, np.frombuffer(self.columns, np.intc), starts), shape=(self.n_rows, self.width)
+        )
         matrix.sort_indices()
         return matrix

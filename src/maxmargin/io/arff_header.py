@@ -14,6 +14,7 @@ from xml.parsers import expat
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError
 from maxmargin.io.files import read_bytes
+from maxmargin.io.proportion import check_proportion
 
 _BLANK = re.compile(r"[ \t]*")
 _NOT_BLANK = re.compile(r"[^ \t]*")
@@ -73,10 +74,23 @@ def read_header(path: PathLike, lines: Lines) -> Header:
         elif keyword == "@data":
             if not attributes:
                 raise scan.error("@data before any @attribute")
+            _check_names(attributes, path, line_number)
             return Header(path, relation, attributes, line_number)
         else:
             raise scan.error("@relation, @attribute or @data expected", 0)
     raise DataFormatError("the file has no @data line", path)
+
+
+def _check_names(attributes: list[Attribute], path: PathLike, line: int) -> None:
+    """Refuse long names of attributes with many values, of which each makes a name of a column."""
+    given = made = 0
+    for attribute in attributes:
+        values = attribute.values or ()
+        letters = sum(map(len, values))
+        given += len(attribute.name) + letters
+        made += len(attribute.name) * len(values) + letters
+    why = "every value makes a column name; shorten the names of nominal attributes"
+    check_proportion(made, given, "letters", why, path, line)
 
 
 def _attribute(scan: Scanner) -> Attribute:

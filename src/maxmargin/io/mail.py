@@ -26,6 +26,7 @@ import scipy.sparse as sp
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.files import open_bytes
+from maxmargin.io.proportion import word_array
 
 _WORD = re.compile(r"[^\W_]{2,}")
 _OPENING = re.compile(r"<(?:style|script)", re.IGNORECASE)
@@ -84,7 +85,7 @@ def read_mail_folders(path: PathLike, headers: Sequence[str] = HEADERS, min_mess
     if min_messages > 1:
         kept = np.flatnonzero(np.bincount(X.indices, minlength=len(names)) >= min_messages)
         X, names = sp.csr_array(X[:, kept]), names[kept]
-    folders = np.array([folder for _, folder, *_ in found])
+    folders = word_array([folder for _, folder, *_ in found])
     dates = np.array([date for date, *_ in found])
     return Dataset(
         X,
@@ -94,7 +95,7 @@ def read_mail_folders(path: PathLike, headers: Sequence[str] = HEADERS, min_mess
         name=Path(path).name.partition(".")[0],
         per_row={
             "date": np.where(np.isinf(dates), np.nan, dates),
-            "file": np.array([f"{folder}/{name}" for _, folder, _, name, _ in found]),
+            "file": word_array([f"{folder}/{name}" for _, folder, _, name, _ in found]),
         },
     )
 

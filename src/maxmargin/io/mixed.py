@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,16 +18,20 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from maxmargin.edge.estimator import warn
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.dates import day_of
 from maxmargin.io.files import Progress, text_lines
+from maxmargin.io.proportion import check_proportion, in_proportion
 from maxmargin.io.table import (
     LabelColumns,
     check_names,
+    check_unpacked,
     classes,
+    column_values,
     indicator,
     is_truth,
     label_array,
@@ -87,9 +92,13 @@ class Cells:
             return number(value.replace(",", "."))
         if not isinstance(value, (int, float)):
             raise ValueError(f"{value!r} is not a number")
-        if math.isinf(value):
+        try:
+            found = float(value)
+        except OverflowError:  # of a whole number
+            found = math.inf
+        if math.isinf(found):
             raise ValueError(f"{value!r} is not a finite number")
-        return float(value)
+        return found
 
     def is_number(self, value: Any) -> bool:
         """Whether a cell is a number or empty."""
@@ -159,12 +168,17 @@ class Source(Cells):
             yield line, row
 
     def _parquet(self) -> Iterator[Row]:
-        line = 0
+        line = letters = 0
+        stored = os.path.getsize(self.path)
         with open_parquet(self.path) as file:
             for batch in file.iter_batches(batch_size=ROWS, use_threads=False):
-                for row in batch.to_pylist():
+                names = [str(name) for name in batch.schema.names]
+                columns = [column_values(*pair, self.path) for pair in zip(batch.columns, names, strict=True)]
+                letters += sum(len(word) for words in columns for word in words if isinstance(word, str))
+                check_unpacked(letters, stored, self.path)
+                for row in zip(*columns, strict=True):
                     line += 1
-                    yield line, row
+                    yield line, dict(zip(names, row, strict=True))
 
 
 def holds_more_than_numbers(source: Source, where: LabelColumns, drop: Sequence[str]) -> bool:
@@ -318,12 +332,16 @@ def _collected(source: Source) -> tuple[list[int], dict[str, list[Any]]]:
     """Line numbers and columns; a name that a row lacks is missing there."""
     lines: list[int] = []
     columns: dict[str, list[Any]] = {}
+    given = 0
     for line, row in source.rows():
         for name, value in row.items():
             if name not in columns:
                 columns[name] = [None] * len(lines)
             columns[name].append(value)
         lines.append(line)
+        given += len(row) + 1
+        why = "most columns are empty in most rows; drop the rare ones, or write the table as svmlight text"
+        check_proportion(len(lines) * len(columns), given, "cells", why, source.path, line)
         for values in columns.values():
             if len(values) < len(lines):
                 values.append(None)
@@ -426,8 +444,8 @@ def _tagged(
     lines: list[int],
     separator: str | None,
     known: Sequence[str] | None,
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Indicator and names of the tags of a column."""
+) -> tuple[Any, tuple[str, ...]]:
+    """Indicator and names of the tags of a column; sparse where the tags are many and each is rare."""
     texts = [value for value in values if isinstance(value, str) and not value.lstrip().startswith("[")]
     there = next((one for one in SEPARATORS if any(one in text for text in texts)), None)
     if separator and there and not any(separator in text for text in texts):
@@ -447,10 +465,11 @@ def _tagged(
     if not found:
         raise source.fault(f"column {name!r} holds no tag at all")
     place = {tag: k for k, tag in enumerate(found)}
-    Y = np.zeros((len(rows), len(found)), np.int32)
-    for i, row in enumerate(rows):
-        Y[i, [place[tag] for tag in row]] = 1
-    return Y, tuple(found)
+    ends = np.cumsum([0, *map(len, rows)])
+    places = np.array([place[tag] for row in rows for tag in row], np.int64)
+    Y = sp.csr_array((np.ones(ends[-1], np.int32), places, ends), shape=(len(rows), len(found)))
+    Y.sort_indices()
+    return Y.toarray() if in_proportion(Y.shape[0] * Y.shape[1], len(rows) + Y.nnz) else Y, tuple(found)
 
 
 def tags_of(value: Any, separator: str | None = None) -> list[str]:

@@ -107,9 +107,9 @@ def read_svmlight(
     """
     if dtype not in (np.float64, np.float32):
         raise ValueError(f"dtype must be float64 or float32. Got {dtype!r} instead.")
-    if labels is not None and len(set(labels)) < len(labels):
+    allowed = labels if labels is None or isinstance(labels, range) else frozenset(labels)
+    if labels is not None and allowed is not None and len(allowed) < len(labels):
         raise ValueError("labels must differ from each other.")
-    allowed = None if labels is None else frozenset(labels)
     largest = float(np.finfo(dtype).max)
     first = 0 if zero_based else 1
     rules = Rules(path, multilabel, allowed, n_features, first, largest, header_lines, n_samples, span)
@@ -133,7 +133,7 @@ class Rules:
 
     path: PathLike
     multilabel: bool
-    labels: frozenset[int] | None
+    labels: frozenset[int] | range | None
     n_features: int | None
     first_index: int
     largest_value: float
@@ -295,7 +295,7 @@ def parse_block(block: bytes, rules: Rules, room: int = 0) -> Samples:
     if not (np.abs(labels) < _EXACT).all() or (not rules.multilabel and (label_sizes != 1).any()):
         raise ValueError
     ids = array("q", labels.astype(np.int64).tobytes())
-    if rules.labels is not None and not rules.labels.issuperset(ids):
+    if rules.labels is not None and not all(map(rules.labels.__contains__, ids)):
         raise ValueError
     return Samples(X.indices, X.data, np.diff(X.indptr), ids, label_sizes, array("q", qid))
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
-from maxmargin.io.files import Progress, text_lines
+from maxmargin.io.files import MOST, RATIO, Progress, text_lines
+from maxmargin.io.proportion import word_array
 from maxmargin.io.words import no_column
 
 _YES = {"1", "1.0", "yes", "true", "y", "t"}
 _NO = {"0", "0.0", "-1", "-1.0", "no", "false", "n", "f"}
 _MISSING = {"", "?", "nan"}
 _TRUTH = {"true": 1.0, "false": 0.0}
+# Bytes that a value of a table takes in memory.
+VALUE = 8
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
@@ -94,10 +98,17 @@ def read_parquet(
     drop: Sequence[str] = (),
     dtype: Any = np.float64,
 ) -> Dataset:
-    """Read a Parquet table; needs pyarrow. Arguments as in `read_csv`."""
+    """Read a Parquet table; needs pyarrow. Arguments as in `read_csv`.
+
+    A file whose values take more than 64 MiB and 200 times its size is refused.
+    """
     where = LabelColumns(target, labels, label_prefix)
     with open_parquet(path) as file:
-        table = file.read(use_threads=False)
+        return _dataset(file.read(use_threads=False), where, drop, dtype, path)
+
+
+def _dataset(table: Any, where: LabelColumns, drop: Sequence[str], dtype: Any, path: PathLike) -> Dataset:
+    """The numbers and labels of a Parquet table."""
     names = [str(name) for name in table.column_names]
     check_names(names, drop, path)
     label_columns = where.find(names, path)
@@ -109,7 +120,8 @@ def read_parquet(
     if table.num_rows == 0:
         raise DataFormatError("the table has no rows", path)
     if where.target is not None:
-        words = table.column(label_columns[0]).to_pylist()
+        column, name = table.column(label_columns[0]), names[label_columns[0]]
+        words = [word for part in column.chunks for word in column_values(part, name, path)]
         if None in words:
             raise DataFormatError("a class is missing", path, column=label_columns[0] + 1)
         y, class_names = classes([str(word) for word in words])
@@ -131,9 +143,56 @@ def open_parquet(path: PathLike) -> Iterator[Any]:
         raise ImportError("Parquet needs pyarrow: pip install pyarrow") from error
     with open(path, "rb") as file:
         try:
-            yield pq.ParquetFile(pa.PythonFile(file, mode="r"), buffer_size=1 << 16, pre_buffer=False)
-        except (pa.ArrowException, OSError, EOFError) as error:
+            stored = pq.ParquetFile(pa.PythonFile(file, mode="r"), buffer_size=1 << 16, pre_buffer=False)
+            texts = _check_parquet(stored.metadata, os.fstat(file.fileno()).st_size, path)
+            # A word that many rows repeat is one word in memory, too.
+            yield pq.ParquetFile(
+                pa.PythonFile(file, mode="r"), buffer_size=1 << 16, pre_buffer=False, read_dictionary=texts
+            )
+        except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
             raise DataFormatError(f"not a readable Parquet file ({error})", path) from error
+
+
+def _check_parquet(metadata: Any, stored: int, path: PathLike) -> list[str]:
+    """Refuse runs out of proportion to the file; the columns of words that are kept as dictionaries."""
+    size, texts = max(metadata.num_rows, 0) * VALUE, set()
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for column in map(group.column, range(group.num_columns)):
+            size += max(column.num_values, 0) * VALUE + max(column.total_uncompressed_size, 0)
+            if column.physical_type == "BYTE_ARRAY" and "DELTA_BYTE_ARRAY" not in column.encodings:
+                texts.add(column.path_in_schema)
+    check_unpacked(size, stored, path)
+    return sorted(texts)
+
+
+def check_unpacked(size: int, stored: int, path: PathLike) -> None:
+    """Refuse a Parquet file whose values take far more memory than the file."""
+    if size > max(MOST, RATIO * stored):
+        raise DataFormatError(
+            f"{stored:,} bytes hold values of {size:,}, as a file made to fill memory does; write it plain "
+            "(pyarrow: use_dictionary=False, compression='none') and read the result if you trust it",
+            path,
+        )
+
+
+def column_values(column: Any, name: str, path: PathLike) -> list[Any]:
+    """The values of a Parquet column; rows of the same word share it."""
+    import pyarrow as pa
+
+    kind = column.type
+    try:
+        if pa.types.is_dictionary(kind):
+            words = column.dictionary.to_pylist()
+            return [None if k is None else words[k] for k in column.indices.to_pylist()]
+        if pa.types.is_list(kind):
+            words, ends = column_values(column.values, name, path), column.offsets.to_pylist()
+            there = column.is_valid().to_pylist()
+            rows = zip(there, pairwise(ends), strict=True)
+            return [words[a:b] if is_list else None for is_list, (a, b) in rows]
+        return column.to_pylist()
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        raise DataFormatError(f"column {name!r} holds a value that cannot be read ({error})", path) from error
 
 
 def column_numbers(column: Any, name: str, j: int, path: PathLike) -> np.ndarray:
@@ -141,6 +200,7 @@ def column_numbers(column: Any, name: str, j: int, path: PathLike) -> np.ndarray
 
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         raise DataFormatError(f"column {name!r} is of type {kind}, not a number", path, column=j + 1)
     values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if np.isinf(values).any():
@@ -365,7 +425,7 @@ def label_array(Y: np.ndarray) -> np.ndarray:
 
 def classes(words: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
     """The class of each sample, as int64 where every one is a plain whole number, and the class names."""
-    y = np.array(words)
+    y = word_array(words)
     if all(_WHOLE.fullmatch(word) for word in words):
         y = y.astype(np.int64)
     return y, tuple(str(name) for name in np.unique(y))

@@ -16,23 +16,25 @@ import numpy as np
 from maxmargin.io.atomic import PathLike
 from maxmargin.io.dataset import DataFormatError, Dataset
 from maxmargin.io.files import Progress, open_bytes
+from maxmargin.io.proportion import check_proportion
 from maxmargin.io.svmlight import read_svmlight
 
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*")
-# No file of the field comes near; a larger number in the first line is a fault, not an allocation.
-MOST_LABELS = 10**8
+# Letters of the name of a label.
+LETTERS = 4
 
 
 def read_header(path: PathLike) -> tuple[int, int, int]:
     """Numbers of samples, features and labels that the first line of a file tells."""
-    with open_bytes(path) as (plain, _):
+    with open_bytes(path) as (plain, stored):
         line = plain.readline(100)
+        size = stored.seek(0, 2)
     found = _HEADER.fullmatch(line)
     if found is None:
         raise DataFormatError("the first line must hold the numbers of samples, features and labels", path, 1)
     n_samples, n_features, n_labels = (int(number) for number in found.groups())
-    if n_labels > MOST_LABELS:
-        raise DataFormatError(f"the first line tells of {n_labels} labels, more than {MOST_LABELS}", path, 1)
+    why = f"the first line claims {n_labels:,} labels; correct it, or read the rest as svmlight text"
+    check_proportion(LETTERS * n_labels, size, "bytes", why, path, 1)
     return n_samples, n_features, n_labels
 
 
