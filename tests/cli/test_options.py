@@ -39,6 +39,19 @@ def test_a_wrong_value_is_named_before_the_file_is_read(run):
     assert code == 2 and "The 'tol' parameter of MultiClassSVC must be" in err
 
 
+@pytest.mark.parametrize(("words", "cure"), [
+    (["--recall", "0.9"], "--recall 0.9 is for models of several labels"),
+    (["--tree", "none.csv", "-m", "multilabel"], "--tree: there is no file none.csv"),
+    (["--prior", "graph:none.csv", "-m", "multilabel"], "--prior graph: there is no file none.csv"),
+    (["--prior", "learned", "-m", "sparse-multilabel"], "--prior learned is for MultiLabelSVC"),
+    (["--probabilities", "auto", "-m", "chain"], "sequences are calibrated in Python"),
+])  # fmt: skip
+def test_an_option_for_other_models_is_refused_before_the_file_is_read(run, tmp_path, words, cure):
+    (tmp_path / "empty.csv").write_text("")
+    code, _, err = run("fit", "empty.csv", "--target", "kind", *words, "-o", "m.mm")
+    assert code == 2 and cure in err, err
+
+
 @pytest.mark.parametrize("words", [
     ["fit", "iris", "-o", "m.mm", "-o", "n.mm"],
     ["fit", "iris", "-o", "m.mm", "--tol", "0.1", "--tol", "0.2"],

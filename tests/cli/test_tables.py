@@ -300,6 +300,10 @@ def test_a_category_of_many_values_and_numbers_as_words_are_pointed_out(run, tmp
     assert "column 'paid' is taken for a text, but '0,40' looks like a number; --decimal , reads it" in err
     _, _, err = run("fit", "t.csv", "--target", "y", "--text", "day,paid", "-o", "m.mm")
     assert "Warning: column" not in err
+    write(tmp_path / "points.csv", [{**row, "paid": f"{i}.40"} for i, row in enumerate(rows)])
+    how = ["--target", "y", "--drop", "day", "--decimal", ","]
+    _, _, err = run("fit", "points.csv", *how, "-o", "m.mm")
+    assert "'0.40' looks like a number; --decimal . reads it as one" in err
 
 
 CELLS = [

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 # Rows from which on whole numbers that only grow are a counter, if they leave some out.
 GROWING = 30
+# Rows that tell of most columns that they count nothing.
+FEW = 10
 # Words that may be numbers written in another way: digits with marks, a sign, a currency or a percent.
 _LIKE_NUMBER = re.compile(r"[-+]?\s*[$€£]?\s*\d[\d.,' ]*\s*[$€£%]?")
-_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+")
+_DECIMAL = re.compile(r"[-+]?\d*([.,])\d+")
 # The option that says that a column is of a kind of words.
 PLURALS = {"category": "categories", "text": "text"}
 _LIKE_ID = re.compile(r"\S*\d\S*")
@@ -62,8 +64,8 @@ def _doubts(name: str, values: Any, kind: str, told: bool) -> Iterator[str]:
         return
     like_numbers = [word for word in known if _LIKE_NUMBER.fullmatch(word.strip())]
     if 2 * len(like_numbers) > len(known):
-        comma = _DECIMAL_COMMA.fullmatch(like_numbers[0].strip())
-        cure = "--decimal , reads it as one" if comma else "write it as 1234.5"
+        mark = _DECIMAL.fullmatch(like_numbers[0].strip())
+        cure = f"--decimal {mark[1]} reads it as one" if mark else "write it as 1234.5"
         yield (
             f"column {name!r} is taken for a {kind}, but {like_numbers[0]!r} looks like a number; {cure}, "
             f"--{PLURALS[kind]} {name} keeps it."
@@ -76,6 +78,8 @@ def _counts_rows(values: Any) -> bool:
     """Whether numbers go up by one from row to row, or are many whole ones that only go up."""
     import numpy as np
 
+    if not (np.diff(values[:FEW].astype(float)) > 0).all():
+        return False
     numbers = values.astype(float)
     steps = np.diff(numbers)
     if len(numbers) > 2 and (steps == 1).all():

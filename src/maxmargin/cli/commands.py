@@ -10,7 +10,7 @@ import sys
 import time
 import tomllib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -53,7 +53,7 @@ from maxmargin.cli.models import (
 from maxmargin.cli.options import Command
 from maxmargin.cli.search import FOLDS, check_parameters, cross_validated, names_of_c, values_of_c
 from maxmargin.cli.seen import noted_rows, seen
-from maxmargin.cli.structure import LEARNED, is_structure, learn_prior, prior_of, tree_of
+from maxmargin.cli.structure import LEARNED, check_files, is_structure, learn_prior, prior_of, tree_of
 from maxmargin.cli.unknown import category_words, label_words
 
 _MODELS = "\n".join(f"{family.name:18s} {family.summary}" for family in FAMILIES.values())
@@ -204,35 +204,24 @@ def fit_command(
         )
     if structure == LEARNED and (folds or Cs):
         raise click.UsageError("--prior learned needs one value of --C and no --cv.")
+    of_sets = {"--recall": recall, "--set-precision": set_precision, "--tree": tree, "--prior": structure}
+
+    def check(family: Family) -> None:
+        check_parameters([family], given, Cs)
+        _check_task(family, probabilities, of_sets)
+
+    check_files(tree, structure)
     if len(possible) == 1:
-        check_parameters(possible, given, Cs)
+        check(possible[0])
     known = read(
         positional[0], reading, single=chosen is not None and chosen.task == "multiclass", split="train"
     )
     chosen = chosen or family_of(known)
-    if chosen.task == "chain" and probabilities is not None:
-        raise click.UsageError(
-            "--probabilities: sequences are calibrated in Python, by maxmargin.Calibrated."
-        )
-    of_sets = (
-        ("--recall", recall),
-        ("--set-precision", set_precision),
-        ("--tree", tree),
-        ("--prior", structure),
-    )
-    for option, asked in of_sets:
-        if asked is not None and chosen.task != "multilabel":
-            raise click.UsageError(f"{option} {asked} is for models of several labels per sample.")
+    check(chosen)
     data = samples(known, chosen)
-    check_parameters([chosen], given, Cs)
     inner = estimator(chosen, given)
-    if structure is not None:
-        if "prior" not in inner.get_params():
-            raise click.UsageError(f"--prior is no parameter of {chosen.estimator}; take -m multilabel.")
-        if structure != LEARNED:
-            inner.set_params(prior=prior_of(structure, data.label_names))
-        elif chosen.estimator != "MultiLabelSVC":
-            raise click.UsageError("--prior learned is for MultiLabelSVC; take -m multilabel.")
+    if structure not in (None, LEARNED):
+        inner.set_params(prior=prior_of(structure, data.label_names))
     edges = () if tree is None else tree_of(tree, data.label_names)
     plain = prepared(inner, scale, data, text_as)
     model = decided(plain, probabilities, promised, edges, ensemble)
@@ -249,6 +238,19 @@ def fit_command(
         return replace(fitted, judged=judged), noted(chosen, data, fitted, positional[0], reading)
 
     return _finished(output, as_json, work)
+
+
+def _check_task(family: Family, probabilities: str | None, of_sets: Mapping[str, Any]) -> None:
+    """Refuse options that are not for the labels of a family."""
+    if family.task == "chain" and probabilities is not None:
+        raise click.UsageError(
+            "--probabilities: sequences are calibrated in Python, by maxmargin.Calibrated."
+        )
+    for option, asked in of_sets.items():
+        if asked is not None and family.task != "multilabel":
+            raise click.UsageError(f"{option} {asked} is for models of several labels per sample.")
+    if of_sets["--prior"] == LEARNED and family.estimator != "MultiLabelSVC":
+        raise click.UsageError("--prior learned is for MultiLabelSVC; take -m multilabel.")
 
 
 def _finished(output: Path, as_json: bool, work: Callable[[], tuple[Fitted, dict[str, Any]]]) -> int:

@@ -85,6 +85,15 @@ def is_structure(word: Any) -> bool:
     return isinstance(word, str) and (word == LEARNED or word.startswith(("tree:", "graph:")))
 
 
+def check_files(tree: Path | None, structure: str | None) -> None:
+    """Read files of pairs before the data, so that a mistake in them is reported first."""
+    if tree is not None:
+        read_pairs(tree, "--tree")
+    if structure is not None and structure != LEARNED:
+        kind, _, name = structure.partition(":")
+        read_pairs(Path(name), f"--prior {kind}")
+
+
 def learn_prior(model: Any, X: Any, y: Any) -> None:
     """Give the estimator, at the end of a pipeline or alone, the prior that is learnt with its weights."""
     from sklearn.base import clone

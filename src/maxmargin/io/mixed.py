@@ -322,7 +322,9 @@ def read_pieces(
         absent = [name for name in (*kinds, *carried) if name not in there]
         if absent:
             raise source.fault(no_column(absent, sorted(there)), lines[0])
-        columns = {name: [source.value(row.get(name)) for _, row in piece] for name in kinds}
+        columns = {name: [row.get(name) for _, row in piece] for name in kinds}
+        if source.missing:
+            columns = {name: list(map(source.value, cells)) for name, cells in columns.items()}
         X = _features(source, columns, kinds, lines, dtype)
         cells = {name: [row.get(name) for _, row in piece] for name in carried}
         yield Dataset(X, X, tuple(kinds), extras={**extras, "carried": cells})
