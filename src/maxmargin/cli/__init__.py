@@ -28,6 +28,7 @@ from maxmargin.cli.console import RESULT, say, speaking
 from maxmargin.cli.datasets import datasets_command
 from maxmargin.cli.demo import demo_command
 from maxmargin.cli.explain import explain_command, export_command
+from maxmargin.cli.info import info_command
 from maxmargin.cli.predict import predict_command
 from maxmargin.cli.warmup import warmup_command
 
@@ -61,6 +62,7 @@ for _command in (
     compare_command,
     report_command,
     explain_command,
+    info_command,
     export_command,
     datasets_command,
     reproduce_command,

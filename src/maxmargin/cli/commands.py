@@ -36,6 +36,7 @@ from maxmargin.cli.models import (
     Fitted,
     Stored,
     bare,
+    certificate,
     decided,
     evaluate,
     fit,
@@ -302,15 +303,7 @@ def outcome(fitted: Fitted) -> dict[str, Any]:
     found = {"seconds": fitted.seconds}
     if fitted.compile_seconds:
         found["seconds compiling"] = fitted.compile_seconds
-    for key, attribute in (
-        ("epochs", "n_iter_"),
-        ("objective", "primal_objective_"),
-        ("gap", "duality_gap_"),
-        ("basis vectors", "n_basis_"),
-    ):
-        if hasattr(fitted.last, attribute):
-            found[key] = getattr(fitted.last, attribute)
-    return found
+    return found | certificate(fitted.last)
 
 
 def noted(family: Family, data: Samples, fitted: Fitted, source: str, reading: ReadOptions) -> dict[str, Any]:

@@ -108,6 +108,17 @@ def last_step(model: Any) -> Any:
     return model.steps[-1][1] if hasattr(model, "steps") else model
 
 
+def certificate(estimator: Any) -> dict[str, Any]:
+    """What the fit of an estimator proved, and the epochs it took."""
+    attributes = {
+        "epochs": "n_iter_",
+        "objective": "primal_objective_",
+        "gap": "duality_gap_",
+        "basis vectors": "n_basis_",
+    }
+    return {key: getattr(estimator, name) for key, name in attributes.items() if hasattr(estimator, name)}
+
+
 def cut_of(model: Any, data: Samples) -> dict[str, Any]:
     """How rows are cut into sequences, for an estimator of sequences; a baseline sees single rows."""
     takes = "lengths" in inspect.signature(last_step(model).fit).parameters

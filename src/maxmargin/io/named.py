@@ -279,14 +279,11 @@ def by_place(model: Any) -> Names:
 
     Classes become words or whole numbers, as files of data have them.
     """
-    first = _first(model)
-    columns = tuple(map(str, getattr(model, "feature_names_in_", ())))
-    kinds = _kinds_of(first)
-    if any(kind != "number" for kind in kinds) and not columns:
+    kinds, named, spaces = _kinds_of(_first(model)), columns_of(model), label_spaces(model)
+    if any(kind != "number" for kind in kinds) and not named:
         raise ModelFileError("it takes columns of words without names; fit it on a frame")
-    spaces = []
     for part in _parts(model):
-        spaces += _plain_labels(part)
+        _plain_labels(part)
     for step in _steps(model):
         if "transformers_" in vars(step):
             _place_columns(step)
@@ -296,8 +293,21 @@ def by_place(model: Any) -> Names:
         vars(step).pop("feature_names_in_", None)
     several = bool(spaces) and not spaces[0].single_label
     labelled = not several or spaces[0].classes.dtype.kind == "O"
-    words = dict(zip(columns, kinds, strict=True)) if any(kind != "number" for kind in kinds) else None
-    return Names(columns, words, tuple(map(str, model.classes_.tolist())), labelled, several)
+    words = named if any(kind != "number" for kind in kinds) else None
+    return Names(tuple(named), words, tuple(map(str, model.classes_.tolist())), labelled, several)
+
+
+def columns_of(model: Any) -> dict[str, str]:
+    """The columns that a fitted model knows by name, and their kinds; none of one that knows no names."""
+    names = getattr(model, "feature_names_in_", ())
+    return dict(zip(map(str, names), _kinds_of(_first(model)), strict=True)) if len(names) else {}
+
+
+def label_spaces(model: Any) -> list[LabelSpace]:
+    """The labels of a model and of those that it wraps, where they have a kind."""
+    found = [vars(part).get(place) for part in _parts(model) for place in ("_labels", "_space")]
+    spaces = [getattr(labels, "space", labels) for labels in found]
+    return [space for space in spaces if isinstance(space, LabelSpace)]
 
 
 def _steps(model: Any) -> Iterator[Any]:
@@ -368,16 +378,16 @@ def _without_nan(known: np.ndarray) -> np.ndarray:
     return np.array([*(None if word != word else word for word in known.tolist()), None], dtype=object)[:-1]
 
 
-def _plain_labels(part: Any) -> list[LabelSpace]:
-    """Let a model answer as files of data have labels; the labels it had."""
-    spaces = []
+def _plain_labels(part: Any) -> None:
+    """Let a model answer as files of data have labels."""
+    several = False
     for place in ("_labels", "_space"):
         labels = vars(part).get(place)
         space = getattr(labels, "space", labels)
         if not isinstance(space, LabelSpace):
             continue
-        spaces.append(space)
-        if space.single_label:
+        several = not space.single_label
+        if not several:
             plain = replace(space, classes=_plain(space.classes))
         elif space.kind == "sparse":
             plain = space
@@ -388,9 +398,8 @@ def _plain_labels(part: Any) -> list[LabelSpace]:
         else:
             labels.space = plain
             labels.index = {name: k for k, name in enumerate(plain.classes.tolist())}
-    if "classes_" in vars(part) and not (spaces and not spaces[0].single_label):
+    if "classes_" in vars(part) and not several:
         part.classes_ = _plain(part.classes_)
-    return spaces
 
 
 def _plain(names: np.ndarray) -> np.ndarray:
