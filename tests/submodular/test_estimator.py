@@ -300,3 +300,27 @@ def test_inference_that_may_never_close_the_gap_is_named_before_the_first_epoch(
         pytest.raises(RuntimeError, match="an epoch starts"),
     ):
         SubmodularSVC(inference="fixed_point").fit(X, Y)
+
+
+@pytest.mark.filterwarnings("ignore:inference='fixed_point'", "ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("inference", ["exact", "fixed_point"])
+@pytest.mark.parametrize(("C", "tol"), [(1.0, 1e-9), (1e5, 1e-6), (1e7, 1e-6)])
+def test_the_reported_primal_is_no_less_than_that_of_all_sets(solver, inference, C, tol):
+    """At the optimum many sets nearly tie, and large costs multiply what inference misses among them."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    Y = (X @ rng.normal(size=(5, 4)) > 0).astype(int)
+    model = SubmodularSVC(C=C, tol=tol, max_iter=150, solver=solver, inference=inference, random_state=0)
+    model.fit(X, Y)
+    W, scores = np.triu(model.interaction_, 1), X @ model.coef_.T + model.intercept_
+    slack = [
+        naive.loss_augmented(a, W, t)[0] - naive.scores_of(t[None], a, W)[0]
+        for a, t in zip(scores, Y, strict=True)
+    ]
+    t = model.interaction_[tuple(model.pairs_.T)] / model.pair_strength_
+    norm = np.sum(model.coef_**2) + model.intercept_ @ model.intercept_ + t @ t
+    # The sums of both sides are rounded: a set has up to four scores and six pairs.
+    size = np.abs(scores).max() + W.sum()
+    rounded = C * len(X) * 10 * size * np.finfo(float).eps
+    assert model.primal_objective_ >= 0.5 * norm + C * np.sum(slack) - rounded

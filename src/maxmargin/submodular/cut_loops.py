@@ -19,7 +19,8 @@ F-score majorant; t = 0 leaves it out. `state[i]` is 0 for a free label, 1 for o
 3. The smallest maximiser is what sources still reach, the largest is what cannot reach a sink.
 
 This is the maximisation (2) of Petterson and Caetano, "Submodular multi-label learning", 2011.
-Residuals and scores within 1e-11 max(1, largest score) of zero count as zero.
+Residuals and scores that rounding cannot tell from zero count as zero. A set found so may score less than the
+best one; by how much at most is the sum of all that was taken for zero, which every cut answers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 
-ROUNDING = 1e-11
+# The numbers of a cut of V labels are sums of up to 2 V terms, no larger than `scale` each: they are rounded
+# by less than this times V times `scale`.
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
 FREE, ON, OFF = 0, 1, 2
 UNDECIDED = 2
 # Which maximiser; as numbers of one type, or every loop would be compiled for each of them.
@@ -73,8 +76,7 @@ class Graph(NamedTuple):
         matrix, near = np.zeros((V, V)), np.zeros((V, (V + 63) // 64), np.uint64)
         tail, head = np.repeat(np.arange(V), np.diff(start)), head.astype(np.int64)
         matrix[tail, head] = weight
-        there = 0.5 * weight > ROUNDING
-        tail, head = tail[there], head[there]
+        tail, head = tail[weight > 0], head[weight > 0]
         np.bitwise_or.at(near, (tail, head >> 6), ONE << (head & 63).astype(np.uint64))
         return cls(start.copy(), arcs.head.copy(), weight.copy(), total.copy(), matrix, near)
 
@@ -162,7 +164,7 @@ def fill(target, value):
 def set_arc(i, j, weight, matrix, near):
     """Write one arc into the matrix and the bits of the neighbours."""
     matrix[i, j] = weight
-    if 0.5 * weight > ROUNDING:
+    if weight > 0:
         near[i, j >> 6] |= bit_of(j)
     else:
         near[i, j >> 6] &= ~bit_of(j)
@@ -170,22 +172,23 @@ def set_arc(i, j, weight, matrix, near):
 
 @compiled
 def maximise(u, t, positive, state, graph, largest, room, y):
-    """Write the smallest (or largest) maximiser into y."""
+    """Write the smallest (or largest) maximiser into y; answers by how much at most another set is better."""
     tally, scale = take_forced(u, positive, state, graph, room, y)
-    zero = ROUNDING * max(scale, t * u.shape[0])
+    zero = ROUNDING * u.shape[0] * max(scale, t * u.shape[0])
     # A label whose score is zero is in the largest maximiser and not in the smallest.
-    tally = settle(t, -zero if largest else zero, positive, tally, graph, room, y)
+    tally, missed = settle(t, -zero if largest else zero, positive, tally, graph, room, y)
     free = tally[2]
     if free == 0:
-        return
-    lay_out(t, zero, positive, tally, graph, room)
-    push_flow(t, zero, positive, graph, room)
+        return missed
+    missed += lay_out(t, zero, positive, tally, graph, room)
+    missed += push_flow(t, zero, positive, graph, room)
     search(largest, room)
     core, unseen = room.core, room.masks[UNSEEN]
     for c in range(free):
         i = core[c]
-        missed = unseen[i >> 6] & bit_of(i) != NONE
-        y[i] = missed if largest else not missed
+        apart = unseen[i >> 6] & bit_of(i) != NONE
+        y[i] = apart if largest else not apart
+    return missed
 
 
 @compiled(inline=True)
@@ -227,7 +230,7 @@ def take_forced(u, positive, state, graph, room, y):
 
 @compiled(inline=True)
 def settle(t, margin, positive, tally, graph, room, y):
-    """Decide the labels that need no flow, until none is left; answers the new tally.
+    """Decide the labels that need no flow, until none is left; answers the new tally and what that can miss.
 
     Each decision moves the weight of a pair from what its other label may still get (`reach`) to
     what it has for certain (`gain`), or away; the family around P moves with the counts.
@@ -235,7 +238,7 @@ def settle(t, margin, positive, tally, graph, room, y):
     start, head, weight = graph.start, graph.head, graph.weight
     gain, reach, core = room.numbers[GAIN], room.numbers[REACH], room.core
     on, on_positive, free, free_positive = tally
-    before = -1
+    before, missed = -1, 0.0
     while before != free:
         before = free
         kept = 0
@@ -246,6 +249,7 @@ def settle(t, margin, positive, tally, graph, room, y):
             most = score + reach[i] + t * (here * (free - 1) + free_positive - here)
             if score > margin:
                 y[i] = 1
+                missed += max(-score, 0.0)
                 on += 1
                 on_positive += here
                 for k in range(start[i], start[i + 1]):
@@ -253,6 +257,7 @@ def settle(t, margin, positive, tally, graph, room, y):
                     gain[head[k]] += weight[k]
             elif most <= margin:
                 y[i] = 0
+                missed += max(most, 0.0)
                 for k in range(start[i], start[i + 1]):
                     reach[head[k]] -= weight[k]
             else:
@@ -261,18 +266,22 @@ def settle(t, margin, positive, tally, graph, room, y):
                 continue
             free -= 1
             free_positive -= here
-    return on, on_positive, free, free_positive
+    return (on, on_positive, free, free_positive), missed
 
 
 @compiled(inline=True)
 def lay_out(t, zero, positive, tally, graph, room):
-    """Write the network of the free labels, the first of `core`: excesses, and arcs in bits."""
+    """Write the network of the free labels, the first of `core`: excesses, and arcs in bits.
+
+    Answers the sum of the excesses that count as zero.
+    """
     gain, reach, excess = room.numbers[GAIN], room.numbers[REACH], room.numbers[EXCESS]
     out, into, used = room.arcs[OUT], room.arcs[INTO], room.arcs[USED]
     core, masks, near = room.core, room.masks, graph.near
     on, on_positive, free, free_positive = tally
     around = masks[FRONT]
     words = masks.shape[1]
+    missed = 0.0
     for w in range(words):
         masks[CORE, w] = masks[SINKS, w] = masks[ACTIVE, w] = around[w] = NONE
     for c in range(free):
@@ -289,18 +298,20 @@ def lay_out(t, zero, positive, tally, graph, room):
             masks[SINKS, w] |= bit
         elif excess[i] > zero:
             masks[ACTIVE, w] |= bit
-    family = 0.5 * t > zero
+        else:
+            missed += abs(excess[i])
     for c in range(free):
         i = core[c]
         for w in range(words):
             row = near[i, w]
-            if family:
+            if t > 0:
                 # The family joins a label of P to all, any other label to those of P.
                 row |= masks[CORE, w] if positive[i] else around[w]
             out[i, w] = into[i, w] = row & masks[CORE, w]
             used[i, w] = NONE
         out[i, i >> 6] &= ~bit_of(i)
         into[i, i >> 6] &= ~bit_of(i)
+    return missed
 
 
 @compiled(inline=True)
@@ -309,30 +320,35 @@ def push_flow(t, zero, positive, graph, room):
 
     Each wave labels nodes with their distance to a sink and then moves excess one step at a time
     along shortest paths, the farthest nodes first. What gets stuck is a source of the next wave, at
-    a larger distance, so that the waves end.
+    a larger distance, so that the waves end. Answers the sum of all that came to count as zero.
     """
     active, levels = room.masks[ACTIVE], room.levels
+    missed = 0.0
     while True:
         farthest = rank(room)
         if farthest == 0:
-            return
+            return missed
         for distance in range(farthest, 0, -1):
             for w in range(active.shape[0]):
                 rest = levels[distance, w] & active[w]
                 while rest != NONE:
                     here = lowest(rest)
                     rest ^= here
-                    discharge(64 * w + place(here), here, distance, t, zero, positive, graph, room)
+                    i = 64 * w + place(here)
+                    missed += discharge(i, here, distance, t, zero, positive, graph, room)
 
 
 @compiled(inline=True)
 def discharge(i, here, distance, t, zero, positive, graph, room):
-    """Push the excess of label i, whose bit is `here`, to labels one step nearer to a sink."""
+    """Push the excess of label i, whose bit is `here`, to labels one step nearer to a sink.
+
+    Answers the sum of the residuals and excesses that count as zero after it.
+    """
     excess, matrix, residual = room.numbers[EXCESS], graph.matrix, room.residual
     out, into, used = room.arcs[OUT], room.arcs[INTO], room.arcs[USED]
     sinks, active, nearer = room.masks[SINKS], room.masks[ACTIVE], room.levels[distance - 1]
     w = i >> 6
-    left = excess[i]
+    left, missed = excess[i], 0.0
     v = 0
     while v < active.shape[0] and left > zero:
         there = out[i, v] & nearer[v]
@@ -355,6 +371,7 @@ def discharge(i, here, distance, t, zero, positive, graph, room):
             out[j, w] |= here
             into[i, v] |= bit
             if ahead - flow <= zero:
+                missed += ahead - flow
                 out[i, v] ^= bit
                 into[j, w] ^= here
             left -= flow
@@ -362,13 +379,16 @@ def discharge(i, here, distance, t, zero, positive, graph, room):
             if distance > 1:
                 active[v] |= bit
             elif excess[j] >= -zero:
+                missed -= excess[j]
                 # A sink that has got all it lacked attracts no more flow, in this wave either.
                 sinks[v] ^= bit
                 nearer[v] ^= bit
         v += 1
     excess[i] = left
     if left <= zero:
+        missed += left
         active[w] ^= here
+    return missed
 
 
 @compiled

@@ -38,6 +38,7 @@ from maxmargin.submodular.cut_loops import (
     LARGEST,
     OFF,
     ON,
+    ROUNDING,
     SMALLEST,
     CutRoom,
     Graph,
@@ -47,8 +48,6 @@ from maxmargin.submodular.cut_loops import (
     set_score,
 )
 
-# Values of h closer than this count as equal.
-SETTLED = 1e-10
 # Most secant steps of one node. They end by themselves once a step no longer helps, and the bound is
 # valid after any number of them.
 SECANTS = 12
@@ -160,18 +159,27 @@ def keep_better(value, best, trial, y):
 def line_cut(example, intercept, slope, room):
     """Maximise U for the line `intercept + slope * k` under `state`, into `trial`.
 
-    Answers U, h, k and p of the maximiser.
+    Answers U, h, k and p of the maximiser, and by how much at most it misses the largest U.
     """
     a, truth, n1, graph = example
     u, trial = room.u, room.trial
     # p k is p plus the pairs with at least one label in P, twice for two: the family of the cut.
     for i in range(a.shape[0]):
         u[i] = a[i] - 2.0 * (intercept + slope) * truth[i]
-    maximise(u, -2.0 * slope, truth, room.state, graph, SMALLEST, room.cuts, trial)
+    missed = maximise(u, -2.0 * slope, truth, room.state, graph, SMALLEST, room.cuts, trial)
     score = 1.0 + set_score(a, graph, trial)
     size, hits = size_and_hits(truth, trial)
     upper = score - 2.0 * hits * (intercept + slope * size)
-    return upper, score - 2.0 * hits / (size + n1), size, hits
+    return upper, score - 2.0 * hits / (size + n1), size, hits, missed
+
+
+@compiled(inline=True)
+def rounding(example):
+    """Values of h closer than this count as equal: their sums are rounded by about as much."""
+    a, total, scale = example.a, example.graph.total, 1.0
+    for i in range(a.shape[0]):
+        scale = max(scale, abs(a[i]), total[i])
+    return ROUNDING * a.shape[0] * scale
 
 
 @compiled
@@ -179,14 +187,15 @@ def exact_search(example, max_nodes, hint, room, y):
     """Solve (4), the maximum of h, by branch and bound for n1 >= 1.
 
     Answers the best value, a bound on the optimum (equal to it up to rounding unless `max_nodes`
-    ended the search), the number of nodes, and the cardinality to try first next time.
+    ended the search), the number of nodes, and the cardinality to try first next time. The bound contains
+    what nodes left open because their values count as equal, and what all cuts can have missed.
     """
     state, trial, stack, bounds = room.state, room.trial, room.stack, room.bounds
     V = example.a.shape[0]
     # The true set is the first candidate, so that no slack is negative.
     copy(y, example.truth)
     best = set_score(example.a, example.graph, y)
-    unsettled = -np.inf
+    closed, missed, settled = -np.inf, 0.0, rounding(example)
     nodes, depth = 0, 1
     fill(stack[0], FREE)
     bounds[0] = np.inf
@@ -194,11 +203,9 @@ def exact_search(example, max_nodes, hint, room, y):
     while depth > 0:
         depth -= 1
         bound = bounds[depth]
-        if bound <= best + SETTLED:
-            continue
-        if nodes == max_nodes:
+        if bound <= best + settled or nodes == max_nodes:
             # A node that is never opened counts with the bound of its parent.
-            unsettled = max(unsettled, bound)
+            closed = max(closed, bound)
             continue
         nodes += 1
         copy(state, stack[depth])
@@ -210,21 +217,24 @@ def exact_search(example, max_nodes, hint, room, y):
             best = keep_better(augmented_score(example, trial), best, trial, y)
             continue
 
-        bound, best, touch, straddled, hint, next_hint = bisect_chords(
-            example, low, high, hint, bound, best, room, y
+        bound, best, touch, straddled, hint, next_hint, short = bisect_chords(
+            example, low, high, hint, bound, best, settled, room, y
         )
+        missed += short
         if nodes == 1:
             first_hint = next_hint
-        if straddled and bound > best + SETTLED:
-            bound, best = refine(example, touch, bound, best, room, y)
-        if bound <= best + SETTLED:
-            continue
-        # By Theorem 1, which holds under forced labels too, some optimum of this node contains the fixed
-        # point, so that only labels outside of it are branched on.
-        copy(room.wake, state)
-        fixed_point(example, room.wake, room, trial)
-        best = keep_better(augmented_score(example, trial), best, trial, y)
-        if bound <= best + SETTLED:
+        if straddled and bound > best + settled:
+            bound, best, short = refine(example, touch, bound, best, settled, room, y)
+            missed += short
+        if bound > best + settled:
+            # By Theorem 1, which holds under forced labels too, some optimum of this node contains the fixed
+            # point, so that only labels outside of it are branched on.
+            copy(room.wake, state)
+            _, short = fixed_point(example, room.wake, room, trial)
+            missed += short
+            best = keep_better(augmented_score(example, trial), best, trial, y)
+        if bound <= best + settled:
+            closed = max(closed, bound)
             continue
         choice = fix_and_branch(example.a, straddled, room)
         if choice < 0:
@@ -235,7 +245,7 @@ def exact_search(example, max_nodes, hint, room, y):
             stack[depth, choice] = way
             bounds[depth] = bound
             depth += 1
-    return best, max(best, unsettled), nodes, first_hint
+    return best, max(best, closed) + missed, nodes, first_hint
 
 
 @compiled(inline=True)
@@ -249,24 +259,26 @@ def chords(state):
 
 
 @compiled(inline=True)
-def bisect_chords(example, low, high, hint, bound, best, room, y):
+def bisect_chords(example, low, high, hint, bound, best, settled, room, y):
     """Lower the bound of a node over the chords through k and k + 1, k from `low` to `high`.
 
     A maximiser with more than k labels asks for a flatter chord, one with fewer for a steeper one;
     the last of each kind stay in `large` and `small`. Answers bound, best value, the k where both
-    meet, whether both kinds were met, the last k that settled nothing, and the k to start with next time.
+    meet, whether both kinds were met, the last k that settled nothing, the k to start with next time, and
+    what the cuts can have missed.
     """
-    too_small, too_large = False, False
+    too_small, too_large, missed = False, False, 0.0
     n1 = example.n1
     k = min(max(hint, low), high)
     while low <= high:
         slope = -1.0 / ((k + n1) * (k + 1 + n1))
         intercept = 1.0 / (k + n1) - slope * k
-        upper, value, size, _ = line_cut(example, intercept, slope, room)
+        upper, value, size, _, short = line_cut(example, intercept, slope, room)
+        missed += short
         bound = min(bound, upper)
         best = keep_better(value, best, room.trial, y)
-        if bound <= best + SETTLED:
-            return bound, best, low, False, hint, k
+        if bound <= best + settled:
+            return bound, best, low, False, hint, k, missed
         if size > k:
             low = k + 1
             too_large = True
@@ -277,16 +289,18 @@ def bisect_chords(example, low, high, hint, bound, best, room, y):
             copy(room.small, room.trial)
         hint = k
         k = (low + high) // 2
-    return bound, best, low, too_small and too_large, hint, hint
+    return bound, best, low, too_small and too_large, hint, hint, missed
 
 
 @compiled(inline=True)
-def refine(example, m, bound, best, room, y):
+def refine(example, m, bound, best, settled, room, y):
     """Lower the bound over the lines that touch 1/(k + n1) at k = m alone.
 
     U(y) = level(y) - 2 p (k - m) B with level(y) = 1 + s(y) - 2 p / (m + n1): `large` (k > m)
-    rules for steep slopes, `small` (k < m) for flat ones, and where they cross is the next cut.
+    rules for steep slopes, `small` (k < m) for flat ones, and where they cross is the next cut. Answers
+    bound, best value, and what the cuts can have missed.
     """
+    missed = 0.0
     a, truth, n1, graph = example
     small, large, trial = room.small, room.large, room.trial
     touch = 1.0 / (m + n1)
@@ -300,11 +314,12 @@ def refine(example, m, bound, best, room, y):
         if not (small_tilt < 0 < large_tilt):
             break
         slope = (large_level - small_level) / (large_tilt - small_tilt)
-        upper, value, size, hits = line_cut(example, touch - slope * m, slope, room)
+        upper, value, size, hits, short = line_cut(example, touch - slope * m, slope, room)
+        missed += short
         crossing = small_level - small_tilt * slope
         bound = min(bound, upper)
         best = keep_better(value, best, trial, y)
-        if bound <= best + SETTLED or upper <= crossing + SETTLED:
+        if bound <= best + settled or upper <= crossing + settled:
             break
         level = upper + 2.0 * hits * (size - m) * slope
         if size > m:
@@ -313,7 +328,7 @@ def refine(example, m, bound, best, room, y):
         else:
             copy(small, trial)
             small_level, small_tilt = level, 2.0 * hits * (size - m)
-    return bound, best
+    return bound, best, missed
 
 
 @compiled(inline=True)
@@ -338,7 +353,8 @@ def fix_and_branch(a, straddled, room):
 def fixed_point(example, state, room, y):
     """Algorithm 2: the greatest fixed point of k -> |largest maximiser of h_k|, written into y.
 
-    Labels that leave the maximiser stay off, so `state` ends as a record of them.
+    Labels that leave the maximiser stay off, so `state` ends as a record of them. Answers its size, and what
+    its cut can have missed.
     """
     a, truth, n1, graph = example
     u, V = room.u, a.shape[0]
@@ -349,20 +365,20 @@ def fixed_point(example, state, room, y):
         price = 2.0 / (size + n1)
         for i in range(V):
             u[i] = a[i] - price * truth[i]
-        maximise(u, 0.0, truth, state, graph, LARGEST, room.cuts, y)
+        missed = maximise(u, 0.0, truth, state, graph, LARGEST, room.cuts, y)
         now = 0
         for i in range(V):
             now += y[i]
             if not y[i]:
                 state[i] = OFF
         if now == size:
-            return size
+            return size, missed
         size = now
 
 
 @compiled
 def best_addition(example, size, room, y):
-    """Algorithm 3: gain in h_k, at k = |y|, of the best set that contains y and one label more.
+    """Algorithm 3: a bound of the gain in h_k, at k = |y|, of sets that contain y and one label more.
 
     This is the maximum of beta in (14); minus infinity when y is everything already.
     """
@@ -377,26 +393,29 @@ def best_addition(example, size, room, y):
     for i in range(V):
         if not y[i]:
             state[i] = ON
-            maximise(u, 0.0, truth, state, graph, SMALLEST, room.cuts, trial)
+            missed = maximise(u, 0.0, truth, state, graph, SMALLEST, room.cuts, trial)
             state[i] = FREE
-            best = max(best, set_score(u, graph, trial) - here)
+            best = max(best, set_score(u, graph, trial) + missed - here)
     return best
 
 
 @compiled(inline=True)
 def empty_truth(example, room, y):
-    """Exact inference when no label is true: the best non-empty set, or the empty one."""
+    """Exact inference when no label is true: the best non-empty set, or the empty one.
+
+    Answers its value, and by how much at most a cut missed a better one.
+    """
     a, truth, _, graph = example
     state, trial, V = room.state, room.trial, a.shape[0]
     fill(state, FREE)
-    best = 0.0
+    best, missed = 0.0, 0.0
     for i in range(-1, V):
         if i >= 0:
             # No set scores above the empty one, so label i brings at most its own score and pairs.
             if 1.0 + a[i] + graph.total[i] <= best:
                 continue
             state[i] = ON
-        maximise(a, 0.0, truth, state, graph, LARGEST, room.cuts, trial)
+        missed = max(missed, maximise(a, 0.0, truth, state, graph, LARGEST, room.cuts, trial))
         value = 1.0 + set_score(a, graph, trial)
         if i >= 0:
             state[i] = FREE
@@ -407,8 +426,8 @@ def empty_truth(example, room, y):
             copy(y, trial)
             for j in range(V):
                 if trial[j]:
-                    return value
-    return best
+                    return value, missed
+    return best, missed
 
 
 @compiled
@@ -506,8 +525,8 @@ def infer(example, exact, max_nodes, hint, room, y):
         value = independent_search(a, truth, n1, room.order, y) - at_truth
         return value, value, 1, hint
     if n1 == 0:
-        value = empty_truth(example, room, y)
-        return value, value, 1, hint
+        value, missed = empty_truth(example, room, y)
+        return value, value + missed, 1, hint
     if exact:
         value, bound, nodes, hint = exact_search(example, max_nodes, hint, room, y)
         return value - at_truth, bound - at_truth, nodes, hint
@@ -558,11 +577,11 @@ def fixed_point_batch(scores, truth, graph, begin, end, proof, room):
         n1 = load(room.truth, truth[n])
         example, y = Example(room.a, room.truth, n1, graph), proof.sets[n]
         if n1 == 0:
-            proof.values[n] = empty_truth(example, room, y)
+            proof.values[n], _ = empty_truth(example, room, y)
             proof.proven[n] = 1
             continue
         fill(room.state, FREE)
-        size = fixed_point(example, room.state, room, y)
+        size, _ = fixed_point(example, room.state, room, y)
         proof.values[n] = augmented_score(example, y)
         # (15): gamma of (14) is at most what all n1 true labels gain when the set grows to V.
         proof.proven[n] = best_addition(example, size, room, y) + increment(size, V, n1) * n1 <= 0
