@@ -177,8 +177,8 @@ def test_sets_within_outer_sets_come_to_the_same_optimum(loss, kernel, dtype):
 def test_a_large_matrix_of_few_features_is_not_kept(monkeypatch):
     X, y = overlapping(n=200, d=5)
     asked = []
-    build = KernelMatrix._build
-    monkeypatch.setattr(KernelMatrix, "_build", lambda K, expired: (asked.append(K.n), build(K, expired)))
+    build = KernelMatrix._build_rows
+    monkeypatch.setattr(KernelMatrix, "_build_rows", lambda K, first: (asked.append(K.n), build(K, first)))
     monkeypatch.setattr("maxmargin.structured.multiclass.KEPT", 100**2 * 4 / 2**20)
     model = MultiClassSVC(kernel="rbf", cache_size=1000, random_state=0)
     assert model.fit(X, y).duality_gap_ <= 1e-3 and not asked

@@ -14,6 +14,7 @@ import numpy as np
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.kernels import LARGEST_SINGLE, Kernel, check_square, chunks
+from maxmargin.core.linalg import product
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import run_threads
 
@@ -139,7 +140,7 @@ class KernelMatrix:
     dtype : dtype, default=None
         Of the values kept; None is that of X. Values that float32 does not hold are kept in float64.
     n_threads : int, default=1
-        Threads that compute values; their number does not change them.
+        Threads that compute values, more of them where there are many; their number does not change them.
 
     Attributes
     ----------
@@ -157,7 +158,7 @@ class KernelMatrix:
         self, kernel: Kernel, X: Any, cache_size: float = 200, dtype: Any = None, n_threads: int = 1
     ) -> None:
         self.kernel, self.X = kernel, X
-        self.n_threads = n_threads if kernel.function is None else 1  # the user's own may not bear others
+        self.n_threads = kernel.threads(float(X.shape[0]) ** 2 * X.shape[1], n_threads)
         self.n, self.cache_size = X.shape[0], cache_size
         self.diagonal = kernel.diagonal(X)
         self.dtype = np.dtype(X.dtype if dtype is None else dtype)
@@ -231,9 +232,13 @@ class KernelMatrix:
                 some = slice(start, start + GATHERED)
                 K[some] = self.whole.take(indices[some], axis=0).take(indices, axis=1)
             return K
-        width = len(indices) * self.dtype.itemsize
-        for rows in chunks(len(indices), width, most=max(TILE_BYTES // width, TILE_ROWS)):
-            K[rows] = self.kernel.block(self._rows_of(indices[rows]), self._basis(indices), self.dtype)
+        width, basis = len(indices) * self.dtype.itemsize, self._basis(indices)
+
+        def compute(rows: slice) -> None:
+            K[rows] = self.kernel.block(self._rows_of(indices[rows]), basis, self.dtype)
+
+        parts = chunks(len(indices), width, most=max(TILE_BYTES // width, TILE_ROWS))
+        run_threads(compute, parts, self.n_threads)
         np.fill_diagonal(K, self.diagonal[indices])
         return K
 
@@ -246,21 +251,26 @@ class KernelMatrix:
         answer = np.zeros((len(W), self.n), W.dtype)
         used = np.flatnonzero(W.any(axis=0))
         if dtype == self.dtype and self._built == self.n:
-            room = np.empty((min(GATHERED, len(used)), self.n), dtype)
-            for start in range(0, len(used), GATHERED):
-                some = used[start : start + GATHERED]
-                # "clip" writes straight into `room`; no index is outside.
-                rows = np.take(self._whole, indices[some], axis=0, out=room[: len(some)], mode="clip")
-                answer += W[:, some] @ rows
+            gathered = [used[start : start + GATHERED] for start in range(0, len(used), GATHERED)]
+
+            def add(first: int) -> None:
+                part = slice(first, first + STRIP)
+                for some in gathered:
+                    answer[:, part] += W[:, some] @ self._whole[indices[some], part]
+
+            run_threads(add, range(0, self.n, STRIP), self.n_threads)
             return answer
         if not len(used):
             return answer
         W, indices = np.ascontiguousarray(W[:, used]), indices[used]
         basis = self._basis(indices)
         width = max(len(indices), self.X.shape[1]) * dtype.itemsize
-        for part in chunks(self.n, width, most=max(TILE_BYTES // width, TILE_ROWS)):
+
+        def compute(part: slice) -> None:
             block = self.kernel.block(self._rows_of(np.arange(part.start, part.stop)), basis, dtype)
             answer[:, part] = W @ block.T
+
+        run_threads(compute, chunks(self.n, width, most=max(TILE_BYTES // width, TILE_ROWS)), self.n_threads)
         return answer
 
     def spread(self, weights: np.ndarray, samples: np.ndarray, onto: np.ndarray | None = None) -> np.ndarray:
@@ -279,7 +289,8 @@ class KernelMatrix:
         answer = np.empty((c, len(onto)), dtype)
         # Long rows are converted for many columns at a time.
         size = max(TILE_BYTES // (TILE_ROWS * dtype.itemsize), min(4 * self.X.shape[1], 4096))
-        for start in range(0, len(onto), size):
+
+        def compute(start: int) -> None:
             basis = self._basis(onto[start : start + size])
             sums = np.zeros((c, min(size, len(onto) - start)), dtype)
             for first in range(0, len(samples), TILE_ROWS):
@@ -287,13 +298,15 @@ class KernelMatrix:
                 tile = self.kernel.block(self._rows_of(samples[some]), basis, dtype)
                 add_rows(readonly(tile), readonly(np.arange(len(tile))), readonly(weights[some]), sums)
             answer[:, start : start + size] = sums
+
+        run_threads(compute, range(0, len(onto), size), self.n_threads)
         return answer
 
     def times(self, B: np.ndarray) -> np.ndarray:
         """K @ B in float64, from values computed anew in float64 unless K is kept in it."""
         B = np.asarray(B, dtype=np.float64)
         if self.dtype == np.float64 and self._built == self.n:
-            return self._whole @ B
+            return product(self._whole, B)
         some = np.flatnonzero(B.any(axis=1))
         value, c = self.X.shape[1] + EXPONENTIAL, B.shape[1]
         dense = min(len(some) * (value + c), self.n * (value / 2 + c))
@@ -334,8 +347,11 @@ class KernelMatrix:
         K = np.empty((len(indices), self.n), dtype)
         some = self._rows_of(indices)
         width = 1 if self.kernel.name == "precomputed" else self.X.shape[1]
-        for part in chunks(self.n, width * dtype.itemsize):
+
+        def compute(part: slice) -> None:
             K[:, part] = self.kernel.block(some, self._basis(np.arange(part.start, part.stop)), dtype)
+
+        run_threads(compute, chunks(self.n, width * dtype.itemsize), self.n_threads)
         K[np.arange(len(indices)), indices] = self.diagonal[indices]
         return K
 

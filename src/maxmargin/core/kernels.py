@@ -47,6 +47,7 @@ import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.state import Number, Sizes, State, Whole, chosen, floats
+from maxmargin.core.threads import one_blas_thread, product_threads, run_threads
 
 NAMES = ("linear", "rbf", "poly", "sigmoid", "chi2", "precomputed")
 BLOCK_BYTES = 32 * 2**20
@@ -290,9 +291,18 @@ class Kernel:
         coefficients = np.asarray(coefficients, dtype=dtype)
         answer = np.zeros((X.shape[0], *coefficients.shape[1:]), dtype=dtype)
         if len(coefficients):
-            for rows in chunks(X.shape[0], len(coefficients) * dtype.itemsize):
+
+            def work(rows: slice) -> None:
                 answer[rows] = self.block(X[rows], basis, dtype) @ coefficients
+
+            n_threads = self.threads(X.shape[0] * len(coefficients) * X.shape[1])
+            with one_blas_thread():
+                run_threads(work, chunks(X.shape[0], len(coefficients) * dtype.itemsize), n_threads)
         return answer
+
+    def threads(self, multiply_adds: float, n_threads: int = 1) -> int:
+        """Threads for values that take so many multiply-adds; the user's own function may not bear others."""
+        return 1 if self.function is not None else product_threads(multiply_adds, n_threads)
 
     def _called(self, X: Any, Z: Any) -> np.ndarray:
         assert self.function is not None

@@ -16,13 +16,36 @@ array([1.25, 1.5 ])
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg import cho_factor
+
+from maxmargin.core.threads import one_blas_thread, product_threads, run_threads
 
 Operator = Callable[[np.ndarray], np.ndarray]
 # Where a ridge of zero starts to grow: the rounding of float64.
 SMALLEST = float(np.finfo(np.float64).eps)
+# Rows of a large product that a thread computes at a time.
+ROWS = 4096
+
+
+def product(X: Any, W: np.ndarray) -> np.ndarray:
+    """X @ W for dense or CSR rows; how many threads there are does not change the answer."""
+    if sp.issparse(X):
+        return np.asarray(X @ W)
+    n = X.shape[0]
+    with one_blas_thread():
+        if n <= ROWS:
+            return X @ W
+        answer = np.empty((n, *W.shape[1:]), np.result_type(X, W))
+
+        def work(first: int) -> None:
+            np.matmul(X[first : first + ROWS], W, out=answer[first : first + ROWS])
+
+        run_threads(work, range(0, n, ROWS), product_threads(n * W.size))
+        return answer
 
 
 def ridged_cholesky(

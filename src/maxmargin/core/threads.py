@@ -8,12 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from threading import Condition, RLock, Thread, current_thread, get_ident, local
 from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+# Multiply-adds from which products take as many threads as BLAS would: a tenth of a second.
+LARGE = 2e9
 
 # Bytes of a cache line, of a page and a large page of memory, and of arrays for which numpy asks Linux for
 # large ones.
@@ -249,6 +252,16 @@ class _Blas:
             for limit in self._limits():
                 limit.leave(key)
 
+    def allowed(self) -> int:
+        """Largest number of threads that BLAS has where nothing limits it."""
+        with self.lock:
+            limits = self._limits()
+            numbers = (
+                each.before if each.inside else [library.num_threads for library in each.libraries]
+                for each in limits
+            )
+            return max(chain.from_iterable(numbers), default=1)
+
     def limit_this_thread(self) -> None:
         """One thread for all that the calling thread does, where libraries keep a number for each."""
         with self.lock:
@@ -282,6 +295,14 @@ def one_blas_thread() -> Iterator[None]:
         yield
     finally:
         _blas.leave(key)
+
+
+def product_threads(multiply_adds: float, n_threads: int = 1) -> int:
+    """Threads for products of so many multiply-adds: where they are large, at least as many as BLAS may have.
+
+    They are for `run_threads` over parts whose sizes do not depend on their number, with `one_blas_thread`.
+    """
+    return max(n_threads, _blas.allowed()) if multiply_adds > LARGE else n_threads
 
 
 def _find_libraries() -> tuple[list[Any], list[Any]]:

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
@@ -24,6 +23,7 @@ from maxmargin.core.kernel_matrix import (
     smallest_eigenvalue,
 )
 from maxmargin.core.kernels import Kernel, check_basis
+from maxmargin.core.linalg import product
 from maxmargin.core.loop import ROUNDING, Solver, Stopping, run
 from maxmargin.core.rows import Rows, without_zeros
 from maxmargin.core.state import (
@@ -736,7 +736,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             return linear_in_kind(X, self.coef_, self.intercept_)
         if sp.issparse(self.coef_):
             return by_blocks.scores(X, self.coef_, self.intercept_)
-        return safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        return product(X, self.coef_.T) + self.intercept_
 
     def _terms(self, X: Any) -> Terms:
         check_is_fitted(self, "intercept_")

@@ -13,11 +13,11 @@ import scipy.sparse as sp
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.kernel_matrix import INDEFINITE, KernelMatrix, check_precomputed
 from maxmargin.core.kernels import Kernel, check_basis
+from maxmargin.core.linalg import product
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.state import OUTCOME, ROWS, LabelNames, Samples, Sizes, State, floats, indices, part
@@ -522,7 +522,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
             scores = self._scores_in_kind(X)
         elif hasattr(self, "coef_"):
             X = self._read_rows(X, reset=False)
-            scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+            scores = product(X, self.coef_.T) + self.intercept_
         else:
             X = self._read_rows(X, reset=False)
             scores = kernel_scores(self.device, self._kernel, X, self._basis(), self.dual_coef_.T)

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from maxmargin.core.linalg import product
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows, without_zeros
 from maxmargin.core.state import (
@@ -378,7 +378,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
 
     def _unary(self, X: Any) -> tuple[np.ndarray, Arcs]:
         """Unary scores of every sample, and the graph of the interactions."""
-        scores = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        scores = product(X, self.coef_.T) + self.intercept_
         i, j = np.nonzero(np.triu(self.interaction_, 1))
         index = np.column_stack([i, j])
         return scores, weighted_graph(len(self.intercept_), index, self.interaction_[i, j])
