@@ -27,7 +27,7 @@ from experiments._results import chosen, spread_of, write
 from experiments.probabilities import SETS, parts, scaled
 from maxmargin import MultiLabelSVC
 from maxmargin.decisions import curves
-from maxmargin.decisions.held_out import HeldOut, held_out_scores
+from maxmargin.edge.held_out import HeldOut, held_out_scores
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.metrics import label_log_loss
 from maxmargin.model_selection import IterativeStratifiedKFold
@@ -54,7 +54,8 @@ def scores_of(name: str) -> tuple[HeldOut, np.ndarray]:
     folds = IterativeStratifiedKFold(5, shuffle=True, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return held_out_scores(base, (X, Y[:, kept], None), LabelSpace.read(Y[:, kept]), folds), Y[:, kept]
+        splits = folds.split(X, Y[:, kept])
+        return held_out_scores(base, (X, Y[:, kept], {}), LabelSpace.read(Y[:, kept]), splits), Y[:, kept]
 
 
 def half_loss(

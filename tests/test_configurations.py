@@ -6,6 +6,7 @@ from unittest import SkipTest
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import sklearn
 from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
@@ -32,6 +33,9 @@ from tests.checks import run_check
 NOT_A_KERNEL = "the check passes a matrix that no kernel has (negative k(x, x), or not symmetric): refused"
 NO_WEIGHT_WINS = "without an intercept no class weight turns every answer; LinearSVC fails it too"
 GROWS = "features may appear at any time, so no number of them is wrong"
+A_PROMISE = (
+    "weights say by which share new samples are drawn; to repeat a sample promises nothing more of them"
+)
 A_SET = "the answer to a sample is a set, a 0/1 row, where the check asks for one value"
 
 
@@ -44,6 +48,9 @@ def expected_failures(estimator):
     if isinstance(estimator, LabelSets) and get_tags(estimator).input_tags.sparse:
         for kind in ("array", "matrix"):
             reasons[f"check_estimator_sparse_{kind}"] = A_SET
+    if isinstance(estimator, LabelSets):
+        for rows in ("dense", "sparse"):
+            reasons[f"check_sample_weight_equivalence_on_{rows}_data"] = A_PROMISE
     inner = getattr(estimator, "estimator", estimator)
     kernel = getattr(inner, "kernel", None)
     if kernel == "precomputed":
@@ -114,6 +121,25 @@ def test_ordinary_configurations(estimator, check):
 @pytest.mark.filterwarnings("ignore")
 def test_wrappers(estimator, check):
     run_check(estimator, check)
+
+
+with sklearn.config_context(enable_metadata_routing=True):
+    REQUESTING = MultiLabelSVC(**EXACT).set_fit_request(sample_weight=True)
+
+
+@parametrize_with_checks(
+    [
+        Calibrated(REQUESTING, cv=2),
+        LabelSets(REQUESTING),
+        LabelSets(REQUESTING, calibration=2),
+        ThresholdTuner(REQUESTING, cv=2),
+    ],
+    expected_failed_checks=expected_failures,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_wrappers_with_metadata_routing(estimator, check):
+    with sklearn.config_context(enable_metadata_routing=True):
+        check(estimator)
 
 
 @pytest.mark.filterwarnings("ignore")

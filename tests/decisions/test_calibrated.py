@@ -33,7 +33,7 @@ from maxmargin.decisions.curves import (
     fit_temperature,
     spread_of,
 )
-from maxmargin.decisions.held_out import fit_remembering, held_out_scores
+from maxmargin.edge.held_out import fit_remembering, held_out_scores
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.persistence import ModelFileError
 
@@ -483,11 +483,12 @@ def test_one_pass_over_the_folds_serves_all_labels(monkeypatch):
 
 def test_folds_start_from_the_solution_on_all_samples():
     base = MultiLabelSVC(kernel="rbf", random_state=0, tol=1e-6)
-    model, dual = fit_remembering(base, X, Y, None)
+    model, dual = fit_remembering(base, X, Y, {})
     assert not model.warm_start and not hasattr(model, "_warm") and dual.shape == Y.shape
     labels = LabelSpace.read(Y)
-    cold = held_out_scores(base, (X, Y, None), labels, 3).scores
-    warm = held_out_scores(base, (X, Y, None), labels, 3, dual).scores
+    folds = list(KFold(3).split(X))
+    cold = held_out_scores(base, (X, Y, {}), labels, folds).scores
+    warm = held_out_scores(base, (X, Y, {}), labels, folds, dual).scores
     np.testing.assert_allclose(warm, cold, atol=5e-3)
 
 
@@ -495,7 +496,7 @@ def test_folds_start_from_the_solution_on_all_samples():
 def test_labels_solved_block_by_block_are_calibrated_too(how):
     """Such a fit has no dual solution to start folds from, and warm starts would leave its way."""
     base = MultiLabelSVC(random_state=0, **how)
-    model, dual = fit_remembering(base, X, Y, None)
+    model, dual = fit_remembering(base, X, Y, {})
     assert dual is None and not model.warm_start
     P = Calibrated(base).fit(X, Y).predict_proba(X)
     assert is_probability(P) and log_loss(Y[:, 0], P[:, 0]) < 0.45

@@ -51,7 +51,7 @@ def test_recall_is_kept_on_a_thousand_resamples(n, asked):
     given, found, sizes = Given(1), [], []
     for _ in range(RESAMPLES):
         scores, truth = given.draw(n)
-        threshold = recall_threshold(scores, truth, (1 - asked) * (n + 1) - 1)
+        threshold = recall_threshold(scores, truth, (1 - asked) * (n + 1) - 1, np.ones(n))
         new, true = given.draw(50)
         found.append(recall_of(new > threshold, true).mean())
         sizes.append((new > threshold).sum(axis=1).mean())
@@ -65,7 +65,9 @@ def test_precision_is_kept_on_a_thousand_resamples(asked):
     given, found, sizes, n = Given(2), [], [], 60
     for _ in range(RESAMPLES):
         scores, truth = given.draw(n)
-        threshold = precision_threshold(scores, truth, np.ones_like(truth), (1 - asked) * (n + 1) - 1)
+        threshold = precision_threshold(
+            scores, truth, np.ones_like(truth), (1 - asked) * (n + 1) - 1, np.ones(n)
+        )
         new, true = given.draw(50)
         found.append(precision_of(new > threshold, true).mean())
         sizes.append((new > threshold).sum(axis=1).mean())
@@ -77,7 +79,7 @@ def test_the_recall_of_one_label_is_kept_on_a_thousand_resamples():
     rng, found = np.random.default_rng(3), []
     for _ in range(RESAMPLES):
         values = np.round(rng.normal(size=25), 1)
-        found.append(np.mean(np.round(rng.normal(size=200), 1) > label_threshold(values, 0.1)))
+        found.append(np.mean(np.round(rng.normal(size=200), 1) > label_threshold(values, 0.9, np.ones(25))))
     assert_at_least(found, 0.9)
     assert np.mean(found) < 0.97
 
@@ -100,18 +102,18 @@ def test_fits_keep_the_promise_too(calibration, resamples):
 
 def test_thresholds_by_hand():
     scores = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    truth = np.array([[1, 1], [1, 0], [0, 0]], bool)
+    truth, ones = np.array([[1, 1], [1, 0], [0, 0]], bool), np.ones(3)
     # Without a label lost; with half a sample's; with all labels.
-    assert 0.999 < recall_threshold(scores, truth, 0.0) < 1.0
-    assert 1.999 < recall_threshold(scores, truth, 0.5) < 2.0
-    assert recall_threshold(scores, truth, 2.0) == np.inf
-    assert recall_threshold(scores, truth, -0.1) == -np.inf
+    assert 0.999 < recall_threshold(scores, truth, 0.0, ones) < 1.0
+    assert 1.999 < recall_threshold(scores, truth, 0.5, ones) < 2.0
+    assert recall_threshold(scores, truth, 2.0, ones) == np.inf
+    assert recall_threshold(scores, truth, -0.1, ones) == -np.inf
     told = np.ones_like(truth)
     # Sample 2 is wrong from 6 on, sample 1 from 4 on; sample 0 never.
-    assert precision_threshold(scores, truth, told, 0.0) == 6.0
-    assert precision_threshold(scores, truth, told, 1.0) == 4.0
-    assert precision_threshold(scores, truth, told, 2.0) == -np.inf
-    assert precision_threshold(scores, truth, told, -0.1) == np.inf
+    assert precision_threshold(scores, truth, told, 0.0, ones) == 6.0
+    assert precision_threshold(scores, truth, told, 1.0, ones) == 4.0
+    assert precision_threshold(scores, truth, told, 2.0, ones) == -np.inf
+    assert precision_threshold(scores, truth, told, -0.1, ones) == np.inf
 
 
 def test_answers_come_in_the_kind_of_y():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils._param_validation import HasMethods, StrOptions
@@ -30,19 +31,20 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.decisions.curves import Temperature, coolest, fit_isotonic, fit_sigmoids, fit_temperature
-from maxmargin.decisions.held_out import (
+from maxmargin.edge.estimator import fit_context
+from maxmargin.edge.held_out import (
     aligned,
+    arguments_of,
     as_logits,
     fit_remembering,
     held_out_scores,
     quiet,
     score_columns,
     take,
-    weighted,
 )
-from maxmargin.edge.estimator import fit_context
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
-from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
+from maxmargin.edge.wrapping import Wrapper, pass_on_input, read_input, tell_width
+from maxmargin.model_selection import IterativeStratifiedKFold
 
 METHODS: dict[str, Callable[..., Any]] = {
     "sigmoid": fit_sigmoids,
@@ -95,7 +97,7 @@ def check_width(state: Mapping[str, Any], taken: np.ndarray | None = None) -> No
         raise ValueError("its estimator takes rows of another width")
 
 
-class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
+class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
     """Probabilities for an estimator with scores, for all of its labels at once.
 
     Every sample is scored by a model that has not seen it; one pass over the folds serves all labels
@@ -166,6 +168,8 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         "ensemble": ["boolean"],
     }
 
+    _weighed = "curves"
+
     STATE: ClassVar[State] = State(
         {
             **WIDTH,
@@ -188,7 +192,7 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         self.ensemble = ensemble
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Calibrated:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> Calibrated:
         """Fit the estimator and the curves.
 
         Parameters
@@ -198,22 +202,30 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             of kernel values; `predict` takes those of new samples with all samples of `fit`.
         y : labels of any kind that the estimator takes
         sample_weight : array-like of shape (n_samples,), default=None
-            Goes to the estimator, and counts in the curves.
+            Passed to the estimator (in a Pipeline to its last step), and counted in the curves. For an
+            estimator that takes no weights they count in the curves alone, with a warning.
+        **fit_params
+            Passed to the `fit` of the estimator; values with one entry for each sample are cut to the
+            samples of a fold. With scikit-learn's metadata routing the estimator and the splitter get, of
+            these and of the weights, what they request.
         """
         for name in ("_labels", "estimators_", "_met", "_fitted_on"):
             self.__dict__.pop(name, None)
         X, y = read_input(self, X, reset=True), check_format(y, "y")
         X, y, sample_weight = indexable(X, y, sample_weight)
+        given, of_split = self._routed({"sample_weight": sample_weight, **fit_params})
         if hasattr(self.estimator, "predict_marginals"):
-            self._fit_sequences(X, y, sample_weight)
+            self._fit_sequences(X, y, sample_weight, given, of_split)
         else:
-            self._fit_labels(X, y, sample_weight)
-        self.classes_ = self.estimator_.classes_
+            self._fit_labels(X, y, sample_weight, given, of_split)
         tell_width(self, self.estimator_)
         return self
 
-    def _fit_labels(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit_labels(
+        self, X: Any, y: Any, sample_weight: Any, given: dict[str, Any], of_split: dict[str, Any]
+    ) -> None:
         self._labels, signs = LabelSpace.read(y)
+        self.classes_ = self._labels.classes
         method = self.method
         if method == "auto":
             # Scores of several classes mean something only beside each other.
@@ -225,9 +237,10 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             )
         weight = np.ones(len(signs)) if sample_weight is None else np.asarray(sample_weight, float)
         weight = np.broadcast_to(weight if weight.ndim == 2 else weight[:, None], signs.shape)
-        self.estimator_, dual = fit_remembering(self.estimator, X, y, sample_weight)
+        self.estimator_, dual = fit_remembering(self.estimator, X, y, given)
+        folds = splits(self.cv, X, y, signs, of_split)
         held_out = held_out_scores(
-            self.estimator, (X, y, sample_weight), (self._labels, signs), self.cv, dual, self.ensemble
+            self.estimator, (X, y, given), (self._labels, signs), folds, dual, keep=self.ensemble
         )
         if self.ensemble:
             self.estimators_, self._met = held_out.models, held_out.met
@@ -242,7 +255,9 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         scores = np.where(held_out.known, found, 0.0)
         self.curves_: Any = METHODS[method](scores, on, weight * held_out.known, rate)
 
-    def _fit_sequences(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit_sequences(
+        self, X: Any, y: Any, sample_weight: Any, given: dict[str, Any], of_split: dict[str, Any]
+    ) -> None:
         """The temperature of the marginals, from held-out sequences."""
         if self.method not in ("auto", "temperature"):
             raise ValueError(
@@ -256,15 +271,18 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
             )
         if not isinstance(X, (list, tuple)) and np.ndim(X) != 3:
             raise ValueError("X must be a list of matrices, one for each sequence.")
-        self.estimator_ = clone(self.estimator).fit(X, y, **weighted(sample_weight))
+        self.estimator_ = clone(self.estimator).fit(X, y, **given)
+        self.classes_ = self.estimator_.classes_
+        weight = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, float)
         folds = []
         cv = check_cv(self.cv) if not isinstance(self.cv, int) else KFold(self.cv)
-        for train, test in cv.split(np.zeros(len(X))):
+        for train, test in cv.split(np.zeros(len(X)), **of_split):
             with quiet():
                 model = clone(self.estimator).fit(
-                    take(X, train), take(y, train), **weighted(take(sample_weight, train))
+                    take(X, train), take(y, train), **arguments_of(given, X, train)
                 )
-            folds.append((model, list(take(X, test)), _codes(model.classes_, take(y, test))))
+            codes = _codes(model.classes_, take(y, test))
+            folds.append((model, list(take(X, test)), codes, weight[test]))
 
         def loss(temperature: float) -> float:
             return sum(_marginal_loss(*fold, temperature) for fold in folds)
@@ -351,6 +369,17 @@ class Calibrated(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         return pass_on_input(tags, self.estimator)
 
 
+def splits(
+    cv: Any, X: Any, y: Any, signs: np.ndarray, of_split: Mapping[str, Any]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Training and held-out rows; a number of folds keeps the share of every label in each."""
+    if not isinstance(cv, Integral):
+        return check_cv(cv).split(X, y, **of_split)
+    on = signs > 0
+    sides = np.hstack([on, ~on]) if signs.shape[1] == 1 else on
+    return IterativeStratifiedKFold(int(cv)).split(np.zeros(len(signs)), sides.astype(np.int8))
+
+
 def fold_shares(met: np.ndarray) -> np.ndarray:
     """What each fold counts in the mean of each label: those that have met it, or all where none has."""
     counted = met | ~met.any(axis=0)
@@ -379,10 +408,13 @@ def _codes(classes: np.ndarray, y: Any) -> list[np.ndarray]:
     ]
 
 
-def _marginal_loss(model: Any, X: Any, codes: list[np.ndarray], temperature: float) -> float:
+def _marginal_loss(
+    model: Any, X: Any, codes: list[np.ndarray], weights: np.ndarray, temperature: float
+) -> float:
     """Minus the logarithms of the marginals of the true labels, summed; unmet labels are left out."""
     total = 0.0
-    for marginal, code in zip(model.predict_marginals(X, temperature=temperature), codes, strict=True):
-        told = code >= 0
-        total -= float(np.log(np.maximum(marginal[told, code[told]], 1e-300)).sum())
+    marginals = model.predict_marginals(X, temperature=temperature)
+    for marginal, code, weight in zip(marginals, codes, weights, strict=True):
+        known = code >= 0
+        total -= float(weight * np.log(np.maximum(marginal[known, code[known]], 1e-300)).sum())
     return total

@@ -8,7 +8,10 @@ threshold is the one that gives the most labels (precision) or the fewest (recal
     (sum of the n losses + 1) / (n + 1) <= 1 - what was asked ,
 
 and the expected loss of a new sample, exchangeable with the n, is at most 1 - what was asked. For one
-label by itself this is a quantile of the scores of its positive samples.
+label by itself this is a quantile of the scores of its positive samples. Weights of samples, relative to the
+largest, multiply the losses, and n is their sum: new samples are then drawn in proportion to weights none
+of which is above the largest. A loss is at most one, so that the largest weight for the new sample is the
+worst case.
 
 Angelopoulos, Bates, Fisch, Lei, Schuster, "Conformal risk control", ICLR 2024.
 """
@@ -20,20 +23,20 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
-from sklearn.model_selection import KFold, ShuffleSplit
+from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import KFold, ShuffleSplit, check_cv
 from sklearn.utils import check_random_state, indexable
 from sklearn.utils._param_validation import HasMethods, Interval
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
 from maxmargin._names import WRAPPERS
 from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import LabelNames, Sizes, State, Whole, floats, part
 from maxmargin.decisions.calibrated import INNER, TAKEN, WIDTH, check_width
-from maxmargin.decisions.held_out import aligned, held_out_scores, method_of, quiet, take
 from maxmargin.edge.estimator import fit_context, warn
+from maxmargin.edge.held_out import aligned, arguments_of, held_out_scores, method_of, take
 from maxmargin.edge.labels import SHOWN, LabelSpace, check_answers
-from maxmargin.edge.wrapping import cut_rows, pass_on_input, read_input, takes_kernel, tell_width
+from maxmargin.edge.wrapping import Wrapper, cut_rows, pass_on_input, read_input, takes_kernel, tell_width
 
 SHARE = [Interval(Real, 0, 1, closed="neither"), None]
 
@@ -50,7 +53,7 @@ def _check_sets(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("a threshold is NaN")
 
 
-class LabelSets(MetaEstimatorMixin, BaseEstimator):
+class LabelSets(Wrapper, BaseEstimator):
     """Sets of labels in which the asked share of the true labels is found, in expectation.
 
     Parameters
@@ -81,7 +84,7 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         A label is in the set when its score is above; -inf where it always is, inf where it never is.
     classes_ : array of shape (n_labels,)
     n_calibration_ : int
-        Samples that the thresholds come from.
+        Number of samples that the thresholds come from.
 
     Notes
     -----
@@ -117,6 +120,9 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         "random_state": ["random_state"],
     }
 
+    _splitter = "calibration"
+    _weighed = "thresholds"
+
     STATE: ClassVar[State] = State(
         {
             **WIDTH,
@@ -149,8 +155,23 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any) -> LabelSets:
-        """Fit the estimator, and find the thresholds on samples that it has not seen."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> LabelSets:
+        """Fit the estimator, and find the thresholds on samples that it has not seen.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or frame
+        y : labels of any kind that the estimator takes
+        sample_weight : array-like of shape (n_samples,), default=None
+            Passed to the estimator (in a Pipeline to its last step), and counted in the thresholds: the
+            promise is then about new samples drawn in proportion to such weights, none above the largest
+            given. For an estimator that takes no weights they count in the thresholds alone, with a
+            warning.
+        **fit_params
+            Passed to the `fit` of the estimator; values with one entry for each sample are cut to the
+            samples of a fit. With scikit-learn's metadata routing the estimator and the splitter get, of
+            these and of the weights, what they request.
+        """
         if (self.recall is None) == (self.precision is None):
             raise ValueError(
                 "Give one of recall and precision, and None for the other. "
@@ -161,37 +182,44 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         X, y = indexable(read_input(self, X, reset=True), check_format(y, "y"))
         self._labels, signs = LabelSpace.read(y)
         self.classes_ = self._labels.classes
-        scores, signs = self._unseen(X, y, signs)
-        self.n_calibration_ = len(signs)
-        truth, told = self._truth(signs)
+        weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        weight = weight / max(weight.max(), np.finfo(float).tiny)
+        given, of_split = self._routed({"sample_weight": sample_weight, **fit_params})
+        scores, rows = self._unseen(X, y, signs, given, of_split)
+        self.n_calibration_ = len(rows)
+        truth, known = self._truth(signs[rows])
         if self.per_label:
-            self.thresholds_ = self._of_each_label(scores, truth)
+            self.thresholds_ = self._of_each_label(scores, truth, weight[rows])
         else:
-            self.thresholds_ = np.full(len(self.classes_), self._of_all(scores, truth, told))
+            self.thresholds_ = np.full(len(self.classes_), self._of_all(scores, truth, known, weight[rows]))
         tell_width(self, self.estimator_)
         return self
 
-    def _unseen(self, X: Any, y: Any, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of samples by models that have not seen them, and their signs; fits the estimator."""
+    def _unseen(
+        self, X: Any, y: Any, signs: np.ndarray, given: dict[str, Any], of_split: dict[str, Any]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores of samples by models that have not seen them, and their rows; fits the estimator."""
         self.__dict__.pop("_fitted_on", None)
         if isinstance(self.calibration, Real) and not isinstance(self.calibration, Integral):
             if len(signs) < 2:
                 raise ValueError("Found 1 sample; calibration needs one apart from those of the fit.")
             draw = ShuffleSplit(1, test_size=float(self.calibration), random_state=self.random_state)
             train, rest = next(draw.split(np.zeros(len(signs))))
-            self.estimator_ = clone(self.estimator).fit(cut_rows(self.estimator, X, train), take(y, train))
+            self.estimator_ = clone(self.estimator).fit(
+                cut_rows(self.estimator, X, train), take(y, train), **arguments_of(given, X, train)
+            )
             unseen = cut_rows(self.estimator, X, rest, train)
             scores = self._both(aligned(self.estimator_, unseen, self._labels))
             if takes_kernel(self.estimator):
                 self._fitted_on = np.asarray(train, np.int64)
-            return scores, signs[rest]
+            return scores, rest
         cv = self.calibration
         if isinstance(cv, Integral):
             cv = KFold(int(cv), shuffle=True, random_state=check_random_state(self.random_state))
-        self.estimator_ = clone(self.estimator).fit(X, y)
-        with quiet():
-            found = held_out_scores(self.estimator, (X, y, None), (self._labels, signs), cv)
-        return self._both(found.scores), signs
+        folds = check_cv(cv).split(X, y, **of_split)
+        self.estimator_ = clone(self.estimator).fit(X, y, **given)
+        found = held_out_scores(self.estimator, (X, y, given), (self._labels, signs), folds)
+        return self._both(found.scores), np.arange(len(signs))
 
     def _columns(self, X: Any) -> np.ndarray:
         fitted = getattr(self, "_fitted_on", None)
@@ -210,27 +238,26 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
             signs = np.hstack([-signs, signs])
         return signs > 0, signs != 0
 
-    def _of_all(self, scores: np.ndarray, truth: np.ndarray, told: np.ndarray) -> float:
+    def _of_all(self, scores: np.ndarray, truth: np.ndarray, known: np.ndarray, weight: np.ndarray) -> float:
         name, share = ("recall", self.recall) if self.recall is not None else ("precision", self.precision)
         assert share is not None
-        n = len(scores)
-        room = (1 - share) * (n + 1) - 1
+        allowed = allowance(share, weight)
         if name == "recall":
-            threshold = recall_threshold(scores, truth, room)
+            threshold = recall_threshold(scores, truth, allowed, weight)
         else:
-            threshold = precision_threshold(scores, truth, told, room)
-        if room < 0:
+            threshold = precision_threshold(scores, truth, known, allowed, weight)
+        if allowed < 0:
             needed = int(np.ceil(1 / (1 - share) - 1e-9)) - 1
             warn(
-                f"{name}={share:g} cannot be promised from {n} samples, {needed} "
+                f"{name}={share:g} cannot be promised from {weight.sum():g} samples, {needed} "
                 f"are needed: every set {'holds all labels' if name == 'recall' else 'is empty'}."
             )
         return threshold
 
-    def _of_each_label(self, scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    def _of_each_label(self, scores: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> np.ndarray:
         assert self.recall is not None
         found = np.array(
-            [label_threshold(scores[truth[:, l], l], 1 - self.recall) for l in range(truth.shape[1])]
+            [label_threshold(scores[on, l], self.recall, weight[on]) for l, on in enumerate(truth.T)]
         )
         always = np.flatnonzero(np.isneginf(found))
         if always.size:
@@ -251,50 +278,70 @@ class LabelSets(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         return (self._columns(X) > self.thresholds_) | np.isneginf(self.thresholds_)
 
-    def score(self, X: Any, y: Any) -> float:
-        """The promised share as it came out: of true labels found, or of given labels that are true."""
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The promised share as it came out: of true labels found, or of given labels that are true.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or frame
+        y : the true labels, in the kind that `fit` was given
+            Unknown entries (NaN) are not counted.
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+            A mean over samples.
+        """
         on = self._sets(X)
-        truth, told = self._truth(self._labels.signs(y))
+        truth, known = self._truth(self._labels.signs(y))
         hits = (on & truth).sum(axis=1)
-        sizes = truth.sum(axis=1) if self.recall is not None else (on & told).sum(axis=1)
-        return float(np.mean(np.where(sizes > 0, hits / np.maximum(sizes, 1), 1.0)))
+        sizes = truth.sum(axis=1) if self.recall is not None else (on & known).sum(axis=1)
+        return float(np.average(np.where(sizes > 0, hits / np.maximum(sizes, 1), 1.0), weights=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         return pass_on_input(tags, self.estimator)
 
 
-def recall_threshold(scores: np.ndarray, truth: np.ndarray, room: float) -> float:
-    """Highest threshold above which all but `room` (a sum over samples) of the true labels are found."""
-    if room < 0:
+def allowance(share: float, weight: np.ndarray) -> float:
+    """The sum of losses up to which `share` is promised; below zero where nothing is."""
+    return float((1 - share) * (weight.sum() + 1) * (1 + 1e-12) - 1)
+
+
+def recall_threshold(scores: np.ndarray, truth: np.ndarray, allowed: float, weight: np.ndarray) -> float:
+    """Highest threshold above which all true labels but `allowed` (a sum over samples) are found."""
+    if allowed < 0:
         return -np.inf
     rows = np.nonzero(truth)[0]
-    values, share = scores[truth], 1 / truth.sum(axis=1)[rows]
+    values, share = scores[truth], weight[rows] / truth.sum(axis=1)[rows]
     order = np.argsort(values, kind="stable")
     values, missed = values[order], np.cumsum(share[order])
     # The lowest score whose loss, with that of its equals, is too much stays in.
-    kept = np.flatnonzero(missed > room * (1 + 1e-12))
+    kept = np.flatnonzero(missed > allowed * (1 + 1e-12))
     return float(np.nextafter(values[kept[0]], -np.inf)) if kept.size else np.inf
 
 
-def precision_threshold(scores: np.ndarray, truth: np.ndarray, told: np.ndarray, room: float) -> float:
-    """Lowest threshold above which the losses, each the worst from there on, sum to `room` at most."""
-    if room < 0:
+def precision_threshold(
+    scores: np.ndarray, truth: np.ndarray, known: np.ndarray, allowed: float, weight: np.ndarray
+) -> float:
+    """Lowest threshold above which the losses, each the worst from there on, sum to `allowed` at most."""
+    if allowed < 0:
         return np.inf
-    ranked = np.argsort(np.where(told, -scores, np.inf), axis=1, kind="stable")
-    wrong = np.cumsum(np.take_along_axis(~truth & told, ranked, axis=1), axis=1)
-    size = np.cumsum(np.take_along_axis(told, ranked, axis=1), axis=1)
+    ranked = np.argsort(np.where(known, -scores, np.inf), axis=1, kind="stable")
+    wrong = np.cumsum(np.take_along_axis(~truth & known, ranked, axis=1), axis=1)
+    size = np.cumsum(np.take_along_axis(known, ranked, axis=1), axis=1)
     worst = np.maximum.accumulate(wrong / np.maximum(size, 1), axis=1)
-    rise = np.diff(worst, axis=1, prepend=0.0)
+    rise = np.diff(worst, axis=1, prepend=0.0) * weight[:, None]
     at = rise > 0
     values, rise = np.take_along_axis(scores, ranked, axis=1)[at], rise[at]
     order = np.argsort(-values, kind="stable")
     values, total = values[order], np.cumsum(rise[order])
-    over = np.flatnonzero(total > room * (1 + 1e-12))
+    over = np.flatnonzero(total > allowed * (1 + 1e-12))
     return float(values[over[0]]) if over.size else -np.inf
 
 
-def label_threshold(values: np.ndarray, miss: float) -> float:
-    """Threshold below which a new score, exchangeable with these, falls with probability `miss` at most."""
-    rank = int(np.floor(miss * (len(values) + 1) * (1 + 1e-12)))
-    return -np.inf if rank < 1 else float(np.nextafter(np.sort(values)[rank - 1], -np.inf))
+def label_threshold(values: np.ndarray, share: float, weight: np.ndarray) -> float:
+    """Threshold above which a new score, exchangeable with these, is with probability `share` at least."""
+    truth = np.ones((len(values), 1), bool)
+    return recall_threshold(values[:, None], truth, allowance(share, weight), weight)

@@ -14,17 +14,18 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import HasMethods
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.state import Array, LabelNames, Sizes, State, part
 from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
-from maxmargin.decisions.held_out import log_odds, method_of, score_columns, weighted
 from maxmargin.edge.estimator import fit_context
+from maxmargin.edge.held_out import log_odds, method_of, score_columns
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
-from maxmargin.edge.wrapping import pass_on_input, read_input, tell_width
+from maxmargin.edge.wrapping import Wrapper, pass_on_input, read_input, tell_width
 from maxmargin.priors import ancestors
 
 
@@ -109,7 +110,7 @@ def _check_tree(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("its parents go round in a circle")
 
 
-class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
+class TreeLabels(Wrapper, LabelClassifier, BaseEstimator):
     """Answers that agree with a tree of labels: a child implies its parents.
 
     Of all sets of labels in which every label comes with the labels above it, `predict` answers the one
@@ -152,6 +153,10 @@ class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         "edges": ["array-like"],
     }
 
+    _splitter = None
+    # Weights are the estimator's affair: it alone requests them.
+    __metadata_request__fit: ClassVar[dict[str, str]] = {"sample_weight": UNUSED}
+
     STATE: ClassVar[State] = State(
         {
             **WIDTH,
@@ -169,7 +174,7 @@ class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         self.edges = edges
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> TreeLabels:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> TreeLabels:
         """Fit the estimator.
 
         Parameters
@@ -177,7 +182,9 @@ class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         X : array-like, sparse matrix or frame
         y : several labels per sample, of any kind that the estimator takes
         sample_weight : array-like of shape (n_samples,), default=None
-            Goes to the estimator.
+            Passed to the estimator, in a Pipeline to its last step.
+        **fit_params
+            Passed to the `fit` of the estimator; with scikit-learn's metadata routing, as it requests.
         """
         self._labels = LabelSpace.recognise(y)
         if self._labels.single_label:
@@ -185,7 +192,8 @@ class TreeLabels(MetaEstimatorMixin, LabelClassifier, BaseEstimator):
         self.classes_ = self._labels.classes
         self.parents_ = parents_of(self.edges, self.classes_.tolist())
         X = read_input(self, X, reset=True)
-        self.estimator_ = clone(self.estimator).fit(X, y, **weighted(sample_weight))
+        given, _ = self._routed({"sample_weight": sample_weight, **fit_params})
+        self.estimator_ = clone(self.estimator).fit(X, y, **given)
         tell_width(self, self.estimator_)
         return self
 

@@ -2,15 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn import get_config
+from sklearn.base import MetaEstimatorMixin
 from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.validation import validate_data
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.validation import has_fit_parameter, validate_data
+
+from maxmargin.edge.estimator import warn
 
 from maxmargin.core.sparse_format import check_format
 
 PASSED_ON = ("sparse", "pairwise", "positive_only")
+
+
+class Wrapper(MetaEstimatorMixin):
+    """Passes arguments of `fit` on to `estimator`, as scikit-learn's wrappers do."""
+
+    # The parameter that may be a splitter, and what weights of samples count in besides the estimator.
+    _splitter: ClassVar[str | None] = "cv"
+    _weighed: ClassVar[str | None] = None
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Say which arguments of `fit` the estimator and the splitter request.
+
+        Returns
+        -------
+        MetadataRouter
+            See scikit-learn's user guide on metadata routing.
+        """
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        of_fit = MethodMapping().add(caller="fit", callee="fit")
+        router.add(estimator=self.estimator, method_mapping=of_fit)
+        if self._splitter is not None:
+            of_split = MethodMapping().add(caller="fit", callee="split")
+            router.add(splitter=getattr(self, self._splitter), method_mapping=of_split)
+        return router
+
+    def _routed(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The arguments of `fit` for the estimator, and those for the splitter.
+
+        With metadata routing they are those requested. Without it all go to the estimator, weights to the
+        last step of a Pipeline.
+        """
+        given = {name: value for name, value in given.items() if value is not None}
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", **given)
+            return routed["estimator"]["fit"], routed["splitter"]["split"] if self._splitter else {}
+        weight = given.pop("sample_weight", None)
+        if weight is None:
+            return given, {}
+        name = weight_name(self.estimator)
+        if name is not None:
+            return {**given, name: weight}, {}
+        what = f"{type(last_step(self.estimator)).__name__} takes no sample_weight in fit"
+        if self._weighed is None:
+            raise ValueError(f"{what}; leave the weights out, or choose an estimator that takes them.")
+        warn(f"{what}; the weights count in the {self._weighed} alone.")
+        return given, {}
+
+
+def last_step(model: Any) -> Any:
+    """The estimator at the end of a pipeline, or the model itself."""
+    return model.steps[-1][1] if hasattr(model, "steps") else model
+
+
+def weight_name(estimator: Any) -> str | None:
+    """The argument of `fit` for weights of samples, that of the last step in a Pipeline; None without one."""
+    if hasattr(estimator, "steps"):
+        step, last = estimator.steps[-1]
+        name = weight_name(last)
+        return None if name is None else f"{step}__{name}"
+    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
 
 
 def pass_on_input(tags: Any, estimator: Any) -> Any:

@@ -18,9 +18,9 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, Robust
 from maxmargin.baselines.thresholds import ThresholdTuner
 from maxmargin.decisions.calibrated import Calibrated, fold_shares, never_met
 from maxmargin.decisions.curves import IsotonicCurves, Sigmoids, Temperature
-from maxmargin.decisions.held_out import SUREST, method_of
 from maxmargin.decisions.sets import LabelSets
 from maxmargin.decisions.tree import TreeLabels, levels
+from maxmargin.edge.held_out import SUREST, method_of
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.export.columns import is_table, prepared
 from maxmargin.export.graph import Graph

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from scipy.special import logit
 from sklearn.base import clone
-from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import _num_samples
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import _check_method_params, _num_samples
 
 from maxmargin.edge.estimator import ignoring
 from maxmargin.edge.labels import LabelSpace
-from maxmargin.edge.wrapping import cut_columns, cut_rows, takes_kernel
-from maxmargin.model_selection import IterativeStratifiedKFold
+from maxmargin.edge.wrapping import cut_columns, cut_rows, last_step, takes_kernel
 
 # What a fold may say of its labels; the fit on all samples says it of all labels.
 OF_A_FOLD = r"Label .* constant in y|y holds one class only"
@@ -44,11 +43,6 @@ class HeldOut:
     columns: list[np.ndarray]
 
 
-def last_step(model: Any) -> Any:
-    """The estimator at the end of a pipeline, or the model itself."""
-    return model.steps[-1][1] if hasattr(model, "steps") else model
-
-
 def method_of(estimator: Any) -> str:
     """Where an estimator has its scores."""
     return "decision_function" if hasattr(estimator, "decision_function") else "predict_proba"
@@ -57,8 +51,9 @@ def method_of(estimator: Any) -> str:
 def score_columns(model: Any, X: Any, space: LabelSpace) -> np.ndarray:
     """Scores with one column per label (for two classes, of the second)."""
     scores = getattr(model, method_of(model))(X)
-    if isinstance(scores, list):
-        return np.column_stack([np.asarray(part)[:, -1] for part in scores])
+    if isinstance(scores, list):  # a pair of columns for each label, one for a label that is constant
+        pairs = zip(scores, model.classes_, strict=True)
+        return np.column_stack([np.asarray(part)[:, -1] * (names[-1] > 0) for part, names in pairs])
     scores = np.asarray(scores)
     if space.kind == "binary" and scores.ndim == 2:
         return scores[:, -1:]
@@ -89,6 +84,8 @@ def aligned(model: Any, X: Any, space: LabelSpace, fitted: np.ndarray | None = N
         X = cut_columns(X, fitted)
     found = score_columns(model, X, space)
     names = space.names.tolist()
+    if isinstance(model.classes_, list):  # one array for each label
+        return found
     met = names if space.kind == "binary" and len(model.classes_) == 2 else model.classes_.tolist()
     if met == names and found.shape[1] == len(names):
         return found
@@ -108,23 +105,14 @@ def aligned(model: Any, X: Any, space: LabelSpace, fitted: np.ndarray | None = N
     return scores
 
 
-def splits(cv: Any, X: Any, y: Any, signs: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Training and held-out rows; a number of folds keeps the share of every label in each."""
-    if not isinstance(cv, Integral):
-        return check_cv(cv).split(X, y)
-    on = signs > 0
-    sides = np.hstack([on, ~on]) if signs.shape[1] == 1 else on
-    return IterativeStratifiedKFold(int(cv)).split(np.zeros(len(signs)), sides.astype(np.int8))
-
-
 def take(values: Any, rows: np.ndarray) -> Any:
     """Some of the rows of y or weights of any kind; those of X may be `cut_rows`."""
     return None if values is None else _safe_indexing(values, rows)
 
 
-def weighted(sample_weight: Any) -> dict[str, Any]:
-    """The argument of `fit`, where there is one to pass."""
-    return {} if sample_weight is None else {"sample_weight": sample_weight}
+def arguments_of(given: Mapping[str, Any], X: Any, rows: np.ndarray) -> dict[str, Any]:
+    """Arguments of a fit on some rows: those with one value for each sample are cut."""
+    return _check_method_params(X, given, indices=rows)
 
 
 def quiet() -> AbstractContextManager[None]:
@@ -132,14 +120,14 @@ def quiet() -> AbstractContextManager[None]:
     return ignoring(OF_A_FOLD)
 
 
-def fit_remembering(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+def fit_remembering(estimator: Any, X: Any, y: Any, given: Mapping[str, Any]) -> tuple[Any, Any]:
     """A fitted copy, and the dual solution from which fits on some of its rows can start, if it has one."""
     model = clone(estimator)
     inner = last_step(model)
     keeps = hasattr(inner, "_keep_dual")
     if keeps:
         inner._keep_dual = True
-    model.fit(X, y, **weighted(sample_weight))
+    model.fit(X, y, **given)
     warm = getattr(inner, "_warm", None)
     if keeps:
         del inner._keep_dual
@@ -151,46 +139,70 @@ def fit_remembering(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple
 
 def held_out_scores(
     estimator: Any,
-    data: tuple[Any, Any, Any],
+    data: tuple[Any, Any, Mapping[str, Any]],
     labels: tuple[LabelSpace, np.ndarray],
-    cv: Any,
+    splits: Iterable[tuple[np.ndarray, np.ndarray]],
     dual: Any = None,
+    *,
     keep: bool = False,
+    n_jobs: int | None = None,
 ) -> HeldOut:
     """Scores of all samples by models that have not seen them.
 
     Parameters
     ----------
     estimator : estimator with `decision_function` or `predict_proba`
-    data : X, y, sample_weight
+    data : X, y, further arguments of `fit`
     labels : the space of y and its signs
-    cv : int, cross-validation generator or iterable
+    splits : pairs of the rows to fit on and the rows to score
     dual : array of n_samples rows, default=None
         Dual solution of a fit on all samples: each fold starts from its rows of it.
     keep : bool, default=False
         Keep the models of the folds.
+    n_jobs : int or None, default=None
+        Folds at a time, as in scikit-learn.
     """
-    X, y, sample_weight = data
-    space, signs = labels
+    _, signs = labels
     scores = np.full(signs.shape, -np.inf)
     known = np.zeros(signs.shape, bool)
     met, models, columns = [], [], []
-    for train, test in splits(cv, X, y, signs):
-        model = clone(estimator)
-        two_sided = (signs[train] > 0).any(axis=0) & (signs[train] < 0).any(axis=0)
-        # A fold without a class or name has fewer columns than the solution on all samples.
-        if dual is not None and (two_sided.all() or not (space.single_label or space.kind == "sets")):
-            inner = last_step(model).set_params(warm_start=True)
-            inner._warm = dual[train], inner.C, (len(train), *dual.shape[1:])
-        with quiet():
-            model.fit(cut_rows(estimator, X, train), take(y, train), **weighted(take(sample_weight, train)))
-        scores[test] = aligned(model, cut_rows(estimator, X, test, train), space)
+    splits = list(splits)
+    each = [(estimator, data, labels, split, dual, keep) for split in splits]
+    # scikit-learn's `Parallel` sets warning filters, which belong to the process.
+    if effective_n_jobs(n_jobs) == 1:
+        folds = [_fold(*one) for one in each]
+    else:
+        folds = Parallel(n_jobs=n_jobs)(delayed(_fold)(*one) for one in each)
+    for (train, test), (found, two_sided, model) in zip(splits, folds, strict=True):
+        scores[test] = found
         known[test] = two_sided & (signs[test] != 0)
         met.append(two_sided)
         if keep:
-            models.append(without_start(model, estimator))
+            models.append(model)
             columns += [np.asarray(train, np.int64)] if takes_kernel(estimator) else []
     return HeldOut(scores, known, np.array(met), models, columns)
+
+
+def _fold(
+    estimator: Any,
+    data: tuple[Any, Any, Mapping[str, Any]],
+    labels: tuple[LabelSpace, np.ndarray],
+    split: tuple[np.ndarray, np.ndarray],
+    dual: Any,
+    keep: bool,
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Scores of the held-out rows, the labels of which the model has met both sides, and the model."""
+    (X, y, given), (space, signs), (train, test) = data, labels, split
+    model = clone(estimator)
+    two_sided = (signs[train] > 0).any(axis=0) & (signs[train] < 0).any(axis=0)
+    # A fold without a class or name has fewer columns than the solution on all samples.
+    if dual is not None and (two_sided.all() or not (space.single_label or space.kind == "sets")):
+        inner = last_step(model).set_params(warm_start=True)
+        inner._warm = dual[train], inner.C, (len(train), *dual.shape[1:])
+    with quiet():
+        model.fit(cut_rows(estimator, X, train), take(y, train), **arguments_of(given, X, train))
+    scores = aligned(model, cut_rows(estimator, X, test, train), space)
+    return scores, two_sided, without_start(model, estimator) if keep else None
 
 
 def without_start(model: Any, estimator: Any) -> Any:
