@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.neighbors import KNeighborsClassifier
 
 import maxmargin
 from maxmargin import datasets, metrics, model_selection
@@ -84,8 +85,13 @@ PYTHON = {
     "chain: C beyond floating point": (lambda: chain(C=1e300).fit(X, C, **CUT), r"square is beyond floating point"),
     "latent: C beyond floating point": (lambda: latent(C=1e300).fit(X, C[:8], **CUT), r"square is beyond floating point"),
     "rank: unknown labels": (lambda: rank().fit(X, [*SETS[:-1], None]), r"y\[23\] is None; a ranker needs"),
-    "sub: unknown labels": (lambda: sub().fit(X, [*SETS[:-1], None]), r"unknown .* use MultiLabelSVC"),
-    "tuner: unknown labels": (lambda: ThresholdTuner(ml()).fit(X, [*SETS[:-1], None]), r"needs every label"),
+    "sub: unknown labels": (lambda: sub().fit(X, [*SETS[:-1], None]), r"y has unknown .* use MultiLabelSVC \(for F1 in baselines.ThresholdTuner\)"),
+    "tuner: weights of another size": (lambda: ThresholdTuner(ml()).fit(X, Y, np.ones(3)), r"sample_weight.shape == \(3,\), expected \(24,\)"),
+    "tree: weights that count nowhere": (
+        lambda: maxmargin.TreeLabels(KNeighborsClassifier(), [(0, 1)]).fit(X, Y, np.ones(24)),
+        r"KNeighborsClassifier takes no sample_weight in fit; leave the weights out",
+    ),
+    "metrics: nothing known": (lambda: metrics.micro_f1(Y * np.nan, Y), r"y_true has no known entry"),
     "ml: negative weights": (lambda: ml().fit(X, Y, -np.ones(24)), r"[Nn]egative values in data passed to `sample_weight`"),
     "ml: too few weights": (lambda: ml().fit(X, Y, np.ones(3)), r"sample_weight"),
     "mc: no weight at all": (lambda: mc().fit(X, C, np.zeros(24)), r"(sample_weight is zero everywhere|at least one non-zero)"),

@@ -6,6 +6,9 @@ two answers are compared. Measures at k take sparse labels and sparse scores wit
 dense: a label without a stored score stands behind all that have one. `scorer` makes a measure the
 `scoring` of a search.
 
+Unknown entries of the true labels (NaN, or None for a sample of a sequence of sets) are left out of every
+measure, and so are samples without a known entry.
+
 Examples
 --------
 >>> from maxmargin import metrics
@@ -26,7 +29,8 @@ from sklearn.metrics import accuracy_score, f1_score, get_scorer, get_scorer_nam
 from sklearn.utils.validation import check_consistent_length
 
 from maxmargin.core.sparse_format import check_format
-from maxmargin.edge.labels import is_sets, signs_alike, surely_sets
+from maxmargin.edge.estimator import is_missing
+from maxmargin.edge.labels import is_sets, matrix_of, signs_alike, surely_sets, with_known
 
 __all__ = [
     "example_f1",
@@ -51,9 +55,9 @@ __all__ = [
 ]
 
 
-def _indicator(Y: Any, name: str) -> np.ndarray:
-    """A boolean matrix; a vector becomes one column."""
-    values = check_format(Y, name).toarray() if sp.issparse(Y) else np.asarray(Y)
+def _truth(Y: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Which labels are on, and which entries are known, as boolean matrices; a vector becomes one column."""
+    values = matrix_of(check_format(Y, name))
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2:
@@ -62,45 +66,89 @@ def _indicator(Y: Any, name: str) -> np.ndarray:
         )
     if values.dtype.kind not in "buif":
         raise ValueError(f"{name} holds {values.dtype}; pass a 0/1 indicator with one column per label.")
-    if not (np.isin(values, (0, 1)).all() or np.isin(values, (-1, 1)).all()):
+    known = ~np.isnan(values)
+    seen = values if known.all() else values[known]
+    if not (np.isin(seen, (0, 1)).all() or np.isin(seen, (-1, 1)).all()):
         raise ValueError(f"{name} must hold only 0/1 (or only -1/+1).")
-    return values > 0
+    return values > 0, known
 
 
-def _pair(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, Any]:
-    """Two answers as boolean matrices, and the weights; rows of sets that are None are left out."""
+def _answer(Y: Any, name: str) -> np.ndarray:
+    """Which labels are on, as a boolean matrix, where all entries must be known."""
+    on, known = _truth(Y, name)
+    if not known.all():
+        raise ValueError(f"{name} must hold only 0/1 (or only -1/+1).")
+    return on
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two answers to the samples and labels that have a known entry, as boolean matrices.
+
+    Both are off where the entry is not known: no hit and no error.
+    """
+
+    truth: np.ndarray
+    answer: np.ndarray
+    known: np.ndarray
+    weight: Any
+
+
+def _pair(y_true: Any, y_pred: Any, sample_weight: Any) -> _Pair:
+    """What is known of two answers, and the weights."""
     if is_sets(y_true) or is_sets(y_pred):
         check_consistent_length(y_true, y_pred, sample_weight)
         signs, given = signs_alike(y_true, y_pred)
-        known = (signs != 0).all(axis=1)
-        truth, answer = signs[known] > 0, given[known] > 0
-        if sample_weight is not None:
-            sample_weight = np.asarray(sample_weight)[known]
+        truth, known, answer = signs > 0, signs != 0, given > 0
     else:
-        truth, answer = _indicator(y_true, "y_true"), _indicator(y_pred, "y_pred")
+        (truth, known), answer = _truth(y_true, "y_true"), _answer(y_pred, "y_pred")
     if truth.shape != answer.shape:
         raise ValueError(f"y_true has shape {truth.shape} but y_pred has shape {answer.shape}.")
-    return truth, answer, sample_weight
+    if known.all():
+        return _Pair(truth, answer, known, sample_weight)
+    rows, weight = _known_rows(known, sample_weight)
+    part = np.ix_(rows, known.any(axis=0))
+    return _Pair(truth[part], (answer & known)[part], known[part], weight)
 
 
-def _scored(y_true: Any, y_score: Any) -> tuple[np.ndarray, np.ndarray]:
-    """True labels and a score for each of them."""
-    truth = _indicator(y_true, "y_true")
+def _known_rows(known: np.ndarray, sample_weight: Any) -> tuple[np.ndarray, Any]:
+    """The samples that have a known entry, and their weights."""
+    _check_weight(sample_weight, len(known))
+    return with_known(known, sample_weight, "y_true")
+
+
+def _check_weight(sample_weight: Any, n: int) -> None:
+    if sample_weight is not None and np.shape(sample_weight) != (n,):
+        raise ValueError(f"sample_weight has shape {np.shape(sample_weight)}; expected {(n,)}.")
+
+
+def _scored(y_true: Any, y_score: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    """True labels, a score for each of them, which entries are known, and the weights."""
+    truth, known = _truth(y_true, "y_true")
     scores = np.asarray(y_score, dtype=float)
     if scores.shape != truth.shape:
         raise ValueError(f"y_score has shape {scores.shape}; expected {truth.shape}.")
     if np.isnan(scores).any():
         raise ValueError("y_score holds NaN; every label needs a score.")
-    return truth, scores
+    if known.all():
+        return truth, scores, known, sample_weight
+    rows, weight = _known_rows(known, sample_weight)
+    return truth[rows], scores[rows], known[rows], weight
 
 
 def _mean(values: np.ndarray, sample_weight: Any) -> float:
     if sample_weight is None:
         return float(np.mean(values))
-    weights = np.asarray(sample_weight, dtype=float)
-    if weights.shape != values.shape:
-        raise ValueError(f"sample_weight has shape {weights.shape}; expected {values.shape}.")
-    return float(np.average(values, weights=weights))
+    _check_weight(sample_weight, len(values))
+    return float(np.average(values, weights=np.asarray(sample_weight, dtype=float)))
+
+
+def _mean_of_entries(values: np.ndarray, known: np.ndarray, sample_weight: Any) -> float:
+    """Mean over the known entries."""
+    counts = known.sum(axis=1)
+    _check_weight(sample_weight, len(values))
+    weight = 1.0 if sample_weight is None else np.asarray(sample_weight, dtype=float)
+    return _mean((values * known).sum(axis=1) / counts, weight * counts / known.shape[1])
 
 
 def example_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
@@ -121,15 +169,21 @@ def example_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
     0.5
     """
     if sp.issparse(y_true) and sp.issparse(y_pred):
-        on, chosen = _sparse_truth(y_true), _sparse_truth(y_pred, "y_pred")
+        (on, unknown), (chosen, missing) = _sparse_truth(y_true), _sparse_truth(y_pred, "y_pred")
+        if missing.nnz:
+            raise ValueError("y_pred must hold only 0/1 where it is sparse.")
         if on.shape != chosen.shape:
             raise ValueError(f"y_true has shape {on.shape} but y_pred has shape {chosen.shape}.")
         hits = on.multiply(chosen).sum(axis=1)
-        sizes = np.diff(on.indptr) + np.diff(chosen.indptr)
+        sizes = on.sum(axis=1) + chosen.sum(axis=1) - chosen.multiply(unknown).sum(axis=1)
+        known = np.diff(unknown.indptr) < on.shape[1]
+        rows, sample_weight = _known_rows(known[:, None], sample_weight)
+        hits, sizes = hits[rows], sizes[rows]
     else:
-        truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
-        hits = np.sum(truth & answer, axis=1)
-        sizes = truth.sum(axis=1) + answer.sum(axis=1)
+        pair = _pair(y_true, y_pred, sample_weight)
+        hits = np.sum(pair.truth & pair.answer, axis=1)
+        sizes = pair.truth.sum(axis=1) + pair.answer.sum(axis=1)
+        sample_weight = pair.weight
     return _mean(np.where(sizes > 0, 2.0 * hits / np.maximum(sizes, 1), 1.0), sample_weight)
 
 
@@ -138,7 +192,8 @@ def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any 
 
     Ties are counted in expectation: labels whose scores equal the k-th highest share the places
     that are left in equal parts, so that the result depends neither on the order of the labels
-    nor on chance. The divisor is k also for samples with fewer than k true labels.
+    nor on chance. The divisor is k also for samples with fewer than k true labels. Labels that are not
+    known to be true or not have no place; where fewer than k are known, the divisor is the number of those.
 
     Parameters
     ----------
@@ -156,14 +211,17 @@ def precision_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any 
     0.5
     """
     if sp.issparse(y_true) or sp.issparse(y_score):
-        return _mean(_gains(_sparse_truth(y_true), y_score, k).mean(axis=1), sample_weight)
-    truth, scores = _scored(y_true, y_score)
+        on, unknown = _sparse_truth(y_true)
+        places = np.minimum(k, on.shape[1] - np.diff(unknown.indptr))
+        return _mean_of(places > 0, _gains(on, y_score, k, unknown).sum(axis=1), places, sample_weight)
+    truth, scores, known, sample_weight = _scored(y_true, y_score, sample_weight)
     _check_k(k, truth.shape[1])
+    scores = np.where(known, scores, -np.inf)
     last = np.partition(scores, truth.shape[1] - k, axis=1)[:, truth.shape[1] - k, None]
     above, level = scores > last, scores == last
     share = (k - above.sum(axis=1)) / level.sum(axis=1)
     hits = np.sum(truth & above, axis=1) + share * np.sum(truth & level, axis=1)
-    return _mean(hits / k, sample_weight)
+    return _mean(hits / np.minimum(k, known.sum(axis=1)), sample_weight)
 
 
 def recall_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = None) -> float:
@@ -181,9 +239,9 @@ def recall_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = N
     >>> recall_at_k([[1, 1, 0]], [[0.9, 0.1, 0.5]], k=2)
     0.5
     """
-    truth = _sparse_truth(y_true)
+    truth, unknown = _sparse_truth(y_true)
     sizes = np.diff(truth.indptr)
-    found = _gains(truth, y_score, k).sum(axis=1)
+    found = _gains(truth, y_score, k, unknown).sum(axis=1)
     return _mean_of(sizes > 0, found, sizes, sample_weight)
 
 
@@ -203,10 +261,10 @@ def ndcg_at_k(y_true: Any, y_score: Any, k: int = 1, *, sample_weight: Any = Non
     >>> round(ndcg_at_k([[1, 1, 0]], [[0.9, 0.1, 0.5]], k=2), 3)     # 1 / (1 + 1 / log2(3))
     0.613
     """
-    truth = _sparse_truth(y_true)
+    truth, unknown = _sparse_truth(y_true)
     sizes = np.diff(truth.indptr)
     discount = 1 / np.log2(np.arange(2, k + 2))
-    found = _gains(truth, y_score, k) @ discount
+    found = _gains(truth, y_score, k, unknown) @ discount
     best = np.concatenate([[0.0], np.cumsum(discount)])[np.minimum(sizes, k)]
     return _mean_of(sizes > 0, found, best, sample_weight)
 
@@ -230,7 +288,7 @@ def propensities(Y: Any, a: float = 0.55, b: float = 1.5) -> np.ndarray:
     >>> propensities([[1, 0], [1, 0], [1, 1], [1, 0]]).round(2).tolist()
     [0.8, 0.72]
     """
-    on = _sparse_truth(Y)
+    on, _ = _sparse_truth(Y)
     n, counts = on.shape[0], np.bincount(on.indices, minlength=on.shape[1])
     c = max(np.log(n) - 1, 0.0) * (b + 1) ** a
     return 1 / (1 + c * (counts + b) ** -a)
@@ -255,12 +313,12 @@ def propensity_precision_at_k(
     >>> propensity_precision_at_k([[1, 1, 0]], [[0.9, 0.1, 0.5]], k=1, propensity=[0.8, 0.4, 0.5])
     0.5
     """
-    truth = _sparse_truth(y_true)
+    truth, unknown = _sparse_truth(y_true)
     chance = np.asarray(propensity, dtype=float)
     if chance.shape != (truth.shape[1],) or not (chance > 0).all():
         raise ValueError(f"propensity must hold {truth.shape[1]} positive numbers, one per label.")
     worth = sp.csr_array((1 / chance[truth.indices], truth.indices, truth.indptr), shape=truth.shape)
-    found, best = (_gains(worth, ranked, k).sum(axis=1) for ranked in (y_score, worth))
+    found, best = (_gains(worth, ranked, k, unknown).sum(axis=1) for ranked in (y_score, worth))
     total = _mean(best, sample_weight)
     return _mean(found, sample_weight) / total if total else float("nan")
 
@@ -288,19 +346,37 @@ def _check_k(k: int, n_labels: int) -> None:
         raise ValueError(f"k must be between 1 and the number of labels, {n_labels}. Got {k} instead.")
 
 
-def _sparse_truth(Y: Any, name: str = "y_true") -> sp.csr_array:
-    """The labels that are on as sparse rows of ones."""
+def _sparse_truth(Y: Any, name: str = "y_true") -> tuple[sp.csr_array, sp.csr_array]:
+    """The labels that are on as sparse rows of ones, and the entries that are not known."""
     if not sp.issparse(Y):
-        return sp.csr_array(_indicator(Y, name).astype(float))
+        on, known = _truth(Y, name)
+        return sp.csr_array(on.astype(float)), sp.csr_array(~known)
     on = sp.csr_array(check_format(Y, name), dtype=float, copy=True)
     on.sum_duplicates()
+    unknown = on.copy()
+    unknown.data = np.isnan(on.data)
+    on.data[unknown.data] = 0.0
     if not np.isin(on.data, (0, 1)).all():
         raise ValueError(f"{name} must hold only 0/1 where it is sparse.")
     on.eliminate_zeros()
-    return on
+    unknown.eliminate_zeros()
+    return on, unknown
 
 
-def _gains(worth: sp.csr_array, y_score: Any, k: int) -> np.ndarray:
+def _without(scores: Any, unknown: sp.csr_array) -> Any:
+    """Scores behind all others for labels that are not known to be true or not."""
+    if not unknown.nnz:
+        return scores
+    if not sp.issparse(scores):
+        scores = scores.copy()
+        scores[unknown.nonzero()] = -np.inf
+        return scores
+    entries = scores.tocoo()
+    kept = ~unknown.toarray()[entries.row, entries.col]
+    return sp.csr_array((entries.data[kept], (entries.row[kept], entries.col[kept])), shape=scores.shape)
+
+
+def _gains(worth: sp.csr_array, y_score: Any, k: int, unknown: sp.csr_array) -> np.ndarray:
     """What the labels in the first k places are worth (n_samples x k); equal scores share their places."""
     n, L = worth.shape
     _check_k(k, L)
@@ -310,6 +386,7 @@ def _gains(worth: sp.csr_array, y_score: Any, k: int) -> np.ndarray:
         raise ValueError(f"y_score has shape {scores.shape}; expected {worth.shape}.")
     if np.isnan(scores.data if sp.issparse(scores) else scores).any():
         raise ValueError("y_score holds NaN; every label needs a score.")
+    scores = _without(scores, unknown)
     gains, own = np.zeros((n, k)), np.zeros(L)
     for i in range(n):
         columns, row = _row(scores, i)
@@ -338,12 +415,11 @@ def _row(scores: Any, i: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _mean_of(counted: np.ndarray, found: np.ndarray, best: np.ndarray, sample_weight: Any) -> float:
     """Mean of found / best over the samples that count; NaN without any."""
-    weights = None if sample_weight is None else np.asarray(sample_weight, dtype=float)
-    if weights is not None and weights.shape != found.shape:
-        raise ValueError(f"sample_weight has shape {weights.shape}; expected {found.shape}.")
+    _check_weight(sample_weight, len(found))
     if not counted.any():
         return float("nan")
-    return _mean(found[counted] / best[counted], None if weights is None else weights[counted])
+    weight = None if sample_weight is None else np.asarray(sample_weight, dtype=float)[counted]
+    return _mean(found[counted] / best[counted], weight)
 
 
 def one_error(y_true: Any, y_score: Any, *, sample_weight: Any = None) -> float:
@@ -365,9 +441,9 @@ def one_error(y_true: Any, y_score: Any, *, sample_weight: Any = None) -> float:
     >>> one_error([[1, 0, 0], [1, 1, 0]], [[0.5, 0.5, 0.1], [0.2, 0.9, 0.1]])
     0.5
     """
-    truth, scores = _scored(y_true, y_score)
+    truth, scores, known, sample_weight = _scored(y_true, y_score, sample_weight)
     best_true = np.where(truth, scores, -np.inf).max(axis=1)
-    best_other = np.where(truth, -np.inf, scores).max(axis=1)
+    best_other = np.where(known & ~truth, scores, -np.inf).max(axis=1)
     return _mean((best_true <= best_other).astype(float), sample_weight)
 
 
@@ -380,8 +456,8 @@ def subset_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> f
     >>> subset_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
     0.5
     """
-    truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
-    return _mean(np.all(truth == answer, axis=1).astype(float), sample_weight)
+    pair = _pair(y_true, y_pred, sample_weight)
+    return _mean(np.all(pair.truth == pair.answer, axis=1).astype(float), pair.weight)
 
 
 def hamming_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
@@ -395,8 +471,8 @@ def hamming_accuracy(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> 
     >>> hamming_accuracy([[1, 0], [0, 1]], [[1, 0], [1, 1]])
     0.75
     """
-    truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
-    return _mean(np.mean(truth == answer, axis=1), sample_weight)
+    pair = _pair(y_true, y_pred, sample_weight)
+    return _mean_of_entries(pair.truth == pair.answer, pair.known, pair.weight)
 
 
 def micro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
@@ -413,13 +489,16 @@ def micro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
 
 
 def macro_f1(y_true: Any, y_pred: Any, *, sample_weight: Any = None) -> float:
-    """Mean over labels of F1, which is 0 for a label that is on in neither answer."""
+    """Mean over labels of F1, which is 0 for a label that is on in neither answer.
+
+    A label without a known entry is left out.
+    """
     return _f1(y_true, y_pred, "macro", sample_weight)
 
 
 def _f1(y_true: Any, y_pred: Any, average: str, sample_weight: Any) -> float:
-    truth, answer, sample_weight = _pair(y_true, y_pred, sample_weight)
-    value = f1_score(truth, answer, average=average, sample_weight=sample_weight, zero_division=0)
+    pair = _pair(y_true, y_pred, sample_weight)
+    value = f1_score(pair.truth, pair.answer, average=average, sample_weight=pair.weight, zero_division=0)
     return float(value)
 
 
@@ -493,13 +572,13 @@ class _OnSets:
         return self.measure.__name__
 
     def __call__(self, y_true: Any, y_pred: Any, **more: Any) -> float:
-        truth, answer, weight = _pair(y_true, surely_sets(y_pred), more.pop("sample_weight", None))
+        pair = _pair(y_true, surely_sets(y_pred), more.pop("sample_weight", None))
         options = {"zero_division": 0} | self.options if self.measure is not accuracy_score else {}
-        return float(self.measure(truth, answer, sample_weight=weight, **options))
+        return float(self.measure(pair.truth, pair.answer, sample_weight=pair.weight, **options))
 
 
 def label_cardinality(Y: Any) -> float:
-    """Mean number of labels per sample.
+    """Mean number of labels per sample: the sum over labels of their shares of the known entries.
 
     Examples
     --------
@@ -507,17 +586,21 @@ def label_cardinality(Y: Any) -> float:
     >>> label_cardinality([[1, 1], [0, 1]])
     1.5
     """
-    return float(_indicator(Y, "Y").sum(axis=1).mean())
+    on, known = _truth(Y, "Y")
+    counts = on.sum(axis=0) * (len(on) / np.maximum(known.sum(axis=0), 1))
+    return float(counts.sum() / len(on))
 
 
-def _told(y_true: Any, y_proba: Any) -> tuple[np.ndarray, np.ndarray]:
-    """True labels and a probability for each of them."""
-    truth, found = _scored(y_true, y_proba)
+def _probable(
+    y_true: Any, y_proba: Any, sample_weight: Any = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Any]:
+    """True labels, a probability for each of them, which entries are known, and the weights."""
+    truth, found, known, weight = _scored(y_true, y_proba, sample_weight)
     if (found < 0).any() or (found > 1).any():
         raise ValueError(
             "y_proba must hold probabilities, from 0 to 1; wrap the model in maxmargin.Calibrated."
         )
-    return truth, found
+    return truth, found, known, weight
 
 
 def label_log_loss(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> float:
@@ -537,9 +620,9 @@ def label_log_loss(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> f
     >>> round(label_log_loss([[1, 0]], [[0.5, 0.5]]), 4)
     0.6931
     """
-    truth, found = _told(y_true, y_proba)
+    truth, found, known, weight = _probable(y_true, y_proba, sample_weight)
     right = np.clip(np.where(truth, found, 1 - found), np.finfo(float).tiny, 1.0)
-    return _mean(-np.log(right).mean(axis=1), sample_weight)
+    return _mean_of_entries(-np.log(right), known, weight)
 
 
 def label_brier(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> float:
@@ -555,8 +638,8 @@ def label_brier(y_true: Any, y_proba: Any, *, sample_weight: Any = None) -> floa
     >>> label_brier([[1, 0]], [[0.5, 0.5]])
     0.25
     """
-    truth, found = _told(y_true, y_proba)
-    return _mean(((found - truth) ** 2).mean(axis=1), sample_weight)
+    truth, found, known, weight = _probable(y_true, y_proba, sample_weight)
+    return _mean_of_entries((found - truth) ** 2, known, weight)
 
 
 def reliability(y_true: Any, y_proba: Any, n_bins: int = 10) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -581,12 +664,13 @@ def reliability(y_true: Any, y_proba: Any, n_bins: int = 10) -> tuple[np.ndarray
     >>> seen.tolist(), counts.tolist()
     ([0.5, 1.0], [2, 2])
     """
-    truth, found = _told(y_true, y_proba)
-    place = np.minimum((found * n_bins).astype(int), n_bins - 1).ravel()
+    truth, found, known, _ = _probable(y_true, y_proba)
+    truth, found = truth[known], found[known]
+    place = np.minimum((found * n_bins).astype(int), n_bins - 1)
     counts = np.bincount(place, minlength=n_bins)
     used = counts > 0
-    told = np.bincount(place, weights=found.ravel(), minlength=n_bins)[used] / counts[used]
-    seen = np.bincount(place, weights=truth.ravel(), minlength=n_bins)[used] / counts[used]
+    told = np.bincount(place, weights=found, minlength=n_bins)[used] / counts[used]
+    seen = np.bincount(place, weights=truth, minlength=n_bins)[used] / counts[used]
     return told, seen, counts[used]
 
 
@@ -625,7 +709,7 @@ def word_accuracy(y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
 
 
 def _compare(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Right labels and length of every sequence, and its weight."""
+    """Right labels and known ones of every sequence that has any, and its weight."""
     if len(y_true) != len(y_pred) or len(y_true) == 0:
         raise ValueError(
             f"y_true has {len(y_true)} sequences and y_pred {len(y_pred)}; they need the same number, "
@@ -635,9 +719,10 @@ def _compare(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[np.ndarray, 
     for i, (true, predicted) in enumerate(zip(y_true, y_pred, strict=True)):
         if len(true) != len(predicted):
             raise ValueError(f"y_true[{i}] has {len(true)} labels, but y_pred[{i}] has {len(predicted)}.")
-        lengths[i] = len(true)
-        right[i] = sum(a == b for a, b in zip(true, predicted, strict=True))
+        same = [a == b for a, b in zip(true, predicted, strict=True) if not is_missing(a)]
+        right[i], lengths[i] = sum(same), len(same)
     weights = np.ones(len(right)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
     if weights.shape != right.shape:
         raise ValueError(f"sample_weight must have {len(right)} entries, one per sequence.")
-    return right, lengths, weights
+    rows, weights = with_known(lengths[:, None] > 0, weights, "y_true")
+    return right[rows], lengths[rows], weights

@@ -22,12 +22,16 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from sklearn.utils import _safe_indexing, check_random_state, indexable
 
 from maxmargin.core.sparse_format import check_format
-from maxmargin.edge.labels import is_sets, label_rows
+from maxmargin.edge.estimator import is_missing
+from maxmargin.edge.labels import is_sets, label_rows, matrix_of
 
 _SEVERAL_LABELS = (
     "y must hold several labels per sample: an indicator of shape (n_samples, n_labels) or a list of sets. "
     "For one class per sample use sklearn.model_selection.StratifiedKFold."
 )
+
+
+_NO_INDICATOR = "y must be an indicator of 0/1 or -1/+1, with NaN for unknown entries."
 
 
 class IterativeStratifiedKFold(BaseCrossValidator):
@@ -46,6 +50,11 @@ class IterativeStratifiedKFold(BaseCrossValidator):
     -----
     Folds may differ in size by a few samples: shares of labels come first. Time is linear in the
     number of label entries, plus the square of the number of labels.
+
+    y may have unknown entries (NaN, or None for a sample of a list of sets). The known entries of both
+    signs are then shared out, and the samples of which nothing is known. A search over such labels
+    needs this splitter by name, since a number of folds makes scikit-learn check y for NaN, and a
+    measure that leaves unknown entries out: the `score` of the estimator, or `maxmargin.metrics.scorer`.
 
     Examples
     --------
@@ -80,7 +89,7 @@ class IterativeStratifiedKFold(BaseCrossValidator):
         X : array-like of shape (n_samples, n_features)
             Only its length is used.
         y : indicator (dense, sparse or data frame) or list of sets
-            The labels of each sample.
+            The labels of each sample; NaN or None where they are not known.
         groups : ignored
         """
         if y is None:
@@ -132,27 +141,48 @@ def iterative_train_test_split(
 
 
 def _indicator(y: Any) -> sp.csr_array:
-    """Positive label entries as CSR; missing ones count as absent."""
+    """What is dealt out evenly, as CSR: positive label entries, and what unknown ones would make uneven.
+
+    Of a label with unknown entries the negative ones are dealt out, too, and so are the samples of which
+    nothing is known.
+    """
     if is_sets(y):
-        return sp.csr_array(
-            MultiLabelBinarizer(sparse_output=True).fit_transform([r or () for r in label_rows(y)])
-        )
+        rows = label_rows(y)
+        on = sp.csr_array(MultiLabelBinarizer(sparse_output=True).fit_transform([r or () for r in rows]))
+        return _with_unknown(on, np.array([row is None for row in rows]))
     if isinstance(y, list | tuple) and y and not _is_table(y):
         raise ValueError(_SEVERAL_LABELS)
-    if not sp.issparse(y) and np.ndim(y) != 2:
+    if sp.issparse(y):
+        y = sp.csr_array(y)
+        if np.isin(y.data, (-1, 0, 1)).all():
+            return sp.csr_array(y == 1)
+    values = matrix_of(y)
+    if values.ndim != 2:
         raise ValueError(_SEVERAL_LABELS)
-    Y = sp.csr_array(y, dtype=float) if sp.issparse(y) else np.asarray(y, dtype=float)
-    values = Y.data if sp.issparse(Y) else Y
-    if not np.isin(values[~np.isnan(values)], (-1, 0, 1)).all():
-        raise ValueError("y must be an indicator of 0/1 or -1/+1.")
-    return sp.csr_array(Y == 1)
+    if values.dtype.kind not in "buif" or not np.isin(values[~np.isnan(values)], (-1, 0, 1)).all():
+        raise ValueError(_NO_INDICATOR)
+    on, unknown = sp.csr_array(values == 1), np.isnan(values)
+    if not unknown.any():
+        return on
+    nothing = unknown.all(axis=1)
+    partly = unknown[~nothing].any(axis=0)
+    off = sp.csr_array(((values == 0) | (values == -1))[:, partly])
+    return _with_unknown(sp.hstack([on, off], format="csr"), nothing)
+
+
+def _with_unknown(dealt: sp.csr_array, nothing: np.ndarray) -> sp.csr_array:
+    """Another column for samples of which nothing is known, if there are any."""
+    if not nothing.any():
+        return dealt
+    return sp.csr_array(sp.hstack([dealt, sp.csr_array(nothing[:, None])], format="csr"))
 
 
 def _is_table(y: Any) -> bool:
     """Whether nested lists are rows of an indicator rather than lists of labels."""
     if not all(isinstance(row, list | tuple) for row in y):
         return False
-    return len({len(row) for row in y}) == 1 and all(value in (-1, 0, 1) for row in y for value in row)
+    known = (value for row in y for value in row if not is_missing(value))
+    return len({len(row) for row in y}) == 1 and all(value in (-1, 0, 1) for value in known)
 
 
 def _deal_out(Y: sp.csr_array, shares: np.ndarray, rng: np.random.RandomState | None) -> np.ndarray:

@@ -375,9 +375,10 @@ def splits(
     """Training and held-out rows; a number of folds keeps the share of every label in each."""
     if not isinstance(cv, Integral):
         return check_cv(cv).split(X, y, **of_split)
-    on = signs > 0
-    sides = np.hstack([on, ~on]) if signs.shape[1] == 1 else on
-    return IterativeStratifiedKFold(int(cv)).split(np.zeros(len(signs)), sides.astype(np.int8))
+    sides = np.hstack([signs, -signs]) if signs.shape[1] == 1 else signs
+    if not signs.all():
+        sides = np.where(sides == 0, np.nan, sides)
+    return IterativeStratifiedKFold(int(cv)).split(np.zeros(len(signs)), sides)
 
 
 def fold_shares(met: np.ndarray) -> np.ndarray:

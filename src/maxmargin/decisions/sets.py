@@ -35,7 +35,7 @@ from maxmargin.core.state import LabelNames, Sizes, State, Whole, floats, part
 from maxmargin.decisions.calibrated import INNER, TAKEN, WIDTH, check_width
 from maxmargin.edge.estimator import fit_context, warn
 from maxmargin.edge.held_out import aligned, arguments_of, held_out_scores, method_of, take
-from maxmargin.edge.labels import SHOWN, LabelSpace, check_answers
+from maxmargin.edge.labels import SHOWN, LabelSpace, check_answers, with_known
 from maxmargin.edge.wrapping import Wrapper, cut_rows, pass_on_input, read_input, takes_kernel, tell_width
 
 SHARE = [Interval(Real, 0, 1, closed="neither"), None]
@@ -91,8 +91,8 @@ class LabelSets(Wrapper, BaseEstimator):
     The promise is about the mean over new samples that come from where the training samples came from
     (exchangeable with them), and over draws of the training samples. It says nothing about a single
     sample, about the samples with certain features, or about data that has shifted; without `per_label`
-    it says nothing about a single label. Unknown entries of y (NaN) are not counted, neither here
-    nor there. A sample without true labels has found all of them.
+    it says nothing about a single label. Unknown entries of y (NaN) are left out, and so are samples
+    without a known entry. A sample without true labels has found all of them.
 
     With kernel="precomputed", `predict` takes the kernel values with all samples of `fit`, those that the
     thresholds come from too.
@@ -183,10 +183,10 @@ class LabelSets(Wrapper, BaseEstimator):
         self._labels, signs = LabelSpace.read(y)
         self.classes_ = self._labels.classes
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        weight = weight / max(weight.max(), np.finfo(float).tiny)
+        weight = weight / max(weight.max(), np.finfo(float).tiny) * signs.any(axis=1)
         given, of_split = self._routed({"sample_weight": sample_weight, **fit_params})
         scores, rows = self._unseen(X, y, signs, given, of_split)
-        self.n_calibration_ = len(rows)
+        self.n_calibration_ = int((weight[rows] > 0).sum())
         truth, known = self._truth(signs[rows])
         if self.per_label:
             self.thresholds_ = self._of_each_label(scores, truth, weight[rows])
@@ -285,7 +285,7 @@ class LabelSets(Wrapper, BaseEstimator):
         ----------
         X : array-like, sparse matrix or frame
         y : the true labels, in the kind that `fit` was given
-            Unknown entries (NaN) are not counted.
+            Unknown entries (NaN) are left out, and so are samples without a known entry.
         sample_weight : array-like of shape (n_samples,), default=None
 
         Returns
@@ -295,9 +295,11 @@ class LabelSets(Wrapper, BaseEstimator):
         """
         on = self._sets(X)
         truth, known = self._truth(self._labels.signs(y))
+        rows, weight = with_known(known, sample_weight, "y")
         hits = (on & truth).sum(axis=1)
         sizes = truth.sum(axis=1) if self.recall is not None else (on & known).sum(axis=1)
-        return float(np.average(np.where(sizes > 0, hits / np.maximum(sizes, 1), 1.0), weights=sample_weight))
+        share = np.where(sizes > 0, hits / np.maximum(sizes, 1), 1.0)
+        return float(np.average(share[rows], weights=weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -223,9 +223,9 @@ def class_vector(y: np.ndarray, *, warn: bool = False) -> np.ndarray:
             f"y[{i}] is {y[i]!r}, and a vector of classes must be complete; give the sample a class, or "
             "leave it out."
         )
-    check_classification_targets(y)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
+    check_classification_targets(y)
     return y
 
 

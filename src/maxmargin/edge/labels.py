@@ -285,6 +285,7 @@ class LabelSpace:
         if values.ndim == 2 and values.shape[1] == 1 and not _is_indicator(values):
             values = column_or_1d(values, warn=True)
         if values.ndim == 2:
+            values = matrix_of(values)
             kind = "sign" if _has_minus_one(values) else "indicator"
             dtype = np.dtype(np.int64) if values.dtype.kind in "fO" else values.dtype
             return cls(kind, np.arange(values.shape[1]), None, dtype)
@@ -376,7 +377,8 @@ class LabelClassifier(ClassifierMixin):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of samples whose labels are all right: subset accuracy, or accuracy for classes.
 
-        Unknown entries of y (NaN) are not counted. `maxmargin.metrics.scorer` has other measures.
+        Unknown entries of y (NaN) are left out, and so are samples without a known entry.
+        `maxmargin.metrics.scorer` has other measures.
 
         Parameters
         ----------
@@ -393,7 +395,20 @@ class LabelClassifier(ClassifierMixin):
             return float(accuracy_score(y, answer, sample_weight=sample_weight))
         truth, chosen = signs_alike(y, surely_sets(answer))
         check_consistent_length(truth, chosen, sample_weight)
-        return float(np.average(np.all((truth == chosen) | (truth == 0), axis=1), weights=sample_weight))
+        known = truth != 0
+        right = np.all((truth == chosen) | ~known, axis=1)
+        rows, weight = with_known(known, sample_weight, "y")
+        return float(np.average(right[rows], weights=weight))
+
+
+def with_known(known: np.ndarray, sample_weight: Any, name: str) -> tuple[np.ndarray, Any]:
+    """The samples that have a known entry, and their weights."""
+    rows = np.asarray(known.any(axis=1))
+    if not rows.any():
+        raise ValueError(
+            f"{name} has no known entry, so there is nothing to measure; leave such samples out."
+        )
+    return rows, None if sample_weight is None else np.asarray(sample_weight, dtype=float)[rows]
 
 
 def constant_labels(signs: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -511,6 +526,20 @@ def sorted_names(rows: Sequence[Any]) -> np.ndarray:
 def _library(frame: nw.DataFrame[Any]) -> str:
     """The name of the library that a frame is of."""
     return str(frame.implementation.value)
+
+
+def matrix_of(y: Any) -> np.ndarray:
+    """Labels of an array, a sparse matrix, a frame or nested lists as one array; what is missing is NaN."""
+    if sp.issparse(y):
+        return np.asarray(y.toarray())
+    frame = nw.from_native(y, eager_only=True, pass_through=True)
+    values = frame_values(frame) if isinstance(frame, nw.DataFrame) else np.asarray(y)
+    if values.dtype != object:
+        return values
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        return values
 
 
 def frame_values(frame: Any) -> np.ndarray:

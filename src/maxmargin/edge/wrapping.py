@@ -11,9 +11,8 @@ from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
-from maxmargin.edge.estimator import warn
-
 from maxmargin.core.sparse_format import check_format
+from maxmargin.edge.estimator import warn
 
 PASSED_ON = ("sparse", "pairwise", "positive_only")
 

@@ -466,7 +466,7 @@ def complete(X: Any, signs: np.ndarray) -> np.ndarray:
     check_consistent_length(X, signs)
     if not signs.all():
         raise ValueError(
-            "y has unknown (NaN) entries, but the F1 of a sample needs all of its labels; drop such "
-            "samples, fill the entries, or use MultiLabelSVC, which accepts them."
+            "y has unknown (NaN) entries, but the F1 of a sample needs all of its labels; drop such samples, "
+            "fill the entries, or use MultiLabelSVC (for F1 in baselines.ThresholdTuner), which accepts them."
         )
     return (signs > 0).astype(np.uint8)
