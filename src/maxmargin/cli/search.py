@@ -96,7 +96,7 @@ class Validated:
         means = {key: number(self.mean(self.best, key)) for key in self.measures[0][0]}
         means[measure] += beside
         words = ", ".join(f"{key} {value}" for key, value in means.items())
-        note = " C was chosen by these folds, so new data may be judged a little worse." if self.C else ""
+        note = " The same folds chose C, so this is slightly optimistic." if self.C else ""
         say(f"{folds.capitalize()}: {words}.{note}", RESULT)
 
 
