@@ -7,15 +7,19 @@ import itertools
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from joblib import parallel_config
 from sklearn.datasets import make_multilabel_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
+from sklearn.model_selection import KFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin.baselines import LabelPowerset, MLkNN, RAkEL, ThresholdTuner, tune_thresholds
+from maxmargin.edge.held_out import held_out_scores
+from maxmargin.edge.labels import LabelSpace
 
 X, Y = make_multilabel_classification(80, n_classes=4, random_state=1)
 # Counts have equal distances, which neighbour searches order as they like.
@@ -137,3 +141,19 @@ def test_tuner_around_any_estimator(average):
         assert tuned.thresholds_.shape == (4,) and tuned.predict(X).shape == Y.shape
     sparse = ThresholdTuner(OneVsRestClassifier(LinearSVC()), cv=3).fit(sp.csr_matrix(X), sp.csr_matrix(Y))
     assert sp.issparse(sparse.predict(X))
+
+
+def test_folds_at_a_time_give_the_same_thresholds():
+    tuner = ThresholdTuner(MLkNN(5), cv=3)
+    alone = tuner.fit(X, Y).thresholds_
+    with parallel_config("threading", n_jobs=2):
+        np.testing.assert_array_equal(tuner.fit(X, Y).thresholds_, alone)
+
+
+def test_a_label_that_a_fold_has_not_met_is_improbable_there():
+    """Such a model of scikit-learn answers with one column, of the probability that the label is off."""
+    rare = np.column_stack([Y[:, 0], np.arange(80) < 4])
+    splits = KFold(2).split(X)
+    found = held_out_scores(KNeighborsClassifier(3), (X, rare, {}), LabelSpace.read(rare), splits)
+    assert (found.scores[:40, 1] == 0).all() and not found.known[:40, 1].any()
+    assert found.known[:, 0].all() and set(np.unique(found.scores[:, 0] * 3).round()) <= {0, 1, 2, 3}
