@@ -54,7 +54,7 @@ def apart(*models):
     The objective at W is at least 1/2 |W - W*|^2 above its minimum, 1/2 |w_l - w*_l|^2 / R_ll with a prior R,
     and at most the gap, or what rounding leaves of the objective.
     """
-    prior = models[0].prior_
+    prior = getattr(models[0], "prior_", None)
     largest = 1.0 if prior is None else np.diagonal(prior).max()
     gaps = [max(m.primal_objective_ - m.dual_objective_, 1e-13 * m.primal_objective_) for m in models]
     return float(np.sqrt(2 * largest * np.array(gaps)).sum())

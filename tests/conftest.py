@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -10,12 +11,30 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("maxmargin", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("maxmargin")
 
+# What the generators of test files hold once a file is read.
+STATES = {}
+
+
+def generator(item):
+    """The generator that the tests of a file share, if there is one."""
+    found = getattr(getattr(item, "module", None), "RNG", None)
+    return found if isinstance(found, np.random.Generator) else None
+
 
 def pytest_collection_modifyitems(items):
     """Callbacks came with scikit-learn 1.9: what sets one is left out before."""
+    for item in items:
+        if (rng := generator(item)) is not None:
+            STATES[item.module] = rng.bit_generator.state
     if importlib.util.find_spec("sklearn.callback") is not None:
         return
     for item in items:
         function = getattr(item, "function", None)
         if function is not None and "set_callbacks" in inspect.getsource(function):
             item.add_marker(pytest.mark.skip(reason="scikit-learn before 1.9 has no callbacks"))
+
+
+def pytest_runtest_setup(item):
+    """Each test draws the same numbers, whatever tests ran before it in this process."""
+    if (rng := generator(item)) is not None:
+        rng.bit_generator.state = STATES[item.module]

@@ -12,6 +12,7 @@ from maxmargin.dask import MultiClassSVC, decision_function, predict
 from maxmargin.dask.class_sets import TASKS, ClassPart, blocks_of
 from maxmargin.dask.rounds import Here, Rounds, Scattered
 from maxmargin.structured.multiclass_problem import Labels
+from tests.checks import apart
 from tests.dask.conftest import CUTS, delayed_parts
 
 TIGHT = {"tol": 1e-8, "random_state": 0}
@@ -34,7 +35,9 @@ def test_reaches_the_optimum_of_one_machine(client, data, n_parts):
     assert model.duality_gap_ <= 1e-8
     assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
     assert model.dual_objective_ == pytest.approx(best.dual_objective_, rel=1e-6)
-    np.testing.assert_allclose(model.decision_function(X), best.decision_function(X), atol=1e-3)
+    longest = np.sqrt(1 + np.max(np.sum((X.toarray() if sp.issparse(X) else X) ** 2, axis=1)))
+    scores = best.decision_function(X)
+    np.testing.assert_allclose(model.decision_function(X), scores, atol=longest * apart(model, best))
 
 
 VARIANTS = {
@@ -74,14 +77,18 @@ def test_two_processes_and_lazy_answers(processes, data):
     rows = da.from_array(X, (30, 5))
     best = maxmargin.MultiClassSVC(tol=1e-6, random_state=0).fit(X, y)
     model = MultiClassSVC(working_rows=40, tol=1e-6, random_state=0).fit(rows, y, client=processes)
-    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+    assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=2e-6)
     for answers, theirs in [
         (model.predict(rows), model.to_local().predict(X)),
         (predict(best, rows), best.predict(X)),
         (decision_function(best, rows), best.decision_function(X)),
     ]:
         assert isinstance(answers, da.Array)
-        assert np.array_equal(answers.compute(scheduler="sync"), theirs)
+        answers = answers.compute(scheduler="sync")
+        if theirs.dtype == float:
+            np.testing.assert_allclose(answers, theirs, rtol=1e-12, atol=1e-12)
+        else:
+            assert np.array_equal(answers, theirs)
     assert type(model.to_local()) is maxmargin.MultiClassSVC
 
 

@@ -123,7 +123,7 @@ def test_slopes_of_few_labels_are_not_made_one_by_chance():
 
 
 def test_true_differences_between_slopes_stay():
-    n, L = 4000, 12
+    n, L = 40_000, 12
     s = RNG.normal(size=(n, L))
     slope = np.where(np.arange(L) % 2, 0.5, 4.0)
     on = RNG.random((n, L)) < expit(slope * s)

@@ -29,7 +29,8 @@ smallest primal and the shares with the largest dual value are kept, each for it
 Where C is so large that no optimal alpha comes near its box, shares drown in rounding. At the optimum
 1/2 |V|^2 <= P, so that <m, alpha> <= 2 P(z) for every z: once steps are stuck, boxes end at 2 P(z) / m, which
 changes no optimum, and the steps begin anew. A rounding of the margins still costs C; a multiple of z
-just above 1 keeps them.
+just above 1 keeps them. Where no step has come near the optimum, P(z) bounds nothing; then boxes are cut to
+what shares are exact with.
 
 Yan, Li, "An efficient augmented Lagrangian method for support vector machine", Optimization Methods and
 Software 35, 2020.
@@ -48,6 +49,8 @@ from maxmargin.core.threads import run_threads
 from maxmargin.multilabel import loops
 from maxmargin.multilabel.problem import LinearM3L, Solution, powers_of_two
 
+# Largest C |x|^2 with which shares of the boxes are more than rounding, and a gap that tells nothing.
+CURVED, HOPELESS = 1e12, 0.5
 # A multiple of weights that keeps margins which rounding has cut.
 ABOVE_ONE = 1 + 2.0**-40
 
@@ -149,7 +152,8 @@ class Newton:
         if self.patience.exhausted(certificate.gap):
             self._refine()
             certificate = self._bounds()
-            stuck = "" if certificate.gap <= self.tol or self._cap() else "scale the features"
+            goes_on = certificate.gap <= self.tol or self._cap(certificate.gap)
+            stuck = "" if goes_on else "scale the features"
         self.gap = certificate.gap
         return Progress(certificate, self.problem.shape[0], stuck=stuck)
 
@@ -218,11 +222,17 @@ class Newton:
             if dual > state.dual[l]:
                 state.dual[l], state.best_share[l, free] = dual, alpha[free] / box[free]
 
-    def _cap(self, *, far: float = 1e-3) -> bool:
-        """Cut boxes to what an optimum may fill and begin anew, once, if that is far less than they hold."""
+    def _cap(self, gap: float, *, far: float = 1e-3) -> bool:
+        """Cut boxes to what an optimum may fill and begin anew, once, if that is far less than they hold.
+
+        Weights that leave most of the gap tell nothing of an optimum; then boxes are cut to what shares are
+        exact with.
+        """
         state, shape = self.state, self.state.centre.shape[::-1]
         boxes, margins = (values.reshape(shape) for values in (self.boxes, self.problem.costs.margins()))
         most = np.divide(2 * state.primal, margins, out=np.full(shape, np.inf), where=margins > 0)
+        if gap > HOPELESS:
+            most = np.minimum(most, CURVED / self.problem.reach() ** 2)
         if self.capped or not np.minimum(boxes, most).max() < far * boxes.max():
             return False
         self.capped = True
