@@ -1,5 +1,6 @@
 """Threads that fits use, and fits in threads."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -68,3 +69,91 @@ def test_fits_side_by_side_equal_a_fit_alone_and_leave_blas_as_it_was():
         assert [library["num_threads"] for library in threadpool_info()] == before
     for model in models:
         np.testing.assert_array_equal(model.coef_, alone.coef_)
+
+
+# Matrices so large that BLAS shares their products among its threads.
+FITS = """
+import hashlib, sys
+import numpy as np, scipy.sparse as sp
+import maxmargin as mm
+from maxmargin import baselines, priors
+
+rng = np.random.default_rng(0)
+
+def made(n, d, L):
+    X, W = rng.integers(-9, 10, (n, d)) / 8, rng.integers(-9, 10, (d, L)) / 8
+    S = X @ W + d**0.5 / 4 * rng.integers(-9, 10, (n, L))  # exact, whatever the order of the sums
+    return X, (S > d**0.5).astype(int), np.argmax(S, axis=1)
+
+X, Y, y = made(3000, 200, 6)
+A, B, b = made(2000, 30, 6)
+K = np.minimum(A[:, None], A[None]).sum(axis=-1) / 8 + 60
+_, Many, _ = made(3000, 200, 200)
+linked, short = priors.from_labels, {"lengths": np.full(400, 5)}
+fits = {
+    "labels": (mm.MultiLabelSVC(max_iter=9), X, Y),
+    "labels, prior": (mm.MultiLabelSVC(prior=linked, max_iter=9), X, Y),
+    "labels, large prior": (mm.MultiLabelSVC(prior=linked, max_iter=2), X, Many),
+    "labels, squared hinge": (mm.MultiLabelSVC(loss="squared_hinge", max_iter=9), X, Y),
+    "labels, kernel": (mm.MultiLabelSVC(kernel="rbf"), A, B),
+    "labels, kernel, prior": (mm.MultiLabelSVC(kernel="rbf", prior=linked), A, B),
+    "labels, kernel matrix": (mm.MultiLabelSVC(kernel="precomputed", max_iter=9), K, B),
+    "classes": (mm.MultiClassSVC(max_iter=40), X, y),
+    "classes, newton": (mm.MultiClassSVC(solver="newton", max_iter=9), A, b),
+    "classes, kernel": (mm.MultiClassSVC(kernel="rbf"), A, b),
+    "classes, kernel rows": (mm.MultiClassSVC(kernel="rbf", cache_size=1, max_iter=3), A, b),
+    "classes, kernel matrix": (mm.MultiClassSVC(kernel="precomputed", max_iter=9), K, b),
+    "sequences": (mm.ChainSVC(max_iter=3), A, b, short),
+    "bags": (mm.LatentSVC(max_iter=2), A, b[::5], short),
+    "ranking": (mm.LabelRanker(), A, B),
+    "sparse classes": (mm.SparseMultiClassSVC(max_basis=9), A, b),
+    "sparse classes, learned": (mm.SparseMultiClassSVC(max_basis=3, basis="learned"), A, b),
+    "sparse labels": (mm.SparseMultiLabelSVC(max_basis=9, prior=linked), A, B),
+    "submodular": (mm.SubmodularSVC(C=0.1, max_iter=4), A, B),
+    "one basis a class": (baselines.SparseOneVsRest(max_basis=5), A, b),
+    "probabilities": (mm.Calibrated(mm.MultiClassSVC(max_iter=9), cv=2), X, (y > 2).astype(int)),
+    "thresholds": (baselines.ThresholdTuner(mm.MultiLabelSVC(max_iter=9), cv=2), X, Y),
+    "sets": (mm.LabelSets(mm.MultiLabelSVC(kernel="rbf"), recall=0.9), A, B),
+}
+
+def arrays(model):
+    for name, value in sorted(vars(model).items()):
+        if name.startswith(("estimator_", "curves_")):
+            yield from arrays(value)
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "fi":
+            yield value
+
+for name, (model, rows, labels, *cut) in fits.items():
+    for each in (model, model.get_params().get("estimator")):
+        if hasattr(each, "n_jobs"):
+            each.n_jobs = int(sys.argv[1])
+    model.fit(rows, labels, **(cut[0] if cut else {}))
+    seen = hashlib.sha256()
+    for value in arrays(model):
+        seen.update(value.tobytes())
+    print(name, seen.hexdigest(), sep=": ")
+"""
+
+
+def bits(blas_threads, n_jobs):
+    """The bits of every model that a process with so many threads fits."""
+    names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FITS, str(n_jobs)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **dict.fromkeys(names, str(blas_threads))},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return bits(1, 1)
+
+
+@pytest.mark.parametrize("blas_threads, n_jobs", [(2, 1), (3, 2), (1, 3)])
+def test_the_number_of_threads_does_not_change_the_model(alone, blas_threads, n_jobs):
+    assert bits(blas_threads, n_jobs) == alone

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import maxmargin
 from maxmargin import datasets
@@ -12,7 +13,7 @@ from maxmargin.cli import _one_line
 from maxmargin.cli.cluster import read_part
 from maxmargin.cli.data import ReadOptions
 from maxmargin.dask import MultiClassSVC, MultiLabelSVC, partitions, read_arff, read_parquet, read_svmlight
-from maxmargin.dask.cluster import Alone
+from maxmargin.dask.cluster import Alone, Cluster
 
 TEXT = "0,2 1:0.5 3:1\n2 2:4\n\n1 4:1 5:2 # last\n 1:3\n0 1:1 2:1 3:1\n"
 
@@ -180,3 +181,13 @@ def test_malformed_sparse_matrices_are_refused():
             partitions.pieces(X, y, None, 2)
     with pytest.raises(ValueError, match=r"Partition 3: X is a malformed csr matrix"):
         partitions.read(3, broken, labels, None)
+
+
+def test_tasks_of_workers_compute_with_one_blas_thread(client):
+    """As a fit in this process does: the number of threads does not change the model."""
+
+    def blas_threads():
+        return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+
+    with threadpool_limits(2, "blas"):
+        assert Cluster(client).submit(blas_threads) == 1
