@@ -140,8 +140,13 @@ class NamedColumns(TransformerMixin, BaseEstimator):
 
     def _read(self, values: list[Any], name: str) -> list[Any]:
         cells = Cells(decimal=self.decimal, missing=self.missing)
-        meaning = cells.meaning[self.kinds[name]]
+        meaning, types = cells.meaning[self.kinds[name]], set(map(type, values))
+        if types == {float} and self.kinds[name] == "number" and not self.missing:
+            return values
         try:
+            if types <= {str, type(None)}:
+                read = {word: meaning(cells.value(word)) for word in set(values)}
+                return [read[word] for word in values]
             return [
                 meaning(cells.value(value.item() if isinstance(value, np.generic) else value))
                 for value in values
