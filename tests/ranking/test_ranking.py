@@ -213,8 +213,6 @@ def test_passes_raise_the_dual(update, regulariser, rows):
     W = model.coef_
     losses = sum(naive.loss(W @ x, y, 0.4) for x, y in zip(X, Y, strict=True))
     assert model.primal_objective_ == pytest.approx(naive.complexity(W, regulariser) + 0.5 * losses)
-    if update == "all_pairs":
-        assert model.history_[-1]["gap"] < 0.02 < model.history_[0]["gap"]
 
 
 def passes(regulariser, dtype=np.float64, **options):
