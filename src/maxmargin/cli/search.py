@@ -169,8 +169,7 @@ def splits(family: Family, data: Samples, folds: int) -> Iterator[Any]:
     if family.task == "chain":
         return iter(KFold(folds, shuffle=True, random_state=0).split(blank))
     if data.y.ndim == 2:
-        on = data.y > 0  # an unknown entry is not on
-        return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, on)
+        return IterativeStratifiedKFold(folds, shuffle=True, random_state=0).split(blank, data.y)
     counts = np.unique(data.y, return_counts=True)[1]
     if counts.min() < folds:
         say(f"a class has only {counts.min()} samples; folds are not stratified.", logging.WARNING)
