@@ -62,6 +62,13 @@ def chosen(about: str | None, default: Sequence[str], small: Sequence[str]) -> S
     return parser.parse_args().data or (small if SMALL else default)
 
 
+def show(*rows: Mapping[str, Any]) -> None:
+    """Print rows of a table as they come, each in a line of names and numbers."""
+    for row in rows:
+        words = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items() if v != "")
+        print(", ".join(words), flush=True)
+
+
 def spread_of(values: Sequence[float]) -> float | str:
     """The standard deviation of several values; nothing of one."""
     return round(float(np.std(values, ddof=1)), 9) if len(values) > 1 else ""

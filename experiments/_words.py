@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin import datasets
+from experiments import _data
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Words:
 
 def load_words(split: str) -> Words:
     """Fold 0 ("train", 626 words) or the other nine folds ("test", 6251 words)."""
-    data = datasets.load("ocr-letters")
+    data = _data.load("ocr-letters")
     rows = data.train if split == "train" else data.test
     word = data.per_row["word"][rows]
     lengths = np.unique(word, return_counts=True)[1]

@@ -29,9 +29,10 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import chosen, write
+from experiments import _data
+from experiments._results import chosen, show, write
 from experiments._results import load as machine_load
-from maxmargin import Calibrated, MultiClassSVC, datasets
+from maxmargin import Calibrated, MultiClassSVC
 
 SETS = (
     "iris", "wine", "breast_cancer", "glass", "vowel", "vehicle", "digits", "segment", "satimage", "shuttle",
@@ -44,7 +45,7 @@ def table(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Rows and classes."""
     if name in TOYS:
         return TOYS[name](return_X_y=True)
-    data = datasets.load(name)
+    data = _data.load(name)
     return data.X, np.asarray(data.Y)
 
 
@@ -123,5 +124,5 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     for name in chosen(__doc__, SETS, ("iris",)):
         for row in compare(name):
-            print(row, flush=True)
+            show(row)
             write("class_probabilities", [row], key=("data", "columns", "way"), conditions=machine_load())

@@ -23,8 +23,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
-from experiments._results import SMALL, command_line, load, write
-from maxmargin import datasets
+from experiments import _data
+from experiments._results import SMALL, command_line, load, show, write
 from maxmargin.core.loop import Stopping, run
 from maxmargin.dask.label_groups import SHARE_OF_LABEL, groups_of, narrowed
 from maxmargin.dask.multilabel import TASKS
@@ -114,7 +114,7 @@ class Game:
 
 def rcv1(labels: int) -> tuple[Any, np.ndarray]:
     """Rows of length one and the signs of some of the labels, 0 for all."""
-    data = datasets.load("rcv1-subsets", split="all")
+    data = _data.load("rcv1-subsets", split="all")
     X = sp.csr_array(normalize(data.X.astype(np.float64)))
     Y = data.Y.toarray() if sp.issparse(data.Y) else np.asarray(data.Y)
     Y = Y[:, (Y.sum(axis=0) > 0) & (Y.sum(axis=0) < len(Y))]
@@ -188,7 +188,7 @@ def main() -> None:
             else:
                 groups = groups_of(signs.shape[1], None, n_parts)
                 row = game.row(budget, [game.play(groups, budget, chosen.seconds)])
-            print(row, flush=True)
+            show(row)
             write(name, [row], ("rows", "labels", "parts", "rows_of_a_solve"), conditions=load())
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 
-from experiments._results import RESULTS, command_line, write
+from experiments._results import RESULTS, command_line, show, write
 
 ROWS, LABELS, FEATURES = 10**8, 103, 47_236
 BYTES_PER_SECOND, TASK_SECONDS = 10e9 / 8, 1e-3
@@ -89,7 +89,7 @@ def main() -> None:
         table.append(simulate(found, workers, ROWS // workers, "the rows of a part"))
         table.append(simulate(found, workers, int(ROOM / found.row_bytes), "16 GB"))
     for row in table:
-        print(row)
+        show(row)
     write("cluster_simulation", table, ("workers", "a solve holds"), conditions="simulated")
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.5))
     for name, style in (("the rows of a part", "o-"), ("16 GB", "s--")):

@@ -35,10 +35,10 @@ from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
 import maxmargin
-from experiments._results import SMALL, command_line, write
+from experiments import _data
+from experiments._results import SMALL, command_line, show, write
 from experiments.cluster_rounds import generated
 from maxmargin import dask as on_cluster
-from maxmargin import datasets
 
 TOL = 1e-3
 # Our models, as the command line and as the table call them.
@@ -57,7 +57,7 @@ def load(labels: int, n_generated: int | None) -> tuple[Any, np.ndarray]:
     if n_generated:
         X, signs = generated(n_generated, labels or 103)
         return X, (signs > 0).astype(np.int8)
-    data = datasets.load("rcv1-subsets", split="all")
+    data = _data.load("rcv1-subsets", split="all")
     X = sp.csr_array(normalize(data.X.astype(np.float64)))
     Y = data.Y.toarray() if sp.issparse(data.Y) else np.asarray(data.Y)
     if SMALL:
@@ -189,7 +189,7 @@ def line(name: str, fitted: Fitted, X: Any, Y: np.ndarray, workers: int) -> dict
         "gap": f"{model.duality_gap_:.3g}" if hasattr(model, "duality_gap_") else "",
         "objective": f"{objective(model, X, Y):.6f}",
     }
-    print(found, flush=True)
+    show(found)
     return found
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import chosen, write
+from experiments._results import chosen, show, write
 from experiments._results import load as machine_load
 from experiments.probabilities import SETS, parts, scaled
 from maxmargin import Calibrated, MultiLabelSVC, to_onnx
@@ -81,5 +81,5 @@ def compared(
 if __name__ == "__main__":
     for name in chosen(__doc__, SETS, ("emotions",)):
         rows = list(rows_of(name))
-        print(*rows, flush=True)
+        show(*rows)
         print(write("exports", rows, key=("data",), conditions=machine_load()))

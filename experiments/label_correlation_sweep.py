@@ -20,9 +20,9 @@ import numpy as np
 from sklearn.metrics import hamming_loss
 from sklearn.model_selection import GroupKFold
 
+from experiments import _data
 from experiments._results import RESULTS, SMALL, command_line, spread_of, write
 from experiments.zero_shot_awa import machine, macro_auc
-from maxmargin import datasets
 
 NAMES = ("black", "weak")
 GRID = (0.02, 0.2, 2.0)
@@ -44,7 +44,7 @@ def chosen_C(X: np.ndarray, Y: np.ndarray, classes: np.ndarray) -> float:
 
 def sweep(n_draws: int, n_images: int, steps: np.ndarray) -> list[dict]:
     """One row per r."""
-    data = datasets.load("awa1")
+    data = _data.load("awa1")
     pair = [data.label_names.index(name) for name in NAMES]
     Y = data.Y[:, pair]
     seen, unseen = (float(np.mean(np.prod(2.0 * Y[rows] - 1, axis=1))) for rows in (data.train, data.test))

@@ -19,10 +19,10 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 import maxmargin
-from experiments._results import SMALL, chosen, write
+from experiments import _data
+from experiments._results import SMALL, chosen, show, write
 from experiments._results import load as load_now
 from experiments.cluster_rounds import generated, rcv1
-from maxmargin import datasets
 from maxmargin.dask.label_groups import Assignment, learn
 from maxmargin.dask.working_sets import Part
 from maxmargin.multilabel.problem import hamming_costs
@@ -37,7 +37,7 @@ def load(name: str) -> tuple[Any, np.ndarray]:
         return rcv1(0)
     if name == "generated":
         return generated(20_000, 64)
-    data = datasets.load(name)
+    data = _data.load(name)
     X = sp.csr_array(normalize(sp.csr_array(data.X).astype(np.float64)))
     Y = data.Y.toarray() if sp.issparse(data.Y) else np.asarray(data.Y)
     Y = Y[:, (Y.sum(axis=0) > 0) & (Y.sum(axis=0) < len(Y))]
@@ -87,7 +87,7 @@ def costs(name: str) -> dict[str, Any]:
 def main() -> None:
     for name in chosen(__doc__, SETS, ("enron",)):
         row = costs(name)
-        print(row, flush=True)
+        show(row)
         write("label_costs", [row], ("set",), conditions=load_now())
 
 

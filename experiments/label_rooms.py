@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from experiments._results import SMALL, chosen, write
+from experiments._results import SMALL, chosen, show, write
 from experiments._results import load as load_now
 from experiments.cluster_rounds import Game
 from experiments.label_costs import load
@@ -53,7 +53,7 @@ def main() -> None:
         for share in SHARES:
             for each in ROOMS:
                 row = line(name, game, share, each)
-                print(row, flush=True)
+                show(row)
                 key = ("set", "share of rows in a solve", "room for a label")
                 write("label_rooms", [row], key, conditions=load_now())
 

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import chosen, write
+from experiments._results import chosen, show, write
 from experiments._results import load as machine_load
 from experiments.probabilities import MOST_LABELS, SETS, parts, scaled
 from maxmargin import Calibrated, LabelSets, MultiLabelSVC
@@ -134,5 +134,5 @@ def model_rows(name: str) -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     for name in chosen(__doc__, SETS, ("emotions",)):
         for row in chain(constant_rows(name), model_rows(name)):
-            print(row, flush=True)
+            show(row)
             write("label_sets", [row], key=("data", "promised", "calibration"), conditions=machine_load())

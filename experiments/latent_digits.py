@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from experiments._results import RESULTS, SMALL, command_line, load, spread_of, write
+from experiments._results import RESULTS, SMALL, command_line, load, show, spread_of, write
 from maxmargin import LatentSVC
 
 WIDTH, SIDE = 40, 8
@@ -121,7 +121,7 @@ def main() -> None:
             for name, (A, B, options) in ways.items():
                 row, model = measured(C, train, test, A, B, **options)
                 found.setdefault((name, C), []).append(row)
-                print(seed, name, C, {k: round(v, 4) for k, v in row.items()}, flush=True)
+                show({"seed": seed, "model": name, "C": C, **row})
                 if seed == 0 and name == "latent place, start from means":
                     shown = model, test
     rows = []

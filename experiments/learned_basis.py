@@ -31,9 +31,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from experiments import _results, sparse_tradeoff
-from experiments._results import spread_of
-from maxmargin import SparseMultiClassSVC, datasets
+from experiments import _data, _results, sparse_tradeoff
+from experiments._results import show, spread_of
+from maxmargin import SparseMultiClassSVC
 
 BUDGETS = (5,) if _results.SMALL else (20, 45, 100, 200)
 LANDMARKS = (5, 10) if _results.SMALL else (20, 45, 100, 225, 350, 500, 1000)
@@ -48,7 +48,7 @@ Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 def data(name: str) -> Split:
     """Training and test part, scaled."""
-    train, test = datasets.load(name, split="train"), datasets.load(name, split="test")
+    train, test = _data.load(name, split="train"), _data.load(name, split="test")
     if name == "letter":
         scaler = StandardScaler().fit(train.X)
         X, T = scaler.transform(train.X), scaler.transform(test.X)
@@ -65,7 +65,7 @@ def keep(name: str, method: str, vectors: int, scores: list[float], **more: Any)
         "data": name, "method": method, "vectors": vectors, "runs": len(scores),
         "accuracy": float(np.mean(percent)), "accuracy_spread": spread_of(percent), **more,
     }  # fmt: skip
-    print(*row.values(), flush=True)
+    show(row)
     load = _results.machine_state().removeprefix(f"{_results.machine()}, ")
     _results.write("learned_basis", [row], ("data", "method", "vectors"), conditions=load)
 

@@ -24,7 +24,7 @@ from sklearn.metrics import hamming_loss
 from sklearn.model_selection import KFold
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import RESULTS, SMALL, chosen, spread_of, write
+from experiments._results import RESULTS, SMALL, chosen, show, spread_of, write
 from experiments._results import load as machine_load
 from experiments.probabilities import MOST_LABELS, SETS, parts, scaled
 from maxmargin import MultiLabelSVC, priors
@@ -105,6 +105,6 @@ def summary() -> None:
 if __name__ == "__main__":
     for name in chosen(__doc__, SETS, ("emotions",)):
         for row in rows_of(name):
-            print(row, flush=True)
+            show(row)
             write("learned_priors", [row], key=("data", "samples", "draw"), conditions=machine_load())
     summary()

@@ -36,9 +36,10 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.preprocessing import MinMaxScaler
 
+from experiments import _data
 from experiments._races import CpuClock, mean_and_spread, thin
 from experiments._results import RESULTS, SMALL, command_line, load, one_of, write
-from maxmargin import MultiClassSVC, datasets
+from maxmargin import MultiClassSVC
 
 DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
 SIZES = (1000, 4000, 16000, 10**9)
@@ -72,7 +73,7 @@ ABLATION: dict[str, dict[str, Any]] = {
 
 def problem(name: str, small: bool) -> tuple[Any, np.ndarray]:
     """Training rows: tf-idf for texts, features scaled to [0, 1] otherwise."""
-    data = datasets.load(name, split="train")
+    data = _data.load(name, split="train")
     if sp.issparse(data.X):
         X = TfidfTransformer().fit_transform(sp.csr_matrix(data.X, dtype=np.float64))
     else:

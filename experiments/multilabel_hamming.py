@@ -21,8 +21,9 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 
-from experiments._results import chosen, write
-from maxmargin import MultiLabelSVC, datasets, priors
+from experiments import _data
+from experiments._results import chosen, show, write
+from maxmargin import MultiLabelSVC, priors
 
 SETS = ("yeast", "bibtex", "tmc2007-500")
 COSTS, TUNING = (0.1, 1.0, 10.0, 100.0), 5000
@@ -46,7 +47,7 @@ def chosen_C(prior: Any, X: Any, Y: Any) -> float:
 
 def compare(name: str) -> dict[str, Any]:
     """Test Hamming losses in percent on one data set."""
-    train, test = datasets.load(name, split="train"), datasets.load(name, split="test")
+    train, test = _data.load(name, split="train"), _data.load(name, split="test")
     X, X_test = normalize(train.X), normalize(test.X)
     losses = {}
     C, tied_C = (chosen_C(prior, X, train.Y) for prior in (None, priors.from_labels))
@@ -73,5 +74,5 @@ def compare(name: str) -> dict[str, Any]:
 if __name__ == "__main__":
     rows = [compare(name) for name in chosen(__doc__, SETS, ("yeast",))]
     for row in rows:
-        print(row)
+        show(row)
     print(write("multilabel_hamming", rows, key=("data",)))

@@ -32,7 +32,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from experiments._races import CpuClock, thin
-from experiments._results import RESULTS, SMALL, command_line, machine_state, spread_of
+from experiments._results import RESULTS, SMALL, command_line, machine_state, show, spread_of
 from experiments._words import Words, load_words
 from maxmargin import ChainSVC, MultiClassSVC
 from maxmargin.metrics import word_accuracy
@@ -97,7 +97,7 @@ def gaps(train: Words, seconds: float) -> Iterator[dict[str, Any]]:
         race(train, lam, options, 0, 0.0)  # compiles
         lines = [race(train, lam, options, seed, seconds) for seed in range(SEEDS)]
         row = {"lambda": lam, "solver": name, **summary(lines), "limit_s": seconds}
-        print(*row.values(), flush=True)
+        show(row)
         yield row
 
 
@@ -233,7 +233,7 @@ def chosen(train: Words, test: Words) -> list[dict[str, Any]]:
                 "CPU seconds": time.process_time() - start,
             }
         )
-        print(rows[-1], flush=True)
+        show(rows[-1])
     return rows
 
 

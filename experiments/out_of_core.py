@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from dask import compute, delayed
 
 import maxmargin
-from experiments._results import SMALL, command_line, write
+from experiments._results import SMALL, command_line, show, write
 from maxmargin.dask import MultiLabelSVC, store, stored
 
 TOL, FEATURES, NONZEROS = 1e-3, 20_000, 80
@@ -120,7 +120,7 @@ def race(rows: int, labels: int, n_parts: int, share: float, repeats: int) -> li
                     "passes": rounds,
                 }
             )
-            print(table[-1], flush=True)
+            show(table[-1])
     return table
 
 

@@ -40,7 +40,7 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 from experiments._races import Curve, common, mean_and_spread, trace
-from experiments._results import RESULTS, SMALL, command_line, load, one_of, write
+from experiments._results import RESULTS, SMALL, command_line, load, one_of, show, write
 from experiments._words import load_words
 from experiments.latent_digits import hide, windows
 from experiments.multiclass_solvers import problem
@@ -153,7 +153,7 @@ def why(given: argparse.Namespace) -> None:
         for row in races(partial(multiclass, A, b, strength, WHY_SECONDS, 10**5), SOLVERS):
             kept = about | row | {"limit_s": WHY_SECONDS}
             write("partial_linearization_why", [kept], ("problem", "solver"))
-        print(about, flush=True)
+        show(about)
 
 
 def words(given: argparse.Namespace) -> None:

@@ -36,9 +36,10 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import chosen, spread_of, write
+from experiments import _data
+from experiments._results import chosen, show, spread_of, write
 from experiments._results import load as machine_load
-from maxmargin import Calibrated, MultiLabelSVC, datasets
+from maxmargin import Calibrated, MultiLabelSVC
 from maxmargin.metrics import label_brier, label_log_loss
 from maxmargin.model_selection import IterativeStratifiedKFold
 
@@ -52,7 +53,7 @@ TOGETHER = ", folds together"
 
 def parts(name: str) -> tuple[Any, np.ndarray, Any, np.ndarray]:
     """Training and test part; labels are dense."""
-    train, test = datasets.load(name, "train"), datasets.load(name, "test")
+    train, test = _data.load(name, "train"), _data.load(name, "test")
     Y, Z = (part.Y.toarray() if sp.issparse(part.Y) else np.asarray(part.Y) for part in (train, test))
     return train.X, Y, test.X, Z
 
@@ -142,5 +143,5 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     for name in chosen(__doc__, SETS, ("emotions",)):
         for row in compare(name):
-            print(row, flush=True)
+            show(row)
             write("probabilities", [row], key=("data", "columns", "way"), conditions=machine_load())

@@ -30,10 +30,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments._data import load
 from experiments._results import RESULTS, SMALL, command_line
 from experiments.ranking_bound import most_frequent
 from maxmargin import LabelRanker
-from maxmargin.datasets import load
 
 UPDATES = {"fixed": "I", "worst_pair": "II", "all_pairs": "III"}
 PAPER = {  # error in percent: squared I, II, III, entropy I, II, III

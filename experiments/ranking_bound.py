@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments._data import load
 from experiments._results import SMALL, chosen, write
 from maxmargin import LabelRanker
-from maxmargin.datasets import load
 from maxmargin.ranking import step_loops as steps
 from maxmargin.ranking.interior_loops import ITERATIONS, interior_path
 

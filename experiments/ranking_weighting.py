@@ -24,9 +24,9 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import SMALL, chosen, spread_of, write
+from experiments._data import load
+from experiments._results import SMALL, chosen, show, spread_of, write
 from maxmargin import LabelRanker
-from maxmargin.datasets import load
 from maxmargin.ranking.estimator import holds_presence
 
 SETS = (
@@ -78,7 +78,7 @@ def main() -> None:
         row: dict[str, Any] = {"data": name, "presence": holds_presence(X), "rounds": X.shape[0]}
         row |= {"orders": len(auto), "spread of auto": spread_of(auto)}
         row |= {f"mistakes {way}": float(np.mean(found)) for way, found in mistakes.items()}
-        print(*row.values())
+        show(row)
         write("ranking_weighting", [row], ("data",))
 
 

@@ -41,8 +41,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from experiments import _data
 from experiments._results import SMALL, chosen, spread_of, write
-from maxmargin import MultiLabelSVC, datasets, priors
+from maxmargin import MultiLabelSVC, priors
 
 PAPER = {
     ("yeast", "m3l"): 24.99, ("yeast", "one-vs-all"): 26.93, ("yeast", "5-nn"): 28.82,
@@ -98,7 +99,7 @@ class Signs(RidgeClassifier):
 
 def losses(name: str, draw: int, size: int) -> dict[str, float]:
     """Test Hamming loss of every method on one draw."""
-    data = datasets.load(name)
+    data = _data.load(name)
     X = data.X
     Y = data.Y.toarray() if sp.issparse(data.Y) else np.asarray(data.Y)
     if not sp.issparse(X):

@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import experiments.data  # noqa: F401  (makes the research sets known)
-from experiments._results import chosen, spread_of, write
+from experiments._results import chosen, show, spread_of, write
 from experiments.probabilities import SETS, parts, scaled
 from maxmargin import MultiLabelSVC
 from maxmargin.decisions import curves
@@ -90,5 +90,5 @@ def rows_of(name: str) -> Iterator[dict[str, Any]]:
 if __name__ == "__main__":
     for name in chosen(__doc__, SETS, ("emotions",)):
         for row in rows_of(name):
-            print(row, flush=True)
+            show(row)
             write("slopes", [row], key=("data",))

@@ -23,10 +23,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.preprocessing import StandardScaler
 
-from experiments import _results
+from experiments import _data, _results
 from experiments._results import SMALL, spread_of
 from experiments.sparse_multiclass import kept_choice, tuned
-from maxmargin import SparseMultiClassSVC, datasets
+from maxmargin import SparseMultiClassSVC
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 
 MOST, SEEDS = (10, 1) if SMALL else (100, 3)
@@ -107,7 +107,7 @@ def picture(X: np.ndarray, y: np.ndarray, machines: dict[str, tuple[Any, float]]
 
 
 def spread(name: str) -> list[dict[str, Any]]:
-    train, test = datasets.load(name, split="train"), datasets.load(name, split="test")
+    train, test = _data.load(name, split="train"), _data.load(name, split="test")
     X, T = train.X, test.X
     if name != "dna":
         scaler = StandardScaler().fit(X)

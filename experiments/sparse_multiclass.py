@@ -63,11 +63,11 @@ from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from experiments import _results
+from experiments import _data, _results
 from experiments._grids import Axis, searched
-from experiments._results import SMALL, spread_of
+from experiments._results import SMALL, show, spread_of
 from experiments.data.poker import draw_hands
-from maxmargin import MultiClassSVC, SparseMultiClassSVC, datasets
+from maxmargin import MultiClassSVC, SparseMultiClassSVC
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
 
 TUNING, TUNING_BASIS = 1500, 40
@@ -144,7 +144,7 @@ def methods(name: str) -> dict[str, Any]:
 
 def parts(name: str) -> list[tuple[Any, np.ndarray, Any, np.ndarray]]:
     """Training and test parts: the paper's split, or three folds."""
-    data = datasets.load(name.removesuffix(" (3-fold)"))
+    data = _data.load(name.removesuffix(" (3-fold)"))
     data = data.part("train") if name == "vowel (3-fold)" else data
     if name == "poker":
         X_test, y_test = draw_hands(1_000_000, random_state=0)
@@ -308,7 +308,7 @@ def table(name: str, asked_for: Sequence[str], keep_choices: bool) -> None:
         }
         rows[method] = {k: "" if isinstance(v, float) and np.isnan(v) else v for k, v in row.items()}
         keep([rows[method]])
-        print({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+        show(row)
     if all(method in curves for method in THREE):
         common = min(max(accuracy for _, accuracy in curves[method]) for method in THREE)
         for method in THREE:

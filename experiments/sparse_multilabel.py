@@ -49,10 +49,10 @@ from sklearn.metrics import euclidean_distances, hamming_loss
 from sklearn.model_selection import GroupKFold, KFold
 from sklearn.preprocessing import StandardScaler
 
-from experiments import _results
-from experiments._results import SMALL
+from experiments import _data, _results
+from experiments._results import SMALL, show
 from experiments.zero_shot_awa import Classes, macro_auc, measured
-from maxmargin import MultiLabelSVC, SparseMultiLabelSVC, datasets, priors
+from maxmargin import MultiLabelSVC, SparseMultiLabelSVC, priors
 
 GROWN, GROWN_LARGE, DRAWS = (10, 10, 1) if SMALL else (200, 100, 3)
 COSTS = (1.0,) if SMALL else (0.01, 0.1, 1.0, 10.0, 100.0)
@@ -64,7 +64,7 @@ NAMES = ("yeast", "mediamill-reduced", "awa1 (200)", "awa1 (5000)")
 
 @cache
 def awa() -> Any:
-    return datasets.load("awa1")
+    return _data.load("awa1")
 
 
 def unseen() -> np.ndarray:
@@ -85,7 +85,7 @@ def animals(n: int, draw: int) -> tuple[Any, ...]:
 
 
 def plain(name: str) -> tuple[Any, ...]:
-    train, test = datasets.load(name, split="train"), datasets.load(name, split="test")
+    train, test = _data.load(name, split="train"), _data.load(name, split="test")
     scaler = StandardScaler().fit(train.X)
     X, T = scaler.transform(train.X), scaler.transform(test.X)
     return X, train.Y, T, test.Y, 1.0 / X.shape[1], None
@@ -210,7 +210,7 @@ def table(name: str) -> None:
         row |= paper.get((name, method), {})
         row |= {key: float(np.mean([one[key] for one in found])) if key in found[0] else "" for key in APART}
         _results.write("sparse_multilabel", [row], ("data", "method"), conditions="one shared core, CPU time")
-        print(row, flush=True)
+        show(row)
 
 
 # (the paper's vectors, Hamming loss in per cent) of SM3L-P, SM3L, M3L-P, M3L.

@@ -35,10 +35,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from experiments import _results
+from experiments import _data, _results
 from experiments._grids import Axis, searched
 from experiments._results import SMALL
-from maxmargin import SparseMultiClassSVC, datasets
+from maxmargin import SparseMultiClassSVC
 
 SIZES = (10, 20) if SMALL else (10, 20, 30, 45, 60, 90, 120, 180, 250, 350, 500, 700, 1000, 1400)
 TUNING = 100 if SMALL else 1500
@@ -100,7 +100,7 @@ def row_of(name: str, method: str, vectors: int, scores: list[float]) -> dict[st
 
 
 def tradeoff(name: str) -> None:
-    train, test = datasets.load(name, split="train"), datasets.load(name, split="test")
+    train, test = _data.load(name, split="train"), _data.load(name, split="test")
     scaler = StandardScaler().fit(train.X)
     X, T = scaler.transform(train.X).astype(np.float32), scaler.transform(test.X).astype(np.float32)
     sparse = SparseMultiClassSVC(max_basis=60, rel_tol=0, random_state=0)

@@ -47,9 +47,10 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
 
+from experiments import _data
 from experiments._races import CpuClock
-from experiments._results import RESULTS, SMALL, command_line, load, one_of, spread_of, write
-from maxmargin import MultiLabelSVC, SubmodularSVC, datasets
+from experiments._results import RESULTS, SMALL, command_line, load, one_of, show, spread_of, write
+from maxmargin import MultiLabelSVC, SubmodularSVC
 from maxmargin.baselines import MLkNN, RAkEL, ThresholdTuner
 from maxmargin.metrics import example_f1
 from maxmargin.model_selection import iterative_train_test_split
@@ -210,7 +211,7 @@ def competitors(
 
 def split(name: str, anew: int = 0) -> tuple[Any, Any, Any, Any]:
     """The published parts (30 % for the test where there are none); with `anew` others of the same sizes."""
-    data = datasets.load(name)
+    data = _data.load(name)
     if data.train is None:
         return iterative_train_test_split(data.X, data.Y, test_size=0.3, random_state=anew)
     train, test = data.train, data.test
@@ -303,7 +304,7 @@ def kept_rows() -> list[dict[str, str]]:
 def record(row: dict[str, Any]) -> None:
     """Keep one row, with all columns."""
     row = {**dict.fromkeys(COLUMNS, ""), **row}
-    print(row, flush=True)
+    show(row)
     write("submodular_f1", [row], ("data", "features", "draw", "method"), conditions=load())
 
 

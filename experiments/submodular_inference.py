@@ -21,10 +21,11 @@ import warnings
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from experiments import _data
 from experiments._races import CpuClock
 from experiments._results import RESULTS, SMALL, command_line, write
 from experiments.submodular_f1 import constant_set
-from maxmargin import SubmodularSVC, datasets
+from maxmargin import SubmodularSVC
 from maxmargin.core.loop import Clock
 from maxmargin.core.rows import Rows
 from maxmargin.metrics import example_f1
@@ -55,7 +56,7 @@ class Enumeration:
 
 
 def watch(iterations: int, n_samples: int | None) -> list[dict]:
-    data = datasets.load("yeast", split="train")
+    data = _data.load("yeast", split="train")
     X, truth = data.X[:n_samples], np.ascontiguousarray(data.Y[:n_samples]).astype(np.uint8)
     pairs = attractive_pairs(truth, 0.5, 1.0)
     problem = SubmodularF1(
@@ -92,7 +93,7 @@ def watch(iterations: int, n_samples: int | None) -> list[dict]:
 
 def compare_training(n_samples: int | None) -> list[dict]:
     """The true objective of models trained with exact and with the paper's inference."""
-    data = datasets.load("yeast", split="train")
+    data = _data.load("yeast", split="train")
     X, Y = data.X[:n_samples], data.Y[:n_samples]
     constant = example_f1(Y, np.tile(constant_set(Y), (len(Y), 1)))
     empty = dict.fromkeys(("proven_objective", "lower_bound", "gap", "iterations"), "")

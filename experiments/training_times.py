@@ -37,6 +37,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 import experiments.data  # noqa: F401  (makes the research sets known)
+from experiments import _data
 from experiments._races import CpuClock
 from experiments._results import (
     SMALL,
@@ -48,7 +49,7 @@ from experiments._results import (
     spread_of,
     write,
 )
-from maxmargin import MultiLabelSVC, datasets
+from maxmargin import MultiLabelSVC
 
 SETS = ("yeast", "tmc2007-500", "mediamill-reduced", "rcv1-subsets", "awa1")
 LINEAR_SIZES, KERNEL_SIZES = ((100,), (60,)) if SMALL else ((1000, 4000), (500, 1000, 2000))
@@ -67,7 +68,7 @@ COLUMNS = {
 
 def samples(name: str, n: int | None = None, draw: int = 0) -> tuple[Any, np.ndarray]:
     """Rows and labels with both sides of a training part."""
-    data = datasets.load(name)
+    data = _data.load(name)
     train = np.arange(data.X.shape[0]) if data.train is None else data.train
     rows = np.random.RandomState(draw).permutation(train)[:n]
     X = data.X[rows].astype(np.float64)
@@ -171,7 +172,7 @@ def block(name: str, kind: str, sizes: tuple[int, ...]) -> Iterator[dict]:
 
 def over_time() -> list[dict]:
     """What `dca` and `auto` reach on RCV1 at falling tolerances, means over the orders of the samples."""
-    data = datasets.load("rcv1-subsets")
+    data = _data.load("rcv1-subsets")
     Y = data.Y.toarray() if sp.issparse(data.Y) else np.asarray(data.Y)
     train = data.train[:500] if SMALL else data.train
     X, X_test, Y_test = data.X[train], data.X[data.test], Y[data.test]

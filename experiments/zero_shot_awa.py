@@ -38,8 +38,9 @@ from sklearn.model_selection import GroupKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
+from experiments import _data
 from experiments._results import KEPT, SMALL, command_line, one_of, several_of, spread_of, write
-from maxmargin import MultiLabelSVC, datasets, priors
+from maxmargin import MultiLabelSVC, priors
 
 KEY = ("images", "kernel", "method", "chosen_by")
 MEASURES = ("hamming", "class accuracy", "auc")
@@ -247,7 +248,7 @@ def other_methods(seen: Images, told: Images, aim: Classes) -> dict[str, np.ndar
 
 def table(images: str, n_draws: int, kernels: tuple[str, ...], device: str) -> None:
     """Mean and spread of all measures over the draws, written after each; kernel "" is all other methods."""
-    data = datasets.load("awa1")
+    data = _data.load("awa1")
     signatures, every = data.extras["signatures"], Images(data.X, data.Y, data.per_row["class_index"])
     told = every.at(data.test)
     aim = Classes.of(signatures, told.index)

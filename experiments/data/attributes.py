@@ -26,8 +26,8 @@ def awa1(folder: Folder) -> Dataset:
             X, index = arrays["X"], arrays["y"].astype(np.int64)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise DataFormatError(f"not the expected npz file ({error})", path) from error
-    class_names = _numbered(folder.file("classes.txt"))
-    attributes = _numbered(folder.file("predicates.txt"))
+    class_names = numbered(folder.file("classes.txt"))
+    attributes = numbered(folder.file("predicates.txt"))
     shape = (len(class_names), len(attributes))
     signatures = _matrix(folder.file("predicate-matrix-binary.txt"), shape).astype(np.int32)
     position = {name: k for k, name in enumerate(class_names)}
@@ -110,7 +110,7 @@ def _names(path: PathLike) -> tuple[str, ...]:
     return tuple(line.strip() for _, line in text_lines(path, "utf-8") if line.strip())
 
 
-def _numbered(path: PathLike) -> tuple[str, ...]:
+def numbered(path: PathLike) -> tuple[str, ...]:
     """Names listed as `number name`, numbers counting from 1."""
     names: list[str] = []
     for line, text in text_lines(path, "utf-8"):

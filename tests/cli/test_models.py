@@ -180,6 +180,24 @@ def test_reproduce_lists_and_runs_experiments(run, tmp_path):
     assert run("reproduce", "huge")[0] == 2
 
 
+def test_reproduce_tells_which_data_is_missing(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("MAXMARGIN_DATA", raising=False)
+    monkeypatch.setenv("MAXMARGIN_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "experiments" / "tiny.py").write_text(
+        '"""Tiny."""\nimport os, pathlib\n'
+        'folder = pathlib.Path("experiments/small")\nfolder.mkdir()\n(folder / "tiny.csv").write_text("a")\n'
+    )
+    (tmp_path / "experiments" / "data.toml").write_text('tiny = ["yeast", "awa1"]\n')
+    _, out, _ = run("reproduce")
+    assert "yeast, awa1 (not here)" in " ".join(out.split())
+    code, out, err = run("reproduce", "tiny")
+    assert code == 1 and not out and len(err.strip().splitlines()) == 1
+    assert "not on this machine: awa1." in err and "maxmargin datasets info awa1" in err
+    code, out, err = run("reproduce", "tiny", "--small")
+    assert code == 0 and (out + err).strip().splitlines()[-1].endswith("tiny.csv")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "cure"),
     [

@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from experiments import _data
 from experiments._grids import Axis, searched
 from experiments._results import write
+from maxmargin.io.registry import registry
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "experiments"
@@ -57,6 +59,38 @@ def test_every_experiment_says_how_long_it_takes():
     minutes = tomllib.loads((FOLDER / "minutes.toml").read_text("utf-8"))
     assert sorted(minutes) == SCRIPTS
     assert all(value > 0 for value in minutes.values())
+
+
+def test_every_experiment_names_its_data():
+    """Each set of the registry that a script names is in its list, unless it makes up its own."""
+    listed = tomllib.loads((FOLDER / "data.toml").read_text("utf-8"))
+    assert sorted(listed) == SCRIPTS
+    known = {name.partition("/")[0] for name in registry()}
+    for name in SCRIPTS:
+        tree = ast.parse((FOLDER / f"{name}.py").read_text("utf-8"))
+        words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        named = {word.partition("/")[0] for word in words if isinstance(word, str) and word in registry()}
+        assert named <= set(listed[name]) <= known, name
+
+
+@pytest.mark.parametrize("name", sorted(registry()))
+def test_made_data_has_the_form_of_the_real(name):
+    data = _data.made(name)
+    about = registry()[name]
+    assert data.X.shape[0] == data.Y.shape[0] and data.X.ndim == 2
+    assert data.multilabel == (about.task in ("multilabel", "multilabel-text", "zero-shot"))
+    assert about.task == "ranking" or len(data.train) + len(data.test) == len(data.Y)
+
+
+def test_without_data_a_script_ends_with_one_line():
+    environment = {**os.environ, "MAXMARGIN_CACHE": "/nowhere"}
+    environment.pop("MAXMARGIN_DATA", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.label_correlation_sweep"],
+        cwd=ROOT, capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("Error: Data set 'awa1'") and "maxmargin datasets info awa1" in done.stderr
 
 
 @pytest.mark.parametrize("path", CLAIMS, ids=lambda path: path.stem)
@@ -247,7 +281,6 @@ def test_what_is_not_known_is_refused(name, word, command):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("MAXMARGIN_DATA" not in os.environ, reason="needs the research sets")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_experiment_runs_at_toy_size(name):
     """Its tables have the columns of those that are kept."""

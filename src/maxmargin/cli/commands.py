@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import shlex
 import subprocess
 import sys
 import time
 import tomllib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -510,8 +511,8 @@ def reproduce_command(name: str | None, options: tuple[str, ...], repository: Pa
     """Run the experiment NAME of the repository; without NAME, list them.
 
     Experiments read their data through MAXMARGIN_DATA or the cache, and write tables and
-    pictures to experiments/results. Further options go to the experiment itself; --small runs it at
-    toy size.
+    pictures to experiments/results. The list names the data sets that each one reads in full. Further options
+    go to the experiment itself; --small runs it at toy size, with made data where a set is not here.
     """
     folder = repository / "experiments"
     scripts = {path.stem: path for path in sorted(folder.glob("[!_]*.py"))}
@@ -520,24 +521,61 @@ def reproduce_command(name: str | None, options: tuple[str, ...], repository: Pa
             f"There are no experiments in {repository.resolve()}; go to a checkout of the repository or name "
             "it by --repository."
         )
+    minutes, data = _table(folder / "minutes.toml"), _table(folder / "data.toml")
     if name is None:
-        rows = [[key, _minutes(folder, key), _first_line(path)] for key, path in scripts.items()]
-        print_table("Experiments", ["name", "minutes", "what"], rows, left=(0, 2))
+        rows = [
+            [key, _minutes(minutes, key), _where(data.get(key, [])), _first_line(path)]
+            for key, path in scripts.items()
+        ]
+        print_table("Experiments", ["name", "minutes", "data", "what"], rows, left=(0, 2, 3))
         return 0
     if name not in scripts:
         raise click.UsageError(f"No experiment is called {name!r}; there are {', '.join(scripts)}.")
-    takes = f"about {_minutes(folder, name)} minutes of one core" + (" for all of it" if options else "")
+    absent = [] if options else [one for one in data.get(name, []) if not _is_here(one)]
+    if absent:
+        raise ValueError(
+            f"{name} reads data that is not on this machine: {', '.join(absent)}. `maxmargin datasets info "
+            f"{_members(absent[0])[0]}` shows where its files are to be had; --small runs without them."
+        )
+    takes = f"about {_minutes(minutes, name)} minutes of one core" + (" for all of it" if options else "")
     takes = "seconds" if "--small" in options else takes
     say(f"python -m experiments.{name} {' '.join(options)} (takes {takes})")
-    words = [sys.executable, "-m", f"experiments.{name}", *options]
-    return subprocess.run(words, cwd=repository, check=False).returncode
+    words, started = [sys.executable, "-m", f"experiments.{name}", *options], time.time()
+    code = subprocess.run(words, cwd=repository, check=False).returncode
+    output = folder / ("small" if "--small" in options else "results")
+    output = Path(os.environ.get("MAXMARGIN_RESULTS", output))
+    written = [path for path in sorted(output.glob("*")) if path.stat().st_mtime >= started]
+    if code == 0 and written:
+        say(f"Results: {', '.join(map(str, written))}", RESULT)
+    return code
 
 
-def _minutes(folder: Path, name: str) -> str:
-    """How long an experiment takes, as its folder says."""
-    known = folder / "minutes.toml"
-    minutes = tomllib.loads(known.read_text("utf-8")).get(name) if known.exists() else None
-    return "?" if minutes is None else f"{minutes:g}"
+def _table(path: Path) -> dict[str, Any]:
+    """What a file of the experiments says of each, if it is there."""
+    return tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def _minutes(minutes: Mapping[str, float], name: str) -> str:
+    return f"{minutes[name]:g}" if name in minutes else "?"
+
+
+def _members(data: str) -> list[str]:
+    """The data sets of a collection, or the one of that name."""
+    from maxmargin.io.registry import registry
+
+    return [name for name in registry() if name.partition("/")[0] == data]
+
+
+def _is_here(data: str) -> bool:
+    """Whether a data set is on this machine, or every member of a collection."""
+    from maxmargin.io.registry import where
+
+    return all(where(name) not in ("can be fetched", "not here") for name in _members(data))
+
+
+def _where(data: Sequence[str]) -> str:
+    """The data sets that an experiment reads, and which of them are not on this machine."""
+    return ", ".join(name if _is_here(name) else f"{name} (not here)" for name in data) or "none"
 
 
 def _first_line(path: Path) -> str:

@@ -140,7 +140,11 @@ def _known(about: Any) -> dict[str, Any]:
     entry = _entry(about) | {"source": about.source}
     if entry["where"] not in ("not here", "can be fetched") and about.task != "ranking":
         entry |= _sizes(datasets.load(about.name))
-    return entry | {"files": [file.path for file in about.files]}
+    entry["files"] = [file.path for file in about.files]
+    without = [f"{file.path} from {file.source}" for file in about.files if file.url is None]
+    if without and not about.shipped:
+        entry["without an address"] = without
+    return entry | ({} if about.recipe is None else {"made by": about.recipe})
 
 
 def _entry(about: Any) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set before loading it."""
+    """What is known of a data set before loading it; `recipe` makes the files that no address offers."""
 
     name: str
     task: str
@@ -59,6 +59,7 @@ class DatasetInfo:
     licence: str
     files: tuple[FileInfo, ...]
     shipped: bool = False
+    recipe: str | None = None
 
     @property
     def downloadable(self) -> bool:
@@ -78,6 +79,7 @@ def registry() -> dict[str, DatasetInfo]:
             entry["licence"],
             tuple(FileInfo(**file) for file in entry["files"]),
             entry.get("shipped", False),
+            entry.get("recipe"),
         )
         for name, entry in json.loads(text).items()
     }
@@ -180,10 +182,11 @@ class Folder:
         found = self.find(filename)
         if found is not None:
             return found
+        about = info(self.name)
         cure = (
             f"call maxmargin.datasets.fetch({self.name!r}) to download it, or set"
-            if info(self.name).downloadable
-            else "it cannot be downloaded as one file; set"
+            if about.downloadable
+            else f"its files are those of {about.source}; see `maxmargin datasets info {self.name}`, and set"
         )
         raise FileNotFoundError(
             f"Data set {self.name!r}: no file {filename} in {' or '.join(map(str, self.places))}: {cure} "
