@@ -368,7 +368,7 @@ def test_classes_that_can_be_told_apart_are_certified_at_a_multiple_of_the_weigh
     solver = SweepsThenNewton(problem, Setup(1e-2, np.random.default_rng(0)), factored=0, late=(3, 0.5))
     outcome = run(solver, Stopping(1e-2, 200))
     assert outcome.converged and isinstance(solver.solver, ExactBlocks) and solver.settled
-    assert solver.solver.certify().gap > 0.9
+    assert solver.solver.current()[0].gap > 0.9
     W, blocks = solver.solution()
     Xb = np.hstack([X, np.ones((150, 1))])
     found = objectives(Xb, y, costs, Delta, loss, W.T, blocks)

@@ -8,12 +8,18 @@ the primal and dual objective are and what the answer is. The loop decides when 
 - *stopped*: `max_iter` epochs, `time_limit` seconds, Ctrl-C, a callback said so, or the solver is stuck.
 
 Whatever the reason, the state stays usable and the last certificate describes it.
+
+A record of the history holds the best bounds known so far, infinite while there are none: the lowest primal
+objective and the highest dual objective. The primal objective of most dual methods rises at times, so these
+solvers keep the weights with the lowest one (`BestWeights`) and return those: a fit that ends at a record
+returns a model with that primal objective. The last record is the certificate of the model.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -53,7 +59,31 @@ class Certificate:
         difference = abs(self.primal - self.dual)
         if difference == 0.0:
             return 0.0
-        return difference / abs(self.primal) if self.primal else math.inf
+        return difference / abs(self.primal) if self.primal and difference < math.inf else math.inf
+
+    def tightened(self, other: Certificate) -> Certificate:
+        """The better primal and the better dual bound of the two."""
+        return Certificate(min(self.primal, other.primal), max(self.dual, other.dual))
+
+
+UNKNOWN = Certificate(math.inf, -math.inf)
+
+
+class BestWeights:
+    """The weights, or what gives them, with the lowest primal objective that a solver has offered.
+
+    `are_last` says that they are those of the last offer.
+    """
+
+    def __init__(self) -> None:
+        self.primal, self.are_last = math.inf, True
+        self.weights: Any = None
+
+    def offer(self, primal: float, weights: Any) -> None:
+        """Keep a copy of the weights if their primal objective is the lowest so far."""
+        self.are_last = primal < self.primal
+        if self.are_last:
+            self.primal, self.weights = primal, deepcopy(weights)
 
 
 @dataclass(frozen=True)
@@ -65,7 +95,8 @@ class Progress:
     recomputed one before it stops. `done` is the verdict of a solver with a stopping rule of its
     own, for which the gap says how well the current stage is solved and not whether the fit is
     over; None leaves the verdict to the gap. `stuck` says that further epochs cannot help, and
-    names what the user could change.
+    names what the user could change. Bounds of another `stage` are those of another problem, as of
+    a larger basis: they do not bound this one.
     """
 
     certificate: Certificate
@@ -73,11 +104,12 @@ class Progress:
     exact: bool = False
     done: bool | None = None
     stuck: str = ""
+    stage: int = 0
 
 
 @dataclass(frozen=True)
 class Record:
-    """One line of `history_`."""
+    """One line of `history_`: the best bounds known after an epoch, infinite while there are none."""
 
     epoch: int
     seconds: float
@@ -187,6 +219,7 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
     clock = Clock(stopping.time_limit)
     history: list[dict[str, Any]] = []
     certificate: Certificate | None = None
+    best, stage, first = UNKNOWN, 0, 0
     reason, cure = "max_iter", ""
     gap_decides, interrupted = True, False
     try:
@@ -194,13 +227,15 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
             if observer is not None:
                 observer.before()
             progress = solver.epoch(clock)
-            shown = progress.certificate
-            certificate = shown if progress.exact else None
+            if progress.stage != stage:
+                best, stage, first = UNKNOWN, progress.stage, len(history)
+            shown, certificate = progress.certificate, progress.certificate if progress.exact else None
             gap_decides = progress.done is None
-            stop = shown.gap <= stopping.target if gap_decides else bool(progress.done)
+            stop = best.tightened(shown).gap <= stopping.target if gap_decides else bool(progress.done)
             if stop and certificate is None:
                 shown = certificate = solver.certify()
-            record = Record(epoch, clock.seconds, shown.primal, shown.dual, shown.gap, progress.active)
+            best = best.tightened(shown)
+            record = Record(epoch, clock.seconds, best.primal, best.dual, best.gap, progress.active)
             history.append(dict(vars(record)))
             told_to_stop = observer is not None and observer.after(record)
             if gap_decides:
@@ -223,7 +258,17 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
         certificate = solver.certify()
     if gap_decides and certificate.gap <= stopping.target:
         reason = "converged"
+    _confirm(history[first:], certificate)
     return Outcome(certificate, reason, history, cure, interrupted)
+
+
+def _confirm(records: list[dict[str, Any]], certificate: Certificate) -> None:
+    """Make the last record the certificate; those before claim no more, as running values may by rounding."""
+    for record in records:
+        primal, dual = max(record["primal"], certificate.primal), min(record["dual"], certificate.dual)
+        record.update(primal=primal, dual=dual, gap=Certificate(primal, dual).gap)
+    for record in records[-1:]:
+        record.update(primal=certificate.primal, dual=certificate.dual, gap=certificate.gap)
 
 
 KNOBS: dict[str, str] = {

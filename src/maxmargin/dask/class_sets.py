@@ -67,9 +67,6 @@ class Beside(LinearMultiClass):
         W[:] = self.others
         return W
 
-    def first_primal(self) -> float:
-        return np.inf
-
     def iterate(self, setup: Setup, entropic: bool = False, softness: float = 0.0) -> LinearIterate:
         return BesideIterate(self, setup, entropic, softness)
 
@@ -163,7 +160,8 @@ def solve(task: Task, weights: Weights, *calls: Call) -> tuple[Move, list[np.nda
     setup = Setup(task.tol, np.random.RandomState(task.seed), before)
     solver = ExactBlocks(problem, setup, averaging=False)
     run(solver, Stopping(task.tol, task.epochs))
-    solution = solver.solution()
+    # The weights that belong to the blocks, whether or not they are the best.
+    solution = solver.current()[1]
     dW = solution.weights - Z
     after = solution.blocks.copy()
     after[np.arange(len(after)), labels.y] = 0.0

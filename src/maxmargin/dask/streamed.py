@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import aligned_zeros
 from maxmargin.dask.label_groups import joined
@@ -221,12 +221,13 @@ class Streamed:
         # Rows with a share of the gap, and how many there are for every label.
         self.marked, self.counts = np.ones(self.n, np.bool_), np.full(self.L, self.n)
         self.gaps, self.gap, self.quiet = np.zeros(self.L), np.inf, 0.0
+        self.best = BestWeights()
         self._answer: tuple[np.ndarray, Certificate] | None = None
 
     def epoch(self, clock: Clock) -> Progress:
         if self.gap <= self.tol:
             # The measured gap was small enough and yet there is another epoch: the weights have drifted.
-            self.W[:, : self.L] = self.solution()
+            self.W[:, : self.L] = self._weights()[0]
         self._answer = None
         if np.isinf(self.gap):
             for _ in range(FIRST_DEALS):
@@ -236,7 +237,8 @@ class Streamed:
         certificate = self._measure()
         if self.patience.exhausted(certificate.gap) and self.W.dtype == np.float32:
             self._double()
-        return Progress(certificate, int(np.count_nonzero(self.marked)))
+        self.best.offer(certificate.primal, self.W[:, : self.L])
+        return Progress(Certificate(self.best.primal, certificate.dual), int(np.count_nonzero(self.marked)))
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -366,25 +368,35 @@ class Streamed:
                 yield part, slice(first, last)
 
     def _evaluated(self) -> tuple[np.ndarray, Certificate]:
-        """Weights and certificate from the stored dual variables in float64, kept until the next epoch."""
+        """The best weights, and their certificate with the dual variables; kept until the next epoch."""
         if self._answer is None:
-            Z = np.zeros((self.problem.n_features + 1, self.L))
-            for part, rows in self._filled():
-                Z += self._of(part).accumulate(self.alpha[rows], n_threads=self.n_threads)
-            norms = np.einsum("jl,jl,l->j", Z, Z, self.r)
-            dual_norm = float(norms.sum())
-            Z *= self.r
-            # The bias is a primal variable of its own, as in `sweeps`.
-            Z[-1] = self.W[-1, : self.L]
-            norms[-1] = float(np.sum(Z[-1] ** 2 / self.r))
-            loss = value = 0.0
-            for part, rows in self._filled():
-                flags = np.empty(self.flags[rows].shape, np.bool_)
-                sums = self._of(part).measure(self.alpha[rows], Z, None, flags, self.n_threads)
-                loss, value = loss + float(sums.loss.sum()), value + float(sums.value.sum())
-            constant = self.problem.constant
-            self._answer = (
-                Z,
-                Certificate(0.5 * float(norms.sum()) + loss + constant, value - 0.5 * dual_norm + constant),
-            )
+            Z, dual_norm = self._weights()
+            certificate = self._certificate(Z, dual_norm)
+            if certificate.gap > self.tol and not self.best.are_last:
+                best = self.best.weights.astype(np.float64)
+                at_best = self._certificate(best, dual_norm)
+                if at_best.primal < certificate.primal:
+                    Z, certificate = best, at_best
+            self._answer = Z, certificate
         return self._answer
+
+    def _weights(self) -> tuple[np.ndarray, float]:
+        """Weights from the stored dual variables in float64, and the norm in the dual objective."""
+        Z = np.zeros((self.problem.n_features + 1, self.L))
+        for part, rows in self._filled():
+            Z += self._of(part).accumulate(self.alpha[rows], n_threads=self.n_threads)
+        dual_norm = float(np.einsum("jl,jl,l->", Z, Z, self.r))
+        Z *= self.r
+        # The bias is a primal variable of its own, as in `sweeps`.
+        Z[-1] = self.W[-1, : self.L]
+        return Z, dual_norm
+
+    def _certificate(self, Z: np.ndarray, dual_norm: float) -> Certificate:
+        """P at weights Z, and D of the stored dual variables."""
+        loss = value = 0.0
+        for part, rows in self._filled():
+            flags = np.empty(self.flags[rows].shape, np.bool_)
+            sums = self._of(part).measure(self.alpha[rows], Z, None, flags, self.n_threads)
+            loss, value = loss + float(sums.loss.sum()), value + float(sums.value.sum())
+        norm, constant = float(np.einsum("jl,jl,l->", Z, Z, 1 / self.r)), self.problem.constant
+        return Certificate(0.5 * norm + loss + constant, value - 0.5 * dual_norm + constant)

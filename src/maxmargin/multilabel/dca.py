@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.multilabel import dca_loops as loops
 from maxmargin.multilabel.problem import LinearM3L, Solution
@@ -80,17 +80,19 @@ class DualCoordinateAscent:
         self.Z = problem.couple(problem.accumulate(self.alpha))
         self.active = np.ones((self.n, self.L), np.bool_)
         self.largest = self.gap = np.inf
+        self.best = BestWeights()
         self._answer: tuple[np.ndarray, Certificate] | None = None
         self._forget_bounds()
 
     def epoch(self, clock: Clock) -> Progress:
         if self.gap <= self.tol:
             # The measured gap was small enough and yet there is another epoch: Z has drifted.
-            self.Z = self._evaluated()[0].copy()
+            self.Z = self.problem.evaluate(self.alpha)[0].copy()
         self._answer = None
         seen = self._pass()
         certificate = self._measure()
         self.gap = certificate.gap
+        self.best.offer(certificate.primal, self.Z)
         enough = max(
             self.tol * abs(certificate.primal), self.restore * (certificate.primal - certificate.dual)
         )
@@ -100,7 +102,7 @@ class DualCoordinateAscent:
             self._forget_bounds()
         else:
             self._move_bounds()
-        return Progress(certificate, visited)
+        return Progress(Certificate(self.best.primal, certificate.dual), visited)
 
     def certify(self) -> Certificate:
         return self._evaluated()[1]
@@ -109,9 +111,12 @@ class DualCoordinateAscent:
         return Solution(readonly(self.alpha), self._evaluated()[0])
 
     def _evaluated(self) -> tuple[np.ndarray, Certificate]:
-        """Weights and certificate of the dual variables as they are, kept until the next epoch."""
+        """The best weights, and their certificate with the dual variables; kept until the next epoch."""
         if self._answer is None:
-            self._answer = self.problem.evaluate(self.alpha)
+            Z, certificate = self.problem.evaluate(self.alpha)
+            if self.best.primal < certificate.primal and not self.best.are_last:
+                Z, certificate = self.best.weights, Certificate(self.best.primal, certificate.dual)
+            self._answer = Z, certificate
         return self._answer
 
     def _pass(self) -> float:

@@ -288,7 +288,8 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     n_iter_ : int
         Number of epochs.
     history_ : list of dict
-        One record per epoch: epoch, seconds, primal, dual, gap, active.
+        One record per epoch: epoch, seconds, primal, dual, gap, active. Primal and dual are the best
+        bounds so far, and the model returned has the primal objective of the last record.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 

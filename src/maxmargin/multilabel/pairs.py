@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.multilabel import kernel_loops as loops
@@ -171,7 +171,9 @@ class PairDescent:
         self.rates = {"sweep": np.inf, "pairs": np.inf}
         self.patience = Patience(3)
         self.gap = np.inf
+        self.best = BestWeights()
         self._known: tuple[np.ndarray, Certificate] | None = None
+        self._best: tuple[np.ndarray, Certificate] | None = None
         self._load(problem, problem.coefficients(alpha))
 
     def epoch(self, clock: Clock) -> Progress:
@@ -179,22 +181,35 @@ class PairDescent:
         if self.gap <= self.tol:
             # The running gap was small enough and yet there is another epoch: residuals have drifted.
             self.E[:] = self.problem.target - self._evaluated()[0]
-        self._known = None
+        self._known = self._best = None
         if self.problem.K.build(clock.expired):
             self._improve_all(clock)
         gaps, duals = measure(self.state, self.T)
         dual = float(duals.sum()) + self.problem.costs.constant
         certificate = Certificate(dual + float(gaps.sum()), dual)
         self.gap = certificate.gap
+        self.best.offer(certificate.primal, self.B)
         if self.patience.exhausted(certificate.gap) and self.E.dtype != np.float64:
             self._load(self.problem.precise(), self.problem.feasible(self.B))
         return Progress(certificate, int(loops.count_movable(self.state)))
 
     def certify(self) -> Certificate:
-        return self._evaluated()[1]
+        return self._evaluated_best()[1]
 
     def solution(self) -> Solution:
-        return self.problem.solution(self.problem.feasible(self.B))
+        return self.problem.solution(self._evaluated_best()[0])
+
+    def _evaluated_best(self) -> tuple[np.ndarray, Certificate]:
+        """The best B, and P there with D of B as it is; kept until the next epoch."""
+        if self._best is None:
+            B, certificate = self.problem.feasible(self.B), self._evaluated()[1]
+            if certificate.gap > self.tol and not self.best.are_last:
+                best = self.problem.feasible(self.best.weights)
+                at_best = self.problem.certificate(best, self.problem.scores(best))
+                if at_best.primal < certificate.primal:
+                    B, certificate = best, Certificate(at_best.primal, certificate.dual)
+            self._best = B, certificate
+        return self._best
 
     def _evaluated(self) -> tuple[np.ndarray, Certificate]:
         """Scores and certificate of B as it is, in float64, kept until the next epoch."""

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.multilabel import smo_loops as loops
 from maxmargin.multilabel.kernel_loops import SINGULAR, KernelState, argmax_bits, count_movable
@@ -87,7 +87,8 @@ class SMO:
         self.look = loops.look_of(n)
         self.violations = loops.Violations(np.zeros(L), np.empty((L, n)), np.empty((L, n)))
         self.steps, self.gap = 0, np.inf
-        self._known: Certificate | None = None
+        self.best = BestWeights()
+        self._known: tuple[np.ndarray, Certificate] | None = None
         if self.B.any():
             self._recompute()
         self._renew()
@@ -117,16 +118,24 @@ class SMO:
         E = self._renew()
         certificate = self.problem.certificate(self.B, self.problem.target - E)
         self.gap = certificate.gap
+        self.best.offer(certificate.primal, self.B)
         return Progress(certificate, int(count_movable(KernelState(E, *self.duals[1:]))))
 
     def certify(self) -> Certificate:
-        """The certificate of B as it is, kept until the next epoch."""
-        if self._known is None:
-            self._known = self.problem.certified(self.B)
-        return self._known
+        return self._evaluated()[1]
 
     def solution(self) -> Solution:
-        return self.problem.solution(self.B)
+        return self.problem.solution(self._evaluated()[0])
+
+    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
+        """The best B, and P there with D of B as it is; kept until the next epoch."""
+        if self._known is None:
+            self._known = self.B, self.problem.certified(self.B)
+            if not self.best.are_last:
+                here, best = self._known[1], self.problem.certified(self.best.weights)
+                if best.primal < here.primal:
+                    self._known = self.best.weights, Certificate(best.primal, here.dual)
+        return self._known
 
     def _recompute(self) -> None:
         """The shared scores of B as it is."""

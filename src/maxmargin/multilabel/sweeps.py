@@ -51,7 +51,7 @@ from itertools import chain, pairwise, repeat
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress, Solver
 from maxmargin.core.rows import LINE, readonly
 from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, run_tasks, shares, transpose
 from maxmargin.multilabel import sweep_loops as loops
@@ -208,7 +208,9 @@ class Sweeps(ABC):
         self.scale, self.expected, self.quiet = 0.0, np.inf, 0.0
         self.follow = BiasPull(problem.bias, problem.q, self.L, self.rule)
         self.patience = Patience()
+        self.best = BestWeights()
         self._answer: tuple[np.ndarray, Certificate] | None = None
+        self._best: tuple[np.ndarray, Certificate] | None = None
         self._begin(alpha)
         self._prepare(alpha)
 
@@ -216,7 +218,7 @@ class Sweeps(ABC):
         if self.gap <= self.tol:
             # The measured gap was small enough and yet there is another epoch: the weights have drifted.
             self._resynchronise()
-        self._answer = None
+        self._answer = self._best = None
         self._move(clock)
         if self._seems_done():
             certificate = self._settled()
@@ -230,13 +232,27 @@ class Sweeps(ABC):
             certificate = self._settled()
         if exhausted and certificate.gap > self.tol and self.real is np.float32:
             self._prepare(self.alpha.astype(np.float64))
-        return Progress(certificate, self._active(), exact=small)
+        if small:
+            return Progress(certificate, self._active(), exact=True)
+        return Progress(Certificate(self.best.primal, certificate.dual), self._active())
 
     def certify(self) -> Certificate:
-        return self._evaluated()[1]
+        return self._evaluated_best()[1]
 
     def solution(self) -> Solution:
-        return Solution(readonly(self.alpha), self._evaluated()[0])
+        return Solution(readonly(self.alpha), self._evaluated_best()[0])
+
+    def _evaluated_best(self) -> tuple[np.ndarray, Certificate]:
+        """The best weights, and their certificate with the dual variables; kept until the next epoch."""
+        if self._best is None:
+            self._best = here = self._evaluated()
+            if here[1].gap > self.tol and not self.best.are_last:
+                Z, certificate = self.problem.evaluate(
+                    self.alpha, n_threads=self.n_threads, weights=self._factors(self.best.weights)
+                )
+                if certificate.primal < here[1].primal:
+                    self._best = Z, Certificate(certificate.primal, here[1].dual)
+        return self._best
 
     def _evaluated(self, room: np.ndarray | None = None) -> tuple[np.ndarray, Certificate]:
         """Weights and certificate of the state as it is, kept until the next epoch."""
@@ -309,6 +325,10 @@ class Sweeps(ABC):
     @abstractmethod
     def _measure(self) -> Certificate:
         """The certificate by the weights at hand; marks what to visit next."""
+
+    @abstractmethod
+    def _factors(self, weights: np.ndarray) -> np.ndarray:
+        """U of the weights at hand, with Z = U P and R = P'P."""
 
     @abstractmethod
     def _forget(self) -> np.ndarray | None:
@@ -475,7 +495,12 @@ class LabelSweeps(Sweeps):
     def _measure(self) -> Certificate:
         self._catch_up()
         sums = self.problem.measure(self.alpha, self.W, None, self.flags, self.n_threads, self.quiet)
-        return self._measured(sums)
+        certificate = self._measured(sums)
+        self.best.offer(certificate.primal, self.W)
+        return certificate
+
+    def _factors(self, weights: np.ndarray) -> np.ndarray:
+        return weights[:, : self.L] / np.sqrt(self.problem.r)
 
 
 class SampleSweeps(Sweeps):
@@ -600,7 +625,14 @@ class SampleSweeps(Sweeps):
 
     def _measure(self) -> Certificate:
         sums = self.problem.measure(self.alpha, self.T, self.G, self.flags, self.n_threads, self.quiet)
-        return self._measured(sums)
+        certificate = self._measured(sums)
+        self.best.offer(certificate.primal, self.T)
+        return certificate
+
+    def _factors(self, weights: np.ndarray) -> np.ndarray:
+        rank = len(self.G)
+        weights = weights[:, :rank].astype(np.float64)
+        return weights if self.factored else weights @ self.problem.factor.T
 
 
 def paper_ascent(

@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import (
     DOUBLE,
@@ -482,8 +482,8 @@ class OnlineRanking:
         self.most_rounds, self.renewal = most_rounds, renewal
         self.records: list[np.ndarray] = []
         self.passes = 0
-        self._solution: RankingState | None = None
-        self._certificate: Certificate | None = None
+        self.best = BestWeights()
+        self._answer: tuple[RankingState, Certificate] | None = None
         state.admit(rows, relevant)
         self.most_entries = min(most_entries, most_products // max(state.n_labels, 1))
         self._births = [state.n_rounds + row for row in first_rows(relevant, state.n_labels)]
@@ -527,25 +527,31 @@ class OnlineRanking:
 
     def epoch(self, clock: Clock) -> Progress:
         """One pass and the certificate after it; `active` counts the rounds."""
-        self._solution = self._certificate = None
+        self._answer = None
         done = self.improve(clock) if self.passes else self.learn(clock)
         self.passes += 1
         if not self.steps.size:
             return Progress(self.certify(), done, exact=True)
-        return Progress(Certificate(self._primal(self.state), self.state.dual), done)
+        self.best.offer(self._primal(self.state), self.state)
+        return Progress(Certificate(self.best.primal, self.state.dual), done)
 
     def certify(self) -> Certificate:
-        """Dual recomputed from the stored steps (else from the weights), primal from the weights."""
-        state = self.solution()
-        if self._certificate is None:
-            self._certificate = Certificate(self._primal(state), state.dual)
-        return self._certificate
+        """Dual recomputed from the stored steps (else from the weights), primal from the best weights."""
+        return self._evaluated()[1]
 
     def solution(self) -> RankingState:
-        """The state with the weights of the stored steps, of which the certificate speaks."""
-        if self._solution is None:
-            self._solution = self._renewed()
-        return self._solution
+        """The state with the weights of the stored steps, or with those of the best pass."""
+        return self._evaluated()[0]
+
+    def _evaluated(self) -> tuple[RankingState, Certificate]:
+        """Solution and certificate; computed once after an epoch."""
+        if self._answer is None:
+            state = self._renewed()
+            certificate = Certificate(self._primal(state), state.dual)
+            if not self.best.are_last and self.best.primal < certificate.primal:
+                state, certificate = self.best.weights, Certificate(self.best.primal, state.dual)
+            self._answer = state, certificate
+        return self._answer
 
     def _renewed(self) -> RankingState:
         """The state without the rounding that gathered in weights and dual."""

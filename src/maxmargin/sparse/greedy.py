@@ -566,7 +566,7 @@ class Greedy:
             self._finish(clock)
         if self.keep_path and basis.indices:
             self._path[len(basis.indices) - 1 :] = [basis.here.W]
-        return Progress(self._bound(), basis.carriers(), done=done)
+        return Progress(self._bound(), basis.carriers(), done=done, stage=len(basis.indices))
 
     def _finish(self, clock: Clock) -> None:
         """The last coefficients to `tol`, through ever sharper copies of a loss that has kinks."""

@@ -443,7 +443,8 @@ class Learned:
         if over or clock.expired():
             self._join(clock)
             self._settle(clock)
-        return Progress(self.certificate, len(self.trained), exact=True, done=over)
+        stage = self.greedy.max_basis + self.round
+        return Progress(self.certificate, len(self.trained), exact=True, done=over, stage=stage)
 
     def certify(self) -> Certificate:
         """Of the moved basis once its coefficients are optimised, else of the grown one."""

@@ -200,7 +200,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
     classes_ : array of shape (n_classes,)
     history_ : list of dict
         One record per basis vector: epoch, seconds, primal, dual, gap, active (samples that
-        carry loss), basis (number of basis vectors).
+        carry loss), basis (number of basis vectors). The bounds are those of the basis at that time.
     n_iter_ : int
         Rounds of growth.
     """

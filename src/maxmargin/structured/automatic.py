@@ -135,21 +135,28 @@ class SweepsThenNewton:
             if at_rest or self.epochs % self.every == 0:
                 return self._judged(self.solver, progress)
             if self.settled and self.epochs % 20 == 0:
-                return Progress(self.certify(), progress.active, exact=True)
+                return Progress(self._looked(self.solver)[1], progress.active, exact=True)
         return progress
 
     def _judged(self, solver: ExactBlocks, progress: Progress) -> Progress:
         """Go on with block steps or turn to Newton steps."""
-        plain, certificate = solver.certify(), self.certify()
-        self.settled = self.dear or certificate.primal < self.longer * plain.primal
+        share, certificate = self._looked(solver)
+        self.settled = self.dear or share < self.longer
         if certificate.gap > max(self.factor * self.gap, self.setup.tol):
             blocks = solver.solution().blocks
             # These blocks are near, so that the first anchor may hold less.
-            self.solver = ProximalNewton(self.problem, replace(self.setup, blocks=blocks), first=1.0)
-            self.settled = False
+            newton = ProximalNewton(self.problem, replace(self.setup, blocks=blocks), first=1.0)
+            newton.keep(solver.best)
+            self.solver, self.settled = newton, False
             return replace(progress, exact=False)
         self.gap = certificate.gap
         return Progress(certificate, progress.active, exact=True)
+
+    def _looked(self, solver: ExactBlocks) -> tuple[float, Certificate]:
+        """Offer the best multiple of the weights; returns its part of P(W), and what is proved then."""
+        (plain, _), (best, solution) = solver.current(), self._multiple(solver)
+        solver.best.offer(best.primal, solution.weights)
+        return best.primal / plain.primal if plain.primal else 1.0, solver.certify()
 
     def certify(self) -> Certificate:
         return self._answer()[0]
@@ -158,10 +165,16 @@ class SweepsThenNewton:
         return self._answer()[1]
 
     def _answer(self) -> tuple[Certificate, LinearSolution]:
-        """P and D, and the model: the weights of the solver, or the best multiple of them."""
+        """P and D, and the model: the best weights of the solver, or the best multiple of the last ones."""
         certificate, solution = self.solver.certify(), self.solver.solution()
         if isinstance(self.solver, ProximalNewton) or certificate.gap <= self.setup.tol:
             return certificate, solution
+        multiple = self._multiple(self.solver)
+        return multiple if multiple[0].primal < certificate.primal else (certificate, solution)
+
+    def _multiple(self, solver: ExactBlocks) -> tuple[Certificate, LinearSolution]:
+        """P and D at the best multiple of the weights as they are, and its model."""
+        certificate, solution = solver.current()
         s, primal = Shortfall(self.problem, solution.weights).best()
         if s == 1.0:
             return certificate, solution

@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from copy import copy
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_loops as loops
 from maxmargin.structured.multiclass_loops import Moves, StepRule
@@ -158,6 +159,7 @@ class CertifiedSteps(ABC):
         self.problem, self.rule = problem, rule
         self.iterate = first_iterate(problem, setup, rule)
         self.best = None if best is None else BestSoFar(self.iterate, best)
+        self.weights = BestWeights()
         self._evaluation: Evaluation | None = None
 
     def epoch(self, clock: Clock) -> Progress:
@@ -165,18 +167,28 @@ class CertifiedSteps(ABC):
         active = self._move(clock)
         stuck = ""
         self._refresh()
-        if self.best is not None and self.best.lost(self.iterate, self.certify().dual):
+        if self.best is not None and self.best.lost(self.iterate, self._evaluated().certificate.dual):
             self.iterate.alpha, stuck = self.best.alpha, TOO_COLD
             self._refresh()
+        here = self._evaluated()
+        self.weights.offer(here.certificate.primal, here.answer)
         return Progress(self.certify(), active, exact=True, stuck=stuck)
 
     def certify(self) -> Certificate:
-        """P and D of the stored blocks."""
-        return self._evaluated().certificate
+        """P of the best weights and D of the best blocks."""
+        here = self._evaluated().certificate
+        dual = here.dual if self.best is None else max(here.dual, self.best.dual)
+        return Certificate(min(here.primal, self.weights.primal), dual)
 
     def solution(self) -> LinearSolution | KernelSolution:
         """The model that `certify` speaks of."""
-        return self.iterate.solution(self._evaluated())
+        here, iterate = self._evaluated(), self.iterate
+        if self.weights.primal < here.certificate.primal:
+            here = here._replace(answer=self.weights.weights)
+        if self.best is not None and self.best.dual > here.certificate.dual:
+            iterate = copy(iterate)
+            iterate.alpha = self.best.alpha
+        return iterate.solution(here)
 
     @abstractmethod
     def _move(self, clock: Clock) -> int:

@@ -132,8 +132,9 @@ class ChainSVC(ClassifierMixin, Iterative):
         Objective of the stored weights, dual objective, relative gap.
     n_iter_ : int
     history_ : list of dict
-        One record per epoch: epoch, seconds, primal (when last evaluated), dual,
-        gap, active (sequences visited).
+        One record per epoch: epoch, seconds, primal, dual, gap, active (sequences visited). Primal and
+        dual are the best bounds so far, and the model returned has the primal objective of the last
+        record; before the first evaluation of the primal objective it is infinite.
     n_features_in_ : int
 
     Notes

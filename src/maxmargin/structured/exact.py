@@ -45,7 +45,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_loops as loops
 from maxmargin.structured.multiclass_loops import Snapshots
@@ -77,6 +77,9 @@ class Schedule:
     remainder, least, most : float
         How much of the gaps found on arrival is expected to be there at the end of a pass, and the
         range in which certificates correct that.
+    first_look : int
+        Passes before the first certificate that is only for the history; the next one follows after twice
+        as many.
     average_from : float
         From this `tol` on the mean of W is worth a look; below it W itself settles.
     """
@@ -89,6 +92,7 @@ class Schedule:
     remainder: float = 0.6
     least: float = 0.05
     most: float = 2.0
+    first_look: int = 32
     average_from: float = 1e-4
 
 
@@ -167,8 +171,9 @@ class ExactBlocks:
         self.streak, self.due = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.visited = np.empty(len(problem.present) + 1, np.int64)
         self.passes = self.next_check = 0
+        self.next_look = self.schedule.first_look
         self.remainder = self.schedule.remainder
-        self.primal = problem.first_primal()
+        self.best = BestWeights()
         self.dual = iterate.dual()
         self._evaluation: Evaluation | None = None
 
@@ -194,21 +199,31 @@ class ExactBlocks:
         if not promising and found <= self.coarse:
             blocks = self.problem.normalised(self.iterate.blocks(), False)
             self._work_on(self.problem.iterate(Setup(self.tol, self.rng, blocks)))
-        if promising or Certificate(self.primal, self.dual).gap <= self.tol:
+        if promising or Certificate(self.best.primal, self.dual).gap <= self.tol:
             evaluation = self._evaluated()
             self._learn_from(evaluation)
             if promising:
                 self._expect(evaluation.certificate.primal - evaluation.certificate.dual, found)
-            return Progress(evaluation.certificate, len(visited), exact=True)
-        return Progress(Certificate(self.primal, self.dual), len(visited))
+            return Progress(self.certify(), len(visited), exact=True)
+        if self.passes >= self.next_look:
+            self.next_look *= 2
+            self._keep(self._evaluated())
+        return Progress(Certificate(self.best.primal, self.dual), len(visited))
 
     def certify(self) -> Certificate:
-        """P and D of the stored blocks, P at the better of the mean of W and W itself."""
-        return self._evaluated().certificate
+        """D of the stored blocks, P at the best of the mean of W, W itself and those certified before."""
+        here = self._evaluated().certificate
+        return Certificate(min(here.primal, self.best.primal), here.dual)
 
     def solution(self) -> LinearSolution:
         """The model that `certify` speaks of."""
-        return self.iterate.solution(self._evaluated())
+        certificate, here = self.current()
+        return here._replace(weights=self.best.weights) if self.best.primal < certificate.primal else here
+
+    def current(self) -> tuple[Certificate, LinearSolution]:
+        """P and D of the stored blocks, and their model: the better of the mean of W and W itself."""
+        here = self._evaluated()
+        return here.certificate, self.iterate.solution(here)
 
     def _evaluated(self) -> Evaluation:
         """What the blocks prove now, computed once between two epochs."""
@@ -263,8 +278,13 @@ class ExactBlocks:
         certificate = evaluation.certificate
         if certificate.gap > self.tol:
             self.iterate.resync(evaluation)
-        self.primal, self.dual = min(self.primal, certificate.primal), certificate.dual
+        self._keep(evaluation)
+        self.dual = certificate.dual
         self._wake(evaluation.gaps)
+
+    def _keep(self, evaluation: Evaluation) -> None:
+        """Keep the weights that were evaluated, if they are the best."""
+        self.best.offer(evaluation.certificate.primal, evaluation.answer[:, : self.problem.c])
 
     def _expect(self, gap: float, found: float) -> None:
         if found > 0 and np.isfinite(found):

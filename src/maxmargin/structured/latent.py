@@ -123,7 +123,9 @@ class LatentSVC(ClassifierMixin, Iterative):
     n_iter_ : int
         Epochs.
     history_ : list of dict
-        One record per epoch: epoch, seconds, primal, dual, gap, active (bags visited).
+        One record per epoch: epoch, seconds, primal, dual, gap, active (bags visited). Primal is the
+        lowest objective so far, infinite before the first round has ended; dual is the best bound of
+        the present round, and starts anew with the next.
     n_features_in_ : int
 
     Notes

@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import UNKNOWN, Certificate, Clock, Progress
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
 from maxmargin.structured.latent_loops import Bags, BagScores, BagWork, bag_values, pair_products
@@ -379,7 +379,7 @@ class LatentRounds:
         self.objective = problem.values(self.accepted, blocks.blocks.chosen).objective
         self.objectives: list[float] = []
         self.tried = {blocks.blocks.chosen.tobytes()}
-        self.epochs = 0
+        self.epochs = self.stage = 0
         self._kept: tuple[Certificate, LatentSolution] | None = None
 
     def epoch(self, clock: Clock) -> Progress:
@@ -401,7 +401,11 @@ class LatentRounds:
                 self._choose(values.best)
             elif idle and values.best.tobytes() not in self.tried:
                 self._choose(values.best)
-        return Progress(Certificate(self.objective, self.blocks.objective()), seen)
+        dual = self.blocks.objective()
+        # Before a round has ended the model is that of alpha, of which neither J nor D is known.
+        known = self.objectives or self._stationary(dual)
+        certificate = Certificate(self.objective, dual) if known else UNKNOWN
+        return Progress(certificate, seen, stage=self.stage)
 
     def _stationary(self, dual: float) -> bool:
         """Whether another round could hardly lower the objective."""
@@ -412,6 +416,7 @@ class LatentRounds:
         if np.array_equal(best, self.blocks.blocks.chosen):
             return
         self.tried.add(best.tobytes())
+        self.stage += 1
         self.blocks.follow(best)
         if self.blocks.objective() <= 0:
             self.blocks.restart(best)

@@ -234,8 +234,9 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     n_iter_ : int
         Number of passes.
     history_ : list of dict
-        One record per pass: epoch, seconds, primal, dual, gap, active. Primal is the best
-        certified upper bound at that time, so primal >= optimum >= dual in every record.
+        One record per pass: epoch, seconds, primal, dual, gap, active. Primal and dual are the best
+        bounds so far, and the model returned has the primal objective of the last record; before the
+        first certificate the primal objective is infinite.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
 
@@ -246,9 +247,8 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     and for a dense X with many zeros the nonzeros of all or the busiest rows, up to 1/6 of X. Newton
     steps with more than 600 weights hold a copy of the rows that are near the margin.
 
-    With solver="exact", a linear kernel and tol >= 1e-4, `coef_` is a mean of the weights of the
-    last passes where that mean has the smaller objective; with "newton" the best weights on its way;
-    otherwise it is the weights that belong to the dual variables.
+    `coef_` is the weights with the smallest objective that was evaluated: those of the dual variables after
+    some pass or, with solver="exact", a linear kernel and tol >= 1e-4, their mean over the last passes.
 
     Two classes give one column of scores, f_1 - f_0, as in scikit-learn; the objective is that
     of a binary hinge loss with 2C. A class whose samples all have weight zero still competes

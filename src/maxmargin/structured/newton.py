@@ -47,7 +47,7 @@ from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dposv
 
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.structured import newton_loops as loops
 from maxmargin.structured import small_loops
@@ -171,6 +171,11 @@ class ProximalNewton:
     def solution(self) -> LinearSolution:
         """The best W and the best blocks."""
         return LinearSolution(self.W, self.blocks)
+
+    def keep(self, best: BestWeights) -> None:
+        """Take weights that are known already for the best so far, if they are."""
+        if best.primal < self.bounds.primal:
+            self.W, self.bounds = best.weights, Certificate(best.primal, self.bounds.dual)
 
     def _dual(self, blocks: np.ndarray) -> float:
         steps = self.problem.steps(blocks)

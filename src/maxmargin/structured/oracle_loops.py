@@ -25,7 +25,6 @@ block; the mean of w over the last few epochs is the better model.
 from __future__ import annotations
 
 import itertools
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -33,7 +32,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from maxmargin.core.jit import compiled, generic
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
 from maxmargin.core.simplex import line_search
 from maxmargin.structured.planes import Listed, affordable, solve_listed
 
@@ -723,9 +722,8 @@ class BlockSolver:
     """Epochs of block steps on a convex problem, with a certificate.
 
     Any weights w' and any feasible alpha bracket the optimum, P(w') >= D(alpha). The dual of a
-    certificate is that of the stored alpha; its primal belongs to the weights the fit keeps: those
-    of alpha or, where that is lower, the mean over the last epochs. Records between evaluations
-    repeat the last primal, which stays a bound.
+    certificate is that of the stored alpha; its primal belongs to the weights the fit keeps: the best
+    of those of alpha, the mean over the last epochs and those evaluated before.
 
     Block gaps are collected on the way at no cost, but each belongs to the weights of its own
     visit. Their sum only says when an evaluation is worth a pass over all blocks.
@@ -757,7 +755,7 @@ class BlockSolver:
     ) -> None:
         self.problem, self.blocks, self.rng, self.tol = problem, blocks, rng, tol
         self.evaluate_every, self.synchronise_every = evaluate_every, synchronise_every
-        self.bound = math.inf
+        self.best = BestWeights()
         self.epochs = 0
         self._kept: tuple[Certificate, np.ndarray] | None = None
 
@@ -781,18 +779,17 @@ class BlockSolver:
     def epoch(self, clock: Clock) -> Progress:
         """One sweep; evaluate the primal when it is due."""
         self._kept = None
-        if self.epochs == 0:
-            self.bound = self.problem.primal(self.blocks.vector)
+        if self.epochs == 0 and self.blocks.vector.any():
+            self.best.offer(self.problem.primal(self.blocks.vector), self.blocks.vector)
         seen = self.blocks.sweep(self.rng, clock)
         self.epochs += 1
         if self.epochs % self.synchronise_every == 0:
             self.blocks.synchronise()
         dual = self.blocks.objective()
         if self._due(dual):
-            self.bound = self.problem.primal(
-                self.blocks.mean.value if self.blocks.averages else self.blocks.vector
-            )
-        return Progress(Certificate(self.bound, dual), seen)
+            vector = self.blocks.mean.value if self.blocks.averages else self.blocks.vector
+            self.best.offer(self.problem.primal(vector), vector)
+        return Progress(Certificate(self.best.primal, dual), seen)
 
     def _due(self, dual: float) -> bool:
         if self.blocks.settled or self.epochs % self.evaluate_every == 0:
@@ -817,5 +814,7 @@ class BlockSolver:
                 other = self.problem.primal(self.blocks.mean.value)
                 if other < primal:
                     vector, primal = self.blocks.mean.value.copy(), other
+            if self.best.primal < primal:
+                vector, primal = self.best.weights, self.best.primal
             self._kept = Certificate(primal, dual), vector
         return self._kept

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_kernel_loops as loops
 from maxmargin.structured.kernel_interior import solve_blocks
@@ -343,15 +343,18 @@ class WorkingSets(Sets):
         self.scores = np.ascontiguousarray(iterate.scores.T)
         self.gaps = np.empty(problem.n)
         self.patience = Patience()
+        self.best = BestWeights()
         self._evaluation: Evaluation | None = None
+        self._best: Evaluation | None = None
         self._measure()
 
     def epoch(self, clock: Clock) -> Progress:
         """Sets until as many samples were visited as had a gap, or the gap is small enough."""
-        self._evaluation = None
+        self._evaluation = self._best = None
         if not self.problem.K.build(clock.expired):
             return Progress(self.certificate, 0)
         visited = self.rounds(int(np.count_nonzero(self.gaps)), clock)
+        self.best.offer(self.certificate.primal, self.alpha)
         if self.certificate.gap > self.tol:
             if self.patience.exhausted(self.certificate.gap) and self.dtype != np.float64:
                 self._load(self.problem.precise())
@@ -361,12 +364,22 @@ class WorkingSets(Sets):
         return Progress(certificate, visited, exact=True)
 
     def certify(self) -> Certificate:
-        """P and D of the stored blocks."""
-        return self._evaluated().certificate
+        """P of the best blocks and D of the stored ones."""
+        return self._evaluated().certificate.tightened(self._evaluated_best().certificate)
 
     def solution(self) -> KernelSolution:
         """The model that `certify` speaks of."""
-        return KernelSolution(self._evaluated().answer, self.alpha.copy())
+        here, best = self._evaluated(), self._evaluated_best()
+        kept = here if here.certificate.primal <= best.certificate.primal else best
+        return KernelSolution(kept.answer, self.alpha.copy())
+
+    def _evaluated_best(self) -> Evaluation:
+        """What the blocks with the lowest primal objective prove."""
+        if self.best.are_last:
+            return self._evaluated()
+        if self._best is None:
+            self._best = self.problem.evaluate(self.best.weights)
+        return self._best
 
     def _evaluated(self) -> Evaluation:
         """What the blocks prove now, computed once between two epochs."""
