@@ -5,6 +5,7 @@ import pickle
 import time
 import tracemalloc
 import warnings
+from numbers import Real
 
 import joblib
 import numpy as np
@@ -354,6 +355,19 @@ def test_tol_decides_when_a_fit_is_over(name):
     model = fit(build(name, tol=1e-2), name)
     assert model.duality_gap_ <= 1e-2
     assert all(record["gap"] > 1e-2 for record in model.history_[:-1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_number_that_overflows_is_named(name):
+    constraints = build(name)._parameter_constraints
+    numbers = [key for key in constraints if any(getattr(c, "type", None) is Real for c in constraints[key])]
+    assert "C" in numbers
+    for key in numbers:
+        for value in (1e308, 10**400, np.inf, 5e-324):
+            if value == 5e-324 and key not in ("C", "intercept_scaling"):
+                continue
+            with pytest.raises(ValueError, match=key):
+                fit(build(name, **{key: value}), name)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])

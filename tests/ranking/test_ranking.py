@@ -240,7 +240,8 @@ def test_looking_at_a_solver_changes_nothing(regulariser, dtype):
         assert certificate == watched.certify() and solution is watched.solution()
         np.testing.assert_array_equal(watched.state.weights(), before)
         kept = solution.weights()
-        np.testing.assert_allclose(kept, before, atol=1e-12 if dtype == np.float64 else 1e-6)
+        if watched.best.are_last:
+            np.testing.assert_allclose(kept, before, atol=1e-12 if dtype == np.float64 else 1e-6)
         assert certificate.dual == pytest.approx(watched.state.dual, abs=1e-6) and certificate.gap >= 0
         watched.epoch(Clock())
         plain.epoch(Clock())

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cros
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from maxmargin import ChainSVC, metrics
+from maxmargin import ChainSVC, LatentSVC, metrics
 from maxmargin.model_selection import regularization_path
 from maxmargin.structured.chain import SOLVERS
 from tests.checks import run_check
@@ -461,3 +461,32 @@ def test_metrics_name_what_is_wrong():
         metrics.word_accuracy(["ab"], ["ab"], sample_weight=[1, 2])
     assert metrics.word_accuracy(["ab", "c"], ["ab", "d"], sample_weight=[3, 1]) == 0.75
     assert metrics.letter_accuracy(["ab", "c"], ["ab", "d"], sample_weight=[3, 1]) == 6 / 7
+
+
+@pytest.mark.parametrize(
+    "lengths", [[2**62, 2**62, 2**62, 2**62 + 40], np.array([2**63 + 20, 2**63 + 20], np.uint64), [10**6]]
+)
+@pytest.mark.parametrize("estimator", [ChainSVC, LatentSVC])
+def test_lengths_whose_sum_wraps_are_refused(estimator, lengths):
+    with pytest.raises(ValueError, match=r"lengths\[0\] is \d+, but X has 40 rows"):
+        estimator().fit(np.ones((40, 2)), ["a", "b"] * 20, lengths=lengths)
+
+
+def test_the_labelings_asked_for_may_be_more_than_there_are():
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    model = ChainSVC(random_state=0).fit(X, list("abcabc"), lengths=[3, 3])
+    few, one = model.predict_kbest(X[:5], k=10**9, lengths=[4, 1])
+    assert len(few) == 3**4 == len({"".join(labels) for labels, _ in few}) and len(one) == 3
+    with pytest.raises(ValueError, match=r"k=1000000000000 labelings .* take a smaller k"):
+        model.predict_kbest(np.ones((100, 2)), k=10**12, lengths=[100])
+
+
+@pytest.mark.parametrize("solver", ["bcpl", "oeg"])
+def test_a_temperature_that_leaves_floating_point_is_named(solver):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    with pytest.raises(ValueError, match="take a larger temperature or a smaller C"):
+        ChainSVC(solver=solver, temperature=1e-59, random_state=0).fit(X, list("abca") * 10, lengths=[4] * 10)
+    model = ChainSVC(random_state=0).fit(X, list("abca") * 10, lengths=[4] * 10)
+    for temperature in (1e-320, 1e308):
+        with pytest.raises(ValueError, match=r"temperature=\S+ is too (small|large)"):
+            model.predict_marginals(X, temperature, lengths=[4] * 10)

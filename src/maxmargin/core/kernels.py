@@ -481,7 +481,7 @@ def _check_diagonal(diagonal: np.ndarray, dtype: Any) -> None:
     if not diagonal[i] <= (LARGEST_SINGLE if dtype == np.float32 else LARGEST):
         raise ValueError(
             f"k(x, x) is {diagonal[i]:.3g} for sample {i}, too large for {dtype}; scale the "
-            "features, or lower gamma, degree or coef0."
+            "features, or lower gamma, degree, coef0 or intercept_scaling."
         )
 
 

@@ -38,6 +38,8 @@ from maxmargin.edge.callbacks import CallbackSupportMixin
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32
 # is too narrow for sums of squares, and X is taken as float64.
 LARGEST, LARGEST_SINGLE = 1e60, 1e9
+# Parameters that may be as small as one likes: numbers next to which something else is negligible.
+TINY = {"tol", "rel_tol", "floor", "truncation", "time_limit"}
 # Columns of X whose sizes differ by this factor slow training down.
 UNEVEN = 100.0
 
@@ -149,6 +151,14 @@ def check_size(X: Any, name: str) -> Any:
             "features (MaxAbsScaler) or mend the entry."
         )
     return X.astype(np.float64) if X.dtype == np.float32 and largest > LARGEST_SINGLE else X
+
+
+def check_number(name: str, value: Any, *, tiny: bool = False) -> None:
+    """Refuse a number whose products leave floating point; `tiny` ones may be as small as they like."""
+    if abs(value) > LARGEST:
+        raise ValueError(f"{name}={value!r} is too large to compute with; take at most {LARGEST:g}.")
+    if 0 < abs(value) < 1 / LARGEST and not tiny:
+        raise ValueError(f"{name}={value!r} is too small to compute with; take at least {1 / LARGEST:g}.")
 
 
 def check_columns(n_columns: int, what: str = "X", n_weights: int = 0) -> None:
@@ -318,6 +328,16 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         """As scikit-learn, which reads the signature anew for every fit: a tenth of a small one."""
         return super()._get_param_names()
 
+    def _validate_params(self) -> None:
+        """As scikit-learn, and numbers whose products leave floating point are refused."""
+        super()._validate_params()
+        for name, constraints in self._parameter_constraints.items():
+            if not any(isinstance(each, Interval) and each.type is Real for each in constraints):
+                continue
+            value = getattr(self, name)
+            if isinstance(value, Real):
+                check_number(name, value, tiny=name in TINY)
+
     def _stopping(self) -> Stopping:
         """When to stop."""
         return Stopping(self.tol, self.max_iter, self.time_limit)
@@ -378,6 +398,8 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
             raise ValueError("sample_weight is zero everywhere; at least one sample needs a positive weight.")
+        for value in (weights.max(), weights[weights > 0].min()):
+            check_number("sample_weight", float(value))
         return weights
 
     def _recall(self, shape: tuple[int, ...]) -> tuple[Any, float] | None:

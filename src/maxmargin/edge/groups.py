@@ -146,6 +146,10 @@ def _check_lengths(lengths: Any, n_rows: int) -> np.ndarray:
     sizes = np.asarray(lengths)
     if sizes.ndim != 1 or sizes.size == 0 or sizes.dtype.kind not in "iu":
         raise ValueError("lengths must be a list of whole numbers, the number of rows of each sample.")
+    if (sizes > n_rows).any():
+        i = int(np.flatnonzero(sizes > n_rows)[0])
+        raise ValueError(f"lengths[{i}] is {sizes[i]}, but X has {n_rows} rows; lengths must sum to them.")
+    sizes = sizes.astype(np.int64)
     if sizes[0] == 0 and sizes[-1] == n_rows and (np.diff(sizes) >= 0).all():
         raise ValueError(
             "lengths must be the rows of each sample, but these are offsets; pass np.diff of them."

@@ -67,6 +67,7 @@ from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.many import ManyM3L
 from maxmargin.multilabel.newton import Newton, few_features, in_turns
 from maxmargin.multilabel.problem import (
+    LARGEST_SINGLE,
     EntryCosts,
     KernelM3L,
     LinearM3L,
@@ -591,7 +592,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         self, problem: Any, alpha: np.ndarray, stopping: Stopping, rng: np.random.RandomState, device: Any
     ) -> Solver:
         """What trains on a GPU."""
-        itemsize = np.dtype(self._working_dtype(stopping, pays=True)).itemsize
+        itemsize = np.dtype(self._working_dtype(stopping, problem.costs, pays=True)).itemsize
         if isinstance(problem, KernelM3L):
             from maxmargin.multilabel.device import DeviceSweeps
 
@@ -627,17 +628,18 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         elif kernel.name in ("sigmoid", "callable"):
             _warn_if_indefinite(replace(kernel, offset=0.0), X)
         # The paper's solver works in double precision unless told otherwise.
-        dtype: Any = self._working_dtype(self._stopping(), pays=self.solver == "auto")
+        dtype: Any = self._working_dtype(self._stopping(), costs, pays=self.solver == "auto")
         if kernel.name == "precomputed" and not kernel.offset:
             dtype = X.dtype  # the user's matrix serves as it is, without a copy
         return KernelMatrix(kernel, X, self.cache_size, dtype, count_threads(self.n_jobs))
 
-    def _working_dtype(self, stopping: Stopping, *, pays: bool) -> type:
-        """Single precision where told to, or where it is enough for `tol` and pays."""
+    def _working_dtype(self, stopping: Stopping, *costs: EntryCosts, pays: bool) -> type:
+        """Single precision where told to, or where it is enough for `tol` and pays, and nothing overflows."""
         single = pays and stopping.target >= SINGLE_TOL
         if self.precision != "auto":
             single = self.precision == "single"
-        return np.float32 if single else np.float64
+        sizes = [float(np.max(part, initial=0.0)) for each in costs for part in (each.upper, each.margin)]
+        return np.float32 if single and max(sizes, default=self.C) <= LARGEST_SINGLE else np.float64
 
     def _set_constants_aside(self, one_sided: np.ndarray, on: np.ndarray, upper: np.ndarray) -> None:
         """Take labels without two sides out of the loss (unless a prior informs them) and say so."""
@@ -662,7 +664,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             large = size >= (LARGE_DENSE if problem.rows.dense else LARGE_SPARSE)
             single_or_large = data.dtype == np.float32 or large
             pays = single_or_large and self.solver == "auto" and not few_features(problem)
-            dtype = self._working_dtype(stopping, pays=pays)
+            dtype = self._working_dtype(stopping, problem.costs, pays=pays)
         alpha = aligned_zeros(*problem.shape, dtype, multiple=1, n_threads=count_threads(self.n_jobs))
         recalled = self._recall(problem.shape)
         if recalled is not None:

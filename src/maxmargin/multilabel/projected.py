@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Progress, Solver
-from maxmargin.multilabel.problem import M3L
+from maxmargin.multilabel.problem import M3L, KernelM3L, LinearM3L, Solution
 
 
 def largest_projected_gradient(problem: M3L, alpha: np.ndarray) -> float:
@@ -25,18 +25,31 @@ def largest_projected_gradient(problem: M3L, alpha: np.ndarray) -> float:
 
 
 class UntilProjected:
-    """A solver whose fit ends once the largest projected gradient is at most `tau`."""
+    """A solver whose fit ends once the largest projected gradient is at most `tau`.
 
-    def __init__(self, solver: Solver, problem: M3L, tau: float) -> None:
+    The model is then the one of these dual variables, which need not be the best one on the way.
+    """
+
+    def __init__(self, solver: Solver, problem: LinearM3L | KernelM3L, tau: float) -> None:
         self.solver, self.problem, self.tau = solver, problem, tau
+        self.end: tuple[Solution, Certificate] | None = None
 
     def epoch(self, clock: Clock) -> Progress:
         progress = self.solver.epoch(clock)
-        largest = largest_projected_gradient(self.problem, self.solver.solution().alpha)
-        return replace(progress, done=largest <= self.tau)
+        alpha = self.solver.solution().alpha
+        done = largest_projected_gradient(self.problem, alpha) <= self.tau
+        if not done:
+            return replace(progress, done=False)
+        if isinstance(self.problem, LinearM3L):
+            Z, certificate = self.problem.evaluate(alpha)
+            self.end = Solution(alpha, Z), certificate
+        else:
+            B = self.problem.coefficients(alpha)
+            self.end = self.problem.solution(B), self.problem.certified(B)
+        return replace(progress, exact=False, done=True)
 
     def certify(self) -> Certificate:
-        return self.solver.certify()
+        return self.solver.certify() if self.end is None else self.end[1]
 
     def solution(self) -> Any:
-        return self.solver.solution()
+        return self.solver.solution() if self.end is None else self.end[0]

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.loop import Solver, run
+from maxmargin.core.memory import memory
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, Sizes, State, floats, part
 from maxmargin.core.threads import count_threads, run_threads
@@ -23,6 +24,7 @@ from maxmargin.edge.estimator import (
     POSITIVE,
     Choice,
     Iterative,
+    check_number,
     choose,
     fit_context,
     warn,
@@ -42,6 +44,9 @@ from maxmargin.structured.chain_loops import (
 from maxmargin.structured.chain_problem import ChainProblem
 from maxmargin.structured.chain_solvers import exponentiated_gradient, frank_wolfe, partial_linearisation
 from maxmargin.structured.oracle_loops import BlockSolver, Solution, pieces
+
+# Of a score, where it came from and its answer, for every position, label and labeling.
+KBEST_BYTES = 32
 
 SOLVERS: dict[str, Choice] = {
     "pairwise": Choice(
@@ -313,6 +318,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         """
         if not (isinstance(temperature, Real) and temperature > 0):
             raise ValueError(f"temperature must be a positive number. Got {temperature!r} instead.")
+        check_number("temperature", temperature)
         groups = self._read(X, lengths)
         rows, weights, K = Rows.of(groups.X).flat, self._weights(), self.classes_.size
         longest = int(groups.lengths.max())
@@ -452,10 +458,17 @@ class ChainSVC(ClassifierMixin, Iterative):
         self._in_threads(part, groups)
         return labels
 
-    def _best_labelings(self, groups: Groups, k: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each sequence the codes of its k best labelings (or as many as there are) and their scores."""
+    def _best_labelings(self, groups: Groups, most: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each sequence the codes of its best labelings (at most as many) and their scores."""
         rows, weights, K = Rows.of(groups.X).flat, self._weights(), self.classes_.size
+        longest = int(groups.lengths.max())
+        if KBEST_BYTES * longest * K * count_labelings(K, longest, most) > memory():
+            raise ValueError(
+                f"k={most} labelings of a sequence of {longest} rows do not fit into the "
+                f"{memory() / 2**30:.3g} GiB of memory; take a smaller k."
+            )
         for start, length in zip(groups.offsets[:-1], groups.lengths, strict=True):
+            k = count_labelings(K, int(length), most)
             un, scores = np.empty((length, K)), np.empty((length, K, k))
             came, rank = np.empty((2, length, K, k), np.int64)
             labels, values = np.empty((k, length), np.int64), np.empty(k)
@@ -467,6 +480,12 @@ class ChainSVC(ClassifierMixin, Iterative):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def count_labelings(n_labels: int, length: int, most: int) -> int:
+    """Number of labelings of a sequence, or `most` if there are more."""
+    # Two to this power is above `most`.
+    return min(n_labels ** min(length, most.bit_length()), most)
 
 
 def named(weights: ChainWeights, scaling: float) -> dict[str, np.ndarray]:

@@ -25,6 +25,7 @@ block; the mean of w over the last few epochs is the better model.
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -786,6 +787,11 @@ class BlockSolver:
         if self.epochs % self.synchronise_every == 0:
             self.blocks.synchronise()
         dual = self.blocks.objective()
+        if not math.isfinite(dual):
+            raise ValueError(
+                "Scores divided by the temperature leave floating point; take a larger temperature or a "
+                "smaller C."
+            )
         if self._due(dual):
             vector = self.blocks.mean.value if self.blocks.averages else self.blocks.vector
             self.best.offer(self.problem.primal(vector), vector)
