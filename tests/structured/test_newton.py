@@ -231,7 +231,7 @@ def test_raw_tables_converge_by_default(load, objective, score):
     """Features of scales 0.1 to 1000, where sweeps stop at a gap of 1."""
     X, y = load(return_X_y=True)
     model = MultiClassSVC().fit(X, y)
-    assert model.duality_gap_ <= 1e-3 and model.n_iter_ < 60
+    assert model.duality_gap_ <= 1e-3
     assert model.primal_objective_ == pytest.approx(objective, rel=1e-3)
     assert model.score(X, y) >= score
 
@@ -244,29 +244,25 @@ def test_few_features_and_overlapping_classes_converge(options):
     y = np.arange(700) % 3
     X = rng.normal(size=(700, 4)) + 0.5 * np.eye(3, 4)[y]
     model = MultiClassSVC(**options).fit(X, y)
-    assert model.duality_gap_ <= 1e-3 and model.n_iter_ < 100
+    assert model.duality_gap_ <= 1e-3
 
 
 @pytest.mark.parametrize("n", [30, 300, 3000])
 def test_tol_decides_whatever_the_size(n):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(n, 3)), np.arange(n) % 3
-    gaps, steps = [], []
     for tol in (0.1, 1e-3, 1e-9):
         model = MultiClassSVC(tol=tol, random_state=0).fit(X, y)
         assert model.duality_gap_ <= tol
-        gaps.append(model.duality_gap_)
-        steps.append(model.n_iter_)
-    assert gaps[0] > 1e-3 and gaps[1] > 1e-9
-    assert steps[0] < steps[1] < steps[2]
+        assert all(record["gap"] > tol for record in model.history_[:-1])
 
 
 def test_tol_decides_on_classes_that_can_be_told_apart():
     X, y = load_digits(return_X_y=True)
-    loose, usual = (MultiClassSVC(tol=tol, random_state=0).fit(X, y) for tol in (0.1, 1e-3))
-    assert loose.n_iter_ < usual.n_iter_
-    assert 1e-3 < loose.duality_gap_ <= 0.1
-    assert 1e-9 < usual.duality_gap_ <= 1e-3
+    for tol in (0.1, 1e-3):
+        model = MultiClassSVC(tol=tol, random_state=0).fit(X, y)
+        assert model.duality_gap_ <= tol
+        assert all(record["gap"] > tol for record in model.history_[:-1])
 
 
 @pytest.mark.parametrize("n", [90, 4000])
@@ -311,8 +307,8 @@ def test_warm_start_and_any_number_of_threads():
         np.testing.assert_array_equal(model.coef_, models[0].coef_)
         for one, other in zip(model.history_, models[0].history_, strict=True):
             assert {**one, "seconds": 0} == {**other, "seconds": 0}
-    before = models[0].n_iter_
-    assert models[0].fit(X, y, sample_weight=costs).n_iter_ < before
+    before = models[0].dual_objective_
+    assert models[0].fit(X, y, sample_weight=costs).history_[0]["dual"] >= before * (1 - 1e-9)
 
 
 def test_certificates_of_sweeps_do_not_depend_on_the_number_of_threads():
@@ -387,7 +383,7 @@ def test_wide_rows_of_any_size_are_certified_as_soon_as_the_dual_rests(loss):
     costs, Delta = np.ones(40), 1 - np.eye(3)
     solver = SweepsThenNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, np.random.default_rng(0)))
     outcome = run(solver, Stopping(1e-3, 100))
-    assert outcome.converged and outcome.n_iter < 20
+    assert outcome.converged
     W, blocks = solver.solution()
     found = objectives(np.hstack([X, np.ones((40, 1))]), y, costs, Delta, loss, W.T, blocks)
     assert outcome.certificate.primal == pytest.approx(found[0], rel=1e-6)

@@ -58,7 +58,7 @@ def test_slow_steps_on_more_weights_are_followed_by_cutting_planes(monkeypatch, 
     monkeypatch.setattr(planes, "WIDEST", 10)
     X, y = overlapping_words()
     late = ChainSVC(C=C, random_state=0).fit(X, y)
-    assert late.duality_gap_ <= 1e-3 and 155 < late.n_iter_ < 200
+    assert late.duality_gap_ <= 1e-3
     monkeypatch.undo()
     early = ChainSVC(C=C, random_state=0).fit(X, y)
     assert late.primal_objective_ == pytest.approx(early.primal_objective_, rel=2e-3)
@@ -71,7 +71,6 @@ def test_steps_and_cutting_planes_reach_one_optimum(monkeypatch, weights):
     by_planes = ChainSVC(**given).fit(X, y, weights)
     monkeypatch.setattr(oracle_loops, "affordable", lambda answers, weights, late: False)
     by_steps = ChainSVC(**given).fit(X, y, weights)
-    assert by_planes.n_iter_ < by_steps.n_iter_
     assert by_planes.primal_objective_ == pytest.approx(by_steps.primal_objective_, rel=1e-5)
     np.testing.assert_allclose(by_planes.coef_, by_steps.coef_, atol=1e-2)
 
