@@ -407,3 +407,15 @@ def test_explain_names_the_columns_behind_the_preparation(run, tmp_path):
     assert code == 0, err
     columns = [line.split(maxsplit=1)[1] for line in out.splitlines()[1:4]]
     assert all(re.match(r"\w+( \(per |: |=|$)", name) for name in columns), columns
+
+
+def test_a_parquet_file_whose_columns_have_two_names_is_refused(run, tmp_path):
+    whole = write(tmp_path / "t.parquet", ROWS).read_bytes()
+    place, faults = whole.find(b"list"), []
+    while place >= 0:
+        (tmp_path / "t.parquet").write_bytes(whole[:place] + b"lost" + whole[place + 4 :])
+        code, _, err = run("fit", "t.parquet", "--labels", "tags", "-o", "m.mm")
+        assert code in (0, 1), err
+        faults += [err] * code
+        place = whole.find(b"list", place + 1)
+    assert faults and all("t.parquet: " in err and "KeyError" not in err for err in faults)

@@ -145,10 +145,17 @@ def open_parquet(path: PathLike) -> Iterator[Any]:
         try:
             stored = pq.ParquetFile(pa.PythonFile(file, mode="r"), buffer_size=1 << 16, pre_buffer=False)
             texts = _check_parquet(stored.metadata, os.fstat(file.fileno()).st_size, path)
-            # A word that many rows repeat is one word in memory, too.
-            yield pq.ParquetFile(
-                pa.PythonFile(file, mode="r"), buffer_size=1 << 16, pre_buffer=False, read_dictionary=texts
-            )
+            try:
+                # A word that many rows repeat is one word in memory, too.
+                words = pq.ParquetFile(
+                    pa.PythonFile(file, mode="r"),
+                    buffer_size=1 << 16,
+                    pre_buffer=False,
+                    read_dictionary=texts,
+                )
+            except KeyError as error:
+                raise DataFormatError(f"not a readable Parquet file (no column {error})", path) from error
+            yield words
         except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
             raise DataFormatError(f"not a readable Parquet file ({error})", path) from error
 
