@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 import maxmargin
 from maxmargin.persistence import ModelFileError, describe
+from maxmargin.tables import NamedColumns
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "fitted"
 RNG = np.random.default_rng(0)
@@ -131,6 +132,28 @@ def test_a_new_fit_forgets_the_columns(run, tmp_path):
     loaded.fit(other, TABLE["kind"])
     assert list(loaded.feature_names_in_) == ["a", "size"]
     assert len(loaded.predict(other)) == 60
+
+
+def test_a_ranker_learns_on_by_name_and_from_wider_rows(run, tmp_path):
+    write(tmp_path / "t.csv")
+    assert run("fit", "t.csv", *MODELS["wide ranking"], "-o", "m.mm")[0] == 0
+    kinds = TABLE["kind"].to_numpy(str)
+    loaded, X = maxmargin.load("m.mm"), TABLE[["size", "weight"]].to_numpy()
+    loaded.partial_fit(TABLE[TABLE.columns[::-1]], kinds)
+    by_place = maxmargin.load("m.mm").partial_fit(X, kinds)
+    np.testing.assert_array_equal(loaded.coef_, by_place.coef_)
+    loaded.partial_fit(np.hstack([X, X]), kinds)
+    assert loaded.coef_[:, 2:4].any()
+
+
+@pytest.mark.parametrize("kinds", [{"size": "text", "weight": "number"}, {"size": "number"}])
+def test_columns_that_do_not_suit_the_model_are_refused(run, tmp_path, kinds):
+    write(tmp_path / "t.csv")
+    assert run("fit", "t.csv", *NUMBERS, "--scale", "none", "-o", "m.mm")[0] == 0
+    loaded = maxmargin.load("m.mm")
+    loaded._table = NamedColumns(kinds).fit(None)
+    with pytest.raises(ModelFileError, match=r"kind number and is given others|n_features"):
+        maxmargin.save(loaded, "again.mm")
 
 
 @pytest.mark.parametrize("file", ["csv", "parquet"])

@@ -376,7 +376,7 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _by_name(self, X: Any) -> Any:
         """The columns of a frame that a model of a table knows by name; anything else as it is."""
-        return self._table.transform(X) if hasattr(self, "_table") else X
+        return self._table.select(X) if hasattr(self, "_table") else X
 
     def _read_classes(self, y: Any, n_samples: int, samples: str = "samples") -> np.ndarray:
         """Learn `classes_` and return the code of every sample's class; one class only is said."""

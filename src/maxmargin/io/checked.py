@@ -20,7 +20,7 @@ from maxmargin.core import state as declared
 from maxmargin.core.state import MOST, Field, Sizes, State
 from maxmargin.io import allowed
 from maxmargin.io.allowed import ModelFileError
-from maxmargin.io.steps import STEPS, ColumnParts, Steps, essential
+from maxmargin.io.steps import STEPS, ColumnParts, Steps, check_kinds, essential
 
 # Bounds on parameters beyond what is meaningful: on time and memory that a file could ask for.
 LIMITS: dict[str, tuple[int, int]] = {
@@ -76,6 +76,8 @@ def check_object(value: Any, where: str, sizes: Sizes) -> None:
         raise ModelFileError(f"{where} is empty")
     if table.rule is not None:
         _obey(table.rule, state, where, sizes)
+    if "_table" in state:
+        _obey(lambda own, _: check_kinds(list(own["_table"].kinds.values()), value), state, where, sizes)
 
 
 def _check_attributes(table: State, state: Mapping[str, Any], where: str, sizes: Sizes) -> None:

@@ -106,13 +106,9 @@ class NamedColumns(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         """The columns as one array: of floats where all are numbers, of objects otherwise."""
         check_is_fitted(self)
-        names = list(self.kinds)
-        frame = nw.from_native(X, eager_only=True, pass_through=True)
-        if isinstance(frame, nw.DataFrame) and any(isinstance(name, str) for name in frame.columns):
-            absent = [name for name in names if name not in frame.columns]
-            if absent:
-                raise ValueError(f"X: {no_column(absent, map(str, frame.columns))}.")
-            return self._joined([self._values(frame[name], name) for name in names])
+        names, frame = list(self.kinds), _named(X)
+        if frame is not None:
+            return self._found(frame)
         if not sp.issparse(X):
             X = np.asarray(X, None if self._numbers else object)
         if X.ndim != 2 or X.shape[1] != len(names):
@@ -123,6 +119,17 @@ class NamedColumns(TransformerMixin, BaseEstimator):
         if self._numbers:
             return X
         return self._joined([self._read(X[:, j].tolist(), name) for j, name in enumerate(names)])
+
+    def select(self, X: Any) -> Any:
+        """The columns of a frame by name; anything else as it is."""
+        frame = _named(X)
+        return X if frame is None else self._found(frame)
+
+    def _found(self, frame: nw.DataFrame[Any]) -> np.ndarray:
+        absent = [name for name in self.kinds if name not in frame.columns]
+        if absent:
+            raise ValueError(f"X: {no_column(absent, map(str, frame.columns))}.")
+        return self._joined([self._values(frame[name], name) for name in self.kinds])
 
     @property
     def _numbers(self) -> bool:
@@ -169,6 +176,13 @@ class NamedColumns(TransformerMixin, BaseEstimator):
         for name in ("sparse", "categorical", "string", "allow_nan"):
             setattr(tags.input_tags, name, True)
         return tags
+
+
+def _named(X: Any) -> nw.DataFrame[Any] | None:
+    """A frame whose columns have names, None of anything else."""
+    frame = nw.from_native(X, eager_only=True, pass_through=True)
+    named = isinstance(frame, nw.DataFrame) and any(isinstance(name, str) for name in frame.columns)
+    return frame if named else None
 
 
 def is_noted(metadata: Mapping[str, Any]) -> bool:
