@@ -4,12 +4,14 @@
 FROM python:3.12-slim
 
 COPY . /src
-RUN pip install --no-cache-dir "/src[plots,parquet,data,onnx]" && rm -rf /src
+RUN pip install --no-cache-dir "/src[plots,parquet,data,onnx]" \
+    && install -m 755 /src/tools/container.sh /usr/local/bin/container \
+    && rm -rf /src
 
 RUN useradd --create-home person
 USER person
 ENV MAXMARGIN_CACHE=/data/.maxmargin
-RUN maxmargin warmup --defaults
+RUN container warmup --defaults
 WORKDIR /data
-ENTRYPOINT ["maxmargin"]
+ENTRYPOINT ["container"]
 CMD ["--help"]

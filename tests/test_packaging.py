@@ -1,6 +1,7 @@
 """What is packed and declared: oldest versions, conda recipe, container, citation, distribution files."""
 
 import ast
+import os
 import re
 import shlex
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from maxmargin._names import VERSION
 from maxmargin.cli import command, main
+from maxmargin.core.cache import levels
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -113,14 +115,87 @@ def test_the_container_is_made_of_what_there_is():
     assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
     extras = re.search(r'"/src\[(.*)\]"', text)[1].split(",")
     assert set(extras) <= set(EXTRAS) and {"plots", "parquet"} <= set(extras)
-    assert 'ENTRYPOINT ["maxmargin"]' in lines and "USER person" in lines
-    called = [line.removeprefix("RUN maxmargin ").split() for line in lines if "RUN maxmargin" in line]
+    assert "install -m 755 /src/tools/container.sh /usr/local/bin/container" in text
+    assert 'ENTRYPOINT ["container"]' in lines and "USER person" in lines
+    called = [line.removeprefix("RUN container ").split() for line in lines if "RUN container" in line]
     assert called == [["warmup", "--defaults"]]
     options = {name for option in command.commands["warmup"].params for name in option.opts}
     assert "--defaults" in options
     # What every build sends to Docker: no environments, no history.
     left_out = (ROOT / ".dockerignore").read_text().split()
     assert {".git", ".venv*", "build"} <= set(left_out)
+
+
+# A process of the container on a processor of another name, and the loops that it compiles.
+CONTAINED = """
+import sys
+import llvmlite.binding
+if len(sys.argv) > 1:
+    llvmlite.binding.get_host_cpu_name = lambda: sys.argv[1]
+from numba.core import event
+compiled = []
+class Listener(event.Listener):
+    def on_start(self, event):
+        compiled.append(event.data["dispatcher"].py_func.__qualname__)
+    def on_end(self, event):
+        pass
+event.register("numba:compile", Listener())
+from maxmargin.cli.warmup import number_columns
+number_columns()
+print(len(compiled))
+"""
+
+
+@pytest.fixture
+def contained(tmp_path):
+    """Run the container's command: what it prints, with a Python program in the place of maxmargin."""
+    script, loader = (ROOT / "tools" / "container.sh").read_text(), "/lib64/ld-linux-x86-64.so.2"
+    assert loader in script
+
+    def run(*words, loader_says=None):
+        folder = tmp_path / "bin"
+        folder.mkdir(exist_ok=True)
+        (folder / "maxmargin").write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" "{tmp_path}/program.py" "$@"\n'
+        )
+        (folder / "loader").write_text(f"#!/bin/sh\necho '{loader_says}'\n")
+        (folder / "container").write_text(
+            script.replace(loader, str(folder / "loader") if loader_says else loader)
+        )
+        for file in folder.iterdir():
+            file.chmod(0o755)
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA_CPU")}
+        environment["PATH"] = f"{folder}{os.pathsep}{environment['PATH']}"
+        environment["NUMBA_CACHE_DIR"] = str(tmp_path / "cache")
+        done = subprocess.run(
+            [folder / "container", *words], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a container runs Linux")
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
+@pytest.mark.skipif("x86-64-v3" not in levels(), reason="needs a processor of the level of the container")
+def test_the_container_compiles_once_for_all_processors(contained, tmp_path):
+    (tmp_path / "program.py").write_text(CONTAINED)
+    assert int(contained()) > 0
+    assert int(contained("skylake-avx512")) == int(contained("haswell")) == 0
+    # A processor below the level takes nothing that it could not run.
+    assert int(contained("nehalem", loader_says="x86-64-v2 (supported, searched)\nx86-64-v3")) > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a container runs Linux")
+@pytest.mark.parametrize("level", ["x86-64-v3 (supported, searched)", "x86-64-v3", "aarch64"])
+def test_the_container_sets_a_level_where_the_processor_has_it(level, contained, tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import os, sys\n"
+        "print(os.environ.get('NUMBA_CPU_NAME'), os.environ.get('NUMBA_CPU_FEATURES'), sys.argv[1:])\n"
+    )
+    told = "x86-64-v3 " if "supported" in level else "None None"
+    assert contained("fit", "a b.csv", loader_says=level) == f"{told} ['fit', 'a b.csv']"
 
 
 def test_the_conda_recipe_builds_and_tests_what_there_is(capsys):
