@@ -142,9 +142,11 @@ class Source(Cells):
         return readers[self.kind]()
 
     def types(self) -> Any:
-        """The schema of a Parquet file."""
-        with open_parquet(self.path) as file:
-            return file.schema_arrow
+        """The schema of a Parquet file, in which words are words."""
+        with open_parquet(self.path):
+            import pyarrow.parquet as pq
+
+            return pq.read_schema(self.path)
 
     def _csv(self) -> Iterator[Row]:
         names, rows = open_csv(self.path, self.header, self.delimiter, self.encoding, self.progress)
