@@ -186,7 +186,8 @@ class Folder:
         cure = (
             f"call maxmargin.datasets.fetch({self.name!r}) to download it, or set"
             if about.downloadable
-            else f"its files are those of {about.source}; see `maxmargin datasets info {self.name}`, and set"
+            else f"it cannot be downloaded; its files come from {about.source} (`maxmargin datasets info "
+            f"{self.name}` lists them), set"
         )
         raise FileNotFoundError(
             f"Data set {self.name!r}: no file {filename} in {' or '.join(map(str, self.places))}: {cure} "
