@@ -91,7 +91,7 @@ def test_links_of_the_readme_lead_there_from_anywhere():
 
 def test_every_import_is_declared():
     """Packages that the code imports at the top of a file are dependencies."""
-    known = {"sklearn": "scikit-learn", "llvmlite": "numba", "triton": "torch"}
+    known = {"sklearn": "scikit-learn", "joblib": "scikit-learn", "llvmlite": "numba", "triton": "torch"}
     declared = set(floors(PROJECT["dependencies"]))
     # Files that are imported only when their extra is asked for.
     extras = {"device": "gpu", "dask": "dask"}
