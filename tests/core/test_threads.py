@@ -1,6 +1,8 @@
 """Parts of a task in threads: answers, errors, how many threads there are, forked processes."""
 
 import multiprocessing
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -109,6 +111,35 @@ def test_after_an_error_what_was_begun_is_ended_and_nothing_else_begins(error, f
     with pytest.raises(error, match="here"):
         run_threads(task, range(50), 2)
     assert set(begun) == {0, 1} and len(ended) == 1
+
+
+INTERRUPTED = """
+import random, signal, threading, time
+from maxmargin.core.threads import count_threads, run_threads
+
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+random.seed(0)
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-4, 2e-3))
+        while True:
+            run_threads(lambda _: sum(range(50)), range(6), 3)
+    except BaseException:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+end = time.monotonic() + 20
+while threading.active_count() > 1 and time.monotonic() < end:
+    time.sleep(0.01)
+assert threading.active_count() == 1, threading.enumerate()
+barrier = threading.Barrier(3)
+run_threads(lambda _: barrier.wait(20), range(3), 3)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="signals cannot be timed here")
+def test_ctrl_c_at_any_moment_leaves_no_thread_behind():
+    """Else the process would wait for it at its end."""
+    subprocess.run([sys.executable, "-c", INTERRUPTED], check=True, timeout=100)
 
 
 def test_a_forked_process_has_threads_of_its_own():

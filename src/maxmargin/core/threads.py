@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain, pairwise
 from threading import Condition, RLock, Thread, current_thread, get_ident, local
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -82,7 +83,9 @@ class _Queue:
 
     def __init__(self, tasks: Iterable[Task]) -> None:
         self.left, self.busy, self.closed = deque(tasks), 0, False
-        self.changed = Condition()
+        # Ctrl-C may leave a `with` block of a Condition locked for good, and not one of its lock.
+        self.lock = RLock()
+        self.changed = Condition(self.lock)
         # Threads that help the caller, and what they raised.
         self.helping, self.errors = 0, list[BaseException]()
 
@@ -96,7 +99,7 @@ class _Queue:
             raise
 
     def close(self) -> None:
-        with self.changed:
+        with self.lock:
             self.closed = True
             self.changed.notify_all()
 
@@ -106,17 +109,17 @@ class _Queue:
             self.work()
         except BaseException as error:
             self.errors.append(error)
-        with self.changed:
+        with self.lock:
             self.helping -= 1
             self.changed.notify_all()
 
     def wait(self) -> None:
         """Wait until no helper is at work."""
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(lambda: not self.helping)
 
     def _take(self) -> Task | None:
-        with self.changed:
+        with self.lock:
             while not self.left and self.busy and not self.closed:
                 self.changed.wait()
             if self.closed or not self.left:
@@ -125,7 +128,7 @@ class _Queue:
             return self.left.popleft()
 
     def _done(self, more: Iterable[Task]) -> None:
-        with self.changed:
+        with self.lock:
             self.left.extend(more)
             self.busy -= 1
             if self.left or not self.busy:
@@ -140,15 +143,16 @@ class _Helpers:
     """
 
     def __init__(self) -> None:
-        self.changed = Condition()
+        self.lock = RLock()
+        self.changed = Condition(self.lock)
         self.threads, self.busy = set[Thread](), 0
         # A queue for every helper that is wanted and has not begun, and how many the calls at work asked for.
-        self.wanted, self.asked = deque[_Queue](), dict[_Queue, int]()
+        self.wanted, self.asked = deque[_Queue](), WeakKeyDictionary[_Queue, int]()
         self.usual = count_threads(-1) - 1
 
     def invite(self, queue: _Queue, n_helpers: int) -> None:
         """Let up to `n_helpers` threads work on the queue as they become free."""
-        with self.changed:
+        with self.lock:
             self.asked[queue] = n_helpers
             self.wanted.extend([queue] * n_helpers)
             self.changed.notify(n_helpers)
@@ -158,7 +162,7 @@ class _Helpers:
 
     def dismiss(self, queue: _Queue) -> None:
         """Let no further thread begin on the queue, and wait for those that have."""
-        with self.changed:
+        with self.lock:
             self.wanted = deque(each for each in self.wanted if each is not queue)
             self.asked.pop(queue, None)
             if self._surplus() > 0:
@@ -167,33 +171,33 @@ class _Helpers:
 
     def _start(self) -> None:
         thread = Thread(target=self._serve, name="maxmargin")
-        self.threads.add(thread)
         try:
+            self.threads.add(thread)
             thread.start()
         except BaseException:
             self.threads.discard(thread)
             raise
 
     def _serve(self) -> None:
-        with self.changed:
+        with self.lock:
             self.threads.add(current_thread())  # also after a Ctrl-C in `_start`
         _blas.limit_this_thread()
         while (queue := self._next()) is not None:
             queue.help()
             del queue
-            with self.changed:
+            with self.lock:
                 self.busy -= 1
 
     def _next(self) -> _Queue | None:
         """The next queue to work on; None for a thread that has to end."""
-        with self.changed:
+        with self.lock:
             self.changed.wait_for(lambda: self.wanted or self._surplus() > 0, IDLE)
             if not self.wanted or self._surplus() > 0:
                 self.threads.discard(current_thread())
                 return None
             queue = self.wanted.popleft()
             self.busy += 1
-            with queue.changed:
+            with queue.lock:
                 queue.helping += 1
             return queue
 
@@ -319,11 +323,15 @@ def _find_libraries() -> tuple[list[Any], list[Any]]:
 
 
 def _set_threads(libraries: list[Any], numbers: list[int]) -> None:
-    for library, number in zip(libraries, numbers, strict=True):
-        # threadpoolctl 3.8 lets only the first thread set the number of a process, until this is cleared.
-        clear = getattr(library, "clear_controlling_thread", lambda force: None)
+    # threadpoolctl 3.8 lets only the first thread set the number of a process, until this is cleared.
+    clears = [
+        each.clear_controlling_thread for each in libraries if hasattr(each, "clear_controlling_thread")
+    ]
+    for clear in clears[:1]:
         clear(force=True)
+    for library, number in zip(libraries, numbers, strict=True):
         library.set_num_threads(number)
+    for clear in clears[:1]:
         clear(force=True)
 
 
