@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 
 import maxmargin
 from maxmargin import datasets
-from maxmargin.cli.models import bare, last_step
+from maxmargin.cli.models import _multilabel, bare, last_step
 from maxmargin.model_selection import IterativeStratifiedKFold
 
 
@@ -124,3 +124,9 @@ def test_unknown_label_entries_are_not_measured(run, tmp_path):
     for words in (["compare", "--no-tune", "--folds", 2, *how[:2]], ["report", "m.mm", "--train", "t.csv"]):
         code, _, err = run(*words, "t.csv")
         assert code == 0 and "scikit-learn's models, which need all of them, are left out" in err, err
+
+
+def test_samples_without_a_known_label_are_no_exact_matches():
+    truth = np.array([[1, 0], [0, 1], [np.nan, np.nan]])
+    found = _multilabel(truth, np.array([[1, 0], [1, 0], [1, 1]]))
+    assert found["exact match"] == 0.5 and found["Hamming loss"] == 0.5

@@ -364,7 +364,7 @@ def label_scores(model: Any, X: Any) -> Any:
 
 
 def _multilabel(truth: Any, predicted: Any) -> dict[str, float]:
-    """Measures of the entries that are known."""
+    """Measures of the entries that are known, and of the samples that have one."""
     import numpy as np
     from sklearn.metrics import accuracy_score, f1_score, hamming_loss
 
@@ -374,6 +374,8 @@ def _multilabel(truth: Any, predicted: Any) -> dict[str, float]:
     if not hasattr(truth, "tocsr") and np.asarray(truth).dtype.kind == "f":
         # Neither a hit nor a mistake: an unknown entry is 0 on both sides, and Hamming's mean leaves it out.
         known = truth == truth
+        rows = known.any(axis=1)
+        truth, predicted, known = np.asarray(truth)[rows], np.asarray(predicted)[rows], known[rows]
         truth, predicted, share = np.nan_to_num(truth), np.where(known, predicted, 0), known.mean()
     return {
         "micro F1": float(f1_score(truth, predicted, average="micro", zero_division=0)),
