@@ -22,6 +22,12 @@ def altered(kind, **arrays):
     return broken
 
 
+def lists_with(column):
+    broken = matrix("lil")
+    broken.rows[0][-1] = column
+    return broken
+
+
 def put(k, value):
     def change(array):
         array[k] = value
@@ -62,7 +68,8 @@ BROKEN = {
     "a row outside": (altered("coo", row=put(2, 12)), r"coo matrix: row holds 12, .* from 0 to 11"),
     "a column outside": (altered("coo", col=put(2, -9)), r"coo matrix: col holds -9"),
     "diagonals without values": (altered("dia", data=lambda a: a[:1]), r"offsets and data differ"),
-    "lists": (altered("lil", rows=put(0, [99])), r"csr matrix"),
+    "lists": (lists_with(99), r"csr matrix: indices holds 99"),
+    "lists of two lengths": (altered("lil", rows=put(0, [1])), r"lil matrix: rows and data differ in length"),
 }
 
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 
 def check_format(matrix: Any, name: str) -> Any:
-    """Refuse a sparse matrix whose index arrays do not describe a matrix; lists of lists come back as CSR.
+    """Refuse a sparse matrix whose index arrays do not describe a matrix; lists and dictionaries become CSR.
 
     Entries in any order, and several for one place, are fine. One pass over the indices.
 
@@ -27,9 +27,10 @@ def check_format(matrix: Any, name: str) -> Any:
     """
     if not sp.issparse(matrix):
         return matrix
-    if matrix.format not in ("csr", "csc", "bsr", "coo", "dia"):
-        matrix = matrix.tocsr()  # in Python, from lists or a dictionary
-    fault = _fault(matrix)
+    fault = None if matrix.format == "dok" else _fault(matrix)
+    if not fault and matrix.format in ("lil", "dok"):
+        matrix = matrix.tocsr()
+        fault = _fault(matrix)
     if fault:
         raise ValueError(
             f"{name} is a malformed {matrix.format} matrix: {fault}; build it from rows, columns and values: "
@@ -43,6 +44,10 @@ def _fault(matrix: Any) -> str | None:
     if matrix.format == "coo":
         axes = zip(("row", "col"), matrix.coords, matrix.shape, strict=False)
         return next(filter(None, (_wrong_index(*axis, len(matrix.data)) for axis in axes)), None)
+    if matrix.format == "lil":
+        lengths = [[len(row) for row in part] for part in (matrix.rows, matrix.data)]
+        same = len(lengths[0]) == matrix.shape[0] and lengths[0] == lengths[1]
+        return None if same else "rows and data differ in length"
     if matrix.format == "dia":
         return None if len(matrix.offsets) == len(matrix.data) else "offsets and data differ in length"
     n, width = matrix.shape if len(matrix.shape) == 2 else (1, *matrix.shape)
