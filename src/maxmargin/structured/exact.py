@@ -77,9 +77,6 @@ class Schedule:
     remainder, least, most : float
         How much of the gaps found on arrival is expected to be there at the end of a pass, and the
         range in which certificates correct that.
-    first_look : int
-        Passes before the first certificate that is only for the history; the next one follows after twice
-        as many.
     average_from : float
         From this `tol` on the mean of W is worth a look; below it W itself settles.
     """
@@ -92,7 +89,6 @@ class Schedule:
     remainder: float = 0.6
     least: float = 0.05
     most: float = 2.0
-    first_look: int = 32
     average_from: float = 1e-4
 
 
@@ -171,7 +167,6 @@ class ExactBlocks:
         self.streak, self.due = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.visited = np.empty(len(problem.present) + 1, np.int64)
         self.passes = self.next_check = 0
-        self.next_look = self.schedule.first_look
         self.remainder = self.schedule.remainder
         self.best = BestWeights()
         self.dual = iterate.dual()
@@ -205,9 +200,6 @@ class ExactBlocks:
             if promising:
                 self._expect(evaluation.certificate.primal - evaluation.certificate.dual, found)
             return Progress(self.certify(), len(visited), exact=True)
-        if self.passes >= self.next_look:
-            self.next_look *= 2
-            self._keep(self._evaluated())
         return Progress(Certificate(self.best.primal, self.dual), len(visited))
 
     def certify(self) -> Certificate:
@@ -278,13 +270,9 @@ class ExactBlocks:
         certificate = evaluation.certificate
         if certificate.gap > self.tol:
             self.iterate.resync(evaluation)
-        self._keep(evaluation)
+            self.best.offer(certificate.primal, evaluation.answer[:, : self.problem.c])
         self.dual = certificate.dual
         self._wake(evaluation.gaps)
-
-    def _keep(self, evaluation: Evaluation) -> None:
-        """Keep the weights that were evaluated, if they are the best."""
-        self.best.offer(evaluation.certificate.primal, evaluation.answer[:, : self.problem.c])
 
     def _expect(self, gap: float, found: float) -> None:
         if found > 0 and np.isfinite(found):
