@@ -301,7 +301,7 @@ class Kernel:
         return answer
 
     def threads(self, multiply_adds: float, n_threads: int = 1) -> int:
-        """Threads for values that take so many multiply-adds; the user's own function may not bear others."""
+        """Number of threads for values of a given cost; a function of the user runs in one."""
         return 1 if self.function is not None else product_threads(multiply_adds, n_threads)
 
     def _called(self, X: Any, Z: Any) -> np.ndarray:

@@ -302,7 +302,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def product_threads(multiply_adds: float, n_threads: int = 1) -> int:
-    """Threads for products of so many multiply-adds: where they are large, at least as many as BLAS may have.
+    """Number of threads for products of a given size: for large ones at least as many as BLAS may have.
 
     They are for `run_threads` over parts whose sizes do not depend on their number, with `one_blas_thread`.
     """

@@ -19,7 +19,7 @@ PER_WORD, FREE = 32, 1 << 22
 
 
 def in_proportion(made: int, given: int) -> bool:
-    """Whether so many entries may be made of so many words."""
+    """Whether `made` entries are in proportion to the `given` words of a file."""
     return made <= FREE + PER_WORD * given
 
 
