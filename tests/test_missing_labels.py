@@ -6,7 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.base import clone
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    KFold,
+    RandomizedSearchCV,
+    cross_val_score,
+    cross_validate,
+)
 
 from maxmargin import (
     Calibrated,
@@ -78,6 +87,7 @@ KINDS = {
     "objects": lambda Z: Z.astype(object),
     "signs": lambda Z: 2 * Z - 1,
     "lists": lambda Z: Z.tolist(),
+    "lists with None": lambda Z: [[None if np.isnan(v) else int(v) for v in row] for row in Z],
     "frame": pd.DataFrame,
     "nullable frame": lambda Z: pd.DataFrame(Z).astype("Int64"),
     "sparse": sp.csr_array,
@@ -178,6 +188,14 @@ def test_nothing_known_is_nothing_to_measure(call):
         call()
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA], ids=str)
+@pytest.mark.parametrize("container", [set, list])
+def test_a_set_holds_no_missing_label(container, missing):
+    rows = [container(row) for row in (["a", missing], ["b"], ["a", "b"], ["b"])]
+    with pytest.raises(ValueError, match="y holds a set with a label that is missing"):
+        MultiLabelSVC().fit(X[:4], rows)
+
+
 def test_answers_must_be_known():
     with pytest.raises(ValueError, match="y_pred must hold only 0/1"):
         metrics.micro_f1(ANSWER, Z)
@@ -218,6 +236,50 @@ def test_a_search_over_labels_that_are_not_all_known(kind, scoring):
     )
 
 
+FOLDS = {"KFold": KFold(3), "IterativeStratifiedKFold": IterativeStratifiedKFold(3)}
+
+
+def own(name):
+    """The parameter C of a model or of the estimator that it wraps."""
+    return max((key for key in MODELS[name].get_params() if key.split("__")[-1] == "C"), key=len)
+
+
+@pytest.mark.parametrize("folds", FOLDS)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_judged_fold_by_fold_on_what_is_known(name, folds):
+    model = MODELS[name]
+    measures = {"f1": metrics.scorer("f1_micro"), "hamming": metrics.scorer("hamming_accuracy")}
+    given = {"cv": FOLDS[folds], "error_score": "raise"}
+    found = cross_validate(model, X, Z, scoring=measures, **given)
+    alone = cross_val_score(model, X, Z, **given)
+    for k, (train, test) in enumerate(FOLDS[folds].split(X, Z)):
+        fitted = clone(model).fit(X[train], Z[train])
+        answer = fitted.predict(X[test])
+        assert found["test_f1"][k] == pytest.approx(metrics.micro_f1(Z[test], answer))
+        assert found["test_hamming"][k] == pytest.approx(metrics.hamming_accuracy(Z[test], answer))
+        assert alone[k] == pytest.approx(fitted.score(X[test], Z[test]))
+
+
+@pytest.mark.parametrize("folds", FOLDS)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", [GridSearchCV, RandomizedSearchCV, HalvingGridSearchCV])
+def test_every_search_chooses_by_what_is_known(kind, name, folds):
+    more = {"n_iter": 2, "random_state": 0} if kind is RandomizedSearchCV else {}
+    if kind is HalvingGridSearchCV:
+        more = {"min_resources": N, "factor": 2}
+    search = kind(
+        MODELS[name],
+        {own(name): [0.01, 1.0]},
+        cv=FOLDS[folds],
+        scoring=metrics.scorer("f1_micro"),
+        error_score="raise",
+        **more,
+    ).fit(X, Z)
+    scores = search.cv_results_["mean_test_score"]
+    assert 0 < search.best_score_ == scores[search.best_index_] == max(scores)
+    assert search.best_estimator_.score(X, Z) > 0
+
+
 def test_a_number_of_folds_does_for_labels_as_objects():
     """scikit-learn looks for NaN in numbers alone; arrays of other objects are split by `KFold`."""
     for given in (Z.astype(object), pd.DataFrame(Z).astype(object)):
@@ -239,7 +301,7 @@ def test_folds_share_out_what_is_known(kind):
         assert (W[test, 2] == 1).sum() == 1 and (W[test, 2] == 0).sum() == 1
         assert np.isnan(W[test]).all(axis=1).sum() in (6, 7)
     assert sorted(np.concatenate([test for _, test in folds])) == list(range(60))
-    if kind != "lists":
+    if "lists" not in kind:
         _, _, train, _ = iterative_train_test_split(W, KINDS[kind](W), test_size=0.5, random_state=0)
         assert 8 <= np.isnan(matrix_of(train)).all(axis=1).sum() <= 12
 
@@ -301,8 +363,6 @@ def test_samples_of_which_nothing_is_known_promise_nothing():
 
 
 def cross_scores(rows, W):
-    from sklearn.model_selection import KFold
-
     scores = np.empty(W.shape)
     for train, test in KFold(3, shuffle=True, random_state=0).split(rows):
         scores[test] = SVC.fit(rows[train], W[train]).decision_function(rows[test])

@@ -510,7 +510,8 @@ def scorer(name: str) -> Any:
     name : {"example_f1", "hamming_accuracy", "macro_f1", "micro_f1", "subset_accuracy"} or str
         Or the name of a scikit-learn scorer of label sets, such as "f1_micro", "precision_samples",
         "recall_macro", "jaccard_micro", "accuracy". A search whose y is a sequence of sets
-        needs this function for those, too, as scikit-learn's own scorers take matrices alone.
+        needs this function for those, too, as scikit-learn's own scorers take matrices alone, and so
+        does one whose y has unknown entries, as they refuse NaN.
 
     Returns
     -------

@@ -445,10 +445,12 @@ def is_sets(y: Any, *, expected: bool = False) -> bool:
     if expected or len(told) < len(rows) or any(isinstance(row, (set, frozenset)) for row in told):
         return True
     entries = [entry for row in told for entry in row]
-    if len({len(row) for row in told}) > 1 or not all(isinstance(entry, NUMBERS) for entry in entries):
+    if len({len(row) for row in told}) > 1:
         return True
-    # Rows of equal length holding only 0, 1, -1 or NaN are an indicator written as lists. Other whole numbers
-    # are labels, unless a row says one twice; a wrong entry of a matrix is better called that.
+    if not all(isinstance(entry, NUMBERS) or is_missing(entry) for entry in entries):
+        return True
+    # Rows of equal length holding only 0, 1, -1 or what is missing are an indicator written as lists. Other
+    # whole numbers are labels, unless a row says one twice; a wrong entry of a matrix is better called that.
     if all(is_missing(entry) or entry in (-1, 0, 1) for entry in entries):
         return not entries
     whole = all(isinstance(entry, (int, np.integer)) for entry in entries)
@@ -514,6 +516,11 @@ def sorted_names(rows: Sequence[Any]) -> np.ndarray:
     names = {name for labels in rows if labels is not None for name in labels}
     if not names:
         raise ValueError("y holds no label at all; every set is empty.")
+    if any(is_missing(name) for name in names):
+        raise ValueError(
+            "y holds a set with a label that is missing (None or NaN); leave it out of the set, or write "
+            "None in place of the set where the labels of the sample are not known."
+        )
     try:
         ordered = sorted(names)
     except TypeError:
