@@ -168,6 +168,8 @@ def test_a_parquet_file_written_again_keeps_its_types(run, tmp_path, tagged, mon
     (["new.csv", "--keep", "ticket", "--to", "parquet"], "--to csv, jsonl or same"),
     (["none.svm", "--keep", "ticket"], "--keep carries columns of CSV"),
     (["iris", "--keep", "ticket"], "--keep carries columns of CSV"),
+    (["-", "--keep", "ticket"], "Data on stdin needs --format"),
+    (["absent.csv", "--keep", "ticket"], "There is no file and no known data set 'absent.csv'"),
 ])  # fmt: skip
 def test_what_cannot_be_carried_is_refused_before_the_file_is_read(run, tmp_path, tagged, words, cure):
     (tmp_path / "new.csv").write_text("")

@@ -227,14 +227,30 @@ def read(
         return part(_read_file(path, reading, single, known or {}), reading.split, split)
 
 
+def check_source(source: str, reading: ReadOptions) -> None:
+    """Refuse stdin of an unknown format, and a name of no file and no known data set."""
+    from maxmargin.io.registry import registry
+
+    if source == "-":
+        if reading.format is None:
+            raise click.UsageError("Data on stdin needs --format, one of " + ", ".join(FORMATS) + ".")
+    elif not Path(source).exists() and source not in (known := registry()):
+        near = difflib.get_close_matches(source, known, n=1)
+        hint = (
+            f" Did you mean the data set {near[0]}?"
+            if near
+            else " `maxmargin datasets list` shows the names."
+        )
+        raise click.UsageError(f"There is no file and no known data set {source!r}.{hint}")
+
+
 @contextmanager
 def located(source: str, reading: ReadOptions) -> Iterator[Path | None]:
     """The file behind a source, stdin spooled to disk; None for a known data set."""
     from maxmargin.datasets import DataFormatError
 
+    check_source(source, reading)
     if source == "-":
-        if reading.format is None:
-            raise click.UsageError("Data on stdin needs --format, one of " + ", ".join(FORMATS) + ".")
         format_of(Path("stdin"), reading)  # options that it does not take are refused before it is read
         with tempfile.TemporaryDirectory(prefix="maxmargin-") as folder:
             path = Path(folder) / "stdin"
@@ -275,18 +291,8 @@ def _load(name: str, reading: ReadOptions) -> Dataset:
     import numpy as np
 
     from maxmargin import datasets
-    from maxmargin.io.registry import registry
     from maxmargin.io.words import no_column
 
-    known = registry()
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = (
-            f" Did you mean the data set {near[0]}?"
-            if near
-            else " `maxmargin datasets list` shows the names."
-        )
-        raise click.UsageError(f"There is no file and no known data set {name!r}.{hint}")
     for option in sorted(reading.given - FOR_ALL):
         raise click.UsageError(
             f"--{option.replace('_', '-')} is for files; it is known how the data set {name} is read."

@@ -20,6 +20,7 @@ from maxmargin.cli.console import say
 from maxmargin.cli.data import (
     MIXED,
     ReadOptions,
+    check_source,
     delimiter_of,
     format_of,
     joined,
@@ -159,6 +160,7 @@ def predict_command(
 
 def _carried(stored: Stored, source: str, reading: ReadOptions, kind: str, keep: list[str]) -> list[str]:
     """The columns of DATA to write as they are: those to keep, and in a table written again all features."""
+    check_source(source, reading)
     path = Path(source)
     own = reading.format if source == "-" else format_of(path, reading) if path.exists() else None
     if keep and (own not in MIXED or kind not in ("csv", "jsonl", "same")):
