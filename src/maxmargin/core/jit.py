@@ -1,74 +1,122 @@
-"""The one decorator behind every compiled loop.
+"""How loops are compiled: the only module, beside `maxmargin.core.lanes`, that imports numba.
 
-Loops are compiled on first call, unless the package or the disk holds their machine code
-(`maxmargin.core.cache`), and run without the GIL. Three environment variables matter:
+An *entry* (`compiled`) is what Python calls; numba keeps its machine code on disk. A *helper* is what entries
+call; for Python and the tests it is a plain function. A *generic* helper has a body for each class of its first
+argument. Loops run without the GIL and neither make arrays nor count references to those they are given
+(numba's option ``_nrt``, see `numba.extending.register_jitable`): whoever calls a loop holds its arrays, and a
+loop that makes one does not compile.
 
-- ``NUMBA_DISABLE_JIT=1`` runs the same functions as plain Python (numba's own switch);
-- ``MAXMARGIN_JIT_CACHE=0`` neither reads nor writes machine code on disk;
-- ``NUMBA_CACHE_DIR`` moves what is kept on disk (numba's own switch).
+Problems of a few thousand numbers are solved sooner than a loop is compiled: `interpreted` runs entries as
+plain Python for them. Three environment variables of numba matter: ``NUMBA_DISABLE_JIT=1`` runs all loops as
+plain Python, ``NUMBA_CACHE_DIR`` moves what is kept on disk, and ``NUMBA_CPU_NAME`` says which processor to
+compile for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
 
-from maxmargin.core.interrupt import uninterrupted
+log = logging.getLogger("maxmargin")
 
-with uninterrupted():
+try:
     import numba
+    from numba import types
+    from numba.extending import lower_builtin, overload, register_jitable, type_callable
 
-from maxmargin.core.cache import LoopCache
-from maxmargin.core.dispatch import Loop, overload_by_part
-
-F = TypeVar("F", bound=Callable[..., Any])
+    ON = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]  # set when numba is imported
+except ImportError as error:
+    log.warning("numba cannot be imported (%s): loops run as plain Python, a hundred times slower", error)
+    ON = False
 
 # Sums may be reordered and fused; NaN, infinities and divisions keep their meaning.
 REORDER = frozenset({"contract", "reassoc", "nsz"})
-# What holds of every loop, and of what is compiled with it.
-COMMON: dict[str, Any] = {"nopython": True, "nogil": True, "error_model": "numpy"}
+# Whether entries run as plain Python in this context.
+_interpreted: ContextVar[bool] = ContextVar("interpreted", default=False)
 
 
-def compiled(
-    function: F | None = None, *, reorder: bool = False, inline: bool = False, compact: bool = False
-) -> Any:
-    """Compile `function` for flat arrays.
+def _options(reorder: bool) -> dict[str, Any]:
+    """What every loop is compiled with; stated in full, or a helper would inherit it from its first caller."""
+    fastmath = set(REORDER) if reorder else False
+    return {"nogil": True, "error_model": "numpy", "_nrt": False, "fastmath": fastmath}
 
-    Parameters
-    ----------
-    reorder : bool
-        Allow floating-point sums to be reordered, which lets them run in SIMD.
-    inline : bool
-        Ask LLVM to inline the function into its callers; such a helper is never cached by itself.
-        Its array arguments belong to the caller, so it does not count references to them, which
-        costs more than a short row: it may neither make arrays nor return one.
-    compact : bool
-        Keep the machine code short: a third less of it, and of the time it takes to be made, for a
-        loop of many parts whose own loops are short, such as rows of few words.
+
+@contextlib.contextmanager
+def interpreted(small: bool) -> Iterator[None]:
+    """Run entries as plain Python within the block if the problem is `small`."""
+    token = _interpreted.set(small)
+    try:
+        yield
+    finally:
+        _interpreted.reset(token)
+
+
+@functools.cache
+def _announce() -> None:
+    """Report, once in a process, that the first calls take seconds."""
+    log.info("compiling loops; this takes a few seconds, once on this machine")
+
+
+def compiled(function: Any = None, *, reorder: bool = False, allocates: bool = False) -> Any:
+    """Compile `function`, which Python calls, on its first call, and keep its machine code on disk.
+
+    `reorder` allows floating-point sums to be reordered, which lets them run in SIMD. The plain function stays
+    available as ``py_func``.
     """
     if function is None:
-        return lambda f: compiled(f, reorder=reorder, inline=inline, compact=compact)
-    if getattr(numba.config, "DISABLE_JIT"):  # noqa: B009 - set at run time, unknown to mypy
+        return functools.partial(compiled, reorder=reorder, allocates=allocates)
+    if not ON:
+        function.py_func = function
         return function
-    # Said in full: what is left out numba takes from whichever caller comes first.
-    options = COMMON | {"fastmath": set(REORDER) if reorder else False}
-    options |= {"forceinline": inline, "_nrt": not inline}
-    loop: Any = Loop(function, targetoptions=options)
-    loop.is_compact = compact
-    if not inline and os.environ.get("MAXMARGIN_JIT_CACHE", "1") != "0":
-        loop._cache = LoopCache(function)
-    return loop
+    options = _options(reorder) | ({"_nrt": True} if allocates else {})
+    try:
+        machine = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder that may be written to
+        machine = numba.njit(**options)(function)
+
+    @functools.wraps(function)
+    def entry(*args: Any) -> Any:
+        if _interpreted.get():
+            return function(*args)
+        if not machine.signatures and not _is_kept(machine):
+            _announce()
+        try:
+            return machine(*args)
+        except OSError as error:  # numba has compiled the loop and cannot keep it
+            log.warning("compiled loops are not kept on disk (%s)", error)
+            return machine(*args)
+
+    entry.py_func = function  # type: ignore[attr-defined]
+    entry.machine = machine  # type: ignore[attr-defined]
+    return entry
 
 
-def generic(function: F) -> Any:
-    """A function that compiled loops call and whose body depends on the kind of its first argument.
+def _is_kept(machine: Any) -> bool:
+    """Whether numba has machine code of an entry on disk, of any signature."""
+    folder = machine.stats.cache_path
+    return folder is not None and any(Path(folder).glob(f"*.{machine.py_func.__qualname__}-*.nbi"))
 
-    The kind is a class of named tuples; ``@function.of(Kind)`` declares the body for it. Loops that
-    call it are compiled once for every kind they meet and cached as ever; as plain Python the body
-    is looked up by the class. `function` itself only documents the arguments. Bodies are inlined and,
-    as helpers with ``compiled(inline=True)``, may neither make arrays nor return one.
+
+def helper(function: Any = None, *, reorder: bool = False, hot: bool = False, allocates: bool = False) -> Any:
+    """Let entries call `function`; a `hot` one, called per sample or per number, is inlined."""
+    if function is None:
+        return functools.partial(helper, reorder=reorder, hot=hot, allocates=allocates)
+    if not ON:
+        return function
+    options = _options(reorder) | ({"_nrt": True} if allocates else {})
+    return register_jitable(**options, forceinline=hot)(function)
+
+
+def generic(function: Any) -> Any:
+    """A helper whose body depends on the class of its first argument, a NamedTuple.
+
+    ``@function.of(Kind)`` declares the body for a class. `function` itself only documents the arguments.
 
     >>> from typing import NamedTuple
     >>> from maxmargin.core.jit import generic
@@ -83,17 +131,43 @@ def generic(function: F) -> Any:
     9.0
     """
     chosen: Any = functools.singledispatch(function)
-    kinds: dict[Any, Callable[..., Any]] = {}
-    if not getattr(numba.config, "DISABLE_JIT"):  # noqa: B009 - set at run time, unknown to mypy
-        options: Any = COMMON | {"forceinline": True, "_nrt": False}
-        overload_by_part(chosen, lambda first, *_: kinds.get(getattr(first, "instance_class", None)), options)
+    bodies: dict[Any, Callable[..., Any]] = {}
+    if ON:
 
-    def of(kind: type) -> Callable[[F], F]:
-        def declare(body: F) -> F:
-            kinds[kind] = body
+        @overload(chosen, strict=False, jit_options=_options(False) | {"forceinline": True})
+        def choose(first: Any, *rest: Any) -> Any:
+            return bodies.get(getattr(first, "instance_class", None))
+
+    def of(kind: type) -> Callable[..., Any]:
+        def declare(body: Callable[..., Any]) -> Callable[..., Any]:
+            bodies[kind] = body
             return chosen.register(kind, body)
 
         return declare
 
     chosen.of = of
     return chosen
+
+
+def lowered(typed: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a plain function LLVM instructions of its own; Python goes on calling the plain one.
+
+    ``typed(*types)`` returns the signature of a call and the function that builds its instructions.
+    """
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        @type_callable(function)
+        def typer(context: Any) -> Any:
+            def answer(*kinds: Any) -> Any:
+                return typed(*kinds)[0]
+
+            answer.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+            return answer
+
+        @lower_builtin(function, types.VarArg(types.Any))
+        def lower(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return typed(*signature.args)[1](context, builder, signature, values)
+
+        return function
+
+    return declare if ON else lambda function: function

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.loop import SHORT
-from maxmargin.core.simd import (
+from maxmargin.core.lanes import (
     add_product,
     any_nonzero,
     fill,
@@ -170,7 +170,7 @@ def _like(X: Any, values: np.ndarray) -> Any:
     return sp.csr_array((values, X.indices, X.indptr), shape=X.shape)
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def dot(a, b):
     """a . b of two short vectors."""
     total = a.dtype.type(0)
@@ -179,14 +179,14 @@ def dot(a, b):
     return total
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def _dot_dense(data, start, d, w, total):
     for j in range(d):
         total += data[start + j] * w[j]
     return total
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _dot_sparse(data, indices, start, stop, w, total):
     # Four running sums by hand: vectorised gathers are slower than scalar loads. Unsigned
     # positions, or every access would test for a negative index.
@@ -204,7 +204,7 @@ def _dot_sparse(data, indices, start, stop, w, total):
     return (total + a) + (b + c)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def row_dot(rows, i, bias, w):
     """w . (x_i, bias), where the last entry of w belongs to the bias."""
     data, indices, indptr, dense = rows
@@ -215,13 +215,13 @@ def row_dot(rows, i, bias, w):
     return _dot_sparse(data, indices, indptr[i], indptr[i + 1], w, total)
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def _add_dense(data, start, d, step, w):
     for j in range(d):
         w[j] += data[start + j] * step
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def row_add(rows, i, bias, step, w):
     """w += step (x_i, bias)."""
     data, indices, indptr, dense = rows
@@ -234,7 +234,7 @@ def row_add(rows, i, bias, step, w):
             w[indices[k]] += data[k] * step
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def _scores_in_lanes(rows, i, bias, W, at, lanes, scores):
     """scores[at : at + len(lanes)], summed in registers while the row is read."""
     data, indices, indptr, dense = rows
@@ -247,7 +247,7 @@ def _scores_in_lanes(rows, i, bias, W, at, lanes, scores):
     store(sums, scores, at)
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def row_scores(rows, i, bias, W, lo, hi, scores):
     """scores[lo:hi] = (x_i, bias)' W[:, lo:hi]; the last row of W belongs to the bias."""
     data, indices, indptr, dense = rows
@@ -277,7 +277,7 @@ def row_scores(rows, i, bias, W, lo, hi, scores):
                 scores[l] += x * w[l]
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def line_scores(rows, i, bias, W, scores):
     """scores = (x_i, bias)' W for a W whose rows are whole lines, in as few readings of the row as can be."""
     at, end = 0, W.shape[1]
@@ -299,7 +299,7 @@ def line_scores(rows, i, bias, W, scores):
             at += len(LINE)
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def _product_in_lanes(t, G, at, lanes, product):
     """product[at : at + len(lanes)], summed in registers while the rows of G are read."""
     sums = load_row(G, np.uint64(0), at, lanes)
@@ -309,7 +309,7 @@ def _product_in_lanes(t, G, at, lanes, product):
     store(sums, product, at)
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def vector_product(t, G, product):
     """product = t'G for a small matrix G of at least one row, in the groups of `row_scores`."""
     at, end = 0, G.shape[1]
@@ -329,7 +329,7 @@ def vector_product(t, G, product):
                 product[l] += t[k] * G[k, l]
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def row_outer(rows, i, bias, step, lo, hi, W):
     """W[:, lo:hi] += (x_i, bias) step[lo:hi]'; sixteen columns without a step are left as they are."""
     data, indices, indptr, dense = rows
@@ -356,7 +356,7 @@ def row_outer(rows, i, bias, step, lo, hi, W):
                 w[l] += x * step[l]
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def row_outer_few(rows, i, bias, step, few, n_few, W):
     """W[:, few] += (x_i, bias) step[few]' for a short list of columns; the same bits as `row_outer`."""
     data, indices, indptr, dense = rows
@@ -371,7 +371,7 @@ def row_outer_few(rows, i, bias, step, few, n_few, W):
             w[few[t]] += x * step[few[t]]
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def row_column_dot(rows, i, bias, k, W):
     """W_k . (x_i, bias) for one column of a feature-major W."""
     data, indices, indptr, dense = rows
@@ -382,7 +382,7 @@ def row_column_dot(rows, i, bias, k, W):
     return total
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def row_column_add(rows, i, bias, step, k, W):
     """W_k += step (x_i, bias) for one column of a feature-major W."""
     data, indices, indptr, dense = rows
@@ -392,7 +392,7 @@ def row_column_add(rows, i, bias, step, k, W):
         W[indices[t - shift], k] += data[t] * step
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def prefetch_row(rows, r):
     """Ask for the beginning of a row."""
     data, indices, indptr, dense = rows
@@ -426,7 +426,7 @@ def add_outer(rows, bias, steps, lo, hi, few, W):
             row_outer_few(rows, i, bias, steps[i], few, n_few, W)
 
 
-@compiled
+@helper
 def row_product(rows, i, j, bias):
     """(x_i, bias) . (x_j, bias)."""
     data, indices, indptr, dense = rows
@@ -448,7 +448,7 @@ def row_product(rows, i, j, bias):
     return total
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def scatter_rows(rows, start, length, d, V, columns, seen, stamp):
     """V = sum_t x_t d_t' over the rows start..start + length - 1; returns how many columns it touched.
 
@@ -479,7 +479,7 @@ def scatter_rows(rows, start, length, d, V, columns, seen, stamp):
     return touched
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def scattered_norm(V, columns, touched):
     """|V|^2 over the touched columns."""
     total = 0.0
@@ -490,7 +490,7 @@ def scattered_norm(V, columns, touched):
     return total
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def subtract_scattered(scale, V, columns, touched, W):
     """W -= scale * V on the touched columns."""
     for j in range(touched):

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import math
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import helper
 
 # Below this curvature H / kappa may overflow; the block is linear to any precision that counts.
 FLAT = 1e-30
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def argmax(H, c):
     """Index of the largest of the first c entries, the lowest one on ties."""
     top = 0
@@ -37,7 +37,7 @@ def argmax(H, c):
     return top
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def line_search(slope, curvature, longest):
     """Maximiser of slope t - curvature / 2 t^2 within [0, longest]: the step (10), clipped."""
     if slope <= 0.0:
@@ -47,13 +47,13 @@ def line_search(slope, curvature, longest):
     return slope / curvature
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def predicted_gain(gamma, slope, kappa, squared_length):
     """Increase of the dual objective by a step gamma, per unit of the sample's cost."""
     return gamma * slope - 0.5 * gamma * gamma * kappa * squared_length
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def vertex_direction(alpha, H, c, top):
     """d.H and |d|^2 of the direction d = e_top - alpha."""
     mean, squares = 0.0, 0.0
@@ -63,7 +63,7 @@ def vertex_direction(alpha, H, c, top):
     return H[top] - mean, squares - 2.0 * alpha[top] + 1.0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def frank_wolfe_step(alpha, H, c, kappa, new):
     """Exact line search towards the vertex of the largest margin."""
     top = argmax(H, c)
@@ -74,7 +74,7 @@ def frank_wolfe_step(alpha, H, c, kappa, new):
     new[top] += gamma
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def pairwise_step(alpha, H, c, kappa, new):
     """Move mass from the worst answer that has some to the best one."""
     top = argmax(H, c)
@@ -96,7 +96,7 @@ def pairwise_step(alpha, H, c, kappa, new):
         new[worst] -= gamma
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def softmax_target(log_alpha, H, c, tau, log_target):
     """The target (9): log s, s_k proportional to alpha_k exp(H_k / tau); False when it underflowed."""
     largest = H[0]
@@ -117,7 +117,7 @@ def softmax_target(log_alpha, H, c, tau, log_target):
     return True
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def log_add(a, b):
     """log(exp(a) + exp(b)) without overflow."""
     high, low = (a, b) if a > b else (b, a)
@@ -126,7 +126,7 @@ def log_add(a, b):
     return high + math.log1p(math.exp(low - high))
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def log_blend(log_alpha, log_target, c, gamma, log_new):
     """log((1 - gamma) alpha + gamma s); gamma = 1 gives log s."""
     if gamma >= 1.0:
@@ -139,7 +139,7 @@ def log_blend(log_alpha, log_target, c, gamma, log_new):
         log_new[k] = log_add(keep + log_alpha[k], move + log_target[k])
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def log_floor(log_new, c, floor):
     """Blend with the uniform block, alpha <- (1 - m) alpha + m / c, and renormalise."""
     if floor > 0.0:
@@ -154,7 +154,7 @@ def log_floor(log_new, c, floor):
         log_new[k] -= shift
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def linearized_step(log_alpha, alpha, H, c, kappa, tau, safeguard, truncation, log_target, log_new):
     """Partial linearization: exact line search (10) towards the softmax target (9).
 
@@ -184,7 +184,7 @@ def linearized_step(log_alpha, alpha, H, c, kappa, tau, safeguard, truncation, l
     log_blend(log_alpha, log_target, c, min(gamma, 1.0 - truncation), log_new)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def exponentiated_step(log_alpha, H, c, tau, log_new):
     """Exponentiated gradient: the softmax target itself, without line search."""
     if not softmax_target(log_alpha, H, c, tau, log_new):
@@ -194,7 +194,7 @@ def exponentiated_step(log_alpha, H, c, tau, log_new):
         log_new[top] = 0.0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def weston_watkins_step(alpha, H, c, truth, kappa, new):
     """Best block of the Weston-Watkins dual: 0 <= alpha_k <= 1 for k != truth, H_truth = 0.
 

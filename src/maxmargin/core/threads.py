@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import partial
 from itertools import chain, pairwise
 from threading import Condition, RLock, Thread, current_thread, get_ident, local
@@ -88,6 +89,8 @@ class _Queue:
         self.changed = Condition(self.lock)
         # Threads that help the caller, and what they raised.
         self.helping, self.errors = 0, list[BaseException]()
+        # What holds for the caller, such as whether loops run as plain Python, holds for its helpers.
+        self.context = copy_context()
 
     def work(self) -> None:
         """Take tasks until none is left and none at work can return any."""
@@ -183,7 +186,7 @@ class _Helpers:
             self.threads.add(current_thread())  # also after a Ctrl-C in `_start`
         _blas.limit_this_thread()
         while (queue := self._next()) is not None:
-            queue.help()
+            queue.context.copy().run(queue.help)
             del queue
             with self.lock:
                 self.busy -= 1

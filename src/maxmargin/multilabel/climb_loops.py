@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import row_add
-from maxmargin.core.simd import prefetch
+from maxmargin.core.lanes import prefetch
 from maxmargin.multilabel.many_loops import (
     COMMON,
     Line,
@@ -31,7 +31,7 @@ LARGEST = 32767
 BURDEN = 0.1
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _open(costs, on, lanes, k, rule):
     """The positives of a label become its first members, with the alpha of their boxes."""
     l, size, loss = lanes.label[k], 0, 0.0
@@ -48,7 +48,7 @@ def _open(costs, on, lanes, k, rule):
     lanes.apart[k], lanes.dual[k] = costs.bias > 0.0, -np.inf
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _enter(samples, costs, share, room, lanes, k, known):
     """The members of a lane come into the room; returns how many features are known then."""
     last = lanes.size[k] - 1
@@ -71,7 +71,7 @@ def _enter(samples, costs, share, room, lanes, k, known):
     return known
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def _cull(background, room, known, u, cull):
     """Keep the weights larger than `cull`; returns half the squared norm of all that are."""
     D = room.w.shape[0] - 1
@@ -95,7 +95,7 @@ def _cull(background, room, known, u, cull):
     return 0.5 * norm
 
 
-@compiled
+@helper
 def _show(samples, costs, background, room, lanes, k, known):
     """Put the weights that are kept where they are looked at, in units of which the largest has 32,767."""
     D, u, cull, l, count = room.w.shape[0] - 1, lanes.u[k], lanes.cull[k], lanes.label[k], 0
@@ -125,14 +125,14 @@ def _show(samples, costs, background, room, lanes, k, known):
     lanes.limit[k] = limit / unit
 
 
-@compiled
+@helper
 def _drop(costs, background, room, lanes, k, known, cull):
     """Drop the weights up to `cull`; returns the members' part of the objective then."""
     half = lanes.half[k] = _cull(background, room, known, lanes.u[k], cull)
     return half + shortages(costs, room, lanes.label[k], lanes.n_on[k], lanes.size[k], lanes.short[k])
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _choose(costs, background, room, lanes, k, known, rule):
     """Drop weights as far as the members' part of the objective allows it, in steps of a quarter.
 
@@ -150,7 +150,7 @@ def _choose(costs, background, room, lanes, k, known, rule):
     _drop(costs, background, room, lanes, k, known, cull)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _store(room, lanes, k, share):
     """Keep the members that matter: those off the margin with no alpha are found again if need be."""
     kept = 0
@@ -163,7 +163,7 @@ def _store(room, lanes, k, share):
     lanes.size[k] = kept
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _guess(samples, costs, room, lanes, k, known):
     """Weights that find samples near the positives: the features these have, above all the rare ones.
 
@@ -178,7 +178,7 @@ def _guess(samples, costs, room, lanes, k, known):
         room.w[last] = -costs.margin[l] / costs.bias
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _burdened(costs, room, l, n_on, size):
     """Whether the bias would take a good part of what the first negatives can carry."""
     load, most = costs.margin[l] / square_of(costs.bias), 0.0
@@ -190,7 +190,7 @@ def _burdened(costs, room, l, n_on, size):
     return load > BURDEN * most
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _clear(lanes):
     """Take the weights of all lanes away, one by one or as they stand."""
     total = 0
@@ -205,7 +205,7 @@ def _clear(lanes):
                 lanes.weights[min(lanes.features[k, t], last), k] = 0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _climb(costs, background, rule, draws, room, lanes, k, known):
     """Ascent of a lane on its members, its dual objective, and the weights that are kept."""
     w, state, last = room.w, room.state, room.w.shape[0] - 1
@@ -227,7 +227,7 @@ def _climb(costs, background, rule, draws, room, lanes, k, known):
     _choose(costs, background, room, lanes, k, known, rule)
 
 
-@compiled
+@helper
 def climb(samples, costs, background, on, rule, draws, room, lanes):
     """Every lane: ascent on its members, its dual objective, and the weights that are looked at next."""
     D = room.w.shape[0] - 1
@@ -254,7 +254,7 @@ def climb(samples, costs, background, on, rule, draws, room, lanes):
             lanes.turns[k] += 1
 
 
-@compiled(compact=True)
+@compiled
 def turn(samples, costs, background, on, rule, draws, room, lanes, step):
     """One turn of every lane: ascent, a look at some samples, one at all, and what they say."""
     climb(samples, costs, background, on, rule, draws, room, lanes)

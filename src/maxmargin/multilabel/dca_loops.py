@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import row_column_dot, row_outer, row_outer_few
 from maxmargin.multilabel.loops import entry_costs
 
@@ -47,7 +47,7 @@ def count_marked(flags):
     return count
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def visit(rows, costs, bias, i, l, state, reach):
     """The step (37), with the gradient by the weights as in (39); returns it and the gap it had."""
     R, q, alpha, Z = state
@@ -67,7 +67,7 @@ def visit(rows, costs, bias, i, l, state, reach):
     return y * (alpha[i, l] - a), gap
 
 
-@compiled
+@compiled(allocates=True)
 def random_pass(rows, costs, bias, pairs, state, reach):
     """Phase A of the paper's solver: every step is felt by all labels at once, (40).
 
@@ -96,7 +96,7 @@ def random_pass(rows, costs, bias, pairs, state, reach):
     return seen
 
 
-@compiled
+@compiled(allocates=True)
 def delayed_pass(rows, costs, bias, pairs, chunks, state, reach):
     """Phase B: chunks of steps along one label touch only z_l; the other labels follow once, (42).
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
-from maxmargin.core.simd import (
+from maxmargin.core.jit import compiled, helper
+from maxmargin.core.lanes import (
     add,
     add_product,
     any_nonzero,
@@ -35,7 +35,7 @@ CHUNK = 256
 # what rounding alone makes of the determinant of a sample with itself lies far below.
 SINGULAR = {np.dtype(np.float32): 1e-6, np.dtype(np.float64): 1e-12}
 # Columns of residuals that stay in registers while changes are carried to them, as the tuples that
-# `maxmargin.core.simd` takes: they fill most registers of x86-64.
+# `maxmargin.core.lanes` takes: they fill most registers of x86-64.
 LANES = {np.dtype(np.float32): (0,) * 96, np.dtype(np.float64): (0,) * 48}
 # Labels that are moved side by side, as such a tuple.
 LABELS = (0,) * 48
@@ -110,7 +110,7 @@ def scratch(n, dtype):
     return Scratch(work[0], work[1], work[2], work[3], bits[2], bits[3])
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def single_step(b, e, curvature, lo, hi):
     """Best value of one coefficient, all others fixed: (58)."""
     if curvature > 0:
@@ -123,14 +123,14 @@ def single_step(b, e, curvature, lo, hi):
     return b
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def pair_gain(p_step, q_step, e_p, e_q, k_pp, k_qq, k_pq):
     """What a pair of steps adds to the dual objective, (47)."""
     curved = 0.5 * (k_pp * p_step * p_step + k_qq * q_step * q_step) + k_pq * p_step * q_step
     return e_p * p_step + e_q * q_step - curved
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def pair_step(first, second, k_pp, k_qq, k_pq):
     """Best values of two coefficients, all others fixed, for a positive definite pair: Algorithm 2."""
     b_p, e_p, lo_p, hi_p = first
@@ -157,7 +157,7 @@ def pair_step(first, second, k_pp, k_qq, k_pq):
     return p_then, q_face
 
 
-@compiled
+@compiled(allocates=True)
 def count_movable(state):
     """Number of samples with a movable coefficient in any label."""
     E, B, lo, hi = state
@@ -170,7 +170,7 @@ def count_movable(state):
     return movable.sum()
 
 
-@compiled
+@compiled(allocates=True)
 def settled(state):
     """Samples whose coefficients are all at a bound that holds them there."""
     E, B, lo, hi = state
@@ -183,7 +183,7 @@ def settled(state):
     return answer
 
 
-@compiled
+@helper
 def move(p, q, k_pq, diagonal, r, label):
     """Move the pair p, q (q = -1: p alone) to the optimum of (26)-(28); returns both changes of b."""
     e, b, lo, hi = label
@@ -214,7 +214,7 @@ def update_tied(l, R, u, E):
                 e[i] -= weight * u[i]
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def label_gap(label):
     """sum_i [ (hi - b) max(e, 0) + (b - lo) max(-e, 0) ] of one label."""
     e, b, lo, hi = label
@@ -227,7 +227,10 @@ def label_gap(label):
     return gap
 
 
-@compiled(reorder=True)
+label_gap_entry = compiled(label_gap)
+
+
+@helper(reorder=True)
 def label_dual(e, b, target):
     """<target, b> - 1/2 <b, f> of one label, with f = target - e: its part of (25)."""
     value = 0.0
@@ -245,7 +248,7 @@ def measure_labels(state, T, gaps, duals):
         duals[l] = label_dual(E[l], B[l], T[l])
 
 
-@compiled
+@helper
 def argmax_bits(bits):
     """Index of the largest of some nonnegative floats seen as integers; -1 if all are zero.
 
@@ -269,7 +272,10 @@ def argmax_bits(bits):
     return -1
 
 
-@compiled(reorder=True)
+argmax_bits_entry = compiled(argmax_bits)
+
+
+@helper(reorder=True)
 def update_and_measure(K_p, K_q, w_p, w_q, e, up, down, violation):
     """Carry a pair step to the residual and renew all violations in the same pass."""
     for i in range(len(e)):
@@ -280,7 +286,7 @@ def update_and_measure(K_p, K_q, w_p, w_q, e, up, down, violation):
         violation[i] = rise if rise > fall else fall
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def pair_gains(K_p, diagonal, p, e, up, down, violation, singular, gains):
     """Unconstrained gain (56) of every possible partner of p, up to a common factor."""
     zero, one = e.dtype.type(0), e.dtype.type(1)
@@ -338,7 +344,7 @@ def label_steps(K, diagonal, r, label, work, budget, target, singular):
         step += 1
 
 
-@compiled
+@helper
 def gather(K, rows, columns, answer):
     """answer = K[rows][:, columns]."""
     for i in range(len(rows)):
@@ -347,7 +353,10 @@ def gather(K, rows, columns, answer):
             answer[i, j] = row[columns[j]]
 
 
-@compiled(reorder=True)
+gather_entry = compiled(gather)
+
+
+@helper(reorder=True, allocates=True)
 def carry(K, samples, changes, E, begin, end, tile, lanes):
     """Add sum_k changes[k, l] K[samples[k]] to the residuals of every label l, in the columns begin to end.
 
@@ -392,7 +401,10 @@ def carry(K, samples, changes, E, begin, end, tile, lanes):
                     e_l[at] += value * row[at]
 
 
-@compiled(inline=True)
+carry_entry = compiled(carry)
+
+
+@helper(hot=True)
 def block_residuals(K, i, start, changes):
     """Residuals of sample i of a block, many labels: start_i - sum_j K_ij changes_j, in two sums."""
     e = load_row(start, np.uint64(i), 0, LABELS)
@@ -403,7 +415,7 @@ def block_residuals(K, i, start, changes):
     return add(e, other)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def block_steps(e, i, inverse, scales, block):
     """Move the coefficients of one sample and many labels to their best values, (58); the squared moves.
 
@@ -426,7 +438,7 @@ def block_steps(e, i, inverse, scales, block):
     return multiply(w, w)
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def block_sweeps(K, r, order, state, n_sweeps, quiet, room, lanes):
     """Sweeps of one-variable steps over blocks of samples (R diagonal), many labels of a sample at a time.
 
@@ -474,7 +486,7 @@ def block_sweeps(K, r, order, state, n_sweeps, quiet, room, lanes):
         carry(K, samples, changes[:m], E, 0, E.shape[1], tile, lanes)
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def coupled_block_sweeps(K, R, samples, state, n_sweeps, changes):
     """The same for a prior that ties labels: all labels of a sample, then the next sample."""
     E, B, lo, hi = state

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import LINE, ONE, row_scores, vector_product
-from maxmargin.core.simd import (
+from maxmargin.core.lanes import (
     add,
     as_reals,
     bits_nonzero,
@@ -62,7 +62,7 @@ class Scoring(NamedTuple):
     bias: np.floating
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def entry_costs(costs, i, l):
     """Box and margin of one entry."""
     signs, weight, upper, margin, tied = costs
@@ -74,7 +74,7 @@ def entry_costs(costs, i, l):
     return c, (margin[i, l] if tied else margin[side, l])
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def list_nonzeros(v, places):
     """Write the places of nonzeros into `places`; returns how many there are."""
     found, at, line = np.uint64(0), np.uint64(0), np.uint64(len(LINE))
@@ -92,7 +92,7 @@ def list_nonzeros(v, places):
     return np.int64(found)
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def accumulate(rows, bias, alpha, signs, first, last, V):
     """V += X'(Y * alpha), skipping the zeros of alpha: the sum in (23), for some rows of V.
 
@@ -152,7 +152,7 @@ def rare_last(rows, near, first, last, indices, values):
             front += not rare
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def lane_costs(costs, i, l, lanes, y):
     """Boxes and margins of as many entries of sample i from l on as there are lanes; y are their signs."""
     _, weight, upper, margin, tied = costs
@@ -169,7 +169,7 @@ def lane_costs(costs, i, l, lanes, y):
     return c, m
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def measure_entry(i, l, costs, f, alpha, quiet, flags, sums):
     """What entry (i, l) with the score f adds to the sums of `measure`."""
     c, m = entry_costs(costs, i, l)
@@ -187,14 +187,14 @@ def measure_entry(i, l, costs, f, alpha, quiet, flags, sums):
         flags[i, l] = gap > quiet
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def add_lanes(v, sums, k, l, lanes):
     """sums[k, l : l + lanes] += v, in the precision of `sums`."""
     total = load_row(sums, np.uint64(k), l, lanes)
     store_row(add(total, as_reals(v, total)), sums, np.uint64(k), l)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def measure_lanes(i, l, lanes, costs, scores, alpha, quiet, flags, sums):
     """The same for as many entries of sample i from l on as there are lanes."""
     f = load(scores, l, lanes)
@@ -212,7 +212,7 @@ def measure_lanes(i, l, lanes, costs, scores, alpha, quiet, flags, sums):
         store_above(gap, fill(quiet, gap), flags[i], l)
 
 
-@compiled
+@compiled(allocates=True)
 def measure(rows, costs, scoring, first, last, alpha, quiet, flags, sums):
     """Losses, gap, dual value and S per label over the samples first..last, and what is left to do.
 
@@ -290,7 +290,7 @@ class Entries(NamedTuple):
     m: np.ndarray
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def place(X, entries, f, centre, omega, share, V):
     """Shares t = clip(a + g / omega, 0, 1) and V = X'(y c t) at the scores f.
 
@@ -317,7 +317,7 @@ def place(X, entries, f, centre, omega, share, V):
     return loss, value, left
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def hessian(X, ridge, c, share, omega, tile, H):
     """Lower triangle of H = diag(ridge) + sum of c / omega x x' over the entries within their boxes."""
     n, D = X.shape
@@ -351,7 +351,7 @@ def hessian(X, ridge, c, share, omega, tile, H):
                     )  # fmt: skip
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def solve(H, b, d):
     """d = H^-1 b by a Cholesky factorisation in the place of H."""
     D = len(b)
@@ -377,7 +377,7 @@ def solve(H, b, d):
             d[k] -= H[i, k] * d[i]
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def slope(entries, f, change, centre, omega, length):
     """What the losses add to the slope of the smoothed objective at f + length * change."""
     y, c, m = entries
@@ -389,7 +389,7 @@ def slope(entries, f, change, centre, omega, length):
     return total
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def search(entries, f, change, centre, omega, first, bend):
     """Length of the step: where the slope, `first` < 0 at zero and never falling, has come to a tenth.
 
@@ -413,7 +413,7 @@ def search(entries, f, change, centre, omega, first, bend):
     return length
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def product(X, d, change):
     """change = X d."""
     for i in range(X.shape[0]):
@@ -423,7 +423,7 @@ def product(X, d, change):
         change[i] = total
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def note(l, ridge, V, sums, share, state):
     """Keep weights and shares that are better than those before; returns how far Z and V are apart.
 
@@ -449,7 +449,7 @@ def note(l, ridge, V, sums, share, state):
     return 0.5 * apart
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def descend(X, entries, centre, omega, z, f, work):
     """One Newton step with a line search on z and its scores f; false when rounding has eaten it."""
     ridge, V, d, share, change, tile, H = work
@@ -472,7 +472,7 @@ def descend(X, entries, centre, omega, z, f, work):
     return True
 
 
-@compiled
+@compiled(allocates=True)
 def newton_labels(columns, costs, labels, targets, n_steps, rule, state):
     """Up to `n_steps` Newton steps on each of `labels`; one whose gap is at most its target rests.
 

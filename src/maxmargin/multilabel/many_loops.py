@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import RowArrays, row_add, row_dot
 from maxmargin.multilabel.sweep_loops import shuffle
 
@@ -208,13 +208,13 @@ def spread(rows, squares, weight, n_passes, share, w):
                         w[indices[k - dense * begin]] += data[k] * step
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def square_of(x):
     """x^2, which takes less time to compile than a power."""
     return x * x
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def join(samples, costs, room, l, i, side, size, known):
     """Sample i becomes member number `size`; returns how many features are known then."""
     rows = samples.rows
@@ -240,7 +240,7 @@ def join(samples, costs, room, l, i, side, size, known):
     return known
 
 
-@compiled
+@helper
 def leave(room, known):
     """Make the room as it was before its members came."""
     D = room.w.shape[0] - 1
@@ -252,7 +252,7 @@ def leave(room, known):
     room.w[D], room.q[D] = 0.0, 0.0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def straighten(costs, background, room, members, l, n_on, size, carried, state):
     """The direction u once the members have left the background; moves u to its best place.
 
@@ -294,7 +294,7 @@ def straighten(costs, background, room, members, l, n_on, size, carried, state):
     return line
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _follow(costs, l, line, w, last, state):
     """Move u to its best place in its box."""
     g = line.mass * (costs.margin[l] + costs.bias * w[last]) + state[1]
@@ -306,7 +306,7 @@ def _follow(costs, l, line, w, last, state):
     state[0] = u
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _pass(costs, room, l, n_on, line, state, active, reach, apart):
     """One pass of coordinate ascent over the active members of label l, u following every step.
 
@@ -366,7 +366,7 @@ def _pass(costs, room, l, n_on, line, state, active, reach, apart):
     return kept, low, high, left, rate
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def ascend(costs, room, l, n_on, line, size, apart, target, n_passes, draws):
     """Dual coordinate ascent on the members and the background of a label.
 
@@ -401,7 +401,7 @@ def ascend(costs, room, l, n_on, line, size, apart, target, n_passes, draws):
     return worse < WORSE
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def dual_of(costs, room, l, line, state, size, known):
     """<m, alpha> - 1/2 |w|^2 (- the ridge of the squared loss), background included."""
     w, u = room.w, state[0]
@@ -421,7 +421,7 @@ def dual_of(costs, room, l, line, state, size, known):
     return costs.margin[l] * total - 0.5 * (norm + ridge)
 
 
-@compiled
+@helper
 def shortages(costs, room, l, n_on, size, short):
     """How short of the margin members are, by the weights that are kept; returns their loss."""
     loss, squared = 0.0, costs.squared

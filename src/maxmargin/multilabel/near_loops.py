@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import helper
 from maxmargin.core.rows import row_dot
-from maxmargin.core.simd import (
+from maxmargin.core.lanes import (
     add_product,
     as_reals,
     bits_not_below,
@@ -32,7 +32,7 @@ LANES, STRETCH, LEVELS, HALVINGS = (0,) * 64, 64, 256, 12
 NONE, ONE = np.uint64(0), np.uint64(1)
 
 
-@compiled
+@helper
 def look(rows, stop, lanes):
     """List for every lane which samples have a score not below its limit, and the score.
 
@@ -68,7 +68,7 @@ def look(rows, stop, lanes):
                 lanes.found[k] = at + 1
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _fill(room, lanes, k, on):
     """Spread the weights of a lane over all features, or make these zero again."""
     for t in range(lanes.n_kept[k]):
@@ -76,7 +76,7 @@ def _fill(room, lanes, k, on):
     room.v[room.v.shape[0] - 1] = lanes.bias[k] if on else 0.0
 
 
-@compiled
+@helper
 def _violators(samples, costs, room, lanes, k, step, exact):
     """How many samples that are no members violate the margin, by scores of double precision or not.
 
@@ -103,7 +103,7 @@ def _violators(samples, costs, room, lanes, k, step, exact):
     return found
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def _losses(costs, short, cost, size, shift):
     """Loss and its slope where margins are missed by `short` less a shift, at these costs."""
     loss, slope = 0.0, 0.0
@@ -120,7 +120,7 @@ def _losses(costs, short, cost, size, shift):
     return loss, slope
 
 
-@compiled
+@helper
 def _loss_at(costs, room, lanes, k, found, shift):
     """Loss when every score is lower by `shift`, and its slope; half its squared bias is not in it."""
     n_on, size = lanes.n_on[k], lanes.size[k]
@@ -130,7 +130,7 @@ def _loss_at(costs, room, lanes, k, found, shift):
     return near + on + off, near_slope - on_slope + off_slope
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _lowered(costs, room, lanes, k, found):
     """The primal objective with the best bias that is lower, and by how much scores are lower then.
 
@@ -157,7 +157,7 @@ def _lowered(costs, room, lanes, k, found):
     return best, at
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _reached(samples, costs, rule, room, lanes, k):
     """Number of violators, primal objective and how far to lower the bias; all exact where it may suffice."""
     found, primal, shift = 0, 0.0, 0.0
@@ -173,7 +173,7 @@ def _reached(samples, costs, rule, room, lanes, k):
     return found, primal, shift
 
 
-@compiled
+@helper
 def level(excess, found, limit, bucket):
     """A level that no more than `limit` of the excesses reach, but for those of one bucket."""
     if found <= limit:
@@ -193,7 +193,7 @@ def level(excess, found, limit, bucket):
     return cut / scale
 
 
-@compiled
+@helper
 def welcome(room, lanes, k, found, most, share):
     """The worst of what was found become members, with their share of the background."""
     least, first = level(room.excess, found, most, room.bucket), lanes.size[k]
@@ -206,7 +206,7 @@ def welcome(room, lanes, k, found, most, share):
     return lanes.size[k] - first
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _dissolve(room, lanes, k, most, background):
     """Carriers of the background become members."""
     first = lanes.size[k]
@@ -220,7 +220,7 @@ def _dissolve(room, lanes, k, most, background):
             lanes.size[k] = size + 1
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _mark(costs, room, lanes, k):
     """Mark the members of a lane, and note their boxes."""
     for t in range(lanes.size[k]):
@@ -228,20 +228,20 @@ def _mark(costs, room, lanes, k):
         room.marks[i], room.box[t] = True, costs.weight[i] * costs.upper[side, lanes.label[k]]
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _unmark(room, lanes, k):
     for t in range(lanes.size[k]):
         room.marks[lanes.members[k, t]] = False
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _wanted(rule, lanes, k):
     """How many samples may become members: before the first ascent so many for each positive one."""
     first = lanes.turns[k] == 0
     return rule.least + rule.candidates * lanes.n_on[k] if first else max(rule.least, lanes.size[k])
 
 
-@compiled
+@helper
 def settle(samples, costs, rule, room, lanes, step):
     """After a look at every `step`-th sample: lower the bias of a lane that too many samples are near to.
 
@@ -264,7 +264,7 @@ def settle(samples, costs, rule, room, lanes, step):
                 lanes.short[k, t] += shift if t < lanes.n_on[k] else -shift
 
 
-@compiled
+@helper
 def judge(samples, costs, background, rule, room, lanes):
     """After a look: the primal objective of every lane, whether it is done, else its new members."""
     for k in range(len(LANES)):

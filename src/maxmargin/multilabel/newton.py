@@ -46,13 +46,15 @@ import scipy.sparse as sp
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.multilabel import loops
 from maxmargin.multilabel.problem import LinearM3L, Solution, powers_of_two
+from maxmargin.multilabel.proximal import Columns, Entries, NewtonState, Shrinking, newton_steps
 
 # Largest C |x|^2 with which shares of the boxes are more than rounding, and a gap that tells nothing.
 CURVED, HOPELESS = 1e12, 0.5
 # A multiple of weights that keeps margins which rounding has cut.
 ABOVE_ONE = 1 + 2.0**-40
+# Entries of labels that take a step together.
+GROUP = 2**17
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,6 @@ class NewtonRule:
         Most Newton steps of one epoch, and entries of X times labels that they may read; at least one step.
     aim : float
         Part of the gap allowed by tol that is aimed at.
-    work : float
-        Multiply-adds between two looks at the clock.
     """
 
     first: float = 4.0
@@ -86,11 +86,10 @@ class NewtonRule:
     n_steps: int = 5
     epoch: float = 1e6
     aim: float = 0.95
-    work: float = 1e8
 
 
 class Newton:
-    """State of the method: see `loops.NewtonState`, all float64.
+    """State of the method: see `NewtonState`, all float64.
 
     Parameters
     ----------
@@ -114,16 +113,16 @@ class Newton:
         tol: float,
         n_threads: int = 1,
         rule: NewtonRule | None = None,
-        columns: tuple[loops.Columns, np.ndarray] | None = None,
+        columns: tuple[Columns, np.ndarray] | None = None,
     ) -> None:
         self.problem, self.tol, self.n_threads = problem, tol, n_threads
         self.rule = NewtonRule() if rule is None else rule
         self.boxes = problem.costs.boxes()
         self.columns, self.scale = scaled_columns(problem) if columns is None else columns
-        self.costs = joined(problem) if problem.coupled else problem.costs.flat(np.float64)
-        self.widest = float(problem.costs.margins().max(initial=0.0)) or 1.0
-        (n, L), D = self.costs.signs.shape, len(self.scale)
-        self.state = loops.NewtonState(
+        self.entries = label_major(problem, self.boxes)
+        self.widest = float(self.entries.m.max(initial=0.0)) or 1.0
+        (L, n), D = self.entries.y.shape, len(self.scale)
+        self.state = NewtonState(
             omega=np.full(L, self.rule.first * self.widest),
             primal=np.full(L, np.inf),
             dual=np.zeros(L),
@@ -183,17 +182,17 @@ class Newton:
 
     def _move(self, clock: Clock) -> None:
         L, n = self.state.centre.shape
-        size = max(1, int(self.rule.work / (self.n_steps * n * (1 + len(self.scale)) ** 2)))
+        size = max(1, GROUP // n)
         groups = [readonly(np.arange(l, min(l + size, L))) for l in range(0, L, size)]
         primal = self.state.primal[np.isfinite(self.state.primal)]
         # Half of the gap allowed goes with the objective of a label, half to all labels alike.
         half = 0.5 * self.aim * self.tol
         targets = (half, half * float(primal.sum()) / L)
-        rule = loops.Shrinking(self.rule.shrink, self.rule.least * self.widest, self.rule.solved)
+        rule = Shrinking(self.rule.shrink, self.rule.least * self.widest, self.rule.solved)
 
         def work(labels: np.ndarray) -> None:
             if not clock.expired():
-                loops.newton_labels(self.columns, self.costs, labels, targets, self.n_steps, rule, self.state)
+                newton_steps(self.columns, self.entries, labels, targets, self.n_steps, rule, self.state)
 
         run_threads(work, groups, self.n_threads)
 
@@ -204,11 +203,7 @@ class Newton:
         far too large.
         """
         state = self.state
-        boxes, margins = (
-            values.reshape(state.centre.shape[::-1]).T
-            for values in (self.boxes, self.problem.costs.margins())
-        )
-        for l, (box, m, y) in enumerate(zip(boxes, margins, self.costs.signs.T, strict=True)):
+        for l, (y, box, m) in enumerate(zip(*self.entries, strict=True)):
             alpha = state.best_share[l] * box
             free = np.flatnonzero((alpha > 0) & (alpha < box))
             if not 0 < free.size <= most:
@@ -228,17 +223,17 @@ class Newton:
         Weights that leave most of the gap tell nothing of an optimum; then boxes are cut to what shares are
         exact with.
         """
-        state, shape = self.state, self.state.centre.shape[::-1]
-        boxes, margins = (values.reshape(shape) for values in (self.boxes, self.problem.costs.margins()))
-        most = np.divide(2 * state.primal, margins, out=np.full(shape, np.inf), where=margins > 0)
+        state, (_, boxes, margins) = self.state, self.entries
+        most = np.divide(
+            2 * state.primal[:, None], margins, out=np.full(boxes.shape, np.inf), where=margins > 0
+        )
         if gap > HOPELESS:
             most = np.minimum(most, CURVED / self.problem.reach() ** 2)
         if self.capped or not np.minimum(boxes, most).max() < far * boxes.max():
             return False
         self.capped = True
-        boxes = np.minimum(boxes, most)
-        self.boxes = boxes.reshape(self.boxes.shape)
-        self.costs = self.costs._replace(weight=readonly(boxes), upper=readonly(np.ones((2, shape[1]))))
+        self.entries = self.entries._replace(c=np.minimum(boxes, most))
+        self.boxes = self.entries.c.T.reshape(self.boxes.shape)
         state.omega[:], state.centre[:] = self.rule.first * self.widest, 0.5
         state.z[:] = 0.0
         self._resynchronise()
@@ -280,7 +275,7 @@ class Newton:
         return U if self.problem.bias else np.vstack([U, np.zeros(U.shape[1])])
 
 
-def scaled_columns(problem: LinearM3L) -> tuple[loops.Columns, np.ndarray]:
+def scaled_columns(problem: LinearM3L) -> tuple[Columns, np.ndarray]:
     """X in float64 with the constant feature last, each column divided by a power of two; these powers.
 
     With coupled labels the rows are x_i kron P_l.
@@ -299,16 +294,14 @@ def scaled_columns(problem: LinearM3L) -> tuple[loops.Columns, np.ndarray]:
         r = np.ones(1)
     scale = powers_of_two(np.abs(columns).max(axis=0, initial=0.0))
     columns /= scale
-    return loops.Columns(readonly(columns), readonly(1 / scale**2), readonly(r)), scale
+    return Columns(readonly(columns), readonly(1 / scale**2), readonly(r)), scale
 
 
-def joined(problem: LinearM3L) -> loops.EntryArrays:
-    """All entries, sample by sample, as those of one label."""
-    costs = problem.costs
-    signs, boxes, margins = (a.reshape(-1, 1) for a in (costs.signs, costs.boxes(), costs.margins()))
-    return loops.EntryArrays(
-        readonly(signs), readonly(boxes), readonly(np.ones((2, 1))), readonly(margins), tied=True
-    )
+def label_major(problem: LinearM3L, boxes: np.ndarray) -> Entries:
+    """The entries of every label as a row; of labels that a prior couples, all in one, sample by sample."""
+    shape = (-1, 1) if problem.coupled else boxes.shape
+    parts = (problem.costs.signs, boxes, problem.costs.margins())
+    return Entries(*(np.ascontiguousarray(part.reshape(shape).T, dtype=np.float64) for part in parts))
 
 
 def few_features(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _score(rows, i, weights, intercept, scores):
     """Scores of sample i by weights that are stored feature by feature."""
     for l in range(intercept.shape[0]):
@@ -27,7 +27,7 @@ def score_labels(rows, weights, intercept, scores):
         _score(rows, i, weights, intercept, scores[i])
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _insert(scores, labels, best):
     """The highest of some scores in falling order; of equal ones the first label."""
     k = best.shape[0]
@@ -44,7 +44,7 @@ def _insert(scores, labels, best):
         filled = min(filled + 1, k)
 
 
-@compiled
+@compiled(allocates=True)
 def top_labels(rows, weights, intercept, begin, end, labels, best):
     """The labels with the highest scores of the samples from `begin` to `end`, as `_insert` orders them."""
     scores = np.empty(intercept.shape[0])

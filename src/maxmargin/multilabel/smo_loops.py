@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.multilabel.kernel_loops import KernelState, argmax_bits, move, pair_gains
 
 
@@ -73,7 +73,7 @@ def look_of(n):
     return Look(work[0], work[1], work[2], work[3], bits[2], bits[3])
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def residual(weights, S, target, e):
     """e = target - weights S."""
     for i in range(len(e)):
@@ -86,7 +86,7 @@ def residual(weights, S, target, e):
                 e[i] -= weight * row[i]
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def measure(e, up, down, violation):
     """The violation of every coefficient of one label: the size of the projected gradient (31), (32)."""
     for i in range(len(e)):
@@ -94,7 +94,7 @@ def measure(e, up, down, violation):
         violation[i] = rise if rise > fall else fall
 
 
-@compiled
+@helper
 def choose(ties, duals, violations, look, accepted):
     """A label to work on and its coefficient with the largest violation (-1, -1: there is none)."""
     estimate, up, down = violations
@@ -114,7 +114,10 @@ def choose(ties, duals, violations, look, accepted):
                 return l, p
 
 
-@compiled
+choose_entry = compiled(choose)
+
+
+@helper
 def partner(K_p, diagonal, l, p, violations, look, singular):
     """The q whose pair with p promises the largest unconstrained gain (30), (56) (-1: none)."""
     _, up, down = violations
@@ -122,7 +125,10 @@ def partner(K_p, diagonal, l, p, violations, look, singular):
     return argmax_bits(look.gain_bits)
 
 
-@compiled(reorder=True)
+partner_entry = compiled(partner)
+
+
+@helper(reorder=True)
 def follow(K_p, K_q, w_p, w_q, r, e, u):
     """Carry a pair step to the residual of its label, (33), and collect it in u, (36)."""
     for i in range(len(e)):
@@ -131,7 +137,7 @@ def follow(K_p, K_q, w_p, w_q, r, e, u):
         u[i] += w
 
 
-@compiled
+@helper
 def step(K_p, K_q, diagonal, l, p, q, ties, duals, violations, look):
     """Move p and q of label l (q = -1: p alone) and see what follows; whether anything moved."""
     _, B, lo, hi = duals
@@ -148,7 +154,10 @@ def step(K_p, K_q, diagonal, l, p, q, ties, duals, violations, look):
     return True
 
 
-@compiled(reorder=True)
+step_entry = compiled(step)
+
+
+@helper(reorder=True)
 def largest(u):
     """max |u|."""
     most = 0.0
@@ -157,7 +166,7 @@ def largest(u):
     return most
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def add(weights, u, S):
     """S += weights u'."""
     for j in range(len(S)):
@@ -168,7 +177,7 @@ def add(weights, u, S):
                 row[i] += weight * u[i]
 
 
-@compiled
+@helper
 def carry(l, ties, violations, look, growth):
     """Carry what label l collected to all labels, (35), and renew the estimates."""
     estimate = violations.estimate
@@ -178,6 +187,9 @@ def carry(l, ties, violations, look, growth):
         estimate[k] += abs(ties.R[k, l]) * most
     p = argmax_bits(look.violation_bits)
     estimate[l] = look.violation[p] if p >= 0 else 0.0
+
+
+carry_entry = compiled(carry)
 
 
 @compiled

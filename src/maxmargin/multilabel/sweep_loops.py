@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import (
     LINE,
     ONE,
@@ -28,7 +28,7 @@ from maxmargin.core.rows import (
     row_scores,
     vector_product,
 )
-from maxmargin.core.simd import (
+from maxmargin.core.lanes import (
     add,
     add_product,
     as_reals,
@@ -152,7 +152,7 @@ class Mixing(NamedTuple):
     factored: bool
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def lane_steps(i, lo, k, lanes, costs, geometry, a, mark, steps):
     """The steps (37) of as many labels of sample i from lo + k on as there are lanes; their scores are there.
 
@@ -176,7 +176,7 @@ def lane_steps(i, lo, k, lanes, costs, geometry, a, mark, steps):
     store(step, steps.step, k)
 
 
-@compiled
+@compiled(allocates=True)
 def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
     """One pass of dual coordinate ascent over all labels lo..hi of every sample in `order`.
 
@@ -240,7 +240,7 @@ def sweep_labels(rows, costs, geometry, order, lo, hi, state, marks):
             row_outer_few(rows, i, real(0), step, few, n_few, W)
 
 
-@compiled
+@compiled(allocates=True)
 def gather_lists(flags, order, lo, hi, ends, members):
     """Write the samples marked for each of the labels lo..hi into `members`, in the order given.
 
@@ -256,7 +256,7 @@ def gather_lists(flags, order, lo, hi, ends, members):
             ours[k] += 1
 
 
-@compiled
+@helper
 def shuffle(turn, size, draws, cursor):
     """Shuffle turn[:size] (Fisher-Yates) by the numbers of `draws` that follow `cursor`.
 
@@ -271,7 +271,7 @@ def shuffle(turn, size, draws, cursor):
     return cursor
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, reach):
     """One pass of coordinate ascent over the active entries of one label.
 
@@ -315,7 +315,7 @@ def polish_pass(rows, listed, copy, active, bias_and_pull, r, w, total, small, r
     return active, low, high, left, total
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def settle(rows, listed, copy, bias_and_pull, r, w, total):
     """Move the entries of one label to their means; returns the new S."""
     a, mean, y = copy.a, copy.mean, copy.y
@@ -328,7 +328,7 @@ def settle(rows, listed, copy, bias_and_pull, r, w, total):
     return total
 
 
-@compiled
+@compiled(allocates=True)
 def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, remaining):
     """Dual coordinate ascent (37) on the listed samples of each label in `labels`, one label at a time.
 
@@ -398,7 +398,7 @@ def polish_labels(rows, costs, geometry, labels, lists, draws, enough, state, re
             alpha[listed[t], l] = mean[t]
 
 
-@compiled
+@compiled(allocates=True)
 def gather_entries(flags, costs, alpha, lists):
     """List the marked entries of every sample, one after the other; `flags` are 0 or 1."""
     few = np.empty(flags.shape[1], np.uint64)
@@ -422,7 +422,7 @@ def scatter_entries(lists, alpha):
             alpha[i, lists.label[e]] = lists.a[e]
 
 
-@compiled(inline=True, reorder=True)
+@helper(reorder=True, hot=True)
 def lane_wishes(costs, i, l, lanes, f, alpha):
     """Bits of the entries of sample i from l on that have a dual variable or a positive gradient."""
     old = load_row(alpha, i, l, lanes)
@@ -433,7 +433,7 @@ def lane_wishes(costs, i, l, lanes, f, alpha):
     return bits_nonzero(where_above(larger(old, g), zero, one, zero))
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def list_sample(costs, i, f, alpha, lists):
     """List the entries of sample i that have a dual variable or a positive gradient; returns how many."""
     label, a, y, c, m = lists.label, lists.a, lists.y, lists.c, lists.m
@@ -458,7 +458,7 @@ def list_sample(costs, i, f, alpha, lists):
     return found
 
 
-@compiled
+@compiled(allocates=True)
 def sweep_samples(rows, costs, geometry, order, mixing, state, lists, reach, small):
     """One pass over the listed entries of the samples in `order`, for coupled labels.
 

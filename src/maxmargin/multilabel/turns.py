@@ -31,10 +31,10 @@ import numpy as np
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
 from maxmargin.core.rows import readonly
-from maxmargin.multilabel import loops
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.newton import NewtonRule, scaled_columns
 from maxmargin.multilabel.problem import LinearM3L, Solution
+from maxmargin.multilabel.proximal import Entries, NewtonState, Shrinking, newton_steps
 from maxmargin.multilabel.rescue import WithRescue, affordable
 
 
@@ -72,18 +72,11 @@ class NewtonInTurns:
         self.columns = columns._replace(r=readonly(1 / np.diag(self.Q)))
         self.Y, self.boxes = costs.signs.astype(np.float64), costs.boxes()
         self.margins = np.array(costs.margins(), np.float64)
-        # Written to turn by turn; the loops take it read-only, as they are compiled for other fits.
-        self.shifted = self.margins.copy()
-        self.costs = loops.EntryArrays(
-            readonly(costs.signs),
-            readonly(self.boxes),
-            readonly(np.ones((2, L))),
-            readonly(self.shifted),
-            True,
-        )
+        parts = (self.Y, self.boxes, self.margins)
+        self.entries = Entries(*(np.ascontiguousarray(part.T) for part in parts))
         self.widest = float(self.margins.max(initial=0.0)) or 1.0
         D = len(self.scale)
-        self.state = loops.NewtonState(
+        self.state = NewtonState(
             omega=np.full(L, self.rule.first * self.widest),
             primal=np.empty(L),
             dual=np.empty(L),
@@ -127,14 +120,12 @@ class NewtonInTurns:
         others = self.Q[l] / self.Q[l, l]
         others[l] = 0.0
         s, shift = others @ self.Z, self.F @ others
-        self.shifted[:, l] = self.margins[:, l] + self.Y[:, l] * shift
+        self.entries.m[l] = self.margins[:, l] + self.Y[:, l] * shift
         state.z[l], state.scores[l] = self.Z[l] + s, self.F[:, l] + shift
         state.primal[l], state.dual[l] = np.inf, -np.inf
         # No centre moves within a turn: no step is ever "solved".
-        fixed = loops.Shrinking(1.0, 0.0, -1.0)
-        loops.newton_labels(
-            self.columns, self.costs, readonly(np.array([l])), (0.0, 0.0), self.steps, fixed, state
-        )
+        fixed = Shrinking(1.0, 0.0, -1.0)
+        newton_steps(self.columns, self.entries, np.array([l]), (0.0, 0.0), self.steps, fixed, state)
         self.Z[l], self.F[:, l] = state.z[l] - s, state.scores[l] - shift
 
     def _look(self) -> None:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.ranking.step_loops import (
     ALL_PAIRS,
     LOGISTIC,
@@ -78,7 +78,7 @@ def survey_rows(rows, n_features, shapes):
             kind[i], spread[i] = TILTED, max(high, 0.0) - min(low, 0.0)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def two_value_keys(weights, cols, known, sign, again, work):
     """Keys of the logits without the old step; `logit` keeps those with it where they differ."""
     for y in range(known):
@@ -94,7 +94,7 @@ def two_value_keys(weights, cols, known, sign, again, work):
                 work.key[y] = key_of(sign * work.logit[y] - work.old[y])
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def tilted_keys(weights, cols, x, known, update, work):
     """Scores without the old step, and the log weights of the labels whose step may need them."""
     for y in range(known):
@@ -111,7 +111,7 @@ def tilted_keys(weights, cols, x, known, update, work):
                 work.log_rest[y] = _log_weights(weights, y, cols, x, work)
 
 
-@compiled
+@helper
 def apply_tilted(weights, y, cols, x, change, growth):
     """theta[:, y] += change x on the columns of the row; `growth` is the change of log Z."""
     for j in range(cols.size):
@@ -121,7 +121,7 @@ def apply_tilted(weights, y, cols, x, change, growth):
             weights.v[cols[j], y] = math.exp(weights.theta[cols[j], y] - weights.c[y])
 
 
-@compiled
+@helper
 def apply_flat(weights, y, cols, change, growth):
     """`apply_tilted` for a row of ones: one exponential in all."""
     theta, v = weights.theta, weights.v
@@ -134,7 +134,7 @@ def apply_flat(weights, y, cols, change, growth):
             v[cols[j], y] = weight if weight > TINY else math.exp(theta[cols[j], y] - weights.c[y])
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _renormalise(weights, y, change, growth):
     """Scale z of label y by e^growth; True when its column was computed anew instead."""
     z, slack = weights.z, weights.slack
@@ -151,7 +151,7 @@ def _renormalise(weights, y, change, growth):
     return False
 
 
-@compiled
+@helper
 def refresh(weights, y):
     """Recompute the column and normaliser of label y from its master theta."""
     theta, v, c, used, n_features = weights.theta, weights.v, weights.c, weights.used, weights.n_features
@@ -168,7 +168,10 @@ def refresh(weights, y):
         v[j, y] = math.exp(theta[j, y] - c[y])
 
 
-@compiled
+refresh_entry = compiled(refresh)
+
+
+@helper
 def _log_rest(weights, y, cols, mark):
     """Log of the mass of label y outside the row, summed afresh: no cancellation."""
     theta, v, used = weights.theta, weights.v, weights.used
@@ -197,7 +200,7 @@ def _log_rest(weights, y, cols, mark):
     return result
 
 
-@compiled
+@helper
 def _logit(mass, weights, y, cols, mark):
     """Logit of the mass of label y on the row, where its plain value is 0 or 1 up to rounding."""
     if mass < TINY:
@@ -213,7 +216,7 @@ def _logit(mass, weights, y, cols, mark):
     return math.log1p(-math.exp(rest)) - rest
 
 
-@compiled
+@helper
 def _log_weights(weights, y, cols, x, work):
     """Fill the log weights of label y on the row without its old step; return that of the rest."""
     log_z = weights.c[y] + math.log(weights.z[y])

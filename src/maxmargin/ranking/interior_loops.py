@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import helper
 from maxmargin.ranking.step_loops import LOGISTIC, TILTED, level, sigmoid, tilt
 
 # Residuals relative to C and the loss at which it stops, and the most iterations.
@@ -55,7 +55,7 @@ class Path(NamedTuple):
     trial_lam: np.ndarray
 
 
-@compiled
+@helper(allocates=True)
 def _start(form, C, loss, point):
     """The interior point method's first iterate: half of C spread evenly, multipliers of one product."""
     known, d = form.known, form.known + 1
@@ -80,7 +80,7 @@ def _start(form, C, loss, point):
     return path
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _slopes(form, u, alpha, first, second):
     """f' and f'' of (12) at alpha; the slack variable has neither."""
     for y in range(form.known):
@@ -96,7 +96,7 @@ def _slopes(form, u, alpha, first, second):
     first[form.known] = second[form.known] = 0.0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def residuals(path, alpha, lam, nu0, nu1, C, mu):
     """Norms of the dual residual (16) and of the primal one, and of these with the centrality (17)."""
     dual = centre = 0.0
@@ -110,7 +110,7 @@ def residuals(path, alpha, lam, nu0, nu1, C, mu):
     return math.sqrt(dual), math.sqrt(primal), math.sqrt(dual + centre + primal)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def newton_direction(path, C, mu):
     """Direction that solves (17) and (18): nu from a 2 x 2 system, steps by (20), multipliers by (19).
 
@@ -143,7 +143,7 @@ def newton_direction(path, C, mu):
     return length
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def _line_search(form, path, C, mu, norm, length):
     """Move along the direction, shorter and shorter until all residuals fall; False if they never do."""
     d0, d1 = path.d_nu[0], path.d_nu[1]
@@ -166,7 +166,7 @@ def _line_search(form, path, C, mu, norm, length):
     return False
 
 
-@compiled
+@helper
 def interior_path(form, C, loss, limit, point):
     """The interior point method for (12), at most `limit` iterations; returns their number.
 
@@ -188,7 +188,7 @@ def interior_path(form, C, loss, limit, point):
     return limit
 
 
-@compiled
+@helper(allocates=True)
 def interior_point(form, loss, alpha):
     """Update III as the paper solves (11), by way of (12); returns the mass of the step.
 

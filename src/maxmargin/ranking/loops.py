@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.ranking.entropy_loops import apply_flat, apply_tilted, tilted_keys, two_value_keys
 from maxmargin.ranking.interior_loops import interior_point
 from maxmargin.ranking.step_loops import (
@@ -193,7 +193,7 @@ def weigh_rows(rows, counts, seen, learn, smooth, damped, out):
     return seen
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def add_rows(W, cols, vals, known, out):
     """out += sum over the row of vals[j] W[cols[j]], four rows at a time."""
     size = cols.size
@@ -211,7 +211,7 @@ def add_rows(W, cols, vals, known, out):
         j += 1
 
 
-@compiled
+@compiled(allocates=True)
 def score_rows(rows, slots, W, unseen, out):
     """Scores of every row; `unseen` is the weight of a column without a slot, per label."""
     data, indices, indptr, dense = rows
@@ -286,7 +286,7 @@ def rounds(batch, squared, entropy, interior, rule, known, memory, log, work):
     return known
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def enter_round(relevant, i, known, mark):
     """Mark the relevant labels; return how many labels are now known and how many are relevant."""
     for e in range(relevant.start[i], relevant.start[i + 1]):
@@ -295,14 +295,14 @@ def enter_round(relevant, i, known, mark):
     return known, relevant.start[i + 1] - relevant.start[i]
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def leave_round(relevant, i, mark):
     """Take the marks away again."""
     for e in range(relevant.start[i], relevant.start[i + 1]):
         mark[relevant.labels[e]] = 0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def judge(form, offset, scale, log, t):
     """Worst pair, whether it is a mistake, its loss in normal form, and how large its scores are."""
     r, s, mistake = worst_pair(form.kind, form.known, form.relevant, form.key)
@@ -313,7 +313,7 @@ def judge(form, offset, scale, log, t):
     return r, s, mistake, loss, abs(p_r) + abs(p_s)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def track_threshold(threshold, middle):
     """Follow b of (24): midway between the worst relevant and the best other score."""
     threshold[1] += 1.0
@@ -321,7 +321,7 @@ def track_threshold(threshold, middle):
     threshold[0] += rate * (middle - threshold[0])
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def find_step(form, rule, r, s, mistake, loss, inside, outside, alpha):
     """Fill alpha with the step that the rule asks for; returns its mass.
 
@@ -349,7 +349,7 @@ def find_step(form, rule, r, s, mistake, loss, inside, outside, alpha):
     return mass
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def null_step(rule, i, r, s, memory, record):
     """The step of a row that moves no weight: all of C, which the dual takes and nobody feels."""
     if not memory.again:
@@ -358,7 +358,7 @@ def null_step(rule, i, r, s, memory, record):
             memory.steps[i, r], memory.steps[i, s] = rule.C, -rule.C
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def keep_the_better(form, again, work):
     """The dual gain of the step over the row's old one, which stays if it is the better."""
     gain, kept = dual_gain(form, work.alpha), 0.0
@@ -371,7 +371,7 @@ def keep_the_better(form, again, work):
     return gain - kept
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def store_step(memory, i, unit, known, work):
     """Remember the step of the row, if steps are remembered."""
     if memory.steps.shape[0] > 0:
@@ -380,7 +380,7 @@ def store_step(memory, i, unit, known, work):
                 memory.steps[i, y] = work.alpha[y] / unit
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def score_squared(weights, cols, x, known, i, memory, work):
     """Scores without the row's old step; returns kind, offset, scale, unit and kappa of the round.
 
@@ -399,7 +399,7 @@ def score_squared(weights, cols, x, known, i, memory, work):
     return np.int64(LINEAR), 0.0, 1.0, norm, norm
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def apply_squared(weights, cols, x, known, norm, number, work):
     """W[:, y] += alpha_y x for every label that moves, and the same in the sum for the average."""
     for y in range(known):
@@ -413,7 +413,7 @@ def apply_squared(weights, cols, x, known, norm, number, work):
                     weights.weighted[cols[j], y] += late * x[j]
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def score_entropy(weights, shapes, cols, x, known, update, i, memory, work):
     """The same as `score_squared`, with the logits of a row of two values or the log weights of any row."""
     kind, base, spread = shapes.kind[i], shapes.base[i], shapes.spread[i]
@@ -437,7 +437,7 @@ def score_entropy(weights, shapes, cols, x, known, update, i, memory, work):
     return kind, offset, spread, spread, 0.25 * spread * spread
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def apply_entropy(weights, form, cols, slope, again, work):
     """theta[:, y] += alpha_y x for every label that moves, with the change of its normaliser."""
     for y in range(form.known):
@@ -467,7 +467,7 @@ def add_steps(rows, steps, known, W, slots):
                         W[np.uint64(slots[indices[e - dense * indptr[i]]]), y] += alpha * data[e]
 
 
-@compiled
+@compiled(allocates=True)
 def hinge_losses(scores, relevant, born, gamma, out):
     """The loss (1) of every row over the labels known in its round (`born[y]` <= row index)."""
     known = scores.shape[1]

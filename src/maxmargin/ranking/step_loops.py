@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import helper
 
 LINEAR, LOGISTIC, TILTED = 0, 1, 2
 # A row that cannot move any weight.
@@ -91,7 +91,7 @@ class Round(NamedTuple):
     x: np.ndarray
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def sigmoid(u):
     """1 / (1 + e^-u) without overflow."""
     if u >= 0.0:
@@ -100,7 +100,7 @@ def sigmoid(u):
     return e / (1.0 + e)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def key_of(u):
     """Key of a logit."""
     if u < -690.0:
@@ -109,7 +109,7 @@ def key_of(u):
     return 1.0 + u if q > SATURATED else q
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def level(key, kind):
     """u of a key."""
     if kind == LINEAR or key < 0.0:
@@ -119,13 +119,13 @@ def level(key, kind):
     return math.log(key) - math.log1p(-key)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def value(u, kind):
     """H(u)."""
     return u if kind == LINEAR else sigmoid(u)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def score_of(key, kind):
     """H(u) straight from the key; other keys than those of logits are scores."""
     if kind != LOGISTIC or 0.0 <= key <= 1.0:
@@ -133,7 +133,7 @@ def score_of(key, kind):
     return sigmoid(level(key, kind))
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def log_growth(u, a):
     """log(1 - q + q e^a) with q = sigmoid(u): how much a step moves the log normaliser."""
     shift = 0.0
@@ -146,7 +146,7 @@ def log_growth(u, a):
     return shift + math.log1p(sigmoid(u) * math.expm1(a))
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def logistic_root(u, v, gamma):
     """tau with sigmoid(u + tau) - sigmoid(v - tau) = gamma, for 0 < gamma < 1."""
     m = abs(0.5 * (u + v))
@@ -159,7 +159,7 @@ def logistic_root(u, v, gamma):
     return 0.5 * (v - u) + math.atanh(gamma) + arcsinh
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def tie_width(key, known, kind):
     """How far apart two scores may be and still be equal but for rounding.
 
@@ -174,7 +174,7 @@ def tie_width(key, known, kind):
     return TIE * largest
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def worst_pair(kind, known, relevant, key):
     """The pair (r', s') of (7), lowest relevant and highest other label, and whether it is a mistake.
 
@@ -193,7 +193,7 @@ def worst_pair(kind, known, relevant, key):
     return r, s, key[r] <= key[s] + near
 
 
-@compiled
+@helper
 def pair_step(u, v, gamma, C, kind):
     """Update II, (9), in normal form: the best mass to move onto level u from level v."""
     if kind == LINEAR:
@@ -203,7 +203,7 @@ def pair_step(u, v, gamma, C, kind):
     return min(C, max(0.0, logistic_root(u, v, gamma)))
 
 
-@compiled
+@helper
 def tilted_pair_step(form, r, s):
     """Update II, (9), for any x under the entropy: safeguarded Newton on the concave gain."""
     log_r, rest_r, log_s, rest_s = form.log_weight[r], form.log_rest[r], form.log_weight[s], form.log_rest[s]
@@ -230,7 +230,7 @@ def tilted_pair_step(form, r, s):
     return tau
 
 
-@compiled
+@helper
 def _sift(heap, size, i, key, sign):
     """Restore a heap whose root is the smallest sign * key, from position i downward."""
     item = heap[i]
@@ -248,7 +248,7 @@ def _sift(heap, size, i, key, sign):
     heap[i] = item
 
 
-@compiled
+@helper
 def _pop(heap, size, key, sign):
     """Move the root behind the heap and return its key."""
     root = heap[0]
@@ -258,7 +258,7 @@ def _pop(heap, size, key, sign):
     return key[root]
 
 
-@compiled
+@helper
 def _segment_root(U, p, V, q, gamma, low, high):
     """Mass in [low, high] at which p filled and q drained logits are gamma apart."""
     a = 0.5 * (low + high)
@@ -282,7 +282,7 @@ def _segment_root(U, p, V, q, gamma, low, high):
     return a
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def split_labels(form, inside, outside):
     """Heaps of the relevant labels (lowest key first) and of the others (highest first); their sizes."""
     n_in = n_out = 0
@@ -300,7 +300,7 @@ def split_labels(form, inside, outside):
     return n_in, n_out
 
 
-@compiled
+@helper
 def water_fill(form, inside, outside, alpha):
     """Update III, (11): fill the relevant labels from below and drain the others from above.
 
@@ -344,7 +344,7 @@ def water_fill(form, inside, outside, alpha):
     return a
 
 
-@compiled
+@helper
 def tilt(log_weight, log_rest, x, t):
     """Log normaliser, mean and variance of x under the weights e^(t x).
 
@@ -365,7 +365,7 @@ def tilt(log_weight, log_rest, x, t):
     return top + math.log(total), mean, max(0.0, second / total - mean * mean)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def dual_gain(form, alpha):
     """What a step adds to the dual (5), in normal form."""
     gain = 0.0
@@ -385,7 +385,7 @@ def dual_gain(form, alpha):
     return gain
 
 
-@compiled
+@helper
 def round_gap(form, alpha):
     """Duality gap of (11) at the step alpha."""
     low, high, moved, a = math.inf, -math.inf, 0.0, 0.0

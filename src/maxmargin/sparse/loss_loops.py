@@ -656,7 +656,7 @@ def star_mixtures(stars, S, sums):
                 into[q] += weight * row[q]
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def margins_after(F, y, c, K, steps, losses):
     """losses_q += loss of the margins at F + K_q step_q'.
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import RowArrays
 from maxmargin.structured.oracle_loops import NEGLIGIBLE, add, add_shared, dot, fill_gram, look, loss, margin
 
@@ -66,7 +66,7 @@ class Messages(NamedTuple):
         return cls(forward, backward, np.empty((2, length)), np.empty(n_labels))
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def unary_scores(rows, start, length, U, B, un):
     """un[t] = U' x_t + bias (+ first at the start, + last at the end)."""
     data, indices, indptr, dense = rows
@@ -98,7 +98,10 @@ def unary_scores(rows, start, length, U, B, un):
             k += 1
 
 
-@compiled
+unary_scores_entry = compiled(unary_scores)
+
+
+@helper
 def augment(un, y, start, length, loss):
     """Add the Hamming loss: `loss` for every label of every position except the true one."""
     for t in range(length):
@@ -107,7 +110,7 @@ def augment(un, y, start, length, loss):
         un[t, y[start + t]] -= loss
 
 
-@compiled
+@helper
 def viterbi(un, R, length, forward, path):
     """Viterbi: write the best labeling into `path` and return its score; ties go to the lowest label."""
     K = R.shape[0]
@@ -152,7 +155,7 @@ def viterbi(un, R, length, forward, path):
     return best
 
 
-@compiled
+@helper
 def excess(un, R, y, start, z, length):
     """Score of labeling z minus that of the truth; exactly 0 for the truth itself."""
     total = 0.0
@@ -228,7 +231,7 @@ def kbest(un, R, length, k, scores, came, rank, at, labels, values):
     return k
 
 
-@compiled
+@helper
 def log_sum(values, size):
     """log(sum(exp(values[:size]))), with the largest term taken out."""
     top = values[0]
@@ -243,7 +246,7 @@ def log_sum(values, size):
     return top + math.log(total)
 
 
-@compiled
+@helper
 def shift_to_zero(values, size):
     """Subtract the largest value and return it."""
     top = values[0]
@@ -254,7 +257,7 @@ def shift_to_zero(values, size):
     return top
 
 
-@compiled
+@helper
 def forward_backward(un, pr, stride, length, messages):
     """Log messages of forward-backward, in both directions; returns log Z.
 
@@ -294,7 +297,7 @@ def forward_backward(un, pr, stride, length, messages):
     return log_z + log_sum(forward[length - 1], K)
 
 
-@compiled
+@helper
 def read_nodes(messages, length, nodes):
     """Node marginals off the messages of `forward_backward`."""
     for t in range(length):
@@ -302,7 +305,7 @@ def read_nodes(messages, length, nodes):
             nodes[t, a] = math.exp(messages.forward[t, a] + messages.backward[t, a] - messages.norms[0, t])
 
 
-@compiled
+@compiled(allocates=True)
 def node_marginals(rows, offsets, first, last, weights, rate, un, messages, out):
     """Marginals of softmax(rate * score) for the sequences first..last-1, into out (rows x K)."""
     K = weights.U.shape[1]
@@ -346,7 +349,7 @@ def loss_of_labeling(chain, i, answer):
     return chain.loss[i] * wrong
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def add_difference(chain, w, i, z, scale):
     """Add scale * Psi(z) to the weights, touching only where z leaves the truth."""
     data, indices, indptr, dense = chain.rows
@@ -375,7 +378,7 @@ def add_difference(chain, w, i, z, scale):
             R[z[t - 1], a] -= scale
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def clear_difference(chain, w, i, z):
     """Set to zero every weight that `add_difference` touched for z."""
     _, indices, indptr, dense = chain.rows
@@ -397,7 +400,7 @@ def clear_difference(chain, w, i, z):
             B[s, a] = 0.0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def dot_difference(chain, w, i, z):
     """Psi(z) . w."""
     data, indices, indptr, dense = chain.rows

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import scatter_rows, scattered_norm, subtract_scattered
 from maxmargin.core.simplex import line_search
 from maxmargin.structured.chain_loops import Chain, Messages, forward_backward, read_nodes
@@ -108,7 +108,7 @@ class MarginalWork(NamedTuple):
         )  # fmt: skip
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def lay_out(rows, start, length, work):
     """Features of the direction (d, dR) into V and VB."""
     d, VB, counts = work.d, work.VB, work.counts
@@ -124,7 +124,7 @@ def lay_out(rows, start, length, work):
     counts[1] = scatter_rows(rows, start, length, d, work.V, work.columns, work.seen, counts[0])
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def squared_norm(work):
     """|E_s Phi - E_mu Phi|^2 of features laid out."""
     VB, dR = work.VB, work.dR
@@ -137,7 +137,7 @@ def squared_norm(work):
     return total
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def subtract_features(w, scale, work):
     """w -= scale * (E_s Phi - E_mu Phi)."""
     U, R, B = w
@@ -151,7 +151,7 @@ def subtract_features(w, scale, work):
             R[a, b] -= scale * work.dR[a, b]
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def slope_along(un, R, d, dR, length):
     """E_s H - E_mu H, the directional derivative over C_i."""
     K = dR.shape[0]
@@ -216,7 +216,7 @@ def away_from_true_labeling(chain, state, i, work):
             dR[y[start + t - 1], y[start + t]] -= 1.0
 
 
-@compiled
+@helper
 def toward_target(mu, pairs, start, length, work):
     """(d, dR) = target marginals minus the present ones."""
     d, dR, nodes, edges = work.d, work.dR, work.nodes, work.edges
@@ -233,13 +233,13 @@ def toward_target(mu, pairs, start, length, work):
                 dR[a, b] += edges[t, a, b]
 
 
-@compiled
+@helper
 def range_of(values):
     """Largest minus smallest value."""
     return values.max() - values.min()
 
 
-@compiled
+@helper
 def is_narrow(un, pr, length, rate):
     """Whether the factors exp(rate * un) and exp(rate * pr) may be multiplied: see `WIDEST`."""
     widest = 0.0
@@ -248,7 +248,7 @@ def is_narrow(un, pr, length, rate):
     return rate * (widest + range_of(pr)) < WIDEST
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def multiply_messages(phi, factors, stride, length, work):
     """Marginals of the chain with node factors phi and edge factors `factors`, into nodes and edges.
 
@@ -311,7 +311,7 @@ def multiply_messages(phi, factors, stride, length, work):
             nodes[t, a] /= total
 
 
-@compiled
+@helper
 def add_log_messages(theta_un, theta_pr, stride, length, work):
     """The same from logarithms of factors, of any range."""
     K, edges, messages = theta_un.shape[1], work.edges, work.messages
@@ -326,7 +326,7 @@ def add_log_messages(theta_un, theta_pr, stride, length, work):
     read_nodes(messages, length, work.nodes)
 
 
-@compiled
+@helper
 def exponentials(values, rate, out):
     """out = exp(rate * (values - max(values)))."""
     top = values.max()
@@ -334,7 +334,7 @@ def exponentials(values, rate, out):
         out[a] = math.exp(rate * (values[a] - top))
 
 
-@compiled
+@helper
 def add_scaled(target, values, rate):
     """target += rate * (values - max(values)): the shift changes no distribution, and no term overflows."""
     top = values.max()
@@ -342,7 +342,7 @@ def add_scaled(target, values, rate):
         target[a] += rate * (values[a] - top)
 
 
-@compiled
+@helper
 def interior(t, length):
     """Exponent of mu_t in the chain of largest entropy: -1 inside, 0 at the ends, 1 if alone."""
     if length == 1:
@@ -350,14 +350,14 @@ def interior(t, length):
     return 0 if t == 0 or t == length - 1 else -1
 
 
-@compiled
+@helper
 def edges_of(state, i, length):
     """Edge marginals of sequence i, as a view."""
     K = state.mu.shape[1]
     return state.edges[state.edge_at[i] : state.edge_at[i + 1]].reshape((length - 1, K, K))
 
 
-@compiled
+@helper
 def target_factors(mu, kept, start, length, R, rate, work):
     """Factors of p_mu(z) exp(rate * H(z)) into phi and edges."""
     K, phi, factors, table = R.shape[0], work.phi, work.edges, work.table[0]
@@ -376,7 +376,7 @@ def target_factors(mu, kept, start, length, R, rate, work):
                 factors[t, a, b] = kept[t, a, b] * table[a, b]
 
 
-@compiled
+@helper
 def target_logs(mu, kept, start, length, R, rate, work):
     """Their logarithms."""
     K, phi, factors = R.shape[0], work.phi, work.edges
@@ -396,7 +396,7 @@ def target_logs(mu, kept, start, length, R, rate, work):
                 factors[t, a, b] = math.log(kept[t, a, b]) + rate * (R[a, b] - top) if known else -np.inf
 
 
-@compiled
+@helper
 def soft_target(state, i, start, length, R, rate, work):
     """Marginals of p_mu(z) exp(rate * H(z)), eq. (9), into nodes and edges."""
     kept = edges_of(state, i, length)
@@ -430,7 +430,7 @@ def aim_at_labeling(chain, i, work):
             edges[t - 1, path[t - 1], path[t]] = 1.0
 
 
-@compiled(reorder=True)
+@helper(reorder=True)
 def mix_edges(gamma, floor, length, nodes, edges, mu, start, kept):
     """Mix the target into the marginals with weight gamma, blend in `floor` of the uniform chain,
     normalise, and read the nodes off the edges."""
@@ -468,7 +468,7 @@ def mix_edges(gamma, floor, length, nodes, edges, mu, start, kept):
             mu[start + length - 1, b] += kept[length - 2, a, b]
 
 
-@compiled
+@helper
 def sum_edges(kept, length, pairs):
     """pairs = sum of the edge marginals."""
     pairs[:] = 0.0
@@ -478,7 +478,7 @@ def sum_edges(kept, length, pairs):
                 pairs[a, b] += kept[t, a, b]
 
 
-@compiled
+@helper
 def mix_all(mu, pairs, kept, gamma, floor, start, length, work):
     """The step of `mix`; leaves the move that was made in (d, dR)."""
     d, dR, K = work.d, work.dR, mu.shape[1]
@@ -506,7 +506,7 @@ def mix_marginals(chain, state, gamma, floor, i, work):
     mix_all(state.mu, state.pairs[i], kept, gamma, floor, start, length, work)
 
 
-@compiled
+@compiled(allocates=True)
 def calibrate(chain, state, out, keep, R, work):
     """Node marginals and summed edge marginals that are consistent again, those of p_mu, into `out`.
 
@@ -522,7 +522,7 @@ def calibrate(chain, state, out, keep, R, work):
         sum_edges(kept, length, out.pairs[i])
 
 
-@compiled
+@helper
 def move_marginals(gamma, state, i, start, length, work):
     """mu += gamma d, pairs += gamma dR."""
     K = work.dR.shape[0]
@@ -568,7 +568,7 @@ def oeg_epoch(chain, w, state, potentials, rates, order, gaps, work):
         move(chain, w, chain.costs[i], work)
 
 
-@compiled
+@helper
 def potential_marginals(theta_un, theta_pr, length, work):
     """Marginals of the chain with log potentials theta, one table for all edges, into nodes and edges."""
     if is_narrow(theta_un, theta_pr, length, 1.0):
@@ -580,7 +580,7 @@ def potential_marginals(theta_un, theta_pr, length, work):
         add_log_messages(theta_un, theta_pr, 0, length, work)
 
 
-@compiled
+@helper
 def read_marginals(chain, state, potentials, i, work):
     """Replace the marginals of sequence i by those of its potentials; leaves the move in `work`."""
     start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]

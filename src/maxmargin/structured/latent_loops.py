@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import (
     RowArrays,
     row_column_add,
@@ -92,7 +92,7 @@ class BagWork(NamedTuple):
         return cls(*scores, target, d, V, columns, seen, np.zeros(2, np.int64))
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def margins(bags, W, i, H):
     """H(h, k) of all pairs; returns the best pair, the lowest candidate and class on ties."""
     K, start, y = W.shape[1], bags.offsets[i], bags.y[i]
@@ -145,7 +145,7 @@ def add_truth(bags, W, i, scale):
     row_column_add(bags.rows, bags.offsets[i] + bags.chosen[i], bags.bias, scale, bags.y[i], W)
 
 
-@compiled
+@helper
 def pair_products(bags, i, answers, m, spot, gram):
     """Products of m pairs with pair `spot`; 0 for pairs of different classes."""
     start = bags.offsets[i]
@@ -155,6 +155,9 @@ def pair_products(bags, i, answers, m, spot, gram):
             product = row_product(bags.rows, start + answers[j, 0], start + answers[spot, 0], bags.bias)
         gram[j, spot] = product
         gram[spot, j] = product
+
+
+pair_products_entry = compiled(pair_products)
 
 
 @fill_gram.of(Bags)
@@ -192,7 +195,7 @@ def bag_scores(rows, offsets, first, last, bias, W, work, scores, candidates):
                     candidates[i, k] = h
 
 
-@compiled
+@helper
 def direction(target, alpha, H, start, size, d):
     """d = target - alpha, and its product with H."""
     total = 0.0
@@ -217,7 +220,7 @@ def toward_pair(bags, W, alpha, i, work):
     return direction(work.target, alpha, work.H, start, size, work.d)
 
 
-@compiled
+@helper
 def soften(alpha, H, start, size, rate, top, target):
     """target(h, k) = alpha(h, k) exp(rate H(h, k)), normalised: eq. (9)."""
     K = H.shape[1]

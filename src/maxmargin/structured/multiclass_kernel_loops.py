@@ -41,7 +41,7 @@ class Plan(NamedTuple):
 NEGLIGIBLE = 0.3
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def settle(K, problem, plan, orders, scores, alpha):
     """Exact block steps inside the kernel K of a working set, one pass after another.
 

@@ -13,7 +13,7 @@ the precision of X. Kernel machines keep `scores` (c, n) instead, the F_k(x_i) o
 samples, from whose row k a block step on sample i takes C_i delta_k K_i.
 
 All vectors over the classes are padded to a multiple of the number of lanes (see
-`maxmargin.core.simd`): blocks and steps with 0, margins with `PAD`, far below any margin, so that a
+`maxmargin.core.lanes`): blocks and steps with 0, margins with `PAD`, far below any margin, so that a
 padded class is never the largest and never gets mass.
 """
 
@@ -24,8 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core import simd, simplex
-from maxmargin.core.jit import compiled
+from maxmargin.core import lanes as simd
+from maxmargin.core import simplex
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import RowArrays, prefetch_row
 
 CRAMMER_SINGER, WESTON_WATKINS = 0, 1
@@ -137,7 +138,7 @@ class BlockWork(NamedTuple):
 # Products of a row of X with W, a word of classes at a time.
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def nonzero_from(data, p, last, lanes):
     """First position from p on at which a word of a dense row holds a nonzero, or the row's tail."""
     while p + np.uint64(len(lanes)) <= last and not simd.any_nonzero(simd.load(data, p, lanes)):
@@ -145,7 +146,7 @@ def nonzero_from(data, p, last, lanes):
     return p
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def add_scores(row, W, o, lanes, H):
     """H += W' x for a word of classes from o on, as two sums, so that additions overlap."""
     data, indices, first, last, shift = row
@@ -162,7 +163,7 @@ def add_scores(row, W, o, lanes, H):
     simd.store(simd.add(a, b), H, o)
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def subtract_outer(row, W, o, lanes, step):
     """W -= x (x) step for a word of classes from o on, unless none of them moves."""
     data, indices, first, last, shift = row
@@ -180,7 +181,7 @@ def subtract_outer(row, W, o, lanes, step):
 # both products spell it out.
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def add_all_scores(row, W, lanes, H):
     """H += W' x, by words."""
     L, width, o = len(lanes), W.shape[1], np.int64(0)
@@ -195,7 +196,7 @@ def add_all_scores(row, W, lanes, H):
         add_scores(row, W, o, lanes, H)
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def subtract_all_outer(row, W, lanes, step):
     """W -= x (x) step, by words."""
     L, width, o = len(lanes), W.shape[1], np.int64(0)
@@ -210,7 +211,7 @@ def subtract_all_outer(row, W, lanes, step):
         subtract_outer(row, W, o, lanes, step)
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def row_scores(rows, r, W, lanes, H):
     """H += W' x for row r; runs of zeros in a long dense row cost next to nothing."""
     data, indices, indptr, dense = rows
@@ -231,7 +232,7 @@ def row_scores(rows, r, W, lanes, H):
         p = q
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def row_outer(rows, r, bias, step, lanes, W):
     """W -= (x, bias) (x) step for row r, zeros as in `row_scores`."""
     data, indices, indptr, dense = rows
@@ -256,7 +257,7 @@ def row_outer(rows, r, bias, step, lanes, W):
 # One block.
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def margins(problem, truth, rows, r, W, H):
     """Loss-augmented margins of row r, up to a constant."""
     d, lanes, bias = W.shape[0] - 1, problem.lanes, W.dtype.type(problem.bias)
@@ -266,7 +267,7 @@ def margins(problem, truth, rows, r, W, H):
     row_scores(rows, r, W, lanes, H)
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def kernel_margins(problem, truth, i, scores, H):
     """Loss-augmented margins of sample i, 0 for the truth; `PAD` for padded classes."""
     c, Delta = scores.shape[0], problem.Delta
@@ -277,7 +278,7 @@ def kernel_margins(problem, truth, i, scores, H):
         H[k] = PAD
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def subtract_kernel_row(step, row, scores):
     """Take step_k times the kernel row from the scores of every class that moved."""
     for k in range(scores.shape[0]):
@@ -287,7 +288,7 @@ def subtract_kernel_row(step, row, scores):
                 target[t] -= factor * row[t]
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def shift_and_reduce(alpha, base, lanes, H):
     """H -= base, the truth's; returns max H, the answer of the max-oracle (5), and alpha.H."""
     zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
@@ -301,7 +302,7 @@ def shift_and_reduce(alpha, base, lanes, H):
     return simd.largest(top), simd.total(mean)
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def positive_sum(lanes, H):
     """sum_k max(H_k, 0)."""
     zero = simd.fill(H.dtype.type(0), simd.load(H, 0, lanes))
@@ -312,7 +313,7 @@ def positive_sum(lanes, H):
     return simd.total(sums)
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def project_simplex(alpha, H, largest, gap, kappa, lanes, v):
     """Projection of alpha + H / kappa: v = alpha + (H - largest) / kappa, theta and the support's size.
 
@@ -345,7 +346,7 @@ def project_simplex(alpha, H, largest, gap, kappa, lanes, v):
     return theta, size
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def exact_step(largest, gap, kappa, scale, lanes, work):
     """The block becomes the best point of its simplex, the projection of alpha + H / kappa.
 
@@ -377,7 +378,7 @@ def exact_step(largest, gap, kappa, scale, lanes, work):
     return simd.total(slope), simd.total(squares)
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def exact_move(problem, i, c, work):
     """Solve the block of sample i exactly; `work.a` becomes the new block and `work.step` its costed move.
 
@@ -408,7 +409,7 @@ def exact_move(problem, i, c, work):
     return gap, cost * max(slope - 0.5 * kappa * squares, 0.0)
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def block_move(problem, rule, i, a, work):
     """Lines 6 to 9 of Algorithm 2 on block a of sample i: the target (9) and the step (10) of its rule.
 
@@ -447,7 +448,7 @@ def block_move(problem, rule, i, a, work):
     return gap, cost * (slope - 0.5 * kappa * squares)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def at_bounds(alpha, c, truth):
     """Whether every coordinate but the truth's is 0 or 1."""
     if alpha[truth] == 1:
@@ -458,7 +459,7 @@ def at_bounds(alpha, c, truth):
     return inside == 0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def at_rest(alpha, c, truth):
     """Whether the wrong classes have nothing; alpha_truth may round to 1 before they have."""
     moved = 0
@@ -467,7 +468,7 @@ def at_rest(alpha, c, truth):
     return moved == 0
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def normalised(loss, logs, state, c, truth, a):
     """A stored block as float64, exactly on its simplex whatever the precision of the state.
 
@@ -493,7 +494,7 @@ def normalised(loss, logs, state, c, truth, a):
 # Passes over many blocks.
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def exact_sweep(order, source, problem, snapshots, W, alpha, gaps, idle):
     """Solve the blocks of the rows in `order` exactly, one after the other.
 
@@ -539,7 +540,7 @@ def exact_sweep(order, source, problem, snapshots, W, alpha, gaps, idle):
     return total
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def block_sweep(order, source, problem, rule, moves, W, alpha, gaps):
     """One step of `rule` on the blocks of the rows in `order`: a pass of Algorithm 2.
 
@@ -572,7 +573,7 @@ def block_sweep(order, source, problem, rule, moves, W, alpha, gaps):
     return total
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def block_kernel_sweep(order, kernel, problem, rule, scores, alpha, gaps):
     """One step of `rule` on the blocks in `order`; the answers are those of the linear loop."""
     place, store = kernel
@@ -591,7 +592,7 @@ def block_kernel_sweep(order, kernel, problem, rule, scores, alpha, gaps):
     return total
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def score_pass(first, last, source, problem, logs, W, alpha, gaps, totals):
     """Loss and block gap of the rows first..last at the given W; nothing is changed.
 
@@ -622,7 +623,7 @@ def score_pass(first, last, source, problem, logs, W, alpha, gaps, totals):
     totals[1] += linear
 
 
-@compiled(reorder=True)
+@compiled(reorder=True, allocates=True)
 def rebuild(first, last, source, problem, logs, alpha, W):
     """Add sum_i C_i (e_{y_i} - alpha_i) (x) x_i over the rows first..last to W."""
     sample, rows = source

@@ -309,7 +309,7 @@ class ProximalNewton:
             samples = self.samples
         totals = np.empty(4)
         along = Along(readonly(along.scores), along.t, readonly(along.moves))
-        loops.proximal_pass(self.task, along, self.tau, readonly(self.anchor), samples, points, totals)
+        loops.proximal_pass_entry(self.task, along, self.tau, readonly(self.anchor), samples, points, totals)
         return Proximal(points, *totals.tolist())
 
     def _state(self, W: np.ndarray, found: Proximal) -> State:

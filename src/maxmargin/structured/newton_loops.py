@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 
 CRAMMER_SINGER = 0
 
@@ -50,7 +50,7 @@ class Points(NamedTuple):
     steps: np.ndarray
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def proximal_simplex(H, anchor, tau, v, new):
     """new = projection of anchor + H / tau on the simplex.
 
@@ -84,7 +84,7 @@ def proximal_simplex(H, anchor, tau, v, new):
         new[k] = max(v[k] - theta, 0.0)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def proximal_block(task, truth, H, anchor, tau, v, new):
     """The proximal point of one block; returns the mass on wrong classes, at most one on a simplex."""
     c = H.size
@@ -105,7 +105,7 @@ def proximal_block(task, truth, H, anchor, tau, v, new):
     return mass
 
 
-@compiled
+@helper(allocates=True)
 def proximal_pass(task, along, tau, anchor, samples, points, totals):
     """Proximal points of the blocks of `samples` at a point of a line.
 
@@ -153,7 +153,10 @@ def proximal_pass(task, along, tau, anchor, samples, points, totals):
     totals[0], totals[1], totals[2], totals[3] = losses, means, linear, slope
 
 
-@compiled(reorder=True, inline=True)
+proximal_pass_entry = compiled(proximal_pass)
+
+
+@helper(reorder=True, hot=True)
 def add_outer(x, bias, factor, row, column, matrix):
     """Add factor (x, bias) (x, bias)' to the block of the matrix whose corner is (row, column)."""
     d = x.size
@@ -166,7 +169,7 @@ def add_outer(x, bias, factor, row, column, matrix):
             target[column + d] += s * bias
 
 
-@compiled
+@compiled(allocates=True)
 def add_curvature(task, first, X, bias, tau, blocks, matrix):
     """Add the second derivative of the smoothed losses of the rows `first`, ... to a matrix.
 

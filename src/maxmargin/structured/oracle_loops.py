@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from maxmargin.core.jit import compiled, generic
+from maxmargin.core.jit import compiled, generic, helper
 from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
 from maxmargin.core.simplex import line_search
 from maxmargin.structured.planes import Listed, affordable, solve_listed
@@ -218,7 +218,7 @@ def mix(blocks, state, gamma, floor, i, work):
     """
 
 
-@compiled
+@helper
 def solve_cached(m, alpha, H, gram, cost, steps, precision):
     """Pairwise steps on the simplex of m atoms until its gap has shrunk by `precision`.
 
@@ -252,7 +252,7 @@ def solve_cached(m, alpha, H, gram, cost, steps, precision):
             H[j] -= cost * step * (gram[j, u] - gram[j, v])
 
 
-@compiled
+@helper
 def frank_wolfe_on_atoms(m, alpha, H, gram, u, cost):
     """Move alpha towards atom u by the exact line search, eq. (10) with tau = 0."""
     mean, cross, norm = 0.0, 0.0, 0.0
@@ -267,7 +267,7 @@ def frank_wolfe_on_atoms(m, alpha, H, gram, u, cost):
     alpha[u] += gamma
 
 
-@compiled
+@helper
 def largest(sizes):
     """The largest of some sizes (a loop compiles many times faster than ``max``)."""
     most = 0
@@ -276,14 +276,7 @@ def largest(sizes):
     return most
 
 
-@compiled
-def answers_of(atoms, i):
-    """Answers (capacity x width) of block i, as a view."""
-    answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]]
-    return answers.reshape((atoms.capacity[i], atoms.widths[i]))
-
-
-@compiled
+@helper
 def free_place(m, alpha, H):
     """A place for a new atom: unused, else the cached one of weight 0 with the lowest H, else -1."""
     if m < alpha.size:
@@ -295,7 +288,7 @@ def free_place(m, alpha, H):
     return spot
 
 
-@compiled
+@helper
 def find_answer(answer, answers, m):
     """Which of m answers equals `answer`, -1 if none does."""
     width = answers.shape[1]
@@ -308,7 +301,7 @@ def find_answer(answer, answers, m):
     return -1
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def add_changes(blocks, w, i, answers, alpha, old, m):
     """Move w by the change of the weights of m atoms."""
     owed = 0.0
@@ -319,7 +312,7 @@ def add_changes(blocks, w, i, answers, alpha, old, m):
         add_shared(blocks, w, i, owed)
 
 
-@compiled
+@compiled(allocates=True)
 def atom_epoch(blocks, w, atoms, rule, order, gaps, work):
     """Visit the blocks in `order`: call the oracle, keep its answer, step on the atoms, move w.
 
@@ -362,7 +355,7 @@ def atom_epoch(blocks, w, atoms, rule, order, gaps, work):
         add_changes(blocks, w, i, answers, alpha, old, m)
 
 
-@compiled
+@compiled(allocates=True)
 def cached_epoch(blocks, w, atoms, rule, order):
     """Visit the blocks in `order` without the oracle: pairwise steps on the atoms in use, move w."""
     most = largest(atoms.capacity)
@@ -386,7 +379,9 @@ def cached_epoch(blocks, w, atoms, rule, order):
 def weights_of_atoms(blocks, atoms, w):
     """Add sum_i C_i E_{alpha_i} Psi_i to w, which enters as zero."""
     for i in range(atoms.filled.size):
-        answers, alpha = answers_of(atoms, i), atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]]
+        answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]]
+        answers = answers.reshape((atoms.capacity[i], atoms.widths[i]))
+        alpha = atoms.alpha[atoms.atom_at[i] : atoms.atom_at[i + 1]]
         owed = 0.0
         for j in range(atoms.filled[i]):
             scale = blocks.costs[i] * alpha[j]
@@ -401,7 +396,8 @@ def lay_out(blocks, atoms, order, w, vector, rows):
     at = 0
     for index in range(order.size):
         i = order[index]
-        answers = answers_of(atoms, i)
+        answers = atoms.answers[atoms.answer_at[i] : atoms.answer_at[i + 1]]
+        answers = answers.reshape((atoms.capacity[i], atoms.widths[i]))
         for j in range(atoms.filled[i]):
             add_shared(blocks, w, i, add(blocks, w, i, answers[j], 1.0))
             # One by one: compiling the assignment of a slice takes seconds, for the words of its error.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.structured.newton_loops import CRAMMER_SINGER, Along, Points, proximal_pass
 
 # Places in `SmallState.numbers`: tau, the sum of the block gaps, P and D here, and the best of both.
@@ -47,7 +47,7 @@ class SmallState(NamedTuple):
     vectors: np.ndarray
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def dot(a, b, size):
     """The product of the first entries of two rows."""
     total = 0.0
@@ -56,14 +56,14 @@ def dot(a, b, size):
     return total
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def add_scaled(factor, x, target, size):
     """target += factor x, in the first entries."""
     for f in range(size):
         target[f] += factor * x[f]
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def clear(matrix):
     """matrix = 0."""
     for a in range(matrix.shape[0]):
@@ -71,7 +71,7 @@ def clear(matrix):
             matrix[a, b] = 0.0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def copy_rows(source, target):
     """target = source."""
     for i in range(source.shape[0]):
@@ -79,7 +79,7 @@ def copy_rows(source, target):
             target[i, k] = source[i, k]
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def score_rows(X, W, scores):
     """scores = X W'."""
     for i in range(X.shape[0]):
@@ -87,7 +87,7 @@ def score_rows(X, W, scores):
             scores[i, k] = dot(X[i], W[k], W.shape[1])
 
 
-@compiled(reorder=True, inline=True)
+@helper(reorder=True, hot=True)
 def add_block(x, factor, row, column, matrix):
     """Add factor x x' to the block at (row, column), below the diagonal of the matrix alone."""
     D = x.size
@@ -98,7 +98,7 @@ def add_block(x, factor, row, column, matrix):
                 matrix[row + f, column + g] += s * x[g]
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def add_curvature(task, X, tau, blocks, matrix):
     """Add the second derivative of the smoothed losses, below the diagonal; of two classes, along (v, -v)."""
     y, costs, _, loss = task
@@ -125,7 +125,7 @@ def add_curvature(task, X, tau, blocks, matrix):
                     add_block(X[i], factor, k * D, l * D, matrix)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def counts(task, truth, k, mass):
     """Whether a class of a block moves with its scores."""
     if task.loss == CRAMMER_SINGER:
@@ -133,7 +133,7 @@ def counts(task, truth, k, mass):
     return k == truth or 0.0 < mass < 1.0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def hold_mean(matrix, c, D):
     """Add the mean of the blocks on the diagonal, over c, to all blocks: all classes moving alike."""
     for f in range(D):
@@ -149,7 +149,7 @@ def hold_mean(matrix, c, D):
                         matrix[k * D + g, l * D + f] += total
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def factored(matrix, scales, ridge):
     """Cholesky factor, in place, of the matrix scaled to a diagonal of 1 + ridge; false if there is none."""
     order = matrix.shape[0]
@@ -166,7 +166,7 @@ def factored(matrix, scales, ridge):
     return True
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def solve(matrix, scales, vector):
     """Solve with the factor, in place."""
     order = matrix.shape[0]
@@ -179,7 +179,7 @@ def solve(matrix, scales, vector):
         vector[a] *= scales[a]
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def find_direction(task, X, state):
     """Newton's direction, with mean 0 over the classes."""
     W, image, matrix, direction = state.W, state.image, state.matrix, state.direction
@@ -214,7 +214,7 @@ def find_direction(task, X, state):
                 direction[k, f] = vector[k * D + f] - mean
 
 
-@compiled
+@helper
 def settle(X, totals, state):
     """W(alpha), P and D of the point whose proximal points were found, and the best of both sides."""
     W, image, numbers, points = state.W, state.image, state.numbers, state.points
@@ -240,7 +240,7 @@ def settle(X, totals, state):
         copy_rows(points.blocks, state.best_blocks)
 
 
-@compiled
+@compiled(allocates=True)
 def newton_step(task, X, samples, share, shrink, flat, state):
     """One Newton step on F, whose anchor moves first if F is minimised well enough.
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import row_outer_few, row_scores
 from maxmargin.submodular.cut_loops import copy, set_arc
 from maxmargin.submodular.inference_loops import (
@@ -158,7 +158,7 @@ class StepRoom(NamedTuple):
         )
 
 
-@compiled
+@helper
 def remember(y, memory, share, kept, spare):
     """Add y to the remembered sets unless it is there; answer its place and how many there are.
 
@@ -185,7 +185,7 @@ def remember(y, memory, share, kept, spare):
     return slot, max(kept, slot + 1)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def set_pair(e, new, pairs, graph):
     """Give pair e a new weight in the graph."""
     weight, total = graph.weight, graph.total
@@ -198,7 +198,7 @@ def set_pair(e, new, pairs, graph):
     set_arc(j, i, new, graph.matrix, graph.near)
 
 
-@compiled
+@helper
 def list_set(example, y, m, room):
     """List the labels of set m, and note its loss."""
     on, truth = room.on[m], example.truth
@@ -211,7 +211,7 @@ def list_set(example, y, m, room):
     room.sets[LOSS, m] = f1_loss(size, hits, example.n1)
 
 
-@compiled
+@helper
 def weigh_flips(example, m, y, room):
     """Write how much the flip of each label raises the value of set m, y; find labels to flip together.
 
@@ -247,7 +247,7 @@ def weigh_flips(example, m, y, room):
     return half, total, count
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def promise(slope, most, curvature):
     """Gain of the best step in [0, most] when the slope falls by `curvature` per unit."""
     if slope >= most * curvature:
@@ -255,7 +255,7 @@ def promise(slope, most, curvature):
     return 0.5 * slope * slope / curvature
 
 
-@compiled
+@helper
 def best_step(slope, most, c, unary, strength, n_few, u, room):
     """The step in [0, most] at which the slope has fallen to zero, or `most`.
 
@@ -285,7 +285,7 @@ def best_step(slope, most, c, unary, strength, n_few, u, room):
     return gamma
 
 
-@compiled
+@helper
 def take_rest(truth, pairs, blocks, n, room):
     """Write the rest of block n, the mean minus the shares: labels and pairs; answer its weight and loss."""
     share, labels, joints = blocks.share[n], room.labels[REST], room.pairs[REST_PAIRS]
@@ -315,7 +315,7 @@ def take_rest(truth, pairs, blocks, n, room):
     return rest, loss / rest
 
 
-@compiled
+@helper
 def value_of(example, m, room):
     """Value of set m, which has been listed."""
     a, matrix, on, value = example.a, example.graph.matrix, room.on[m], room.sets[LOSS, m]
@@ -326,7 +326,7 @@ def value_of(example, m, room):
     return value
 
 
-@compiled
+@helper
 def weigh(example, pairs, blocks, n, u, rest, room):
     """Write the values of the remembered sets of block n; answer the mean value and that of the rest."""
     values, share = room.sets[VALUE], blocks.share[n]
@@ -346,7 +346,7 @@ def weigh(example, pairs, blocks, n, u, rest, room):
     return mean, rest_value
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def extremes(kept, share, values):
     """The highest of the remembered sets, and the lowest of those that have a share (or MISSING)."""
     high, low = 0, MISSING
@@ -358,7 +358,7 @@ def extremes(kept, share, values):
     return high, low
 
 
-@compiled
+@helper
 def join(sign, m, other, which, n_few, room):
     """Add the pairs of set m that `other` lacks to the step, with a sign; answer how many change now."""
     on, few, jump = room.on[m], room.few, room.pairs[JUMP]
@@ -375,7 +375,7 @@ def join(sign, m, other, which, n_few, room):
     return n_few
 
 
-@compiled
+@helper
 def leave_rest(high, memory, which, room):
     """Write the step from the rest to set `high`; answer how many pairs change."""
     labels, step, joints, jump = (
@@ -401,7 +401,7 @@ def leave_rest(high, memory, which, room):
     return n_few
 
 
-@compiled
+@helper
 def aim(low, high, memory, which, room):
     """Write the step from one remembered set to another; answer how many pairs change."""
     step = room.labels[STEP]
@@ -411,7 +411,7 @@ def aim(low, high, memory, which, room):
     return join(-1.0, low, memory[high], which, n_few, room)
 
 
-@compiled
+@helper
 def aim_high(pairs, blocks, n, square, rest, rest_value, room):
     """A step from the lowest plane of block n, perhaps the rest, to its highest: write step and jump.
 
@@ -438,7 +438,7 @@ def aim_high(pairs, blocks, n, square, rest, rest_value, room):
     return low, high, slope, most, lost, n_few, curvature
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def find_flips(example, blocks, n, curvature, expected, room):
     """The remembered set of block n whose flips promise most, if it is more than `expected`, or MISSING.
 
@@ -455,7 +455,7 @@ def find_flips(example, blocks, n, curvature, expected, room):
     return source
 
 
-@compiled
+@helper
 def flip(example, blocks, n, source, curvature, room):
     """Write a remembered set with some labels flipped, or with the best one where that promises more.
 
@@ -478,7 +478,7 @@ def flip(example, blocks, n, source, curvature, room):
     return alone, rise[best]
 
 
-@compiled
+@helper
 def aim_at_flips(example, pairs, blocks, n, source, room):
     """A step from a remembered set of block n to the one that `flip` wrote, which is remembered.
 
@@ -495,7 +495,7 @@ def aim_at_flips(example, pairs, blocks, n, source, room):
     return target, before > 0, aim(source, target, blocks.memory[n], pairs.which, room)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def improve(example, pairs, c, square, blocks, n, u, floor, rest, room):
     """One step of block n; answer what it promised, how far the mean was below the highest plane, the rest.
 
@@ -531,7 +531,7 @@ def improve(example, pairs, c, square, blocks, n, u, floor, rest, room):
     return expected, gap, rest
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def move(example, pairs, c, square, blocks, n, u, way, room):
     """Move weight of block n the `way` (source, target, slope, most, lost, few) of step and jump."""
     scores, graph, strength = example.a, example.graph, pairs.strength

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 
 # The numbers of a cut of V labels are sums of up to 2 V terms, no larger than `scale` each: they are rounded
 # by less than this times V times `scale`.
@@ -128,39 +128,39 @@ class BatchRoom(NamedTuple):
         return cls(np.empty(V), best, other, state, positive, CutRoom.empty(V))
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def lowest(bits):
     """The lowest bit, which must exist."""
     return bits ^ (bits & (bits - ONE))
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def place(bit):
     """Place of a single bit in its word."""
     return PLACES[bit % MODULUS]
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def bit_of(i):
     """The bit of label i in its word, which is word i // 64."""
     return ONE << np.uint64(i & 63)
 
 
-@compiled
+@helper
 def copy(target, source):
     """Write one vector over another (a loop compiles many times faster than a slice)."""
     for i in range(target.shape[0]):
         target[i] = source[i]
 
 
-@compiled
+@helper
 def fill(target, value):
     """Write one state over all labels."""
     for i in range(target.shape[0]):
         target[i] = value
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def set_arc(i, j, weight, matrix, near):
     """Write one arc into the matrix and the bits of the neighbours."""
     matrix[i, j] = weight
@@ -170,7 +170,7 @@ def set_arc(i, j, weight, matrix, near):
         near[i, j >> 6] &= ~bit_of(j)
 
 
-@compiled
+@helper
 def maximise(u, t, positive, state, graph, largest, room, y):
     """Write the smallest (or largest) maximiser into y; answers by how much at most another set is better."""
     tally, scale = take_forced(u, positive, state, graph, room, y)
@@ -191,7 +191,7 @@ def maximise(u, t, positive, state, graph, largest, room, y):
     return missed
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def take_forced(u, positive, state, graph, room, y):
     """Start from the forced labels; list the free ones in `core`.
 
@@ -228,7 +228,7 @@ def take_forced(u, positive, state, graph, room, y):
     return (on, on_positive, free, free_positive), scale
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def settle(t, margin, positive, tally, graph, room, y):
     """Decide the labels that need no flow, until none is left; answers the new tally and what that can miss.
 
@@ -269,7 +269,7 @@ def settle(t, margin, positive, tally, graph, room, y):
     return (on, on_positive, free, free_positive), missed
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def lay_out(t, zero, positive, tally, graph, room):
     """Write the network of the free labels, the first of `core`: excesses, and arcs in bits.
 
@@ -314,7 +314,7 @@ def lay_out(t, zero, positive, tally, graph, room):
     return missed
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def push_flow(t, zero, positive, graph, room):
     """Waves of excess towards the nearest sinks until none can be reached.
 
@@ -338,7 +338,7 @@ def push_flow(t, zero, positive, graph, room):
                     missed += discharge(i, here, distance, t, zero, positive, graph, room)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def discharge(i, here, distance, t, zero, positive, graph, room):
     """Push the excess of label i, whose bit is `here`, to labels one step nearer to a sink.
 
@@ -391,7 +391,7 @@ def discharge(i, here, distance, t, zero, positive, graph, room):
     return missed
 
 
-@compiled
+@helper
 def rank(room):
     """Write the labels at distance d from a sink into `levels[d]`, up to the farthest source.
 
@@ -435,7 +435,7 @@ def rank(room):
     return farthest
 
 
-@compiled
+@helper
 def search(from_sinks, room):
     """Leave in UNSEEN what sources do not reach, or what does not reach sinks."""
     arcs, masks = room.arcs, room.masks
@@ -460,7 +460,7 @@ def search(from_sinks, room):
                     more |= new
 
 
-@compiled
+@helper
 def set_score(u, graph, y):
     """sum_i u_i y_i + sum_{i<j} W_ij y_i y_j."""
     start, head, weight = graph.start, graph.head, graph.weight

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from maxmargin.core.jit import compiled
+from maxmargin.core.jit import compiled, helper
 from maxmargin.submodular.cut_loops import (
     FREE,
     LARGEST,
@@ -117,7 +117,7 @@ class PairWeights(NamedTuple):
     weight: np.ndarray
 
 
-@compiled
+@helper
 def size_and_hits(truth, y):
     """k = |y| and p = |y and P|."""
     size, hits = np.int64(0), np.int64(0)
@@ -127,26 +127,26 @@ def size_and_hits(truth, y):
     return size, hits
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def f1_loss(size, hits, n1):
     """1 - F1 (1) of a set of `size` labels, `hits` of them true; 0 between two empty sets."""
     return 1.0 - 2.0 * hits / (size + n1) if size + n1 > 0 else 0.0
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def increment(k, further, n1):
     """What the score of a true label gains when the cardinality grows from k to `further` (10)."""
     return 2.0 * (further - k) / ((further + n1) * (k + n1))
 
 
-@compiled
+@helper
 def augmented_score(example, y):
     """h(y), the objective (8) up to a constant."""
     size, hits = size_and_hits(example.truth, y)
     return set_score(example.a, example.graph, y) + f1_loss(size, hits, example.n1)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def keep_better(value, best, trial, y):
     """Write `trial` over y when its value is above the best; answers the best value."""
     if value > best:
@@ -155,7 +155,7 @@ def keep_better(value, best, trial, y):
     return best
 
 
-@compiled
+@helper
 def line_cut(example, intercept, slope, room):
     """Maximise U for the line `intercept + slope * k` under `state`, into `trial`.
 
@@ -173,7 +173,7 @@ def line_cut(example, intercept, slope, room):
     return upper, score - 2.0 * hits / (size + n1), size, hits, missed
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def rounding(example):
     """Values of h closer than this count as equal: their sums are rounded by about as much."""
     a, total, scale = example.a, example.graph.total, 1.0
@@ -182,7 +182,7 @@ def rounding(example):
     return ROUNDING * a.shape[0] * scale
 
 
-@compiled
+@helper
 def exact_search(example, max_nodes, hint, room, y):
     """Solve (4), the maximum of h, by branch and bound for n1 >= 1.
 
@@ -248,7 +248,7 @@ def exact_search(example, max_nodes, hint, room, y):
     return best, max(best, closed) + missed, nodes, first_hint
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def chords(state):
     """The least and the largest k whose chord, through k and k + 1, the decided labels allow."""
     low, high = 0, state.shape[0] - 1
@@ -258,7 +258,7 @@ def chords(state):
     return low, high
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def bisect_chords(example, low, high, hint, bound, best, settled, room, y):
     """Lower the bound of a node over the chords through k and k + 1, k from `low` to `high`.
 
@@ -292,7 +292,7 @@ def bisect_chords(example, low, high, hint, bound, best, settled, room, y):
     return bound, best, low, too_small and too_large, hint, hint, missed
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def refine(example, m, bound, best, settled, room, y):
     """Lower the bound over the lines that touch 1/(k + n1) at k = m alone.
 
@@ -331,7 +331,7 @@ def refine(example, m, bound, best, settled, room, y):
     return bound, best, missed
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def fix_and_branch(a, straddled, room):
     """Switch the labels of the fixed point (`trial`) on; answer the label to branch on, -1 for none.
 
@@ -349,7 +349,7 @@ def fix_and_branch(a, straddled, room):
     return choice
 
 
-@compiled
+@helper
 def fixed_point(example, state, room, y):
     """Algorithm 2: the greatest fixed point of k -> |largest maximiser of h_k|, written into y.
 
@@ -376,7 +376,7 @@ def fixed_point(example, state, room, y):
         size = now
 
 
-@compiled
+@helper
 def best_addition(example, size, room, y):
     """Algorithm 3: a bound of the gain in h_k, at k = |y|, of sets that contain y and one label more.
 
@@ -399,7 +399,7 @@ def best_addition(example, size, room, y):
     return best
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def empty_truth(example, room, y):
     """Exact inference when no label is true: the best non-empty set, or the empty one.
 
@@ -430,7 +430,7 @@ def empty_truth(example, room, y):
     return best, missed
 
 
-@compiled
+@helper
 def sort_falling(a, order):
     """Write the places of a into `order`, the largest entry first, by a heap with the smallest on top.
 
@@ -457,7 +457,7 @@ def sort_falling(a, order):
             parent = child
 
 
-@compiled
+@helper
 def independent_search(a, truth, n1, order, y):
     """Exact inference without pairs, by sorting; answers h of the set written into y."""
     V = a.shape[0]
@@ -513,7 +513,7 @@ def independent_search(a, truth, n1, order, y):
     return best
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def infer(example, exact, max_nodes, hint, room, y):
     """One example by the method asked for: slack (5) of y, bound on the slack, nodes, next hint.
 
@@ -539,7 +539,7 @@ def infer(example, exact, max_nodes, hint, room, y):
     return value - at_truth, np.inf, 1, hint
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def load(target, source):
     """Copy a 0/1 vector and answer how many entries are one."""
     total = np.int64(0)
@@ -616,7 +616,7 @@ def slacks_batch(scores, truth, pairs, memory, begin, end, values):
             values[m, n] = score + f1_loss(size, hits, n1)
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def score_of(scores, T, y, on):
     """Score of one set; `on` is room for its labels."""
     size, total = 0, 0.0
@@ -630,7 +630,7 @@ def score_of(scores, T, y, on):
     return total
 
 
-@compiled(inline=True)
+@helper(hot=True)
 def add_set(weight, y, on, labels, joint):
     """Add a weight to the labels of a set and to its pairs (above the diagonal of `joint`)."""
     size = 0

@@ -8,7 +8,7 @@ from maxmargin.core.jit import compiled
 from maxmargin.submodular.inference_loops import add_set, score_of
 
 
-@compiled
+@compiled(allocates=True)
 def spread_batch(scores, T, d, sets, labels, joint):
     """Sum of d[n, k] (score - mean of the sample) (set), as `gather_batch`, with the means weighted by d."""
     on, values = np.empty(scores.shape[1], np.int64), np.empty(d.shape[1])
@@ -24,7 +24,7 @@ def spread_batch(scores, T, d, sets, labels, joint):
                 add_set(d[n, k] * (values[k] - mean / total), sets[n, k], on, labels[n], joint)
 
 
-@compiled
+@compiled(allocates=True)
 def combine_sets(weights, samples, sets, place, labels, pairs):
     """Row f: sum_k weights[f, k] of the labels and of the pairs of set k of samples[f].
 

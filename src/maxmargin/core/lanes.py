@@ -7,15 +7,8 @@ entries do not matter), so that the number is part of the type; arrays are padde
 multiple of it. A number that is not a power of two is kept as several LLVM vectors whose
 lengths are (24 lanes as 16 and 8), because LLVM would fill one up and move its lanes one by one.
 
-Every operation is written twice: as plain Python on small arrays, which says what it means
-and is what runs under ``NUMBA_DISABLE_JIT=1``, and as the instructions it becomes.
-
-Instructions are written with llvmlite. Of numba this file needs, beyond the documented `intrinsic` and
-`register_model`: `numba.core.datamodel.models.PrimitiveModel` (a type that is one LLVM value),
-`manager.lookup(type).get_value_type()` and `context.get_value_type` (the LLVM type of a number),
-`context.make_array` (data and shape of an array), `context.get_dummy_value` (the value of None) and
-`cgutils.get_or_insert_function` (LLVM's prefetch). `tests/core/test_simd.py` fails when one of them
-changes.
+Every operation is written twice: as plain Python on small arrays, which says what it means and is what runs
+where loops are plain Python, and as the LLVM instructions it becomes, written with llvmlite.
 """
 
 from __future__ import annotations
@@ -24,21 +17,30 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.core.datamodel import models
-from numba.extending import intrinsic, register_model
 
-from maxmargin.core.jit import REORDER
+from maxmargin.core.jit import ON, REORDER, lowered
+
+if ON:
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.extending import models, register_model
+
+    Type, PrimitiveModel = types.Type, models.PrimitiveModel
+    FLAG, WORD = ir.IntType(32), ir.IntType(64)
+else:
+    Type = PrimitiveModel = object
+
+    def register_model(kind: Any) -> Any:
+        """Register nothing."""
+        return lambda model: model
+
 
 FLAGS = tuple(sorted(REORDER))
-FLAG, WORD = ir.IntType(32), ir.IntType(64)
 
 
-class Lanes(types.Type):
+class Lanes(Type):
     """Numba's view of a vector: the type of its numbers and how many there are."""
 
     def __init__(self, dtype: Any, count: int) -> None:
@@ -47,7 +49,7 @@ class Lanes(types.Type):
 
 
 @register_model(Lanes)
-class LanesModel(models.PrimitiveModel):
+class LanesModel(PrimitiveModel):
     """A vector is one LLVM vector, or a struct of them."""
 
     def __init__(self, manager: Any, kind: Lanes) -> None:
@@ -84,22 +86,21 @@ def _lanewise(builder: Any, operation: Callable[..., Any], *values: Any) -> Any:
     return _whole(builder, [operation(*group) for group in parts])
 
 
-def lowered(instructions: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace a plain function by its instructions, unless loops run as plain Python."""
-    off = getattr(numba.config, "DISABLE_JIT", False)
-    return lambda plain: plain if off else intrinsic(instructions)
+def _array(context: Any, builder: Any, kind: Any, array: Any) -> Any:
+    """The fields of an array: its address, its shape and so on."""
+    return cgutils.create_struct_proxy(kind)(context, builder, value=array)
 
 
 def _places(context: Any, builder: Any, kind: Any, array: Any, offset: Any, vectors: list[Any]) -> Any:
     """Pointers to the entries from `offset` on, as LLVM vectors of the given types one after the other."""
-    data = context.make_array(kind)(context, builder, value=array).data
+    data = _array(context, builder, kind, array).data
     for vector in vectors:
         yield builder.bitcast(builder.gep(data, [offset]), vector.as_pointer())
         offset = builder.add(offset, ir.Constant(offset.type, vector.count))
 
 
 def _row_offset(context: Any, builder: Any, kind: Any, matrix: Any, row: Any, at: Any) -> Any:
-    shape = context.make_array(kind)(context, builder, value=matrix).shape
+    shape = _array(context, builder, kind, matrix).shape
     return builder.add(builder.mul(row, builder.extract_value(shape, 1)), at)
 
 
@@ -132,7 +133,7 @@ def _write(context: Any, builder: Any, kind: Any, array: Any, offset: Any, value
     return context.get_dummy_value()
 
 
-def _load(typing: Any, array: Any, at: Any, lanes: Any) -> Any:
+def _load(array: Any, at: Any, lanes: Any) -> Any:
     kind = Lanes(array.dtype, len(lanes))
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -147,7 +148,7 @@ def load(array, at, lanes):
     return array[at : at + len(lanes)].copy()
 
 
-def _store(typing: Any, vector: Any, array: Any, at: Any) -> Any:
+def _store(vector: Any, array: Any, at: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _write(context, builder, signature.args[1], args[1], args[2], args[0])
 
@@ -160,7 +161,7 @@ def store(vector, array, at):
     array[at : at + len(vector)] = vector
 
 
-def _load_row(typing: Any, matrix: Any, row: Any, at: Any, lanes: Any) -> Any:
+def _load_row(matrix: Any, row: Any, at: Any, lanes: Any) -> Any:
     kind = Lanes(matrix.dtype, len(lanes))
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -176,7 +177,7 @@ def load_row(matrix, row, at, lanes):
     return matrix[row, at : at + len(lanes)].copy()
 
 
-def _store_row(typing: Any, vector: Any, matrix: Any, row: Any, at: Any) -> Any:
+def _store_row(vector: Any, matrix: Any, row: Any, at: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         offset = _row_offset(context, builder, signature.args[1], *args[1:])
         return _write(context, builder, signature.args[1], args[1], offset, args[0])
@@ -190,7 +191,7 @@ def store_row(vector, matrix, row, at):
     matrix[row, at : at + len(vector)] = vector
 
 
-def _fill(typing: Any, x: Any, like: Any) -> Any:
+def _fill(x: Any, like: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _lanewise(builder, lambda part: _spread(builder, args[0], part.type), args[1])
 
@@ -204,7 +205,7 @@ def fill(x, like):
 
 
 def _binary(operation: str) -> Callable[..., Any]:
-    def typed(typing: Any, a: Any, b: Any) -> Any:
+    def typed(a: Any, b: Any) -> Any:
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return _lanewise(builder, lambda a, b: getattr(builder, operation)(a, b, flags=FLAGS), *args)
 
@@ -238,7 +239,7 @@ def divide(a, b):
         return a / b
 
 
-def _add_product(typing: Any, a: Any, x: Any, b: Any) -> Any:
+def _add_product(a: Any, x: Any, b: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def operation(a: Any, b: Any) -> Any:
             product = builder.fmul(_spread(builder, args[1], a.type), b, flags=FLAGS)
@@ -260,7 +261,7 @@ def _maximum(builder: Any, a: Any, b: Any) -> Any:
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-def _larger(typing: Any, a: Any, b: Any) -> Any:
+def _larger(a: Any, b: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _lanewise(builder, lambda a, b: _maximum(builder, a, b), *args)
 
@@ -273,7 +274,7 @@ def larger(a, b):
     return np.where(a > b, a, b)
 
 
-def _where_above(typing: Any, v: Any, t: Any, a: Any, b: Any) -> Any:
+def _where_above(v: Any, t: Any, a: Any, b: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def operation(v: Any, t: Any, a: Any, b: Any) -> Any:
             return builder.select(builder.fcmp_ordered(">", v, t), a, b)
@@ -302,7 +303,7 @@ def _halved(combine: Callable[..., Any]) -> Callable[..., Any]:
             value = combine(builder, value, builder.shuffle_vector(value, nothing, mask))
         return builder.extract_element(value, ir.Constant(FLAG, 0))
 
-    def typed(typing: Any, v: Any) -> Any:
+    def typed(v: Any) -> Any:
         def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             numbers = [halve(builder, part) for part in _parts(builder, args[0])]
             return functools.reduce(lambda a, b: combine(builder, a, b), numbers)
@@ -324,7 +325,7 @@ def largest(v):
     return v.max()
 
 
-def _any_nonzero(typing: Any, v: Any) -> Any:
+def _any_nonzero(v: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         answer = ir.Constant(ir.IntType(1), 0)
         for part in _parts(builder, args[0]):
@@ -343,7 +344,7 @@ def any_nonzero(v):
     return bool(v.any())
 
 
-def _as_reals(typing: Any, v: Any, like: Any) -> Any:
+def _as_reals(v: Any, like: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def operation(a: Any, b: Any) -> Any:
             if isinstance(v.dtype, types.Integer):
@@ -362,7 +363,7 @@ def as_reals(v, like):
     return v.astype(like.dtype)
 
 
-def _store_above(typing: Any, v: Any, t: Any, array: Any, at: Any) -> Any:
+def _store_above(v: Any, t: Any, array: Any, at: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         def operation(v: Any, t: Any) -> Any:
             byte = ir.VectorType(ir.IntType(8), v.type.count)
@@ -391,7 +392,7 @@ def _bits(builder: Any, parts: list[Any]) -> Any:
     return answer
 
 
-def _bits_nonzero(typing: Any, v: Any) -> Any:
+def _bits_nonzero(v: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         unlike = builder.icmp_unsigned if isinstance(v.dtype, types.Integer) else builder.fcmp_unordered
         parts = _parts(builder, args[0])
@@ -406,7 +407,7 @@ def bits_nonzero(v):
     return np.uint64(sum(1 << k for k in np.flatnonzero(v).tolist()))
 
 
-def _bits_not_below(typing: Any, v: Any, t: Any) -> Any:
+def _bits_not_below(v: Any, t: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pairs = zip(*(_parts(builder, vector) for vector in args), strict=True)
         return _bits(builder, [builder.fcmp_unordered(">=", a, b) for a, b in pairs])
@@ -420,7 +421,7 @@ def bits_not_below(v, t):
     return np.uint64(sum(1 << k for k in np.flatnonzero(~(v < t)).tolist()))
 
 
-def _lowest_bit(typing: Any, bits: Any) -> Any:
+def _lowest_bit(bits: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
@@ -433,13 +434,13 @@ def lowest_bit(bits):
     return (int(bits) & -int(bits)).bit_length() - 1
 
 
-def _prefetch(typing: Any, array: Any, at: Any) -> Any:
+def _prefetch(array: Any, at: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
-        data = context.make_array(signature.args[0])(context, builder, value=args[0]).data
+        data = _array(context, builder, signature.args[0], args[0]).data
         place = builder.bitcast(builder.gep(data, [args[1]]), byte)
         kind = ir.FunctionType(ir.VoidType(), [byte, FLAG, FLAG, FLAG])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        function = builder.module.declare_intrinsic("llvm.prefetch.p0", (), kind)
         read, keep, data_cache = (ir.Constant(FLAG, number) for number in (0, 3, 1))
         builder.call(function, [place, read, keep, data_cache])
         return context.get_dummy_value()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maxmargin.core import simd
+from maxmargin.core import lanes as simd
 from maxmargin.core.jit import compiled
 
 
