@@ -1,4 +1,4 @@
-# The command line in a container, with the machine code of default fits compiled while it is built:
+# The command line in a container, with the loops of default fits compiled while it is built:
 #   docker build -t maxmargin .
 #   docker run --rm -v "$PWD":/data maxmargin fit shop.csv --labels tags -o shop.mm
 FROM python:3.12-slim
@@ -11,7 +11,7 @@ RUN pip install --no-cache-dir "/src[plots,parquet,data,onnx]" \
 RUN useradd --create-home person
 USER person
 ENV MAXMARGIN_CACHE=/data/.maxmargin
-RUN container warmup --defaults
+RUN container warmup
 WORKDIR /data
 ENTRYPOINT ["container"]
 CMD ["--help"]

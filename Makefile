@@ -2,8 +2,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =
+# Compiled loops of the sources as they are; tools/loops_folder.py says why.
+ifndef NUMBA_CACHE_DIR
+NUMBA_CACHE_DIR := $(shell $(PYTHON) tools/loops_folder.py)
+endif
+export NUMBA_CACHE_DIR
 
-.PHONY: run test test-portable test-browser test-slow test-gpu test-oldest dist fuzz boundscheck lint bench speed-table docs links wheel clean
+.PHONY: run test test-portable test-browser test-slow test-gpu test-oldest test-oldest-numba dist fuzz boundscheck lint bench speed-table docs links clean
 
 # The pip of $(PYTHON) serves an environment that has none yet: its own would take four seconds to install.
 PIP = $$(test -x $(BIN)/pip && echo $(BIN)/python -m pip || echo $(PYTHON) -m pip --python $(BIN)/python)
@@ -31,17 +36,13 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(INSTALL) -e ".[bench]"
 	touch $@
 
-# The machine code of default fits, once, on two processes.
-$(VENV)/.warm: $(VENV)/.run
-	$(BIN)/maxmargin warmup --defaults --jobs 2
+# The loops of default fits, once, on two processes.
+$(NUMBA_CACHE_DIR)/.warm: | $(VENV)/.run
+	$(BIN)/maxmargin warmup --jobs 2
 	touch $@
 
-run: $(VENV)/.warm
+run: $(VENV)/.run $(NUMBA_CACHE_DIR)/.warm
 	$(BIN)/maxmargin demo
-
-# A wheel for this Python and platform with the machine code of all loops in it.
-wheel: $(VENV)/.run
-	$(BIN)/python tools/wheel.py
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -52,6 +53,7 @@ lint: $(VENV)/.dev
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -q -n 2 -m "not slow and not browser"
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n 2 -m "nojit and not slow"
+	$(MAKE) test-oldest-numba
 
 # The same as on other processors: kernels of OpenBLAS and levels of x86-64, as far as this machine has them.
 test-portable: $(VENV)/.dev
@@ -68,6 +70,19 @@ test-gpu: $(VENV)/.dev
 	$(INSTALL) -e ".[gpu]"
 	$(BIN)/python -m pytest -q tests/device
 
+# The oldest numba that pyproject.toml allows, with NumPy and SciPy of its time: the loops alone, and default fits.
+OLDEST_NUMBA := .venv-oldest-numba
+$(OLDEST_NUMBA)/.done: tools/oldest.txt pyproject.toml
+	$(PYTHON) -m venv $(OLDEST_NUMBA)
+	$(OLDEST_NUMBA)/bin/python -m pip install --quiet --disable-pip-version-check -c tools/oldest.txt \
+		-e . pytest pytest-xdist hypothesis
+	touch $@
+
+test-oldest-numba: export NUMBA_CACHE_DIR := $(NUMBA_CACHE_DIR)/oldest-numba
+test-oldest-numba: $(OLDEST_NUMBA)/.done
+	$(OLDEST_NUMBA)/bin/maxmargin warmup --jobs 2
+	$(OLDEST_NUMBA)/bin/python -m pytest -q -n 2 -m "not slow" tests/core
+
 # The oldest dependencies that pyproject.toml allows, in an environment of their own; loops run as plain Python.
 OLDEST := .venv-oldest
 $(OLDEST)/.done: tools/oldest.txt pyproject.toml
@@ -76,12 +91,13 @@ $(OLDEST)/.done: tools/oldest.txt pyproject.toml
 		-e ".[plots,parquet,data]" pytest hypothesis pandas polars networkx cvxpy skops
 	touch $@
 
+test-oldest: export NUMBA_CACHE_DIR := $(NUMBA_CACHE_DIR)/oldest-numba
 test-oldest: $(OLDEST)/.done
 	NUMBA_DISABLE_JIT=1 $(OLDEST)/bin/python -m pytest -q -m "nojit and not slow"
 	$(OLDEST)/bin/python -m pytest -q -m "not slow and not browser" tests/io tests/cli tests/test_every_estimator.py \
 		tests/test_label_sets.py tests/test_tables.py tests/test_package.py tests/test_progress.py
 
-# Source distribution and wheel without machine code, looked at as the package index does.
+# Source distribution and wheel, looked at as the package index does.
 dist: $(VENV)/.dev
 	rm -rf build/dist
 	$(BIN)/python -m build --outdir build/dist
@@ -95,7 +111,7 @@ fuzz: $(VENV)/.dev
 
 # Every access of a loop to an array is checked; slow, once per release.
 boundscheck: $(VENV)/.dev
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=build/boundscheck $(BIN)/python -m pytest -q -n 2 -m "not slow and not browser"
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(NUMBA_CACHE_DIR)/boundscheck $(BIN)/python -m pytest -q -n 2 -m "not slow and not browser"
 
 # One race: make bench RACE="multiclass letter"
 bench: $(VENV)/.bench
@@ -117,4 +133,4 @@ links: $(VENV)/.run
 	$(BIN)/python tools/links.py
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(OLDEST_NUMBA) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,12 @@
 """Examples in docstrings are collected from all files but those whose extra is not installed."""
 
 import importlib.util
+import os
+
+from tools.loops_folder import folder
+
+# Before numba is imported; tests that start processes hand it on.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(folder()))
 
 collect_ignore: list[str] = []
 if importlib.util.find_spec("torch") is None:

@@ -1,6 +1,7 @@
 """The floor plan: how many files a fit walks, how many arguments a loop takes, where loops live."""
 
 import ast
+import builtins
 import json
 import os
 import subprocess
@@ -12,6 +13,9 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "maxmargin"
 MOST_FILES = 10
 MOST_ARGUMENTS = 10
+# What a loop is to `core.jit`: an entry, a helper, or the body of a generic helper for a class.
+LOOPS = ("compiled", "helper", "body")
+KINDS = (*LOOPS, "generic", "lowered")
 # Fits of one estimator each, as plain Python, so that the loops are seen too.
 FITS = {
     "MultiLabelSVC": ("MultiLabelSVC()", "Y"),
@@ -57,17 +61,15 @@ def test_a_fit_walks_few_files(name):
     assert len(files) <= MOST_FILES, [str(file) for file in files]
 
 
-def compiled_functions():
+def compiled_functions(*kinds):
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and any(
-                "compiled" in ast.dump(d) for d in node.decorator_list
-            ):
+            if isinstance(node, ast.FunctionDef) and kind_of(node)[0] in kinds:
                 yield path.relative_to(SOURCE), node
 
 
 def test_compiled_loops_take_few_arguments():
-    sizes = {f"{path}:{node.name}": len(node.args.args) for path, node in compiled_functions()}
+    sizes = {f"{path}:{node.name}": len(node.args.args) for path, node in compiled_functions("compiled")}
     assert not {name: size for name, size in sizes.items() if size > MOST_ARGUMENTS}
 
 
@@ -84,7 +86,7 @@ def slow_to_compile(function):
 
 
 def test_loops_compile_fast():
-    slow = {f"{path}:{node.name}": list(slow_to_compile(node)) for path, node in compiled_functions()}
+    slow = {f"{path}:{node.name}": list(slow_to_compile(node)) for path, node in compiled_functions(*LOOPS)}
     assert not {name: words for name, words in slow.items() if words}
 
 
@@ -120,7 +122,7 @@ def test_no_sum_depends_on_where_arrays_lie():
     """Where sums may be reordered, a loop that writes, too, runs in lanes or not by where its arrays lie."""
     sums = {
         f"{path}:{node.name}": list(sums_while_writing(node))
-        for path, node in compiled_functions()
+        for path, node in compiled_functions(*LOOPS)
         if any("reorder=True" in ast.unparse(d) for d in node.decorator_list)
     }
     assert len(sums) > 50 and not {name: found for name, found in sums.items() if found}
@@ -135,6 +137,168 @@ def test_the_rule_on_sums_sees_them():
 
 def test_loops_live_in_core_and_in_files_called_loops():
     elsewhere = {
-        str(path) for path, _ in compiled_functions() if path.parts[0] != "core" and "loops" not in path.stem
+        str(path)
+        for path, _ in compiled_functions(*LOOPS)
+        if path.parts[0] != "core" and "loops" not in path.stem
     }
     assert not elsewhere
+
+
+# The parts of numba and llvmlite that their manuals document.
+DOCUMENTED = {
+    "numba.types", "numba.extending", "numba.core.cgutils", "llvmlite.ir",
+    # Decorators and settings, and what is raised.
+    "numba.njit", "numba.config", "numba.errors",
+}  # fmt: skip
+MAKERS = {
+    "arange", "array", "concatenate", "copy", "empty", "empty_like", "full", "full_like", "linspace", "ones",
+    "ones_like", "repeat", "tile", "zeros", "zeros_like",
+}  # fmt: skip
+
+
+def sources():
+    """Every file of the package: the name of its module and its tree."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        name = ".".join(["maxmargin", *(part for part in parts if part != "__init__")])
+        yield name, ast.parse(path.read_text("utf-8"))
+
+
+def imported(tree):
+    """What each imported name of a file stands for, in full."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                names[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def dotted(node):
+    """The words of ``a.b.c``; nothing for other expressions."""
+    words = []
+    while isinstance(node, ast.Attribute):
+        words.append(node.attr)
+        node = node.value
+    return [*reversed([*words, node.id])] if isinstance(node, ast.Name) else []
+
+
+def in_full(node, names):
+    """The full name of an expression of words, by the imports of its file."""
+    first, *rest = dotted(node) or [""]
+    return ".".join([names.get(first, first), *rest])
+
+
+def undocumented(tree):
+    """Names of numba and llvmlite in a file that are not documented."""
+    names = imported(tree)
+    used = set(names.values()) | {
+        in_full(node, names) for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+    }
+    for name in sorted(used):
+        words = name.split(".")
+        # A name within a documented module counts as such.
+        parents = {".".join(words[:k]) for k in range(2, len(words) + 1)}
+        if words[0] in ("numba", "llvmlite") and parents and not parents & DOCUMENTED:
+            yield name
+
+
+def patched(tree):
+    """Attributes of other packages that a file sets."""
+    names = {name for name, full in imported(tree).items() if not full.startswith("maxmargin")}
+    for node in ast.walk(tree):
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr":
+            targets = [ast.Attribute(node.args[0], "")]
+        elif not isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
+            continue
+        for target in targets:
+            if isinstance(target, ast.Attribute) and dotted(target)[:1] and dotted(target)[0] in names:
+                yield ast.unparse(node)
+
+
+def test_only_what_is_documented_of_numba_is_used():
+    assert not {name: found for name, tree in sources() if (found := list(undocumented(tree)))}
+
+
+def test_nothing_of_another_package_is_set():
+    assert not {name: found for name, tree in sources() if (found := list(patched(tree)))}
+
+
+def test_the_rules_on_numba_see_what_they_forbid():
+    private = (
+        "import numba\nfrom numba.core import compiler, cgutils\nimport numba.core.event as e\nnumba.typed.X"
+    )
+    assert list(undocumented(ast.parse(private))) == [
+        "numba.core.compiler",
+        "numba.core.event",
+        "numba.typed",
+        "numba.typed.X",
+    ]
+    patch = "import numba, numpy as np\nnumba.core.x = 1\nsetattr(np, 'y', 2)\ndel np.z\nself.w = 3"
+    assert len(list(patched(ast.parse(patch)))) == 3
+
+
+def kind_of(function):
+    """How a function is compiled, and whether it may make arrays and is inlined."""
+    for mark in function.decorator_list:
+        name = dotted(mark.func if isinstance(mark, ast.Call) else mark)
+        options = {
+            word.arg for word in getattr(mark, "keywords", []) if getattr(word.value, "value", None) is True
+        }
+        if name[-1:] == ["of"]:
+            return "body", options
+        if name and name[-1] in KINDS:
+            return name[-1], options
+    return None, set()
+
+
+ALL = {
+    f"{name}.{node.name}": (*kind_of(node), node, imported(tree))
+    for name, tree in sources()
+    for node in tree.body
+    if isinstance(node, ast.FunctionDef) and kind_of(node)[0] is not None
+}
+CLASSES = {
+    f"{name}.{node.name}" for name, tree in sources() for node in tree.body if isinstance(node, ast.ClassDef)
+}
+
+
+def calls(function, names, module):
+    """The full names of what a function calls, but for what it has named itself."""
+    nodes = [node for line in function.body for node in ast.walk(line)]
+    local = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in nodes:
+        if isinstance(node, ast.Call) and dotted(node.func) and dotted(node.func)[0] not in local:
+            full = in_full(node.func, names)
+            yield full if "." in full or full in dir(builtins) else f"{module}.{full}"
+
+
+def test_loops_call_helpers():
+    """Numba cannot call what is compiled for Python, and does not know what is not compiled."""
+    wrong = {}
+    for loop, (kind, _, function, names) in ALL.items():
+        module = loop.rpartition(".")[0]
+        if kind in LOOPS:
+            own = {full for full in calls(function, names, module) if full.startswith("maxmargin.")}
+            wrong[loop] = {
+                full
+                for full in own - CLASSES
+                if full not in ALL or ALL[full][0] not in ("helper", "generic", "lowered")
+            }
+    assert len(wrong) > 200 and not {loop: found for loop, found in wrong.items() if found}
+
+
+def test_arrays_are_made_where_it_is_declared_and_never_per_sample():
+    wrong = {}
+    for loop, (kind, options, function, names) in ALL.items():
+        made = {full for full in calls(function, names, "") if full.removeprefix("numpy.") in MAKERS}
+        if kind in LOOPS and made and "allocates" not in options:
+            wrong[loop] = made
+        if {"allocates", "hot"} <= options:
+            wrong[loop] = options
+    assert not wrong

@@ -6,6 +6,7 @@ of the x86-64 family that this processor has. What the machine at hand lacks is 
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -14,26 +15,28 @@ from pathlib import Path
 import llvmlite.binding
 from threadpoolctl import threadpool_info
 
-from maxmargin.core.cache import levels
-
 ROOT = Path(__file__).parents[1]
 # The kernels of OpenBLAS and the level of the compiled loops.
 PAIRS = {"Haswell": "x86-64-v3", "Nehalem": "x86-64-v2", "SkylakeX": "x86-64-v4"}
 
 
+# What a processor of a level has beyond one of the level before.
+LEVELS = {
+    "x86-64-v2": {"popcnt", "sse4.2", "ssse3"},
+    "x86-64-v3": {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"},
+    "x86-64-v4": {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"},
+}
+
+
 def levels_here() -> list[str]:
-    """The levels that this processor has."""
-    second = ["x86-64-v2"] if llvmlite.binding.get_host_cpu_features().get("sse4.2") else []
-    return levels() + second
+    """The levels that this processor has, the lowest first."""
+    have = {name for name, there in llvmlite.binding.get_host_cpu_features().items() if there}
+    return list(itertools.takewhile(lambda level: LEVELS[level] <= have, LEVELS))
 
 
 def environment(kernels: str, level: str) -> dict[str, str]:
     """The environment of a run."""
-    loops = {
-        "NUMBA_CPU_NAME": level,
-        "NUMBA_CPU_FEATURES": "",
-        "NUMBA_CACHE_DIR": str(ROOT / "build/portable"),
-    }
+    loops = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": ""}
     return os.environ | loops | {"OPENBLAS_CORETYPE": kernels}
 
 

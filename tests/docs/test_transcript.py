@@ -37,7 +37,6 @@ def commands(body):
 
 def plain(text):
     """Words in a row, without the numbers of a fit, which differ a little from machine to machine."""
-    text = re.sub(r"(seconds compiling [\d.e-]+, )", "", text)
     text = re.sub(r"\d+ bytes", "# bytes", text)
     return " ".join(re.sub(r"\b(seconds|epochs|objective|gap) [\d.e-]+", r"\1 #", text).split())
 

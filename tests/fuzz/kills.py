@@ -1,7 +1,7 @@
 """Kill a process that writes, at random moments: ``python -m tests.fuzz.kills 1000``.
 
-Four kinds of writing take turns: saving a model, fitting one by the command line, converting data by
-the command line, and keeping compiled loops. After each kill what was written before or what is new is
+Three kinds of writing take turns: saving a model, fitting one by the command line, and converting data by
+the command line. After each kill what was written before or what is new is
 there, whole; what a killed writer has left beside it goes with the next one.
 """
 
@@ -23,7 +23,6 @@ import numpy as np
 
 import maxmargin
 from maxmargin.cli import main
-from maxmargin.core import cache
 from maxmargin.datasets import Dataset, read_svmlight, write_svmlight
 from maxmargin.io.atomic import atomic_write
 
@@ -96,23 +95,7 @@ class Converting:
         return X.shape == (N, 3) and bool((X == 7).all())
 
 
-class Compiling:
-    """An entry of the cache of compiled loops."""
-
-    name = "some.loop"
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / self.name
-
-    def write(self, k: int) -> None:
-        cache.write_entry(self.path, k.to_bytes(8, "little") * 100_000)
-
-    def is_whole(self) -> bool:
-        content = cache.read_entry(self.path)
-        return len(content) == 800_000 and content == content[:8] * 100_000
-
-
-WRITERS: tuple[Callable[[Path], Any], ...] = (Saving, Fitting, Converting, Compiling)
+WRITERS: tuple[Callable[[Path], Any], ...] = (Saving, Fitting, Converting)
 
 
 def kill_at_random(folder: Path, kills: int, seed: int = 0) -> int:
@@ -131,11 +114,9 @@ def kill_at_random(folder: Path, kills: int, seed: int = 0) -> int:
         os.waitpid(child, 0)
         if writer.path.exists():
             broken += not writer.is_whole()
-    parts = [*folder.glob(".*.part"), *folder.glob(f"*{cache.PART}")]
+    parts = list(folder.glob(".*.part"))
     print(f"{len(parts)} files of killed writers were left before the next one wrote")
-    for part in folder.glob(f"*{cache.PART}"):
-        part.unlink()  # which the cache itself does after an hour
-    for writer in writers[:3]:
+    for writer in writers:
         with atomic_write(writer.path) as out:
             out.write(b"the next writer cleans up")
     return broken + len(list(folder.glob(".*.part")))

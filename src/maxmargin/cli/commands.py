@@ -258,7 +258,6 @@ def _check_task(family: Family, probabilities: str | None, of_sets: Mapping[str,
 def _finished(output: Path, as_json: bool, work: Callable[[], tuple[Fitted, dict[str, Any]]]) -> int:
     """Fit, save the model with what is noted beside it, and print how it went and what comes next."""
     import maxmargin
-    from maxmargin.core.interrupt import uninterrupted
     from maxmargin.report.page import number
 
     try:
@@ -266,8 +265,7 @@ def _finished(output: Path, as_json: bool, work: Callable[[], tuple[Fitted, dict
     except KeyboardInterrupt:
         say(f"Stopped by Ctrl-C before there was a model; {output} is as it was.", RESULT)
         return 130
-    with uninterrupted():
-        maxmargin.save(fitted.model, output, metadata=about)
+    maxmargin.save(fitted.model, output, metadata=about)
     result = {"model": str(output), "family": about["family"], "samples": about["samples"]} | outcome(fitted)
     judged = fitted.judged
     if as_json:
@@ -301,10 +299,7 @@ def _checked(output: Path | None) -> Path:
 
 def outcome(fitted: Fitted) -> dict[str, Any]:
     """What a fit proved and what it took."""
-    found = {"seconds": fitted.seconds}
-    if fitted.compile_seconds:
-        found["seconds compiling"] = fitted.compile_seconds
-    return found | certificate(fitted.last)
+    return {"seconds": fitted.seconds} | certificate(fitted.last)
 
 
 def noted(family: Family, data: Samples, fitted: Fitted, source: str, reading: ReadOptions) -> dict[str, Any]:

@@ -19,7 +19,8 @@ WIDTH = 120
 # What a command answers on stderr, which --quiet leaves; warnings are below, errors above.
 RESULT = logging.WARNING + 5
 
-log = logging.getLogger("maxmargin.cli")
+PACKAGE = "maxmargin"
+log = logging.getLogger(f"{PACKAGE}.cli")
 
 
 class Lines(logging.Formatter):
@@ -37,8 +38,8 @@ class Screen(logging.Handler):
     least = logging.INFO
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Other parts of the package log what matters to a developer below a warning.
-        own = record.name == log.name or self.least != logging.INFO
+        # The rooms of the package log what matters to a developer below a warning; the package itself speaks to all.
+        own = record.name in (log.name, PACKAGE) or self.least != logging.INFO
         if record.levelno >= (self.least if own else logging.WARNING):
             print(self.format(record), file=sys.stderr, flush=True)
 
@@ -50,7 +51,7 @@ _screen.setFormatter(Lines())
 @contextmanager
 def speaking() -> Iterator[None]:
     """Print what the package logs, until the command has ended."""
-    package = logging.getLogger("maxmargin")
+    package = logging.getLogger(PACKAGE)
     before, level, _screen.least = list(package.handlers), package.level, logging.INFO
     package.addHandler(_screen)
     package.setLevel(logging.DEBUG)
@@ -69,7 +70,7 @@ def speak(verbose: bool, quiet: bool, log: Path | None) -> None:
     if log is not None:
         file = logging.FileHandler(log, encoding="utf-8")
         file.setFormatter(Lines("%(asctime)s %(message)s"))
-        logging.getLogger("maxmargin").addHandler(file)
+        logging.getLogger(PACKAGE).addHandler(file)
 
 
 def is_quiet() -> bool:

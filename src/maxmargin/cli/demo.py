@@ -42,10 +42,8 @@ def demo_command(as_json: bool, directory: Path) -> None:
     cross-validation on the training part. Prints a table and a sentence per task, and writes a
     page with pictures.
     """
-    from maxmargin.core.compiling import compile_time
-
     results = []
-    with progress_bar() as bar, compile_time() as compiling:
+    with progress_bar() as bar:
         line = bar.add_task("", total=len(TASKS))
         for task in TASKS:
             bar.update(line, description=task.title)
@@ -62,8 +60,6 @@ def demo_command(as_json: bool, directory: Path) -> None:
             print(f"{result.lesson}\n")
     if not as_json:
         print("Parameters: by cross-validation on the training parts.")
-        if compiling.done:
-            print(f"Compiling took {compiling.duration:.1f} s, once; that is in no time above.")
     _write_report(directory, results)
     if not as_json:
         print(OWN_DATA)

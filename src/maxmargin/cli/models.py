@@ -49,14 +49,13 @@ text_option = click.option(
 
 @dataclass(frozen=True)
 class Fitted:
-    """A fitted model and how it came about; `seconds` are those of fitting, without compiling.
+    """A fitted model and how it came about; `seconds` are those of fitting.
 
     `judged` is how good it was in cross-validation, if that was asked for.
     """
 
     model: Any
     seconds: float
-    compile_seconds: float
     interrupted: bool
     judged: Validated | None = None
 
@@ -195,10 +194,8 @@ def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
     inner = last_step(model)
     prefix = "model__" if inner is not model else ""
     arguments = {prefix + key: value for key, value in cut_of(model, data).items()}
-    from maxmargin.core.compiling import compile_time
-
     start, interrupted = time.perf_counter(), False
-    with compile_time() as spent, said_warnings(), _watched(inner, name):
+    with said_warnings(), _watched(inner, name):
         try:
             model.fit(data.X, data.y, **arguments)
         except KeyboardInterrupt:
@@ -206,8 +203,7 @@ def fit(model: Any, data: Samples, name: str = "fitting") -> Fitted:
             if not _has_model(model):
                 raise
             interrupted = True
-    compiling = spent.duration if spent.done else 0.0
-    return Fitted(model, time.perf_counter() - start - compiling, compiling, interrupted)
+    return Fitted(model, time.perf_counter() - start, interrupted)
 
 
 def _has_model(model: Any) -> bool:

@@ -139,7 +139,7 @@ def cross_validated(
                 raise KeyboardInterrupt
             rows[place].append(evaluate(fitted.model, family, judged))
             if told:
-                seconds = time.perf_counter() - start - fitted.compile_seconds
+                seconds = time.perf_counter() - start
                 whole = duration(count * seconds)
                 say(f"All fits will take about {whole}, by the time of the first.")
                 told = False
