@@ -1,7 +1,9 @@
-"""Print where this checkout keeps its compiled loops: ``export NUMBA_CACHE_DIR=$(python tools/loops_folder.py)``.
+"""Print where this checkout keeps its compiled loops.
 
-numba compiles a loop again when the file of the loop has changed, but not when that of a helper has which it
-calls. So the folder is named by the sources of all loops: after any change of them everything is compiled anew.
+    export NUMBA_CACHE_DIR=$(python tools/loops_folder.py)
+
+numba compiles a loop again when the file of the loop has changed, but not when the file of a helper has that
+it calls. So the folder is named by the sources of all loops: after any change all of them are compiled anew.
 """
 
 import hashlib

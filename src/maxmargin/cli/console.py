@@ -38,7 +38,7 @@ class Screen(logging.Handler):
     least = logging.INFO
 
     def emit(self, record: logging.LogRecord) -> None:
-        # The rooms of the package log what matters to a developer below a warning; the package itself speaks to all.
+        # The rooms of the package log what matters to a developer below a warning.
         own = record.name in (log.name, PACKAGE) or self.least != logging.INFO
         if record.levelno >= (self.least if own else logging.WARNING):
             print(self.format(record), file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import pickle
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
@@ -37,6 +38,8 @@ except ImportError as error:
 
 # Sums may be reordered and fused; NaN, infinities and divisions keep their meaning.
 REORDER = frozenset({"contract", "reassoc", "nsz"})
+# What numba raises about its files: they cannot be read or written, or are cut short.
+UNREADABLE = (OSError, EOFError, pickle.UnpicklingError)
 # Whether entries run as plain Python in this context.
 _interpreted: ContextVar[bool] = ContextVar("interpreted", default=False)
 
@@ -82,14 +85,16 @@ def compiled(function: Any = None, *, reorder: bool = False, allocates: bool = F
 
     @functools.wraps(function)
     def entry(*args: Any) -> Any:
+        nonlocal machine
         if _interpreted.get():
             return function(*args)
         if not machine.signatures and not _is_kept(machine):
             _announce()
         try:
             return machine(*args)
-        except OSError as error:  # numba has compiled the loop and cannot keep it
-            log.warning("compiled loops are not kept on disk (%s)", error)
+        except UNREADABLE as error:
+            log.warning("%s is compiled and not kept on disk (%s)", function.__qualname__, error)
+            machine = entry.machine = numba.njit(**options)(function)  # type: ignore[attr-defined]
             return machine(*args)
 
     entry.py_func = function  # type: ignore[attr-defined]
@@ -133,8 +138,9 @@ def generic(function: Any) -> Any:
     chosen: Any = functools.singledispatch(function)
     bodies: dict[Any, Callable[..., Any]] = {}
     if ON:
+        options: Any = _options(False) | {"forceinline": True}
 
-        @overload(chosen, strict=False, jit_options=_options(False) | {"forceinline": True})
+        @overload(chosen, strict=False, jit_options=options)
         def choose(first: Any, *rest: Any) -> Any:
             return bodies.get(getattr(first, "instance_class", None))
 
