@@ -1,16 +1,14 @@
-"""`maxmargin demo` and `maxmargin warmup`."""
+"""`maxmargin demo`."""
 
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
 from maxmargin.cli import main
 from maxmargin.cli.showcase import TASKS, Entrant, Outcome, Task, lesson, new_categories, size, timed
 from maxmargin.cli.showcase_data import digits, numbers, titles
-from maxmargin.core.jit import compiled
 
 # All but the text, whose baseline alone takes seconds.
 QUICK = [task for task in TASKS if task.load is not titles]
@@ -73,14 +71,14 @@ def test_the_lesson_says_what_was_measured(scores, seconds, said):
     assert lesson(task, outcomes) == said
 
 
-@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
 def test_a_call_that_compiles_is_not_counted(monkeypatch):
-    monkeypatch.setenv("MAXMARGIN_JIT_CACHE", "0")
-    made, calls = compiled(lambda x: x + 1.0), []
-    timed(lambda: calls.append(made(1.0)))
-    assert calls == [2.0] * 4
-    timed(lambda: calls.append(made(1.0)))
-    assert len(calls) == 7
+    """The clock is read before and after each call, of which the first takes seconds."""
+    readings = iter([0, 9, 10, 11])
+    monkeypatch.setattr("maxmargin.cli.showcase.time.perf_counter", lambda: next(readings))
+    calls = []
+    assert timed(lambda: calls.append(1)) == (None, 1) and len(calls) == 2
+    readings = iter([0, 9, 10, 10.01, 11, 11.02])
+    assert timed(lambda: calls.append(1))[1] == pytest.approx(0.01) and len(calls) == 5
 
 
 def test_size_counts_what_predicts():

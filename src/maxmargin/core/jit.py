@@ -1,10 +1,10 @@
 """How loops are compiled: the only module, beside `maxmargin.core.lanes`, that imports numba.
 
-An *entry* (`compiled`) is what Python calls; numba keeps its machine code on disk. A *helper* is what entries
-call; for Python and the tests it is a plain function. A *generic* helper has a body for each class of its first
-argument. Loops run without the GIL and neither make arrays nor count references to those they are given
-(numba's option ``_nrt``, see `numba.extending.register_jitable`): whoever calls a loop holds its arrays, and a
-loop that makes one does not compile.
+An *entry* (`compiled`) is what Python calls; numba keeps its machine code on disk. A *helper* is what
+entries call; for Python and the tests it is a plain function. A *generic* helper has a body for each class of
+its first argument. Loops run without the GIL and neither make arrays nor count references to those they
+are given (numba's option ``_nrt``, see `numba.extending.register_jitable`): whoever calls a loop holds its
+arrays, and a loop that makes one does not compile.
 
 Problems of a few thousand numbers are solved sooner than a loop is compiled: `interpreted` runs entries as
 plain Python for them. Three environment variables of numba matter: ``NUMBA_DISABLE_JIT=1`` runs all loops as
@@ -45,7 +45,7 @@ _interpreted: ContextVar[bool] = ContextVar("interpreted", default=False)
 
 
 def _options(reorder: bool) -> dict[str, Any]:
-    """What every loop is compiled with; stated in full, or a helper would inherit it from its first caller."""
+    """What every loop is compiled with, in full: what is left out a helper has from its first caller."""
     fastmath = set(REORDER) if reorder else False
     return {"nogil": True, "error_model": "numpy", "_nrt": False, "fastmath": fastmath}
 
@@ -69,8 +69,8 @@ def _announce() -> None:
 def compiled(function: Any = None, *, reorder: bool = False, allocates: bool = False) -> Any:
     """Compile `function`, which Python calls, on its first call, and keep its machine code on disk.
 
-    `reorder` allows floating-point sums to be reordered, which lets them run in SIMD. The plain function stays
-    available as ``py_func``.
+    `reorder` allows floating-point sums to be reordered, which lets them run in SIMD. The plain function
+    stays available as ``py_func``.
     """
     if function is None:
         return functools.partial(compiled, reorder=reorder, allocates=allocates)
