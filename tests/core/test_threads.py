@@ -137,8 +137,9 @@ def test_a_forked_process_has_threads_of_its_own():
 
 
 def blas_threads():
-    """The largest number of threads that a BLAS library has; some never have more than one."""
-    return max(library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas")
+    """The largest number of threads that a known BLAS library has; some never have more than one."""
+    counts = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+    return max(counts, default=1)
 
 
 def in_thread(work):
