@@ -36,9 +36,9 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(INSTALL) -e ".[bench]"
 	touch $@
 
-# The loops of default fits, once, on two processes.
+# The loops that the demo needs, once, on two processes.
 $(NUMBA_CACHE_DIR)/.warm: | $(VENV)/.run
-	$(BIN)/maxmargin warmup --jobs 2
+	$(BIN)/maxmargin warmup --jobs 2 multilabel multiclass sparse-multiclass submodular ranking chain
 	touch $@
 
 run: $(VENV)/.run $(NUMBA_CACHE_DIR)/.warm
