@@ -1,4 +1,4 @@
-"""An interior point method for some blocks of the kernelised multi-class dual, the others held fixed.
+"""An interior point method for the kernelised multi-class dual: all blocks, or some, the others held fixed.
 
 With the masses x_ik = C_i alpha_ik of these samples, class by class, and g_k = -H_k, the dual is
 
@@ -11,17 +11,188 @@ Newton step of the perturbed optimality conditions g + l = z - w, x z = mu, (u -
 
 by a Cholesky factor of size m for every class and one for sum_k A_k^-1: O(c m^3), some 20 times,
 whatever C and the condition of K. Predictor and corrector are those of Mehrotra (1992).
+
+On some hundred samples that is the default: LAPACK does all the work, and no loop has to be compiled.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
+
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress, squared_norm
+from maxmargin.structured.multiclass_kernel import KernelMultiClass
+from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
+from maxmargin.structured.multiclass_problem import (
+    Evaluation,
+    KernelSolution,
+    LinearMultiClass,
+    LinearSolution,
+    Setup,
+)
 
 # Added to the diagonal of every A_k, relative to the largest k(x, x): what rounding takes from it.
 ROUNDING = 1e-14
 # Curvature given to a mass without bounds, whose own may be none; it slows no step that matters.
 PROXIMAL = 1e-6
+# A kernel matrix may be this far below zero, relative to its largest diagonal entry, and still counts as
+# positive semi-definite.
+INDEFINITE = 1e-10
+# Kernels whose matrices never are.
+DEFINITE = ("rbf", "chi2", "linear")
+
+
+def suits(problem: KernelMultiClass, *, most: int = 300, work: float = 3e8) -> bool:
+    """Whether interior points on all blocks are found in less time than loops are compiled.
+
+    A step takes some milliseconds for each 1e8 of c n^3, at most `work` of it. The method needs a positive
+    semi-definite K.
+    """
+    n, c = problem.n, problem.c
+    if n > most or c * n**3 > work or c < 2 or not problem.present.size:
+        return False
+    if problem.K.kernel.name in DEFINITE:
+        return True
+    K = problem.products(np.arange(n))
+    K[np.diag_indices(n)] += INDEFINITE * problem.norms.max()
+    return not dpotrf(K, lower=1)[1]
+
+
+def suits_rows(problem: LinearMultiClass, *, work: float = 3e7) -> bool:
+    """The same with a linear kernel, for which block steps, once compiled, are faster."""
+    return problem.c > 1 and problem.present.size > 0 and problem.c * problem.n**3 <= work
+
+
+class InteriorBlocks:
+    """The default solver of kernels and wide rows on some hundred samples: an epoch is a step on all blocks.
+
+    Parameters
+    ----------
+    problem : KernelMultiClass or LinearMultiClass
+    setup : Setup
+    traces : tuple of float
+        Masses below the first of these levels that keeps the gap below `tol` are taken for none.
+    patience : int
+        After this many steps without progress float64 is exhausted.
+    """
+
+    def __init__(
+        self,
+        problem: KernelMultiClass | LinearMultiClass,
+        setup: Setup,
+        *,
+        traces: tuple[float, ...] = (1e-2, 1e-3, 1e-4),
+        patience: int = 30,
+    ) -> None:
+        self.problem = problem
+        if isinstance(problem, LinearMultiClass):
+            self.evaluate: Callable[[np.ndarray], Evaluation] = RowScores(problem).evaluate
+        else:
+            self.problem = problem if problem.K.dtype == np.float64 else problem.precise()
+            self.problem.K.build()
+            self.evaluate = self.problem.evaluate
+        self.tol, self.traces, self.patience = setup.tol, traces, Patience(patience)
+        given = np.eye(problem.c)[problem.y] if setup.blocks is None else setup.blocks
+        self.blocks = self.problem.normalised(given, False)
+        self.lowest = self.highest = self.evaluate(self.blocks)
+        self.point = self._start()
+
+    def _start(self) -> InteriorPoint:
+        """The interior point of the samples with a cost, halfway to the centre."""
+        problem, some = self.problem, self.problem.present
+        y, costs = problem.y[some], problem.costs[some]
+        H = self._margins(self.lowest)
+        truth = None if problem.loss == CRAMMER_SINGER else y
+        return InteriorPoint(problem.products(some), H, (costs[:, None] * self.blocks[some]).T, costs, truth)
+
+    def _margins(self, found: Evaluation) -> np.ndarray:
+        some = self.problem.present
+        return found.image[:, some] + self.problem.labels.Delta[self.problem.y[some]].T
+
+    def epoch(self, clock: Clock) -> Progress:
+        """One step, and what it proves."""
+        stuck = False
+        if self.certify().gap > self.tol:
+            moved = self.point.step()
+            self._look()
+            if self.certify().gap <= self.tol:
+                self._finish()
+            else:
+                stuck = self.patience.exhausted(self.point.gap()) or not moved
+        return Progress(self.certify(), self.problem.n, exact=True, stuck="take a smaller C" if stuck else "")
+
+    def certify(self) -> Certificate:
+        """P of the blocks with the lowest one, and D of those with the highest one."""
+        return self.lowest.certificate.tightened(self.highest.certificate)
+
+    def solution(self) -> KernelSolution | LinearSolution:
+        """The model that `certify` speaks of."""
+        kind = LinearSolution if isinstance(self.problem, LinearMultiClass) else KernelSolution
+        return kind(self.lowest.answer, self.blocks)
+
+    def _look(self) -> None:
+        """Evaluate the blocks as they are, and go on from there: a large C makes much of any rounding."""
+        blocks, found = self._without_traces(0.0)
+        some, point = self.problem.present, self.point
+        point.x = (self.problem.costs[some, None] * blocks[some]).T
+        point.g = -self._margins(found)
+        if found.certificate.primal < self.lowest.certificate.primal:
+            self.lowest = found
+        if found.certificate.dual > self.highest.certificate.dual:
+            self.highest, self.blocks = found, blocks
+
+    def _finish(self, *, more: int = 3) -> None:
+        """Take the blocks without traces, for a model of few samples, as soon as they prove enough."""
+        for _ in range(more):
+            for level in self.traces:
+                blocks, found = self._without_traces(level)
+                if found.certificate.gap <= self.tol:
+                    self.lowest, self.highest, self.blocks = found, found, blocks
+                    return
+            if not self.point.step():
+                return
+
+    def _without_traces(self, level: float) -> tuple[np.ndarray, Evaluation]:
+        problem, some = self.problem, self.problem.present
+        masses = (self.point.x / problem.costs[some]).T
+        blocks = self.blocks.copy()
+        blocks[some] = without_traces(masses, problem.y[some], problem.loss, level)
+        return blocks, self.evaluate(blocks)
+
+
+class RowScores:
+    """What blocks prove with a linear kernel, in NumPy; the image is the scores (c, n)."""
+
+    def __init__(self, problem: LinearMultiClass) -> None:
+        self.problem, self.X = problem, problem.rows.matrix.astype(np.float64)
+
+    def evaluate(self, blocks: np.ndarray) -> Evaluation:
+        """P of (2) at W(alpha) as it is stored, and D of (4)."""
+        problem, steps = self.problem, self.problem.steps(blocks)
+        W = np.vstack([self.X.T @ steps, problem.bias * steps.sum(axis=0)])
+        scores = self.X @ W[:-1] + problem.bias * W[-1]
+        H = scores + problem.labels.Delta[problem.y]
+        H -= H[np.arange(problem.n), problem.y][:, None]
+        losses = H.max(axis=1) if problem.loss == CRAMMER_SINGER else np.maximum(H, 0.0).sum(axis=1)
+        gaps = problem.costs * np.maximum(losses - np.einsum("ik,ik->i", blocks, H), 0.0)
+        half = 0.5 * squared_norm(W)
+        certificate = Certificate(half + float(problem.costs @ losses), problem.linear_term(blocks) - half)
+        return Evaluation(certificate, gaps, np.ascontiguousarray(scores.T), W)
+
+
+def without_traces(blocks: np.ndarray, y: np.ndarray, loss: int, level: float) -> np.ndarray:
+    """Blocks without masses below `level`, which an interior point has everywhere; exactly feasible."""
+    here = np.arange(len(blocks))
+    blocks = np.where(blocks <= level, 0.0, blocks)
+    if loss == CRAMMER_SINGER:
+        takes = np.argmax(blocks, axis=1)
+    else:
+        blocks, takes = np.where(blocks >= 1 - level, 1.0, blocks), y
+    blocks[here, takes] = 0.0
+    blocks[here, takes] = 1.0 - blocks.sum(axis=1)
+    return blocks
 
 
 def solve_blocks(

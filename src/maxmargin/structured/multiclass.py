@@ -38,10 +38,12 @@ from maxmargin.edge.estimator import (
     warn,
 )
 from maxmargin.edge.explain import Explained, Terms, kernel_terms, linear_terms
+from maxmargin.structured import kernel_interior, newton
 from maxmargin.structured.automatic import SweepsThenNewton
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import ExactBlocks
+from maxmargin.structured.kernel_interior import InteriorBlocks
 from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_problem import (
     KernelSolution,
@@ -51,7 +53,7 @@ from maxmargin.structured.multiclass_problem import (
     Setup,
     single_is_enough,
 )
-from maxmargin.structured.newton import newton, suits
+from maxmargin.structured.newton import ProximalNewton
 from maxmargin.structured.working_sets import WorkingSets
 
 
@@ -63,12 +65,14 @@ def exact(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options:
 
 
 def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup) -> Solver:
-    """Newton steps where features are few, or where exact block steps turn out to be slow."""
-    if isinstance(problem, LinearMultiClass) and suits(problem):
-        return newton(problem, setup)
-    if isinstance(problem, LinearMultiClass):
-        return SweepsThenNewton(problem, setup)
-    return SOLVERS["exact"].build(problem, setup)
+    """Newton steps where features are few or block steps slow, interior points where samples are few."""
+    if isinstance(problem, KernelMultiClass):
+        kind = InteriorBlocks if kernel_interior.suits(problem) else WorkingSets
+        return kind(problem, setup)
+    few = newton.suits(problem)
+    if kernel_interior.suits_rows(problem) and not (few and problem.rows.shape[1] < problem.n):
+        return InteriorBlocks(problem, setup)
+    return ProximalNewton(problem, setup) if few else SweepsThenNewton(problem, setup)
 
 
 # `reads` are keyword arguments of the solver, under the names of the parameters.
@@ -76,7 +80,9 @@ SOLVERS: dict[str, Choice] = {
     "auto": Choice(
         automatic, '"newton" with a linear kernel and few features, "exact" otherwise, while that gets ahead.'
     ),
-    "newton": Choice(newton, "Newton steps on a smoothed objective, for few features of whatever scale."),
+    "newton": Choice(
+        ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
+    ),
     "exact": Choice(
         exact,
         "Solves one sample's block at a time by a projection, and visits blocks that are done less and less.",

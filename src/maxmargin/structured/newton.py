@@ -30,8 +30,8 @@ matrix of order c D. Rows of any kind are read as they are, a few at a time wher
 is above 600, conjugate gradients (`curvature`) solve Newton's equation instead, preconditioned by the
 blocks of classes.
 
-On tables of some hundred rows the arithmetic of a step takes some microseconds, and NumPy's calls ten times
-as long: there a step is one call (`small_loops`), and X one dense float64 array with the constant feature.
+Of two classes W_1 = -W_2, and Newton's matrix is that of one. The losses of large problems are passes of a
+compiled loop; those of small ones are NumPy, and nothing has to be compiled (`newton_losses`).
 """
 
 from __future__ import annotations
@@ -49,50 +49,44 @@ from scipy.linalg.lapack import dposv
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
-from maxmargin.structured import newton_loops as loops
-from maxmargin.structured import small_loops
 from maxmargin.structured.curvature import PIECE, Curvature
 from maxmargin.structured.multiclass_problem import LinearMultiClass, LinearSolution, Setup
-from maxmargin.structured.newton_loops import Along, Points, ProximalTask
+from maxmargin.structured.newton_loops import ProximalTask
+from maxmargin.structured.newton_losses import Found, smoothed_losses
 
 # Up to this many dual variables Newton steps are the first choice whatever the scale of the rows.
 SMALL = 5000
 # The largest order of a matrix that may be factored in a step.
 FACTORED = 3000
-# Numbers of X that are kept as a dense float64 array, however they came.
+# Numbers of X that are kept as a dense float64 array with the constant feature, however they came.
 KEPT = 2**22
 SCALES = "scale your features, which differ too much for float64,"
 
 
-def suits(problem: LinearMultiClass, *, least: int = 125, most: int = 600, curved: float = 100.0) -> bool:
+def suits(
+    problem: LinearMultiClass, *, tiny: int = 300, least: int = 125, most: int = 600, curved: float = 100.0
+) -> bool:
     """Whether to begin with Newton steps: features are few, and samples too or blocks are slow.
 
-    Blocks are slow where C |x|^2 is large, as it is for features that nobody has scaled.
+    Blocks are slow where C |x|^2 is large, as it is for features that nobody has scaled. On tables of few
+    samples a fit takes some hundredths of a second in either way, and Newton steps have nothing to compile.
     """
-    d = problem.rows.shape[1]
-    order, slow = (d + 1) * problem.c, float(problem.kappa.mean()) > curved
-    if order <= least:
-        return slow or problem.n * problem.c <= SMALL
-    return slow and order <= most and d < problem.n
-
-
-class Proximal(NamedTuple):
-    """Proximal points of all blocks at a point of a line, and the sums of `loops.proximal_pass`."""
-
-    points: Points
-    losses: float
-    means: float
-    linear: float
-    slope: float
+    n, d = problem.rows.shape
+    # Of two classes Newton's matrix is that of one.
+    order = (d + 1) * problem.c
+    if n * problem.c <= SMALL and (order // 2 if problem.c == 2 else order) <= tiny:
+        return True
+    slow = float(problem.kappa.mean()) > curved
+    return slow and (order <= least or (order <= most and d < n))
 
 
 class State(NamedTuple):
-    """A point W, its proximal blocks alpha and their masses on wrong classes, W(alpha), the sum of the block
-    gaps, P(W) and D(alpha)."""
+    """A point W, its proximal blocks alpha, which of these have mass on wrong classes, W(alpha), the sum of
+    the block gaps, P(W) and D(alpha)."""
 
     W: np.ndarray
     blocks: np.ndarray
-    masses: np.ndarray
+    moved: np.ndarray
     image: np.ndarray
     gap: float
     certificate: Certificate
@@ -134,7 +128,7 @@ class ProximalNewton:
         self.shrink, self.share, self.flat = shrink, share, flat
         Delta = problem.labels.Delta
         self.task = ProximalTask(problem.y, problem.costs, readonly(Delta), problem.loss)
-        self.samples = readonly(np.arange(problem.n))
+        self.losses = smoothed_losses(self.task)
         self.patience = Patience(patience, 0.99)
         self.tau = first * (float(Delta.max(initial=0.0)) or 1.0)
         self.anchor = np.zeros((problem.n, problem.c))
@@ -145,13 +139,10 @@ class ProximalNewton:
             self.anchor = given if self._dual(given) >= 0.0 else self.anchor
         W = self._image(problem.steps(self.anchor))
         # Given blocks know which samples matter, but what cancelled in the W of other rows no longer does.
-        self._begin(W if self._primal(W) <= problem.first_primal() else np.zeros_like(W))
-
-    def _begin(self, W: np.ndarray) -> None:
-        """Start at W with the first anchor."""
+        self.W = W if self._primal(W) <= problem.first_primal() else np.zeros_like(W)
+        self.blocks = self.anchor
         self.state: State
-        self._move_to(W)
-        self.W, self.blocks = W, self.anchor
+        self._move_to(self.W)
         self.bounds = self.certify()
 
     def epoch(self, clock: Clock) -> Progress:
@@ -183,8 +174,7 @@ class ProximalNewton:
         return linear - half_square(self._image(steps))
 
     def _primal(self, W: np.ndarray) -> float:
-        scores = self._scores(W)
-        return half_square(W) + self._proximal(Along(scores, 0.0, scores)).losses
+        return half_square(W) + self._found(self._scores(W)).losses
 
     def _step(self) -> None:
         """One Newton step on F, whose anchor moves first if F is minimised well enough."""
@@ -211,33 +201,33 @@ class ProximalNewton:
         """Newton's direction, with mean 0 over the classes."""
         order = self.problem.c * (self.problem.rows.shape[1] + 1)
         direction = self._solved() if order <= self.direct else self._nearly_solved()
-        return direction - direction.mean(axis=1, keepdims=True)
+        return direction - np.add.reduce(direction, axis=1, keepdims=True) / self.problem.c
 
     def _solved(self) -> np.ndarray:
         """The solution of Newton's equation by a Cholesky factor of its matrix."""
         c, D = self.problem.c, self.problem.rows.shape[1] + 1
-        matrix = np.zeros((c * D, c * D))
+        two = c == 2
+        order = D if two else c * D
+        matrix = np.zeros((order, order))
         for first, X in self._pieces():
-            loops.add_curvature(
-                self.task,
-                first,
-                readonly(X),
-                self.problem.bias,
-                self.tau,
-                readonly(self.state.blocks),
-                matrix,
-            )
-        matrix.flat[:: c * D + 1] += 1.0
-        blocks = matrix.reshape(c, D, c, D)
-        blocks += np.einsum("kfkg->fg", blocks)[None, :, None, :] / c**2
-        scale = 1.0 / np.sqrt(np.diagonal(matrix))
+            self.losses.add_curvature(first, X, self.tau, self.state.blocks, matrix)
+        diagonal = matrix.reshape(-1)[:: order + 1]
+        diagonal += 1.0
+        descent = (self.state.image - self.state.W).T
+        if two:
+            descent = 0.5 * (descent[0] - descent[1])
+        else:
+            blocks = matrix.reshape(c, D, c, D)
+            blocks += np.einsum("kfkg->fg", blocks)[None, :, None, :] / c**2
+        scale = 1.0 / np.sqrt(diagonal)
         matrix *= scale
         matrix *= scale[:, None]
-        descent = scale * (self.state.image - self.state.W).T.ravel()
-        _, solved, failed = dposv(matrix, descent, lower=True)
+        descent = scale * descent.ravel()
+        _, solved, failed = dposv(matrix.T, descent, lower=False)
         if failed:
             solved = cho_solve(ridged_cholesky(matrix), descent, check_finite=False)
-        return (scale * solved).reshape(c, D).T
+        solved = scale * solved
+        return np.stack([solved, -solved], axis=1) if two else solved.reshape(c, D).T
 
     def _nearly_solved(
         self, *, accuracy: float = 0.03, most: int = 250, factored: int = FACTORED
@@ -273,53 +263,43 @@ class ProximalNewton:
             # Rounding has eaten the direction.
             return self.state, 0.0
         low, high = (0.0, steepest), None
-        t, samples, points, masses = 1.0, self.samples, None, self.state.masses
+        t, line = 1.0, self.losses.line(self.tau, self.anchor, self.scores, moves)
         for attempt in range(tries):
-            found, taken = self._proximal(Along(self.scores, t, moves), samples, points), t
-            slope = start + t * growth - found.slope
+            slope, taken = start + t * growth + line.slope(t), t
             if abs(slope) <= self.flat * abs(steepest):
                 break
-            points = found.points
-            if slope <= 0:
-                low = t, slope
-            elif high is None:
-                samples = readonly(np.flatnonzero((masses > 0) | (points.masses > 0)))
             if slope > 0:
+                if high is None:
+                    line.close(self.state.moved)
                 high = t, slope
+            else:
+                low = t, slope
             if high is None:
-                t, masses = 2 * t, points.masses.copy()
+                t *= 2
             else:
                 # Halving in between, or a slope that jumps would hold one end for long.
                 share = low[1] / (low[1] - high[1]) if attempt % 3 < 2 else 0.5
                 t = low[0] + (high[0] - low[0]) * min(max(share, 0.1), 0.9)
-        return self._state(W + taken * direction, found), taken
+        return self._state(W + taken * direction, line.point()), taken
 
     def _move_to(self, W: np.ndarray) -> None:
         self.scores = self._scores(W)
-        self.state = self._state(W, self._proximal(Along(self.scores, 0.0, self.scores)))
+        self.state = self._state(W, self._found(self.scores))
 
-    def _proximal(
-        self, along: Along, samples: np.ndarray | None = None, points: Points | None = None
-    ) -> Proximal:
-        """Proximal points along a line; those of some samples only replace their like in given points."""
-        if points is None:
-            n, c = self.anchor.shape
-            points = Points(np.empty((n, c)), np.empty(n), np.empty((n, c)))
-        if samples is None:
-            samples = self.samples
-        totals = np.empty(4)
-        along = Along(readonly(along.scores), along.t, readonly(along.moves))
-        loops.proximal_pass_entry(self.task, along, self.tau, readonly(self.anchor), samples, points, totals)
-        return Proximal(points, *totals.tolist())
+    def _found(self, scores: np.ndarray) -> Found:
+        """The proximal points at given scores."""
+        line = self.losses.line(self.tau, self.anchor, scores, scores)
+        line.slope(0.0)
+        return line.point()
 
-    def _state(self, W: np.ndarray, found: Proximal) -> State:
+    def _state(self, W: np.ndarray, found: Found) -> State:
         gap = found.losses - found.means
-        image = self._image(found.points.steps, found.points.masses > 0)
+        image = self._image(found.steps, found.moved)
         certificate = Certificate(half_square(W) + found.losses, found.linear - half_square(image))
-        return State(W, found.points.blocks, found.points.masses, image, gap, certificate)
+        return State(W, found.blocks, found.moved, image, gap, certificate)
 
     def _pieces(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Rows of X as dense float64 arrays, with the number of the first one."""
+        """Rows of X as dense float64 arrays, the constant feature last, with the number of the first one."""
         if self._whole is not None:
             yield 0, self._whole
             return
@@ -328,22 +308,23 @@ class ProximalNewton:
 
     @cached_property
     def _whole(self) -> np.ndarray | None:
-        """All of X, where it is such an array or makes one of at most `KEPT` numbers."""
-        rows = self.problem.rows
-        such = rows.dense and rows.data.dtype == np.float64
-        return self._dense(slice(None)) if such or math.prod(rows.shape) <= KEPT else None
+        """All of X, where it is at most `KEPT` numbers."""
+        return self._dense(slice(None)) if math.prod(self.problem.rows.shape) <= KEPT else None
 
     def _dense(self, part: slice) -> np.ndarray:
         rows = self.problem.rows
         some = rows.matrix[part]
-        return (some if rows.dense else some.toarray()).astype(np.float64, copy=False)
+        X = np.empty((some.shape[0], some.shape[1] + 1))
+        X[:, :-1] = some if rows.dense else some.toarray()
+        X[:, -1] = self.problem.bias
+        return X
 
     def _scores(self, W: np.ndarray) -> np.ndarray:
-        scores = np.empty((self.problem.n, self.problem.c))
+        """X W; in memory class by class, as NumPy's passes take them."""
+        scores = np.empty((self.problem.c, self.problem.n))
         for first, X in self._pieces():
-            np.matmul(X, W[:-1], out=scores[first : first + len(X)])
-        scores += self.problem.bias * W[-1]
-        return scores
+            np.matmul(W.T, X.T, out=scores[:, first : first + len(X)])
+        return scores.T
 
     def _image(self, steps: np.ndarray, moved: np.ndarray | None = None) -> np.ndarray:
         """sum_i steps_i (x) x_i, over the samples that have moved if that is known."""
@@ -351,66 +332,11 @@ class ProximalNewton:
         for first, X in self._pieces():
             part = steps[first : first + len(X)]
             if moved is not None:
-                some = np.flatnonzero(moved[first : first + len(X)])
-                if 4 * len(some) < len(X):
-                    X, part = X[some], part[some]
-            W[:-1] += X.T @ part
-        W[-1] = self.problem.bias * steps.sum(axis=0)
+                there = moved[first : first + len(X)]
+                if 4 * np.count_nonzero(there) < len(X):
+                    X, part = X[there], part[there]
+            W += X.T @ part
         return W
-
-
-class SmallNewton(ProximalNewton):
-    """The solver "newton" on small problems: the same steps, each in one call."""
-
-    def _begin(self, W: np.ndarray) -> None:
-        n, c = self.anchor.shape
-        self.X = np.empty((n, len(W)))
-        self.X[:, -1] = self.problem.bias
-        for start, rows in self._pieces():
-            self.X[start : start + len(rows), :-1] = rows
-        order = len(W) * (c if c > 2 else 1)
-        weights = np.ascontiguousarray(W.T)
-        # An infinite gap lets the first step begin with the anchor.
-        tau = self.tau / self.shrink
-        self.small = small_loops.SmallState(
-            W=weights,
-            image=weights.copy(),
-            scores=np.empty((n, c)),
-            anchor=np.empty((n, c)),
-            points=Points(self.anchor.copy(), np.empty(n), np.empty((n, c))),
-            best_W=weights.copy(),
-            best_blocks=self.anchor.copy(),
-            numbers=np.array([tau, np.inf, np.inf, -np.inf, np.inf, -np.inf]),
-            direction=np.empty((c, len(W))),
-            moves=np.empty((n, c)),
-            matrix=np.empty((order, order)),
-            vectors=np.empty((2, order)),
-        )
-        self.bounds = self.certify()
-        self.small.numbers[small_loops.BEST_PRIMAL] = self.bounds.primal
-        self.small.numbers[small_loops.BEST_DUAL] = self.bounds.dual
-
-    def solution(self) -> LinearSolution:
-        return LinearSolution(np.ascontiguousarray(self.small.best_W.T), self.small.best_blocks.copy())
-
-    def _step(self) -> None:
-        rule = self.share, self.shrink, self.flat
-        small_loops.newton_step(self.task, readonly(self.X), self.samples, *rule, self.small)
-        numbers = self.small.numbers
-        self.bounds = Certificate(
-            float(numbers[small_loops.BEST_PRIMAL]), float(numbers[small_loops.BEST_DUAL])
-        )
-
-
-def is_small(problem: LinearMultiClass, *, order: int = 128, cells: int = 50_000) -> bool:
-    """Whether a step takes less time than the calls that it is made of."""
-    D = problem.rows.shape[1] + 1
-    return problem.c * D <= order and problem.n * problem.c <= SMALL and problem.n * D <= cells
-
-
-def newton(problem: LinearMultiClass, setup: Setup) -> ProximalNewton:
-    """The solver "newton", as suits the size of the problem."""
-    return SmallNewton(problem, setup) if is_small(problem) else ProximalNewton(problem, setup)
 
 
 def half_square(W: np.ndarray) -> float:

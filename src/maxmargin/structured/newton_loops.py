@@ -7,7 +7,8 @@ Arguments shared by the loops, read-only unless said otherwise:
 - `anchor` (n, c): the dual blocks to stay close to, `tau` how close;
 - `points`: `Points`, written: proximal points alpha and what follows from them.
 
-Rows of X come as dense float64 pieces whatever X is, so that each loop is compiled once.
+Rows of X come as dense float64 pieces whatever X is, the constant feature last, so that each loop is compiled
+once.
 """
 
 from __future__ import annotations
@@ -105,9 +106,9 @@ def proximal_block(task, truth, H, anchor, tau, v, new):
     return mass
 
 
-@helper(allocates=True)
-def proximal_pass(task, along, tau, anchor, samples, points, totals):
-    """Proximal points of the blocks of `samples` at a point of a line.
+@compiled
+def proximal_pass(task, along, tau, anchor, samples, points, room, totals):
+    """Proximal points of the blocks of `samples` at a point of a line; `room` (2, c) is written.
 
     `totals` become the costed sums of the losses, of alpha.H and of alpha.Delta, and the sum of
     steps.moves. A block of no mass on wrong classes adds nothing to any of them.
@@ -116,7 +117,7 @@ def proximal_pass(task, along, tau, anchor, samples, points, totals):
     scores, t, moves = along
     blocks, masses, all_steps = points
     c = scores.shape[1]
-    H, v = np.empty(c), np.empty(c)
+    H, v = room[0], room[1]
     losses, means, linear, slope = 0.0, 0.0, 0.0, 0.0
     for i in samples:
         truth, cost = y[i], costs[i]
@@ -153,34 +154,29 @@ def proximal_pass(task, along, tau, anchor, samples, points, totals):
     totals[0], totals[1], totals[2], totals[3] = losses, means, linear, slope
 
 
-proximal_pass_entry = compiled(proximal_pass)
-
-
 @helper(reorder=True, hot=True)
-def add_outer(x, bias, factor, row, column, matrix):
-    """Add factor (x, bias) (x, bias)' to the block of the matrix whose corner is (row, column)."""
-    d = x.size
-    for f in range(d + 1):
-        s = factor * (x[f] if f < d else bias)
+def add_outer(x, factor, row, column, matrix):
+    """Add factor x x' to the block of the matrix whose corner is (row, column)."""
+    for f in range(x.size):
+        s = factor * x[f]
         if s != 0:
             target = matrix[row + f]
-            for g in range(d):
+            for g in range(x.size):
                 target[column + g] += s * x[g]
-            target[column + d] += s * bias
 
 
-@compiled(allocates=True)
-def add_curvature(task, first, X, bias, tau, blocks, matrix):
+@compiled
+def add_curvature(task, first, X, tau, blocks, matrix, support):
     """Add the second derivative of the smoothed losses of the rows `first`, ... to a matrix.
 
     Row k D + f belongs to feature f of class k; of the blocks (k, l) only those with l <= k are filled.
     A block whose classes S have mass adds C / tau (1_S - 1 / |S|) (x) x x', one with free classes
-    (Weston-Watkins) C / tau (e_k - e_y) (e_k - e_y)' (x) x x' for each.
+    (Weston-Watkins) C / tau (e_k - e_y) (e_k - e_y)' (x) x x' for each. Of two classes the matrix is that of
+    the weights (v, -v), of order D. `support` (c,) is written.
     """
     y, costs, _, loss = task
     c = blocks.shape[1]
-    D = X.shape[1] + 1
-    support = np.empty(c, np.int64)
+    D = X.shape[1]
     for r in range(X.shape[0]):
         i = first + r
         truth = y[i]
@@ -195,6 +191,9 @@ def add_curvature(task, first, X, bias, tau, blocks, matrix):
         if size < 2 or costs[i] == 0:
             continue
         weight = costs[i] / tau
+        if c == 2:
+            add_outer(X[r], weight if loss == CRAMMER_SINGER else 2.0 * weight, 0, 0, matrix)
+            continue
         for s in range(size):
             for t in range(s + 1):
                 k, l = support[s], support[t]
@@ -206,4 +205,4 @@ def add_curvature(task, first, X, bias, tau, blocks, matrix):
                     factor = -weight
                 else:
                     continue
-                add_outer(X[r], bias, factor, k * D, l * D, matrix)
+                add_outer(X[r], factor, k * D, l * D, matrix)

@@ -35,7 +35,7 @@ import numpy as np
 from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_kernel_loops as loops
-from maxmargin.structured.kernel_interior import solve_blocks
+from maxmargin.structured.kernel_interior import solve_blocks, without_traces
 from maxmargin.structured.multiclass_kernel import KernelMultiClass, restricted
 from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
 from maxmargin.structured.multiclass_problem import Evaluation, KernelSolution, Setup
@@ -393,16 +393,3 @@ class WorkingSets(Sets):
         self.gaps, self.certificate = evaluation.gaps.copy(), evaluation.certificate
         if self.certificate.gap > self.tol and self.dtype != np.float64:
             self._load(self.problem.precise())
-
-
-def without_traces(blocks: np.ndarray, y: np.ndarray, loss: int, level: float) -> np.ndarray:
-    """Blocks without masses below `level`, which an interior point has everywhere; exactly feasible."""
-    here = np.arange(len(blocks))
-    blocks = np.where(blocks <= level, 0.0, blocks)
-    if loss == CRAMMER_SINGER:
-        takes = np.argmax(blocks, axis=1)
-    else:
-        blocks, takes = np.where(blocks >= 1 - level, 1.0, blocks), y
-    blocks[here, takes] = 0.0
-    blocks[here, takes] = 1.0 - blocks.sum(axis=1)
-    return blocks

@@ -1,0 +1,279 @@
+"""The smoothed losses of the proximal Newton method, in NumPy or by compiled loops, and their curvature.
+
+Letters are those of `maxmargin.structured.newton`. In NumPy arrays are class-major inside, (c, n), so that
+sums over classes add whole rows; what comes in and goes out is (n, c).
+"""
+
+from __future__ import annotations
+
+import functools
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from maxmargin.core.rows import readonly
+from maxmargin.structured import newton_loops as loops
+from maxmargin.structured.newton_loops import CRAMMER_SINGER, Along, Points, ProximalTask
+
+# Below so many dual variables NumPy's passes take less than a millisecond: compiling a loop takes seconds.
+SMALL_PASS = 20_000
+# Numbers in the copies of rows that are multiplied at a time.
+COPIED = 2**19
+
+
+class Found(NamedTuple):
+    """Proximal points alpha (n, c) and what follows from them.
+
+    That is whether they have mass on wrong classes (n,), the steps C_i (e_{y_i} - alpha_i) (n, c), and the
+    costed sums of the losses, of alpha.H and of alpha.Delta.
+
+    The steps come from alpha of the wrong classes alone, so that masses far below the rounding of 1 count in
+    full.
+    """
+
+    blocks: np.ndarray
+    moved: np.ndarray
+    steps: np.ndarray
+    losses: float
+    means: float
+    linear: float
+
+
+class ArrayLosses:
+    """The smoothed losses of all samples."""
+
+    def __init__(self, task: ProximalTask) -> None:
+        self.task = task
+        n = len(task.y)
+        self.truth = task.y * n + np.arange(n)
+        self.Delta = task.Delta.T.take(task.y, axis=1)
+
+    def line(self, tau: float, anchor: np.ndarray, scores: np.ndarray, moves: np.ndarray) -> ArrayLine:
+        """The losses at scores + t moves."""
+        anchor = np.ascontiguousarray(anchor.T)
+        return ArrayLine(self, tau, anchor, self._margins(scores.T), self._margins(moves.T))
+
+    def add_curvature(
+        self, first: int, X: np.ndarray, tau: float, blocks: np.ndarray, matrix: np.ndarray
+    ) -> None:
+        """Add the second derivative of the losses of the rows `first`, ... to a matrix.
+
+        The matrix is that of `newton_loops.add_curvature`.
+        """
+        y, costs, _, loss = self.task
+        part = slice(first, first + len(X))
+        y, costs, alpha = y[part], costs[part], blocks[part].T
+        inside = alpha > 0.0
+        if loss != CRAMMER_SINGER:
+            inside &= alpha < 1.0
+            inside[y, np.arange(len(y))] = True
+        size = np.add.reduce(inside)
+        some = np.flatnonzero((size > 1) & (costs > 0.0))
+        if len(alpha) > 2:
+            shares = BlockShares(loss, y.take(some), costs.take(some) / tau, inside.take(some, axis=1))
+            shares.add_products(X.take(some, axis=0), matrix)
+            return
+        X, weights = X.take(some, axis=0), costs.take(some) / tau
+        weights *= 1.0 if loss == CRAMMER_SINGER else 2.0
+        matrix += (X * weights[:, None]).T @ X
+
+    def _margins(self, scores: np.ndarray) -> np.ndarray:
+        scores = np.ascontiguousarray(scores)
+        return scores - scores.take(self.truth)
+
+
+class ArrayLine:
+    """The smoothed losses along a line; `point` is that of the last `slope`."""
+
+    def __init__(
+        self, losses: ArrayLosses, tau: float, anchor: np.ndarray, margins: np.ndarray, moves: np.ndarray
+    ) -> None:
+        loss, two = losses.task.loss, len(anchor) == 2
+        # Of two classes the simplex is an interval, and both masses change when one does.
+        self.free = two or loss != CRAMMER_SINGER
+        self.losses, self.tau = losses, 2.0 * tau if two and loss == CRAMMER_SINGER else tau
+        self.anchor, self.moves, self.costed = anchor, moves, moves * losses.task.costs
+        self.margins = margins + losses.Delta
+
+    def slope(self, t: float) -> float:
+        """The derivative by t."""
+        self.H = t * self.moves
+        self.H += self.margins
+        if self.free:
+            self.alpha = self.H / self.tau
+            self.alpha += self.anchor
+            self.alpha.clip(0.0, 1.0, out=self.alpha)
+        else:
+            self.alpha = self._on_simplex()
+        return float(np.vdot(self.alpha, self.costed))
+
+    def close(self, moved: np.ndarray) -> None:
+        """Nothing is left out: arrays of this size are not worth cutting down to the blocks that move."""
+
+    def _on_simplex(self) -> np.ndarray:
+        """Projection of anchor + H / tau on the simplex of each sample.
+
+        The level theta of max(v_k - theta, 0) rises, and classes are dropped, until all kept ones have mass.
+        With S the kept classes, sum_S v_k - 1 is sum_S H_k / tau less the anchor's mass outside S: no one is
+        subtracted, so small masses stay exact. Margins count from the largest, so that none of S is large.
+        """
+        self.largest = np.maximum.reduce(self.H)
+        G = self.H - self.largest
+        G /= self.tau
+        v = self.anchor + G
+        theta, outside = np.maximum.reduce((self.anchor - 1.0) + G), -self.anchor
+        before = G.size + 1
+        for _ in range(len(G)):
+            kept = v > theta
+            count = int(np.count_nonzero(kept))
+            if count == before:
+                break
+            theta, before = np.add.reduce(np.where(kept, G, outside)) / np.add.reduce(kept), count
+        v -= theta
+        return np.maximum(v, 0.0, out=v)
+
+    def point(self) -> Found:
+        """The proximal points at the last place, and what follows from them."""
+        truth, costs, alpha = self.losses.truth, self.losses.task.costs, self.alpha
+        flat = alpha.reshape(-1)
+        left = flat.take(truth)
+        flat[truth] = 0.0
+        mass = np.add.reduce(alpha)
+        if self.free:
+            total, rest = np.add.reduce(np.maximum(self.H, 0.0)), 1.0 - mass
+        else:
+            total = self.largest
+            if np.maximum.reduce(mass, initial=0.0) > 1.0:
+                alpha /= np.maximum(mass, 1.0)
+                mass = np.minimum(mass, 1.0)
+            # What wrong classes leave of one is rounding where the projection leaves nothing.
+            rest = np.where(left == 0.0, 0.0, 1.0 - mass)
+        costed = alpha * costs
+        steps = -costed
+        steps.reshape(-1)[truth] = np.add.reduce(costed)
+        flat[truth] = rest
+        return Found(
+            alpha.T,
+            mass > 0.0,
+            steps.T,
+            float(np.vdot(costs, total)),
+            float(np.vdot(costed, self.H)),
+            float(np.vdot(costed, self.losses.Delta)),
+        )
+
+
+class LoopLosses:
+    """The smoothed losses of all samples, by a compiled loop."""
+
+    def __init__(self, task: ProximalTask) -> None:
+        self.task, self.support = task, np.empty(len(task.Delta), np.int64)
+
+    def line(self, tau: float, anchor: np.ndarray, scores: np.ndarray, moves: np.ndarray) -> LoopLine:
+        """The losses at scores + t moves."""
+        return LoopLine(self.task, tau, readonly(anchor), readonly(scores), readonly(moves))
+
+    def add_curvature(
+        self, first: int, X: np.ndarray, tau: float, blocks: np.ndarray, matrix: np.ndarray
+    ) -> None:
+        """Add the second derivative of the losses of the rows `first`, ... to a matrix."""
+        loops.add_curvature(self.task, first, readonly(X), tau, readonly(blocks), matrix, self.support)
+
+
+class LoopLine:
+    """The smoothed losses along a line; `point` is that of the last `slope`."""
+
+    def __init__(
+        self, task: ProximalTask, tau: float, anchor: np.ndarray, scores: np.ndarray, moves: np.ndarray
+    ) -> None:
+        self.task, self.tau, self.anchor, self.scores, self.moves = task, tau, anchor, scores, moves
+        n, c = scores.shape
+        self.points = Points(np.empty((n, c)), np.empty(n), np.empty((n, c)))
+        self.room, self.totals = np.empty((2, c)), np.empty(4)
+        self.samples, self.touched = readonly(np.arange(n)), np.zeros(n, np.bool_)
+
+    def slope(self, t: float) -> float:
+        """The derivative by t."""
+        along = Along(self.scores, t, self.moves)
+        loops.proximal_pass(
+            self.task, along, self.tau, self.anchor, self.samples, self.points, self.room, self.totals
+        )
+        self.touched |= self.points.masses > 0.0
+        return -float(self.totals[3])
+
+    def close(self, moved: np.ndarray) -> None:
+        """Leave out blocks at rest wherever the line was looked at, but for those that `moved` before.
+
+        Slopes enclose what is looked for: a block without mass on wrong classes at both ends has none in
+        between.
+        """
+        self.samples = readonly(np.flatnonzero(self.touched | moved))
+
+    def point(self) -> Found:
+        """The proximal points at the last place, and what follows from them."""
+        blocks, masses, steps = self.points
+        return Found(blocks, masses > 0.0, steps, *self.totals[:3].tolist())
+
+
+def smoothed_losses(task: ProximalTask) -> ArrayLosses | LoopLosses:
+    """The losses as suits their number."""
+    return (ArrayLosses if len(task.y) * len(task.Delta) < SMALL_PASS else LoopLosses)(task)
+
+
+class Pairs(NamedTuple):
+    """Pairs of classes (k, l), l <= k, and where those of a class with itself are."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    same: np.ndarray
+
+
+@functools.cache
+def class_pairs(c: int) -> Pairs:
+    """All pairs of c classes."""
+    rows, columns = np.tril_indices(c)
+    return Pairs(rows, columns, np.flatnonzero(rows == columns))
+
+
+class BlockShares:
+    """Shares of samples in the blocks (k, l) of Newton's matrix, by which x x' is added there."""
+
+    def __init__(self, loss: int, y: np.ndarray, weights: np.ndarray, inside: np.ndarray) -> None:
+        self.loss, self.y, self.weights, self.inside = loss, y, weights, inside
+        self.size = np.add.reduce(inside)
+        self.pairs = class_pairs(len(inside))
+
+    def add_products(self, X: np.ndarray, matrix: np.ndarray) -> None:
+        """Add sum_i share_i x_i x_i' to all blocks, from copies of the rows that have a share there."""
+        D, (rows, columns, _) = X.shape[1], self.pairs
+        target = matrix.reshape(len(self.inside), D, len(self.inside), D)
+        products = np.empty((len(rows), D, D))
+        copied = np.cumsum(self.size * (self.size + 1) // 2) * D
+        cuts = copied.searchsorted(np.arange(COPIED, copied[-1], COPIED)).tolist() if len(X) else []
+        for start, stop in pairwise([0, *cuts, len(X)]):
+            part = slice(start, stop)
+            shares = self._of(part).reshape(-1)
+            used = shares.nonzero()[0]
+            right = X[part].take(used % (stop - start), axis=0)
+            left = right * shares.take(used)[:, None]
+            edges = used.searchsorted(np.arange(len(rows) + 1) * (stop - start)).tolist()
+            for k, (low, high) in enumerate(pairwise(edges)):
+                np.dot(left[low:high].T, right[low:high], out=products[k])
+            target[rows, :, columns] += products
+
+    def _of(self, part: slice) -> np.ndarray:
+        """The shares of some samples, one row for each pair of classes."""
+        (rows, columns, same), inside = self.pairs, self.inside[:, part]
+        weights, size = self.weights[part], self.size[part]
+        free = inside * weights
+        if self.loss == CRAMMER_SINGER:
+            shares = (free / -size).take(rows, axis=0)
+            shares *= inside.take(columns, axis=0)
+            shares[same] += free
+            return shares
+        # With itself the truth has what all others have; with another class, what that one has.
+        truth = self.y[part] == np.arange(len(inside))[:, None]
+        ends = truth[rows] != truth[columns]
+        shares = np.where(ends, -np.minimum(free[rows], free[columns]), 0.0)
+        shares[same] = np.where(truth, (size - 1) * weights, free)
+        return shares
