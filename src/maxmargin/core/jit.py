@@ -29,7 +29,7 @@ log = logging.getLogger("maxmargin")
 try:
     import numba
     from numba import types
-    from numba.extending import lower_builtin, overload, register_jitable, type_callable
+    from numba.extending import lower_builtin, overload, type_callable, typeof_impl
 
     ON = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]  # set when numba is imported
 except ImportError as error:
@@ -47,7 +47,7 @@ _interpreted: ContextVar[bool] = ContextVar("interpreted", default=False)
 def _options(reorder: bool) -> dict[str, Any]:
     """What every loop is compiled with, in full: what is left out a helper has from its first caller."""
     fastmath = set(REORDER) if reorder else False
-    return {"nogil": True, "error_model": "numpy", "_nrt": False, "fastmath": fastmath}
+    return {"nogil": True, "error_model": "numpy", "_nrt": False, "fastmath": fastmath, "forceinline": False}
 
 
 @contextlib.contextmanager
@@ -66,56 +66,83 @@ def _announce() -> None:
     log.info("compiling loops; this takes a few seconds, once on this machine")
 
 
+class Loop:
+    """A function that runs as machine code: an entry when Python calls it, a helper when another loop does.
+
+    `py_func` is the plain function, `machine` that of numba. In a loop a `Loop` is its machine, compiled
+    once for each list of types, whoever calls it.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func, self.options = function, options
+        self.machine = numba.njit(**options)(function)
+
+
+class Entry(Loop):
+    """A loop that Python calls."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        try:
+            super().__init__(function, options | {"cache": True})
+        except RuntimeError:  # no folder that may be written to
+            super().__init__(function, options)
+
+    def __call__(self, *args: Any) -> Any:
+        if _interpreted.get():
+            return self.py_func(*args)
+        if not self.machine.signatures and not self._is_kept():
+            _announce()
+        try:
+            return self.machine(*args)
+        except UNREADABLE as error:
+            log.warning("%s is compiled and not kept on disk (%s)", self.py_func.__qualname__, error)
+            self.machine = numba.njit(**self.options | {"cache": False})(self.py_func)
+            return self.machine(*args)
+
+    def _is_kept(self) -> bool:
+        """Whether numba has machine code of the entry on disk, of any signature."""
+        folder = self.machine.stats.cache_path
+        return folder is not None and any(Path(folder).glob(f"*.{self.py_func.__qualname__}-*.nbi"))
+
+
+class Helper(Loop):
+    """A loop that other loops call; when Python calls it, it is the plain function."""
+
+    def __call__(self, *args: Any) -> Any:
+        return self.py_func(*args)
+
+
+if ON:
+
+    @typeof_impl.register(Loop)
+    def _type_of_loop(loop: Loop, context: Any) -> Any:
+        return numba.typeof(loop.machine)
+
+
 def compiled(function: Any = None, *, reorder: bool = False, allocates: bool = False) -> Any:
     """Compile `function`, which Python calls, on its first call, and keep its machine code on disk.
 
     `reorder` allows floating-point sums to be reordered, which lets them run in SIMD. The plain function
-    stays available as ``py_func``.
+    stays available as ``py_func``. Other loops may call an entry, too.
     """
     if function is None:
         return functools.partial(compiled, reorder=reorder, allocates=allocates)
     if not ON:
         function.py_func = function
         return function
-    options = _options(reorder) | ({"_nrt": True} if allocates else {})
-    try:
-        machine = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder that may be written to
-        machine = numba.njit(**options)(function)
-
-    @functools.wraps(function)
-    def entry(*args: Any) -> Any:
-        nonlocal machine
-        if _interpreted.get():
-            return function(*args)
-        if not machine.signatures and not _is_kept(machine):
-            _announce()
-        try:
-            return machine(*args)
-        except UNREADABLE as error:
-            log.warning("%s is compiled and not kept on disk (%s)", function.__qualname__, error)
-            machine = entry.machine = numba.njit(**options)(function)  # type: ignore[attr-defined]
-            return machine(*args)
-
-    entry.py_func = function  # type: ignore[attr-defined]
-    entry.machine = machine  # type: ignore[attr-defined]
-    return entry
-
-
-def _is_kept(machine: Any) -> bool:
-    """Whether numba has machine code of an entry on disk, of any signature."""
-    folder = machine.stats.cache_path
-    return folder is not None and any(Path(folder).glob(f"*.{machine.py_func.__qualname__}-*.nbi"))
+    return Entry(function, _options(reorder) | {"_nrt": allocates})
 
 
 def helper(function: Any = None, *, reorder: bool = False, hot: bool = False, allocates: bool = False) -> Any:
-    """Let entries call `function`; a `hot` one, called per sample or per number, is inlined."""
+    """Let loops call `function`; a `hot` one, called per sample or per number, is inlined."""
     if function is None:
         return functools.partial(helper, reorder=reorder, hot=hot, allocates=allocates)
     if not ON:
         return function
-    options = _options(reorder) | ({"_nrt": True} if allocates else {})
-    return register_jitable(**options, forceinline=hot)(function)
+    # Wrappers for calls from Python would take a fifth of the time of compiling.
+    wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return Helper(function, _options(reorder) | wrappers | {"_nrt": allocates, "forceinline": hot})
 
 
 def generic(function: Any) -> Any:

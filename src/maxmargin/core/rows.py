@@ -23,7 +23,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.core.jit import compiled, helper
-from maxmargin.core.loop import SHORT
 from maxmargin.core.lanes import (
     add_product,
     any_nonzero,
@@ -35,6 +34,7 @@ from maxmargin.core.lanes import (
     store,
     store_row,
 )
+from maxmargin.core.loop import SHORT
 from maxmargin.core.threads import run_threads
 
 # More columns than 32 bits can count.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin.core.jit import compiled, helper
-from maxmargin.core.rows import row_add
 from maxmargin.core.lanes import prefetch
+from maxmargin.core.rows import row_add
 from maxmargin.multilabel.many_loops import (
     COMMON,
     Line,

@@ -214,7 +214,7 @@ def update_tied(l, R, u, E):
                 e[i] -= weight * u[i]
 
 
-@helper(reorder=True)
+@compiled(reorder=True)
 def label_gap(label):
     """sum_i [ (hi - b) max(e, 0) + (b - lo) max(-e, 0) ] of one label."""
     e, b, lo, hi = label
@@ -225,9 +225,6 @@ def label_gap(label):
         fall = (np.float64(lo[i]) - b[i]) * x
         gap += rise if rise > fall else fall
     return gap
-
-
-label_gap_entry = compiled(label_gap)
 
 
 @helper(reorder=True)
@@ -248,7 +245,7 @@ def measure_labels(state, T, gaps, duals):
         duals[l] = label_dual(E[l], B[l], T[l])
 
 
-@helper
+@compiled
 def argmax_bits(bits):
     """Index of the largest of some nonnegative floats seen as integers; -1 if all are zero.
 
@@ -270,9 +267,6 @@ def argmax_bits(bits):
         if part[i] == best:
             return start + i
     return -1
-
-
-argmax_bits_entry = compiled(argmax_bits)
 
 
 @helper(reorder=True)
@@ -344,7 +338,7 @@ def label_steps(K, diagonal, r, label, work, budget, target, singular):
         step += 1
 
 
-@helper
+@compiled
 def gather(K, rows, columns, answer):
     """answer = K[rows][:, columns]."""
     for i in range(len(rows)):
@@ -353,10 +347,7 @@ def gather(K, rows, columns, answer):
             answer[i, j] = row[columns[j]]
 
 
-gather_entry = compiled(gather)
-
-
-@helper(reorder=True, allocates=True)
+@compiled(reorder=True, allocates=True)
 def carry(K, samples, changes, E, begin, end, tile, lanes):
     """Add sum_k changes[k, l] K[samples[k]] to the residuals of every label l, in the columns begin to end.
 
@@ -399,9 +390,6 @@ def carry(K, samples, changes, E, begin, end, tile, lanes):
                 row, value = K[rows[places[t]]], values[t]
                 for at in range(whole, end):
                     e_l[at] += value * row[at]
-
-
-carry_entry = compiled(carry)
 
 
 @helper(hot=True)

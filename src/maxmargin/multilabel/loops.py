@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled, helper
-from maxmargin.core.rows import LINE, ONE, row_scores, vector_product
 from maxmargin.core.lanes import (
     add,
     as_reals,
@@ -33,6 +32,7 @@ from maxmargin.core.lanes import (
     subtract,
     where_above,
 )
+from maxmargin.core.rows import LINE, ONE, row_scores, vector_product
 
 # Shares of the rows of V, a power of two, that threads divide among them.
 SHARES = 16

@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 
 from maxmargin.core.jit import helper
-from maxmargin.core.rows import row_dot
 from maxmargin.core.lanes import (
     add_product,
     as_reals,
@@ -23,6 +22,7 @@ from maxmargin.core.lanes import (
     prefetch,
     store_row,
 )
+from maxmargin.core.rows import row_dot
 
 # Entries of X whose weights are asked for before they are needed, and samples whose rows are.
 AHEAD, FETCHED = np.uint64(64), 8

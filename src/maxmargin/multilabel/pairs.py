@@ -393,7 +393,7 @@ class PairDescent:
         orders = [readonly(self.rng.permutation(m)) for _ in range(rule.passes)]
 
         def read(rows: slice) -> None:
-            loops.gather_entry(part.K, samples[rows], samples, inside[rows])
+            loops.gather(part.K, samples[rows], samples, inside[rows])
 
         def move(labels: slice) -> None:
             E, B, lo, hi = (np.take(array[labels], samples, axis=1) for array in part.state)
@@ -409,7 +409,7 @@ class PairDescent:
 
         def carry(columns: slice) -> None:
             tile = aligned_zeros(rule.block, len(lanes), dtype)
-            loops.carry_entry(part.K, samples, changes, part.state.E, columns.start, columns.stop, tile, lanes)
+            loops.carry(part.K, samples, changes, part.state.E, columns.start, columns.stop, tile, lanes)
 
         run_threads(read, self._ranges(m), self.n_threads)
         run_threads(move, self._ranges(L), self.n_threads)
@@ -467,7 +467,7 @@ class PairDescent:
     def _visit(self, l: int, part: Part, reduction: float, clock: Clock) -> int:
         """Bring the gap of one label down by the factor `reduction`; returns the number of steps."""
         label = e, b, lo, hi = part.state.label(l)
-        target = reduction * loops.label_gap_entry(label)
+        target = reduction * loops.label_gap(label)
         if target <= 0 or clock.expired():
             return 0
         n, dtype = len(e), e.dtype

@@ -99,15 +99,11 @@ def newton_steps(
             t[solved] = shares(centre[solved], g[solved], omega[solved])
             rest[solved] = ridge[solved] * z[solved] - (y * c * t)[solved] @ X
         if not left.all():
-            labels, solved, omega, ridge, rest = (
-                part[left] for part in (labels, solved, omega, ridge, rest)
-            )
+            labels, solved, omega, ridge, rest = (part[left] for part in (labels, solved, omega, ridge, rest))
             y, c, z, f, g, t, centre = (part[left] for part in (y, c, z, f, g, t, centre))
         if not labels.size:
             return
-        d = np.stack(
-            [direction(X, *each) for each in zip(ridge, c / omega[:, None], t, rest, strict=True)]
-        )
+        d = np.stack([direction(X, *each) for each in zip(ridge, c / omega[:, None], t, rest, strict=True)])
         change = d @ X.T
         first = (rest * d).sum(axis=1)
         length = step_lengths(

@@ -36,7 +36,7 @@ import numpy as np
 from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.multilabel import smo_loops as loops
-from maxmargin.multilabel.kernel_loops import SINGULAR, KernelState, argmax_bits_entry, count_movable
+from maxmargin.multilabel.kernel_loops import SINGULAR, KernelState, argmax_bits, count_movable
 from maxmargin.multilabel.problem import KernelM3L, Solution
 
 
@@ -170,21 +170,21 @@ class SMO:
         """One round on rows from the cache; the same steps as `smo_rounds`."""
         cache, parts, look = self.problem.K.cache, (self.ties, self.duals, self.violations), self.look
         n_inner, break_factor, singular, accepted, growth = self.rule
-        l, p = loops.choose_entry(*parts, look, accepted)
+        l, p = loops.choose(*parts, look, accepted)
         if l < 0:
             return 0
         entry, done = self.violations.estimate[l], 0
         while done < n_inner:
             K_p = readonly(cache.row(p))
-            q = loops.partner_entry(K_p, self.diagonal, l, p, self.violations, look, singular)
+            q = loops.partner(K_p, self.diagonal, l, p, self.violations, look, singular)
             K_q = K_p if q < 0 else readonly(cache.row(q, pinned=(p,)))
-            if not loops.step_entry(K_p, K_q, self.diagonal, l, p, q, *parts, look):
+            if not loops.step(K_p, K_q, self.diagonal, l, p, q, *parts, look):
                 break
             done += 1
-            p = argmax_bits_entry(look.violation_bits)
+            p = argmax_bits(look.violation_bits)
             if p < 0 or look.violation[p] < break_factor * entry:
                 break
-        loops.carry_entry(l, self.ties, self.violations, look, growth)
+        loops.carry(l, self.ties, self.violations, look, growth)
         if done == 0:
             self.violations.estimate[l] = 0
         return done

@@ -94,7 +94,7 @@ def measure(e, up, down, violation):
         violation[i] = rise if rise > fall else fall
 
 
-@helper
+@compiled
 def choose(ties, duals, violations, look, accepted):
     """A label to work on and its coefficient with the largest violation (-1, -1: there is none)."""
     estimate, up, down = violations
@@ -114,18 +114,12 @@ def choose(ties, duals, violations, look, accepted):
                 return l, p
 
 
-choose_entry = compiled(choose)
-
-
-@helper
+@compiled
 def partner(K_p, diagonal, l, p, violations, look, singular):
     """The q whose pair with p promises the largest unconstrained gain (30), (56) (-1: none)."""
     _, up, down = violations
     pair_gains(K_p, diagonal, p, look.e, up[l], down[l], look.violation, singular, look.gains)
     return argmax_bits(look.gain_bits)
-
-
-partner_entry = compiled(partner)
 
 
 @helper(reorder=True)
@@ -137,7 +131,7 @@ def follow(K_p, K_q, w_p, w_q, r, e, u):
         u[i] += w
 
 
-@helper
+@compiled
 def step(K_p, K_q, diagonal, l, p, q, ties, duals, violations, look):
     """Move p and q of label l (q = -1: p alone) and see what follows; whether anything moved."""
     _, B, lo, hi = duals
@@ -152,9 +146,6 @@ def step(K_p, K_q, diagonal, l, p, q, ties, duals, violations, look):
     follow(K_p, K_q, w_p, w_q, r, look.e, look.u)
     measure(look.e, up[l], down[l], look.violation)
     return True
-
-
-step_entry = compiled(step)
 
 
 @helper(reorder=True)
@@ -177,7 +168,7 @@ def add(weights, u, S):
                 row[i] += weight * u[i]
 
 
-@helper
+@compiled
 def carry(l, ties, violations, look, growth):
     """Carry what label l collected to all labels, (35), and renew the estimates."""
     estimate = violations.estimate
@@ -187,9 +178,6 @@ def carry(l, ties, violations, look, growth):
         estimate[k] += abs(ties.R[k, l]) * most
     p = argmax_bits(look.violation_bits)
     estimate[l] = look.violation[p] if p >= 0 else 0.0
-
-
-carry_entry = compiled(carry)
 
 
 @compiled

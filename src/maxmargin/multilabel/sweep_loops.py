@@ -15,19 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled, helper
-from maxmargin.core.rows import (
-    LINE,
-    ONE,
-    dot,
-    line_scores,
-    prefetch_row,
-    row_add,
-    row_dot,
-    row_outer,
-    row_outer_few,
-    row_scores,
-    vector_product,
-)
 from maxmargin.core.lanes import (
     add,
     add_product,
@@ -45,6 +32,19 @@ from maxmargin.core.lanes import (
     store_above,
     subtract,
     where_above,
+)
+from maxmargin.core.rows import (
+    LINE,
+    ONE,
+    dot,
+    line_scores,
+    prefetch_row,
+    row_add,
+    row_dot,
+    row_outer,
+    row_outer_few,
+    row_scores,
+    vector_product,
 )
 from maxmargin.multilabel.loops import entry_costs, lane_costs, list_nonzeros
 

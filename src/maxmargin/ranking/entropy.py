@@ -15,7 +15,7 @@ import numpy as np
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, State, floats
 from maxmargin.ranking import loops
-from maxmargin.ranking.entropy_loops import EntropyWeights, refresh_entry, survey_rows
+from maxmargin.ranking.entropy_loops import EntropyWeights, refresh, survey_rows
 from maxmargin.ranking.loops import Batch, Log, Memory, Rule, Work
 from maxmargin.ranking.problem import TALLY, RankingState, check_room, grown
 from maxmargin.ranking.step_loops import Shapes, blank_shapes
@@ -128,7 +128,7 @@ class EntropyState(RankingState):
         )
         loops.add_steps(rows.flat, readonly(steps), self.n_labels, other.theta, self.slots)
         for y in range(self.n_labels):
-            refresh_entry(other._arrays, y)
+            refresh(other._arrays, y)
         return other, other.conjugate()
 
     @staticmethod

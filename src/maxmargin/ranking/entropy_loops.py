@@ -151,7 +151,7 @@ def _renormalise(weights, y, change, growth):
     return False
 
 
-@helper
+@compiled
 def refresh(weights, y):
     """Recompute the column and normaliser of label y from its master theta."""
     theta, v, c, used, n_features = weights.theta, weights.v, weights.c, weights.used, weights.n_features
@@ -166,9 +166,6 @@ def refresh(weights, y):
     weights.slack[y] = ROUNDING
     for j in range(used):
         v[j, y] = math.exp(theta[j, y] - c[y])
-
-
-refresh_entry = compiled(refresh)
 
 
 @helper

@@ -39,7 +39,7 @@ from maxmargin.structured.chain_loops import (
     decode,
     kbest,
     node_marginals,
-    unary_scores_entry,
+    unary_scores,
 )
 from maxmargin.structured.chain_problem import ChainProblem
 from maxmargin.structured.chain_solvers import exponentiated_gradient, frank_wolfe, partial_linearisation
@@ -472,7 +472,7 @@ class ChainSVC(ClassifierMixin, Iterative):
             un, scores = np.empty((length, K)), np.empty((length, K, k))
             came, rank = np.empty((2, length, K, k), np.int64)
             labels, values = np.empty((k, length), np.int64), np.empty(k)
-            unary_scores_entry(rows, start, length, weights.U, weights.B, un)
+            unary_scores(rows, start, length, weights.U, weights.B, un)
             found = kbest(un, weights.R, length, k, scores, came, rank, np.empty(K, np.int64), labels, values)
             yield labels[:found], values[:found]
 

@@ -66,7 +66,7 @@ class Messages(NamedTuple):
         return cls(forward, backward, np.empty((2, length)), np.empty(n_labels))
 
 
-@helper(reorder=True)
+@compiled(reorder=True)
 def unary_scores(rows, start, length, U, B, un):
     """un[t] = U' x_t + bias (+ first at the start, + last at the end)."""
     data, indices, indptr, dense = rows
@@ -96,9 +96,6 @@ def unary_scores(rows, start, length, U, B, un):
             for a in range(K):
                 row[a] += x0 * w0[a]
             k += 1
-
-
-unary_scores_entry = compiled(unary_scores)
 
 
 @helper

@@ -145,7 +145,7 @@ def add_truth(bags, W, i, scale):
     row_column_add(bags.rows, bags.offsets[i] + bags.chosen[i], bags.bias, scale, bags.y[i], W)
 
 
-@helper
+@compiled
 def pair_products(bags, i, answers, m, spot, gram):
     """Products of m pairs with pair `spot`; 0 for pairs of different classes."""
     start = bags.offsets[i]
@@ -155,9 +155,6 @@ def pair_products(bags, i, answers, m, spot, gram):
             product = row_product(bags.rows, start + answers[j, 0], start + answers[spot, 0], bags.bias)
         gram[j, spot] = product
         gram[spot, j] = product
-
-
-pair_products_entry = compiled(pair_products)
 
 
 @fill_gram.of(Bags)

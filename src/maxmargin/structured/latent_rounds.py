@@ -51,7 +51,7 @@ import scipy.sparse as sp
 from maxmargin.core.loop import UNKNOWN, Certificate, Clock, Progress
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.structured.latent_loops import Bags, BagScores, BagWork, bag_values, pair_products_entry
+from maxmargin.structured.latent_loops import Bags, BagScores, BagWork, bag_values, pair_products
 from maxmargin.structured.oracle_loops import (
     AtomBlocks,
     Atoms,
@@ -233,7 +233,7 @@ class PairBlocks(AtomBlocks):
                 alpha[source[0]] = 0.0
                 continue
             pairs[source[0], 0] = chosen[i]
-            pair_products_entry(self.blocks, i, pairs, len(pairs), source[0], gram)
+            pair_products(self.blocks, i, pairs, len(pairs), source[0], gram)
         self.vector = self.recompute()[0]
         self.w = p.shaped(self.vector)
 
