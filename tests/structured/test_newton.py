@@ -10,17 +10,19 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from maxmargin import MultiClassSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
-from maxmargin.structured import newton
-from maxmargin.structured import newton_loops as loops
+from maxmargin.structured import newton, newton_losses
 from maxmargin.structured.automatic import Shortfall, SweepsThenNewton, suits_late
 from maxmargin.structured.curvature import Curvature
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_problem import Labels, LinearMultiClass, Setup
 from maxmargin.structured.newton import ProximalNewton, suits
-from maxmargin.structured.newton_loops import Along, Points, ProximalTask
+from maxmargin.structured.newton_loops import ProximalTask
+from maxmargin.structured.newton_losses import ArrayLosses, LoopLosses
 from tests.naive import multiclass as naive
 
 LOSSES = ("crammer_singer", "weston_watkins")
+# The smoothed losses in NumPy and by a compiled loop.
+FORMS = (ArrayLosses, LoopLosses)
 # Of objectives, and of scores, whose large terms may cancel.
 ROUNDING, SCORE_ROUNDING = 1e-9, 4e-16
 
@@ -58,21 +60,22 @@ def objectives(X, y, costs, Delta, loss, W, blocks):
 
 
 @pytest.mark.nojit
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_proximal_points_equal_their_slow_twins(loss):
-    _, y, costs, Delta = data()
+@pytest.mark.parametrize("c", [2, 4])
+def test_proximal_points_equal_their_slow_twins(form, loss, c):
+    _, y, costs, Delta = data(c=c)
     rng = np.random.default_rng(1)
-    n, c = len(y), len(Delta)
+    n = len(y)
     task = ProximalTask(y, costs, readonly(Delta), LOSSES.index(loss))
     scores, moves = rng.normal(size=(n, c)), rng.normal(size=(n, c))
     scores[np.arange(n), y] += 2.5
     anchor = np.array([naive.project(v) for v in rng.normal(size=(n, c))])
     anchor[: n // 2] = np.eye(c)[y[: n // 2]]
-    points, totals = Points(np.empty((n, c)), np.empty(n), np.empty((n, c))), np.empty(4)
-    blocks, masses, steps = points
-    along = Along(readonly(scores), 0.5, readonly(moves))
-    loops.proximal_pass(task, along, 0.7, readonly(anchor), readonly(np.arange(n)), points, totals)
-    assert 0 < (masses == 0).sum() < n
+    line = form(task).line(0.7, anchor, scores, moves)
+    slope = line.slope(0.5)
+    blocks, moved, steps, *totals = line.point()
+    assert 0 < moved.sum() < n
     S = scores + 0.5 * moves
     H = Delta[y] + S - S[np.arange(n), y][:, None]
     for i in range(n):
@@ -84,26 +87,103 @@ def test_proximal_points_equal_their_slow_twins(loss):
         np.testing.assert_allclose(blocks[i], expected, atol=1e-12)
     np.testing.assert_allclose(steps, costs[:, None] * (np.eye(c)[y] - blocks), atol=1e-12)
     losses = H.max(axis=1) if loss == LOSSES[0] else np.maximum(H, 0).sum(axis=1)
-    np.testing.assert_allclose(masses, blocks.sum(axis=1) - blocks[np.arange(n), y], atol=1e-12)
+    np.testing.assert_array_equal(
+        moved, np.delete(blocks.ravel(), np.arange(n) * c + y).reshape(n, -1).any(1)
+    )
     expected = [costs @ losses, costs @ (blocks * H).sum(axis=1), costs @ (blocks * Delta[y]).sum(axis=1)]
-    np.testing.assert_allclose(totals, [*expected, (steps * moves).sum()])
+    np.testing.assert_allclose([*totals, slope], [*expected, -(steps * moves).sum()])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("c", [2, 3, 6])
+@pytest.mark.parametrize("tau", [1e-12, 0.5, 1e6])
+@pytest.mark.parametrize("t", [0.0, 2.0])
+def test_both_forms_find_the_same_points_on_ties_and_without_costs(loss, c, tau, t):
+    """Scores are whole numbers, so that many margins are alike; some costs and some Delta are none."""
+    rng = np.random.default_rng(c)
+    n = 200
+    y, costs = rng.integers(0, c, n), rng.integers(0, 3, n).astype(float)
+    Delta = rng.integers(0, 3, (c, c)).astype(float)
+    np.fill_diagonal(Delta, 0)
+    scores, moves = rng.integers(-2, 3, (2, n, c)).astype(float)
+    anchor = rng.random((n, c)) * (rng.random((n, c)) < 0.5)
+    anchor[np.arange(n), y] += 0.5
+    anchor /= anchor.sum(axis=1, keepdims=True)
+    task = ProximalTask(y, costs, readonly(Delta), LOSSES.index(loss))
+    lines = [form(task).line(tau, anchor, scores, moves) for form in FORMS]
+    slopes = [line.slope(t) for line in lines]
+    arrays, loop = (line.point() for line in lines)
+    np.testing.assert_allclose(arrays.blocks, loop.blocks, atol=1e-12)
+    np.testing.assert_allclose(arrays.steps, loop.steps, atol=1e-12)
+    np.testing.assert_array_equal(arrays.moved, loop.moved)
+    np.testing.assert_allclose([*slopes[:1], *arrays[3:]], [*slopes[1:], *loop[3:]], rtol=1e-12, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_blocks_that_are_left_out_do_not_move_between_the_ends(loss):
+    _, y, costs, Delta = data(200, 3, 4)
+    rng = np.random.default_rng(0)
+    task = ProximalTask(y, costs, readonly(Delta), LOSSES.index(loss))
+    scores, moves = rng.normal(size=(200, 4)), rng.normal(size=(200, 4))
+    scores[np.arange(200), y] += 3.0
+    anchor = np.eye(4)[y]
+    line, whole = (LoopLosses(task).line(0.3, anchor, scores, moves) for _ in range(2))
+    line.slope(0.0)
+    line.slope(1.0)
+    line.close(np.zeros(200, np.bool_))
+    assert len(line.samples) < 200
+    assert line.slope(0.4) == pytest.approx(whole.slope(0.4), rel=1e-12)
+    np.testing.assert_allclose(line.point().blocks, whole.point().blocks, atol=1e-15)
+    np.testing.assert_allclose(line.point()[3:], whole.point()[3:])
 
 
 @pytest.mark.nojit
-def test_small_masses_keep_their_digits():
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("c", [2, 3])
+def test_small_masses_keep_their_digits(form, c):
     """A mass of 1e-20 beside 1 is neither lost nor rounded."""
-    task = ProximalTask(np.zeros(1, np.int64), np.ones(1), readonly(1 - np.eye(2)), 0)
-    scores = np.array([[0.5, -0.5 + 2**-40]])
-    points, totals = Points(np.empty((1, 2)), np.empty(1), np.empty((1, 2))), np.empty(4)
-    blocks, _, steps = points
-    along = Along(readonly(scores), 0.0, readonly(scores))
-    tau = 2.0**30
-    anchor = readonly(np.array([[1.0, 0.0]]))
-    loops.proximal_pass(task, along, tau, anchor, readonly(np.arange(1)), points, totals)
+    task = ProximalTask(np.zeros(1, np.int64), np.ones(1), readonly(1 - np.eye(c)), 0)
+    scores = np.full((1, c), -2.0)
+    scores[0, :2] = 0.5, -0.5 + 2**-40
+    line = form(task).line(2.0**30, np.eye(c)[:1], scores, scores)
+    line.slope(0.0)
+    blocks, _, steps, *_ = line.point()
     assert steps[0, 0] == -steps[0, 1] == blocks[0, 1] == pytest.approx(2**-71, rel=1e-12)
 
 
 @pytest.mark.nojit
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("c", [2, 3, 5])
+def test_curvature_is_that_of_its_formula(form, loss, c, monkeypatch):
+    """Of two classes it is that along (v, -v)."""
+    monkeypatch.setattr(newton_losses, "COPIED", 100)
+    rng = np.random.default_rng(c)
+    n, D, tau = 60, 4, 0.3
+    X, y, costs = rng.normal(size=(n + 5, D)), rng.integers(0, c, n + 5), rng.integers(0, 3, n + 5) / 2
+    blocks = rng.random((n + 5, c)) * (rng.random((n + 5, c)) < 0.5)
+    blocks[::7] = np.eye(c)[y[::7]]
+    blocks[1::7, 0] = 1.0
+    matrix, expected = np.zeros((c * D, c * D)), np.zeros((c * D, c * D))
+    for i in range(5, n + 5):
+        curvature = np.zeros((c, c))
+        if loss == LOSSES[0]:
+            S = np.flatnonzero(blocks[i] > 0)
+            curvature[np.ix_(S, S)] = np.eye(len(S)) - 1 / max(len(S), 1)
+        else:
+            for k in range(c):
+                if k != y[i] and 0 < blocks[i, k] < 1:
+                    e = np.eye(c)[k] - np.eye(c)[y[i]]
+                    curvature += np.outer(e, e)
+        expected += costs[i] / tau * np.kron(curvature, np.outer(X[i], X[i]))
+    if c == 2:
+        both = np.vstack([np.eye(D), -np.eye(D)]) / np.sqrt(2)
+        matrix, expected = np.zeros((D, D)), both.T @ expected @ both
+    task = ProximalTask(y, costs, readonly(1 - np.eye(c)), LOSSES.index(loss))
+    form(task).add_curvature(5, X[5:], tau, blocks, matrix)
+    np.testing.assert_allclose(np.tril(matrix), np.tril(expected), rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_curvature_is_the_derivative_of_the_gradient(loss):
     X, y, costs, Delta = data(12, 2, 3)
@@ -111,16 +191,13 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
     solver = ProximalNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, None), first=3.0)
     c, D = 3, 3
     matrix = np.zeros((c * D, c * D))
-    loops.add_curvature(solver.task, 0, readonly(X), 1.0, solver.tau, readonly(solver.state.blocks), matrix)
+    solver.losses.add_curvature(0, np.c_[X, np.ones(12)], solver.tau, solver.state.blocks, matrix)
     matrix = np.tril(matrix) + np.tril(matrix, -1).T
     W, h = solver.state.W, 1e-6
     for j in range(c * D):
         E = np.zeros((c, D))
         E.flat[j] = h
-        ahead, behind = (
-            solver._state(V, solver._proximal(Along(solver._scores(V), 0.0, solver.scores))).image
-            for V in (W + E.T, W - E.T)
-        )
+        ahead, behind = (solver._state(V, solver._found(solver._scores(V))).image for V in (W + E.T, W - E.T))
         np.testing.assert_allclose(matrix[:, j], ((behind - ahead) / (2 * h)).T.ravel(), atol=1e-6)
 
 
@@ -133,7 +210,7 @@ def test_products_and_preconditioner_are_those_of_the_matrix(loss, form):
     solver = ProximalNewton(problem, Setup(1e-3, None), first=3.0)
     c, D = 3, 5
     matrix = np.zeros((c * D, c * D))
-    loops.add_curvature(solver.task, 0, readonly(X), 0.7, solver.tau, readonly(solver.state.blocks), matrix)
+    solver.losses.add_curvature(0, np.c_[X, np.full(30, 0.7)], solver.tau, solver.state.blocks, matrix)
     matrix = np.tril(matrix) + np.tril(matrix, -1).T + np.eye(c * D)
     curvature = Curvature(problem, solver.state.blocks, solver.tau)
     precondition = curvature.precondition()
@@ -143,6 +220,56 @@ def test_products_and_preconditioner_are_those_of_the_matrix(loss, form):
         block = matrix[k * D : (k + 1) * D, k * D : (k + 1) * D]
         expected = V[:, k] / np.diagonal(block) if form == "sparse" else np.linalg.solve(block, V[:, k])
         np.testing.assert_allclose(precondition(V)[:, k], expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("c", [2, 3, 5])
+@pytest.mark.parametrize("form", ["dense", "csr", "float32"])
+def test_numpy_and_compiled_passes_reach_the_same_optimum(loss, c, form, monkeypatch):
+    X, y, costs, Delta = data(60, 4, c)
+    rows = {"dense": X, "csr": sp.csr_array(X), "float32": X.astype(np.float32)}[form]
+    problem = problem_of(rows, y, costs, Delta, loss)
+    found = []
+    for small, kind in ((newton_losses.SMALL_PASS, ArrayLosses), (0, LoopLosses)):
+        monkeypatch.setattr(newton_losses, "SMALL_PASS", small)
+        solver = ProximalNewton(problem, Setup(1e-9, None))
+        outcome = run(solver, Stopping(1e-9, 400))
+        assert outcome.converged and isinstance(solver.losses, kind)
+        found.append((outcome.certificate.primal, solver.solution().weights))
+    assert found[0][0] == pytest.approx(found[1][0], rel=2e-9)
+    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-3)
+
+
+def test_rows_are_read_in_pieces_where_they_are_many(monkeypatch):
+    X, y, costs, Delta = data(300, 4, 3)
+    primals = []
+    for kept, piece in ((newton.KEPT, newton.PIECE), (0, 64)):
+        monkeypatch.setattr(newton, "KEPT", kept)
+        monkeypatch.setattr(newton, "PIECE", piece)
+        outcome = run(ProximalNewton(problem_of(X, y, costs, Delta), Setup(1e-9, None)), Stopping(1e-9, 400))
+        assert outcome.converged
+        primals.append(outcome.certificate.primal)
+    assert primals[0] == pytest.approx(primals[1], rel=2e-9)
+
+
+def test_looking_changes_nothing_and_an_answer_stays_as_it_is():
+    solver = ProximalNewton(problem_of(*data(30, 4, 3)), Setup(1e-9, None))
+    solver.epoch(Clock())
+    answer = solver.solution()
+    before = [part.copy() for part in (answer.weights, answer.blocks)]
+    assert solver.certify() == solver.certify()
+    for _ in range(5):
+        solver.epoch(Clock())
+    np.testing.assert_array_equal(answer.weights, before[0])
+    np.testing.assert_array_equal(answer.blocks, before[1])
+
+
+def test_columns_that_rounding_makes_dependent_get_a_ridge():
+    X, y, _, _ = data(60, 2, 3)
+    X = 1e9 * np.column_stack([X, X, X + 1e-9])
+    model = MultiClassSVC(solver="newton").fit(X, y)
+    assert model.duality_gap_ <= model.tol
+    assert np.isfinite(model.coef_).all()
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -1,77 +1,182 @@
-"""Newton steps in one call: those of the method in NumPy, its optimum, and when they are taken."""
+"""Small multi-class problems: interior points on all blocks, the choice of a solver, nothing compiled."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import load_iris
 
 from maxmargin import MultiClassSVC
-from maxmargin.core.loop import Stopping, run
-from maxmargin.structured import small_loops as loops
-from maxmargin.structured.multiclass_problem import Setup
-from maxmargin.structured.newton import ProximalNewton, SmallNewton, is_small, newton
-from tests.structured.test_newton import LOSSES, data, problem_of
+from maxmargin.core.kernel_matrix import KernelMatrix
+from maxmargin.core.kernels import Kernel
+from maxmargin.core.loop import Clock, Stopping, run
+from maxmargin.structured import kernel_interior
+from maxmargin.structured.automatic import SweepsThenNewton
+from maxmargin.structured.exact import ExactBlocks
+from maxmargin.structured.kernel_interior import InteriorBlocks, without_traces
+from maxmargin.structured.multiclass import automatic
+from maxmargin.structured.multiclass_kernel import KernelMultiClass
+from maxmargin.structured.multiclass_problem import Labels, Setup
+from maxmargin.structured.newton import ProximalNewton
+from maxmargin.structured.working_sets import WorkingSets
+from tests.structured.test_newton import LOSSES, data, objectives, problem_of
+
+SETUP = Setup(1e-3, np.random.RandomState(0))
+FITS = """
+import sys
+import numpy as np
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from maxmargin import MultiClassSVC
+
+rng = np.random.default_rng(0)
+tables = [load(return_X_y=True) for load in (load_iris, load_wine, load_breast_cancer)]
+sizes = (214, 9, 6), (846, 18, 4), (40, 100, 3)
+tables += [(rng.normal(size=(n, d)), np.arange(n) % c) for n, d, c in sizes]
+for X, y in tables:
+    for features in (X, (X - X.mean(axis=0)) / X.std(axis=0)):
+        for kernel in ("linear", "rbf")[: 1 + (len(y) <= 300)]:
+            for loss in ("crammer_singer", "weston_watkins"):
+                model = MultiClassSVC(kernel=kernel, loss=loss).fit(features, y)
+                model.predict(features)
+                model.decision_function(features)
+entries = [entry for name in list(sys.modules) if name.startswith("maxmargin.structured")
+           for entry in vars(sys.modules[name]).values() if hasattr(entry, "machine")]
+print(len(entries) > 10, [entry.__name__ for entry in entries if entry.machine.signatures])
+"""
 
 
-@pytest.mark.nojit
+def kernel_problem(X, y, costs, Delta, loss=LOSSES[0], dtype=np.float64, kernel="rbf", **options):
+    K = KernelMatrix(Kernel.of(X, kernel, offset=1.0, **options), X, 100, dtype)
+    return KernelMultiClass(K, Labels(y, costs, Delta, loss))
+
+
+def kernel_objectives(problem, B, blocks):
+    """P of coefficients and D of blocks, by a factor of the kernel matrix as rows of features."""
+    values, vectors = np.linalg.eigh(problem.products(np.arange(problem.n)))
+    F = vectors * np.sqrt(np.maximum(values, 0.0))
+    rest = problem.y, problem.costs, problem.labels.Delta, problem.labels.loss
+    return objectives(F, *rest, (F.T @ B).T, blocks)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("c", [2, 3, 5])
-def test_steps_are_those_of_the_method_in_numpy(loss, c):
-    X, y, costs, Delta = data(30, 4, c)
-    problem = problem_of(X, y, costs, Delta, loss, bias=0.7)
-    small, other = (kind(problem, Setup(1e-9, None)) for kind in (SmallNewton, ProximalNewton))
-    for _ in range(3):  # until a mass that rounding makes decides between two pieces of F
-        small._step()
-        other._step()
-        np.testing.assert_allclose(small.small.W.T, other.state.W, atol=1e-12)
-        np.testing.assert_allclose(small.small.image.T, other.state.image, atol=1e-11)
-        np.testing.assert_allclose(small.small.points.blocks, other.state.blocks, atol=1e-12)
-        assert small.small.numbers[loops.GAP] == pytest.approx(other.state.gap, rel=1e-10)
-        assert small.small.numbers[loops.TAU] == other.tau
-        assert (small.bounds.primal, small.bounds.dual) == pytest.approx(
-            (other.bounds.primal, other.bounds.dual)
-        )
+@pytest.mark.parametrize("c", [2, 4])
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3, 1e6])
+def test_kernels_are_solved_whatever_the_size_of_C(loss, c, C):
+    """Some samples cost nothing, and one is there twice, in two classes."""
+    X, y, costs, Delta = data(60, 2, c)
+    X[1] = X[0]
+    problem = kernel_problem(X, y, C * costs, Delta, loss)
+    solver = InteriorBlocks(problem, Setup(1e-5, None))
+    outcome = run(solver, Stopping(1e-5, 200))
+    assert outcome.converged
+    primal, dual = kernel_objectives(problem, *solver.solution())
+    assert outcome.certificate.primal == pytest.approx(primal, rel=1e-6)
+    assert outcome.certificate.dual == pytest.approx(dual, rel=1e-6)
+    if C <= 1.0:
+        sets = run(WorkingSets(problem, Setup(1e-5, np.random.RandomState(0))), Stopping(1e-5, 1000))
+        assert outcome.certificate.primal == pytest.approx(sets.certificate.primal, rel=2e-5)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("c", [2, 3, 5])
 @pytest.mark.parametrize("form", ["dense", "csr", "float32"])
-def test_both_reach_the_same_optimum(loss, c, form):
-    X, y, costs, Delta = data(60, 4, c)
+def test_wide_rows_have_the_optimum_of_block_steps(loss, form):
+    X, y, costs, Delta = data(40, 3, 4)
+    X = np.hstack([X / 100, np.random.default_rng(1).normal(size=(40, 60))])
     rows = {"dense": X, "csr": sp.csr_array(X), "float32": X.astype(np.float32)}[form]
     problem = problem_of(rows, y, costs, Delta, loss)
-    found = []
-    for kind in (SmallNewton, ProximalNewton):
-        solver = kind(problem, Setup(1e-9, None))
-        outcome = run(solver, Stopping(1e-9, 400))
-        assert outcome.converged
-        found.append((outcome.certificate.primal, solver.solution().weights))
-    assert found[0][0] == pytest.approx(found[1][0], rel=2e-9)
-    np.testing.assert_allclose(found[0][1], found[1][1], atol=1e-3)
+    solver = InteriorBlocks(problem, Setup(1e-6, None))
+    outcome = run(solver, Stopping(1e-6, 200))
+    sweeps = run(ExactBlocks(problem, Setup(1e-6, np.random.RandomState(0))), Stopping(1e-6, 20000))
+    assert outcome.converged and sweeps.converged
+    assert outcome.certificate.primal == pytest.approx(sweeps.certificate.primal, rel=2e-6)
+    dense = np.asarray(rows.toarray() if form == "csr" else rows, np.float64)
+    W, blocks = solver.solution()
+    found = objectives(np.hstack([dense, np.ones((40, 1))]), y, costs, Delta, loss, W.T, blocks)
+    np.testing.assert_allclose(found, [outcome.certificate.primal, outcome.certificate.dual], rtol=1e-9)
 
 
-def test_looking_changes_nothing_and_an_answer_stays_as_it_is():
-    solver = SmallNewton(problem_of(*data(30, 4, 3), LOSSES[0]), Setup(1e-9, None))
-    solver._step()
+@pytest.mark.parametrize("loss", LOSSES)
+def test_models_hold_the_samples_that_matter(loss):
+    """Masses that an interior point has everywhere are left out: as many remain as block steps leave."""
+    X, y = load_iris(return_X_y=True)
+    counts = []
+    for solver in ("auto", "exact"):
+        model = MultiClassSVC(kernel="rbf", loss=loss, solver=solver).fit(X, y)
+        assert model.duality_gap_ <= 1e-3
+        counts.append(len(model.support_))
+    assert counts[0] <= 1.2 * counts[1]
+
+
+def test_blocks_without_traces_are_feasible():
+    blocks = np.array([[0.9, 1e-5, 0.1 - 1e-5], [1e-6, 1.0 - 2e-6, 1e-6]])
+    expected = [[0.9, 0.0, 0.1], [0.0, 1.0, 0.0]]
+    for loss in (0, 1):
+        found = without_traces(blocks, np.array([0, 1]), loss, 1e-4)
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+        np.testing.assert_array_equal(found.sum(axis=1), 1.0)
+        np.testing.assert_array_equal(found[:, [1, 0]].diagonal(), 0.0)
+
+
+def test_a_solution_is_where_the_next_fit_begins():
+    X, y = load_iris(return_X_y=True)
+    model = MultiClassSVC(kernel="rbf", warm_start=True).fit(X, y)
+    first, dual = model.n_iter_, model.dual_objective_
+    model.fit(X, y)
+    assert model.n_iter_ == 1 < first
+    assert model.dual_objective_ == pytest.approx(dual)
+    model.set_params(C=1.1).fit(X, y)
+    assert model.duality_gap_ <= 1e-3
+
+
+def test_looking_at_interior_points_changes_nothing():
+    solver = InteriorBlocks(kernel_problem(*data(40, 2, 3)), Setup(1e-9, None))
+    solver.epoch(Clock())
     answer = solver.solution()
-    before = [part.copy() for part in (answer.weights, answer.blocks)]
+    before = [part.copy() for part in answer]
     assert solver.certify() == solver.certify()
-    for _ in range(5):
-        solver._step()
-    np.testing.assert_array_equal(answer.weights, before[0])
+    for _ in range(4):
+        solver.epoch(Clock())
+    np.testing.assert_array_equal(answer.coefficients, before[0])
     np.testing.assert_array_equal(answer.blocks, before[1])
 
 
-def test_columns_that_rounding_makes_dependent_get_a_ridge():
-    X, y, _, _ = data(60, 2, 3)
-    X = 1e9 * np.column_stack([X, X, X + 1e-9])
-    model = MultiClassSVC(solver="newton").fit(X, y)
-    assert model.duality_gap_ <= model.tol
-    assert np.isfinite(model.coef_).all()
+def test_rounding_ends_the_steps_and_says_so():
+    problem = kernel_problem(*data(40, 2, 3))
+    outcome = run(InteriorBlocks(problem, Setup(1e-18, None)), Stopping(0.0, 1000))
+    assert outcome.reason in ("stuck", "converged") and outcome.certificate.gap <= 1e-10
+    assert outcome.n_iter < 200
 
 
-def test_it_is_for_small_tables():
-    for n, d, c, small in ((100, 4, 3, True), (100, 60, 3, False), (3000, 4, 3, False), (2000, 30, 2, False)):
-        X, y, costs, Delta = data(n, d, c)
-        problem = problem_of(X, y, costs, Delta, LOSSES[0])
-        assert is_small(problem) == small
-        assert type(newton(problem, Setup(1e-3, None))) is (SmallNewton if small else ProximalNewton)
+def test_size_and_kind_of_the_data_choose_the_solver():
+    def rows(n, d, c, size=1.0):
+        X = np.random.default_rng(0).normal(size=(n, d)) * size
+        problem = problem_of(X, np.arange(n) % c, np.ones(n), 1 - np.eye(c))
+        return type(automatic(problem, SETUP))
+
+    def kernel(n, c, **options):
+        X = np.random.default_rng(0).normal(size=(n, 3))
+        problem = kernel_problem(X, np.arange(n) % c, np.ones(n), 1 - np.eye(c), **options)
+        return type(automatic(problem, SETUP))
+
+    assert rows(150, 4, 3) == rows(846, 18, 4) == rows(569, 30, 2, 100.0) == ProximalNewton
+    assert rows(40, 100, 3) == rows(60, 70, 6) == rows(20, 30, 2) == InteriorBlocks
+    assert rows(400, 59, 10) == rows(2000, 40, 10) == rows(1000, 2000, 3) == SweepsThenNewton
+    assert kernel(300, 4) == kernel(100, 20) == kernel(100, 3, dtype=np.float32) == InteriorBlocks
+    assert kernel(301, 4) == kernel(300, 20) == WorkingSets
+    assert kernel(100, 3, kernel="poly", coef0=1.0) == InteriorBlocks
+    assert kernel(100, 3, kernel="sigmoid", coef0=-1.0) == WorkingSets, "it is not positive semi-definite"
+
+
+def test_a_problem_without_costs_or_classes_to_choose_from_is_left_alone():
+    X, y, costs, Delta = data(30, 2, 3)
+    assert not kernel_interior.suits(kernel_problem(X, y, 0 * costs, Delta))
+    assert not kernel_interior.suits(kernel_problem(X, 0 * y, costs, np.zeros((1, 1))))
+    assert not kernel_interior.suits_rows(problem_of(X, y, 0 * costs, Delta))
+
+
+def test_small_problems_compile_nothing():
+    """In a new process without stored machine code, of tables as they are and scaled."""
+    done = subprocess.run([sys.executable, "-c", FITS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "[]"]

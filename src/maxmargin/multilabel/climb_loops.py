@@ -21,7 +21,7 @@ from maxmargin.multilabel.many_loops import (
     square_of,
     straighten,
 )
-from maxmargin.multilabel.near_loops import LANES, judge, look, settle
+from maxmargin.multilabel.near_loops import LANES
 
 # Members whose rows are asked for before they are needed; an entry of a row that may be in its second line.
 AHEAD, LINE = 8, 12
@@ -227,7 +227,7 @@ def _climb(costs, background, rule, draws, room, lanes, k, known):
     _choose(costs, background, room, lanes, k, known, rule)
 
 
-@helper
+@compiled
 def climb(samples, costs, background, on, rule, draws, room, lanes):
     """Every lane: ascent on its members, its dual objective, and the weights that are looked at next."""
     D = room.w.shape[0] - 1
@@ -252,13 +252,3 @@ def climb(samples, costs, background, on, rule, draws, room, lanes):
                 _store(room, lanes, k, background.share)
             leave(room, known)
             lanes.turns[k] += 1
-
-
-@compiled
-def turn(samples, costs, background, on, rule, draws, room, lanes, step):
-    """One turn of every lane: ascent, a look at some samples, one at all, and what they say."""
-    climb(samples, costs, background, on, rule, draws, room, lanes)
-    look(samples.probe, samples.probe_stop, lanes)
-    settle(samples, costs, rule, room, lanes, step)
-    look(samples.rows, samples.stop, lanes)
-    judge(samples, costs, background, rule, room, lanes)

@@ -46,8 +46,8 @@ from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.multilabel import many_loops as loops
-from maxmargin.multilabel.climb_loops import turn
-from maxmargin.multilabel.near_loops import LANES, LEVELS, STRETCH
+from maxmargin.multilabel.climb_loops import climb
+from maxmargin.multilabel.near_loops import LANES, LEVELS, STRETCH, judge, look, settle
 
 # What a sample of k features shares with positives counts k to the power of minus this. Of the support
 # vectors of titles it finds 77 % instead of 75 %, in rows of 8 words instead of 18.
@@ -514,11 +514,19 @@ class LabelBlocks:
                 lanes.done[k] = False
             if left == 0 or clock.expired():
                 break
-            place = self.background, self.on, self.told, self.draws, room, lanes
-            turn(self.samples, problem.costs, *place, self.rule.step)
+            self._turn(room, lanes)
         lanes.label[:] = -1
         self.desks.append(desk)
         return kept
+
+    def _turn(self, room: loops.Room, lanes: loops.Lanes) -> None:
+        """One turn of every lane: ascent, a look at some samples, one at all, and what they say."""
+        samples, costs, rule = self.samples, self.problem.costs, self.told
+        climb(samples, costs, self.background, self.on, rule, self.draws, room, lanes)
+        look(samples.probe, samples.probe_stop, lanes)
+        settle(samples, costs, rule, room, lanes, self.rule.step)
+        look(samples.rows, samples.stop, lanes)
+        judge(samples, costs, self.background, rule, room, lanes)
 
     def _desk(self) -> tuple[loops.Room, loops.Lanes]:
         """What a thread works in, free for the next block."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maxmargin.core.jit import helper
+from maxmargin.core.jit import compiled, helper
 from maxmargin.core.lanes import (
     add_product,
     as_reals,
@@ -32,7 +32,7 @@ LANES, STRETCH, LEVELS, HALVINGS = (0,) * 64, 64, 256, 12
 NONE, ONE = np.uint64(0), np.uint64(1)
 
 
-@helper
+@compiled
 def look(rows, stop, lanes):
     """List for every lane which samples have a score not below its limit, and the score.
 
@@ -241,7 +241,7 @@ def _wanted(rule, lanes, k):
     return rule.least + rule.candidates * lanes.n_on[k] if first else max(rule.least, lanes.size[k])
 
 
-@helper
+@compiled
 def settle(samples, costs, rule, room, lanes, step):
     """After a look at every `step`-th sample: lower the bias of a lane that too many samples are near to.
 
@@ -264,7 +264,7 @@ def settle(samples, costs, rule, room, lanes, step):
                 lanes.short[k, t] += shift if t < lanes.n_on[k] else -shift
 
 
-@helper
+@compiled
 def judge(samples, costs, background, rule, room, lanes):
     """After a look: the primal objective of every lane, whether it is done, else its new members."""
     for k in range(len(LANES)):

@@ -37,6 +37,7 @@ from maxmargin.structured.multiclass_problem import (
 ROUNDING = 1e-14
 # Curvature given to a mass without bounds, whose own may be none; it slows no step that matters.
 PROXIMAL = 1e-6
+EPSILON = float(np.finfo(np.float64).eps)
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry, and still counts as
 # positive semi-definite.
 INDEFINITE = 1e-10
@@ -278,7 +279,9 @@ class InteriorPoint:
         """One step of predictor and corrector; false when the equations cannot be solved any more."""
         # Where there is no bound the multipliers are 0, whatever they are multiplied with.
         low = np.where(self.bounded, self.x, 1.0)
-        room = np.where(self.capped, self.upper - self.x, 1.0)
+        # Where rounding has taken the room below a bound, what it takes is left.
+        least = EPSILON * np.where(self.capped, self.upper, 0.0)
+        room = np.where(self.capped, np.maximum(self.upper - self.x, least), 1.0)
         curvature = np.where(self.bounded, self.z / low + self.w / room, PROXIMAL)
         try:
             factors = Factors(self.K, curvature)
