@@ -78,7 +78,8 @@ def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup) -> Sol
 # `reads` are keyword arguments of the solver, under the names of the parameters.
 SOLVERS: dict[str, Choice] = {
     "auto": Choice(
-        automatic, '"newton" with a linear kernel and few features, "exact" otherwise, while that gets ahead.'
+        automatic,
+        '"newton" for few features, interior points for few samples, else "exact" while that gets ahead.',
     ),
     "newton": Choice(
         ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
@@ -156,14 +157,19 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         n_features + 1 for every class, and scales of features do not slow it down. "exact" solves one
         sample's block at a time by a projection and visits blocks that are done less and less often;
         with a kernel, inside working sets whose change is then carried to all samples, and by interior
-        points where C is large. "auto" is "newton" with a linear kernel where that matrix has at most
-        125 rows, or 600 if C |x|^2 is above 100, as with features that are not scaled, and "exact"
-        otherwise, from which it changes to "newton" where there are at most 2000 features, fewer than
-        samples, and the gap falls too slowly, and which takes the best multiple of its weights where it is
-        slow. The others are the methods of the paper: block-coordinate Frank-Wolfe, partial linearization
-        and online exponentiated gradient, pairwise steps, and the batch forms of the first three. All reach
-        the same optimum. A parameter below that names its solvers is refused, unless it has its default
-        value, with another one.
+        points where C is large. "auto" depends on the size and kind of the data alone. With a linear kernel
+        it is "newton" where that matrix has at most 300 rows (with two classes, for which its order is
+        n_features + 1, too) and n_samples n_classes is at most 5000; or where C |x|^2 is above 100, as with
+        features that are not scaled, and it has at most 125 rows, or 600 and samples are more than features.
+        Where features are as many as samples, or too many for that, it is interior points on all samples if
+        n_classes n_samples^3 is at most 3e7. Otherwise it is "exact", from which it changes to "newton" where
+        there are at most 2000 features, fewer than samples, and the gap falls too slowly, and which takes the
+        best multiple of its weights where it is slow. With a kernel that is positive semi-definite it is
+        interior points up to 300 samples and 3e8, and "exact" otherwise. Small problems compile no loop this
+        way. The other solvers are the methods of the paper: block-coordinate Frank-Wolfe, partial
+        linearization and online exponentiated gradient, pairwise steps, and the batch forms of the first
+        three. All reach the same optimum. A parameter below that names its solvers is refused, unless it has
+        its default value, with another one.
     cost_matrix : array-like of shape (n_classes, n_classes), default=None
         Cost of predicting the column's class when the truth is the row's, in the order of
         `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.
