@@ -18,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import math
 import pickle
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -40,6 +41,8 @@ except ImportError as error:
 REORDER = frozenset({"contract", "reassoc", "nsz"})
 # What numba raises about its files: they cannot be read or written, or are cut short.
 UNREADABLE = (OSError, EOFError, pickle.UnpicklingError)
+# Samples times features times columns up to which plain Python takes less than a second, even for cuts.
+PLAIN = 5000
 # Whether entries run as plain Python in this context.
 _interpreted: ContextVar[bool] = ContextVar("interpreted", default=False)
 
@@ -51,13 +54,18 @@ def _options(reorder: bool) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def interpreted(small: bool) -> Iterator[None]:
-    """Run entries as plain Python within the block if the problem is `small`."""
-    token = _interpreted.set(small)
+def interpreted(*sizes: float) -> Iterator[None]:
+    """Run entries as plain Python within the block if the product of `sizes` is at most `PLAIN`."""
+    token = _interpreted.set(math.prod(sizes) <= PLAIN)
     try:
         yield
     finally:
         _interpreted.reset(token)
+
+
+def interpret(*sizes: float) -> None:
+    """Decide anew for the rest of the `interpreted` block that this is called in."""
+    _interpreted.set(math.prod(sizes) <= PLAIN)
 
 
 @functools.cache

@@ -57,6 +57,10 @@ LARGEST, LARGEST_SINGLE = 1e150, 1e30
 DISTANCE_ROUNDING = 1e-5
 
 
+# Up to so many NumPy takes a few milliseconds, and compiling a loop a second.
+FEW_EXPONENTIALS = 10**6
+
+
 @compiled(reorder=True)
 def exponentials_single(K, offset):
     """K = exp(min(K, 0)) + offset in float32, in place; no exponential is below e^-87."""
@@ -353,6 +357,10 @@ class Kernel:
 
 def _exponentials(K: np.ndarray, offset: float) -> np.ndarray:
     """exp(min(K, 0)) + offset, in place."""
+    if K.size <= FEW_EXPONENTIALS:
+        np.exp(np.clip(K, -700.0 if K.dtype == np.float64 else -87.0, 0.0, out=K), out=K)
+        K += K.dtype.type(offset)
+        return K
     loop = exponentials_single if K.dtype == np.float32 else exponentials_double
     loop(K if K.flags.c_contiguous else K.T, K.dtype.type(offset))
     return K

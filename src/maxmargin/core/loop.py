@@ -25,8 +25,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from maxmargin.core.jit import interpret
+
 # A gap this small relative to the objective cannot be told from rounding in float64.
 ROUNDING = 1e-14
+# A small problem that takes more epochs is solved sooner by compiled loops.
+PLAIN_EPOCHS = 50
 # A model with a gap up to this is worth keeping when its fit stopped early.
 USABLE = 0.1
 # Numbers in a product that BLAS leaves to one thread.
@@ -224,6 +228,8 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
     gap_decides, interrupted = True, False
     try:
         for epoch in range(1, stopping.max_iter + 1):
+            if epoch == PLAIN_EPOCHS:
+                interpret(math.inf)
             if observer is not None:
                 observer.before()
             progress = solver.epoch(clock)

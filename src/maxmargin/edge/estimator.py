@@ -8,11 +8,12 @@ every estimator; constraints stand beside them.
 from __future__ import annotations
 
 import functools
+import math
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -28,6 +29,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_n_features, _check_sample_weight, column_or_1d, validate_data
 
+from maxmargin.core.jit import interpreted
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall, squared_norm
 from maxmargin.core.memory import memory
@@ -81,7 +83,7 @@ def fit_context(*, prefer_skip_nested_validation: bool) -> Callable[[Callable[..
         def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
             before = dict(vars(self))
             try:
-                with limit():
+                with limit(), interpreted(math.inf):
                     return fit(self, *args, **kwargs)
             except BaseException as error:
                 if not isinstance(error, FitInterrupted) or error.estimator is not self:
@@ -92,6 +94,15 @@ def fit_context(*, prefer_skip_nested_validation: bool) -> Callable[[Callable[..
         return wrapper
 
     return decorate
+
+
+# A small model is asked for the answers to few rows again and again: compiled loops pay from this many.
+ROWS = 40
+
+
+def predicting(n_rows: int, *sizes: int) -> AbstractContextManager[None]:
+    """Run loops as plain Python within the block where a model of these sizes and its rows are small."""
+    return interpreted(max(n_rows, ROWS), *sizes)
 
 
 # Warnings that the fits of this context leave out: a regular expression.

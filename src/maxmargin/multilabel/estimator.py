@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
+from maxmargin.core.jit import interpret
 from maxmargin.core.kernel_matrix import (
     DEFINITENESS,
     INDEFINITE,
@@ -424,6 +425,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             return self._fit_blocks(X, y, sample_weight)
         signs = np.ascontiguousarray(self._space.signs(y))
         check_consistent_length(X, signs)
+        interpret(*X.shape, signs.shape[1])
         problem = self._problem(X, signs, sample_weight, label_cost)
         problem.check_sizes()
         stopping = self._stopping()

@@ -25,6 +25,8 @@ from maxmargin.multilabel.problem import M3L, KernelM3L, LinearM3L, Solution
 
 # Eigenvalues of K below this part of the largest are rounding.
 RANK = 1e-14
+# Samples up to which K is factored in less time than loops are compiled.
+FEW = 300
 ROUNDED = "scale the features, or lower C or intercept_scaling,"
 
 
@@ -139,7 +141,9 @@ def affordable(
 def kernel_default(
     problem: KernelM3L, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
 ) -> Solver:
-    """Pair steps, with Newton's method behind them where it can be paid."""
+    """Newton's method for few samples; else pair steps, with Newton's method behind them if affordable."""
+    if len(alpha) <= FEW and not problem.coupled:
+        return KernelNewton(problem.precise(), alpha, tol=tol, n_threads=n_threads)
     pairs = PairDescent(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
     if not affordable(problem):
         return pairs

@@ -20,6 +20,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from maxmargin.core.jit import interpret
 from maxmargin.core.loop import run
 from maxmargin.core.rows import Rows
 from maxmargin.core.sparse_format import check_format
@@ -41,10 +42,12 @@ from maxmargin.core.state import (
 from maxmargin.edge.estimator import (
     COMMON_CONSTRAINTS,
     POSITIVE,
+    ROWS,
     Choice,
     Iterative,
     choose,
     fit_context,
+    predicting,
     warn,
 )
 from maxmargin.edge.explain import Explained, Terms, linear_terms
@@ -396,6 +399,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         relevant = self._labels.read(y)
         if order is not None:
             relevant = reordered(relevant, order)
+        interpret(max(matrix.shape[0], ROWS), matrix.shape[1], len(self._labels.classes))
         build = choose(self, SOLVERS).build
         solver = build(problem, state, state.meet(rows), relevant, shapes, update=self.update, **options)
         return cast(OnlineRanking, solver)
@@ -582,7 +586,8 @@ def learn_rows(ranker: LabelRanker, matrix: Any, y: Any) -> None:
 
 def score_rows(ranker: LabelRanker, matrix: Any) -> np.ndarray:
     """Scores of rows that are known to be in order, columns as in `classes_`."""
-    return ranker._state.scores(ranker._state.weigh(Rows.of(matrix)))
+    with predicting(*matrix.shape, len(ranker.classes_)):
+        return ranker._state.scores(ranker._state.weigh(Rows.of(matrix)))
 
 
 def choose_labels(ranker: LabelRanker, scores: np.ndarray, like: Any = None) -> Any:

@@ -25,6 +25,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin import priors
+from maxmargin.core.jit import interpret
 from maxmargin.core.kernels import Clouds, Kernel, check_basis
 from maxmargin.core.loop import Certificate, Outcome, Solver, Stopping, run
 from maxmargin.core.state import (
@@ -258,6 +259,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
 
     def _solver(self, problem: BasisProblem, weights: np.ndarray, rng: Any, **options: Any) -> Solver:
         """The solver with this estimator's parameters."""
+        interpret(*problem.X.shape, problem.loss.n_columns)
         pool = candidate_pool(problem.X, weights, by_content=problem.kernel.name != "precomputed")
         build, device = choose(self, SOLVERS).build, self._device(problem, options)
         if device is not None:

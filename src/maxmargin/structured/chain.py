@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from maxmargin.core.jit import interpret
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.memory import memory
 from maxmargin.core.rows import Rows, readonly
@@ -27,6 +28,7 @@ from maxmargin.edge.estimator import (
     check_number,
     choose,
     fit_context,
+    predicting,
     warn,
 )
 from maxmargin.edge.explain import Pick, explain_rows, place_of
@@ -221,6 +223,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         self._labels, codes = SequenceLabels.read(y, groups)
         self.classes_ = self._labels.classes
         weights = self._read_weights(sample_weight, groups.lengths)
+        interpret(*groups.X.shape, self.classes_.size)
         rows = Rows.of(groups.X)
         total = len(groups) if weights is None else float(weights.sum())
         rows.check_digits(float(self.intercept_scaling), self.C * total * int(groups.lengths.max()))
@@ -441,7 +444,8 @@ class ChainSVC(ClassifierMixin, Iterative):
     def _in_threads(self, part: Any, groups: Groups) -> None:
         """Call `part` with the bounds of runs of sequences."""
         n_threads = count_threads(self.n_jobs)
-        run_threads(part, pieces(groups.offsets, n_threads), n_threads)
+        with predicting(*groups.X.shape, self.classes_.size):
+            run_threads(part, pieces(groups.offsets, n_threads), n_threads)
 
     def _decode(self, groups: Groups) -> np.ndarray:
         """Code of every row's label in the best labeling of its sequence."""

@@ -14,11 +14,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from maxmargin.core.jit import interpret
 from maxmargin.core.loop import Clock, Outcome, Solver, Stopping, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, State, floats, indices
 from maxmargin.core.threads import count_threads, run_threads
-from maxmargin.edge.estimator import COMMON_CONSTRAINTS, POSITIVE, Choice, Iterative, choose, fit_context
+from maxmargin.edge.estimator import (
+    COMMON_CONSTRAINTS,
+    POSITIVE,
+    Choice,
+    Iterative,
+    choose,
+    fit_context,
+    predicting,
+)
 from maxmargin.edge.explain import Explanation, Pick, explain_rows, place_of
 from maxmargin.edge.groups import read_groups
 from maxmargin.structured.latent_loops import bag_scores
@@ -198,6 +207,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         groups = read_groups(self, X, lengths, reset=True)
         codes = self._read_classes(y, len(groups), "bags")
         weights = self._read_weights(sample_weight, groups.lengths)
+        interpret(*groups.X.shape, self.classes_.size)
         rows, bias, threads = Rows.of(groups.X), self._bias(), count_threads(self.n_jobs)
         rows.check_digits(bias, self.C * (len(groups) if weights is None else float(weights.sum())))
         problem = LatentProblem(
@@ -380,7 +390,8 @@ class LatentSVC(ClassifierMixin, Iterative):
             bag_scores(rows, offsets, *bounds, 1.0, W, np.empty(W.shape[1]), scores, candidates)
 
         n_threads = count_threads(self.n_jobs)
-        run_threads(part, pieces(offsets, n_threads), n_threads)
+        with predicting(*groups.X.shape, self.classes_.size):
+            run_threads(part, pieces(offsets, n_threads), n_threads)
         return scores, candidates
 
     def __sklearn_tags__(self) -> Any:

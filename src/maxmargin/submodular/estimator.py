@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from maxmargin.core.jit import interpret
 from maxmargin.core.linalg import product
 from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows, without_zeros
@@ -35,6 +36,7 @@ from maxmargin.edge.estimator import (
     check_columns,
     choose,
     fit_context,
+    predicting,
     warn,
 )
 from maxmargin.edge.explain import Explained, Terms, linear_terms
@@ -298,6 +300,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
             check_columns(X.shape[1], n_weights=truth.shape[1])
         weights = self._read_weights(sample_weight, X)
         self._note_constants(labels, truth, weights)
+        interpret(*X.shape, truth.shape[1])
         problem = self._problem(X, truth, weights)
         self._warn_of_inference(problem.pairs)
         problem.rows.check_digits(problem.bias, float(problem.cost.sum()))
@@ -406,7 +409,9 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         Positive exactly for the labels that `predict` answers; without interactions it is the
         unary score. Costs one cut for each label that has interactions.
         """
-        margins = label_margins(*self._unary_with_constants(X), self.n_jobs)
+        scores, graph = self._unary_with_constants(X)
+        with predicting(len(scores), *self.interaction_.shape):
+            margins = label_margins(scores, graph, self.n_jobs)
         return self._labels.scores(margins)
 
     def predict(self, X: Any) -> Any:
@@ -420,9 +425,10 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
 
     def _choose(self, X: Any) -> np.ndarray:
         scores, graph = self._unary_with_constants(X)
-        if self._labels.kind == "multiclass":
-            return self._labels.choose(label_margins(scores, graph, self.n_jobs))
-        return best_sets(scores, graph, self.n_jobs).astype(bool)
+        with predicting(len(scores), *self.interaction_.shape):
+            if self._labels.kind == "multiclass":
+                return self._labels.choose(label_margins(scores, graph, self.n_jobs))
+            return best_sets(scores, graph, self.n_jobs).astype(bool)
 
     def certify_inference(self, X: Any, y: Any, return_sets: bool = False) -> Any:
         """For which samples the most violating set of ``inference="fixed_point"`` is proven optimal.
