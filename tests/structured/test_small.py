@@ -41,7 +41,7 @@ for X, y in tables:
                 model = MultiClassSVC(kernel=kernel, loss=loss).fit(features, y)
                 model.predict(features)
                 model.decision_function(features)
-entries = [entry for name in list(sys.modules) if name.startswith("maxmargin.structured")
+entries = [entry for name in list(sys.modules) if name.startswith("maxmargin")
            for entry in vars(sys.modules[name]).values() if hasattr(entry, "machine")]
 print(len(entries) > 10, [entry.__name__ for entry in entries if entry.machine.signatures])
 """
