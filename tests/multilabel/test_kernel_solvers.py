@@ -320,7 +320,7 @@ def test_memory_stays_within_the_cache(monkeypatch):
         run(make(KernelM3L(K, costs), solver, 1e-3), Stopping(1e-3, 3))
 
     for solver in WITH_KERNEL:
-        train(200, solver)  # compiles, so that only the arrays of the next one are counted
+        train(400, solver)  # compiles, so that only the arrays of the next one are counted
         tracemalloc.start()
         train(3000, solver)
         peak = tracemalloc.get_traced_memory()[1]

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from maxmargin import MultiLabelSVC, priors
 from maxmargin.core.loop import Clock
 from maxmargin.core.rows import Rows
-from maxmargin.multilabel import loops
+from maxmargin.multilabel import proximal
 from maxmargin.multilabel.newton import Newton, NewtonRule, few_features
 from maxmargin.multilabel.problem import LinearM3L, hamming_costs
 from tests.naive.newton import NewtonTwin
@@ -58,7 +58,7 @@ def test_steps_are_those_of_the_definition(bias):
             # The compiled search may stop a little before or behind the minimum of the twin.
             length = (z - twin.z) @ d / (d @ d)
             np.testing.assert_allclose(z, twin.z + length * d, atol=1e-9 * np.abs(z).max())
-            assert abs(twin.gradient(z) @ d) <= loops.FLAT * abs(first) + 1e-9
+            assert abs(twin.gradient(z) @ d) <= proximal.FLAT * abs(first) + 1e-9
             twin.z = z
             assert method.state.primal[l] == pytest.approx(twin.primal)
             assert method.state.dual[l] == pytest.approx(twin.dual, rel=1e-9, abs=1e-9)

@@ -129,11 +129,3 @@ def test_a_round_ends_with_the_time():
     assert method.Z[0].any() and not method.Z[1:].any()
     certificate = method.certify()
     assert certificate.dual <= certificate.primal
-
-
-def test_turns_need_no_machine_code_of_their_own():
-    """A loop is compiled anew for arrays that may be written to; all that `newton_labels` reads may not."""
-    X, Y = table(n=20, d=3, L=3)
-    method = NewtonInTurns(posed(X, Y, np.eye(3) + 0.2), np.zeros(Y.shape), tol=0.0)
-    assert not any(array.flags.writeable for array in method.costs if isinstance(array, np.ndarray))
-    assert np.shares_memory(method.costs.margin, method.shifted)

@@ -162,7 +162,7 @@ def test_soft_targets_equal_enumeration(L, rate):
     zs = naive.labelings(L, K)
     node, kept = naive.marginals(rng.dirichlet(np.ones(len(zs))), zs, L, K)
     un, R = rng.normal(size=(L, K)), rng.normal(size=(K, K))
-    state = EdgeMarginals(node, kept.sum(0)[None], kept.reshape(-1), np.array([0, kept.size]))
+    state = EdgeMarginals(node, kept.sum(0)[None], kept, np.array([0, len(kept)]))
     work = MarginalWork.empty(L, K, 1)
     work.un[:] = un
     soft_target(state, 0, 0, L, R, rate, work)
@@ -239,7 +239,7 @@ def test_ranges_beyond_the_widest_take_logarithms():
     assert not is_narrow(un, R, 2, rate)
     products, logs = targets_both_ways(nodes, kept, un, R, rate)
     assert np.isnan(products[1]).any()
-    state = EdgeMarginals(nodes, kept, kept.reshape(-1), np.array([0, 4]))
+    state = EdgeMarginals(nodes, kept, kept, np.array([0, 1]))
     work = MarginalWork.empty(2, 2, 1)
     work.un[:] = un
     soft_target(state, 0, 0, 2, R, rate, work)

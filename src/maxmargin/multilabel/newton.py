@@ -309,7 +309,7 @@ def few_features(
     most: int = 300,
     filled: float = 0.2,
     cells: int = 5 * 10**7,
-    small: int = 20_000,
+    small: float = 5e8,
     curved: float = 3.0,
 ) -> bool:
     """Whether this method is the first choice: columns that are dense and not too many, long rows.
@@ -322,15 +322,16 @@ def few_features(
         Least part of X that is not zero; the sweeps pass over zeros, this method does not.
     cells : int
         Largest size of the dense copy of X.
-    small : int
-        Size of X up to which nothing else counts.
+    small : float
+        Multiply-adds of the second derivatives of all labels up to which C does not count: a fit takes less
+        time than to compile the loops of the sweeps.
     curved : float
         Least mean of C |x|^2, the bias included; below it the sweeps are there in a few epochs.
     """
-    n, d = problem.shape[0], problem.n_features
+    (n, L), d = problem.shape, problem.n_features
     costs = problem.costs
     C = float(costs.weight.mean()) * float(costs.upper.mean())
-    if n * d > small and C * (float(problem.q.mean()) + problem.bias**2) < curved:
+    if n * L * d**2 > small and C * (float(problem.q.mean()) + problem.bias**2) < curved:
         return False
     if filled * n * d > problem.rows.data.size:
         return False

@@ -57,6 +57,8 @@ WIDE = 4096
 # Columns, the most frequent ones, whose weights of all labels are in the second cache; on RCV1 twice as many
 # are as good.
 NEAR = 2048
+# Samples times labels up to which NumPy sums over dense rows, in milliseconds.
+FEW_ENTRIES = 50_000
 # Bytes of a dense matrix that a solver for few features may make.
 LARGEST_DENSE = 2**30
 
@@ -457,6 +459,10 @@ class LinearM3L(M3L):
         V lies in the memory of `room` where that is given and large enough.
         """
         V = aligned_zeros(self.n_features + 1, self.shape[1], dtype, 16 if idle else 1, n_threads, room)
+        if self._is_small():
+            V[:-1, : self.shape[1]] = self.rows.matrix.T @ (self.costs.signs * alpha)
+            V[-1, : self.shape[1]] = self.bias * (self.costs.signs * alpha).sum(axis=0)
+            return V
         rows, signs = self.rows_for(dtype).flat, readonly(self.costs.signs)
 
         def work(part: tuple[int, int]) -> None:
@@ -553,6 +559,8 @@ class LinearM3L(M3L):
         """Sums per label for weights T (or T G); marks entries with a gap above `quiet`, if in anything."""
         n, L = self.shape
         dtype = T.dtype.type
+        if self._is_small():
+            return self._sums(alpha, T if G is None else T[:, : len(G)] @ G, flags, quiet)
         rows, costs = self.rows_for(dtype).flat, self.costs.flat(dtype)
         # With idle columns, so that its rows start on cache lines.
         mix = np.empty((0, 0), dtype) if G is None else np.pad(G, ((0, 0), (0, -G.shape[1] % 16)))
@@ -567,6 +575,24 @@ class LinearM3L(M3L):
             return sums
 
         return Sums(*sum(run_threads(work, list(pairwise(bounds)), n_threads), np.zeros((4, L))))
+
+    def _is_small(self) -> bool:
+        """Whether BLAS and NumPy take milliseconds for what `loops` would be compiled for."""
+        return self.rows.dense and math.prod(self.shape) <= FEW_ENTRIES
+
+    def _sums(self, alpha: np.ndarray, W: np.ndarray, flags: np.ndarray | None, quiet: float) -> Sums:
+        """`measure` by NumPy, in float64."""
+        costs, real = self.costs, W.dtype.type
+        W = W[:, : self.shape[1]].astype(np.float64)
+        boxes, a = costs.boxes(real).astype(np.float64), alpha.astype(np.float64)
+        m = np.where(costs.signs == 0, 0.0, costs.margins())
+        g = m - costs.signs * (self.rows.matrix @ W[:-1] + self.bias * W[-1])
+        hinge = np.maximum(g, 0.0)
+        # As two shares, one of which is zero: no rounding is left of an entry at the bound it belongs to.
+        gap = (boxes - a) * hinge + a * np.maximum(-g, 0.0)
+        if flags is not None:
+            np.greater(gap, quiet, out=flags)
+        return Sums(*(part.sum(axis=0) for part in (boxes * hinge, gap, m * a, costs.signs * a)))
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled, helper
+from maxmargin.core.simplex import argmax
 from maxmargin.multilabel.kernel_loops import KernelState, argmax_bits, move, pair_gains
 
 
@@ -99,14 +100,14 @@ def choose(ties, duals, violations, look, accepted):
     """A label to work on and its coefficient with the largest violation (-1, -1: there is none)."""
     estimate, up, down = violations
     while True:
-        l = np.argmax(estimate)
+        l = argmax(estimate, estimate.size)
         if not estimate[l] > 0:  # none, or not a number, which no label would ever be taken with
             return -1, -1
         residual(ties.out[l], ties.S, duals.T[l], look.e)
         measure(look.e, up[l], down[l], look.violation)
         p = argmax_bits(look.violation_bits)
         estimate[l] = 0
-        rival = estimate.max()
+        rival = estimate[argmax(estimate, estimate.size)]
         if p >= 0:
             estimate[l] = look.violation[p]
             if estimate[l] >= accepted * rival:

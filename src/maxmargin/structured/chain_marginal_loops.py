@@ -57,7 +57,7 @@ class Marginals(NamedTuple):
 
 
 class EdgeMarginals(NamedTuple):
-    """The same with the marginals of all edges, flat, those of sequence i from edge_at[i]."""
+    """The same with the marginals of all edges (edges x K x K), those of sequence i from edge_at[i]."""
 
     mu: np.ndarray
     pairs: np.ndarray
@@ -234,9 +234,21 @@ def toward_target(mu, pairs, start, length, work):
 
 
 @helper
+def largest(values):
+    """The largest entry of a vector."""
+    top = values[0]
+    for a in range(values.shape[0]):
+        top = max(top, values[a])
+    return top
+
+
+@helper
 def range_of(values):
-    """Largest minus smallest value."""
-    return values.max() - values.min()
+    """Largest minus smallest entry of a vector."""
+    low = values[0]
+    for a in range(values.shape[0]):
+        low = min(low, values[a])
+    return largest(values) - low
 
 
 @helper
@@ -245,7 +257,7 @@ def is_narrow(un, pr, length, rate):
     widest = 0.0
     for t in range(length):
         widest = max(widest, range_of(un[t]))
-    return rate * (widest + range_of(pr)) < WIDEST
+    return rate * (widest + range_of(pr.reshape(pr.size))) < WIDEST
 
 
 @helper(reorder=True)
@@ -329,7 +341,7 @@ def add_log_messages(theta_un, theta_pr, stride, length, work):
 @helper
 def exponentials(values, rate, out):
     """out = exp(rate * (values - max(values)))."""
-    top = values.max()
+    top = largest(values)
     for a in range(values.shape[0]):
         out[a] = math.exp(rate * (values[a] - top))
 
@@ -337,7 +349,7 @@ def exponentials(values, rate, out):
 @helper
 def add_scaled(target, values, rate):
     """target += rate * (values - max(values)): the shift changes no distribution, and no term overflows."""
-    top = values.max()
+    top = largest(values)
     for a in range(values.shape[0]):
         target[a] += rate * (values[a] - top)
 
@@ -348,13 +360,6 @@ def interior(t, length):
     if length == 1:
         return 1
     return 0 if t == 0 or t == length - 1 else -1
-
-
-@helper
-def edges_of(state, i, length):
-    """Edge marginals of sequence i, as a view."""
-    K = state.mu.shape[1]
-    return state.edges[state.edge_at[i] : state.edge_at[i + 1]].reshape((length - 1, K, K))
 
 
 @helper
@@ -380,7 +385,7 @@ def target_factors(mu, kept, start, length, R, rate, work):
 def target_logs(mu, kept, start, length, R, rate, work):
     """Their logarithms."""
     K, phi, factors = R.shape[0], work.phi, work.edges
-    top = R.max()
+    top = largest(R.reshape(K * K))
     for t in range(length):
         power = interior(t, length)
         for a in range(K):
@@ -399,7 +404,7 @@ def target_logs(mu, kept, start, length, R, rate, work):
 @helper
 def soft_target(state, i, start, length, R, rate, work):
     """Marginals of p_mu(z) exp(rate * H(z)), eq. (9), into nodes and edges."""
-    kept = edges_of(state, i, length)
+    kept = state.edges[state.edge_at[i] : state.edge_at[i + 1]]
     if is_narrow(work.un, R, length, rate):
         target_factors(state.mu, kept, start, length, R, rate, work)
         multiply_messages(work.phi, work.edges, 1, length, work)
@@ -501,23 +506,25 @@ def mix_all(mu, pairs, kept, gamma, floor, start, length, work):
 @mix.of(Chain)
 def mix_marginals(chain, state, gamma, floor, i, work):
     """The uniform chain has 1 / K^2 on every edge."""
-    start, length, K = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i], state.mu.shape[1]
-    kept = state.edges[state.edge_at[i] : state.edge_at[i + 1]].reshape((length - 1, K, K))
+    start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
+    kept = state.edges[state.edge_at[i] : state.edge_at[i + 1]]
     mix_all(state.mu, state.pairs[i], kept, gamma, floor, start, length, work)
 
 
-@compiled(allocates=True)
-def calibrate(chain, state, out, keep, R, work):
+@compiled
+def calibrate(chain, state, out, keep, R, spare, work):
     """Node marginals and summed edge marginals that are consistent again, those of p_mu, into `out`.
 
-    With `keep` the marginals of all edges in `state` become consistent, too, and `out` may share its arrays.
+    With `keep` the marginals of all edges in `state` become consistent, too, and `out` may share its arrays;
+    otherwise those of one sequence at a time are written into `spare`.
     """
     work.un[:] = 0.0
-    spare = np.zeros_like(work.edges)
     for i in range(chain.costs.size):
         start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
         soft_target(state, i, start, length, R, 0.0, work)
-        kept = edges_of(state, i, length) if keep else spare[: length - 1]
+        kept = spare[: length - 1]
+        if keep:
+            kept = state.edges[state.edge_at[i] : state.edge_at[i + 1]]
         mix_edges(1.0, 0.0, length, work.nodes, work.edges, out.mu, start, kept)
         sum_edges(kept, length, out.pairs[i])
 

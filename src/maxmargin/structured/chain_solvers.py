@@ -160,12 +160,12 @@ class PartialLinearisation(MarginalBlocks):
     def fresh(self) -> Marginals:
         """Consistent marginals, without a copy of those of all edges."""
         state = Marginals(np.zeros_like(self.state.mu), np.zeros_like(self.state.pairs))
-        calibrate(self.blocks, self.state, state, False, self.w.R, self.work)
+        calibrate(self.blocks, self.state, state, False, self.w.R, np.empty_like(self.work.edges), self.work)
         return state
 
     def synchronise(self) -> None:
         state = Marginals(self.state.mu, self.state.pairs)
-        calibrate(self.blocks, self.state, state, True, self.w.R, self.work)
+        calibrate(self.blocks, self.state, state, True, self.w.R, self.work.edges, self.work)
         self.vector[:] = self._weights(state)
 
 
@@ -275,8 +275,8 @@ def independent_edges(nodes: np.ndarray, offsets: np.ndarray) -> EdgeMarginals:
     """Marginals of independent nodes, edge after edge of every sequence."""
     K = nodes.shape[1]
     t = left_ends(offsets)
-    edges = (nodes[t][:, :, None] * nodes[t + 1][:, None, :]).reshape(-1)
-    edge_at = np.concatenate([[0], np.cumsum((np.diff(offsets) - 1) * K * K)])
+    edges = nodes[t][:, :, None] * nodes[t + 1][:, None, :]
+    edge_at = np.concatenate([[0], np.cumsum(np.diff(offsets) - 1)])
     return EdgeMarginals(nodes, np.zeros((offsets.size - 1, K, K)), edges, edge_at)
 
 
