@@ -151,6 +151,8 @@ def direction(
 ) -> np.ndarray:
     """Newton's direction of one label: H d = -gradient, H = diag(ridge) + sum of c / omega x x' over the
     entries within their boxes."""
+    if not gradient.size:  # LAPACK knows no empty matrix
+        return gradient
     free = np.flatnonzero((t > 0.0) & (t < 1.0) & (weight > 0.0))
     rows = X[free] * np.sqrt(weight[free, None])
     H = np.asarray(dsyrk(1.0, rows.T, lower=True))

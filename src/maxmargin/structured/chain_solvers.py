@@ -160,7 +160,7 @@ class PartialLinearisation(MarginalBlocks):
     def fresh(self) -> Marginals:
         """Consistent marginals, without a copy of those of all edges."""
         state = Marginals(np.zeros_like(self.state.mu), np.zeros_like(self.state.pairs))
-        calibrate(self.blocks, self.state, state, False, self.w.R, np.empty_like(self.work.edges), self.work)
+        calibrate(self.blocks, self.state, state, False, self.w.R, np.zeros_like(self.work.edges), self.work)
         return state
 
     def synchronise(self) -> None:
