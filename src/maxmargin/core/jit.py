@@ -82,7 +82,7 @@ class Loop:
     """
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
         self.py_func, self.options = function, options
         self.machine = numba.njit(**options)(function)
 

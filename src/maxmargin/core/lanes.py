@@ -27,12 +27,14 @@ if ON:
     from numba.core import cgutils
     from numba.extending import models, register_model
 
-    Type, PrimitiveModel = types.Type, models.PrimitiveModel
+    Type: Any = types.Type
+    PrimitiveModel: Any = models.PrimitiveModel
+    register: Any = register_model
     FLAG, WORD = ir.IntType(32), ir.IntType(64)
 else:
     Type = PrimitiveModel = object
 
-    def register_model(kind: Any) -> Any:
+    def register(kind: Any) -> Any:
         """Register nothing."""
         return lambda model: model
 
@@ -48,7 +50,7 @@ class Lanes(Type):
         super().__init__(name=f"Lanes({dtype}, {count})")
 
 
-@register_model(Lanes)
+@register(Lanes)
 class LanesModel(PrimitiveModel):
     """A vector is one LLVM vector, or a struct of them."""
 
