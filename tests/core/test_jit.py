@@ -1,5 +1,6 @@
 """How loops are compiled: entries, helpers and generic helpers, compiled and as plain Python."""
 
+import math
 import os
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from maxmargin.core.jit import compiled, generic, helper, interpreted
+from maxmargin.core.jit import _interpreted, compiled, generic, helper, interpreted
+from maxmargin.core.loop import Certificate, Progress, Stopping, run
 
 ROOT = Path(__file__).parents[2]
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"
@@ -94,7 +96,7 @@ def as_it_is(entry):
     """The three ways to run an entry."""
 
     def as_plain_python(*args):
-        with interpreted(True):
+        with interpreted(1):
             return entry(*args)
 
     return {"compiled": entry, "py_func": entry.py_func, "interpreted": as_plain_python}
@@ -142,12 +144,44 @@ def test_what_runs_as_plain_python_is_not_compiled():
     def double(x):
         return 2 * x
 
-    with interpreted(True):
+    with interpreted(1):
         assert double(2.0) == 4.0 and not double.machine.signatures
-        with interpreted(False):
+        with interpreted(math.inf):
             assert double(2.0) == 4.0 and len(double.machine.signatures) == 1
         assert double(2) == 4 and len(double.machine.signatures) == 1
     assert double(2) == 4 and len(double.machine.signatures) == 2
+
+
+@needs_numba
+def test_numbers_that_python_refuses_are_left_to_machine_code():
+    """What the plain function has written by then does not count."""
+
+    @compiled
+    def growth(x):
+        x[0] += 1.0
+        x[1] = math.exp(x[1])
+        return 1.0 / math.log(x[2])
+
+    with interpreted(1):
+        x = np.array([1.0, 1e3, 1.0])
+        assert growth(x) == math.inf
+        assert x.tolist() == [2.0, math.inf, 1.0]
+
+
+def test_a_small_problem_that_takes_many_epochs_is_compiled():
+    seen = []
+
+    class Solver:
+        def epoch(self, clock):
+            seen.append(_interpreted.get())
+            return Progress(Certificate(1.0, 0.0), 1)
+
+        def certify(self):
+            return Certificate(1.0, 0.0)
+
+    with interpreted(1):
+        run(Solver(), Stopping(1e-3, 60))
+    assert seen[:49] == [True] * 49 and not any(seen[50:])
 
 
 @needs_numba
@@ -268,7 +302,7 @@ def test_compiling_is_told_once_and_what_is_kept_on_disk_is_found(process, tmp_p
 
 def test_nothing_is_compiled_where_numba_is_switched_off(process, tmp_path):
     assert process(CALLS, NUMBA_DISABLE_JIT="1") == ["6.0 3"]
-    assert process("from loops import *\nwith interpreted(True): print(total(np.arange(4.0)))") == ["6.0"]
+    assert process("from loops import *\nwith interpreted(1): print(total(np.arange(4.0)))") == ["6.0"]
     assert not list(tmp_path.rglob("*.nbc"))
 
 

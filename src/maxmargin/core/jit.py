@@ -20,10 +20,12 @@ import inspect
 import logging
 import math
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 log = logging.getLogger("maxmargin")
 
@@ -74,6 +76,15 @@ def _announce() -> None:
     log.info("compiling loops; this takes a few seconds, once on this machine")
 
 
+def _writable(values: Iterable[Any]) -> Iterator[np.ndarray]:
+    """The arrays in nested tuples that may be written to."""
+    for value in values:
+        if isinstance(value, tuple):
+            yield from _writable(value)
+        elif isinstance(value, np.ndarray) and value.flags.writeable:
+            yield value
+
+
 class Loop:
     """A function that runs as machine code: an entry when Python calls it, a helper when another loop does.
 
@@ -90,6 +101,8 @@ class Loop:
 class Entry(Loop):
     """A loop that Python calls."""
 
+    is_announced = False
+
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         try:
             super().__init__(function, options | {"cache": True})
@@ -98,9 +111,9 @@ class Entry(Loop):
 
     def __call__(self, *args: Any) -> Any:
         if _interpreted.get():
-            return self.py_func(*args)
-        if not self.machine.signatures and not self._is_kept():
-            _announce()
+            return self._interpret(args)
+        if not self.is_announced:
+            self._announce()
         try:
             return self.machine(*args)
         except UNREADABLE as error:
@@ -108,10 +121,23 @@ class Entry(Loop):
             self.machine = numba.njit(**self.options | {"cache": False})(self.py_func)
             return self.machine(*args)
 
-    def _is_kept(self) -> bool:
-        """Whether numba has machine code of the entry on disk, of any signature."""
+    def _interpret(self, args: tuple[Any, ...]) -> Any:
+        """Run as plain Python; where Python raises and machine code goes on with infinity or NaN, as that."""
+        before = [(array, array.copy()) for array in _writable(args)]
+        try:
+            with np.errstate(all="ignore"):
+                return self.py_func(*args)
+        except (ArithmeticError, ValueError):
+            for array, values in before:
+                array[...] = values
+            return self.machine(*args)
+
+    def _announce(self) -> None:
+        """Report, once in a process, that calls compile, unless the disk has machine code of this entry."""
+        self.is_announced = True
         folder = self.machine.stats.cache_path
-        return folder is not None and any(Path(folder).glob(f"*.{self.py_func.__qualname__}-*.nbi"))
+        if folder is None or not any(Path(folder).glob(f"*.{self.py_func.__qualname__}-*.nbi")):
+            _announce()
 
 
 class Helper(Loop):
