@@ -136,8 +136,9 @@ def _newton(problem: LinearM3L, alpha: np.ndarray, *, tol: float, n_threads: int
 SOLVERS = {
     "auto": Choice(
         _default,
-        "Newton's method (few features), dual coordinate ascent (wide or sparse ones), or block sweeps and "
-        "pair steps on a shared kernel matrix; Newton's method takes over where these get stuck.",
+        "Newton's method (few features, or a kernel of few samples), dual coordinate ascent (wide or sparse "
+        "rows), or block sweeps and pair steps on a shared kernel matrix; Newton's method takes over where "
+        "these get stuck.",
         reads=("n_jobs", "precision", "memory_limit", "cull"),
     ),
     "dca": Choice(
@@ -219,11 +220,12 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the intercept is regularised.
     solver : {"auto", "dca", "smo", "newton", "interior"}, default="auto"
-        "auto" is Newton's method for few features, dual coordinate ascent for wide or sparse
-        ones, and block sweeps and pair steps on a shared kernel matrix; where one of the last
-        two gets stuck and the problem is small enough, Newton's method takes over. "dca"
-        (linear) and "smo" (any kernel) are the paper's algorithms; "newton" and "interior"
-        (linear) suit few features, scaled or not. All reach the same optimum.
+        "auto" is Newton's method for few features and for kernels of up to 300 samples, dual
+        coordinate ascent for wide or sparse rows, and block sweeps and pair steps on a shared
+        kernel matrix; where one of the last two gets stuck and the problem is small enough,
+        Newton's method takes over. "dca" (linear) and "smo" (any kernel) are the paper's
+        algorithms; "newton" and "interior" (linear) suit few features, scaled or not. All reach
+        the same optimum.
     break_factor : float, default=0.5
         Of solver "smo": steps on one label end once its largest projected gradient has fallen to this part
         of what it was. 0 is the paper's rule, which takes as many steps as there are labels.
