@@ -1,7 +1,4 @@
-"""Small multi-class problems: interior points on all blocks, the choice of a solver, nothing compiled."""
-
-import subprocess
-import sys
+"""Small multi-class problems: interior points on all blocks, the choice of a solver."""
 
 import numpy as np
 import pytest
@@ -24,27 +21,6 @@ from maxmargin.structured.working_sets import WorkingSets
 from tests.structured.test_newton import LOSSES, data, objectives, problem_of
 
 SETUP = Setup(1e-3, np.random.RandomState(0))
-FITS = """
-import sys
-import numpy as np
-from sklearn.datasets import load_breast_cancer, load_iris, load_wine
-from maxmargin import MultiClassSVC
-
-rng = np.random.default_rng(0)
-tables = [load(return_X_y=True) for load in (load_iris, load_wine, load_breast_cancer)]
-sizes = (214, 9, 6), (846, 18, 4), (40, 100, 3)
-tables += [(rng.normal(size=(n, d)), np.arange(n) % c) for n, d, c in sizes]
-for X, y in tables:
-    for features in (X, (X - X.mean(axis=0)) / X.std(axis=0)):
-        for kernel in ("linear", "rbf")[: 1 + (len(y) <= 300)]:
-            for loss in ("crammer_singer", "weston_watkins"):
-                model = MultiClassSVC(kernel=kernel, loss=loss).fit(features, y)
-                model.predict(features)
-                model.decision_function(features)
-entries = [entry for name in list(sys.modules) if name.startswith("maxmargin")
-           for entry in vars(sys.modules[name]).values() if hasattr(entry, "machine")]
-print(len(entries) > 10, [entry.__name__ for entry in entries if entry.machine.signatures])
-"""
 
 
 def kernel_problem(X, y, costs, Delta, loss=LOSSES[0], dtype=np.float64, kernel="rbf", **options):
@@ -174,9 +150,3 @@ def test_a_problem_without_costs_or_classes_to_choose_from_is_left_alone():
     assert not kernel_interior.suits(kernel_problem(X, y, 0 * costs, Delta))
     assert not kernel_interior.suits(kernel_problem(X, 0 * y, costs, np.zeros((1, 1))))
     assert not kernel_interior.suits_rows(problem_of(X, y, 0 * costs, Delta))
-
-
-def test_small_problems_compile_nothing():
-    """In a new process without stored machine code, of tables as they are and scaled."""
-    done = subprocess.run([sys.executable, "-c", FITS], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["True", "[]"]

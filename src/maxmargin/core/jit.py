@@ -45,8 +45,8 @@ REORDER = frozenset({"contract", "reassoc", "nsz"})
 UNREADABLE = (OSError, EOFError, pickle.UnpicklingError)
 # Samples times features times columns up to which plain Python takes less than a second, even for cuts.
 PLAIN = 5000
-# Whether entries run as plain Python in this context.
-_interpreted: ContextVar[bool] = ContextVar("interpreted", default=False)
+# Whether entries run as plain Python in this context; None outside of any `interpreted` block.
+_interpreted: ContextVar[bool | None] = ContextVar("interpreted", default=None)
 
 
 def _options(reorder: bool) -> dict[str, Any]:
@@ -66,8 +66,9 @@ def interpreted(*sizes: float) -> Iterator[None]:
 
 
 def interpret(*sizes: float) -> None:
-    """Decide anew for the rest of the `interpreted` block that this is called in."""
-    _interpreted.set(math.prod(sizes) <= PLAIN)
+    """Decide anew for the rest of the `interpreted` block that this is called in, if it is called in one."""
+    if _interpreted.get() is not None:
+        _interpreted.set(math.prod(sizes) <= PLAIN)
 
 
 @functools.cache

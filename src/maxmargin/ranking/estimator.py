@@ -20,7 +20,7 @@ from sklearn.utils import check_array, check_consistent_length, check_random_sta
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.jit import interpret
+from maxmargin.core.jit import interpret, interpreted
 from maxmargin.core.loop import run
 from maxmargin.core.rows import Rows
 from maxmargin.core.sparse_format import check_format
@@ -577,8 +577,9 @@ def holds_presence(matrix: Any, block: int = 1 << 16) -> bool:
 
 def learn_rows(ranker: LabelRanker, matrix: Any, y: Any) -> None:
     """The online pass of a ranker that has started over rows that are known to be in order."""
-    solver = ranker._solver(matrix, y)
-    solver.learn()
+    with interpreted(max(matrix.shape[0], ROWS), matrix.shape[1], len(ranker._labels.classes)):
+        solver = ranker._solver(matrix, y)
+        solver.learn()
     ranker._store(solver.state, solver.records)
     for name in OF_FIT:
         ranker.__dict__.pop(name, None)
