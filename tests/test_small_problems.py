@@ -52,6 +52,9 @@ for load in (load_iris, load_wine, load_breast_cancer):
         note(f"{load.__name__} {name}, classes", mm.MultiClassSVC(), rows, y)
         note(f"{load.__name__} {name}, labels", mm.MultiLabelSVC(), rows, y)
 rng = np.random.default_rng(0)
+for n, d, c in [(214, 9, 6), (846, 18, 4), (40, 100, 3)]:
+    for loss in ("crammer_singer", "weston_watkins"):
+        note(f"{n} rows, {loss}", mm.MultiClassSVC(loss=loss), rng.normal(size=(n, d)), np.arange(n) % c)
 X = rng.normal(size=(300, 20))
 Y = X[:, :6] + rng.normal(size=(300, 6)) > 0
 note("300 rows, labels rbf", mm.MultiLabelSVC(kernel="rbf"), X, Y)
