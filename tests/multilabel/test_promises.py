@@ -312,3 +312,13 @@ def test_a_prior_on_single_precision_rows_keeps_its_coefficients():
     X, Y = data()
     model = MultiLabelSVC(prior=priors.from_labels, random_state=0).fit(X.astype(np.float32), Y)
     assert model.coef_.dtype == model.intercept_.dtype == np.float64
+
+
+def test_small_indefinite_kernels_have_the_optimum_of_pair_steps():
+    """Newton's method on a factor of K would leave its negative eigenvalues out, and never close the gap."""
+    X, Y = data()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = MultiLabelSVC(kernel="sigmoid", coef0=-1.0, C=0.1, tol=1e-9, random_state=0).fit(X, Y)
+    assert np.linalg.eigvalsh(model._kernel.block(X, X)).min() < -1e-6
+    assert model.duality_gap_ <= 1e-9

@@ -220,10 +220,10 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
     intercept_scaling : float, default=1.0
         Value of the constant feature; the larger, the less the intercept is regularised.
     solver : {"auto", "dca", "smo", "newton", "interior"}, default="auto"
-        "auto" is Newton's method for few features and for kernels of up to 300 samples, dual
-        coordinate ascent for wide or sparse rows, and block sweeps and pair steps on a shared
-        kernel matrix; where one of the last two gets stuck and the problem is small enough,
-        Newton's method takes over. "dca" (linear) and "smo" (any kernel) are the paper's
+        "auto" is Newton's method for few features and for positive semi-definite kernels of up
+        to 300 samples, dual coordinate ascent for wide or sparse rows, and block sweeps and pair
+        steps on a shared kernel matrix; where one of the last two gets stuck and the problem is
+        small enough, Newton's method takes over. "dca" (linear) and "smo" (any kernel) are the paper's
         algorithms; "newton" and "interior" (linear) suit few features, scaled or not. All reach
         the same optimum.
     break_factor : float, default=0.5

@@ -25,6 +25,8 @@ from maxmargin.multilabel.problem import M3L, KernelM3L, LinearM3L, Solution
 
 # Eigenvalues of K below this part of the largest are rounding.
 RANK = 1e-14
+# A negative eigenvalue of more than this part of the largest is not rounding: K is indefinite.
+INDEFINITE = 1e-10
 # Samples up to which K is factored in less time than loops are compiled.
 FEW = 300
 ROUNDED = "scale the features, or lower C or intercept_scaling,"
@@ -80,6 +82,8 @@ class KernelNewton:
         self.problem, self.tol = problem, tol
         whole = KernelMatrix(problem.K.kernel, problem.K.X, np.inf, np.float64)
         values, vectors = np.linalg.eigh(whole.square(np.arange(whole.n)))
+        # Of an indefinite K the factor leaves out what only pair steps can work with.
+        self.is_definite = bool(values[0] >= -INDEFINITE * max(values[-1], 0.0))
         kept = values > RANK * max(values[-1], np.finfo(float).tiny)
         roots = np.sqrt(values[kept])
         self.inverse = vectors[:, kept] / roots
@@ -143,7 +147,9 @@ def kernel_default(
 ) -> Solver:
     """Newton's method for few samples; else pair steps, with Newton's method behind them if affordable."""
     if len(alpha) <= FEW and not problem.coupled:
-        return KernelNewton(problem.precise(), alpha, tol=tol, n_threads=n_threads)
+        newton = KernelNewton(problem.precise(), alpha, tol=tol, n_threads=n_threads)
+        if newton.is_definite:
+            return newton
     pairs = PairDescent(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
     if not affordable(problem):
         return pairs
