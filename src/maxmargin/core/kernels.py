@@ -57,7 +57,7 @@ LARGEST, LARGEST_SINGLE = 1e150, 1e30
 DISTANCE_ROUNDING = 1e-5
 
 
-# Up to so many NumPy takes a few milliseconds, and compiling a loop a second.
+# Up to this size NumPy takes a few milliseconds; compiling a loop takes about a second.
 FEW_EXPONENTIALS = 10**6
 
 

@@ -16,7 +16,7 @@ from maxmargin.core.rows import readonly
 from maxmargin.structured import newton_loops as loops
 from maxmargin.structured.newton_loops import CRAMMER_SINGER, Along, Points, ProximalTask
 
-# Below so many dual variables NumPy's passes take less than a millisecond: compiling a loop takes seconds.
+# Below this number of dual variables a NumPy pass takes less than a millisecond; compiling takes seconds.
 SMALL_PASS = 20_000
 # Numbers in the copies of rows that are multiplied at a time.
 COPIED = 2**19
