@@ -7,12 +7,11 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin import MultiLabelSVC, priors
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import Certificate, Clock, Progress, Switch, stalls
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel.estimator import KERNEL_ONLY, LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.problem import LinearM3L, hamming_costs
-from maxmargin.multilabel.rescue import WithRescue
 from maxmargin.multilabel.sweeps import LabelSweeps, SampleSweeps, SweepRule
 from tests.naive import m3l as naive
 
@@ -99,7 +98,7 @@ def test_certify_and_solution_leave_the_state_alone(coupled, dtype):
     for solver in sorted(set(SOLVERS) - set(KERNEL_ONLY)):
         start = np.zeros(posed.shape, dtype)
         method = SOLVERS[solver].build(posed, start, tol=1e-6, rng=np.random.RandomState(0), n_threads=1)
-        if isinstance(method, WithRescue):
+        if isinstance(method, Switch):
             method = method.first
         method.epoch(Clock())
         arrays = {name: value.copy() for name, value in vars(method).items() if isinstance(value, np.ndarray)}
@@ -203,17 +202,17 @@ def test_the_first_epoch_of_tied_labels_makes_its_lists_by_sweeps():
 def test_the_better_of_two_solutions_counts():
     posed = problem(False, np.float64)
     sweeps = LabelSweeps(posed, np.zeros(posed.shape), tol=1e-9, rng=np.random.RandomState(0))
-    method = WithRescue(sweeps, lambda: InteriorPoint(posed), epochs=2)
+    method = Switch(sweeps, lambda: InteriorPoint(posed), stalls(2), ("sweeps", "interior"))
     gaps = []
     for _ in range(40):
         method.epoch(Clock())
         gap = method.certify().gap  # of the solution as it is; an epoch may tell what it measured on its way
-        assert gap <= max([*gaps[-1:], 1e-9]) or method.rescue is None
+        assert gap <= max([*gaps[-1:], 1e-9]) or method.second is None
         gaps.append(gap)
-    assert method.rescue is not None
-    assert method.certify().gap == min(sweeps.certify().gap, method.rescue.certify().gap)
+    assert method.second is not None
+    assert method.certify().gap == min(sweeps.certify().gap, method.second.certify().gap)
     alpha, weights = method.solution()
-    better = sweeps if sweeps.certify().gap < method.rescue.certify().gap else method.rescue
+    better = sweeps if sweeps.certify().gap < method.second.certify().gap else method.second
     np.testing.assert_array_equal(alpha, better.solution().alpha)
     np.testing.assert_array_equal(weights, better.solution().weights)
 

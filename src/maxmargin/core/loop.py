@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -113,7 +114,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Record:
-    """One line of `history_`: the best bounds known after an epoch, infinite while there are none."""
+    """One line of `history_`: the best bounds known after an epoch, infinite while there are none.
+
+    `solver` is the name of the solver that ran the epoch.
+    """
 
     epoch: int
     seconds: float
@@ -121,6 +125,7 @@ class Record:
     dual: float
     gap: float
     active: int
+    solver: str = ""
 
 
 class Clock:
@@ -174,6 +179,98 @@ class Solver(Protocol):
     def solution(self) -> Any: ...
 
 
+class Evaluated:
+    """A solver whose certificate and solution come from one evaluation, kept until the next epoch.
+
+    A subclass moves its state in `_move` and evaluates it in `_evaluate`.
+    """
+
+    _answer: tuple[Any, Certificate] | None = None
+
+    def epoch(self, clock: Clock) -> Progress:
+        self._answer = None
+        return self._move(clock)
+
+    def certify(self) -> Certificate:
+        return self._evaluated()[1]
+
+    def solution(self) -> Any:
+        return self._evaluated()[0]
+
+    def _evaluated(self) -> tuple[Any, Certificate]:
+        if self._answer is None:
+            self._answer = self._evaluate()
+        return self._answer
+
+    def _move(self, clock: Clock) -> Progress:
+        raise NotImplementedError
+
+    def _evaluate(self) -> tuple[Any, Certificate]:
+        raise NotImplementedError
+
+
+class Switch:
+    """Run `first` until it is stuck or `when` is true of its progress, then what `second` builds.
+
+    The better certificate of the two counts.
+
+    Parameters
+    ----------
+    first : Solver
+    second : callable
+        Takes nothing and returns the solver that goes on; it may start from what `first` has found.
+    when : callable
+        Told the progress of every epoch of `first`; see `stalls`.
+    names : (str, str)
+        The names of the two solvers, for `solver_` and `history_`.
+    """
+
+    def __init__(
+        self,
+        first: Solver,
+        second: Callable[[], Solver],
+        when: Callable[[Progress], bool],
+        names: tuple[str, str],
+    ) -> None:
+        self.first, self.build, self.when, self.names = first, second, when, names
+        self.second: Solver | None = None
+        self.due = False
+
+    @property
+    def name(self) -> str:
+        """The solver that ran last."""
+        if self.second is None:
+            return ran(self.first, self.names[0])
+        return ran(self.second, self.names[1])
+
+    def epoch(self, clock: Clock) -> Progress:
+        if not self.due:
+            progress = self.first.epoch(clock)
+            self.due = self.when(progress) or bool(progress.stuck)
+            # Where `second` goes on, no ending of `first` counts.
+            return replace(progress, stuck="") if self.due else progress
+        if self.second is None:
+            self.second = self.build()
+        return replace(self.second.epoch(clock), certificate=self.certify(), exact=True)
+
+    def certify(self) -> Certificate:
+        return self._better().certify()
+
+    def solution(self) -> Any:
+        return self._better().solution()
+
+    def _better(self) -> Solver:
+        if self.second is None or self.first.certify().gap < self.second.certify().gap:
+            return self.first
+        return self.second
+
+
+def stalls(epochs: int, factor: float = 0.5) -> Callable[[Progress], bool]:
+    """For `Switch`: whether the gap has not fallen to `factor` of the best one within so many epochs."""
+    patience = Patience(epochs, factor)
+    return lambda progress: patience.exhausted(progress.certificate.gap)
+
+
 class Observer(Protocol):
     """Told before and after every epoch; a true answer of `after` ends the fit."""
 
@@ -200,7 +297,8 @@ class Stopping:
 class Outcome:
     """How a run ended: the final certificate, why it stopped, and one record per epoch.
 
-    `interrupted` says that Ctrl-C was pressed, even where the model reached turned out to be converged.
+    `solver` names the solvers that ran, in turn: "sweeps, then newton". `interrupted` says that Ctrl-C was
+    pressed, even where the model reached turned out to be converged.
     """
 
     certificate: Certificate
@@ -208,6 +306,7 @@ class Outcome:
     history: list[dict[str, Any]] = field(default_factory=list)
     cure: str = ""
     interrupted: bool = False
+    solver: str = ""
 
     @property
     def converged(self) -> bool:
@@ -218,8 +317,11 @@ class Outcome:
         return len(self.history)
 
 
-def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) -> Outcome:
-    """Run `solver` until its certified gap is small enough or a limit is reached."""
+def run(solver: Solver, stopping: Stopping, observer: Observer | None = None, name: str = "") -> Outcome:
+    """Run `solver` until its certified gap is small enough or a limit is reached.
+
+    `name` is that of the solver in the records; one that switches has a `name` of its own.
+    """
     clock = Clock(stopping.time_limit)
     history: list[dict[str, Any]] = []
     certificate: Certificate | None = None
@@ -241,7 +343,9 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
             if stop and certificate is None:
                 shown = certificate = solver.certify()
             best = best.tightened(shown)
-            record = Record(epoch, clock.seconds, best.primal, best.dual, best.gap, progress.active)
+            record = Record(
+                epoch, clock.seconds, best.primal, best.dual, best.gap, progress.active, ran(solver, name)
+            )
             history.append(dict(vars(record)))
             told_to_stop = observer is not None and observer.after(record)
             if gap_decides:
@@ -265,7 +369,14 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None) ->
     if gap_decides and certificate.gap <= stopping.target:
         reason = "converged"
     _confirm(history[first:], certificate)
-    return Outcome(certificate, reason, history, cure, interrupted)
+    names = [record["solver"] for record in history] or [ran(solver, name)]
+    solvers = ", then ".join(dict.fromkeys(names))
+    return Outcome(certificate, reason, history, cure, interrupted, solvers)
+
+
+def ran(solver: Solver, name: str) -> str:
+    """The name of the solver at work."""
+    return getattr(solver, "name", name)
 
 
 def _confirm(records: list[dict[str, Any]], certificate: Certificate) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 LARGEST = 1e100
 # Whole numbers up to here are exact as floats and safe as machine integers.
 MOST = 2**53
+# Letters of the names of the solvers that ran.
+LONGEST_NAME = 200
 FLOATS = ("f8", "f4")
 DOUBLE = ("f8",)
 
@@ -167,7 +169,7 @@ class Several(Field):
 
 @dataclass(frozen=True)
 class History(Field):
-    """A list of records: dicts of words to numbers."""
+    """A list of records: dicts of words to numbers and short texts."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,10 @@ class State:
     parameters: Mapping[str, Field] = field(default_factory=dict)
 
 
+def _no_name(value: Any) -> str | None:
+    return None if type(value) is str and len(value) <= LONGEST_NAME else "the names of solvers were expected"
+
+
 # What a run of `core.loop` leaves behind, and scikit-learn's reading of X.
 OUTCOME: dict[str, Field] = {
     "primal_objective_": Number(finite=False, group="outcome"),
@@ -205,6 +211,7 @@ OUTCOME: dict[str, Field] = {
     "duality_gap_": Number(finite=False, group="outcome"),
     "n_iter_": Whole(group="outcome"),
     "history_": History(group="outcome"),
+    "solver_": Meeting(_no_name, group="solver"),
 }
 INPUT: dict[str, Field] = {
     "n_features_in_": Whole(size="n_features"),

@@ -112,7 +112,7 @@ duality_gap_, n_iter_, history_, n_features_in_, feature_names_in_
         def attributes() -> dict[str, np.ndarray]:
             return named(weights_of_vector(solver.solution().theta, K), terms.scaling)
 
-        outcome = run(solver, self._stopping(), self._observer(X, y, attributes))
+        outcome = run(solver, self._stopping(), self._observer(X, y, attributes), self.solver)
         self.__dict__.update(attributes())
         self._store_outcome(outcome)
 

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from maxmargin import priors
-from maxmargin.core.loop import Outcome, Solver, run
+from maxmargin.core.loop import Outcome, Solver, Switch, run, stalls
 from maxmargin.core.threads import count_threads
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster
@@ -26,7 +26,6 @@ from maxmargin.edge.labels import constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.estimator import MultiLabelSVC as Local
 from maxmargin.multilabel.problem import label_numbers, side_totals, side_weights
-from maxmargin.multilabel.rescue import WithRescue
 
 TASKS = Tasks(everything, look, called, solve, accumulated)
 
@@ -114,7 +113,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         problem = self._scattered(cluster, blocks, seen)
         solver = self._solver(cluster, problem, sum(one.n_bytes for one in seen))
         observer = self._observer(X, y, lambda: self._weights(problem, solver.solution()))
-        outcome: Outcome = run(solver, self._stopping(), observer)
+        outcome: Outcome = run(solver, self._stopping(), observer, self.solver)
         self.__dict__.update(self._weights(problem, solver.solution()))
         self._store_outcome(outcome)
 
@@ -170,7 +169,8 @@ n_iter_, history_, n_features_in_, feature_names_in_
             return rounds()
         dtype = self._working_dtype(self._stopping(), pays=True)
         how["budget"] = self.working_rows or fitting_group(problem, n_bytes, self.memory_limit)
-        return WithRescue(Streamed(problem, **how, dtype=dtype), rounds)
+        streamed = Streamed(problem, **how, dtype=dtype)
+        return Switch(streamed, rounds, stalls(15), ("streamed", "rounds"))
 
     def _weights(self, problem: Scattered, found: Heads | np.ndarray) -> dict[str, Any]:
         """What prediction needs, from the weights of labels or from Z with the bias last."""

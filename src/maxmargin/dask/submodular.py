@@ -75,7 +75,7 @@ dual_objective_, duality_gap_, n_iter_, history_, n_features_in_, feature_names_
         problem = self._scattered(cluster, blocks, seen, labels)
         solver = Bundle(problem, line_search=self.line_search, memory=self.plane_cache)
         observer = self._observer(X, y, lambda: self._attributes(problem, labels, solver.solution().theta))
-        outcome = run(solver, self._stopping(), observer)
+        outcome = run(solver, self._stopping(), observer, self.solver)
         self.__dict__.update(self._attributes(problem, labels, solver.solution().theta))
         self._store_outcome(outcome)
 

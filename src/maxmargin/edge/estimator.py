@@ -443,7 +443,7 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         self.dual_objective_ = outcome.certificate.dual
         self.duality_gap_ = outcome.certificate.gap
         self.n_iter_ = max(outcome.n_iter, 1)
-        self.history_ = outcome.history
+        self.history_, self.solver_ = outcome.history, outcome.solver
         if warn_user and not outcome.converged and not outcome.interrupted:
             outcome.cure = self._cure(outcome, X)
             warn(f"{type(self).__name__}: {shortfall(outcome, self.tol)}", ConvergenceWarning)

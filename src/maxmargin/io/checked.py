@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from sklearn.utils._param_validation import validate_parameter_constraints
 
 from maxmargin.core import state as declared
-from maxmargin.core.state import MOST, Field, Sizes, State
+from maxmargin.core.state import LONGEST_NAME, MOST, Field, Sizes, State
 from maxmargin.io import allowed
 from maxmargin.io.allowed import ModelFileError
 from maxmargin.io.steps import STEPS, ColumnParts, Steps, check_kinds, essential
@@ -319,10 +319,11 @@ def _(field: declared.History, value: Any, where: str, sizes: Sizes, state: Mapp
     if type(value) is not list or not all(type(record) is dict for record in value):
         raise ValueError("a list of records was expected")
     for record in value:
-        for word, number in record.items():
-            real = isinstance(number, (int, float, np.integer, np.floating)) or number is None
-            if not isinstance(word, str) or not real:
-                raise ValueError("its records hold something else than numbers under words")
+        for word, found in record.items():
+            plain = isinstance(found, (int, float, np.integer, np.floating)) or found is None
+            plain = plain or (type(found) is str and len(found) <= LONGEST_NAME)
+            if not isinstance(word, str) or not plain:
+                raise ValueError("its records hold something else than numbers and names under words")
 
 
 @_check.register

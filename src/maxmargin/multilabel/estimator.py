@@ -291,8 +291,10 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         Certificate of the stored solution.
     n_iter_ : int
         Number of epochs.
+    solver_ : str
+        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
     history_ : list of dict
-        One record per epoch: epoch, seconds, primal, dual, gap, active. Primal and dual are the best
+        One record per epoch: epoch, seconds, primal, dual, gap, active, solver. Primal and dual are the best
         bounds so far, and the model returned has the primal objective of the last record.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -438,7 +440,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         else:
             solver = self._device_solver(problem, alpha, stopping, rng, device)
         observer = self._observer(X, y, lambda: self._attributes(problem, solver.solution()))
-        outcome = run(solver, stopping, observer)
+        outcome = run(solver, stopping, observer, self.solver)
         solution = solver.solution()
         for name in MODEL:
             self.__dict__.pop(name, None)
@@ -498,7 +500,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         observer = self._observer(
             X, y, lambda: self._attributes(problem, solver.solution()), max_epochs=solver.n_epochs
         )
-        outcome = run(solver, stopping, observer)
+        outcome = run(solver, stopping, observer, self.solver)
         for name in MODEL:
             self.__dict__.pop(name, None)
         self.__dict__.update(self._attributes(problem, solver.solution()))

@@ -11,13 +11,12 @@ weights U in the features, the model is coefficients of all samples that make U.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from maxmargin.core.kernel_matrix import KernelMatrix
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver, Switch, stalls
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel.newton import Newton
 from maxmargin.multilabel.pairs import PairDescent
@@ -30,39 +29,6 @@ INDEFINITE = 1e-10
 # Samples up to which K is factored in less time than loops are compiled.
 FEW = 300
 ROUNDED = "scale the features, or lower C or intercept_scaling,"
-
-
-class WithRescue:
-    """`first`, until its gap no longer halves within `epochs` epochs; then what `rescue` makes.
-
-    The better of the two solutions counts.
-    """
-
-    def __init__(self, first: Solver, rescue: Callable[[], Solver], epochs: int = 15) -> None:
-        self.first, self.build = first, rescue
-        self.rescue: Solver | None = None
-        self.patience = Patience(epochs, factor=0.5)
-        self.stuck = False
-
-    def epoch(self, clock: Clock) -> Progress:
-        if not self.stuck:
-            progress = self.first.epoch(clock)
-            self.stuck = self.patience.exhausted(progress.certificate.gap)
-            return progress
-        if self.rescue is None:
-            self.rescue = self.build()
-        return replace(self.rescue.epoch(clock), certificate=self.certify(), exact=True)
-
-    def certify(self) -> Certificate:
-        return self._better().certify()
-
-    def solution(self) -> Solution:
-        return self._better().solution()
-
-    def _better(self) -> Solver:
-        if self.rescue is None or self.first.certify().gap < self.rescue.certify().gap:
-            return self.first
-        return self.rescue
 
 
 class KernelNewton:
@@ -154,7 +120,7 @@ def kernel_default(
     if not affordable(problem):
         return pairs
 
-    def rescue() -> Solver:
+    def second() -> Solver:
         return KernelNewton(problem.precise(), pairs.solution().alpha, tol=tol, n_threads=n_threads)
 
-    return WithRescue(pairs, rescue, epochs=5)
+    return Switch(pairs, second, stalls(5), ("pair steps", "newton"))

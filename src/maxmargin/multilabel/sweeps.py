@@ -1,4 +1,4 @@
-"""The default linear solver of wide data: sweeps of dual coordinate ascent, a rescue where they get stuck.
+"""The default linear solver of wide data: sweeps of dual coordinate ascent, Newton's method where they stall.
 
 Problem, dual and gap as in `problem`. Every epoch ends with one measurement of the gap over all
 samples and labels, which also says which entries to visit next, so that nothing that was left out can be
@@ -51,7 +51,7 @@ from itertools import chain, pairwise, repeat
 
 import numpy as np
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress, Solver
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress, Solver, Switch, stalls
 from maxmargin.core.rows import LINE, readonly
 from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, run_tasks, shares, transpose
 from maxmargin.multilabel import sweep_loops as loops
@@ -60,7 +60,7 @@ from maxmargin.multilabel.dca_loops import Reach, count_marked
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.newton import Newton, few_features, in_turns
 from maxmargin.multilabel.problem import WIDE, LinearM3L, Solution, Sums
-from maxmargin.multilabel.rescue import WithRescue, affordable
+from maxmargin.multilabel.rescue import affordable
 from maxmargin.multilabel.turns import turns_default
 
 # Lower and upper bounds on gradients, beyond which an entry at its box rests.
@@ -657,14 +657,14 @@ def paper_ascent(
 def wide_default(
     problem: LinearM3L, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
 ) -> Solver:
-    """The sweeps that suit the problem, with a rescue where it can be paid."""
+    """The sweeps that suit the problem, with Newton's method behind them if it is affordable."""
     kind = SampleSweeps if problem.coupled else LabelSweeps
     sweeps = kind(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
     turns = in_turns(problem)
     if not affordable(problem, alone=turns):
         return sweeps
 
-    def rescue() -> Solver:
+    def second() -> Solver:
         reached = sweeps.alpha.astype(np.float64)
         if turns:
             return turns_default(problem, reached, tol=tol)
@@ -672,4 +672,4 @@ def wide_default(
             return InteriorPoint(problem)
         return Newton(problem, reached, tol=tol, n_threads=n_threads)
 
-    return WithRescue(sweeps, rescue)
+    return Switch(sweeps, second, stalls(15), ("sweeps", "newton"))

@@ -29,13 +29,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver
+from maxmargin.core.loop import Certificate, Clock, Patience, Progress, Solver, Switch, stalls
 from maxmargin.core.rows import readonly
 from maxmargin.multilabel.interior import InteriorPoint
 from maxmargin.multilabel.newton import NewtonRule, scaled_columns
 from maxmargin.multilabel.problem import LinearM3L, Solution
 from maxmargin.multilabel.proximal import Entries, NewtonState, Shrinking, newton_steps
-from maxmargin.multilabel.rescue import WithRescue, affordable
+from maxmargin.multilabel.rescue import affordable
 
 
 class NewtonInTurns:
@@ -178,4 +178,6 @@ class NewtonInTurns:
 def turns_default(problem: LinearM3L, alpha: np.ndarray, *, tol: float) -> Solver:
     """Turns, and an interior point method where rounding stops them and it can be paid."""
     turns = NewtonInTurns(problem, alpha, tol=tol)
-    return WithRescue(turns, lambda: InteriorPoint(problem), epochs=60) if affordable(problem) else turns
+    if not affordable(problem):
+        return turns
+    return Switch(turns, lambda: InteriorPoint(problem), stalls(60), ("newton", "interior"))

@@ -90,7 +90,7 @@ OF_PRESENCE = "smooth-idf"
 # Columns that a model file can ask for before any was met; a fitted one brings their array along.
 WIDEST_UNSEEN = 2**24
 # What `fit` alone can say, and `partial_fit` makes untrue.
-OF_FIT = ("primal_objective_", "duality_gap_", "history_", "n_iter_")
+OF_FIT = ("primal_objective_", "duality_gap_", "history_", "n_iter_", "solver_")
 
 
 def _check_learner(state: Mapping[str, Any], sizes: Sizes) -> None:
@@ -195,7 +195,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         learner can avoid. A new label enters its first round with the weights of a beginner.
     dual_objective_ : float
         Dual objective reached; at most the primal objective of any competitor.
-    primal_objective_, duality_gap_, history_, n_iter_
+    primal_objective_, duality_gap_, history_, n_iter_, solver_
         After `fit` only: primal objective of the weights, relative gap, one record per pass,
         number of passes.
     curvature_ : float
@@ -313,7 +313,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         order = rng.permutation(matrix.shape[0]) if self.shuffle else None
         solver = self._solver(matrix, y, order, remember=self.max_iter > 1, random_state=rng)
         observer = self._observer(X, y, lambda: self._attributes(solver.solution()))
-        outcome = run(solver, self._stopping(), observer)
+        outcome = run(solver, self._stopping(), observer, self.solver)
         self._store(solver.solution(), solver.records)
         self._store_outcome(outcome, matrix, warn_user=self.max_iter > FEW_PASSES)
         return self

@@ -138,6 +138,8 @@ class ChainSVC(ClassifierMixin, Iterative):
     primal_objective_, dual_objective_, duality_gap_ : float
         Objective of the stored weights, dual objective, relative gap.
     n_iter_ : int
+    solver_ : str
+        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
     history_ : list of dict
         One record per epoch: epoch, seconds, primal, dual, gap, active (sequences visited). Primal and
         dual are the best bounds so far, and the model returned has the primal objective of the last
@@ -243,6 +245,7 @@ class ChainSVC(ClassifierMixin, Iterative):
             solver,
             self._stopping(),
             self._observer(X, y, lambda: self._named(problem, solver.solution())),
+            self.solver,
         )
         solution = solver.solution()
         self.__dict__.update(self._named(problem, solution))

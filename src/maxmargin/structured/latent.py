@@ -131,6 +131,8 @@ class LatentSVC(ClassifierMixin, Iterative):
         Objective after every round; it never rises.
     n_iter_ : int
         Epochs.
+    solver_ : str
+        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
     history_ : list of dict
         One record per epoch: epoch, seconds, primal, dual, gap, active (bags visited). Primal is the
         lowest objective so far, infinite before the first round has ended; dual is the best bound of
@@ -233,7 +235,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         for start in range(self.n_init):
             choice = self._choice(problem, rng, start, clock)
             solver = chosen.build(problem, rng, self.tol, choice, **options)
-            outcome = run(solver, replace(stopping, time_limit=clock.left()), observer)
+            outcome = run(solver, replace(stopping, time_limit=clock.left()), observer, self.solver)
             runs.append((solver.solution(), outcome))
             if outcome.reason in ("interrupted", "callback") or clock.expired():
                 break

@@ -245,6 +245,8 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         variables, below which no weights can get.
     n_iter_ : int
         Number of passes.
+    solver_ : str
+        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
     history_ : list of dict
         One record per pass: epoch, seconds, primal, dual, gap, active. Primal and dual are the best
         bounds so far, and the model returned has the primal objective of the last record; before the
@@ -377,7 +379,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         stopping = self._stopping()
         solver = self._solver(chosen, self._problem(X, labels, weights, stopping.target), stopping.target)
         observer = self._observer(X, y, lambda: self._attributes(X, solver.solution()))
-        outcome = run(solver, stopping, observer)
+        outcome = run(solver, stopping, observer, self.solver)
         solution = solver.solution()
         attributes = self._attributes(X, solution)
         for name in MODEL:

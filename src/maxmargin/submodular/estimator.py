@@ -206,6 +206,8 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         The objective (or a proven bound of it where inference was cut short), a lower bound on
         the optimum, and their relative distance, recomputed from the stored solution.
     n_iter_ : int
+    solver_ : str
+        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
     history_ : list of dict
         One record per iteration: epoch, seconds, primal (of the best weights so far), dual, gap, and
         active, how many samples it visited.
@@ -306,7 +308,7 @@ class SubmodularSVC(Explained, LabelClassifier, Iterative):
         problem.rows.check_digits(problem.bias, float(problem.cost.sum()))
         solver = choose(self, SOLVERS).build(self, problem)
         observer = self._observer(X, y, lambda: self._attributes(problem, labels, solver.solution().theta))
-        outcome = run(solver, self._stopping(), observer)
+        outcome = run(solver, self._stopping(), observer, self.solver)
         solution = solver.solution()
         for name, value in self._attributes(problem, labels, solution.theta).items():
             setattr(self, name, value)
