@@ -85,6 +85,17 @@ class Solvers(Table):
         ]
 
 
+class Rows(Table):
+    """The rows by which "auto" chooses, in their order."""
+
+    header = ("``solver_``", "taken for", "measured in")
+    widths = "15 60 25"
+
+    def rows(self, name: str) -> list[tuple[str, ...]]:
+        table = importlib.import_module(f"maxmargin.{name}").ROWS
+        return [(f"``{row.name}``", escape(row.because), escape(row.measured)) for row in table]
+
+
 def escape(text: str) -> str:
     """Words as they are: no markup in |x|, coef_ and a*b."""
     for character in "\\|*_`":
@@ -107,3 +118,4 @@ def setup(app):
     app.add_role("cell", shown(lambda words: cell(counts.tables, words)))
     app.add_directive("equations", Equations)
     app.add_directive("solvers", Solvers)
+    app.add_directive("choice", Rows)

@@ -29,6 +29,7 @@ from __future__ import annotations
 import csv
 import warnings
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,10 @@ from experiments import _data
 from experiments._races import CpuClock, mean_and_spread, thin
 from experiments._results import RESULTS, SMALL, command_line, load, one_of, write
 from maxmargin import MultiClassSVC
+from maxmargin.edge.estimator import Choice
+from maxmargin.structured.blocks import BlockSteps
+from maxmargin.structured.exact import ExactBlocks
+from maxmargin.structured.multiclass import SOLVERS as NAMED
 
 DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
 SIZES = (1000, 4000, 16000, 10**9)
@@ -48,26 +53,40 @@ PARTS = ("races", "sweeps", "draw")
 GRID = (100.0, 10.0, 1.0, 0.1, 0.01, 0.001, 1e-5, 1e-10)
 LIMIT, SHORT, PASSES = (0.1, 0.1, 10) if SMALL else (3.0, 1.0, 10_000)  # LIMIT: unless --limit is given
 SEEDS = range(1 if SMALL else 3)
+# Variants of the solvers that the estimator has no name for.
+NAMED.update(
+    {
+        "exact passes": Choice(ExactBlocks, "One pass over the blocks an epoch."),
+        "exact without gap sampling": Choice(partial(ExactBlocks, sampling="uniform"), "Of these."),
+        "exact without shrinking": Choice(partial(ExactBlocks, shrinking=False), "Of these."),
+        "exact without both": Choice(
+            partial(ExactBlocks, sampling="uniform", shrinking=False), "Every block in every pass."
+        ),
+        "bcfw averaged": Choice(partial(BlockSteps, "fw", averaging=True), "The mean of the iterates."),
+        "bcpl without floor": Choice(
+            partial(BlockSteps, "pl", floor=0.0), "As printed.", ("temperature", "safeguard")
+        ),
+    }
+)
 SOLVERS: dict[str, dict[str, Any]] = {
-    "exact": {"solver": "exact"},
-    "exact, every block": {"solver": "exact", "sampling": "uniform", "shrinking": False},
-    "pairwise": {"solver": "pairwise"},
+    "exact": {"solver": "exact passes"},
+    "exact, every block": {"solver": "exact without both"},
     "bcfw": {"solver": "bcfw"},
-    "bcfw averaged": {"solver": "bcfw", "averaging": True},
-    "bcpl 0.01 (paper)": {"solver": "bcpl", "temperature": 0.01, "safeguard": False, "floor": 0.0},
+    "bcfw averaged": {"solver": "bcfw averaged"},
+    "bcpl 0.01 (paper)": {"solver": "bcpl without floor", "temperature": 0.01, "safeguard": False},
     "bcpl auto": {"solver": "bcpl"},
     "oeg auto": {"solver": "oeg"},
 }
 ABLATION: dict[str, dict[str, Any]] = {
-    "exact": {"solver": "exact"},
-    "exact without gap sampling": {"solver": "exact", "sampling": "uniform"},
-    "exact without shrinking": {"solver": "exact", "shrinking": False},
-    "exact without both": {"solver": "exact", "sampling": "uniform", "shrinking": False},
-    "exact in double precision": {"solver": "exact", "precision": "double"},
+    "exact": {"solver": "exact passes"},
+    "exact without gap sampling": {"solver": "exact without gap sampling"},
+    "exact without shrinking": {"solver": "exact without shrinking"},
+    "exact without both": {"solver": "exact without both"},
+    "exact in double precision": {"solver": "exact passes", "precision": "double"},
     "bcpl": {"solver": "bcpl"},
     "bcpl without safeguard": {"solver": "bcpl", "safeguard": False},
-    "bcpl without floor": {"solver": "bcpl", "floor": 0.0},
-    "bcpl without both": {"solver": "bcpl", "safeguard": False, "floor": 0.0},
+    "bcpl without floor": {"solver": "bcpl without floor"},
+    "bcpl without both": {"solver": "bcpl without floor", "safeguard": False},
 }
 
 

@@ -59,7 +59,7 @@ WHY_SECONDS, WORD_SECONDS, BAG_SECONDS = (0.1, 0.1, 0.1) if SMALL else (2.4, 6.0
 PAPER = {"solver": "bcpl", "temperature": 0.01, "safeguard": False}
 SOLVERS: dict[str, dict[str, Any]] = {
     "BCFW": {"solver": "bcfw"},
-    "BCPL": {**PAPER, "floor": 0.0},
+    "BCPL": {**PAPER, "solver": "bcpl without floor"},
     "BCPL, safeguarded": {"solver": "bcpl"},
     "OEG, safe tau": {"solver": "oeg"},
 }

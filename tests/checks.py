@@ -23,7 +23,7 @@ def not_promised(estimator):
     if isinstance(inner, MultiClassSVC | LatentSVC):
         # Steps on one block at a time are slow where k(x, x) is small beside the values around it.
         small = kernel in ("poly", "sigmoid")
-        if solver in ("bcfw", "oeg", "fw", "pl", "eg") or (small and solver in ("bcpl", "pairwise")):
+        if solver in ("bcfw", "oeg", "fw", "pl", "eg") or (small and solver == "bcpl"):
             reasons |= dict.fromkeys(TWO_ROUTES, TO_SEVEN_DIGITS)
         if solver in ("oeg", "pl", "eg") or (small and TWO_ROUTES[0] in reasons):
             reasons["check_class_weight_classifiers"] = FAR

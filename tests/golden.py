@@ -70,13 +70,12 @@ def cases() -> Iterator[tuple[str, Any, tuple, dict[str, Any]]]:
             yield f"multilabel {name} {form} {dtype}", model, (features(form, dtype), indicators()), {}
     single = maxmargin.MultiLabelSVC(precision="single", tol=1e-4, random_state=0)
     yield "multilabel single", single, (features("dense", "float64", 600), indicators(600)), {}
-    solvers = ("exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg")
+    solvers = ("exact", "bcfw", "bcpl", "oeg", "fw", "pl", "eg")
     for solver, (form, dtype) in itertools.product(solvers, FORMS):
         if (form == "dense") == (dtype == "float64"):
             model = maxmargin.MultiClassSVC(C=0.5, solver=solver, tol=1e-3, max_iter=60, random_state=0)
             yield f"multiclass {solver} {form} {dtype}", model, (features(form, dtype), classes()), {}
     for name, given in {
-        "averaged": {"solver": "bcfw", "averaging": True},
         "single": {"solver": "exact", "precision": "single"},
         "newton": {"solver": "newton"},
         "weston_watkins": {"loss": "weston_watkins"},

@@ -29,8 +29,7 @@ DATA = {
 # Further parameters, and the solvers that take them.
 MORE = {
     "MultiClassSVC": [
-        ({"kernel": "rbf"}, {"auto", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg"}),
-        ({"averaging": True}, {"bcfw"}),
+        ({"kernel": "rbf"}, {"auto", "exact", "bcfw", "bcpl", "oeg", "fw", "pl", "eg"}),
         ({"loss": "weston_watkins"}, {"auto", "exact"}),
     ],
     "MultiLabelSVC": [

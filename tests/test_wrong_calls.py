@@ -36,8 +36,8 @@ PYTHON = {
     "rank: unknown update": (lambda: rank("best").fit(X, Y), r"'update' parameter .* Got 'best'"),
     "sparse: no basis": (lambda: sparse(max_basis=0).fit(X, C), r"'max_basis' parameter .* Got 0"),
     "mc: another solver's parameter": (
-        lambda: mc(solver="bcfw", sampling="uniform", shrinking=False).fit(X, C),
-        r"(sampling|shrinking)=.* is read by solver .* only",
+        lambda: mc(solver="bcfw", temperature=0.5, safeguard=False).fit(X, C),
+        r"(temperature|safeguard)=.* is read by solver .* only",
     ),
     "mc: newton with a kernel": (
         lambda: mc(solver="newton", kernel="rbf").fit(X, C),

@@ -429,8 +429,21 @@ def test_a_wide_ranker_is_saved_once_it_has_learnt(tmp_path, monkeypatch):
 
 def test_a_parameter_younger_than_the_file_has_its_default(tmp_path):
     forged = Forged.of(FOLDER / "multiclass.mm")
-    del forged.state["shrinking"]
-    assert maxmargin.load(forged.write(tmp_path / "m.mm")).shrinking is True
+    del forged.state["safeguard"]
+    assert maxmargin.load(forged.write(tmp_path / "m.mm")).safeguard is True
+
+
+def test_what_is_no_more_is_left_out_of_an_older_file(tmp_path):
+    """Parameters that went, and values that went: the model predicts as before, and can be fitted."""
+    forged = Forged.of(FOLDER / "multiclass.mm")
+    kept = maxmargin.load(FOLDER / "multiclass.mm")
+    gone = {"averaging": True, "truncation": 0.1, "floor": 0.0, "sampling": "uniform", "shrinking": False}
+    forged.state.update(gone, solver="pairwise")
+    model = maxmargin.load(forged.write(tmp_path / "m.mm"))
+    assert model.solver == "auto" and not hasattr(model, "averaging")
+    assert model.get_params().keys() == kept.get_params().keys()
+    np.testing.assert_array_equal(model.coef_, kept.coef_)
+    maxmargin.save(model, tmp_path / "again.mm")
 
 
 def test_a_tuner_and_a_progress_bar_are_no_obstacle(tmp_path, made):

@@ -62,7 +62,7 @@ CASES = {
     "classes, single": (Classes(kernel="rbf"), X.astype(np.float32), CODES),
     "classes, precomputed": (Classes(kernel="precomputed"), X @ X.T, CODES),
     "classes, one": (Classes(), X, np.zeros(24, int)),
-    "classes, averages": (Classes(solver="bcfw", averaging=True, max_iter=3), X, CODES % 2),
+    "classes, bcfw": (Classes(solver="bcfw", max_iter=3), X, CODES % 2),
     "small, bias": (Small(fit_intercept=True, full_bound=True, max_basis=3), X, CODES),
     "small, no path": (Small(keep_path=False, max_basis=3), sp.csr_array(X), CODES),
     "pairs, none": (Pairs(pair_fraction=0.0, tol=0.1), X, Y),

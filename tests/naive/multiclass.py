@@ -36,11 +36,6 @@ def step(kind, alpha, H, kappa, tau=None, truncation=0.0, floor=0.0):
         return vertex(np.argmax(H), c) if kappa == 0 else project(alpha + (H - H.max()) / kappa)
     if kind == "fw":
         return toward(alpha, vertex(np.argmax(H), c), H, kappa)[0]
-    if kind == "pairwise":
-        up = int(np.argmax(H))
-        down = min((k for k in range(c) if alpha[k] > 0), key=lambda k: H[k])
-        gamma = alpha[down] if kappa == 0 else min((H[up] - H[down]) / (2 * kappa), alpha[down])
-        return alpha + max(gamma, 0) * (vertex(up, c) - vertex(down, c))
     if kind == "eg":
         new = softmax(alpha, H, tau)
     else:

@@ -15,8 +15,8 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import multiclass_loops as loops
-from maxmargin.structured.blocks import STEPS, BlockSteps, is_safe, step_rule
-from maxmargin.structured.exact import RecentMean
+from maxmargin.structured.blocks import PATIENCE, STEPS, BlockSteps, is_safe, step_rule
+from maxmargin.structured.exact import ExactBlocks, RecentMean
 from maxmargin.structured.multiclass import SOLVERS
 from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_loops import StepRule
@@ -68,7 +68,9 @@ def kat_problem(case):
 
 def solver_for(name, problem, seed=0, tol=1e-9, dtype=np.float64, **options):
     rng = np.random.default_rng(seed) if seed is not None else InOrder()
-    return SOLVERS[name].build(problem, Setup(tol, rng, None, dtype), **options)
+    passes = name == "exact" and isinstance(problem, LinearMultiClass)
+    build = ExactBlocks if passes else SOLVERS[name].build
+    return build(problem, Setup(tol, rng, None, dtype), **options)
 
 
 def iterate_at(problem, entropic=False, softness=0.0, alpha=None, dtype=np.float64):
@@ -152,7 +154,7 @@ def test_fixed_point_single_step(name):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *itertools.product(["bcfw", "bcpl", "oeg", "pairwise"], ["linear", "kernel"]),
+        *itertools.product(["bcfw", "bcpl", "oeg"], ["linear", "kernel"]),
         ("exact", "linear"),
     ],
 )
@@ -216,7 +218,7 @@ def test_paper_example_recomputed():
         assert reduction(best, target) == pytest.approx(0, abs=1e-12)
 
 
-TWINS = ["exact", "fw", "pairwise", "pl", "safeguarded", "eg"]
+TWINS = ["exact", "fw", "pl", "safeguarded", "eg"]
 
 
 def twin_passes(kind, problem, X, y, costs, Delta, order, passes):
@@ -457,11 +459,11 @@ def test_oeg_below_its_safe_temperature_gives_up():
     X, y, costs, _ = small_data(n=60, seed=10)
     problem = linear(3 * X, labels_of(y, 10 * costs))
     assert not is_safe(problem, step_rule(problem, "eg", 1e-3))
-    solver = BlockSteps("eg", problem, Setup(1e-6, np.random.default_rng(0)), temperature=1e-3, patience=7)
+    solver = BlockSteps("eg", problem, Setup(1e-6, np.random.default_rng(0)), temperature=1e-3)
     outcome = run(solver, Stopping(1e-6, 1000))
     assert outcome.reason == "stuck" and "raise temperature" in outcome.cure
     duals = [record["dual"] for record in outcome.history]
-    assert outcome.n_iter <= duals.index(max(duals[:-1])) + 1 + 7
+    assert outcome.n_iter <= duals.index(max(duals[:-1])) + 1 + PATIENCE
     assert outcome.certificate.dual >= max(0.0, max(duals[:-1]) - 1e-9)
 
 

@@ -11,11 +11,10 @@ from maxmargin import MultiClassSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import newton, newton_losses
-from maxmargin.structured.automatic import Shortfall, SweepsThenNewton, suits_late
 from maxmargin.structured.curvature import Curvature
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_problem import Labels, LinearMultiClass, Setup
-from maxmargin.structured.newton import ProximalNewton, suits
+from maxmargin.structured.newton import ProximalNewton
 from maxmargin.structured.newton_loops import ProximalTask
 from maxmargin.structured.newton_losses import ArrayLosses, LoopLosses
 from tests.naive import multiclass as naive
@@ -284,38 +283,6 @@ def test_conjugate_gradients_and_factors_reach_the_same_optimum(loss):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_newton_steps_take_over_where_block_steps_stall(loss):
-    """Features of many scales and more weights than a matrix may have from the start."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 80))
-    y = np.argmax(X[:, :8] + rng.normal(size=(300, 8)), axis=1)
-    X *= 10.0 ** rng.uniform(-1, 3, 80)
-    problem = problem_of(X, y, np.ones(300), 1 - np.eye(8), loss)
-    assert not suits(problem) and suits_late(problem)
-    sweeps = run(ExactBlocks(problem, Setup(1e-3, np.random.RandomState(0))), Stopping(1e-3, 400))
-    both = SweepsThenNewton(problem, Setup(1e-3, np.random.RandomState(0)))
-    outcome = run(both, Stopping(1e-3, 400))
-    assert not sweeps.converged and outcome.converged
-    assert isinstance(both.solver, ProximalNewton)
-    Xb = np.hstack([X, np.ones((300, 1))])
-    solution = both.solution()
-    primal, dual = objectives(Xb, y, np.ones(300), 1 - np.eye(8), loss, solution.weights.T, solution.blocks)
-    assert outcome.certificate.primal == pytest.approx(primal, rel=1e-9)
-    assert outcome.certificate.dual == pytest.approx(dual, rel=1e-9)
-
-
-def test_block_steps_that_converge_are_left_alone():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 80)) / 10
-    y = np.argmax(X[:, :8], axis=1)
-    problem = problem_of(X, y, np.ones(300), 1 - np.eye(8))
-    both = SweepsThenNewton(problem, Setup(1e-3, np.random.RandomState(0)))
-    alone = ExactBlocks(problem, Setup(1e-3, np.random.RandomState(0)), newton=False)
-    assert run(both, Stopping(1e-3, 400)).certificate == run(alone, Stopping(1e-3, 400)).certificate
-    assert isinstance(both.solver, ExactBlocks)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
 def test_the_gap_splits_in_two(loss):
     X, y, costs, Delta = data()
     solver = ProximalNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, None))
@@ -461,70 +428,6 @@ def test_weston_watkins_blocks_in_single_precision_are_certified_as_a_dual_point
     W = np.zeros((len(Delta), Xb.shape[1]))
     _, dual = objectives(Xb, y, costs, Delta, "weston_watkins", W, blocks.astype(np.float64))
     assert problem.evaluate(blocks).certificate.dual == pytest.approx(dual, rel=1e-13)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_the_best_multiple_of_weights_is_that_of_a_grid(loss):
-    X, y, costs, Delta = data(60, 3, 4, seed=3)
-    W = np.random.default_rng(0).normal(size=(4, 4)) / 10
-    W[np.arange(3), np.arange(3)] += 1.0
-    Xb = np.hstack([X, np.ones((60, 1))])
-    y = (Xb @ W).argmax(axis=1)
-    W /= 1e3
-    shortfall = Shortfall(problem_of(X, y, costs, Delta, loss), W)
-    s, primal = shortfall.best()
-    blocks = np.eye(4)[y]
-    grid = np.geomspace(1, 1e4, 2000)
-    values = [objectives(Xb, y, costs, Delta, loss, t * W.T, blocks)[0] for t in (s, *grid)]
-    assert values[0] == pytest.approx(primal, rel=1e-12) and s > 1
-    assert min(values[1:]) * (1 - 1e-4) <= primal <= min(values[1:]) * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_classes_that_can_be_told_apart_are_certified_at_a_multiple_of_the_weights(loss):
-    """Pixels from 0 to 255 and a large C: P(W) is far above the optimum long after D has settled."""
-    rng = np.random.default_rng(0)
-    y = np.arange(150) % 5
-    X = np.round(np.clip(rng.normal(size=(5, 100))[y] * 60 + rng.normal(size=(150, 100)) * 60 + 128, 0, 255))
-    costs, Delta = np.full(150, 1e3), 1 - np.eye(5)
-    problem = problem_of(X, y, costs, Delta, loss)
-    solver = SweepsThenNewton(problem, Setup(1e-2, np.random.default_rng(0)), factored=0, late=(3, 0.5))
-    outcome = run(solver, Stopping(1e-2, 200))
-    assert outcome.converged and isinstance(solver.solver, ExactBlocks) and solver.settled
-    assert solver.solver.current()[0].gap > 0.9
-    W, blocks = solver.solution()
-    Xb = np.hstack([X, np.ones((150, 1))])
-    found = objectives(Xb, y, costs, Delta, loss, W.T, blocks)
-    # Margins are kept by a hair and blocks are vertices but for one: C times the rounding of 101 products.
-    rounding = np.finfo(float).eps * float(costs @ (np.abs(Xb) @ np.abs(W)).max(axis=1))
-    assert rounding <= 1e-4 * found[0]
-    assert outcome.certificate.primal == pytest.approx(found[0], rel=ROUNDING, abs=rounding)
-    assert outcome.certificate.dual == pytest.approx(found[1], rel=ROUNDING, abs=rounding)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_wide_rows_of_any_size_are_certified_as_soon_as_the_dual_rests(loss):
-    """More features than samples: every margin can be kept, and P(W) tells nothing at first."""
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(40, 300)) * 1e3, np.arange(40) % 3
-    costs, Delta = np.ones(40), 1 - np.eye(3)
-    solver = SweepsThenNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, np.random.default_rng(0)))
-    outcome = run(solver, Stopping(1e-3, 100))
-    assert outcome.converged
-    W, blocks = solver.solution()
-    found = objectives(np.hstack([X, np.ones((40, 1))]), y, costs, Delta, loss, W.T, blocks)
-    assert outcome.certificate.primal == pytest.approx(found[0], rel=1e-6)
-    assert outcome.certificate.dual == pytest.approx(found[1], rel=1e-9)
-
-
-def test_few_features_are_told_from_many():
-    def order(n, d, c, size=1.0):
-        return problem_of(np.full((n, d), size), np.arange(n) % c, np.ones(n), 1 - np.eye(c))
-
-    assert suits(order(20, 30, 2)) and suits(order(400, 59, 10, 10.0))
-    assert not suits(order(400, 59, 10)), "blocks of short rows are fast"
-    assert suits(order(1000, 4, 4)) and suits(order(2000, 4, 4, 10.0)) and not suits(order(2000, 4, 4))
-    assert not suits(order(50, 59, 10, 10.0)) and not suits(order(200, 60, 10, 10.0))
 
 
 def random_fit(seed):

@@ -1,4 +1,4 @@
-"""Small multi-class problems: interior points on all blocks, the choice of a solver."""
+"""Small multi-class problems: interior points on all blocks."""
 
 import numpy as np
 import pytest
@@ -9,18 +9,12 @@ from maxmargin import MultiClassSVC
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock, Stopping, run
-from maxmargin.structured import kernel_interior
-from maxmargin.structured.automatic import SweepsThenNewton
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.kernel_interior import InteriorBlocks, without_traces
-from maxmargin.structured.multiclass import automatic
 from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_problem import Labels, Setup
-from maxmargin.structured.newton import ProximalNewton
 from maxmargin.structured.working_sets import WorkingSets
 from tests.structured.test_newton import LOSSES, data, objectives, problem_of
-
-SETUP = Setup(1e-3, np.random.RandomState(0))
 
 
 def kernel_problem(X, y, costs, Delta, loss=LOSSES[0], dtype=np.float64, kernel="rbf", **options):
@@ -123,30 +117,3 @@ def test_rounding_ends_the_steps_and_says_so():
     outcome = run(InteriorBlocks(problem, Setup(1e-18, None)), Stopping(0.0, 1000))
     assert outcome.reason in ("stuck", "converged") and outcome.certificate.gap <= 1e-10
     assert outcome.n_iter < 200
-
-
-def test_size_and_kind_of_the_data_choose_the_solver():
-    def rows(n, d, c, size=1.0):
-        X = np.random.default_rng(0).normal(size=(n, d)) * size
-        problem = problem_of(X, np.arange(n) % c, np.ones(n), 1 - np.eye(c))
-        return type(automatic(problem, SETUP))
-
-    def kernel(n, c, **options):
-        X = np.random.default_rng(0).normal(size=(n, 3))
-        problem = kernel_problem(X, np.arange(n) % c, np.ones(n), 1 - np.eye(c), **options)
-        return type(automatic(problem, SETUP))
-
-    assert rows(150, 4, 3) == rows(846, 18, 4) == rows(569, 30, 2, 100.0) == ProximalNewton
-    assert rows(40, 100, 3) == rows(60, 70, 6) == rows(20, 30, 2) == InteriorBlocks
-    assert rows(400, 59, 10) == rows(2000, 40, 10) == rows(1000, 2000, 3) == SweepsThenNewton
-    assert kernel(300, 4) == kernel(100, 20) == kernel(100, 3, dtype=np.float32) == InteriorBlocks
-    assert kernel(301, 4) == kernel(300, 20) == WorkingSets
-    assert kernel(100, 3, kernel="poly", coef0=1.0) == InteriorBlocks
-    assert kernel(100, 3, kernel="sigmoid", coef0=-1.0) == WorkingSets, "it is not positive semi-definite"
-
-
-def test_a_problem_without_costs_or_classes_to_choose_from_is_left_alone():
-    X, y, costs, Delta = data(30, 2, 3)
-    assert not kernel_interior.suits(kernel_problem(X, y, 0 * costs, Delta))
-    assert not kernel_interior.suits(kernel_problem(X, 0 * y, costs, np.zeros((1, 1))))
-    assert not kernel_interior.suits_rows(problem_of(X, y, 0 * costs, Delta))

@@ -1,4 +1,4 @@
-"""Linear equations with symmetric positive definite matrices: one Cholesky policy, conjugate gradients.
+"""Linear equations with positive definite matrices: one Cholesky policy, conjugate gradients; a line search.
 
 Examples
 --------
@@ -141,3 +141,47 @@ def conjugate_gradients(
             break
         p = z + (rho / previous) * p
     return x, products
+
+
+def root_of_slope(
+    derivatives: Callable[[float], tuple[float, float]],
+    q1: float,
+    q2: float,
+    longest: float,
+    *,
+    accuracy: float = 1e-13,
+    tries: int = 200,
+) -> float:
+    """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + f(t), f convex and piecewise quadratic.
+
+    The slope of the sum is increasing and piecewise linear. Newton's method on it, kept inside a shrinking
+    bracket, lands on the root once the right piece is found.
+
+    Parameters
+    ----------
+    derivatives : callable
+        t -> (f'(t), f''(t)).
+    q1, q2, longest : float
+    accuracy : float, default=1e-13
+        Relative to t.
+    tries : int, default=200
+    """
+    low, high, t = 0.0, longest, min(1.0, longest)
+    for _ in range(tries):
+        slope, curvature = derivatives(t)
+        slope, curvature = slope + q1 + q2 * t, curvature + q2
+        if slope <= 0 and t >= longest:
+            return longest
+        if slope > 0:
+            high = t
+        else:
+            low = t
+        if slope == 0 or curvature <= 0:
+            return t
+        following = t - slope / curvature
+        if not low <= following <= high:
+            following = 0.5 * (low + high)
+        if abs(following - t) <= accuracy * t:
+            return following
+        t = following
+    return t

@@ -182,10 +182,11 @@ class Solver(Protocol):
 class Evaluated:
     """A solver whose certificate and solution come from one evaluation, kept until the next epoch.
 
-    A subclass moves its state in `_move` and evaluates it in `_evaluate`.
+    A subclass moves its state in `_move` and evaluates it in `_evaluate`, which returns the pair (solution,
+    certificate); one that keeps more of an evaluation reads `certify` and `solution` from it by itself.
     """
 
-    _answer: tuple[Any, Certificate] | None = None
+    _answer: Any = None
 
     def epoch(self, clock: Clock) -> Progress:
         self._answer = None
@@ -197,7 +198,7 @@ class Evaluated:
     def solution(self) -> Any:
         return self._evaluated()[0]
 
-    def _evaluated(self) -> tuple[Any, Certificate]:
+    def _evaluated(self) -> Any:
         if self._answer is None:
             self._answer = self._evaluate()
         return self._answer
@@ -205,7 +206,7 @@ class Evaluated:
     def _move(self, clock: Clock) -> Progress:
         raise NotImplementedError
 
-    def _evaluate(self) -> tuple[Any, Certificate]:
+    def _evaluate(self) -> Any:
         raise NotImplementedError
 
 
@@ -234,6 +235,8 @@ class Switch:
     ) -> None:
         self.first, self.build, self.when, self.names = first, second, when, names
         self.second: Solver | None = None
+        # What `first` has proved; it does not move any more once there is a second.
+        self.reached = UNKNOWN
         self.due = False
 
     @property
@@ -250,8 +253,11 @@ class Switch:
             # Where `second` goes on, no ending of `first` counts.
             return replace(progress, stuck="") if self.due else progress
         if self.second is None:
-            self.second = self.build()
-        return replace(self.second.epoch(clock), certificate=self.certify(), exact=True)
+            self.second, self.reached = self.build(), self.first.certify()
+        progress = self.second.epoch(clock)
+        if self.reached.gap < progress.certificate.gap:
+            return replace(progress, certificate=self.reached, exact=True)
+        return progress
 
     def certify(self) -> Certificate:
         return self._better().certify()
@@ -260,7 +266,7 @@ class Switch:
         return self._better().solution()
 
     def _better(self) -> Solver:
-        if self.second is None or self.first.certify().gap < self.second.certify().gap:
+        if self.second is None or self.reached.gap < self.second.certify().gap:
             return self.first
         return self.second
 

@@ -75,28 +75,6 @@ def frank_wolfe_step(alpha, H, c, kappa, new):
 
 
 @helper(hot=True)
-def pairwise_step(alpha, H, c, kappa, new):
-    """Move mass from the worst answer that has some to the best one."""
-    top = argmax(H, c)
-    worst = -1
-    for k in range(c):
-        if alpha[k] > 0.0 and (worst < 0 or H[k] < H[worst]):
-            worst = k
-    for k in range(c):
-        new[k] = alpha[k]
-    difference = H[top] - H[worst]
-    if difference <= 0.0:
-        return
-    if difference >= 2.0 * kappa * alpha[worst]:
-        new[top] += alpha[worst]
-        new[worst] = 0.0
-    else:
-        gamma = difference / (2.0 * kappa)
-        new[top] += gamma
-        new[worst] -= gamma
-
-
-@helper(hot=True)
 def softmax_target(log_alpha, H, c, tau, log_target):
     """The target (9): log s, s_k proportional to alpha_k exp(H_k / tau); False when it underflowed."""
     largest = H[0]

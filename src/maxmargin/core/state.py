@@ -169,7 +169,7 @@ class Several(Field):
 
 @dataclass(frozen=True)
 class History(Field):
-    """A list of records: dicts of words to numbers and short texts."""
+    """A list of records: dicts of words to numbers, and the name of a solver."""
 
 
 @dataclass(frozen=True)
@@ -193,11 +193,21 @@ Rule = Callable[[Mapping[str, Any], Sizes], None]
 
 @dataclass(frozen=True)
 class State:
-    """The attributes of a class, and what they must agree on (a rule raises ValueError)."""
+    """The attributes of a class, and what they must agree on (a rule raises ValueError).
+
+    `gone` is what files of earlier versions hold besides: parameters that are no more (None), and values of
+    a parameter that are no more, with the value to use instead.
+    """
 
     fields: Mapping[str, Field]
     rule: Rule | None = None
     parameters: Mapping[str, Field] = field(default_factory=dict)
+    gone: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
+
+    def instead(self, name: str, value: Any) -> str | None:
+        """What to use instead of a parameter's value that is no more; None for any other value."""
+        values = self.gone.get(name)
+        return values.get(value) if values and isinstance(value, str) else None
 
 
 def _no_name(value: Any) -> str | None:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from maxmargin.core.linalg import conjugate_gradients
+from maxmargin.core.linalg import conjugate_gradients, root_of_slope
 from maxmargin.core.loop import Certificate
 from maxmargin.dask.rounds import Workers
 from maxmargin.dask.working_sets import added, stacked
 from maxmargin.sparse.greedy import DEPENDENT, Basis, GrowingBasis, Newton, solve_newton
-from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins, exact_step
+from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import BasisProblem, Scored, hessian, hessian_product
 
 
@@ -249,7 +249,7 @@ class ScatteredBasis(GrowingBasis):
             first, second = np.sum(parts.ask(slope, ways, parts.all(t)), axis=0)
             return float(first), float(second)
 
-        t = exact_step(derivatives, float(np.vdot(W, V)), float(np.vdot(V, V)), longest)
+        t = root_of_slope(derivatives, float(np.vdot(W, V)), float(np.vdot(V, V)), longest)
         self.here = self._at(W + t * V)
 
     def score(self, indices: np.ndarray, selection: str) -> Scored:

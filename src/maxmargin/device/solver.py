@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from maxmargin.core.kernel_matrix import KernelMatrix
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import Certificate, Clock, Evaluated, Patience, Progress
 from maxmargin.device.backend import KernelDemand, dtype_of, keeps_whole
 from maxmargin.device.kernels import DeviceKernel, padded
 from maxmargin.device.sweeper import Sweeper, parts_of
 
 
-class DeviceSolver(ABC):
+class DeviceSolver(Evaluated, ABC):
     """Sweeps in float32 over a kernel matrix, certified in float64 from what is stored.
 
     Running scores drift, so they are computed anew every `refresh` epochs, and after a certificate that was
@@ -30,6 +30,8 @@ class DeviceSolver(ABC):
     block : int
         Samples moved at a time; samples are padded to a multiple of it.
     """
+
+    name = "block steps on a GPU"
 
     def __init__(
         self,
@@ -46,7 +48,6 @@ class DeviceSolver(ABC):
         self.rng, self.device, self.refresh = rng, device, refresh
         self.padding = -matrix.n % (block * parts_of(-(-matrix.n // block)))
         self.epochs, self.patience = 0, Patience(patience)
-        self._exact: tuple[torch.Tensor, Certificate] | None = None
         self.sweeper: Sweeper | None = None
 
     def load(self, stored: torch.Tensor, itemsize: int) -> None:
@@ -63,11 +64,13 @@ class DeviceSolver(ABC):
         self._refresh()
 
     def epoch(self, clock: Clock) -> Progress:
-        assert self.sweeper is not None
-        # Asked for already, and not good enough: the running scores had told otherwise.
-        if self._exact is not None:
+        # Evaluated already, and not good enough: the running scores had told otherwise.
+        if self._answer is not None:
             self._refresh()
-        self._exact = None
+        return super().epoch(clock)
+
+    def _move(self, clock: Clock) -> Progress:
+        assert self.sweeper is not None
         self.sweeper.epoch(self.rng, clock)
         self.epochs += 1
         if self.epochs % self.refresh == 0:
@@ -77,15 +80,10 @@ class DeviceSolver(ABC):
             self.load(self._stored(), 8)
         return Progress(certificate, self.matrix.n)
 
-    def certify(self) -> Certificate:
-        return self.evaluated()[1]
-
-    def evaluated(self) -> tuple[torch.Tensor, Certificate]:
-        """What is stored, in float64, and its certificate; computed once between two epochs."""
-        if self._exact is None:
-            stored = self._stored()
-            self._exact = stored, self._certificate(stored)
-        return self._exact
+    def _evaluate(self) -> tuple[torch.Tensor, Certificate]:
+        """What is stored, in float64, and its certificate."""
+        stored = self._stored()
+        return stored, self._certificate(stored)
 
     @abstractmethod
     def solution(self) -> Any:

@@ -12,7 +12,7 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall, squared_norm
 from maxmargin.core.memory import memory
 from maxmargin.core.sparse_format import check_format
+from maxmargin.core.state import State
 from maxmargin.core.threads import one_blas_thread
 from maxmargin.edge.callbacks import CallbackSupportMixin
 
@@ -277,6 +278,39 @@ class Choice:
     reads: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Row:
+    """One row of the table by which "auto" chooses: the first one that holds for a problem is taken.
+
+    `name` is that of the solver in `solver_`, `because` why it is chosen, and `measured` the file with the
+    figures behind the thresholds.
+    """
+
+    name: str
+    holds: Callable[..., bool]
+    build: Callable[..., Any]
+    because: str
+    measured: str = "not measured"
+
+
+def first_that_holds(rows: Sequence[Row], *what: Any) -> Row:
+    """The row that "auto" takes for a problem."""
+    return next(row for row in rows if row.holds(*what))
+
+
+def automatic(rows: Sequence[Row]) -> Callable[..., Solver]:
+    """What builds the solver of the first row that holds for a problem, under the name of the row."""
+
+    def build(problem: Any, *args: Any, **options: Any) -> Solver:
+        row = first_that_holds(rows, problem)
+        solver = row.build(problem, *args, **options)
+        if not hasattr(solver, "name"):
+            solver.name = row.name
+        return solver
+
+    return build
+
+
 def choose(estimator: Any, solvers: Mapping[str, Choice], name: str | None = None) -> Choice:
     """The chosen solver; a parameter that it does not read must stand at its default."""
     name = estimator.solver if name is None else name
@@ -310,7 +344,7 @@ class FitObserver:
         if self.estimator.verbose:
             print(
                 f"epoch {record.epoch:4d}  {record.seconds:8.2f} s  primal {record.primal:.6g}  "
-                f"dual {record.dual:.6g}  gap {record.gap:.2e}  active {record.active}"
+                f"dual {record.dual:.6g}  gap {record.gap:.2e}  active {record.active}  {record.solver}"
             )
         # Callbacks find the line of `history_` on their context; scikit-learn's `metadata` goes to scorers.
         self.task.record = record
@@ -340,7 +374,11 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         return super()._get_param_names()
 
     def _validate_params(self) -> None:
-        """As scikit-learn, and numbers whose products leave floating point are refused."""
+        """As scikit-learn; refuses numbers whose products leave floating point, and what is no more."""
+        table = getattr(type(self), "STATE", State({}))
+        for name in table.gone.keys() & self._parameter_constraints.keys():
+            if instead := table.instead(name, value := getattr(self, name)):
+                raise ValueError(f"{name}={value!r} is no more; use {name}={instead!r} instead.")
         super()._validate_params()
         for name, constraints in self._parameter_constraints.items():
             if not any(isinstance(each, Interval) and each.type is Real for each in constraints):

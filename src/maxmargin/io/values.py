@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from maxmargin.core.state import State
 from maxmargin.io import allowed
 from maxmargin.io.allowed import ModelFileError
 from maxmargin.io.checked import LEFT_OUT, MOST_TUPLES, parameters_of, state_of
@@ -311,12 +312,21 @@ class Decoder:
             if key not in LEFT_OUT and key not in DERIVED.get(cls.__name__, ())
         }
         restored = cls.__new__(cls)
-        restored.__dict__.update(state)
+        restored.__dict__.update(_without_gone(cls, state))
         for name, default in _defaults(cls).items():
             restored.__dict__.setdefault(name, default)
         if cls.__name__ in DERIVED:
             self.incomplete.append(restored)
         return restored
+
+
+def _without_gone(cls: type, state: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier version wrote, without the parameters and their values that are no more."""
+    table = getattr(cls, "STATE", None)
+    if not isinstance(table, State):
+        return state
+    kept = {name: value for name, value in state.items() if table.gone.get(name, {}) is not None}
+    return {name: table.instead(name, value) or value for name, value in kept.items()}
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.multilabel import dca_loops as loops
 from maxmargin.multilabel.problem import LinearM3L, Solution
@@ -41,7 +41,7 @@ def coupled_reach(R: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.
     return np.where(lower < 0, lower, -np.inf), np.where(upper > 0, upper, np.inf)
 
 
-class DualCoordinateAscent:
+class DualCoordinateAscent(Evaluated):
     """State of the method: alpha (N x L), Z ((D+1) x L), both float64, and the active set.
 
     Parameters
@@ -81,14 +81,12 @@ class DualCoordinateAscent:
         self.active = np.ones((self.n, self.L), np.bool_)
         self.largest = self.gap = np.inf
         self.best = BestWeights()
-        self._answer: tuple[np.ndarray, Certificate] | None = None
         self._forget_bounds()
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         if self.gap <= self.tol:
             # The measured gap was small enough and yet there is another epoch: Z has drifted.
             self.Z = self.problem.evaluate(self.alpha)[0].copy()
-        self._answer = None
         seen = self._pass()
         certificate = self._measure()
         self.gap = certificate.gap
@@ -104,20 +102,12 @@ class DualCoordinateAscent:
             self._move_bounds()
         return Progress(Certificate(self.best.primal, certificate.dual), visited)
 
-    def certify(self) -> Certificate:
-        return self._evaluated()[1]
-
-    def solution(self) -> Solution:
-        return Solution(readonly(self.alpha), self._evaluated()[0])
-
-    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
-        """The best weights, and their certificate with the dual variables; kept until the next epoch."""
-        if self._answer is None:
-            Z, certificate = self.problem.evaluate(self.alpha)
-            if self.best.primal < certificate.primal and not self.best.are_last:
-                Z, certificate = self.best.weights, Certificate(self.best.primal, certificate.dual)
-            self._answer = Z, certificate
-        return self._answer
+    def _evaluate(self) -> tuple[Solution, Certificate]:
+        """The best weights, and their certificate with the dual variables."""
+        Z, certificate = self.problem.evaluate(self.alpha)
+        if self.best.primal < certificate.primal and not self.best.are_last:
+            Z, certificate = self.best.weights, Certificate(self.best.primal, certificate.dual)
+        return Solution(readonly(self.alpha), Z), certificate
 
     def _pass(self) -> float:
         """One pass over the active pairs; returns the gap that they had."""

@@ -147,7 +147,7 @@ class DeviceSweeps(DeviceSolver):
         return self._measure(stored, self.T64, E, self.lo64, self.hi64)
 
     def solution(self) -> Solution:
-        return self.problem.solution(self.evaluated()[0][:, : self.matrix.n].cpu().numpy())
+        return self.problem.solution(self._evaluated()[0][:, : self.matrix.n].cpu().numpy())
 
 
 def entry_bounds(

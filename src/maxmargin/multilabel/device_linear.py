@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import Certificate, Clock, Evaluated, Patience, Progress
 from maxmargin.device import moves
 from maxmargin.device.backend import dtype_of
 from maxmargin.device.rows import DeviceRows, scores
@@ -26,7 +26,7 @@ from maxmargin.multilabel.problem import LinearM3L, Solution
 from maxmargin.multilabel.sweeps import BiasPull, SweepRule
 
 
-class DeviceLabels:
+class DeviceLabels(Evaluated):
     """Passes over the lists of labels on a device of PyTorch.
 
     Parameters
@@ -43,6 +43,8 @@ class DeviceLabels:
         Bytes of a number of the working precision, 4 or 8.
     rule : SweepRule
     """
+
+    name = "sweeps on a GPU"
 
     def __init__(
         self,
@@ -64,7 +66,6 @@ class DeviceLabels:
         self.r64 = torch.from_numpy(problem.r).to(device)
         self.bias = float(problem.bias)
         self.X64 = DeviceRows(problem.rows.matrix, device, torch.float64)
-        self._exact: tuple[torch.Tensor, Certificate] | None = None
         signs = torch.from_numpy(problem.costs.signs).to(device).T
         start = torch.from_numpy(np.ascontiguousarray(alpha.T, np.float64)).to(device)
         # The bias as a row of V: what it would be with all labels at their dual values.
@@ -86,20 +87,16 @@ class DeviceLabels:
         if self.B.any():
             self._measure()
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         if self.gap <= self.tol:
             # The measured gap was small enough and yet there is another epoch: the weights have drifted.
             self._set_weights(self._weights(self.B))
-        self._exact = None
         active = int(self.flags.any(dim=0).sum())
         self._passes(clock)
         certificate = self._measure()
         if self.itemsize == 4 and self.patience.exhausted(certificate.gap):
             self._load(self.B.double(), 8)
         return Progress(certificate, active)
-
-    def certify(self) -> Certificate:
-        return self._evaluated()[1]
 
     def solution(self) -> Solution:
         return Solution(self.B.abs().T.cpu().numpy(), self._evaluated()[0].T.cpu().numpy())
@@ -175,13 +172,8 @@ class DeviceLabels:
         self.flags = share > self.rule.neglected * self.tol * self.scale / self.B.numel()
         return certificate
 
-    def _evaluated(self) -> tuple[torch.Tensor, Certificate]:
-        """Weights Z with the bias last, and the certificate of the state as it is; kept until an epoch."""
-        if self._exact is None:
-            self._exact = self._certified()
-        return self._exact
-
-    def _certified(self) -> tuple[torch.Tensor, Certificate]:
+    def _evaluate(self) -> tuple[torch.Tensor, Certificate]:
+        """Weights Z with the bias last, and the certificate of the state as it is."""
         B = self.B.double()
         V = self._weights(B)
         Z = torch.cat([V, self.b[:, None]], dim=1) * self.r64[:, None]

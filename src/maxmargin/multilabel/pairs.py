@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.multilabel import kernel_loops as loops
@@ -138,7 +138,7 @@ class Part(NamedTuple):
     T: np.ndarray
 
 
-class PairDescent:
+class PairDescent(Evaluated):
     """State of the method; B is the solution, label-major, in working precision.
 
     Parameters
@@ -172,16 +172,16 @@ class PairDescent:
         self.patience = Patience(3)
         self.gap = np.inf
         self.best = BestWeights()
-        self._known: tuple[np.ndarray, Certificate] | None = None
-        self._best: tuple[np.ndarray, Certificate] | None = None
         self._load(problem, problem.coefficients(alpha))
 
     def epoch(self, clock: Clock) -> Progress:
         """One pass over all samples (block sweeps) or over all labels (pair steps)."""
         if self.gap <= self.tol:
             # The running gap was small enough and yet there is another epoch: residuals have drifted.
-            self.E[:] = self.problem.target - self._evaluated()[0]
-        self._known = self._best = None
+            self.E[:] = self.problem.target - self._evaluated()[2]
+        return super().epoch(clock)
+
+    def _move(self, clock: Clock) -> Progress:
         if self.problem.K.build(clock.expired):
             self._improve_all(clock)
         gaps, duals = measure(self.state, self.T)
@@ -193,31 +193,17 @@ class PairDescent:
             self._load(self.problem.precise(), self.problem.feasible(self.B))
         return Progress(certificate, int(loops.count_movable(self.state)))
 
-    def certify(self) -> Certificate:
-        return self._evaluated_best()[1]
-
-    def solution(self) -> Solution:
-        return self.problem.solution(self._evaluated_best()[0])
-
-    def _evaluated_best(self) -> tuple[np.ndarray, Certificate]:
-        """The best B, and P there with D of B as it is; kept until the next epoch."""
-        if self._best is None:
-            B, certificate = self.problem.feasible(self.B), self._evaluated()[1]
-            if certificate.gap > self.tol and not self.best.are_last:
-                best = self.problem.feasible(self.best.weights)
-                at_best = self.problem.certificate(best, self.problem.scores(best))
-                if at_best.primal < certificate.primal:
-                    B, certificate = best, Certificate(at_best.primal, certificate.dual)
-            self._best = B, certificate
-        return self._best
-
-    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
-        """Scores and certificate of B as it is, in float64, kept until the next epoch."""
-        if self._known is None:
-            B = self.problem.feasible(self.B)
-            F = self.problem.scores(B)
-            self._known = F, self.problem.certificate(B, F)
-        return self._known
+    def _evaluate(self) -> tuple[Solution, Certificate, np.ndarray]:
+        """The best B, P there with D of B as it is, and the scores of B as it is, in float64."""
+        B = self.problem.feasible(self.B)
+        F = self.problem.scores(B)
+        certificate = self.problem.certificate(B, F)
+        if certificate.gap > self.tol and not self.best.are_last:
+            best = self.problem.feasible(self.best.weights)
+            at_best = self.problem.certificate(best, self.problem.scores(best))
+            if at_best.primal < certificate.primal:
+                B, certificate = best, Certificate(at_best.primal, certificate.dual)
+        return self.problem.solution(B), certificate, F
 
     def _load(self, problem: KernelM3L, B: np.ndarray) -> None:
         """Take up a problem in the precision in which its kernel values are kept."""

@@ -33,14 +33,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.multilabel import smo_loops as loops
 from maxmargin.multilabel.kernel_loops import SINGULAR, KernelState, argmax_bits, count_movable
 from maxmargin.multilabel.problem import KernelM3L, Solution
 
 
-class SMO:
+class SMO(Evaluated):
     """State of Algorithm 1; B is the solution, label-major.
 
     Parameters
@@ -88,7 +88,6 @@ class SMO:
         self.violations = loops.Violations(np.zeros(L), np.empty((L, n)), np.empty((L, n)))
         self.steps, self.gap = 0, np.inf
         self.best = BestWeights()
-        self._known: tuple[np.ndarray, Certificate] | None = None
         if self.B.any():
             self._recompute()
         self._renew()
@@ -98,7 +97,7 @@ class SMO:
         """Residuals of all labels, by the running scores."""
         return self.duals.T - self.ties.out @ self.ties.S
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         """Some rounds; the certificate is that of the running scores."""
         if self.gap <= self.tol:
             # The running gap was small enough and yet there is another epoch: scores have drifted, or
@@ -108,7 +107,6 @@ class SMO:
                 self.rule = self.rule._replace(singular=SINGULAR[self.problem.K.dtype])
             self._recompute()
             self._renew()
-        self._known = None
         enough = self.steps + self.n_steps
         while self.steps < enough and self.problem.K.build(clock.expired) and not clock.expired():
             done = self._rounds(len(self.B), clock)
@@ -121,21 +119,14 @@ class SMO:
         self.best.offer(certificate.primal, self.B)
         return Progress(certificate, int(count_movable(KernelState(E, *self.duals[1:]))))
 
-    def certify(self) -> Certificate:
-        return self._evaluated()[1]
-
-    def solution(self) -> Solution:
-        return self.problem.solution(self._evaluated()[0])
-
-    def _evaluated(self) -> tuple[np.ndarray, Certificate]:
-        """The best B, and P there with D of B as it is; kept until the next epoch."""
-        if self._known is None:
-            self._known = self.B, self.problem.certified(self.B)
-            if not self.best.are_last:
-                here, best = self._known[1], self.problem.certified(self.best.weights)
-                if best.primal < here.primal:
-                    self._known = self.best.weights, Certificate(best.primal, here.dual)
-        return self._known
+    def _evaluate(self) -> tuple[Solution, Certificate]:
+        """The best B, and P there with D of B as it is."""
+        B, certificate = self.B, self.problem.certified(self.B)
+        if not self.best.are_last:
+            best = self.problem.certified(self.best.weights)
+            if best.primal < certificate.primal:
+                B, certificate = self.best.weights, Certificate(best.primal, certificate.dual)
+        return self.problem.solution(B), certificate
 
     def _recompute(self) -> None:
         """The shared scores of B as it is."""

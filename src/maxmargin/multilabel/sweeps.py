@@ -51,7 +51,17 @@ from itertools import chain, pairwise, repeat
 
 import numpy as np
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress, Solver, Switch, stalls
+from maxmargin.core.loop import (
+    BestWeights,
+    Certificate,
+    Clock,
+    Evaluated,
+    Patience,
+    Progress,
+    Solver,
+    Switch,
+    stalls,
+)
 from maxmargin.core.rows import LINE, readonly
 from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, run_tasks, shares, transpose
 from maxmargin.multilabel import sweep_loops as loops
@@ -166,7 +176,7 @@ class BiasPull:
         self.last = gaps.copy()
 
 
-class Sweeps(ABC):
+class Sweeps(Evaluated, ABC):
     """What both kinds of sweeps share: alpha (N x L) in working precision, marks, bias, certificate.
 
     `bias_row` is the bias as a row of V.
@@ -209,23 +219,21 @@ class Sweeps(ABC):
         self.follow = BiasPull(problem.bias, problem.q, self.L, self.rule)
         self.patience = Patience()
         self.best = BestWeights()
-        self._answer: tuple[np.ndarray, Certificate] | None = None
-        self._best: tuple[np.ndarray, Certificate] | None = None
         self._begin(alpha)
         self._prepare(alpha)
 
     def epoch(self, clock: Clock) -> Progress:
         if self.gap <= self.tol:
-            # The measured gap was small enough and yet there is another epoch: the weights have drifted.
-            self._resynchronise()
-        self._answer = self._best = None
-        self._move(clock)
+            # The fit seemed done and yet there is another epoch: the weights have drifted, or were dropped.
+            self._resynchronise(self.solution().weights)
+        return super().epoch(clock)
+
+    def _move(self, clock: Clock) -> Progress:
+        self._improve(clock)
         if self._seems_done():
             certificate = self._settled()
             if certificate.gap <= self.tol:
-                self.gap = certificate.gap
                 return Progress(certificate, self._active(), exact=True)
-            self._resynchronise()
         certificate = self._measure()
         exhausted, small = self.patience.exhausted(certificate.gap), certificate.gap <= self.tol
         if small:
@@ -236,36 +244,26 @@ class Sweeps(ABC):
             return Progress(certificate, self._active(), exact=True)
         return Progress(Certificate(self.best.primal, certificate.dual), self._active())
 
-    def certify(self) -> Certificate:
-        return self._evaluated_best()[1]
-
-    def solution(self) -> Solution:
-        return Solution(readonly(self.alpha), self._evaluated_best()[0])
-
-    def _evaluated_best(self) -> tuple[np.ndarray, Certificate]:
-        """The best weights, and their certificate with the dual variables; kept until the next epoch."""
-        if self._best is None:
-            self._best = here = self._evaluated()
-            if here[1].gap > self.tol and not self.best.are_last:
-                Z, certificate = self.problem.evaluate(
-                    self.alpha, n_threads=self.n_threads, weights=self._factors(self.best.weights)
-                )
-                if certificate.primal < here[1].primal:
-                    self._best = Z, Certificate(certificate.primal, here[1].dual)
-        return self._best
-
-    def _evaluated(self, room: np.ndarray | None = None) -> tuple[np.ndarray, Certificate]:
-        """Weights and certificate of the state as it is, kept until the next epoch."""
-        if self._answer is None:
-            self._answer = self.problem.evaluate(self.alpha, self.bias_row, self.n_threads, room=room)
-        return self._answer
+    def _evaluate(self) -> tuple[Solution, Certificate]:
+        """The best weights, and their certificate with the dual variables as they are."""
+        Z, here = self.problem.evaluate(self.alpha, self.bias_row, self.n_threads)
+        if here.gap > self.tol and not self.best.are_last:
+            best, certificate = self.problem.evaluate(
+                self.alpha, n_threads=self.n_threads, weights=self._factors(self.best.weights)
+            )
+            if certificate.primal < here.primal:
+                Z, here = best, Certificate(certificate.primal, here.dual)
+        return Solution(readonly(self.alpha), Z), here
 
     def _settled(self) -> Certificate:
-        """The certificate at what seems to be the end, in the place of the weights, which are dropped.
-
-        Where it is not the end, `_resynchronise` has to follow.
-        """
-        return self._evaluated(self._forget())[1]
+        """The certificate at what seems to be the end, in the place of the weights; if it is not, go on."""
+        Z, certificate = self.problem.evaluate(self.alpha, self.bias_row, self.n_threads, room=self._forget())
+        self.gap = certificate.gap
+        if self.gap <= self.tol:
+            self._answer = Solution(readonly(self.alpha), Z), certificate
+        else:
+            self._resynchronise(Z)
+        return certificate
 
     def _prepare(self, alpha: np.ndarray) -> None:
         """Set up the state in the precision of alpha."""
@@ -319,7 +317,7 @@ class Sweeps(ABC):
         """Set up what does not depend on the precision, and how many samples make a block."""
 
     @abstractmethod
-    def _move(self, clock: Clock) -> None:
+    def _improve(self, clock: Clock) -> None:
         """The ascent of one epoch."""
 
     @abstractmethod
@@ -335,7 +333,7 @@ class Sweeps(ABC):
         """Drop the weights; returns the memory that they had, where it is worth keeping."""
 
     @abstractmethod
-    def _resynchronise(self) -> None:
+    def _resynchronise(self, weights: np.ndarray) -> None:
         """Make the weights anew from the dual variables."""
 
 
@@ -385,15 +383,14 @@ class LabelSweeps(Sweeps):
         del self.room, self.W, self.WT, self.by_part
         return room
 
-    def _resynchronise(self) -> None:
+    def _resynchronise(self, weights: np.ndarray) -> None:
         self._make_room()
-        self._take(self._evaluated()[0])
-        self._answer = None
+        self._take(weights)
 
     def _seems_done(self) -> bool:
         return self.expected <= self.tol * self.scale
 
-    def _move(self, clock: Clock) -> None:
+    def _improve(self, clock: Clock) -> None:
         if self.blank:
             self._ascend(clock, self.rule.first_sweeps, polish=self.tol <= self.rule.early)
             self.blank = False
@@ -538,13 +535,13 @@ class SampleSweeps(Sweeps):
         del self.T, self.room
         return room
 
-    def _resynchronise(self) -> None:
+    def _resynchronise(self, weights: np.ndarray) -> None:
         self._prepare(self.alpha)
 
     def _seems_done(self) -> bool:
         return self.expected <= self.rule.likely * self.tol * self.scale
 
-    def _move(self, clock: Clock) -> None:
+    def _improve(self, clock: Clock) -> None:
         if np.isfinite(self.gap):  # there are marks by a measurement
             self._visit(clock)
             return

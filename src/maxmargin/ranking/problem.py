@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Progress
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import (
     DOUBLE,
@@ -445,7 +445,7 @@ class SquaredState(RankingState):
         return 0.5 * float(np.sum(np.square(W)))
 
 
-class OnlineRanking:
+class OnlineRanking(Evaluated):
     """Passes over rows and their labels: the first in the order of the rows, later ones in random order.
 
     The rounds move `state`. `rows` are as the rounds see them (`RankingState.meet`), `shapes` is what
@@ -483,7 +483,6 @@ class OnlineRanking:
         self.records: list[np.ndarray] = []
         self.passes = 0
         self.best = BestWeights()
-        self._answer: tuple[RankingState, Certificate] | None = None
         state.admit(rows, relevant)
         self.most_entries = min(most_entries, most_products // max(state.n_labels, 1))
         self._births = [state.n_rounds + row for row in first_rows(relevant, state.n_labels)]
@@ -525,9 +524,8 @@ class OnlineRanking:
             done += len(record)
         return done
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         """One pass and the certificate after it; `active` counts the rounds."""
-        self._answer = None
         done = self.improve(clock) if self.passes else self.learn(clock)
         self.passes += 1
         if not self.steps.size:
@@ -535,23 +533,16 @@ class OnlineRanking:
         self.best.offer(self._primal(self.state), self.state)
         return Progress(Certificate(self.best.primal, self.state.dual), done)
 
-    def certify(self) -> Certificate:
-        """Dual recomputed from the stored steps (else from the weights), primal from the best weights."""
-        return self._evaluated()[1]
+    def _evaluate(self) -> tuple[RankingState, Certificate]:
+        """The state with the weights of the stored steps, or those of the best pass, and its certificate.
 
-    def solution(self) -> RankingState:
-        """The state with the weights of the stored steps, or with those of the best pass."""
-        return self._evaluated()[0]
-
-    def _evaluated(self) -> tuple[RankingState, Certificate]:
-        """Solution and certificate; computed once after an epoch."""
-        if self._answer is None:
-            state = self._renewed()
-            certificate = Certificate(self._primal(state), state.dual)
-            if not self.best.are_last and self.best.primal < certificate.primal:
-                state, certificate = self.best.weights, Certificate(self.best.primal, state.dual)
-            self._answer = state, certificate
-        return self._answer
+        The dual is recomputed from the stored steps, else from the weights.
+        """
+        state = self._renewed()
+        certificate = Certificate(self._primal(state), state.dual)
+        if not self.best.are_last and self.best.primal < certificate.primal:
+            state, certificate = self.best.weights, Certificate(self.best.primal, state.dual)
+        return state, certificate
 
     def _renewed(self) -> RankingState:
         """The state without the rounding that gathered in weights and dual."""

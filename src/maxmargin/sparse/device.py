@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from scipy.linalg import solve_triangular
 
-from maxmargin.core.linalg import conjugate_gradients
+from maxmargin.core.linalg import conjugate_gradients, root_of_slope
 from maxmargin.core.loop import Certificate
 from maxmargin.device.kernels import block, chunks, to_device
 from maxmargin.sparse.greedy import DEPENDENT, Greedy, Newton, preconditioned
-from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins, exact_step
+from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import BasisProblem, Scored, candidate_steps
 
 
@@ -193,7 +193,7 @@ class DeviceBasis:
             first, second = torch.stack([slope, curvature]).tolist()
             return first, second
 
-        t = exact_step(derivatives, float(np.vdot(W, V)), float(np.vdot(V, V)), longest)
+        t = root_of_slope(derivatives, float(np.vdot(W, V)), float(np.vdot(V, V)), longest)
         self.here = self._at(W + t * V, self.here.Z + t * dZ)
 
     def admissible(self, indices: np.ndarray) -> np.ndarray:

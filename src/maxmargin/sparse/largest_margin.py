@@ -25,7 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maxmargin.sparse.loss_loops import Blocks, Expansion, exact_step, scaled_bound
+from maxmargin.core.linalg import root_of_slope
+from maxmargin.sparse.loss_loops import Blocks, Expansion, scaled_bound
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class SquaredLargestMargin:
             bend = spread / self.smoothing + total**2 / (some * (self.smoothing + some))
             return 2 * float(self.c @ np.einsum("ir,ir->i", b, dM)), 2 * float(self.c @ bend)
 
-        return exact_step(derivatives, q1, q2, longest)
+        return root_of_slope(derivatives, q1, q2, longest)
 
     def full_bound(self, at: Expansion, quadratic: float) -> float:
         """Lower bound on the objective of the full model; `quadratic` is tr(G' K G)."""

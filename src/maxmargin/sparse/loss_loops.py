@@ -30,7 +30,7 @@ others, M_ir = 1 + F_ir - F_{i,y_i} for r != y_i; *hinges* are M_ir = 1 - Y_ir F
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol, cast
@@ -40,6 +40,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import entr
 
 from maxmargin.core.jit import compiled
+from maxmargin.core.linalg import root_of_slope
 
 Blocks = Iterator[tuple[int, int, np.ndarray]]
 # Armijo's rule: the fraction of the predicted decrease that is enough; 2^-60 of a step is below rounding.
@@ -301,7 +302,7 @@ class SquaredMargins:
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
         """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
-        return exact_step(lambda t: self.slope(F, dF, t), q1, q2, longest)
+        return root_of_slope(lambda t: self.slope(F, dF, t), q1, q2, longest)
 
     def slope(self, F: np.ndarray, dF: np.ndarray, t: float) -> tuple[float, float]:
         """First and second derivative of loss(F + t dF) in t."""
@@ -351,7 +352,7 @@ class SquaredHinges:
 
     def step(self, F: np.ndarray, dF: np.ndarray, q1: float, q2: float, longest: float) -> float:
         """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + loss(F + t dF)."""
-        return exact_step(lambda t: self.slope(F, dF, t), q1, q2, longest)
+        return root_of_slope(lambda t: self.slope(F, dF, t), q1, q2, longest)
 
     def slope(self, F: np.ndarray, dF: np.ndarray, t: float) -> tuple[float, float]:
         """First and second derivative of loss(F + t dF) in t."""
@@ -434,41 +435,6 @@ class MultiLogit:
 def scaled_bound(total: float, loss: float, quadratic: float) -> float:
     """The largest s total - s^2 (loss + quadratic / 2): the dual at multipliers that add up to `total`."""
     return total**2 / (4 * (loss + 0.5 * quadratic)) if total else 0.0
-
-
-def exact_step(
-    derivatives: Callable[[float], tuple[float, float]],
-    q1: float,
-    q2: float,
-    longest: float,
-    accuracy: float = 1e-13,
-    max_iter: int = 200,
-) -> float:
-    """The t in [0, longest] that minimises q1 t + q2 t^2 / 2 + a piecewise quadratic function.
-
-    `derivatives` gives first and second derivative of that function. The slope of the sum is
-    increasing and piecewise linear; Newton's method on it, kept inside a shrinking bracket,
-    lands on the root once the right piece is found. `accuracy` is relative to t.
-    """
-    low, high, t = 0.0, longest, min(1.0, longest)
-    for _ in range(max_iter):
-        slope, curvature = derivatives(t)
-        slope, curvature = slope + q1 + q2 * t, curvature + q2
-        if slope <= 0 and t >= longest:
-            return longest
-        if slope > 0:
-            high = t
-        else:
-            low = t
-        if slope == 0 or curvature <= 0:
-            return t
-        following = t - slope / curvature
-        if not low <= following <= high:
-            following = 0.5 * (low + high)
-        if abs(following - t) <= accuracy * t:
-            return following
-        t = following
-    return t
 
 
 class Loss(Protocol):

@@ -32,12 +32,11 @@ class BatchSteps(CertifiedSteps):
         temperature: float | str = "auto",
         truncation: float = 2.2e-16,
         floor: float = 1e-15,
-        patience: int = 10,
     ) -> None:
         rule = step_rule(problem, step, temperature, truncation=truncation, floor=floor, batch=True)
-        super().__init__(problem, setup, rule, None if is_safe(problem, rule, batch=True) else patience)
+        super().__init__(problem, setup, rule, is_safe(problem, rule, batch=True))
 
-    def _move(self, clock: Clock) -> int:
+    def _step(self, clock: Clock) -> int:
         """One step of all blocks: lines 4 to 10 of Algorithm 1."""
         iterate = self.iterate
         H = iterate.margins()

@@ -1,16 +1,15 @@
-"""Block methods with a fixed step: BCFW, BCPL, OEG and pairwise steps.
+"""Block methods with a fixed step: BCFW, BCPL and OEG.
 
 Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`; the steps themselves are
 `maxmargin.core.simplex`. One epoch is one pass over a random permutation of the blocks, then a
 certificate: W recomputed from alpha in float64, every sample scored. The run ends when that
 relative gap is at most `tol`.
 
-| name     | target s of block i                     | step                                  |
-|----------|-----------------------------------------|---------------------------------------|
-| fw       | vertex of the largest margin            | exact line search (BCFW)              |
-| pl       | alpha_ik exp(H_ik / tau), normalised    | exact line search (BCPL, Algorithm 2) |
-| eg       | the same                                | 1 (OEG)                               |
-| pairwise | mass from the worst to the best answer  | exact, two classes change             |
+| name | target s of block i                  | step                                  |
+|------|--------------------------------------|---------------------------------------|
+| fw   | vertex of the largest margin         | exact line search (BCFW)              |
+| pl   | alpha_ik exp(H_ik / tau), normalised | exact line search (BCPL, Algorithm 2) |
+| eg   | the same                             | 1 (OEG)                               |
 
 With averaging the model is the weighted average of all iterates (weight 2/(k+2) at block
 step k), and the certificate pairs its primal value with the dual value of the blocks.
@@ -28,7 +27,7 @@ from copy import copy
 
 import numpy as np
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_loops as loops
 from maxmargin.structured.multiclass_loops import Moves, StepRule
@@ -42,12 +41,11 @@ from maxmargin.structured.multiclass_problem import (
     Setup,
 )
 
-STEPS = {
-    "fw": loops.FRANK_WOLFE,
-    "pairwise": loops.PAIRWISE,
-    "pl": loops.LINEARIZED,
-    "eg": loops.EXPONENTIATED,
-}
+STEPS = {"fw": loops.FRANK_WOLFE, "pl": loops.LINEARIZED, "eg": loops.EXPONENTIATED}
+# Epochs without a higher dual after which a step that may lower it is given up.
+PATIENCE = 10
+# Entropic steps need mass on every class: how much they take from the truth, and from blocks that are given.
+SOFTNESS, WARM_SOFTNESS = 1e-3, 1e-6
 TOO_COLD = "raise temperature, below whose safe value the dual objective falls,"
 
 
@@ -92,33 +90,26 @@ def is_safe(problem: MultiClassProblem, rule: StepRule, batch: bool = False) -> 
     return bool((rule.temperatures >= 0.25 * (1 - 1e-12) * curvature(problem, batch)).all())
 
 
-def first_iterate(
-    problem: MultiClassProblem,
-    setup: Setup,
-    rule: StepRule,
-    *,
-    softness: float = 1e-3,
-    warm_softness: float = 1e-6,
-) -> Iterate:
+def first_iterate(problem: MultiClassProblem, setup: Setup, rule: StepRule) -> Iterate:
     """Where a rule starts; entropic steps need mass on every class.
 
-    They take `softness` from the truth, or less where the dual is highest before that, so that W starts
-    near 0 whatever lambda is; into given blocks they blend `warm_softness`.
+    They take `SOFTNESS` from the truth, or less where the dual is highest before that, so that W starts
+    near 0 whatever lambda is; into given blocks they blend `WARM_SOFTNESS`.
     """
-    if rule.kind < loops.LINEARIZED:
+    if rule.kind == loops.FRANK_WOLFE:
         return problem.iterate(setup)
     if setup.blocks is not None:
-        return problem.iterate(setup, True, warm_softness)
-    iterate = problem.iterate(setup, True, softness)
+        return problem.iterate(setup, True, WARM_SOFTNESS)
+    iterate = problem.iterate(setup, True, SOFTNESS)
     slope, curvature = problem.linear_term(iterate.blocks()), iterate.squared_norm()
-    return iterate if slope >= curvature else problem.iterate(setup, True, softness * slope / curvature)
+    return iterate if slope >= curvature else problem.iterate(setup, True, SOFTNESS * slope / curvature)
 
 
 class BestSoFar:
     """Remembers the best blocks of a method whose dual may fall, and says when it gave up."""
 
-    def __init__(self, iterate: Iterate, patience: int) -> None:
-        self.dual, self.alpha, self.patience, self.waited = iterate.dual(), iterate.alpha.copy(), patience, 0
+    def __init__(self, iterate: Iterate) -> None:
+        self.dual, self.alpha, self.waited = iterate.dual(), iterate.alpha.copy(), 0
 
     def lost(self, iterate: Iterate, dual: float) -> bool:
         """Record the blocks of one epoch; true once there was nothing better for long enough."""
@@ -126,7 +117,7 @@ class BestSoFar:
             self.dual, self.alpha, self.waited = dual, iterate.alpha.copy(), 0
             return False
         self.waited += 1
-        return self.waited >= self.patience or not math.isfinite(dual)
+        return self.waited >= PATIENCE or not math.isfinite(dual)
 
 
 class RunningAverage:
@@ -152,19 +143,21 @@ class RunningAverage:
         return self.iterate.evaluate(average, evaluation.image)
 
 
-class CertifiedSteps(ABC):
-    """Epochs that each end with a certificate; what moves the blocks is left to `_move`."""
+class CertifiedSteps(Evaluated, ABC):
+    """Epochs that each end with a certificate; what moves the blocks is left to `_step`.
 
-    def __init__(self, problem: MultiClassProblem, setup: Setup, rule: StepRule, best: int | None) -> None:
+    A rule that is not `safe` may lower the dual.
+    """
+
+    def __init__(self, problem: MultiClassProblem, setup: Setup, rule: StepRule, safe: bool) -> None:
         self.problem, self.rule = problem, rule
         self.iterate = first_iterate(problem, setup, rule)
-        self.best = None if best is None else BestSoFar(self.iterate, best)
+        self.best = None if safe else BestSoFar(self.iterate)
         self.weights = BestWeights()
-        self._evaluation: Evaluation | None = None
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         """Move all blocks, then certify; at a loss, return to the best blocks and say so."""
-        active = self._move(clock)
+        active = self._step(clock)
         stuck = ""
         self._refresh()
         if self.best is not None and self.best.lost(self.iterate, self._evaluated().certificate.dual):
@@ -191,26 +184,20 @@ class CertifiedSteps(ABC):
         return iterate.solution(here)
 
     @abstractmethod
-    def _move(self, clock: Clock) -> int:
+    def _step(self, clock: Clock) -> int:
         """Move the blocks; returns how many."""
 
     def _evaluate(self) -> Evaluation:
         return self.iterate.evaluate()
 
-    def _evaluated(self) -> Evaluation:
-        """What the blocks prove now, computed once between two moves."""
-        if self._evaluation is None:
-            self._evaluation = self._evaluate()
-        return self._evaluation
-
     def _refresh(self) -> None:
         """Evaluate the blocks after a move and go on from what was computed anew."""
-        self._evaluation = None
+        self._answer = None
         self.iterate.resync(self._evaluated())
 
 
 class BlockSteps(CertifiedSteps):
-    """The solvers "bcfw", "bcpl" (Algorithm 2), "oeg" and "pairwise"."""
+    """The solvers "bcfw", "bcpl" (Algorithm 2) and "oeg"."""
 
     def __init__(
         self,
@@ -223,19 +210,18 @@ class BlockSteps(CertifiedSteps):
         truncation: float = 2.2e-16,
         floor: float = 1e-15,
         averaging: bool = False,
-        patience: int = 10,
     ) -> None:
         rule = step_rule(problem, step, temperature, safeguard=safeguard, truncation=truncation, floor=floor)
-        super().__init__(problem, setup, rule, None if is_safe(problem, rule) else patience)
+        super().__init__(problem, setup, rule, is_safe(problem, rule))
         self.rng = setup.rng
         self.gaps = np.zeros(problem.n)
         self.average: RunningAverage | None = None
         if averaging:
             if not isinstance(self.iterate, LinearIterate):
-                raise ValueError("averaging=True needs kernel='linear'; set it to False.")
+                raise ValueError("averaging needs weights, which a kernel does not have.")
             self.average = RunningAverage(self.iterate)
 
-    def _move(self, clock: Clock) -> int:
+    def _step(self, clock: Clock) -> int:
         """One pass over all blocks in random order."""
         order = self.rng.permutation(self.problem.present)
         for part in np.array_split(order, -(-len(order) // self.iterate.stride)):

@@ -128,7 +128,7 @@ class DeviceBlocks(DeviceSolver):
 
     def solution(self) -> KernelSolution:
         problem = self.problem
-        alpha = self.evaluated()[0][:, : problem.n].T.cpu().numpy()
+        alpha = self._evaluated()[0][:, : problem.n].T.cpu().numpy()
         return KernelSolution(problem.steps(alpha), alpha)
 
 

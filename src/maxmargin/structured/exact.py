@@ -39,13 +39,15 @@ taken only while they are few.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
+from maxmargin.core.linalg import root_of_slope
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Progress, squared_norm
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_loops as loops
 from maxmargin.structured.multiclass_loops import Snapshots
@@ -56,6 +58,14 @@ from maxmargin.structured.multiclass_problem import (
     LinearSolution,
     Setup,
 )
+
+# Rows scored at a time for the best multiple of W.
+PIECE = 4096
+# Epochs between two looks at the best multiple of W.
+LOOK = 20
+# D is at rest once an epoch raises it by no more than this part of what tol allows. On text D comes to rest
+# so late that blocks are certified before.
+AT_REST = 1e-4
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,7 @@ class RecentMean:
         return None if W is None else self.iterate.survey(W)
 
 
-class ExactBlocks:
+class ExactBlocks(Evaluated):
     """The solver "exact" with a linear kernel."""
 
     def __init__(
@@ -170,7 +180,6 @@ class ExactBlocks:
         self.remainder = self.schedule.remainder
         self.best = BestWeights()
         self.dual = iterate.dual()
-        self._evaluation: Evaluation | None = None
 
     def _work_on(self, iterate: LinearIterate) -> None:
         self.iterate = iterate
@@ -181,9 +190,8 @@ class ExactBlocks:
         step = float(np.finfo(np.float32).eps) * max(float(self.problem.kappa.max(initial=0.0)), 1.0)
         self.coarse = 0.0 if double else step * float(self.problem.costs.sum())
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         """Visit the blocks that are due; certify when the gaps found look small enough."""
-        self._evaluation = None
         visited = self._due()
         self._sweep(shuffled(visited, self.iterate.run_length, self.rng), clock)
         found = float(self.gaps.sum())
@@ -217,13 +225,8 @@ class ExactBlocks:
         here = self._evaluated()
         return here.certificate, self.iterate.solution(here)
 
-    def _evaluated(self) -> Evaluation:
-        """What the blocks prove now, computed once between two epochs."""
-        if self._evaluation is None:
-            self._evaluation = self._evaluate()
-        return self._evaluation
-
     def _evaluate(self) -> Evaluation:
+        """What the blocks prove, at the better of the mean of W and W itself."""
         W = None if self.mean is None else self.mean.mean(np.float64)
         if self.mean is None or W is None:
             return self.iterate.evaluate()
@@ -302,6 +305,92 @@ class ExactBlocks:
         loops.postpone(
             readonly(visited), self.gaps, self.idle, self.passes, quiet, longest, self.streak, self.due
         )
+
+
+class Shortfall:
+    """The losses of s W as a function of s >= 1, from the samples whose loss at W is not zero."""
+
+    def __init__(self, problem: LinearMultiClass, W: np.ndarray) -> None:
+        self.problem, self.square = problem, squared_norm(W)
+        parts = [self._part(W, slice(first, first + PIECE)) for first in range(0, problem.n, PIECE)]
+        self.costs, self.Delta, self.changes = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+
+    def _part(self, W: np.ndarray, part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Costs, Delta and differences of the scores of some samples; those of no loss stay so as s grows."""
+        problem, y = self.problem, self.problem.y[part]
+        rows = problem.rows.matrix[part].astype(np.float64)
+        changes = rows @ W[:-1] + problem.bias * W[-1]
+        changes -= changes[np.arange(len(y)), y][:, None]
+        Delta = problem.labels.Delta[y]
+        short = (Delta + changes).max(axis=1) > 0
+        return problem.costs[part][short], Delta[short], changes[short]
+
+    def losses(self, s: float) -> tuple[float, float]:
+        """The losses of s W, and their slope in s."""
+        H = self.Delta + s * self.changes
+        if self.problem.loss == loops.CRAMMER_SINGER:
+            at = np.arange(len(H)), H.argmax(axis=1)
+            losses, slopes = H[at], self.changes[at]
+        else:
+            losses = np.maximum(H, 0).sum(axis=1)
+            slopes = np.where(H > 0, self.changes, 0.0).sum(axis=1)
+        return float(self.costs @ losses), float(self.costs @ slopes)
+
+    def primal(self, s: float) -> float:
+        """P(s W)."""
+        return 0.5 * s * s * self.square + self.losses(s)[0]
+
+    def best(self) -> tuple[float, float]:
+        """The best multiple s, and P(s W)."""
+        longest = math.sqrt(2 * self.primal(1.0) / self.square) - 1 if self.square else 0.0
+        longest = max(longest, 0.0)
+        t = root_of_slope(lambda t: (self.losses(1 + t)[1], 0.0), self.square, self.square, longest)
+        return 1 + t, self.primal(1 + t)
+
+
+class FullEpochs(Evaluated):
+    """Exact block steps whose epochs visit n blocks each, and whose model may be a multiple of W.
+
+    For classes that a linear model separates, P(W) tells nothing long after D has settled: with a large C
+    the optimum is a small W with hardly a loss, and W(alpha) falls short of many margins by a little, each of
+    which costs C. P bounds the optimum at any point, so it is also taken at the best multiple of W(alpha),
+
+        P(s W) = s^2 / 2 |W|^2 + sum_i C_i loss_i(s W),    1 <= s <= sqrt(2 P(W)) / |W|,
+
+    convex in s: every `LOOK` epochs, and as soon as D has come to rest for the first time.
+    """
+
+    def __init__(self, problem: LinearMultiClass, setup: Setup, **options: Any) -> None:
+        self.problem, self.tol = problem, setup.tol
+        self.blocks = ExactBlocks(problem, setup, **options)
+        self.epochs, self.dual, self.rested = 0, -np.inf, False
+
+    def _move(self, clock: Clock) -> Progress:
+        progress = self.blocks.epoch(clock)
+        visited = progress.active
+        while not progress.exact and visited < self.problem.n and not clock.expired():
+            progress = self.blocks.epoch(clock)
+            visited += progress.active
+        self.epochs += 1
+        rise, self.dual = progress.certificate.dual - self.dual, progress.certificate.dual
+        rests = not self.rested and rise <= AT_REST * self.tol * abs(self.dual)
+        self.rested |= rests
+        if rests or self.epochs % LOOK == 0:
+            solution, certificate = self._evaluated()
+            self.blocks.best.offer(certificate.primal, solution.weights)
+            return Progress(certificate, visited, exact=True)
+        return replace(progress, active=visited)
+
+    def _evaluate(self) -> tuple[LinearSolution, Certificate]:
+        """The better of the best weights of the blocks and the best multiple of their last ones."""
+        certificate, solution = self.blocks.certify(), self.blocks.solution()
+        if certificate.gap <= self.tol:
+            return solution, certificate
+        last = self.blocks.current()[1]
+        s, primal = Shortfall(self.problem, last.weights).best()
+        if primal >= certificate.primal:
+            return solution, certificate
+        return last._replace(weights=s * last.weights), Certificate(primal, certificate.dual)
 
 
 def shuffled(visited: np.ndarray, run_length: int, rng: Any) -> np.ndarray:

@@ -38,32 +38,6 @@ ROUNDING = 1e-14
 # Curvature given to a mass without bounds, whose own may be none; it slows no step that matters.
 PROXIMAL = 1e-6
 EPSILON = float(np.finfo(np.float64).eps)
-# A kernel matrix may be this far below zero, relative to its largest diagonal entry, and still counts as
-# positive semi-definite.
-INDEFINITE = 1e-10
-# Kernels whose matrices never are.
-DEFINITE = ("rbf", "chi2", "linear")
-
-
-def suits(problem: KernelMultiClass, *, most: int = 300, work: float = 3e8) -> bool:
-    """Whether interior points on all blocks are found in less time than loops are compiled.
-
-    A step takes some milliseconds for each 1e8 of c n^3, at most `work` of it. The method needs a positive
-    semi-definite K.
-    """
-    n, c = problem.n, problem.c
-    if n > most or c * n**3 > work or c < 2 or not problem.present.size:
-        return False
-    if problem.K.kernel.name in DEFINITE:
-        return True
-    K = problem.products(np.arange(n))
-    K[np.diag_indices(n)] += INDEFINITE * problem.norms.max()
-    return not dpotrf(K, lower=1)[1]
-
-
-def suits_rows(problem: LinearMultiClass, *, work: float = 3e7) -> bool:
-    """The same with a linear kernel, for which block steps, once compiled, are faster."""
-    return problem.c > 1 and problem.present.size > 0 and problem.c * problem.n**3 <= work
 
 
 class InteriorBlocks:

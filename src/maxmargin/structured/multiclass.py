@@ -29,6 +29,7 @@ from maxmargin.edge.estimator import (
     Choice,
     Iterative,
     Kernelised,
+    automatic,
     balance,
     check_columns,
     choose,
@@ -38,12 +39,11 @@ from maxmargin.edge.estimator import (
     warn,
 )
 from maxmargin.edge.explain import Explained, Terms, kernel_terms, linear_terms
-from maxmargin.structured import kernel_interior, newton
-from maxmargin.structured.automatic import SweepsThenNewton
 from maxmargin.structured.batch import BatchSteps
 from maxmargin.structured.blocks import BlockSteps
-from maxmargin.structured.exact import ExactBlocks
-from maxmargin.structured.kernel_interior import InteriorBlocks
+from maxmargin.structured.exact import FullEpochs
+from maxmargin.structured.multiclass_choice import ROWS as ROWS_OF_AUTO
+from maxmargin.structured.multiclass_choice import single_is_enough
 from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_problem import (
     KernelSolution,
@@ -51,7 +51,6 @@ from maxmargin.structured.multiclass_problem import (
     LinearMultiClass,
     LinearSolution,
     Setup,
-    single_is_enough,
 )
 from maxmargin.structured.newton import ProximalNewton
 from maxmargin.structured.working_sets import WorkingSets
@@ -61,25 +60,14 @@ def exact(problem: LinearMultiClass | KernelMultiClass, setup: Setup, **options:
     """Exact block steps, one by one on weights, or on working sets of a kernel."""
     if isinstance(problem, KernelMultiClass):
         return WorkingSets(problem, setup, **options)
-    return ExactBlocks(problem, setup, **options)
-
-
-def automatic(problem: LinearMultiClass | KernelMultiClass, setup: Setup) -> Solver:
-    """Newton steps where features are few or block steps slow, interior points where samples are few."""
-    if isinstance(problem, KernelMultiClass):
-        kind = InteriorBlocks if kernel_interior.suits(problem) else WorkingSets
-        return kind(problem, setup)
-    few = newton.suits(problem)
-    if kernel_interior.suits_rows(problem) and not (few and problem.rows.shape[1] < problem.n):
-        return InteriorBlocks(problem, setup)
-    return ProximalNewton(problem, setup) if few else SweepsThenNewton(problem, setup)
+    return FullEpochs(problem, setup, **options)
 
 
 # `reads` are keyword arguments of the solver, under the names of the parameters.
 SOLVERS: dict[str, Choice] = {
     "auto": Choice(
-        automatic,
-        '"newton" for few features, interior points for few samples, else "exact" while that gets ahead.',
+        automatic(ROWS_OF_AUTO),
+        "Chosen by the size and kind of the data: interior points, newton, exact, or newton after exact.",
     ),
     "newton": Choice(
         ProximalNewton, "Newton steps on a smoothed objective, for few features of whatever scale."
@@ -87,24 +75,22 @@ SOLVERS: dict[str, Choice] = {
     "exact": Choice(
         exact,
         "Solves one sample's block at a time by a projection, and visits blocks that are done less and less.",
-        ("sampling", "shrinking"),
     ),
-    "bcfw": Choice(partial(BlockSteps, "fw"), "Block-coordinate Frank-Wolfe.", ("averaging",)),
+    "bcfw": Choice(partial(BlockSteps, "fw"), "Block-coordinate Frank-Wolfe."),
     "bcpl": Choice(
         partial(BlockSteps, "pl"),
         "Block-coordinate partial linearization, Algorithm 2 of the paper.",
-        ("temperature", "safeguard", "truncation", "floor"),
+        ("temperature", "safeguard"),
     ),
-    "oeg": Choice(partial(BlockSteps, "eg"), "Online exponentiated gradient.", ("temperature", "floor")),
-    "pairwise": Choice(partial(BlockSteps, "pairwise"), "Moves mass from the worst answer to the best."),
+    "oeg": Choice(partial(BlockSteps, "eg"), "Online exponentiated gradient.", ("temperature",)),
     "fw": Choice(partial(BatchSteps, "fw"), "Frank-Wolfe on all blocks at once."),
     "pl": Choice(
         partial(BatchSteps, "pl"),
         "Partial linearization of all blocks at once, Algorithm 1 of the paper.",
-        ("temperature", "truncation", "floor"),
+        ("temperature",),
     ),
     "eg": Choice(
-        partial(BatchSteps, "eg"), "Exponentiated gradient on all blocks at once.", ("temperature", "floor")
+        partial(BatchSteps, "eg"), "Exponentiated gradient on all blocks at once.", ("temperature",)
     ),
 }
 # Solvers of the Weston-Watkins loss.
@@ -151,25 +137,17 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     loss : {"crammer_singer", "weston_watkins"}, default="crammer_singer"
         "weston_watkins" sums the positive margins over the wrong classes instead of taking the
         largest; it is solved by "auto", "newton" and "exact".
-    solver : {"auto", "newton", "exact", "bcfw", "bcpl", "oeg", "pairwise", "fw", "pl", "eg"}, default="auto"
-        "newton" takes Newton steps on a smoothed objective whose smoothing fades; it needs memory
-        for a matrix of order n_classes (n_features + 1) or, above 600, for one of order
-        n_features + 1 for every class, and scales of features do not slow it down. "exact" solves one
-        sample's block at a time by a projection and visits blocks that are done less and less often;
-        with a kernel, inside working sets whose change is then carried to all samples, and by interior
-        points where C is large. "auto" depends on the size and kind of the data alone. With a linear kernel
-        it is "newton" where that matrix has at most 300 rows (with two classes, for which its order is
-        n_features + 1, too) and n_samples n_classes is at most 5000; or where C |x|^2 is above 100, as with
-        features that are not scaled, and it has at most 125 rows, or 600 and samples are more than features.
-        Where features are as many as samples, or too many for that, it is interior points on all samples if
-        n_classes n_samples^3 is at most 3e7. Otherwise it is "exact", from which it changes to "newton" where
-        there are at most 2000 features, fewer than samples, and the gap falls too slowly, and which takes the
-        best multiple of its weights where it is slow. With a kernel that is positive semi-definite it is
-        interior points up to 300 samples and 3e8, and "exact" otherwise. Small problems compile no loop this
-        way. The other solvers are the methods of the paper: block-coordinate Frank-Wolfe, partial
-        linearization and online exponentiated gradient, pairwise steps, and the batch forms of the first
-        three. All reach the same optimum. A parameter below that names its solvers is refused, unless it has
-        its default value, with another one.
+    solver : {"auto", "newton", "exact", "bcfw", "bcpl", "oeg", "fw", "pl", "eg"}, default="auto"
+        "auto" depends on the size and kind of the data alone; the rows of
+        `maxmargin.structured.multiclass_choice` say how, and `solver_` says what ran. "newton" takes Newton
+        steps on a smoothed objective whose smoothing fades; it needs memory for a matrix of order
+        n_classes (n_features + 1) or, above 600, for one of order n_features + 1 for every class, and
+        scales of features do not slow it down. "exact" solves one sample's block at a time by a projection
+        and visits blocks that are done less and less often; with a kernel, inside working sets whose change
+        is then carried to all samples, and by interior points where C is large. The other solvers are the
+        methods of the paper: block-coordinate Frank-Wolfe, partial linearization and online exponentiated
+        gradient, and the batch forms of these three. All reach the same optimum. A parameter below that
+        names its solvers is refused, unless it has its default value, with another one.
     cost_matrix : array-like of shape (n_classes, n_classes), default=None
         Cost of predicting the column's class when the truth is the row's, in the order of
         `classes_`: nonnegative, zero on the diagonal. None is 1 for every error.
@@ -195,17 +173,6 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         kappa_i / 4 for "oeg". At 0, partial linearization is Frank-Wolfe.
     safeguard : bool, default=True
         Let "bcpl" take the Frank-Wolfe step where that gains more; False is the paper's form.
-    truncation : float, default=2.2e-16
-        Largest step of "bcpl" and "pl" is 1 - truncation.
-    floor : float, default=1e-15
-        Mass of the uniform distribution blended into a block after each step of "bcpl", "oeg",
-        "pl" and "eg".
-    averaging : bool, default=False
-        Return the weighted average of the iterates of "bcfw" (linear kernel only).
-    sampling : {"gap", "uniform"}, default="gap"
-        With "gap", "exact" leaves blocks with small gaps out of every other pass.
-    shrinking : bool, default=True
-        Whether "exact" visits blocks that stay at a vertex less and less often.
     precision : {"auto", "single", "double"}, default="auto"
         Working precision of "exact", and of other block methods with a linear kernel; "newton" and the
         certificate are always in double precision. "auto" takes single precision when tol is at least
@@ -246,9 +213,9 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     n_iter_ : int
         Number of passes.
     solver_ : str
-        What ran: the name of the solver, or of one after the other ("sweeps, then newton").
+        What ran: the name of the solver, or of one after the other ("exact, then newton").
     history_ : list of dict
-        One record per pass: epoch, seconds, primal, dual, gap, active. Primal and dual are the best
+        One record per pass: epoch, seconds, primal, dual, gap, active, solver. Primal and dual are the best
         bounds so far, and the model returned has the primal objective of the last record; before the
         first certificate the primal objective is infinite.
     n_features_in_ : int
@@ -298,11 +265,6 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
     intercept_scaling: float = 1.0
     temperature: Any = "auto"
     safeguard: bool = True
-    truncation: float = 2.2e-16
-    floor: float = 1e-15
-    averaging: bool = False
-    sampling: str = "gap"
-    shrinking: bool = True
     precision: str = "auto"
     warm_start: bool = False
     n_jobs: int | None = None
@@ -320,11 +282,6 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         "intercept_scaling": [Interval(Real, 0, None, closed="neither")],
         "temperature": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
         "safeguard": ["boolean"],
-        "truncation": [Interval(Real, 0, 1, closed="left")],
-        "floor": [Interval(Real, 0, 1, closed="left")],
-        "averaging": ["boolean"],
-        "sampling": [StrOptions({"gap", "uniform"})],
-        "shrinking": ["boolean"],
         "precision": [StrOptions({"auto", "single", "double"})],
         "warm_start": ["boolean"],
         "device": [StrOptions(set(DEVICES))],
@@ -343,6 +300,10 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
             "_kernel": part("Kernel", group="kernel"),
         },
         _check_scores,
+        gone={
+            "solver": {"pairwise": "auto"},
+            **dict.fromkeys(("averaging", "truncation", "floor", "sampling", "shrinking")),
+        },
     )
 
     def __sklearn_tags__(self):

@@ -30,7 +30,7 @@ from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import RowArrays, prefetch_row
 
 CRAMMER_SINGER, WESTON_WATKINS = 0, 1
-FRANK_WOLFE, PAIRWISE, LINEARIZED, EXPONENTIATED = 0, 1, 2, 3
+FRANK_WOLFE, LINEARIZED, EXPONENTIATED = 0, 1, 2
 PAD = -1e30
 # Less than any gap, so that the largest term is above a level of minus this.
 TINY = 1e-30
@@ -427,8 +427,6 @@ def block_move(problem, rule, i, a, work):
     gap = max(slope, 0.0)
     if kind == FRANK_WOLFE:
         simplex.frank_wolfe_step(old, H, c, kappa, new)
-    elif kind == PAIRWISE:
-        simplex.pairwise_step(old, H, c, kappa, new)
     else:
         if kind == LINEARIZED:
             simplex.linearized_step(a, old, H, c, kappa, taus[i], safeguard, truncation, log_target, log_new)

@@ -536,13 +536,3 @@ def density(rows: Rows) -> float:
         return rows.data.size / max(n * d, 1)
     probe = rows.matrix[:: max(1, n // 256)]
     return np.count_nonzero(probe) / max(probe.size, 1)
-
-
-def single_is_enough(
-    problem: MultiClassProblem, tol: float, *, loose: float = 1e-4, kappa: float = 1e3, norm: float = 1e12
-) -> bool:
-    """Whether float32 can move the blocks finely enough for the gap asked for.
-
-    A block moves by H / kappa, which float32 resolves next to 1 while kappa is moderate.
-    """
-    return tol >= loose and problem.kappa.max(initial=0.0) <= kappa and problem.norms.max(initial=0.0) <= norm

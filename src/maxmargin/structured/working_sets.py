@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Patience, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_kernel_loops as loops
 from maxmargin.structured.kernel_interior import solve_blocks, without_traces
@@ -271,7 +271,7 @@ class Sets:
             rule.interior_aim * self.tol * abs(self.certificate.primal),
         ).T
         for level in rule.traces:
-            self._move(samples, without_traces(blocks, y, problem.loss, level))
+            self._set(samples, without_traces(blocks, y, problem.loss, level))
             if self.certificate.gap <= self.tol:
                 return True
         if self.certificate.dual > before[3].dual:
@@ -279,7 +279,7 @@ class Sets:
         self.alpha, self.scores, self.gaps, self.certificate = before
         return False
 
-    def _move(self, samples: np.ndarray, blocks: np.ndarray) -> None:
+    def _set(self, samples: np.ndarray, blocks: np.ndarray) -> None:
         """Set the blocks of some samples and carry the change to all scores."""
         moves = self.problem.costs[samples][:, None] * (blocks - self.alpha[samples])
         self.alpha[samples] = blocks
@@ -311,7 +311,7 @@ class SetsWithin(Sets):
         self.certificate = Certificate(self.primal, self.primal - float(self.gaps.sum()))
 
 
-class WorkingSets(Sets):
+class WorkingSets(Evaluated, Sets):
     """The solver "exact" with a kernel.
 
     Parameters
@@ -344,13 +344,10 @@ class WorkingSets(Sets):
         self.gaps = np.empty(problem.n)
         self.patience = Patience()
         self.best = BestWeights()
-        self._evaluation: Evaluation | None = None
-        self._best: Evaluation | None = None
         self._measure()
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         """Sets until as many samples were visited as had a gap, or the gap is small enough."""
-        self._evaluation = self._best = None
         if not self.problem.K.build(clock.expired):
             return Progress(self.certificate, 0)
         visited = self.rounds(int(np.count_nonzero(self.gaps)), clock)
@@ -359,33 +356,17 @@ class WorkingSets(Sets):
             if self.patience.exhausted(self.certificate.gap) and self.dtype != np.float64:
                 self._load(self.problem.precise())
             return Progress(self.certificate, visited)
-        certificate = self.certify()
-        self._learn_from(self._evaluated())
-        return Progress(certificate, visited, exact=True)
+        here = self._evaluated()[2]
+        self._learn_from(here)
+        return Progress(self.certify(), visited, exact=True)
 
-    def certify(self) -> Certificate:
-        """P of the best blocks and D of the stored ones."""
-        return self._evaluated().certificate.tightened(self._evaluated_best().certificate)
-
-    def solution(self) -> KernelSolution:
-        """The model that `certify` speaks of."""
-        here, best = self._evaluated(), self._evaluated_best()
+    def _evaluate(self) -> tuple[KernelSolution, Certificate, Evaluation]:
+        """The model, P of the best blocks and D of the stored ones, and what the stored ones prove."""
+        here = self.problem.evaluate(self.alpha)
+        best = here if self.best.are_last else self.problem.evaluate(self.best.weights)
         kept = here if here.certificate.primal <= best.certificate.primal else best
-        return KernelSolution(kept.answer, self.alpha.copy())
-
-    def _evaluated_best(self) -> Evaluation:
-        """What the blocks with the lowest primal objective prove."""
-        if self.best.are_last:
-            return self._evaluated()
-        if self._best is None:
-            self._best = self.problem.evaluate(self.best.weights)
-        return self._best
-
-    def _evaluated(self) -> Evaluation:
-        """What the blocks prove now, computed once between two epochs."""
-        if self._evaluation is None:
-            self._evaluation = self.problem.evaluate(self.alpha)
-        return self._evaluation
+        solution = KernelSolution(kept.answer, self.alpha.copy())
+        return solution, here.certificate.tightened(best.certificate), here
 
     def _learn_from(self, evaluation: Evaluation) -> None:
         """Go on from scores computed anew; where these tell another gap, in double precision."""
