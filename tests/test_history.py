@@ -34,7 +34,7 @@ MORE = {
     ],
     "MultiLabelSVC": [
         ({"kernel": "rbf"}, {"auto", "smo"}),
-        ({"prior": maxmargin.priors.from_labels}, {"auto", "dca", "smo", "newton", "interior"}),
+        ({"prior": maxmargin.priors.from_labels}, {"auto", "dca", "smo", "newton"}),
         ({"memory_limit": 0.0}, {"auto"}),
         ({"loss": "squared_hinge"}, {"auto"}),
     ],

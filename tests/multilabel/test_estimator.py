@@ -298,7 +298,7 @@ BAD = [
         {},
         "n_jobs=2 is read by solver 'auto', 'newton' only; with solver='dca'",
     ),
-    ({"solver": "interior", "precision": "single"}, {}, "precision='single' is read by solver 'auto', 'smo'"),
+    ({"solver": "newton", "precision": "single"}, {}, "precision='single' is read by solver 'auto', 'smo'"),
 ]
 
 

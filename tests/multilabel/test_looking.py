@@ -10,7 +10,7 @@ from maxmargin import MultiLabelSVC, priors
 from maxmargin.core.loop import Certificate, Clock, Progress, Switch, stalls
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel.estimator import KERNEL_ONLY, LINEAR_ONLY, SOLVERS
-from maxmargin.multilabel.interior import InteriorPoint
+from maxmargin.multilabel.newton import Newton
 from maxmargin.multilabel.problem import LinearM3L, hamming_costs
 from maxmargin.multilabel.sweeps import LabelSweeps, SampleSweeps, SweepRule
 from tests.naive import m3l as naive
@@ -202,7 +202,9 @@ def test_the_first_epoch_of_tied_labels_makes_its_lists_by_sweeps():
 def test_the_better_of_two_solutions_counts():
     posed = problem(False, np.float64)
     sweeps = LabelSweeps(posed, np.zeros(posed.shape), tol=1e-9, rng=np.random.RandomState(0))
-    method = Switch(sweeps, lambda: InteriorPoint(posed), stalls(2), ("sweeps", "interior"))
+    method = Switch(
+        sweeps, lambda: Newton(posed, np.zeros(posed.shape), tol=1e-9), stalls(2), ("sweeps", "newton")
+    )
     gaps = []
     for _ in range(40):
         method.epoch(Clock())

@@ -11,13 +11,12 @@ import maxmargin
 from maxmargin import MultiLabelSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.multilabel import by_blocks
+from maxmargin.multilabel import by_blocks, choice
 from maxmargin.multilabel.climb_loops import climb
 from maxmargin.multilabel.loops import add_squares
 from maxmargin.multilabel.many import Answer, BlockRule, Kept, LabelBlocks, ManyM3L, by_feature
-from maxmargin.multilabel.narrow import LabelNewton
 from maxmargin.multilabel.near_loops import LANES, judge, look, settle
-from maxmargin.multilabel.squared import SquaredNewton
+from maxmargin.multilabel.newton import LabelByLabel
 from tests.checks import apart
 from tests.naive import many as naive
 
@@ -71,7 +70,7 @@ def test_labels_reach_the_optimum_of_a_generic_method(C, bias, squared, sparse):
 @pytest.mark.parametrize("sparse", [True, False])
 def test_newton_reaches_the_optimum_of_the_squared_hinge_loss(C, bias, sparse):
     rows = X if sparse else np.ascontiguousarray(X.toarray() * 2.0 ** np.arange(D))
-    solver = SquaredNewton(problem(rows, Y[:, :2], C, bias, squared=True), tol=TOL)
+    solver = LabelByLabel(problem(rows, Y[:, :2], C, bias, squared=True), tol=TOL)
     outcome = run(solver, Stopping(TOL, solver.n_epochs))
     assert outcome.converged
     W = solver.solution().weights.toarray()
@@ -84,24 +83,6 @@ def test_newton_reaches_the_optimum_of_the_squared_hinge_loss(C, bias, sparse):
             np.testing.assert_allclose(W[:, l], w, atol=2e-3)
 
 
-@pytest.mark.parametrize(
-    "shape, density", [((12, 30), 1.0), ((12, 30), 0.1), ((90, 30), 1.0), ((90, 30), 0.1)]
-)
-@pytest.mark.parametrize("violators, C", [(9, 1.0), (9, 1e12), (25, 1.0), (80, 3.0)])
-def test_a_newton_step_ends_at_the_minimum_of_its_piece(shape, density, violators, C):
-    rng = np.random.default_rng(0)
-    rows = sp.random_array(shape, density=density, format="csr", random_state=rng)
-    rows.data *= 2.0 ** rng.integers(-3, 4, rows.nnz)
-    labels, near = (rng.random((shape[0], 1)) < 0.4).astype(int), rng.permutation(shape[0])[:violators]
-    solver = SquaredNewton(problem(rows, labels, squared=True), tol=TOL)
-    y, c, w = 2.0 * labels[:, 0] - 1, C * rng.uniform(0.5, 2, shape[0]), rng.normal(size=31)
-    Z = np.column_stack([rows.toarray(), np.ones(shape[0])])[near]
-    hessian = np.eye(31) + 2 * Z.T @ (c[near, None] * Z)
-    gradient = w + 2 * Z.T @ (c[near] * (Z @ w - 0.7 * y[near]))
-    step = solver._step(w, gradient, near, (y, c, 0.7))
-    np.testing.assert_allclose(hessian @ step, -gradient, atol=1e-9 * np.abs(hessian).max())
-
-
 def test_squares_of_sparse_rows_are_those_of_a_product():
     near, weights = np.array([3, 50, 7, 8]), np.array([1.0, 2.0, 0.5, 3.0])
     system, Z = np.ones((D, D)), X.toarray()[near]
@@ -110,11 +91,11 @@ def test_squares_of_sparse_rows_are_those_of_a_product():
     np.testing.assert_array_equal(np.triu(system, 1), np.triu(np.ones((D, D)), 1))
 
 
-@pytest.mark.parametrize("method, squared", [(SquaredNewton, True), (LabelNewton, False)])
-def test_newton_begins_with_the_weights_it_is_given(method, squared):
+@pytest.mark.parametrize("squared", [True, False])
+def test_newton_begins_with_the_weights_it_is_given(squared):
     posed = problem(C=30.0, squared=squared)
-    best = method(posed, tol=1e-10).solve(0, Clock())
-    once = method(posed, tol=1e-6, max_rounds=1)
+    best = LabelByLabel(posed, tol=1e-10).solve(0, Clock())
+    once = LabelByLabel(posed, tol=1e-6, max_rounds=1)
     cold, warm = once.solve(0, Clock()), once.solve(0, Clock(), best.weights)
     assert cold.primal > 1.01 * best.primal
     assert best.primal * (1 - 1e-9) <= warm.primal <= 1.001 * best.primal
@@ -123,7 +104,7 @@ def test_newton_begins_with_the_weights_it_is_given(method, squared):
 def test_labels_that_are_not_done_are_left_to_newton_with_their_weights():
     given = {}
 
-    class Kept(SquaredNewton):
+    class Kept(LabelByLabel):
         def solve(self, l, clock, start):
             given[l] = start
             return super().solve(l, clock, start)
@@ -138,10 +119,10 @@ def test_labels_that_are_not_done_are_left_to_newton_with_their_weights():
 
 def test_newton_comes_first_where_squares_of_sparse_rows_are_cheap():
     rng = np.random.default_rng(0)
-    for columns, method in ((40, SquaredNewton), (400, LabelBlocks), (3000, LabelBlocks)):
+    for columns, method in ((40, LabelByLabel), (400, LabelBlocks), (3000, LabelBlocks)):
         rows = sp.random_array((200, columns), density=4 / columns, format="csr", random_state=rng)
         posed = problem(rows, np.eye(200, 3, dtype=int), squared=True)
-        solver = by_blocks.default(posed, rng=np.random.RandomState(0), tol=1e-3)
+        solver = choice.default_blocks(posed, rng=np.random.RandomState(0), tol=1e-3)
         assert type(solver) is method
         if method is LabelBlocks:
             assert (solver.build is not None) == (columns == 400)
@@ -150,7 +131,7 @@ def test_newton_comes_first_where_squares_of_sparse_rows_are_cheap():
 def test_both_methods_of_the_squared_hinge_loss_agree():
     weight = RNG.integers(0, 3, N).astype(float)
     posed = problem(squared=True, weight=weight)
-    newton = SquaredNewton(posed, tol=TOL, n_threads=2)
+    newton = LabelByLabel(posed, tol=TOL, n_threads=2)
     run(newton, Stopping(TOL, newton.n_epochs))
     ascent, _ = solve(posed)
     np.testing.assert_allclose(newton.primal, ascent.primal, rtol=2 * TOL)
@@ -161,22 +142,22 @@ def test_both_methods_of_the_squared_hinge_loss_agree():
 
 @pytest.mark.parametrize(
     "columns, squared, method",
-    [(D, True, SquaredNewton), (D, False, LabelNewton), (600, True, LabelBlocks), (600, False, LabelBlocks)],
+    [(D, True, LabelByLabel), (D, False, LabelByLabel), (600, True, LabelBlocks), (600, False, LabelBlocks)],
 )
 def test_newton_is_for_few_features(columns, squared, method):
     rows = sp.csr_array(np.ones((3, columns)))
     posed = problem(rows, np.eye(3, dtype=int), squared=squared)
-    assert type(by_blocks.default(posed, rng=np.random.RandomState(0), tol=1e-3)) is method
+    assert type(choice.default_blocks(posed, rng=np.random.RandomState(0), tol=1e-3)) is method
 
 
-@pytest.mark.parametrize("method, squared", [(SquaredNewton, True), (LabelNewton, False)])
-def test_newton_drops_weights_within_the_gap_and_labels_it_has_no_time_for_are_off(method, squared):
+@pytest.mark.parametrize("squared", [True, False])
+def test_newton_drops_weights_within_the_gap_and_labels_it_has_no_time_for_are_off(squared):
     posed = problem(squared=squared)
-    solver = method(posed, tol=1e-2, cull=0.05)
+    solver = LabelByLabel(posed, tol=1e-2, cull=0.05)
     solver.epoch(Clock(0.0))
     np.testing.assert_array_equal(solver.solution().weights.toarray()[-1], -1.0)
-    whole = method(posed, tol=1e-2)
-    culled = method(posed, tol=1e-2, cull=0.05)
+    whole = LabelByLabel(posed, tol=1e-2)
+    culled = LabelByLabel(posed, tol=1e-2, cull=0.05)
     run(whole, Stopping(1e-2, whole.n_epochs))
     assert run(culled, Stopping(1e-2, culled.n_epochs)).converged
     assert culled.solution().weights.nnz < whole.solution().weights.nnz
@@ -189,7 +170,7 @@ def test_newton_drops_weights_within_the_gap_and_labels_it_has_no_time_for_are_o
 def test_newton_reaches_the_optimum_of_the_hinge_loss(C, bias, sparse):
     rows = X if sparse else np.ascontiguousarray(X.toarray())
     weight = RNG.integers(0, 3, N).astype(float)
-    solver = LabelNewton(problem(rows, Y[:, :2], C, bias, weight=weight), tol=TOL, n_threads=2)
+    solver = LabelByLabel(problem(rows, Y[:, :2], C, bias, weight=weight), tol=TOL, n_threads=2)
     outcome = run(solver, Stopping(TOL, solver.n_epochs))
     assert outcome.converged
     W = solver.solution().weights.toarray()
@@ -245,7 +226,7 @@ def test_a_rescued_label_keeps_the_better_answer():
             return answers[l]
 
     posed = problem(C=30.0)
-    newton = LabelNewton(posed, tol=1e-9)
+    newton = LabelByLabel(posed, tol=1e-9)
     answers = [newton.solve(l, Clock()) for l in range(L)]
     rule = BlockRule(tries=2, newton=1e9)
     for method, better in ((Worse, False), (Exact, True)):

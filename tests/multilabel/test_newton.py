@@ -5,11 +5,13 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin import MultiLabelSVC, priors
-from maxmargin.core.loop import Clock
+from maxmargin.core import proximal_newton
+from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.multilabel import proximal
-from maxmargin.multilabel.newton import Newton, NewtonRule, few_features
-from maxmargin.multilabel.problem import LinearM3L, hamming_costs
+from maxmargin.multilabel import newton
+from maxmargin.multilabel.choice import few_features, loosely_tied
+from maxmargin.multilabel.newton import LabelRows, Newton, TiedRows
+from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
 from tests.naive.newton import NewtonTwin
 
 
@@ -30,43 +32,141 @@ def posed(X, Y, C=2.0, R=None, bias=1.0):
 
 @pytest.mark.nojit
 @pytest.mark.parametrize("bias", [0.0, 1.0])
-def test_steps_are_those_of_the_definition(bias):
-    """Step by step; the twin goes on from where the compiled line search ended."""
+def test_steps_are_those_of_the_definition(bias, monkeypatch):
+    """Step by step; the twin goes on from where the line search ended."""
+    monkeypatch.setattr(newton, "STEPS", 1)
     rng = np.random.default_rng(3)
     X = rng.normal(size=(30, 3))
     Y = (X @ rng.normal(size=(3, 2)) + rng.normal(size=(30, 2)) > 0).astype(int)
     problem = posed(X, Y, R=np.diag([0.5, 2.0]), bias=bias)
-    rule = NewtonRule(n_steps=1)
-    method = Newton(problem, np.zeros(Y.shape), tol=0.0, rule=rule)
-    Xb = np.column_stack([X, np.full(30, bias)])[:, : 3 + (bias > 0)]
+    method = Newton(problem, np.zeros(Y.shape), tol=0.0)
+    rule = method.steps.rule
+    Xb = np.column_stack([X, np.full(30, bias)])
     boxes, margins = problem.costs.boxes(), problem.costs.margins()
     twins = [
         NewtonTwin(
             Xb, 2.0 * Y[:, l] - 1, boxes[:, l], margins[:, l], problem.r[l],
-            rule.first, rule.shrink, rule.least, rule.solved,
+            newton.FIRST, rule.factor, rule.least, rule.solved,
         )
         for l in range(2)
     ]  # fmt: skip
     for _ in range(8):
-        method.epoch(Clock())
+        steps = method.steps
         for l, twin in enumerate(twins):
             twin.look()
-            assert method.state.omega[l] == pytest.approx(twin.omega)
-            np.testing.assert_allclose(method.state.centre[l], twin.centre, atol=1e-9)
+            assert steps.primal[l] == pytest.approx(twin.primal)
+            assert steps.dual[l] == pytest.approx(twin.dual, rel=1e-9, abs=1e-9)
+        method.epoch(Clock())
+        for l, twin in enumerate(twins):
+            assert steps.tau[l] == pytest.approx(twin.omega)
+            np.testing.assert_allclose(steps.anchor[l, 0], twin.centre, atol=1e-9)
             first, d = twin.step()
-            z = method.state.z[l] / method.scale
-            # The compiled search may stop a little before or behind the minimum of the twin.
+            z = steps.W[l, 0] * np.sqrt(problem.r[l])
+            # The search may stop a little before or behind the minimum of the twin.
             length = (z - twin.z) @ d / (d @ d)
             np.testing.assert_allclose(z, twin.z + length * d, atol=1e-9 * np.abs(z).max())
-            assert abs(twin.gradient(z) @ d) <= proximal.FLAT * abs(first) + 1e-9
+            assert abs(twin.gradient(z) @ d) <= proximal_newton.FLAT * abs(first) + 1e-9
             twin.z = z
-            assert method.state.primal[l] == pytest.approx(twin.primal)
-            assert method.state.dual[l] == pytest.approx(twin.dual, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("form", ["dense", "sparse", "products"])
+@pytest.mark.parametrize("curved, size", [(4, 1.0), (25, 1.0), (25, 1e12)])
+def test_directions_of_a_label_solve_its_equations(squared, form, curved, size):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 30)) * (rng.random((40, 30)) < 0.4)
+    rows = LabelRows(sp.csr_array(X) if form == "sparse" else X, keep_products=form == "products")
+    weights, rest = np.zeros(40), rng.normal(size=30)
+    weights[rng.permutation(40)[:curved]] = size * rng.uniform(0.5, 2, curved)
+    hessian = np.eye(30) + X.T @ (weights[:, None] * X)
+    found = rows._direction(weights, rest)
+    np.testing.assert_allclose(hessian @ found, -rest, atol=1e-9 * np.abs(hessian).max())
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_directions_of_tied_labels_solve_their_equations(direct, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, P = rng.normal(size=(20, 4)), rng.normal(size=(3, 3))
+    weights, rest = rng.random((3, 20)) * (rng.random((3, 20)) < 0.5), rng.normal(size=(3, 4))
+    rows = TiedRows(X, P)
+    columns = np.einsum("rl,id->lird", P, X).reshape(60, 12)
+    hessian = np.eye(12) + columns.T @ (weights.reshape(-1, 1) * columns)
+    squares = np.stack([rows._squares(each) for each in weights])
+    if direct:
+        found = rows._solved(squares, weights, rest)
+    else:
+        found = rows._nearly_solved(squares, weights, rest, accuracy=1e-12)
+    np.testing.assert_allclose(found.ravel(), np.linalg.solve(hessian, rest.ravel()), rtol=1e-8)
+    np.testing.assert_allclose(rows.scores(rest[None])[0].ravel(), columns @ rest.ravel(), atol=1e-12)
+    np.testing.assert_allclose(rows.image(weights[None])[0].ravel(), weights.ravel() @ columns, atol=1e-12)
+    labels, samples = np.array([0, 2, 1]), np.array([3, 3, 17])
+    np.testing.assert_allclose(rows.entry_rows(labels, samples), columns[20 * labels + samples])
+
+
+def tied(X, Y, R, bias=1.0, C=2.0, loss="hamming"):
+    """Weights of samples and labels that differ, some entries unknown unless the loss is tied."""
+    rng = np.random.default_rng(1)
+    signs = np.where(Y, 1, -1).astype(np.int8)
+    upper, weight = C * rng.uniform(0.5, 2, (2, Y.shape[1])), rng.uniform(0.5, 2, (len(Y), 1))
+    if loss == "tied":
+        return LinearM3L(Rows.of(X), tied_costs(signs, upper, weight, R), R, bias)
+    signs[rng.random(signs.shape) < 0.1] = 0
+    return LinearM3L(Rows.of(X), hamming_costs(signs, upper, weight), R, bias)
+
+
+def objectives(problem, X, alpha, Z):
+    """Both objectives by their definitions; Z with the row of the bias."""
+    Xb, Y = np.column_stack([X, np.full(len(X), problem.bias)]), problem.costs.signs.astype(float)
+    c, m, constant = problem.costs.boxes(), problem.costs.margins(), problem.costs.constant
+    V = Xb.T @ (Y * alpha)
+    primal = 0.5 * np.trace(np.linalg.solve(problem.R, Z.T @ Z)) + np.sum(c * np.maximum(0, m - Y * (Xb @ Z)))
+    assert (alpha >= 0).all() and (alpha <= c).all()
+    return primal + constant, np.sum(m * alpha) - 0.5 * np.trace(problem.R @ V.T @ V) + constant
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("loss", ["hamming", "tied"])
+@pytest.mark.parametrize("bias", [0.0, 1.0, 100.0])
+def test_tied_labels_reach_a_gap_that_the_definitions_confirm(loss, bias, direct, monkeypatch):
+    if not direct:
+        monkeypatch.setattr(newton, "DIRECT", 0)
+    X, Y = table(d=6, L=5)
+    R = priors.shrink(priors.from_labels(Y), 0.8)
+    problem = tied(X, Y, R, bias, loss=loss)
+    method = Newton(problem, np.zeros(Y.shape), tol=1e-9)
+    outcome = run(method, Stopping(1e-9, 300))
+    assert outcome.converged
+    found = objectives(problem, X, *method.solution())
+    assert outcome.certificate.primal == pytest.approx(found[0], rel=1e-10)
+    assert outcome.certificate.dual == pytest.approx(found[1], rel=1e-10)
+    assert found[1] <= found[0] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
+def test_it_is_the_default_for_unscaled_columns_and_many_tied_labels(C):
+    X, Y = table(n=150, d=60, L=25)
+    model = MultiLabelSVC(C=C, prior=priors.from_labels).fit(X, Y)
+    assert model.duality_gap_ <= 1e-3 and model.solver_ == "newton"
+
+
+def test_labels_that_are_tightly_tied_are_no_first_choice():
+    X, Y = table(n=100, d=40, L=12)
+    loose, tight = priors.from_labels(Y), 1e-4 * np.eye(12) + 1
+    assert loosely_tied(posed(X, Y, R=loose)) and few_features(posed(X, Y, R=loose))
+    assert not loosely_tied(posed(X, Y, R=tight)) and not few_features(posed(X, Y, R=tight))
+    assert not loosely_tied(posed(X, Y, R=np.diag(np.arange(1.0, 13.0))))
+
+
+def test_large_costs_of_tied_labels_converge():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 100)) + 1
+    Y = (X @ rng.normal(size=(100, 10)) > 0).astype(int)
+    assert MultiLabelSVC(C=1e7, prior=0.7 + 0.3 * np.eye(10)).fit(X, Y).duality_gap_ <= 1e-3
 
 
 @pytest.mark.parametrize("prior", [None, "diagonal", "dense", "singular"])
 @pytest.mark.parametrize("bias", [0.0, 1.0, 100.0])
-def test_reaches_the_optimum_of_the_interior_point_method(prior, bias):
+def test_columns_of_all_sizes_reach_a_tiny_gap(prior, bias):
     X, Y = table()
     R = {
         None: None,
@@ -75,13 +175,11 @@ def test_reaches_the_optimum_of_the_interior_point_method(prior, bias):
         "singular": np.ones((3, 3)) + np.diag([1.0, 0, 0]),
     }[prior]
     options = {"prior": R, "fit_intercept": bias > 0, "intercept_scaling": bias or 1.0}
-    newton = MultiLabelSVC(solver="newton", tol=1e-10, **options).fit(X, Y)
-    other = MultiLabelSVC(solver="interior", tol=1e-6, **options).fit(X, Y)
-    assert newton.duality_gap_ <= 1e-10 and other.duality_gap_ <= 1e-6
-    assert newton.primal_objective_ == pytest.approx(other.primal_objective_, rel=1e-6)
+    model = MultiLabelSVC(solver="newton", tol=1e-10, **options).fit(X, Y)
+    assert model.duality_gap_ <= 1e-10
 
 
-@pytest.mark.parametrize("solver", ["auto", "interior"])
+@pytest.mark.parametrize("solver", ["auto", "newton"])
 @pytest.mark.parametrize("factor", [1e-4, 1e4, 1e6])
 def test_the_scale_of_the_features_does_not_matter(solver, factor):
     X, Y = table(L=2)
@@ -115,19 +213,19 @@ def test_drifted_scores_are_made_anew():
     method = Newton(posed(X, Y), np.zeros(Y.shape), tol=1e-6)
     while method.gap > 1e-6:
         method.epoch(Clock())
-    method.state.scores[:] += 1.0  # drift
+    steps = method.steps
+    steps.scores += 1.0  # drift
     for _ in range(5):
         method.epoch(Clock())
-    np.testing.assert_allclose(method.state.scores, method.state.z @ method.columns.X.T, atol=1e-9)
+    np.testing.assert_allclose(steps.scores, method.geometry.scores(steps.W), atol=1e-9)
     assert method.certify().gap <= 1e-6
 
 
-@pytest.mark.parametrize("solver", ["newton", "interior"])
-def test_what_would_need_too_much_memory_is_refused(solver):
+def test_what_would_need_too_much_memory_is_refused():
     X = sp.eye_array(20_000, format="csr")
     y = np.arange(20_000) % 2
-    with pytest.raises(ValueError, match=rf"solver='{solver}' is for few features.*GiB.*solver='auto'"):
-        MultiLabelSVC(solver=solver).fit(X, y)
+    with pytest.raises(ValueError, match=r"solver='newton' is for few features.*GiB.*solver='auto'"):
+        MultiLabelSVC(solver="newton").fit(X, y)
 
 
 @pytest.mark.parametrize("prior", [None, np.array([[2.0, 1.0], [1.0, 2.0]])])

@@ -11,6 +11,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf
 
 from maxmargin.core.jit import compiled
 from maxmargin.core.kernels import LARGEST_SINGLE, Kernel, check_square, chunks
@@ -20,6 +21,9 @@ from maxmargin.core.threads import run_threads
 
 # A kernel matrix may be this far below zero, relative to its largest diagonal entry.
 DEFINITENESS = 1e-6
+# A negative eigenvalue of more than this part of it is not rounding; kernels whose matrices never have one.
+NEGATIVE = 1e-10
+DEFINITE = ("rbf", "chi2", "linear")
 # Kernel values are made in tiles of this many rows and bytes, which stay in cache while they are worked on.
 # Rows of a power of two would put all numbers of a column, which is read to be mirrored, in one place there.
 TILE_ROWS, TILE_BYTES = 256, 2**20 - 2**14
@@ -241,6 +245,14 @@ class KernelMatrix:
         run_threads(compute, parts, self.n_threads)
         np.fill_diagonal(K, self.diagonal[indices])
         return K
+
+    def is_definite(self) -> bool:
+        """Whether the matrix is positive semi-definite but for rounding."""
+        if self.kernel.name in DEFINITE:
+            return True
+        K = np.array(self.square(np.arange(self.n)), np.float64)
+        K[np.diag_indices(self.n)] += NEGATIVE * np.abs(np.diagonal(K)).max(initial=0.0)
+        return not dpotrf(K, lower=1)[1]
 
     def combine(self, W: np.ndarray, indices: np.ndarray, dtype: Any = None) -> np.ndarray:
         """W K[indices], the combinations of some rows of K, without keeping those rows.

@@ -185,3 +185,50 @@ def root_of_slope(
             return following
         t = following
     return t
+
+
+def roots_of_slopes(
+    slope: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    first: np.ndarray,
+    flat: float,
+    enclosed: Callable[[], None] | None = None,
+    *,
+    tries: int = 60,
+) -> np.ndarray:
+    """Lengths at which convex functions are nearly flat along a line: at |slope| <= flat |first|.
+
+    Parameters
+    ----------
+    slope : callable
+        (lengths, which) -> the slopes of the functions `which` at these lengths; they never fall.
+    first : ndarray
+        The slopes at zero. One that is not negative has the length zero.
+    flat : float
+    enclosed : callable, optional
+        Called once all lengths lie between two slopes of different sign.
+    tries : int, default=60
+    """
+    lengths, low, high = np.ones(len(first)), np.zeros(len(first)), np.full(len(first), np.inf)
+    at_low, at_high = first.copy(), np.zeros(len(first))
+    lengths[~(first < 0.0)] = 0.0
+    open = np.flatnonzero(first < 0.0)
+    for attempt in range(tries):
+        if not open.size:
+            break
+        found = slope(lengths[open], open)
+        still = np.abs(found) > -flat * first[open]
+        open, found = open[still], found[still]
+        rises = found > 0.0
+        up, down = open[rises], open[~rises]
+        low[down], at_low[down] = lengths[down], found[~rises]
+        high[up], at_high[up] = lengths[up], found[rises]
+        bounded = np.isfinite(high[open])
+        if enclosed is not None and open.size and bounded.all():
+            enclosed()
+            enclosed = None
+        inside = open[bounded]
+        # Halving in between, or a slope that jumps would hold one end for long.
+        share = at_low[inside] / (at_low[inside] - at_high[inside]) if attempt % 3 < 2 else 0.5
+        lengths[inside] = low[inside] + (high[inside] - low[inside]) * np.clip(share, 0.1, 0.9)
+        lengths[open[~bounded]] *= 2.0
+    return lengths

@@ -16,10 +16,8 @@ import scipy.sparse as sp
 from maxmargin.core.rows import RowArrays, Rows, check_digits, readonly
 from maxmargin.core.threads import run_threads
 from maxmargin.multilabel import score_loops as loops
-from maxmargin.multilabel.many import LabelBlocks, ManyM3L, ManySolution
-from maxmargin.multilabel.narrow import LabelNewton
+from maxmargin.multilabel.many import ManyM3L, ManySolution
 from maxmargin.multilabel.problem import used_columns
-from maxmargin.multilabel.squared import SquaredNewton
 
 # Samples that are scored at a time, if memory allows it.
 SCORED, MIB = 256, 2**20
@@ -51,57 +49,6 @@ def pose(X: Any, on: sp.csr_array, weight: np.ndarray, **costs: Any) -> ManyM3L:
     reach = math.sqrt(float(problem.squares.max(initial=problem.bias**2)))
     check_digits(reach, float(problem.weight.sum()) * float(problem.upper.max(initial=0.0)))
     return problem
-
-
-def default(
-    problem: ManyM3L, *, rng: np.random.RandomState, **options: Any
-) -> LabelBlocks | LabelNewton | SquaredNewton:
-    """Newton's method, of the loss, for few features; else ascent on the samples near a label.
-
-    Newton's method comes to the rescue of labels that the ascent does not bring to their end.
-    """
-
-    def newton() -> LabelNewton | SquaredNewton:
-        return SquaredNewton(problem, **options) if problem.squared else LabelNewton(problem, **options)
-
-    few = few_features(problem, 500 if problem.squared else 300)
-    if few or (problem.squared and cheap_squares(problem)):
-        return newton()
-    few = few_features(problem, 1200, filled=0.0, cells=2 * 10**7)
-    rescue = newton if few or (problem.squared and sparse_few(problem, 2000)) else None
-    return LabelBlocks(problem, rng=rng, rescue=rescue, **options)
-
-
-def sparse_few(problem: ManyM3L, most: int) -> bool:
-    """Whether rows are sparse, with at most so many features."""
-    return not problem.rows.dense and problem.n_features <= most
-
-
-def cheap_squares(problem: ManyM3L, most: float = 25.0) -> bool:
-    """Whether Newton's method for the squared loss is the first choice for sparse rows: X'X is cheap.
-
-    At 18 products for each entry of X (tmc2007-500) it takes a quarter of the time of the ascent or less, at
-    61 (delicious) up to twice as long. Those of a triangular factor count a twentieth.
-    """
-    lengths, d = np.diff(problem.rows.indptr), problem.n_features + 1.0
-    products = 0.5 * float(lengths @ (lengths + 1.0)) + d**3 / 60
-    return sparse_few(problem, 500) and products <= most * max(problem.rows.data.size, 1)
-
-
-def few_features(problem: ManyM3L, most: int, filled: float = 0.2, cells: int = 5 * 10**7) -> bool:
-    """Whether Newton's method is the first choice: dense columns, not too many of them.
-
-    Parameters
-    ----------
-    most : int
-        Largest number of features.
-    filled : float
-        Least part of X that is not zero.
-    cells : int
-        Largest size of the dense copy of X.
-    """
-    n, d = problem.shape[0], problem.n_features
-    return d <= most and filled * n * d <= problem.rows.data.size and n * d <= cells
 
 
 def attributes(problem: ManyM3L, solution: ManySolution, n_features: int, *, dense: bool) -> dict[str, Any]:

@@ -63,10 +63,8 @@ from maxmargin.edge.labels import (
     constant_labels,
     warn_of_constants,
 )
-from maxmargin.multilabel import by_blocks
-from maxmargin.multilabel.interior import InteriorPoint
+from maxmargin.multilabel import by_blocks, choice
 from maxmargin.multilabel.many import ManyM3L
-from maxmargin.multilabel.newton import Newton, few_features, in_turns
 from maxmargin.multilabel.problem import (
     LARGEST_SINGLE,
     EntryCosts,
@@ -83,10 +81,8 @@ from maxmargin.multilabel.problem import (
     tied_costs,
 )
 from maxmargin.multilabel.projected import UntilProjected
-from maxmargin.multilabel.rescue import kernel_default
 from maxmargin.multilabel.smo import SMO
-from maxmargin.multilabel.sweeps import paper_ascent, wide_default
-from maxmargin.multilabel.turns import turns_default
+from maxmargin.multilabel.sweeps import paper_ascent
 
 # Single precision reaches this gap with room to spare; in a linear model it pays from this many products a
 # pass, of sparse rows, which are copied in it, and of dense ones, which are not. On the sets of
@@ -115,27 +111,11 @@ def _check_scores(state: Mapping[str, Any], sizes: Sizes) -> None:
         raise ValueError("it has no weights")
 
 
-def _default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, *, rng: Any, **options: Any) -> Solver:
-    """Pair steps with a kernel; Newton's method for few features, in double precision; else sweeps."""
-    if isinstance(problem, KernelM3L):
-        return kernel_default(problem, alpha, rng=rng, **options)
-    if alpha.dtype == np.float64 and few_features(problem):
-        return _newton(problem, alpha, **options)
-    return wide_default(problem, alpha, rng=rng, **options)
-
-
-def _newton(problem: LinearM3L, alpha: np.ndarray, *, tol: float, n_threads: int) -> Solver:
-    """Newton's method, for coupled labels joined or in turns."""
-    if in_turns(problem):
-        return turns_default(problem, alpha, tol=tol)
-    return Newton(problem, alpha, tol=tol, n_threads=n_threads)
-
-
 # Every solver is built from the problem, the dual variables to start from, and tol, rng, n_threads; those of
 # the paper also from what only they know.
 SOLVERS = {
     "auto": Choice(
-        _default,
+        choice.default,
         "Newton's method (few features, or a kernel of few samples), dual coordinate ascent (wide or sparse "
         "rows), or block sweeps and pair steps on a shared kernel matrix; Newton's method takes over where "
         "these get stuck.",
@@ -154,16 +134,12 @@ SOLVERS = {
         reads=("precision", "stopping", "break_factor"),
     ),
     "newton": Choice(
-        lambda problem, alpha, tol, rng, n_threads: _newton(problem, alpha, tol=tol, n_threads=n_threads),
+        choice.newton,
         "Linear, for few features, scaled or not: proximal steps, each solved by Newton's method.",
         reads=("n_jobs",),
     ),
-    "interior": Choice(
-        lambda problem, alpha, tol, rng, n_threads: InteriorPoint(problem),
-        "Linear, for few and badly scaled features: a primal-dual interior point method.",
-    ),
 }
-LINEAR_ONLY, KERNEL_ONLY = ("dca", "newton", "interior"), ("smo",)
+LINEAR_ONLY, KERNEL_ONLY = ("dca", "newton"), ("smo",)
 
 
 @dataclass(eq=False, repr=False)
@@ -488,7 +464,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         problem = self._sparse_problem(X, self._space.positives(y), sample_weight)
         self._device(problem)  # says why not
         stopping = self._stopping()
-        solver = by_blocks.default(
+        solver = choice.default_blocks(
             problem,
             tol=stopping.target,
             rng=check_random_state(self.random_state),
@@ -669,7 +645,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             size = data.size * (n_labels or problem.shape[1])
             large = size >= (LARGE_DENSE if problem.rows.dense else LARGE_SPARSE)
             single_or_large = data.dtype == np.float32 or large
-            pays = single_or_large and self.solver == "auto" and not few_features(problem)
+            pays = single_or_large and self.solver == "auto" and not choice.few_features(problem)
             dtype = self._working_dtype(stopping, problem.costs, pays=pays)
         alpha = aligned_zeros(*problem.shape, dtype, multiple=1, n_threads=count_threads(self.n_jobs))
         recalled = self._recall(problem.shape)

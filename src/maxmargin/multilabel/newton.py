@@ -1,95 +1,291 @@
-"""Newton's method for few features: proximal steps on the dual, each solved in the weights.
+"""Newton's method for few features: the losses and the equations of `core.proximal_newton` for labels.
 
-Problem, dual and gap as in `problem`. Coordinate ascent gets stuck where
-features are few and overlap or have different scales, which is how most tables are. There the weights are
-the small side of the problem, and one label is solved at a time. With shares t = alpha / c of the boxes, a
-proximal step from the centre a,
+Problem, dual and gap as in `problem`. Coordinate ascent gets stuck where features are few and overlap or have
+different scales, which is how most tables are. There the weights are the small side of the problem.
 
-    max_t  D(c t) - omega / 2 sum_i c_i (t_i - a_i)^2,
+**Hinge.** The shares are t = alpha / c of the boxes, and each hinge is rounded off over a width tau:
 
-is by duality the minimum of a smoothed primal, in which each hinge is rounded off over a width of omega:
+    phi'(g) = t(g) = clip(a + g / tau, 0, 1),     second derivative sum c / tau x x' over 0 < t < 1.
 
-    min_z  1/2 |z|^2 / r + sum_i c_i phi(g_i),     phi'(g) = t(g) = clip(a + g / omega, 0, 1).
+Labels that no prior ties are groups of their own, with weights u_l and scores sqrt(r_l) x.u_l; labels that
+are tied are one group with weights U (rank x D) and scores F = P'U X', R = P'P.
 
-It is piecewise quadratic, and Newton's method with an exact line search solves it in a few steps. Only
-entries within their boxes enter the Hessian diag(1 / r) + X' diag(c / omega) X, so that a step costs
-O(N D) and D^2 for each of them. The gap at any z and its t, with V = X'(y c t), splits into
-
-    P(z) - D(c t) = sum_i c_i (max(g_i, 0) - t_i g_i) + r / 2 |z / r - V|^2 :
-
-when the second part, which the Newton steps bring to zero, is below `solved` times the first, t becomes the
-new centre and omega shrinks. This is the method of multipliers, which ends after finitely many
-centres on a problem with linear pieces. 15 to 40 steps are usual, whatever C and the conditioning of X.
-
-Coupled labels are one label of N L entries, whose rows are x_i kron P_l with R = P'P: (D+1) rank(R) columns.
-
-Columns are scaled by powers of two inside, so the scale of a feature does not matter. The weights with the
-smallest primal and the shares with the largest dual value are kept, each for itself.
+**Squared hinge.** t = 2 max(g, 0) without an upper bound, tau = 1/2 is part of the loss and no anchor is
+needed: P - D(alpha) = 1/2 |grad P|^2 at any weights.
 
 Where C is so large that no optimal alpha comes near its box, shares drown in rounding. At the optimum
-1/2 |V|^2 <= P, so that <m, alpha> <= 2 P(z) for every z: once steps are stuck, boxes end at 2 P(z) / m, which
-changes no optimum, and the steps begin anew. A rounding of the margins still costs C; a multiple of z
-just above 1 keeps them. Where no step has come near the optimum, P(z) bounds nothing; then boxes are cut to
-what shares are exact with.
+1/2 |V|^2 <= P, so that <m, alpha> <= 2 P(Z) for every Z: once steps are stuck, boxes end at 2 P(Z) / m, which
+changes no optimum, and the steps begin anew. A rounding of the margins still costs C; a multiple of the
+weights just above 1 keeps them. Where no step has come near the optimum, P(Z) bounds nothing; then boxes are
+cut to what shares are exact with.
 
-Yan, Li, "An efficient augmented Lagrangian method for support vector machine", Optimization Methods and
-Software 35, 2020.
+Keerthi, DeCoste, "A modified finite Newton method for fast solution of large scale linear SVMs", Journal of
+Machine Learning Research 6, 2005.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg.blas import dsyrk
 
-from maxmargin.core.loop import Certificate, Clock, Patience, Progress
-from maxmargin.core.rows import readonly
+from maxmargin.core.kernel_matrix import KernelMatrix
+from maxmargin.core.linalg import conjugate_gradients
+from maxmargin.core.loop import Certificate, Clock, Evaluated, Patience, Progress
+from maxmargin.core.proximal_newton import (
+    EVERY,
+    Found,
+    NewtonSteps,
+    Shrinking,
+    half_squares,
+    solve_scaled,
+    sums,
+)
+from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
-from maxmargin.multilabel.problem import LinearM3L, Solution, powers_of_two
-from maxmargin.multilabel.proximal import Columns, Entries, NewtonState, Shrinking, newton_steps
+from maxmargin.multilabel.loops import add_squares
+from maxmargin.multilabel.many import Answer, ManyM3L, ManySolution, cull_weights
+from maxmargin.multilabel.problem import EntryCosts, KernelM3L, LinearM3L, Solution
 
+# tau at the start and its least value, in units of the largest margin; `AGAIN` from given weights.
+FIRST, LEAST, AGAIN = 4.0, 1e-6, 0.25
+RULE = Shrinking(factor=0.25, solved=0.3)
+# Largest relative gap at which given dual variables are started from.
+NEAR = 0.1
+# Most Newton steps of an epoch, and the entries of X times labels that they may read.
+STEPS, EPOCH = 5, 1e6
+# Part of the gap allowed by tol that is aimed at.
+AIM = 0.95
 # Largest C |x|^2 with which shares of the boxes are more than rounding, and a gap that tells nothing.
 CURVED, HOPELESS = 1e12, 0.5
 # A multiple of weights that keeps margins which rounding has cut.
 ABOVE_ONE = 1 + 2.0**-40
 # Entries of labels that take a step together.
 GROUP = 2**17
+# Largest curvature times |x|^2 at which rounding allows equations in samples.
+SAFE = 1e8
+# Largest order of a system of tied labels that is factored; above, conjugate gradients solve it.
+DIRECT = 1200
+# Labels of an epoch for each thread, and the least part of sparse rows that is filled up.
+BLOCK, FILLED = 32, 0.2
+# Eigenvalues of K below this part of the largest are rounding.
+RANK = 1e-14
+SCALES = "scale the features"
+ROUNDED = "scale the features, or lower C or intercept_scaling,"
 
 
-@dataclass(frozen=True)
-class NewtonRule:
-    """How the proximal steps follow each other; none of it changes the optimum.
+class HingeLosses:
+    """The hinges of all entries: signs (times the square root of the prior), boxes and margins, (G, k, n)."""
 
-    Parameters
-    ----------
-    first, again : float
-        omega at the start, relative to the largest margin: cold, and from given dual variables.
-    near : float
-        Largest relative gap at which given dual variables are started from.
-    shrink, least : float
-        omega from one centre to the next, and its smallest value relative to the largest margin.
-    solved : float
-        A proximal step is solved when what its Newton steps left of the gap is below this part of the rest.
-    n_steps, epoch : int, float
-        Most Newton steps of one epoch, and entries of X times labels that they may read; at least one step.
-    aim : float
-        Part of the gap allowed by tol that is aimed at.
+    def __init__(self, signs: np.ndarray, boxes: np.ndarray, margins: np.ndarray) -> None:
+        self.signs, self.boxes, self.margins = signs, boxes, margins
+        self.nothing = np.zeros_like(boxes)
+
+    def line(self, at: Any, tau: np.ndarray, anchor: np.ndarray, scores: np.ndarray, moves: Any) -> HingeLine:
+        return HingeLine(self, at, tau, anchor, scores, moves)
+
+    def curvature(self, at: Any, tau: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """The second derivatives of all losses by their scores."""
+        inside = (shares > 0.0) & (shares < 1.0)
+        return np.where(inside, self.boxes[at] * self.signs[at] ** 2 / tau[:, None, None], 0.0)
+
+
+class HingeLine:
+    """Smoothed hinges along a line."""
+
+    def __init__(
+        self,
+        losses: HingeLosses,
+        at: Any,
+        tau: np.ndarray,
+        anchor: np.ndarray,
+        scores: np.ndarray,
+        moves: Any,
+    ) -> None:
+        self.signs, self.boxes, self.margins = losses.signs[at], losses.boxes[at], losses.margins[at]
+        tau = tau[:, None, None]
+        self.g = self.margins - self.signs * scores
+        self.start = self.g / tau
+        self.start += anchor
+        if moves is not None:
+            self.change = self.signs * moves
+            self.fall, self.weight = self.change / tau, self.boxes * self.change
+
+    def slope(self, lengths: np.ndarray, of: np.ndarray) -> np.ndarray:
+        whole = len(of) == len(self.start)
+        start, fall, weight = (a if whole else a[of] for a in (self.start, self.fall, self.weight))
+        shares = lengths[:, None, None] * fall
+        np.subtract(start, shares, out=shares)
+        return -sums(weight, clipped(shares))
+
+    def close(self, moved: np.ndarray | None) -> None:
+        """Nothing is left out."""
+
+    def point(self, lengths: np.ndarray | None) -> Found:
+        g, shares = self.g, self.start
+        if lengths is not None:
+            t = lengths[:, None, None]
+            g, shares = g - t * self.change, shares - t * self.fall
+        shares = clipped(shares)
+        costed = self.boxes * shares
+        losses = sums(self.boxes, np.maximum(g, 0.0))
+        return Found(shares, self.signs * costed, losses, sums(costed, g), sums(costed, self.margins))
+
+
+class SquaredLosses(HingeLosses):
+    """The squared hinges of all entries, which are smooth as they are."""
+
+    def line(
+        self, at: Any, tau: np.ndarray, anchor: np.ndarray, scores: np.ndarray, moves: Any
+    ) -> SquaredLine:
+        return SquaredLine(self, at, tau, np.zeros_like(anchor), scores, moves)
+
+    def curvature(self, at: Any, tau: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        return np.where(shares > 0.0, 2.0 * self.boxes[at] * self.signs[at] ** 2, 0.0)
+
+
+class SquaredLine(HingeLine):
+    """Squared hinges along a line; tau is 1/2."""
+
+    def slope(self, lengths: np.ndarray, of: np.ndarray) -> np.ndarray:
+        shares = self.start[of] - lengths[:, None, None] * self.fall[of]
+        return -sums(self.weight[of], np.maximum(shares, 0.0))
+
+    def point(self, lengths: np.ndarray | None) -> Found:
+        g = self.g if lengths is None else self.g - lengths[:, None, None] * self.change
+        h = np.maximum(g, 0.0)
+        costed = 2.0 * self.boxes * h
+        losses = sums(self.boxes, h * h)
+        values = sums(costed, self.margins) - losses
+        return Found(2.0 * h, self.signs * costed, losses, losses, values)
+
+
+def clipped(shares: np.ndarray) -> np.ndarray:
+    """Shares within their bounds, in place."""
+    np.maximum(shares, 0.0, out=shares)
+    return np.minimum(shares, 1.0, out=shares)
+
+
+class LabelRows:
+    """Rows of X, the constant feature last, of which every label makes equations of its own.
+
+    X is dense, or CSR. Equations are in the samples whose loss is curved where these are few, or where their
+    products are known; otherwise in the features.
     """
 
-    first: float = 4.0
-    again: float = 0.25
-    near: float = 0.1
-    shrink: float = 0.25
-    least: float = 1e-6
-    solved: float = 0.3
-    n_steps: int = 5
-    epoch: float = 1e6
-    aim: float = 0.95
+    def __init__(self, X: Any, *, keep_products: bool = False) -> None:
+        self.X, self.sparse = X, sp.issparse(X)
+        n, self.order = X.shape
+        self.flat = Rows.of(X).flat if self.sparse else None
+        squares = X.multiply(X).sum(axis=1) if self.sparse else np.einsum("ij,ij->i", X, X)
+        self.safe = SAFE / max(float(np.max(squares, initial=0.0)), 1e-300)
+        # Products of all samples, which the labels share, where they are not much larger than X.
+        self.products: np.ndarray | None = filled(X @ X.T) if keep_products and n <= 2 * self.order else None
+
+    def scores(self, W: np.ndarray) -> np.ndarray:
+        return ((self.X @ W[:, 0].T).T if self.sparse else W[:, 0] @ self.X.T)[:, None]
+
+    def image(self, steps: np.ndarray, moved: np.ndarray | None = None) -> np.ndarray:
+        return ((self.X.T @ steps[:, 0].T).T if self.sparse else steps[:, 0] @ self.X)[:, None]
+
+    def entry_rows(self, labels: np.ndarray, samples: np.ndarray) -> np.ndarray:
+        """What the weights of a group are multiplied by in the scores of some entries."""
+        return filled(self.X[samples])
+
+    def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
+        curvature = newton.losses.curvature(at, newton.tau[at], newton.shares[at])
+        each = zip(curvature[:, 0], newton.rest[at][:, 0], strict=True)
+        return np.stack([self._direction(weights, rest) for weights, rest in each])[:, None]
+
+    def _direction(self, weights: np.ndarray, rest: np.ndarray) -> np.ndarray:
+        """Solve (I + sum_i weights_i x_i x_i') d = -rest."""
+        near = np.flatnonzero(weights)
+        weights = weights[near]
+        few = self.order // 2 if self.products is None else self.order
+        if len(near) < few and weights.max(initial=0.0) < self.safe:
+            rows = self.X[near]
+            known = self.products
+            system = filled(rows @ rows.T) if known is None else known[np.ix_(near, near)]
+            system.flat[:: len(system) + 1] += 1.0 / weights
+            return rows.T @ solve_scaled(system, rows @ rest) - rest if near.size else -rest
+        if self.sparse:
+            system = np.zeros((self.order, self.order))
+            add_squares(self.flat, near, weights, system)
+        else:
+            rows = self.X[near] * np.sqrt(weights[:, None])
+            system = np.asarray(dsyrk(1.0, rows.T)).T
+        system.flat[:: self.order + 1] += 1.0
+        return -solve_scaled(system, rest)
 
 
-class Newton:
-    """State of the method: see `NewtonState`, all float64.
+class TiedRows:
+    """Rows of X, the constant feature last, and P of the prior R = P'P that ties the labels: one group."""
+
+    def __init__(self, X: np.ndarray, P: np.ndarray) -> None:
+        self.X, self.P = X, P
+        self.shape = len(P), X.shape[1]
+
+    def scores(self, W: np.ndarray) -> np.ndarray:
+        return (self.P.T @ (W[0] @ self.X.T))[None]
+
+    def image(self, steps: np.ndarray, moved: np.ndarray | None = None) -> np.ndarray:
+        return ((self.P @ steps[0]) @ self.X)[None]
+
+    def entry_rows(self, labels: np.ndarray, samples: np.ndarray) -> np.ndarray:
+        rows = self.P.T[labels][:, :, None] * self.X[samples][:, None]
+        return rows.reshape(len(labels), -1)
+
+    def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
+        weights = newton.losses.curvature(EVERY, newton.tau, newton.shares)[0]
+        rest = newton.rest[0]
+        squares = np.stack([self._squares(each) for each in weights])
+        solve = self._solved if rest.size <= DIRECT else self._nearly_solved
+        return -solve(squares, weights, rest)[None]
+
+    def _squares(self, weights: np.ndarray) -> np.ndarray:
+        """X' diag(weights) X."""
+        near = np.flatnonzero(weights)
+        rows = self.X[near] * np.sqrt(weights[near, None])
+        return rows.T @ rows
+
+    def _solved(self, squares: np.ndarray, weights: np.ndarray, rest: np.ndarray) -> np.ndarray:
+        """By the matrix I + sum_l P_l P_l' (x) X'D_l X."""
+        rank, D = self.shape
+        pairs = (self.P[:, None] * self.P[None]).reshape(rank * rank, -1)
+        matrix = (pairs @ squares.reshape(len(squares), -1)).reshape(rank, rank, D, D)
+        matrix = np.ascontiguousarray(matrix.transpose(0, 2, 1, 3)).reshape(rank * D, rank * D)
+        matrix.flat[:: rank * D + 1] += 1.0
+        return solve_scaled(matrix, rest.ravel()).reshape(rank, D)
+
+    def _nearly_solved(
+        self, squares: np.ndarray, weights: np.ndarray, rest: np.ndarray, *, accuracy: float = 0.03
+    ) -> np.ndarray:
+        """By conjugate gradients, preconditioned by the equations of the labels alone.
+
+        In the weights Z = P'U of the labels the matrix is Q (x) I plus one block a label, Q = R^-1; the
+        blocks on its diagonal are inverted.
+        """
+        inverse = np.linalg.inv(self.P)
+        for block, q in zip(squares, np.square(inverse).sum(axis=1), strict=True):
+            block.flat[:: len(block) + 1] += q
+        scale = 1.0 / np.sqrt(np.einsum("ldd->ld", squares))
+        squares *= scale[:, :, None] * scale[:, None, :]
+        inverses = np.linalg.inv(squares) * scale[:, :, None] * scale[:, None, :]
+
+        def product(V: np.ndarray) -> np.ndarray:
+            return V + self.image((weights * self.scores(V[None])[0])[None])[0]
+
+        def precondition(V: np.ndarray) -> np.ndarray:
+            return inverse.T @ np.matmul(inverses, (inverse @ V)[:, :, None])[:, :, 0]
+
+        return conjugate_gradients(product, rest, precondition, accuracy=accuracy)[0]
+
+
+class Newton(Evaluated):
+    """Newton's method on a linear problem.
 
     Parameters
     ----------
@@ -100,9 +296,8 @@ class Newton:
         The relative gap that training stops at.
     n_threads : int, default=1
         Threads over labels.
-    rule : NewtonRule
-    columns : (Columns, array), optional
-        What `scaled_columns` makes of the problem, where other problems on the same rows share it.
+    rows : LabelRows, optional
+        Those of the problem, where other problems on the same rows share them.
     """
 
     def __init__(
@@ -112,110 +307,124 @@ class Newton:
         *,
         tol: float,
         n_threads: int = 1,
-        rule: NewtonRule | None = None,
-        columns: tuple[Columns, np.ndarray] | None = None,
+        rows: LabelRows | None = None,
     ) -> None:
         self.problem, self.tol, self.n_threads = problem, tol, n_threads
-        self.rule = NewtonRule() if rule is None else rule
-        self.boxes = problem.costs.boxes()
-        self.columns, self.scale = scaled_columns(problem) if columns is None else columns
-        self.entries = label_major(problem, self.boxes)
-        self.widest = float(self.entries.m.max(initial=0.0)) or 1.0
-        (L, n), D = self.entries.y.shape, len(self.scale)
-        self.state = NewtonState(
-            omega=np.full(L, self.rule.first * self.widest),
-            primal=np.full(L, np.inf),
-            dual=np.zeros(L),
-            centre=np.full((L, n), 0.5),
-            scores=np.zeros((L, n)),
-            best_share=np.zeros((L, n)),
-            z=np.zeros((L, D)),
-            best_z=np.zeros((L, D)),
-        )
-        self.n_steps = int(np.clip(self.rule.epoch / max(n * L * D, 1), 1, self.rule.n_steps))
-        self.gap, self.aim = np.inf, self.rule.aim
+        costs, tied = problem.costs, problem.coupled
+        self.boxes = costs.boxes()
+        signs = costs.signs if tied else costs.signs * np.sqrt(problem.r)
+        self.losses = HingeLosses(*map(self._grouped, (signs, self.boxes, costs.margins())))
+        self.widest = float(self.losses.margins.max(initial=0.0)) or 1.0
+        self.geometry: LabelRows | TiedRows
+        if tied:
+            self.geometry = TiedRows(dense_rows(problem), problem.factor)
+            shape = (1, *self.geometry.shape)
+        else:
+            self.geometry = LabelRows(dense_rows(problem)) if rows is None else rows
+            shape = problem.shape[1], 1, self.geometry.order
+        self._begin(np.zeros(shape), np.full(self.losses.boxes.shape, 0.5), FIRST)
+        n, L = problem.shape
+        self.n_steps = int(np.clip(EPOCH / max(n * L * shape[-1], 1), 1, STEPS))
+        self.gap, self.aim = np.inf, AIM
         self.patience = Patience(200 // self.n_steps)
         self.capped = False
-        self._answer: tuple[Solution, Certificate] | None = None
-        if alpha.any():
-            self._begin_at(alpha)
+        if alpha.any() and problem.evaluate(alpha, n_threads=n_threads)[1].gap <= NEAR:
+            # Further from the optimum almost all entries would be at their bounds, where steps see nothing of
+            # the losses.
+            shares = np.divide(alpha, self.boxes, out=np.zeros(self.boxes.shape), where=self.boxes > 0)
+            anchor = self._grouped(shares)
+            steps = self.losses.signs * self.losses.boxes * anchor
+            self._begin(self.geometry.image(steps), anchor, AGAIN)
 
-    def epoch(self, clock: Clock) -> Progress:
+    def begin_with(self, weights: np.ndarray) -> None:
+        """Start from the weights of one label, the bias last."""
+        self._begin(weights[None, None].copy(), self.steps.anchor, AGAIN)
+
+    def _begin(self, weights: np.ndarray, anchor: np.ndarray, tau: float) -> None:
+        rule = replace(RULE, least=LEAST * self.widest)
+        self.steps = NewtonSteps(self.losses, self.geometry, weights, anchor, tau * self.widest, rule)
+
+    def _grouped(self, entries: np.ndarray) -> np.ndarray:
+        """Entries (N x L) as groups x columns x samples: one group of tied labels, or one a label."""
+        rows = np.ascontiguousarray(entries.T, dtype=np.float64)
+        return rows[None] if self.problem.coupled else rows[:, None]
+
+    def _move(self, clock: Clock) -> Progress:
         """Some Newton steps on every label that is not done."""
         if self.gap <= self.tol:
             # The running gap was small enough and yet there is another epoch: the scores have drifted.
-            self._resynchronise()
-        self._answer = None
-        self._move(clock)
+            self.steps.begin()
+            self.aim *= 0.5
+        self._step(clock)
         certificate, stuck = self._bounds(), ""
         if self.patience.exhausted(certificate.gap):
             self._refine()
             certificate = self._bounds()
             goes_on = certificate.gap <= self.tol or self._cap(certificate.gap)
-            stuck = "" if goes_on else "scale the features"
+            stuck = "" if goes_on else SCALES
         self.gap = certificate.gap
         return Progress(certificate, self.problem.shape[0], stuck=stuck)
 
-    def _bounds(self) -> Certificate:
-        """The best of both sides so far, as the steps have seen them."""
-        state, constant = self.state, self.problem.costs.constant
-        return Certificate(float(state.primal.sum()) + constant, float(state.dual.sum()) + constant)
-
-    def certify(self) -> Certificate:
-        return self._evaluated()[1]
-
-    def solution(self) -> Solution:
-        return self._evaluated()[0]
-
-    def _evaluated(self) -> tuple[Solution, Certificate]:
-        """The best weights and dual variables as they are, kept until the next epoch."""
-        if self._answer is None:
-            alpha = self.state.best_share.T.reshape(self.boxes.shape) * self.boxes
-            weights = self.weights()
-            Z, certificate = self.problem.evaluate(alpha, n_threads=self.n_threads, weights=weights)
-            if self.capped and certificate.gap > self.tol:
-                Z, certificate = self.problem.evaluate(
-                    alpha, n_threads=self.n_threads, weights=ABOVE_ONE * weights
-                )
-            self._answer = Solution(readonly(alpha), Z), certificate
-        return self._answer
-
-    def _move(self, clock: Clock) -> None:
-        L, n = self.state.centre.shape
+    def _step(self, clock: Clock) -> None:
+        steps = self.steps
+        L, _, n = steps.anchor.shape
         size = max(1, GROUP // n)
-        groups = [readonly(np.arange(l, min(l + size, L))) for l in range(0, L, size)]
-        primal = self.state.primal[np.isfinite(self.state.primal)]
+        groups = [np.arange(l, min(l + size, L)) for l in range(0, L, size)]
         # Half of the gap allowed goes with the objective of a label, half to all labels alike.
         half = 0.5 * self.aim * self.tol
-        targets = (half, half * float(primal.sum()) / L)
-        rule = Shrinking(self.rule.shrink, self.rule.least * self.widest, self.rule.solved)
+        targets = (half, half * float(steps.primal.sum()) / L)
 
         def work(labels: np.ndarray) -> None:
             if not clock.expired():
-                newton_steps(self.columns, self.entries, labels, targets, self.n_steps, rule, self.state)
+                steps.run(labels, self.n_steps, targets)
 
         run_threads(work, groups, self.n_threads)
+
+    def _bounds(self) -> Certificate:
+        """The best of both sides so far, as the steps have seen them."""
+        constant = self.problem.costs.constant
+        return Certificate(float(self.steps.primal.sum()) + constant, float(self.steps.dual.sum()) + constant)
+
+    def _evaluate(self) -> tuple[Solution, Certificate]:
+        """The best weights and dual variables as they are."""
+        shares = self.steps.best_shares
+        alpha = shares.reshape(-1, shares.shape[-1]).T * self.boxes
+        weights = self.weights()
+        Z, certificate = self.problem.evaluate(alpha, n_threads=self.n_threads, weights=weights)
+        if self.capped and certificate.gap > self.tol:
+            Z, certificate = self.problem.evaluate(
+                alpha, n_threads=self.n_threads, weights=ABOVE_ONE * weights
+            )
+        return Solution(readonly(alpha), Z), certificate
+
+    def weights(self) -> np.ndarray:
+        """The best weights as `LinearM3L.evaluate` takes them, the bias last."""
+        W = self.steps.best_W
+        return W.reshape(-1, W.shape[-1]).T
 
     def _refine(self, *, most: int = 1000) -> None:
         """Solve for the dual variables within their boxes by the margins that they must make.
 
-        The shares of a step carry the rounding of scores over omega, which is much of them where boxes are
-        far too large.
+        The shares of a step carry the rounding of scores over tau, which is much of them where boxes are far
+        too large.
         """
-        state = self.state
-        for l, (y, box, m) in enumerate(zip(*self.entries, strict=True)):
-            alpha = state.best_share[l] * box
-            free = np.flatnonzero((alpha > 0) & (alpha < box))
-            if not 0 < free.size <= most:
+        steps, losses = self.steps, self.losses
+        for l, (s, box, m) in enumerate(zip(losses.signs, losses.boxes, losses.margins, strict=True)):
+            alpha = steps.best_shares[l] * box
+            free = np.nonzero((alpha > 0) & (alpha < box))
+            if not 0 < len(free[0]) <= most:
                 continue
-            rows = y[:, None] * self.columns.X * (self.scale * np.sqrt(self.columns.r[l]))
-            missing = m[free] - rows[free] @ (alpha @ rows)
-            change = np.linalg.lstsq(rows[free] @ rows[free].T, missing, rcond=None)[0]
+            rows = s[free][:, None] * self.geometry.entry_rows(*free)
+            missing = (m - s * self.geometry.scores(self.geometry.image((s * alpha)[None]))[0])[free]
+            change = np.linalg.lstsq(rows @ rows.T, missing, rcond=None)[0]
             alpha[free] = np.clip(alpha[free] + change, 0.0, box[free])
-            V = alpha @ rows
-            dual = float(alpha @ m) - 0.5 * float(V @ V)
-            if dual > state.dual[l]:
-                state.dual[l], state.best_share[l, free] = dual, alpha[free] / box[free]
+            image = self.geometry.image((s * alpha)[None])
+            dual = float(np.vdot(alpha, m)) - float(half_squares(image)[0])
+            if dual > steps.dual[l]:
+                steps.dual[l] = dual
+                shares = steps.best_shares.copy()
+                shares[l][free] = alpha[free] / box[free]
+                steps.best_shares = shares
 
     def _cap(self, gap: float, *, far: float = 1e-3) -> bool:
         """Cut boxes to what an optimum may fill and begin anew, once, if that is far less than they hold.
@@ -223,146 +432,207 @@ class Newton:
         Weights that leave most of the gap tell nothing of an optimum; then boxes are cut to what shares are
         exact with.
         """
-        state, (_, boxes, margins) = self.state, self.entries
-        most = np.divide(
-            2 * state.primal[:, None], margins, out=np.full(boxes.shape, np.inf), where=margins > 0
-        )
+        boxes, margins = self.losses.boxes, self.losses.margins
+        primal = self.steps.primal[:, None, None]
+        most = np.divide(2 * primal, margins, out=np.full(boxes.shape, np.inf), where=margins > 0)
         if gap > HOPELESS:
             most = np.minimum(most, CURVED / self.problem.reach() ** 2)
         if self.capped or not np.minimum(boxes, most).max() < far * boxes.max():
             return False
         self.capped = True
-        self.entries = self.entries._replace(c=np.minimum(boxes, most))
-        self.boxes = self.entries.c.T.reshape(self.boxes.shape)
-        state.omega[:], state.centre[:] = self.rule.first * self.widest, 0.5
-        state.z[:] = 0.0
-        self._resynchronise()
+        self.losses = HingeLosses(self.losses.signs, np.minimum(boxes, most), margins)
+        self.boxes = self.losses.boxes.reshape(-1, boxes.shape[-1]).T
+        self._begin(np.zeros(self.steps.W.shape), np.full(boxes.shape, 0.5), FIRST)
+        self.aim *= 0.5
         self.patience = Patience(200 // self.n_steps)
         return True
 
-    def _begin_at(self, alpha: np.ndarray) -> None:
-        """Start from dual variables: their shares as the centre, the weights that they make.
 
-        Far from the optimum almost all entries would be at their bounds, where Newton steps see nothing of
-        the losses; the cold start is better then.
+class KernelNewton(Evaluated):
+    """`Newton` on a factor K = G G' of the kernel matrix, the rows of G taken for features.
+
+    It has the same dual variables, and mostly the weights that they make are the model. Where rounding keeps
+    these from being as good as the best weights U in the features, the model is coefficients of all samples
+    that make U.
+
+    Parameters
+    ----------
+    problem : KernelM3L
+    alpha : array of shape (n_samples, n_labels)
+        Feasible dual variables to start from.
+    tol : float
+        The relative gap that training stops at.
+    n_threads : int, default=1
+    """
+
+    def __init__(self, problem: KernelM3L, alpha: np.ndarray, *, tol: float, n_threads: int = 1) -> None:
+        self.problem, self.tol = problem, tol
+        whole = KernelMatrix(problem.K.kernel, problem.K.X, np.inf, np.float64)
+        values, vectors = np.linalg.eigh(whole.square(np.arange(whole.n)))
+        kept = values > RANK * max(values[-1], np.finfo(float).tiny)
+        roots = np.sqrt(values[kept])
+        self.inverse = vectors[:, kept] / roots
+        rows = Rows.of(np.ascontiguousarray(vectors[:, kept] * roots))
+        linear = LinearM3L(rows, problem.costs, problem.R, bias=0.0)
+        self.newton = Newton(linear, alpha, tol=tol, n_threads=n_threads)
+        self.patience = Patience(50)
+
+    def _move(self, clock: Clock) -> Progress:
+        progress = self.newton.epoch(clock)
+        certificate = self.certify()
+        stuck = ROUNDED if progress.stuck or self.patience.exhausted(certificate.gap) else ""
+        return replace(progress, certificate=certificate, exact=True, stuck=stuck)
+
+    def _evaluate(self) -> tuple[Solution, Certificate]:
+        problem, alpha = self.problem, self.newton.solution().alpha
+        B = problem.coefficients(alpha)
+        certificate = problem.certificate(B, problem.scores(B))
+        if certificate.gap > self.tol:
+            U = self.newton.weights()[:-1]
+            weights = self.inverse @ (U @ problem.factor if problem.coupled else U * np.sqrt(problem.r))
+            loss = problem.loss(problem.K.times(weights).T)
+            primal = 0.5 * float(np.vdot(U, U)) + loss + problem.costs.constant
+            if primal < certificate.primal:
+                return Solution(alpha, weights), Certificate(primal, certificate.dual)
+        return problem.solution(B), certificate
+
+
+class LabelByLabel:
+    """The solver of `ManyM3L` where features are few: every label is a problem of its own.
+
+    Members near a label are few where samples are far apart, as texts are. In a few dense dimensions every
+    sample is near every label, and the ascent on members needs thousands of looks.
+
+    Parameters
+    ----------
+    problem : ManyM3L
+    tol : float
+        The relative gap that every label reaches.
+    n_threads : int, default=1
+    cull : float, default=0.0
+        Largest weight that may be dropped.
+    max_rounds : int, default=1000
+        Most epochs of Newton's method for a label.
+    """
+
+    def __init__(
+        self, problem: ManyM3L, *, tol: float, n_threads: int = 1, cull: float = 0.0, max_rounds: int = 1000
+    ) -> None:
+        self.problem, self.tol, self.n_threads = problem, tol, n_threads
+        self.cull, self.max_rounds = cull, max_rounds
+        self.on = problem.on.tocsc()
+        self.constant, self.primal = problem.at_rest()
+        self.dual = np.zeros(problem.shape[1])
+        X, bias = problem.rows.matrix, np.full((problem.shape[0], 1), float(problem.bias))
+        if problem.squared and problem.rows.data.size < FILLED * problem.shape[0] * problem.n_features:
+            rows: Any = sp.hstack([X, sp.csr_array(bias)], format="csr", dtype=np.float64)
+        else:
+            rows = np.hstack([filled(X), bias], dtype=np.float64)
+        self.rows = LabelRows(rows, keep_products=problem.squared)
+        self.W = np.zeros((self.rows.order, problem.shape[1]))
+        self.W[-1] = self.constant
+        self.next, self.stuck = 0, ""
+
+    @property
+    def n_epochs(self) -> int:
+        """Epochs that all labels take."""
+        return -(-self.problem.shape[1] // (BLOCK * self.n_threads))
+
+    def epoch(self, clock: Clock) -> Progress:
+        L = self.problem.shape[1]
+        labels = range(self.next, min(self.next + BLOCK * self.n_threads, L))
+        run_threads(lambda l: self._keep(l, clock), labels, self.n_threads)
+        self.next = labels.stop
+        certificate = self.certify()
+        over, close = self.next == L, certificate.gap <= self.tol
+        stuck = self.stuck if over and not close else ""
+        return Progress(certificate, len(labels), exact=True, done=over and close, stuck=stuck)
+
+    def certify(self) -> Certificate:
+        return Certificate(float(self.primal.sum()), float(self.dual.sum()))
+
+    def solution(self) -> ManySolution:
+        return ManySolution(sp.csc_array(self.W), self.primal, self.dual)
+
+    def _keep(self, l: int, clock: Clock) -> None:
+        """Solve one label, if there is time, and keep its answer."""
+        answer = self.solve(l, clock)
+        if answer is not None:
+            self.W[:, l], self.primal[l], self.dual[l] = answer
+
+    def solve(self, l: int, clock: Clock, start: np.ndarray | None = None) -> Answer | None:
+        """Newton steps on one label until its gap is small enough, and what can be dropped then.
+
+        `start` are weights to begin with, the bias last; None are zeros.
         """
-        if self.problem.evaluate(alpha, n_threads=self.n_threads)[1].gap > self.rule.near:
-            return
-        state, boxes = self.state, self.boxes
-        share = np.divide(alpha, boxes, out=np.zeros(boxes.shape), where=boxes > 0)
-        state.centre[:] = share.reshape(state.centre.shape[::-1]).T
-        V = self.problem.accumulate(alpha)
-        self.begin_with(V @ self.problem.factor.T if self.problem.coupled else V * self.problem.r)
+        if clock.expired() or not self.problem.upper[:, l].any():
+            return None
+        return (self._squared if self.problem.squared else self._hinge)(l, clock, start)
 
-    def begin_with(self, U: np.ndarray) -> None:
-        """Start from weights, the bias (or zero) last; coupled labels: those of the rows x_i kron P_l."""
-        state = self.state
-        state.z[:] = U.reshape(-1, len(state.z))[: len(self.scale)].T * self.scale
-        state.scores[:] = state.z @ self.columns.X.T
-        state.omega[:] = self.rule.again * self.widest
+    def _hinge(self, l: int, clock: Clock, start: np.ndarray | None) -> Answer:
+        problem = self.problem
+        margin = np.full((2, 1), problem.margin[l])
+        costs = EntryCosts(self._signs(l), problem.weight[:, None], problem.upper[:, [l]], margin)
+        label = LinearM3L(problem.rows, costs, bias=problem.bias)
+        newton = Newton(label, np.zeros(label.shape), tol=0.5 * self.tol, rows=self.rows)
+        if start is not None:
+            newton.begin_with(start)
+        for _ in range(self.max_rounds):
+            progress = newton.epoch(clock)
+            if progress.stuck:
+                self.stuck = progress.stuck
+            close = progress.certificate.gap <= newton.tol and newton.certify().gap <= newton.tol
+            if close or progress.stuck or clock.expired():
+                break
+        alpha, weights = newton.solution()
+        primal, dual = newton.certify().primal, newton.certify().dual
 
-    def _resynchronise(self) -> None:
-        """Make the scores anew, forget what was measured by the old ones, and aim lower."""
-        state = self.state
-        state.scores[:] = state.z @ self.columns.X.T
-        state.primal[:], state.dual[:], state.best_share[:] = np.inf, 0.0, 0.0
-        self.aim *= 0.5
+        def of(kept: np.ndarray) -> float:
+            return label.evaluate(alpha, weights=kept[:, None])[1].primal
 
-    def weights(self) -> np.ndarray:
-        """The best weights as `LinearM3L.evaluate` takes them, the bias (or zero) last."""
-        U = (self.state.best_z / self.scale).T
-        U = U.reshape(-1, len(self.problem.factor)) if self.problem.coupled else U / np.sqrt(self.problem.r)
-        return U if self.problem.bias else np.vstack([U, np.zeros(U.shape[1])])
+        return Answer(*cull_weights(weights[:, 0], primal, dual, self.cull, self.tol, of), dual)
 
+    def _squared(self, l: int, clock: Clock, start: np.ndarray | None) -> Answer:
+        problem, y = self.problem, self._signs(l)[:, 0]
+        c = problem.weight * problem.upper[(y > 0).astype(int), l]
+        m = np.full(len(y), problem.margin[l])
+        losses = SquaredLosses(*(np.asarray(part, np.float64)[None, None] for part in (y, c, m)))
+        W = np.zeros(self.rows.order) if start is None else start.copy()
+        steps = NewtonSteps(losses, self.rows, W[None, None], losses.nothing, 0.5, Shrinking(1.0, 0.0))
+        patience = Patience(20)
+        for _ in range(self.max_rounds):
+            primal, dual = float(steps.primal[0]), float(steps.dual[0])
+            if primal - dual <= 0.5 * self.tol * primal or clock.expired():
+                break
+            if not steps.step(EVERY).any() or patience.exhausted(primal - dual):
+                self.stuck = SCALES
+                break
 
-def scaled_columns(problem: LinearM3L) -> tuple[Columns, np.ndarray]:
-    """X in float64 with the constant feature last, each column divided by a power of two; these powers.
+        def of(kept: np.ndarray) -> float:
+            h = np.maximum(m - y * self.rows.scores(kept[None, None])[0, 0], 0.0)
+            return 0.5 * float(kept @ kept) + float(c @ h**2)
 
-    With coupled labels the rows are x_i kron P_l.
-    """
-    X = problem.rows.matrix
-    n, d = X.shape
-    with_bias = d + (problem.bias > 0)
-    rank, L = problem.factor.shape if problem.coupled else (1, 1)
-    problem.check_memory("newton", n * L * with_bias * rank)
-    columns = np.empty((n, with_bias))
-    columns[:, :d] = X.toarray() if sp.issparse(X) else X
-    columns[:, d:] = problem.bias
-    r = problem.r
-    if problem.coupled:
-        columns = np.einsum("ij,kl->iljk", columns, problem.factor).reshape(n * L, with_bias * rank)
-        r = np.ones(1)
-    scale = powers_of_two(np.abs(columns).max(axis=0, initial=0.0))
-    columns /= scale
-    return Columns(readonly(columns), readonly(1 / scale**2), readonly(r)), scale
+        w, dual = steps.best_W[0, 0], float(steps.dual[0])
+        return Answer(*cull_weights(w, of(w), dual, self.cull, self.tol, of), dual)
 
-
-def label_major(problem: LinearM3L, boxes: np.ndarray) -> Entries:
-    """The entries of every label as a row; of labels that a prior couples, all in one, sample by sample."""
-    shape = (-1, 1) if problem.coupled else boxes.shape
-    parts = (problem.costs.signs, boxes, problem.costs.margins())
-    return Entries(*(np.ascontiguousarray(part.reshape(shape).T, dtype=np.float64) for part in parts))
-
-
-def few_features(
-    problem: LinearM3L,
-    most: int = 300,
-    filled: float = 0.2,
-    cells: int = 5 * 10**7,
-    small: float = 5e8,
-    curved: float = 3.0,
-) -> bool:
-    """Whether this method is the first choice: columns that are dense and not too many, long rows.
-
-    Parameters
-    ----------
-    most : int
-        Largest number of features; of those of all labels that a prior couples, unless these take turns.
-    filled : float
-        Least part of X that is not zero; the sweeps pass over zeros, this method does not.
-    cells : int
-        Largest size of the dense copy of X.
-    small : float
-        Multiply-adds of the second derivatives of all labels up to which C does not count: a fit takes less
-        time than to compile the loops of the sweeps.
-    curved : float
-        Least mean of C |x|^2, the bias included; below it the sweeps are there in a few epochs.
-    """
-    (n, L), d = problem.shape, problem.n_features
-    costs = problem.costs
-    C = float(costs.weight.mean()) * float(costs.upper.mean())
-    if n * L * d**2 > small and C * (float(problem.q.mean()) + problem.bias**2) < curved:
-        return False
-    if filled * n * d > problem.rows.data.size:
-        return False
-    if d > most or n * d > cells:
-        return False
-    return fits_joined(problem, most, cells) or in_turns(problem)
+    def _signs(self, l: int) -> np.ndarray:
+        """The signs of one label, as a column."""
+        signs, on = np.full((self.problem.shape[0], 1), -1, np.int8), self.on
+        signs[on.indices[on.indptr[l] : on.indptr[l + 1]]] = 1
+        return signs
 
 
-def fits_joined(problem: LinearM3L, most: int = 300, cells: int = 5 * 10**7) -> bool:
-    """Whether labels that are coupled, joined to one, have so few columns, and a copy as small as that."""
-    (n, L), d = problem.shape, problem.n_features
-    rank, copies = (len(problem.factor), L) if problem.coupled else (1, 1)
-    return d * rank <= most and n * copies * d * rank <= cells
+def filled(X: Any) -> np.ndarray:
+    """Rows with their zeros."""
+    return X.toarray() if sp.issparse(X) else X
 
 
-def in_turns(
-    problem: LinearM3L, condition: float = 500.0, entries: int = 5 * 10**6, curved: float = 1e12
-) -> bool:
-    """Whether coupled labels, too many to be joined, are so loosely tied that they take turns: see `turns`.
-
-    Parameters
-    ----------
-    condition : float
-        Largest condition of R, with which the number of rounds grows.
-    entries : int
-        Most dual variables, of which some ten copies are kept.
-    curved : float
-        Largest C |x|^2 with which shares of the boxes are more than rounding.
-    """
-    n, L = problem.shape
-    if not problem.coupled or n * L > entries or fits_joined(problem):
-        return False
-    C = float(problem.costs.weight.max()) * float(problem.costs.upper.max())
-    return C * problem.reach() ** 2 <= curved and problem.condition <= condition
+def dense_rows(problem: LinearM3L) -> np.ndarray:
+    """X in float64, the constant feature last."""
+    (n, _), d = problem.shape, problem.n_features
+    order = (d + 1) * len(problem.factor) if problem.coupled else 0
+    problem.check_memory("newton", n * (d + 1) + (order**2 if order <= DIRECT else 0))
+    rows = np.empty((n, d + 1))
+    rows[:, :d] = filled(problem.rows.matrix)
+    rows[:, d:] = problem.bias
+    return rows

@@ -59,19 +59,13 @@ from maxmargin.core.loop import (
     Patience,
     Progress,
     Solver,
-    Switch,
-    stalls,
 )
 from maxmargin.core.rows import LINE, readonly
 from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, run_tasks, shares, transpose
 from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
 from maxmargin.multilabel.dca_loops import Reach, count_marked
-from maxmargin.multilabel.interior import InteriorPoint
-from maxmargin.multilabel.newton import Newton, few_features, in_turns
 from maxmargin.multilabel.problem import WIDE, LinearM3L, Solution, Sums
-from maxmargin.multilabel.rescue import affordable
-from maxmargin.multilabel.turns import turns_default
 
 # Lower and upper bounds on gradients, beyond which an entry at its box rests.
 Bounds = tuple[np.ndarray | float, np.ndarray | float]
@@ -649,24 +643,3 @@ def paper_ascent(
     if problem.coupled:
         return DualCoordinateAscent(problem, alpha, tol=tol, rng=rng, switch=switch)
     return LabelSweeps(problem, alpha, tol=tol, rng=rng, rule=SweepRule(bias_rate=np.inf))
-
-
-def wide_default(
-    problem: LinearM3L, alpha: np.ndarray, *, tol: float, rng: np.random.RandomState, n_threads: int = 1
-) -> Solver:
-    """The sweeps that suit the problem, with Newton's method behind them if it is affordable."""
-    kind = SampleSweeps if problem.coupled else LabelSweeps
-    sweeps = kind(problem, alpha, tol=tol, rng=rng, n_threads=n_threads)
-    turns = in_turns(problem)
-    if not affordable(problem, alone=turns):
-        return sweeps
-
-    def second() -> Solver:
-        reached = sweeps.alpha.astype(np.float64)
-        if turns:
-            return turns_default(problem, reached, tol=tol)
-        if problem.coupled and not few_features(problem):  # which needs less memory
-            return InteriorPoint(problem)
-        return Newton(problem, reached, tol=tol, n_threads=n_threads)
-
-    return Switch(sweeps, second, stalls(15), ("sweeps", "newton"))
