@@ -40,13 +40,12 @@ def test_steps_are_those_of_the_definition(bias, monkeypatch):
     Y = (X @ rng.normal(size=(3, 2)) + rng.normal(size=(30, 2)) > 0).astype(int)
     problem = posed(X, Y, R=np.diag([0.5, 2.0]), bias=bias)
     method = Newton(problem, np.zeros(Y.shape), tol=0.0)
-    rule = method.steps.rule
     Xb = np.column_stack([X, np.full(30, bias)])
     boxes, margins = problem.costs.boxes(), problem.costs.margins()
     twins = [
         NewtonTwin(
             Xb, 2.0 * Y[:, l] - 1, boxes[:, l], margins[:, l], problem.r[l],
-            newton.FIRST, rule.factor, rule.least, rule.solved,
+            newton.FIRST, proximal_newton.SHRINK, method.steps.least, proximal_newton.SOLVED,
         )
         for l in range(2)
     ]  # fmt: skip

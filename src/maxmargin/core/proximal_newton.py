@@ -31,7 +31,6 @@ vector machine", Optimization Methods and Software 35, 2020.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -40,6 +39,9 @@ from scipy.linalg.lapack import dposv
 
 from maxmargin.core.linalg import ridged_cholesky, roots_of_slopes
 
+# The anchor moves once 1/2 |W - W(t)|^2 is at most SOLVED times the other term of the gap; tau is then
+# multiplied by SHRINK, and stays above LEAST of the first one. None of this changes the optimum.
+SOLVED, SHRINK, LEAST = 3.0, 0.5, 2.5e-7
 # A line search ends where the slope has fallen to this part of the first one.
 FLAT = 0.1
 EVERY = slice(None)
@@ -105,23 +107,6 @@ class Geometry(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Shrinking:
-    """How the proximal steps follow each other; none of it changes the optimum.
-
-    Parameters
-    ----------
-    factor, least : float
-        tau from one anchor to the next, and its smallest value.
-    solved : float
-        The anchor moves once 1/2 |W - W(t)|^2 is at most this many times the other term of the gap.
-    """
-
-    factor: float
-    solved: float
-    least: float = 0.0
-
-
 class NewtonSteps:
     """State of the method: weights, their scores, anchor, tau, and the best of both sides.
 
@@ -133,7 +118,7 @@ class NewtonSteps:
         To start from.
     anchor : ndarray of shape (G, k, n)
     tau : float
-    rule : Shrinking
+        The first one.
     """
 
     def __init__(
@@ -143,10 +128,9 @@ class NewtonSteps:
         weights: np.ndarray,
         anchor: np.ndarray,
         tau: float,
-        rule: Shrinking,
     ) -> None:
         self.losses: Any = losses
-        self.geometry, self.rule = geometry, rule
+        self.geometry, self.least = geometry, LEAST * tau
         self.W, self.anchor = weights, anchor
         self.tau = np.full(len(weights), float(tau))
         self.apart, self.gap = np.empty(len(weights)), np.empty(len(weights))
@@ -154,9 +138,12 @@ class NewtonSteps:
         self.begin()
 
     def begin(self) -> None:
-        """Compute the scores of the weights, and forget what was found with others."""
+        """Compute the scores of the weights, and forget what was found with others.
+
+        The dual values of the first steps may be far below that of no steps at all, which is zero.
+        """
         G = len(self.W)
-        self.primal, self.dual = np.full(G, np.inf), np.zeros(G)
+        self.primal, self.dual = np.full(G, np.inf), np.full(G, -np.inf)
         self.best_W, self.best_shares = np.zeros_like(self.W), self.losses.nothing.copy(order="K")
         self.scores = self.geometry.scores(self.W)
         self._settle(EVERY)
@@ -178,11 +165,11 @@ class NewtonSteps:
 
         Returns which of them another step may help.
         """
-        solved = self.apart[at] <= self.rule.solved * self.gap[at]
+        solved = self.apart[at] <= SOLVED * self.gap[at]
         if solved.any():
             now = EVERY if at is EVERY and solved.all() else np.arange(len(self.W))[at][solved]
             self._put("anchor", now, self.shares[now])
-            self.tau[now] = np.maximum(self.rule.factor * self.tau[now], self.rule.least)
+            self.tau[now] = np.maximum(SHRINK * self.tau[now], self.least)
             self._settle(now)
         directions = self.geometry.directions(self, at)
         W, rest = self.W[at], self.rest[at]

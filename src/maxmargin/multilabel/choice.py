@@ -20,14 +20,14 @@ from maxmargin.multilabel.pairs import PairDescent
 from maxmargin.multilabel.problem import M3L, KernelM3L, LinearM3L
 from maxmargin.multilabel.sweeps import LabelSweeps, SampleSweeps
 
-# Newton's method is the first choice for so many features, or columns of all labels that a prior ties, where a
-# fifth of X is not zero (sweeps pass over zeros, Newton steps do not) and a dense copy has so many numbers.
+# Newton's method is the first choice for so many features, or columns of all labels that a prior ties, where
+# a fifth of X is not zero (sweeps pass over zeros, Newton steps do not); CELLS is the largest dense copy.
 FEATURES, FEATURES_OF_SQUARES, LEAST_FILLED, CELLS = 300, 500, 0.2, 5 * 10**7
 # Multiply-adds of the second derivatives of all labels up to which C does not count: a fit takes less time
 # than to compile the loops of the sweeps. Above, sweeps take a few epochs if the mean of C |x|^2 is smaller.
 SMALL, CURVED = 5e8, 3.0
-# More tied columns are solved by conjugate gradients, whose number grows with the condition of the prior. Some
-# ten copies of the dual variables are kept.
+# More tied columns are solved by conjugate gradients, whose number grows with the condition of the prior.
+# Some ten copies of the dual variables are kept.
 CONDITION, ENTRIES = 500.0, 5 * 10**6
 # Samples up to which K is factored in less time than loops are compiled.
 FEW_SAMPLES = 300

@@ -39,7 +39,6 @@ from maxmargin.core.proximal_newton import (
     EVERY,
     Found,
     NewtonSteps,
-    Shrinking,
     half_squares,
     solve_scaled,
     sums,
@@ -50,9 +49,10 @@ from maxmargin.multilabel.loops import add_squares
 from maxmargin.multilabel.many import Answer, ManyM3L, ManySolution, cull_weights
 from maxmargin.multilabel.problem import EntryCosts, KernelM3L, LinearM3L, Solution
 
-# tau at the start and its least value, in units of the largest margin; `AGAIN` from given weights.
-FIRST, LEAST, AGAIN = 4.0, 1e-6, 0.25
-RULE = Shrinking(factor=0.25, solved=0.3)
+# tau at the start, in units of the largest margin; `AGAIN` from given weights.
+FIRST, AGAIN = 4.0, 0.25
+# Steps in which the gap must fall by a tenth.
+PATIENCE = 500
 # Largest relative gap at which given dual variables are started from.
 NEAR = 0.1
 # Most Newton steps of an epoch, and the entries of X times labels that they may read.
@@ -141,7 +141,7 @@ class SquaredLosses(HingeLosses):
     def line(
         self, at: Any, tau: np.ndarray, anchor: np.ndarray, scores: np.ndarray, moves: Any
     ) -> SquaredLine:
-        return SquaredLine(self, at, tau, np.zeros_like(anchor), scores, moves)
+        return SquaredLine(self, at, np.full_like(tau, 0.5), np.zeros_like(anchor), scores, moves)
 
     def curvature(self, at: Any, tau: np.ndarray, shares: np.ndarray) -> np.ndarray:
         return np.where(shares > 0.0, 2.0 * self.boxes[at] * self.signs[at] ** 2, 0.0)
@@ -261,7 +261,7 @@ class TiedRows:
         return solve_scaled(matrix, rest.ravel()).reshape(rank, D)
 
     def _nearly_solved(
-        self, squares: np.ndarray, weights: np.ndarray, rest: np.ndarray, *, accuracy: float = 0.03
+        self, squares: np.ndarray, weights: np.ndarray, rest: np.ndarray, *, accuracy: float = 0.003
     ) -> np.ndarray:
         """By conjugate gradients, preconditioned by the equations of the labels alone.
 
@@ -326,7 +326,7 @@ class Newton(Evaluated):
         n, L = problem.shape
         self.n_steps = int(np.clip(EPOCH / max(n * L * shape[-1], 1), 1, STEPS))
         self.gap, self.aim = np.inf, AIM
-        self.patience = Patience(200 // self.n_steps)
+        self.patience = Patience(PATIENCE // self.n_steps)
         self.capped = False
         if alpha.any() and problem.evaluate(alpha, n_threads=n_threads)[1].gap <= NEAR:
             # Further from the optimum almost all entries would be at their bounds, where steps see nothing of
@@ -341,8 +341,7 @@ class Newton(Evaluated):
         self._begin(weights[None, None].copy(), self.steps.anchor, AGAIN)
 
     def _begin(self, weights: np.ndarray, anchor: np.ndarray, tau: float) -> None:
-        rule = replace(RULE, least=LEAST * self.widest)
-        self.steps = NewtonSteps(self.losses, self.geometry, weights, anchor, tau * self.widest, rule)
+        self.steps = NewtonSteps(self.losses, self.geometry, weights, anchor, tau * self.widest)
 
     def _grouped(self, entries: np.ndarray) -> np.ndarray:
         """Entries (N x L) as groups x columns x samples: one group of tied labels, or one a label."""
@@ -357,7 +356,7 @@ class Newton(Evaluated):
             self.aim *= 0.5
         self._step(clock)
         certificate, stuck = self._bounds(), ""
-        if self.patience.exhausted(certificate.gap):
+        if self.patience.exhausted(self._bounds(-np.inf).gap):
             self._refine()
             certificate = self._bounds()
             goes_on = certificate.gap <= self.tol or self._cap(certificate.gap)
@@ -380,14 +379,14 @@ class Newton(Evaluated):
 
         run_threads(work, groups, self.n_threads)
 
-    def _bounds(self) -> Certificate:
-        """The best of both sides so far, as the steps have seen them."""
-        constant = self.problem.costs.constant
-        return Certificate(float(self.steps.primal.sum()) + constant, float(self.steps.dual.sum()) + constant)
+    def _bounds(self, least: float = 0.0) -> Certificate:
+        """The best of both sides so far, as the steps have seen them; D = 0 needs no steps."""
+        constant, dual = self.problem.costs.constant, np.maximum(self.steps.dual, least)
+        return Certificate(float(self.steps.primal.sum()) + constant, float(dual.sum()) + constant)
 
     def _evaluate(self) -> tuple[Solution, Certificate]:
         """The best weights and dual variables as they are."""
-        shares = self.steps.best_shares
+        shares = np.where(self.steps.dual[:, None, None] > 0.0, self.steps.best_shares, 0.0)
         alpha = shares.reshape(-1, shares.shape[-1]).T * self.boxes
         weights = self.weights()
         Z, certificate = self.problem.evaluate(alpha, n_threads=self.n_threads, weights=weights)
@@ -422,9 +421,8 @@ class Newton(Evaluated):
             dual = float(np.vdot(alpha, m)) - float(half_squares(image)[0])
             if dual > steps.dual[l]:
                 steps.dual[l] = dual
-                shares = steps.best_shares.copy()
-                shares[l][free] = alpha[free] / box[free]
-                steps.best_shares = shares
+                steps.best_shares = steps.best_shares.copy()
+                steps.best_shares[l][free] = alpha[free] / box[free]
 
     def _cap(self, gap: float, *, far: float = 1e-3) -> bool:
         """Cut boxes to what an optimum may fill and begin anew, once, if that is far less than they hold.
@@ -444,7 +442,7 @@ class Newton(Evaluated):
         self.boxes = self.losses.boxes.reshape(-1, boxes.shape[-1]).T
         self._begin(np.zeros(self.steps.W.shape), np.full(boxes.shape, 0.5), FIRST)
         self.aim *= 0.5
-        self.patience = Patience(200 // self.n_steps)
+        self.patience = Patience(PATIENCE // self.n_steps)
         return True
 
 
@@ -598,7 +596,7 @@ class LabelByLabel:
         m = np.full(len(y), problem.margin[l])
         losses = SquaredLosses(*(np.asarray(part, np.float64)[None, None] for part in (y, c, m)))
         W = np.zeros(self.rows.order) if start is None else start.copy()
-        steps = NewtonSteps(losses, self.rows, W[None, None], losses.nothing, 0.5, Shrinking(1.0, 0.0))
+        steps = NewtonSteps(losses, self.rows, W[None, None], losses.nothing, 0.5)
         patience = Patience(20)
         for _ in range(self.max_rounds):
             primal, dual = float(steps.primal[0]), float(steps.dual[0])

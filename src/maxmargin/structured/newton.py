@@ -1,34 +1,22 @@
-"""Proximal Newton method: some dozen Newton steps for problems with few features.
+"""Newton's method for few features: `core.proximal_newton` with the losses of classes.
 
 Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. Sweeps over blocks need
 thousands of passes where features are few or of different scales; a Newton step does not care.
 
-The proximal point method in the dual (in the primal: the method of multipliers, Rockafellar 1976) keeps
-an anchor alpha0 and replaces the loss of a sample by the smooth one
+The proximal point of a block is its anchor's projection, alpha_i(W) = projection of a_i + H_i / tau on the
+simplex (Crammer-Singer) or the box (Weston-Watkins), and the second derivative of the smoothed losses is,
+piecewise,
 
-    max_{a in simplex} a.H_i(W) - tau/2 |a - alpha0_i|^2,    alpha_i(W) = projection of alpha0_i + H_i / tau.
+    sum_i C_i / tau (1_S - 1/|S|) (x) x_i x_i',     S the classes with mass in alpha_i(W),
 
-The smoothed objective F has the gradient W - W(alpha(W)) and, piecewise, the second derivative
-
-    I + sum_i C_i / tau (1_S - 1/|S|) (x) x_i x_i',     S the classes with mass in alpha_i(W),
-
-to which only samples with two classes or more contribute. Newton steps with a line search minimise it.
-For every W and alpha
-
-    P(W) - D(alpha) = sum_i C_i [ max_k H_i(k) - alpha_i.H_i ] + 1/2 |W - W(alpha)|^2,
-
-so the second term says how well F is minimised, and the first how far F is from P: as soon as the
-second is small beside the first, the anchor moves to alpha(W) and tau shrinks. Both vanish at the
-optimum. P and D have their best points apart from each other; the model is the best W.
-
-All classes moving alike changes no loss, so that their mean is 0 in W and in each direction; the matrix
-may have any curvature there, and gets that of the others, or rounding would drown the identity.
+to which only samples with two classes or more contribute. All classes moving alike changes no loss, so that
+their mean is 0 in W and in each direction; the matrix may have any curvature there, and gets that of the
+others, or rounding would drown the identity.
 
 A step costs O(n c D) for the scores, O(m D^2) for m pairs of classes with mass in a sample, and
 O((c D)^3 / 3), D the number of features and the bias; memory holds six arrays of n x c numbers and the
 matrix of order c D. Rows of any kind are read as they are, a few at a time where they are many. Where c D
-is above 600, conjugate gradients (`curvature`) solve Newton's equation instead, preconditioned by the
-blocks of classes.
+is above 600, conjugate gradients solve Newton's equation instead, preconditioned by the blocks of classes.
 
 Of two classes W_1 = -W_2, and Newton's matrix is that of one. The losses of large problems are passes of a
 compiled loop; those of small ones are NumPy, and nothing has to be compiled (`newton_losses`).
@@ -37,266 +25,159 @@ compiled loop; those of small ones are NumPy, and nothing has to be compiled (`n
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_solve
-from scipy.linalg.lapack import dposv
+import scipy.sparse as sp
+from scipy.linalg.lapack import dpotrs
 
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Patience, Progress
+from maxmargin.core.loop import Certificate, Clock, Evaluated, Patience, Progress
+from maxmargin.core.proximal_newton import EVERY, NewtonSteps, half_squares, solve_scaled
 from maxmargin.core.rows import readonly
-from maxmargin.structured.curvature import PIECE, Curvature
 from maxmargin.structured.multiclass_problem import LinearMultiClass, LinearSolution, Setup
-from maxmargin.structured.newton_loops import ProximalTask
-from maxmargin.structured.newton_losses import Found, smoothed_losses
+from maxmargin.structured.newton_loops import CRAMMER_SINGER, ProximalTask
+from maxmargin.structured.newton_losses import smoothed_losses
 
-# Up to this many dual variables Newton steps are the first choice whatever the scale of the rows.
-SMALL = 5000
-# The largest order of a matrix that may be factored in a step.
-FACTORED = 3000
-# Numbers of X that are kept as a dense float64 array with the constant feature, however they came.
-KEPT = 2**22
+# After this many steps without progress float64 is exhausted.
+PATIENCE = 100
+# The largest order of a matrix that is factored at once, and of one that is factored where conjugate
+# gradients take longer; these stop at a residual that suits a step, or after so many products.
+DIRECT, FACTORED = 600, 3000
+ACCURACY, PRODUCTS = 0.03, 250
+# Numbers of X that are kept as a dense float64 array with the constant feature, however they came; rows that
+# are read at a time otherwise.
+KEPT, PIECE = 2**22, 4096
+# Features up to which the blocks of classes are factored to precondition, rather than their diagonals.
+BLOCKS = 2000
 SCALES = "scale your features, which differ too much for float64,"
 
 
-def suits(
-    problem: LinearMultiClass, *, tiny: int = 300, least: int = 125, most: int = 600, curved: float = 100.0
-) -> bool:
-    """Whether to begin with Newton steps: features are few, and samples too or blocks are slow.
-
-    Blocks are slow where C |x|^2 is large, as it is for features that nobody has scaled. On tables of few
-    samples a fit takes some hundredths of a second in either way, and Newton steps have nothing to compile.
-    """
-    n, d = problem.rows.shape
-    # Of two classes Newton's matrix is that of one.
-    order = (d + 1) * problem.c
-    if n * problem.c <= SMALL and (order // 2 if problem.c == 2 else order) <= tiny:
-        return True
-    slow = float(problem.kappa.mean()) > curved
-    return slow and (order <= least or (order <= most and d < n))
-
-
-class State(NamedTuple):
-    """A point W, its proximal blocks alpha, which of these have mass on wrong classes, W(alpha), the sum of
-    the block gaps, P(W) and D(alpha)."""
-
-    W: np.ndarray
-    blocks: np.ndarray
-    moved: np.ndarray
-    image: np.ndarray
-    gap: float
-    certificate: Certificate
-
-
-class ProximalNewton:
+class ProximalNewton(Evaluated):
     """The solver "newton".
 
     Parameters
     ----------
     problem : LinearMultiClass
     setup : Setup
-    first, shrink : float
-        The first tau, relative to the largest cost of an error, and its factor from one anchor to the next.
-    share : float
-        The anchor moves once 1/2 |W - W(alpha)|^2 is at most this many times the other term of the gap.
-    flat : float
-        A line search ends where the slope is at most this share of the first one.
-    patience : int
-        After this many steps without progress float64 is exhausted.
-    direct : int
-        The largest order of a matrix that is factored; above, Newton's equation is solved by conjugate
-        gradients.
+    first : float
+        The first tau, relative to the largest cost of an error.
     """
 
-    def __init__(
-        self,
-        problem: LinearMultiClass,
-        setup: Setup,
-        *,
-        first: float = 2.0,
-        shrink: float = 0.5,
-        share: float = 3.0,
-        flat: float = 0.2,
-        patience: int = 100,
-        direct: int = 600,
-    ) -> None:
-        self.problem, self.tol, self.direct = problem, setup.tol, direct
-        self.shrink, self.share, self.flat = shrink, share, flat
+    def __init__(self, problem: LinearMultiClass, setup: Setup, *, first: float = 2.0) -> None:
+        self.problem, self.tol = problem, setup.tol
         Delta = problem.labels.Delta
         self.task = ProximalTask(problem.y, problem.costs, readonly(Delta), problem.loss)
-        self.losses = smoothed_losses(self.task)
-        self.patience = Patience(patience, 0.99)
-        self.tau = first * (float(Delta.max(initial=0.0)) or 1.0)
-        self.anchor = np.zeros((problem.n, problem.c))
-        self.anchor[np.arange(problem.n), problem.y] = 1.0
+        self.losses, self.geometry = smoothed_losses(self.task), ClassRows(problem)
+        self.patience = Patience(PATIENCE, 0.99)
+        anchor, dual = self.losses.nothing, 0.0
         if setup.blocks is not None:
             given = problem.normalised(setup.blocks, False)
             # Below D = 0, where a fit of its own begins, they tell less than nothing: y or C has changed.
-            self.anchor = given if self._dual(given) >= 0.0 else self.anchor
-        W = self._image(problem.steps(self.anchor))
+            if (value := self._dual(given)) >= 0.0:
+                anchor, dual = self.losses.column_major(given), value
+        W = self.geometry.image(self.losses.column_major(problem.steps(anchor[0].T)))
         # Given blocks know which samples matter, but what cancelled in the W of other rows no longer does.
-        self.W = W if self._primal(W) <= problem.first_primal() else np.zeros_like(W)
-        self.blocks = self.anchor
-        self.state: State
-        self._move_to(self.W)
-        self.bounds = self.certify()
+        W = W if self._primal(W) <= problem.first_primal() else np.zeros_like(W)
+        tau = first * (float(Delta.max(initial=0.0)) or 1.0)
+        self.steps = NewtonSteps(self.losses, self.geometry, W, anchor, tau)
+        if dual > self.steps.dual[0]:
+            self.steps.best_shares, self.steps.dual[0] = anchor, dual
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         """One Newton step."""
-        self._step()
-        progress = Progress(self.bounds, self.problem.n)
-        if self.bounds.gap <= self.tol:
+        steps = self.steps
+        steps.step(EVERY)
+        bounds = Certificate(float(steps.primal[0]), float(steps.dual[0]))
+        progress = Progress(bounds, self.problem.n)
+        if bounds.gap <= self.tol:
             progress = Progress(self.certify(), self.problem.n, exact=True)
-        falls = not self.patience.exhausted(self.bounds.primal - self.bounds.dual)
+        falls = not self.patience.exhausted(bounds.primal - bounds.dual)
         return progress if falls else replace(progress, stuck=SCALES)
 
-    def certify(self) -> Certificate:
-        """P at the best W and D at the best blocks."""
-        W, blocks = self.solution()
-        return Certificate(self._primal(W), self._dual(blocks))
-
-    def solution(self) -> LinearSolution:
-        """The best W and the best blocks."""
-        return LinearSolution(self.W, self.blocks)
-
-    def keep(self, best: BestWeights) -> None:
-        """Take weights that are known already for the best so far, if they are."""
-        if best.primal < self.bounds.primal:
-            self.W, self.bounds = best.weights, Certificate(best.primal, self.bounds.dual)
+    def _evaluate(self) -> tuple[LinearSolution, Certificate]:
+        """The best W and the best blocks, with P and D at these."""
+        W, blocks = self.steps.best_W, np.ascontiguousarray(self.steps.best_shares[0].T)
+        solution = LinearSolution(np.ascontiguousarray(W[0].T), blocks)
+        return solution, Certificate(self._primal(W), self._dual(blocks))
 
     def _dual(self, blocks: np.ndarray) -> float:
         steps = self.problem.steps(blocks)
         linear = -float(np.vdot(steps, self.task.Delta[self.task.y]))
-        return linear - half_square(self._image(steps))
+        return linear - float(half_squares(self.geometry.image(self.losses.column_major(steps)))[0])
 
     def _primal(self, W: np.ndarray) -> float:
-        return half_square(W) + self._found(self._scores(W)).losses
+        nothing = self.losses.nothing
+        line = self.losses.line(EVERY, np.ones(1), nothing, self.geometry.scores(W), None)
+        return float(half_squares(W)[0] + line.point(None).losses[0])
 
-    def _step(self) -> None:
-        """One Newton step on F, whose anchor moves first if F is minimised well enough."""
-        state = self.state
-        if half_square(state.W - state.image) <= self.share * state.gap:
-            self.anchor = state.blocks
-            self.tau *= self.shrink
-            self._move_to(state.W)
-        direction = self._direction()
-        moves = self._scores(direction)
-        self.state, t = self._line_search(direction, moves)
-        self.scores += t * moves
-        self._keep_best()
 
-    def _keep_best(self) -> None:
-        here, best = self.state.certificate, self.bounds
-        if here.primal < best.primal:
-            self.W, best = self.state.W, Certificate(here.primal, best.dual)
-        if here.dual > best.dual:
-            self.blocks, best = self.state.blocks, Certificate(best.primal, here.dual)
-        self.bounds = best
+class ClassRows:
+    """Rows of X, the constant feature last; the equations are in the weights of all classes, one group."""
 
-    def _direction(self) -> np.ndarray:
+    def __init__(self, problem: LinearMultiClass) -> None:
+        self.problem, self.direct = problem, DIRECT
+        self.shape = problem.c, problem.rows.shape[1] + 1
+
+    def scores(self, W: np.ndarray) -> np.ndarray:
+        scores = np.empty((1, self.problem.c, self.problem.n))
+        for first, X in self._pieces():
+            np.matmul(W[0], X.T, out=scores[0, :, first : first + len(X)])
+        return scores
+
+    def image(self, steps: np.ndarray, moved: np.ndarray | None = None) -> np.ndarray:
+        W = np.zeros((1, *self.shape))
+        for first, X in self._pieces():
+            part = steps[0, :, first : first + len(X)]
+            if moved is not None:
+                there = moved[first : first + len(X)]
+                if 4 * np.count_nonzero(there) < len(X):
+                    X, part = X[there], part[:, there]
+            W[0] += part @ X
+        return W
+
+    def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
         """Newton's direction, with mean 0 over the classes."""
-        order = self.problem.c * (self.problem.rows.shape[1] + 1)
-        direction = self._solved() if order <= self.direct else self._nearly_solved()
-        return direction - np.add.reduce(direction, axis=1, keepdims=True) / self.problem.c
+        tau, shares, rest = float(newton.tau[0]), newton.shares[0], newton.rest[0]
+        solve = self._solved if rest.size <= self.direct else self._nearly_solved
+        direction = solve(newton.losses, tau, shares, -rest)
+        return (direction - direction.mean(axis=0))[None]
 
-    def _solved(self) -> np.ndarray:
+    def _solved(self, losses: Any, tau: float, shares: np.ndarray, descent: np.ndarray) -> np.ndarray:
         """The solution of Newton's equation by a Cholesky factor of its matrix."""
-        c, D = self.problem.c, self.problem.rows.shape[1] + 1
+        c, D = self.shape
         two = c == 2
         order = D if two else c * D
         matrix = np.zeros((order, order))
         for first, X in self._pieces():
-            self.losses.add_curvature(first, X, self.tau, self.state.blocks, matrix)
-        diagonal = matrix.reshape(-1)[:: order + 1]
-        diagonal += 1.0
-        descent = (self.state.image - self.state.W).T
+            losses.add_curvature(first, X, tau, shares, matrix)
+        matrix.reshape(-1)[:: order + 1] += 1.0
         if two:
-            descent = 0.5 * (descent[0] - descent[1])
-        else:
-            blocks = matrix.reshape(c, D, c, D)
-            blocks += np.einsum("kfkg->fg", blocks)[None, :, None, :] / c**2
-        scale = 1.0 / np.sqrt(diagonal)
-        matrix *= scale
-        matrix *= scale[:, None]
-        descent = scale * descent.ravel()
-        _, solved, failed = dposv(matrix.T, descent, lower=False)
-        if failed:
-            solved = cho_solve(ridged_cholesky(matrix), descent, check_finite=False)
-        solved = scale * solved
-        return np.stack([solved, -solved], axis=1) if two else solved.reshape(c, D).T
+            solved = solve_scaled(matrix, 0.5 * (descent[0] - descent[1]))
+            return np.stack([solved, -solved])
+        blocks = matrix.reshape(c, D, c, D)
+        blocks += np.einsum("kfkg->fg", blocks)[None, :, None, :] / c**2
+        return solve_scaled(matrix, descent.ravel()).reshape(c, D)
 
-    def _nearly_solved(
-        self, *, accuracy: float = 0.03, most: int = 250, factored: int = FACTORED
-    ) -> np.ndarray:
+    def _nearly_solved(self, losses: Any, tau: float, shares: np.ndarray, descent: np.ndarray) -> np.ndarray:
         """The solution by conjugate gradients, to an accuracy that suits a step.
 
-        Where they take longer than a matrix of order `factored` at most, this and all later steps factor it.
+        Where they take longer than a matrix of order `FACTORED` at most, this and all later steps factor it.
         """
-        curvature = Curvature(self.problem, self.state.blocks, self.tau)
-        descent = self.state.image - self.state.W
-        if descent.size <= factored:
+        curvature = Curvature(self.problem, shares.T, tau)
+        most = PRODUCTS
+        if descent.size <= FACTORED:
             most = min(most, max(descent.size**2 // (3 * max(len(curvature.y), 1)), 10))
         direction, products = conjugate_gradients(
-            curvature.product, descent, curvature.precondition(), accuracy=accuracy, max_products=most
+            curvature.product, descent.T, curvature.precondition(), accuracy=ACCURACY, max_products=most
         )
-        if products < most or descent.size > factored:
-            return direction
+        if products < most or descent.size > FACTORED:
+            return direction.T
         self.direct = descent.size
-        return self._solved()
-
-    def _line_search(
-        self, direction: np.ndarray, moves: np.ndarray, *, tries: int = 60
-    ) -> tuple[State, float]:
-        """Look for a point at which F is nearly flat along the direction; F is convex.
-
-        The slope grows along the line, so that two slopes of different sign enclose the point. A block
-        without mass on wrong classes at both has none in between, and is left as it is.
-        """
-        W = self.state.W
-        steepest = float(np.vdot(W - self.state.image, direction))
-        start, growth = float(np.vdot(W, direction)), float(np.vdot(direction, direction))
-        if steepest >= 0:
-            # Rounding has eaten the direction.
-            return self.state, 0.0
-        low, high = (0.0, steepest), None
-        t, line = 1.0, self.losses.line(self.tau, self.anchor, self.scores, moves)
-        for attempt in range(tries):
-            slope, taken = start + t * growth + line.slope(t), t
-            if abs(slope) <= self.flat * abs(steepest):
-                break
-            if slope > 0:
-                if high is None:
-                    line.close(self.state.moved)
-                high = t, slope
-            else:
-                low = t, slope
-            if high is None:
-                t *= 2
-            else:
-                # Halving in between, or a slope that jumps would hold one end for long.
-                share = low[1] / (low[1] - high[1]) if attempt % 3 < 2 else 0.5
-                t = low[0] + (high[0] - low[0]) * min(max(share, 0.1), 0.9)
-        return self._state(W + taken * direction, line.point()), taken
-
-    def _move_to(self, W: np.ndarray) -> None:
-        self.scores = self._scores(W)
-        self.state = self._state(W, self._found(self.scores))
-
-    def _found(self, scores: np.ndarray) -> Found:
-        """The proximal points at given scores."""
-        line = self.losses.line(self.tau, self.anchor, scores, scores)
-        line.slope(0.0)
-        return line.point()
-
-    def _state(self, W: np.ndarray, found: Found) -> State:
-        gap = found.losses - found.means
-        image = self._image(found.steps, found.moved)
-        certificate = Certificate(half_square(W) + found.losses, found.linear - half_square(image))
-        return State(W, found.blocks, found.moved, image, gap, certificate)
+        return self._solved(losses, tau, shares, descent)
 
     def _pieces(self) -> Iterator[tuple[int, np.ndarray]]:
         """Rows of X as dense float64 arrays, the constant feature last, with the number of the first one."""
@@ -319,26 +200,82 @@ class ProximalNewton:
         X[:, -1] = self.problem.bias
         return X
 
-    def _scores(self, W: np.ndarray) -> np.ndarray:
-        """X W; in memory class by class, as NumPy's passes take them."""
-        scores = np.empty((self.problem.c, self.problem.n))
-        for first, X in self._pieces():
-            np.matmul(W.T, X.T, out=scores[:, first : first + len(X)])
-        return scores.T
 
-    def _image(self, steps: np.ndarray, moved: np.ndarray | None = None) -> np.ndarray:
-        """sum_i steps_i (x) x_i, over the samples that have moved if that is known."""
-        W = np.zeros((self.problem.rows.shape[1] + 1, self.problem.c))
-        for first, X in self._pieces():
-            part = steps[first : first + len(X)]
-            if moved is not None:
-                there = moved[first : first + len(X)]
-                if 4 * np.count_nonzero(there) < len(X):
-                    X, part = X[there], part[there]
-            W += X.T @ part
-        return W
+class Curvature:
+    """The second derivative of F as a product with directions, from the samples that contribute to it.
 
+    The preconditioner is its blocks on the diagonal, one for each class, or its diagonal alone where
+    features are many.
+    """
 
-def half_square(W: np.ndarray) -> float:
-    """1/2 |W|^2."""
-    return 0.5 * float(np.vdot(W, W))
+    def __init__(self, problem: LinearMultiClass, blocks: np.ndarray, tau: float) -> None:
+        inside = blocks > 0
+        if problem.loss != CRAMMER_SINGER:
+            inside &= blocks < 1
+            inside[np.arange(problem.n), problem.y] = True
+        samples = np.flatnonzero((inside.sum(axis=1) > 1) & (problem.costs > 0))
+        self.problem, self.y = problem, problem.y[samples]
+        self.X = problem.rows.matrix[samples].astype(np.float64)
+        self.inside = inside[samples].astype(np.float64)
+        self.sizes = self.inside.sum(axis=1, keepdims=True)
+        self.weights = problem.costs[samples, None] / tau
+        self.truth = np.arange(len(samples)), self.y
+
+    def product(self, V: np.ndarray) -> np.ndarray:
+        """V plus the curvature of the losses along V."""
+        moves = self.inside * (self.X @ V[:-1] + self.problem.bias * V[-1])
+        if self.problem.loss == CRAMMER_SINGER:
+            moves -= self.inside * (moves.sum(axis=1, keepdims=True) / self.sizes)
+        else:
+            moves -= self.inside * moves[self.truth][:, None]
+            moves[self.truth] = -moves.sum(axis=1)
+        moves *= self.weights
+        out = V.copy()
+        out[:-1] += self.X.T @ moves
+        out[-1] += self.problem.bias * moves.sum(axis=0)
+        return out
+
+    def shares(self) -> np.ndarray:
+        """Weights of x x' in the blocks on the diagonal, one column for each class."""
+        if self.problem.loss == CRAMMER_SINGER:
+            return self.weights * self.inside * (1 - 1 / self.sizes)
+        shares = self.weights * self.inside
+        shares[self.truth] *= self.sizes[:, 0] - 1
+        return shares
+
+    def precondition(self) -> Callable[[np.ndarray], np.ndarray]:
+        """V -> M^-1 V with M the blocks of the classes, or the diagonal where features are many."""
+        shares, bias = self.shares(), self.problem.bias
+        if self.X.shape[1] > BLOCKS or not self.problem.rows.dense:
+            squares = self.X.multiply(self.X) if sp.issparse(self.X) else self.X**2
+            diagonal = 1 + np.vstack([squares.T @ shares, bias**2 * shares.sum(axis=0)])
+            return lambda V: V / diagonal
+        factors, scales = [], []
+        for share in shares.T:
+            matrix = self._block(share)
+            scale = 1 / np.sqrt(np.diagonal(matrix))
+            factors.append(ridged_cholesky(matrix * scale * scale[:, None])[0])
+            scales.append(scale)
+
+        def solve(V: np.ndarray) -> np.ndarray:
+            out = np.empty_like(V)
+            for k, (factor, scale) in enumerate(zip(factors, scales, strict=True)):
+                out[:, k] = scale * dpotrs(factor, scale * V[:, k], lower=True)[0]
+            return out
+
+        return solve
+
+    def _block(self, share: np.ndarray) -> np.ndarray:
+        """I + sum_i share_i x_i x_i', the bias last; rows are taken a few at a time."""
+        D = self.X.shape[1] + 1
+        matrix = np.eye(D)
+        used = np.flatnonzero(share)
+        for first in range(0, len(used), PIECE):
+            rows = used[first : first + PIECE]
+            root = np.sqrt(share[rows])
+            part = self.X[rows] * root[:, None]
+            matrix[:-1, :-1] += part.T @ part
+            matrix[-1, :-1] += self.problem.bias * (root @ part)
+        matrix[:-1, -1] = matrix[-1, :-1]
+        matrix[-1, -1] += self.problem.bias**2 * share.sum()
+        return matrix

@@ -1,17 +1,18 @@
 """The smoothed losses of the proximal Newton method, in NumPy or by compiled loops, and their curvature.
 
-Letters are those of `maxmargin.structured.newton`. In NumPy arrays are class-major inside, (c, n), so that
-sums over classes add whole rows; what comes in and goes out is (n, c).
+Letters are those of `maxmargin.structured.newton`. All classes are one group, whose arrays are class-major,
+(1, c, n): in NumPy sums over classes add whole rows. The loops read them as (n, c), sample by sample.
 """
 
 from __future__ import annotations
 
 import functools
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from maxmargin.core.proximal_newton import Found
 from maxmargin.core.rows import readonly
 from maxmargin.structured import newton_loops as loops
 from maxmargin.structured.newton_loops import CRAMMER_SINGER, Along, Points, ProximalTask
@@ -22,24 +23,6 @@ SMALL_PASS = 20_000
 COPIED = 2**19
 
 
-class Found(NamedTuple):
-    """Proximal points alpha (n, c) and what follows from them.
-
-    That is whether they have mass on wrong classes (n,), the steps C_i (e_{y_i} - alpha_i) (n, c), and the
-    costed sums of the losses, of alpha.H and of alpha.Delta.
-
-    The steps come from alpha of the wrong classes alone, so that masses far below the rounding of 1 count in
-    full.
-    """
-
-    blocks: np.ndarray
-    moved: np.ndarray
-    steps: np.ndarray
-    losses: float
-    means: float
-    linear: float
-
-
 class ArrayLosses:
     """The smoothed losses of all samples."""
 
@@ -48,14 +31,20 @@ class ArrayLosses:
         n = len(task.y)
         self.truth = task.y * n + np.arange(n)
         self.Delta = task.Delta.T.take(task.y, axis=1)
+        self.nothing = self.column_major(np.eye(len(task.Delta))[task.y])
 
-    def line(self, tau: float, anchor: np.ndarray, scores: np.ndarray, moves: np.ndarray) -> ArrayLine:
+    @staticmethod
+    def column_major(blocks: np.ndarray) -> np.ndarray:
+        """Blocks (n, c) as (1, c, n)."""
+        return np.ascontiguousarray(blocks.T)[None]
+
+    def line(self, at: Any, tau: np.ndarray, anchor: np.ndarray, scores: np.ndarray, moves: Any) -> ArrayLine:
         """The losses at scores + t moves."""
-        anchor = np.ascontiguousarray(anchor.T)
-        return ArrayLine(self, tau, anchor, self._margins(scores.T), self._margins(moves.T))
+        moves = None if moves is None else self._margins(moves[0])
+        return ArrayLine(self, float(tau[0]), anchor[0], self._margins(scores[0]), moves)
 
     def add_curvature(
-        self, first: int, X: np.ndarray, tau: float, blocks: np.ndarray, matrix: np.ndarray
+        self, first: int, X: np.ndarray, tau: float, shares: np.ndarray, matrix: np.ndarray
     ) -> None:
         """Add the second derivative of the losses of the rows `first`, ... to a matrix.
 
@@ -63,7 +52,7 @@ class ArrayLosses:
         """
         y, costs, _, loss = self.task
         part = slice(first, first + len(X))
-        y, costs, alpha = y[part], costs[part], blocks[part].T
+        y, costs, alpha = y[part], costs[part], shares[:, part]
         inside = alpha > 0.0
         if loss != CRAMMER_SINGER:
             inside &= alpha < 1.0
@@ -71,44 +60,47 @@ class ArrayLosses:
         size = np.add.reduce(inside)
         some = np.flatnonzero((size > 1) & (costs > 0.0))
         if len(alpha) > 2:
-            shares = BlockShares(loss, y.take(some), costs.take(some) / tau, inside.take(some, axis=1))
-            shares.add_products(X.take(some, axis=0), matrix)
+            parts = BlockShares(loss, y.take(some), costs.take(some) / tau, inside.take(some, axis=1))
+            parts.add_products(X.take(some, axis=0), matrix)
             return
         X, weights = X.take(some, axis=0), costs.take(some) / tau
         weights *= 1.0 if loss == CRAMMER_SINGER else 2.0
         matrix += (X * weights[:, None]).T @ X
 
     def _margins(self, scores: np.ndarray) -> np.ndarray:
-        scores = np.ascontiguousarray(scores)
         return scores - scores.take(self.truth)
 
 
 class ArrayLine:
-    """The smoothed losses along a line; `point` is that of the last `slope`."""
+    """The smoothed losses along a line; `point` is that of the last slope."""
 
     def __init__(
-        self, losses: ArrayLosses, tau: float, anchor: np.ndarray, margins: np.ndarray, moves: np.ndarray
+        self, losses: ArrayLosses, tau: float, anchor: np.ndarray, margins: np.ndarray, moves: Any
     ) -> None:
         loss, two = losses.task.loss, len(anchor) == 2
         # Of two classes the simplex is an interval, and both masses change when one does.
         self.free = two or loss != CRAMMER_SINGER
         self.losses, self.tau = losses, 2.0 * tau if two and loss == CRAMMER_SINGER else tau
-        self.anchor, self.moves, self.costed = anchor, moves, moves * losses.task.costs
+        self.anchor, self.moves = anchor, moves
+        self.costed: Any = None if moves is None else moves * losses.task.costs
         self.margins = margins + losses.Delta
 
-    def slope(self, t: float) -> float:
-        """The derivative by t."""
-        self.H = t * self.moves
-        self.H += self.margins
+    def slope(self, lengths: np.ndarray, of: Any) -> np.ndarray:
+        """The derivative at a length."""
+        self._move(float(lengths[0]) * self.moves + self.margins)
+        return np.array([np.vdot(self.alpha, self.costed)])
+
+    def _move(self, H: np.ndarray) -> None:
+        """Compute the proximal points of margins."""
+        self.H = H
         if self.free:
             self.alpha = self.H / self.tau
             self.alpha += self.anchor
             self.alpha.clip(0.0, 1.0, out=self.alpha)
         else:
             self.alpha = self._on_simplex()
-        return float(np.vdot(self.alpha, self.costed))
 
-    def close(self, moved: np.ndarray) -> None:
+    def close(self, moved: np.ndarray | None) -> None:
         """Nothing is left out: arrays of this size are not worth cutting down to the blocks that move."""
 
     def _on_simplex(self) -> np.ndarray:
@@ -133,8 +125,10 @@ class ArrayLine:
         v -= theta
         return np.maximum(v, 0.0, out=v)
 
-    def point(self) -> Found:
-        """The proximal points at the last place, and what follows from them."""
+    def point(self, lengths: np.ndarray | None) -> Found:
+        """The proximal points at the last length, and what follows from them."""
+        if lengths is None:
+            self._move(self.margins)
         truth, costs, alpha = self.losses.truth, self.losses.task.costs, self.alpha
         flat = alpha.reshape(-1)
         left = flat.take(truth)
@@ -153,14 +147,11 @@ class ArrayLine:
         steps = -costed
         steps.reshape(-1)[truth] = np.add.reduce(costed)
         flat[truth] = rest
-        return Found(
-            alpha.T,
-            mass > 0.0,
-            steps.T,
-            float(np.vdot(costs, total)),
-            float(np.vdot(costed, self.H)),
-            float(np.vdot(costed, self.losses.Delta)),
+        losses, means, values = (
+            np.array([np.vdot(*pair)])
+            for pair in ((costs, total), (costed, self.H), (costed, self.losses.Delta))
         )
+        return Found(alpha[None], steps[None], losses, means, values, mass > 0.0)
 
 
 class LoopLosses:
@@ -168,20 +159,27 @@ class LoopLosses:
 
     def __init__(self, task: ProximalTask) -> None:
         self.task, self.support = task, np.empty(len(task.Delta), np.int64)
+        self.nothing = self.column_major(np.eye(len(task.Delta))[task.y])
 
-    def line(self, tau: float, anchor: np.ndarray, scores: np.ndarray, moves: np.ndarray) -> LoopLine:
+    @staticmethod
+    def column_major(blocks: np.ndarray) -> np.ndarray:
+        """Blocks (n, c) as (1, c, n), a view."""
+        return blocks.T[None]
+
+    def line(self, at: Any, tau: np.ndarray, anchor: np.ndarray, scores: np.ndarray, moves: Any) -> LoopLine:
         """The losses at scores + t moves."""
-        return LoopLine(self.task, tau, readonly(anchor), readonly(scores), readonly(moves))
+        parts = (anchor, scores, scores if moves is None else moves)
+        return LoopLine(self.task, float(tau[0]), *(readonly(part[0].T) for part in parts))
 
     def add_curvature(
-        self, first: int, X: np.ndarray, tau: float, blocks: np.ndarray, matrix: np.ndarray
+        self, first: int, X: np.ndarray, tau: float, shares: np.ndarray, matrix: np.ndarray
     ) -> None:
         """Add the second derivative of the losses of the rows `first`, ... to a matrix."""
-        loops.add_curvature(self.task, first, readonly(X), tau, readonly(blocks), matrix, self.support)
+        loops.add_curvature(self.task, first, readonly(X), tau, readonly(shares.T), matrix, self.support)
 
 
 class LoopLine:
-    """The smoothed losses along a line; `point` is that of the last `slope`."""
+    """The smoothed losses along a line; `point` is that of the last slope."""
 
     def __init__(
         self, task: ProximalTask, tau: float, anchor: np.ndarray, scores: np.ndarray, moves: np.ndarray
@@ -189,30 +187,36 @@ class LoopLine:
         self.task, self.tau, self.anchor, self.scores, self.moves = task, tau, anchor, scores, moves
         n, c = scores.shape
         self.points = Points(np.empty((n, c)), np.empty(n), np.empty((n, c)))
-        self.room, self.totals = np.empty((2, c)), np.empty(4)
+        self.workspace, self.totals = np.empty((2, c)), np.empty(4)
         self.samples, self.touched = readonly(np.arange(n)), np.zeros(n, np.bool_)
 
-    def slope(self, t: float) -> float:
-        """The derivative by t."""
+    def slope(self, lengths: np.ndarray, of: Any) -> np.ndarray:
+        """The derivative at a length."""
+        self._move(float(lengths[0]))
+        return -self.totals[3:]
+
+    def _move(self, t: float) -> None:
+        """Compute the proximal points at a length."""
         along = Along(self.scores, t, self.moves)
         loops.proximal_pass(
-            self.task, along, self.tau, self.anchor, self.samples, self.points, self.room, self.totals
+            self.task, along, self.tau, self.anchor, self.samples, self.points, self.workspace, self.totals
         )
         self.touched |= self.points.masses > 0.0
-        return -float(self.totals[3])
 
-    def close(self, moved: np.ndarray) -> None:
-        """Leave out blocks at rest wherever the line was looked at, but for those that `moved` before.
+    def close(self, moved: np.ndarray | None) -> None:
+        """Leave out blocks at rest wherever slopes were computed, but for those that `moved` before.
 
-        Slopes enclose what is looked for: a block without mass on wrong classes at both ends has none in
-        between.
+        Slopes enclose the length: a block without mass on wrong classes at both ends has none in between.
         """
-        self.samples = readonly(np.flatnonzero(self.touched | moved))
+        self.samples = readonly(np.flatnonzero(self.touched | (moved if moved is not None else True)))
 
-    def point(self) -> Found:
-        """The proximal points at the last place, and what follows from them."""
+    def point(self, lengths: np.ndarray | None) -> Found:
+        """The proximal points at the last length, and what follows from them."""
+        if lengths is None:
+            self._move(0.0)
         blocks, masses, steps = self.points
-        return Found(blocks, masses > 0.0, steps, *self.totals[:3].tolist())
+        losses, means, values = self.totals[:3, None].copy()
+        return Found(blocks.T[None], steps.T[None], losses, means, values, masses > 0.0)
 
 
 def smoothed_losses(task: ProximalTask) -> ArrayLosses | LoopLosses:
