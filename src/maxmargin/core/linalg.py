@@ -210,25 +210,30 @@ def roots_of_slopes(
     """
     lengths, low, high = np.ones(len(first)), np.zeros(len(first)), np.full(len(first), np.inf)
     at_low, at_high = first.copy(), np.zeros(len(first))
-    lengths[~(first < 0.0)] = 0.0
     open = np.flatnonzero(first < 0.0)
+    if len(open) < len(first):
+        lengths[~(first < 0.0)] = 0.0
     for attempt in range(tries):
-        if not open.size:
-            break
         found = slope(lengths[open], open)
         still = np.abs(found) > -flat * first[open]
-        open, found = open[still], found[still]
+        if not still.all():
+            open, found = open[still], found[still]
+            if not open.size:
+                break
         rises = found > 0.0
         up, down = open[rises], open[~rises]
         low[down], at_low[down] = lengths[down], found[~rises]
         high[up], at_high[up] = lengths[up], found[rises]
-        bounded = np.isfinite(high[open])
-        if enclosed is not None and open.size and bounded.all():
-            enclosed()
-            enclosed = None
-        inside = open[bounded]
+        bounded = high[open] < np.inf
+        if bounded.all():
+            if enclosed is not None:
+                enclosed()
+                enclosed = None
+            inside = open
+        else:
+            inside = open[bounded]
+            lengths[open[~bounded]] *= 2.0
         # Halving in between, or a slope that jumps would hold one end for long.
         share = at_low[inside] / (at_low[inside] - at_high[inside]) if attempt % 3 < 2 else 0.5
-        lengths[inside] = low[inside] + (high[inside] - low[inside]) * np.clip(share, 0.1, 0.9)
-        lengths[open[~bounded]] *= 2.0
+        lengths[inside] = low[inside] + (high[inside] - low[inside]) * np.minimum(np.maximum(share, 0.1), 0.9)
     return lengths

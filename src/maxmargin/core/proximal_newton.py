@@ -43,7 +43,7 @@ from maxmargin.core.linalg import ridged_cholesky, roots_of_slopes
 # multiplied by SHRINK, and stays above LEAST of the first one. None of this changes the optimum.
 SOLVED, SHRINK, LEAST = 3.0, 0.5, 2.5e-7
 # A line search ends where the slope has fallen to this part of the first one.
-FLAT = 0.1
+FLAT = 0.2
 EVERY = slice(None)
 
 
@@ -223,7 +223,7 @@ class NewtonSteps:
 def sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """<a, b> of every group."""
     if len(a) == 1:  # `vdot` leaves the products to BLAS
-        return np.array([np.vdot(a, b)])
+        return np.vdot(a, b)[None]
     return np.einsum("ij,ij->i", a.reshape(len(a), -1), b.reshape(len(b), -1))
 
 

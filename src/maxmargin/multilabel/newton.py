@@ -597,7 +597,7 @@ class LabelByLabel:
         losses = SquaredLosses(*(np.asarray(part, np.float64)[None, None] for part in (y, c, m)))
         W = np.zeros(self.rows.order) if start is None else start.copy()
         steps = NewtonSteps(losses, self.rows, W[None, None], losses.nothing, 0.5)
-        patience = Patience(20)
+        patience = Patience(PATIENCE)
         for _ in range(self.max_rounds):
             primal, dual = float(steps.primal[0]), float(steps.dual[0])
             if primal - dual <= 0.5 * self.tol * primal or clock.expired():

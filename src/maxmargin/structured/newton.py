@@ -144,7 +144,7 @@ class ClassRows:
         tau, shares, rest = float(newton.tau[0]), newton.shares[0], newton.rest[0]
         solve = self._solved if rest.size <= self.direct else self._nearly_solved
         direction = solve(newton.losses, tau, shares, -rest)
-        return (direction - direction.mean(axis=0))[None]
+        return (direction - np.add.reduce(direction) / len(direction))[None]
 
     def _solved(self, losses: Any, tau: float, shares: np.ndarray, descent: np.ndarray) -> np.ndarray:
         """The solution of Newton's equation by a Cholesky factor of its matrix."""
