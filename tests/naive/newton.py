@@ -1,6 +1,6 @@
 """Newton's method for one label as its header writes it: whole matrices, no scaling, search by bisection.
 
-An independent twin of `maxmargin.multilabel.loops.newton_labels`.
+An independent twin of `maxmargin.core.proximal_newton` with the losses of `maxmargin.multilabel.newton`.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ class NewtonTwin:
         self.X, self.y, self.c, self.m, self.r = X, y, c, m, r
         self.omega, self.shrink, self.least, self.solved = omega, shrink, least, solved
         self.z, self.centre = np.zeros(X.shape[1]), np.full(len(y), 0.5)
-        self.primal, self.dual = np.inf, 0.0
+        self.primal, self.dual = np.inf, -np.inf
 
     def shares(self, z):
         return np.clip(self.centre + (self.m - self.y * (self.X @ z)) / self.omega, 0, 1)

@@ -8,13 +8,14 @@ import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from maxmargin import MultiClassSVC
+from maxmargin.core import proximal_newton
 from maxmargin.core.loop import Clock, Stopping, run
+from maxmargin.core.proximal_newton import EVERY, NewtonSteps
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import newton, newton_losses
-from maxmargin.structured.curvature import Curvature
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass_problem import Labels, LinearMultiClass, Setup
-from maxmargin.structured.newton import ProximalNewton
+from maxmargin.structured.newton import Curvature, ProximalNewton
 from maxmargin.structured.newton_loops import ProximalTask
 from maxmargin.structured.newton_losses import ArrayLosses, LoopLosses
 from tests.naive import multiclass as naive
@@ -38,6 +39,23 @@ def data(n=40, d=3, c=4, seed=0):
 
 def problem_of(X, y, costs, Delta, loss="crammer_singer", bias=1.0, **options):
     return LinearMultiClass(Rows.of(X), Labels(y, costs, Delta, loss), bias, **options)
+
+
+def line_of(losses, tau, anchor, scores, moves):
+    """A line of samples x classes."""
+    parts = (losses.column_major(part) for part in (anchor, scores, moves))
+    return losses.line(EVERY, np.full(1, tau), *parts)
+
+
+def slope(line, t):
+    return line.slope(np.full(1, t), EVERY)[0]
+
+
+def point(line):
+    """Blocks, who has moved, steps, and the sums of the losses, of alpha.H and of alpha.Delta."""
+    found = line.point(np.ones(1))
+    sums = (float(each[0]) for each in (found.losses, found.means, found.values))
+    return found.shares[0].T, found.moved, found.steps[0].T, *sums
 
 
 def objectives(X, y, costs, Delta, loss, W, blocks):
@@ -71,9 +89,9 @@ def test_proximal_points_equal_their_slow_twins(form, loss, c):
     scores[np.arange(n), y] += 2.5
     anchor = np.array([naive.project(v) for v in rng.normal(size=(n, c))])
     anchor[: n // 2] = np.eye(c)[y[: n // 2]]
-    line = form(task).line(0.7, anchor, scores, moves)
-    slope = line.slope(0.5)
-    blocks, moved, steps, *totals = line.point()
+    line = line_of(form(task), 0.7, anchor, scores, moves)
+    at = slope(line, 0.5)
+    blocks, moved, steps, *totals = point(line)
     assert 0 < moved.sum() < n
     S = scores + 0.5 * moves
     H = Delta[y] + S - S[np.arange(n), y][:, None]
@@ -90,7 +108,7 @@ def test_proximal_points_equal_their_slow_twins(form, loss, c):
         moved, np.delete(blocks.ravel(), np.arange(n) * c + y).reshape(n, -1).any(1)
     )
     expected = [costs @ losses, costs @ (blocks * H).sum(axis=1), costs @ (blocks * Delta[y]).sum(axis=1)]
-    np.testing.assert_allclose([*totals, slope], [*expected, -(steps * moves).sum()])
+    np.testing.assert_allclose([*totals, at], [*expected, -(steps * moves).sum()])
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -109,12 +127,12 @@ def test_both_forms_find_the_same_points_on_ties_and_without_costs(loss, c, tau,
     anchor[np.arange(n), y] += 0.5
     anchor /= anchor.sum(axis=1, keepdims=True)
     task = ProximalTask(y, costs, readonly(Delta), LOSSES.index(loss))
-    lines = [form(task).line(tau, anchor, scores, moves) for form in FORMS]
-    slopes = [line.slope(t) for line in lines]
-    arrays, loop = (line.point() for line in lines)
-    np.testing.assert_allclose(arrays.blocks, loop.blocks, atol=1e-12)
-    np.testing.assert_allclose(arrays.steps, loop.steps, atol=1e-12)
-    np.testing.assert_array_equal(arrays.moved, loop.moved)
+    lines = [line_of(form(task), tau, anchor, scores, moves) for form in FORMS]
+    slopes = [slope(line, t) for line in lines]
+    arrays, loop = map(point, lines)
+    np.testing.assert_allclose(arrays[0], loop[0], atol=1e-12)
+    np.testing.assert_array_equal(arrays[1], loop[1])
+    np.testing.assert_allclose(arrays[2], loop[2], atol=1e-12)
     np.testing.assert_allclose([*slopes[:1], *arrays[3:]], [*slopes[1:], *loop[3:]], rtol=1e-12, atol=1e-10)
 
 
@@ -126,14 +144,14 @@ def test_blocks_that_are_left_out_do_not_move_between_the_ends(loss):
     scores, moves = rng.normal(size=(200, 4)), rng.normal(size=(200, 4))
     scores[np.arange(200), y] += 3.0
     anchor = np.eye(4)[y]
-    line, whole = (LoopLosses(task).line(0.3, anchor, scores, moves) for _ in range(2))
-    line.slope(0.0)
-    line.slope(1.0)
+    line, whole = (line_of(LoopLosses(task), 0.3, anchor, scores, moves) for _ in range(2))
+    slope(line, 0.0)
+    slope(line, 1.0)
     line.close(np.zeros(200, np.bool_))
     assert len(line.samples) < 200
-    assert line.slope(0.4) == pytest.approx(whole.slope(0.4), rel=1e-12)
-    np.testing.assert_allclose(line.point().blocks, whole.point().blocks, atol=1e-15)
-    np.testing.assert_allclose(line.point()[3:], whole.point()[3:])
+    assert slope(line, 0.4) == pytest.approx(slope(whole, 0.4), rel=1e-12)
+    np.testing.assert_allclose(point(line)[0], point(whole)[0], atol=1e-15)
+    np.testing.assert_allclose(point(line)[3:], point(whole)[3:])
 
 
 @pytest.mark.nojit
@@ -144,9 +162,9 @@ def test_small_masses_keep_their_digits(form, c):
     task = ProximalTask(np.zeros(1, np.int64), np.ones(1), readonly(1 - np.eye(c)), 0)
     scores = np.full((1, c), -2.0)
     scores[0, :2] = 0.5, -0.5 + 2**-40
-    line = form(task).line(2.0**30, np.eye(c)[:1], scores, scores)
-    line.slope(0.0)
-    blocks, _, steps, *_ = line.point()
+    line = line_of(form(task), 2.0**30, np.eye(c)[:1], scores, scores)
+    slope(line, 0.0)
+    blocks, _, steps, *_ = point(line)
     assert steps[0, 0] == -steps[0, 1] == blocks[0, 1] == pytest.approx(2**-71, rel=1e-12)
 
 
@@ -179,7 +197,7 @@ def test_curvature_is_that_of_its_formula(form, loss, c, monkeypatch):
         both = np.vstack([np.eye(D), -np.eye(D)]) / np.sqrt(2)
         matrix, expected = np.zeros((D, D)), both.T @ expected @ both
     task = ProximalTask(y, costs, readonly(1 - np.eye(c)), LOSSES.index(loss))
-    form(task).add_curvature(5, X[5:], tau, blocks, matrix)
+    form(task).add_curvature(5, X[5:], tau, blocks.T, matrix)
     np.testing.assert_allclose(np.tril(matrix), np.tril(expected), rtol=1e-10, atol=1e-12)
 
 
@@ -190,14 +208,21 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
     solver = ProximalNewton(problem_of(X, y, costs, Delta, loss), Setup(1e-3, None), first=3.0)
     c, D = 3, 3
     matrix = np.zeros((c * D, c * D))
-    solver.losses.add_curvature(0, np.c_[X, np.ones(12)], solver.tau, solver.state.blocks, matrix)
+    steps = solver.steps
+    tau, shares = float(steps.tau[0]), steps.shares[0]
+    solver.losses.add_curvature(0, np.c_[X, np.ones(12)], tau, shares, matrix)
     matrix = np.tril(matrix) + np.tril(matrix, -1).T
-    W, h = solver.state.W, 1e-6
+    W, h = steps.W, 1e-6
+
+    def gradient(W):
+        """W - W(alpha(W)), of the anchor and the tau at hand."""
+        return NewtonSteps(solver.losses, solver.geometry, W, steps.anchor, tau).rest - W
+
     for j in range(c * D):
-        E = np.zeros((c, D))
+        E = np.zeros((1, c, D))
         E.flat[j] = h
-        ahead, behind = (solver._state(V, solver._found(solver._scores(V))).image for V in (W + E.T, W - E.T))
-        np.testing.assert_allclose(matrix[:, j], ((behind - ahead) / (2 * h)).T.ravel(), atol=1e-6)
+        change = gradient(W + E) - gradient(W - E)
+        np.testing.assert_allclose(matrix[:, j], change.ravel() / (2 * h), atol=1e-6)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -209,9 +234,10 @@ def test_products_and_preconditioner_are_those_of_the_matrix(loss, form):
     solver = ProximalNewton(problem, Setup(1e-3, None), first=3.0)
     c, D = 3, 5
     matrix = np.zeros((c * D, c * D))
-    solver.losses.add_curvature(0, np.c_[X, np.full(30, 0.7)], solver.tau, solver.state.blocks, matrix)
+    tau, shares = float(solver.steps.tau[0]), solver.steps.shares[0]
+    solver.losses.add_curvature(0, np.c_[X, np.full(30, 0.7)], tau, shares, matrix)
     matrix = np.tril(matrix) + np.tril(matrix, -1).T + np.eye(c * D)
-    curvature = Curvature(problem, solver.state.blocks, solver.tau)
+    curvature = Curvature(problem, shares.T, tau)
     precondition = curvature.precondition()
     V = np.random.default_rng(1).normal(size=(D, c))
     np.testing.assert_allclose(curvature.product(V).T.ravel(), matrix @ V.T.ravel(), rtol=1e-10)
@@ -272,11 +298,12 @@ def test_columns_that_rounding_makes_dependent_get_a_ridge():
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_conjugate_gradients_and_factors_reach_the_same_optimum(loss):
+def test_conjugate_gradients_and_factors_reach_the_same_optimum(loss, monkeypatch):
     problem = problem_of(*data(60, 4, 3), loss)
     primals = []
     for direct in (0, 600):
-        outcome = run(ProximalNewton(problem, Setup(1e-6, None), direct=direct), Stopping(1e-6, 400))
+        monkeypatch.setattr(newton, "DIRECT", direct)
+        outcome = run(ProximalNewton(problem, Setup(1e-6, None)), Stopping(1e-6, 400))
         assert outcome.converged
         primals.append(outcome.certificate.primal)
     assert primals[0] == pytest.approx(primals[1], rel=2e-6)
@@ -289,12 +316,13 @@ def test_the_gap_splits_in_two(loss):
     Xb = np.hstack([X, np.ones((len(y), 1))])
     for _ in range(5):
         solver.epoch(Clock())
-        state = solver.state
-        primal, dual = objectives(Xb, y, costs, Delta, loss, state.W.T, state.blocks)
-        assert state.certificate.primal == pytest.approx(primal)
-        assert state.certificate.dual == pytest.approx(dual, rel=1e-9, abs=1e-9 * primal)
-        miss = state.W - state.image
-        assert primal - dual == pytest.approx(state.gap + 0.5 * np.vdot(miss, miss))
+        steps = solver.steps
+        primal, dual = objectives(Xb, y, costs, Delta, loss, steps.W[0], steps.shares[0].T)
+        assert primal - dual == pytest.approx(float(steps.gap[0] + steps.apart[0]), abs=1e-9 * primal)
+        assert steps.primal[0] <= primal * (1 + 1e-9) and steps.dual[0] >= dual - 1e-9 * primal
+        certificate = solver.certify()
+        assert certificate.primal == pytest.approx(steps.primal[0])
+        assert certificate.dual == pytest.approx(steps.dual[0], rel=1e-9, abs=1e-9 * primal)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -380,13 +408,13 @@ def test_a_start_from_other_rows_is_no_worse_than_none(n):
 def test_a_matrix_that_rounding_made_indefinite_gets_a_ridge(monkeypatch):
     """LAPACK says so of the first three, as it does of any with a negative eigenvalue."""
     X, y, costs, Delta = data()
-    usual, tried = newton.dposv, []
+    usual, tried = proximal_newton.dposv, []
 
     def failing(matrix, rhs, **given):
         tried.append(matrix)
         return usual(matrix if len(tried) > 3 else -matrix, rhs, **given)
 
-    monkeypatch.setattr(newton, "dposv", failing)
+    monkeypatch.setattr(proximal_newton, "dposv", failing)
     problem = problem_of(X, y, costs, Delta)
     outcome = run(ProximalNewton(problem, Setup(1e-8, None)), Stopping(1e-8, 200))
     assert outcome.converged and len(tried) > 3
