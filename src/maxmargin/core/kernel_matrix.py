@@ -250,7 +250,7 @@ class KernelMatrix:
         """Whether the matrix is positive semi-definite but for rounding."""
         if self.kernel.name in DEFINITE:
             return True
-        K = np.array(self.square(np.arange(self.n)), np.float64)
+        K = KernelMatrix(self.kernel, self.X, np.inf, np.float64).square(np.arange(self.n))
         K[np.diag_indices(self.n)] += NEGATIVE * np.abs(np.diagonal(K)).max(initial=0.0)
         return not dpotrf(K, lower=1)[1]
 

@@ -31,13 +31,14 @@ vector machine", Optimization Methods and Software 35, 2020.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dposv
 
-from maxmargin.core.linalg import ridged_cholesky, roots_of_slopes
+from maxmargin.core.linalg import ridged_cholesky
 
 # The anchor moves once 1/2 |W - W(t)|^2 is at most SOLVED times the other term of the gap; tau is then
 # multiplied by SHRINK, and stays above LEAST of the first one. None of this changes the optimum.
@@ -181,8 +182,7 @@ class NewtonSteps:
             line = self.losses.line(at, self.tau[at], self.anchor[at], self.scores[at], moves)
             lengths = roots_of_slopes(
                 lambda t, of: start[of] + t * growth[of] + line.slope(t, of),
-                np.minimum(first, 0.0),
-                FLAT,
+                first,
                 lambda: line.close(self.moved),
             )
             each = lengths[:, None, None]
@@ -218,6 +218,54 @@ class NewtonSteps:
             setattr(self, name, value)
         else:
             getattr(self, name)[at] = value
+
+
+def roots_of_slopes(
+    slope: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    first: np.ndarray,
+    enclosed: Callable[[], None],
+    *,
+    tries: int = 60,
+) -> np.ndarray:
+    """Lengths at which convex functions are nearly flat along a line: at |slope| <= FLAT |first|.
+
+    Parameters
+    ----------
+    slope : callable
+        (lengths, which) -> the slopes of the functions `which` at these lengths; they never fall.
+    first : ndarray
+        The slopes at zero. One that is not negative has the length zero.
+    enclosed : callable
+        Called where all lengths that are looked for lie between two slopes of different sign.
+    tries : int, default=60
+    """
+    lengths, low, high = np.ones(len(first)), np.zeros(len(first)), np.full(len(first), np.inf)
+    at_low, at_high = first.copy(), np.zeros(len(first))
+    open = np.flatnonzero(first < 0.0)
+    if len(open) < len(first):
+        lengths[~(first < 0.0)] = 0.0
+    for attempt in range(tries):
+        found = slope(lengths[open], open)
+        still = np.abs(found) > -FLAT * first[open]
+        if not still.all():
+            open, found = open[still], found[still]
+            if not open.size:
+                break
+        rises = found > 0.0
+        up, down = open[rises], open[~rises]
+        low[down], at_low[down] = lengths[down], found[~rises]
+        high[up], at_high[up] = lengths[up], found[rises]
+        bounded = high[open] < np.inf
+        if bounded.all():
+            enclosed()
+            inside = open
+        else:
+            inside = open[bounded]
+            lengths[open[~bounded]] *= 2.0
+        # Halving in between, or a slope that jumps would hold one end for long.
+        share = at_low[inside] / (at_low[inside] - at_high[inside]) if attempt % 3 < 2 else 0.5
+        lengths[inside] = low[inside] + (high[inside] - low[inside]) * np.minimum(np.maximum(share, 0.1), 0.9)
+    return lengths
 
 
 def sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -39,7 +39,7 @@ from maxmargin.dask.rounds import Scattered
 from maxmargin.dask.stored import integers_for
 from maxmargin.dask.stream_loops import copy_rows
 from maxmargin.dask.working_sets import Part, rows_of
-from maxmargin.multilabel.newton import few_features
+from maxmargin.multilabel.choice import few_features
 from maxmargin.multilabel.problem import LARGEST_SINGLE, LinearM3L, Sums
 from maxmargin.multilabel.sweeps import BiasPull, LabelSweeps, SweepRule
 

@@ -377,8 +377,9 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         """As scikit-learn; refuses numbers whose products leave floating point, and what is no more."""
         table = getattr(type(self), "STATE", State({}))
         for name in table.gone.keys() & self._parameter_constraints.keys():
-            if instead := table.instead(name, value := getattr(self, name)):
-                raise ValueError(f"{name}={value!r} is no more; use {name}={instead!r} instead.")
+            value, instead = getattr(self, name), table.gone[name] or {}
+            if isinstance(value, str) and value in instead:
+                raise ValueError(f"{name}={value!r} is no more; use {name}={instead[value]!r} instead.")
         super()._validate_params()
         for name, constraints in self._parameter_constraints.items():
             if not any(isinstance(each, Interval) and each.type is Real for each in constraints):

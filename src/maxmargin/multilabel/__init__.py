@@ -4,10 +4,9 @@ Hariharan, Vishwanathan, Varma, "Efficient max-margin multi-label classification
 to zero-shot learning", Machine Learning 88, 2012.
 
 `estimator` holds `MultiLabelSVC`, `problem` the mathematics and its scaling, `dca` and `smo` the
-paper's solvers, `newton`, `turns`, `sweeps` and `pairs` the default ones (few features, these with
-coupled labels, wide data, kernels), `interior` another one for ill-conditioned data, `many` and
-`by_blocks` labels by the ten thousand with their sparse model, `narrow` and `squared` these with few
-features, `*loops` what is compiled.
+paper's solvers, `newton`, `sweeps` and `pairs` the default ones (few features, wide data, kernels), `choice`
+the rows by which "auto" chooses among them, `many` and `by_blocks` labels by the ten thousand with their
+sparse model, `*loops` what is compiled.
 """
 
 # Where the equations and algorithms of the paper are, by their numbers there.

@@ -367,6 +367,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             "_kernel": part("Kernel", group="kernel"),
         },
         _check_scores,
+        gone={"solver": {"interior": "newton"}},
     )
 
     def __sklearn_tags__(self):
