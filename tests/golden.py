@@ -58,7 +58,6 @@ def cases() -> Iterator[tuple[str, Any, tuple, dict[str, Any]]]:
         "prior": {"prior": priors.from_labels},
         "low rank": {"prior": np.outer([1, -1, 1, 1, -1], [1, -1, 1, 1, -1]) + 1e-9 * np.eye(5)},
         "dca": {"solver": "dca", "prior": priors.from_labels},
-        "interior": {"solver": "interior"},
         "tied": {"loss": "tied", "prior": priors.shrink(np.eye(5) + 0.1, 0.5)},
         "rbf": {"kernel": "rbf"},
         "rbf prior": {"kernel": "rbf", "prior": priors.from_labels},
