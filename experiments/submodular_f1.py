@@ -48,10 +48,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler
 
 from experiments import _data
+from experiments._baselines import MLkNN, RAkEL
 from experiments._races import CpuClock
 from experiments._results import RESULTS, SMALL, command_line, load, one_of, show, spread_of, write
 from maxmargin import MultiLabelSVC, SubmodularSVC
-from maxmargin.baselines import MLkNN, RAkEL, ThresholdTuner
+from maxmargin.baselines import ThresholdTuner
 from maxmargin.metrics import example_f1
 from maxmargin.model_selection import iterative_train_test_split
 

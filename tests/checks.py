@@ -5,7 +5,6 @@ import pytest
 from sklearn.base import clone
 
 from maxmargin import Calibrated, LatentSVC, MultiClassSVC
-from maxmargin.baselines import LabelPowerset
 
 # These compare two routes to one optimum to seven digits.
 TWO_ROUTES = [f"check_sample_weight_equivalence_on_{rows}_data" for rows in ("dense", "sparse")]
@@ -29,7 +28,7 @@ def not_promised(estimator):
             reasons["check_class_weight_classifiers"] = FAR
     if getattr(inner, "basis", None) == "learned":
         reasons |= dict.fromkeys(TWO_ROUTES, DRAWN)
-    wrapped = isinstance(estimator, Calibrated | LabelPowerset) and kernel == "precomputed"
+    wrapped = isinstance(estimator, Calibrated) and kernel == "precomputed"
     if wrapped or (solver == "bcfw" and kernel == "sigmoid"):
         reasons["check_methods_subset_invariance"] = TIE
     return reasons

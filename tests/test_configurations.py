@@ -22,7 +22,7 @@ from maxmargin import (
     SparseMultiLabelSVC,
     TreeLabels,
 )
-from maxmargin.baselines import LabelPowerset, RAkEL, ThresholdTuner
+from maxmargin.baselines import ThresholdTuner
 from maxmargin.core.kernels import NAMES
 from maxmargin.multilabel.estimator import LINEAR_ONLY
 from maxmargin.multilabel.estimator import SOLVERS as MULTILABEL
@@ -89,11 +89,6 @@ WRAPPED = [LabelSets(MultiLabelSVC(**EXACT))] + [
         lambda inner: ThresholdTuner(inner, cv=2),
     )
 ]
-POWERSETS = [
-    wrap(MultiClassSVC(kernel=kernel, **EXACT))
-    for kernel in ("precomputed", "chi2")
-    for wrap in (LabelPowerset, lambda inner: RAkEL(inner, random_state=0))
-]
 EVERY = [
     *[
         MultiClassSVC(kernel=kernel, solver=solver)
@@ -117,7 +112,7 @@ def test_ordinary_configurations(estimator, check):
     run_check(estimator, check)
 
 
-@parametrize_with_checks(WRAPPED + POWERSETS, expected_failed_checks=expected_failures)
+@parametrize_with_checks(WRAPPED, expected_failed_checks=expected_failures)
 @pytest.mark.filterwarnings("ignore")
 def test_wrappers(estimator, check):
     run_check(estimator, check)

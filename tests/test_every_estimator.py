@@ -17,7 +17,6 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
-from sklearn.svm import LinearSVC
 from sklearn.utils.validation import check_is_fitted
 
 import maxmargin
@@ -139,7 +138,6 @@ def test_a_fit_can_be_repeated_cloned_and_pickled(name):
 
 
 OTHERS = {
-    "RAkEL": lambda: baselines.RAkEL(LinearSVC(), labelset_size=2),
     "SparseOneVsRest": lambda: baselines.SparseOneVsRest(**SMALL),
     "ImportVectorMachine": lambda: baselines.ImportVectorMachine(**SMALL),
     "ThresholdTuner": lambda: baselines.ThresholdTuner(maxmargin.MultiLabelSVC(solver="dca")),

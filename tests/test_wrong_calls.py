@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import maxmargin
 from maxmargin import datasets, metrics, model_selection
-from maxmargin.baselines import LabelPowerset, MLkNN, ThresholdTuner
+from maxmargin.baselines import ThresholdTuner
 from maxmargin.cli import main
 
 X = np.random.RandomState(0).randn(24, 3)
@@ -164,8 +164,6 @@ WRAPPERS = {
     "label sets": maxmargin.LabelSets(ml(), calibration=2),
     "tree": TREE,
     "thresholds": ThresholdTuner(ml(), cv=2),
-    "powerset": LabelPowerset(mc()),
-    "neighbours": MLkNN(3),
 }
 
 

@@ -37,9 +37,6 @@ class Shaky(Inline):
 MODELS = {
     "MultiLabelSVC": {"partition": "rows", "working_rows": 20},
     "MultiClassSVC": {"working_rows": 20},
-    "SubmodularSVC": {"C": 0.05},
-    "SparseMultiClassSVC": {"max_basis": 4},
-    "SparseMultiLabelSVC": {"max_basis": 4},
 }
 
 
@@ -49,15 +46,19 @@ def test_lost_workers_do_not_change_the_answer(name):
     X = rng.normal(size=(50, 3))
     Y = (X + rng.normal(size=(50, 3)) > 0).astype(int)
     y = Y.sum(axis=1) if "Class" in name else Y
-    params = {key: value for key, value in MODELS[name].items() if key not in ("partition", "working_rows")}
-    common = {} if name == "SubmodularSVC" else {"random_state": 0}
-    best = getattr(maxmargin, name)(tol=1e-7, **params, **common).fit(X, y)
+    best = getattr(maxmargin, name)(tol=1e-7, random_state=0).fit(X, y)
     parts = [dask.delayed((X[a : a + 20], y[a : a + 20])) for a in range(0, 50, 20)]
     client = Shaky()
-    model = getattr(on_cluster, name)(tol=1e-7, **MODELS[name], **common).fit(parts, client=client)
+    model = getattr(on_cluster, name)(tol=1e-7, random_state=0, **MODELS[name]).fit(parts, client=client)
     assert client.calls > 5
     assert model.duality_gap_ <= 1e-7
     assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ChainSVC", "SparseMultiClassSVC", "SparseMultiLabelSVC", "SubmodularSVC"])
+def test_models_of_one_machine_say_so(name):
+    with pytest.raises(ImportError, match=f"fit maxmargin.{name} on one machine"):
+        getattr(on_cluster, name)
 
 
 def lost():
@@ -90,7 +91,7 @@ def test_a_cluster_that_is_gone_is_said():
         Cluster(Empty()).steadily(lost)
 
 
-@pytest.mark.parametrize("name", [*MODELS, "ChainSVC"])
+@pytest.mark.parametrize("name", MODELS)
 def test_no_partitions_are_said(client, name):
     for given in ([[]], [[], []], [()]):
         with pytest.raises(ValueError, match="no partitions"):
@@ -112,11 +113,10 @@ def disk_gone():
 
 
 @pytest.mark.parametrize("place", ["processes", "here"])
-@pytest.mark.parametrize("name", [*MODELS, "ChainSVC"])
+@pytest.mark.parametrize("name", MODELS)
 def test_a_partition_that_cannot_be_read_is_named(request, name, place):
     client = "here" if place == "here" else request.getfixturevalue(place)
-    pair = ([np.eye(2)], ["ab"]) if name == "ChainSVC" else (np.eye(3), np.arange(3))
-    parts = [dask.delayed(pair) for _ in range(4)]
+    parts = [dask.delayed((np.eye(3), np.arange(3))) for _ in range(4)]
     parts[2] = dask.delayed(disk_gone)()
     with pytest.raises(OSError, match="disk gone") as caught:
         getattr(on_cluster, name)().fit(parts, client=client)

@@ -9,8 +9,9 @@ import scipy.sparse as sp
 import maxmargin
 from maxmargin.core.loop import Clock
 from maxmargin.dask import MultiClassSVC, decision_function, predict
-from maxmargin.dask.class_sets import TASKS, ClassPart, blocks_of
+from maxmargin.dask.multiclass import TASKS, ClassPart, blocks_of
 from maxmargin.dask.rounds import Here, Rounds, Scattered
+from maxmargin.dask.working_sets import dense
 from maxmargin.structured.multiclass_problem import Labels
 from tests.checks import apart
 from tests.dask.conftest import CUTS, delayed_parts
@@ -92,9 +93,10 @@ def test_two_processes_and_lazy_answers(processes, data):
     assert type(model.to_local()) is maxmargin.MultiClassSVC
 
 
+@pytest.mark.parametrize("in_turn", [False, True])
 @pytest.mark.parametrize("loss", ["crammer_singer", "weston_watkins"])
 @pytest.mark.nojit
-def test_every_round_is_an_ascent_with_true_certificates(loss):
+def test_every_round_is_an_ascent_with_true_certificates(loss, in_turn):
     rng = np.random.default_rng(3)
     X, y = rng.normal(size=(45, 4)) * [1.0, 5.0, 1.0, 0.1], rng.integers(0, 3, 45)
     Delta = np.array([[0.0, 1, 2], [1, 0, 1], [3, 1, 0]])
@@ -102,14 +104,14 @@ def test_every_round_is_an_ascent_with_true_certificates(loss):
     places = np.array_split(np.arange(45), 3)
     parts = [ClassPart(X[k], Labels(y[k], costs[k], Delta, loss), 1.0) for k in places]
     problem = Scattered(TASKS, parts, [15, 15, 15], 4, [slice(0, 3)], None, 1.0, 0.0)
-    solver = Rounds(problem, Here(), tol=1e-6, budget=15, rng=np.random.RandomState(0))
+    solver = Rounds(problem, Here(), tol=1e-6, budget=15, rng=np.random.RandomState(0), in_turn=in_turn)
     last = -np.inf
     for _ in range(6):
         shown = solver.epoch(Clock()).certificate
         assert shown.dual >= last - 1e-9 * abs(shown.primal)
         last = shown.dual
         exact, W = solver.certify(), solver.solution()
-        wrong = sp.vstack(solver.groups[0].alphas).toarray()
+        wrong = np.vstack([dense(some) for some in solver.groups[0].alphas])
         assert (wrong >= 0).all()
         assert (wrong <= 1).all()
         assert loss == "weston_watkins" or (wrong.sum(axis=1) <= 1 + 1e-12).all()

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import maxmargin
-from maxmargin.dask import MultiClassSVC, MultiLabelSVC, SparseMultiLabelSVC, store, stored
+from maxmargin.dask import MultiClassSVC, MultiLabelSVC, store, stored
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_mapped_partitions_give_the_model_of_memory(parts, tmp_path):
         assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
 
 
-def test_other_models_take_them_too(parts, tmp_path):
+def test_classes_take_them_too(parts, tmp_path):
     X, Y, _ = parts
     y = Y.sum(axis=1)
     mapped = store(
@@ -45,9 +45,6 @@ def test_other_models_take_them_too(parts, tmp_path):
     best = maxmargin.MultiClassSVC(tol=1e-7, random_state=0).fit(X, y)
     model = MultiClassSVC(tol=1e-7, random_state=0).fit(mapped, client="here")
     assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
-    machine = SparseMultiLabelSVC(max_basis=3, random_state=0).fit(mapped, client="here")
-    best = maxmargin.SparseMultiLabelSVC(max_basis=3, random_state=0).fit(X, y)
-    assert machine.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-5)
 
 
 def test_what_is_not_there_is_said(tmp_path):

@@ -11,7 +11,7 @@ from sklearn.utils import get_tags
 
 import maxmargin
 from maxmargin import Calibrated, LabelSets, MultiClassSVC, MultiLabelSVC, TreeLabels
-from maxmargin.baselines import LabelPowerset, RAkEL, ThresholdTuner
+from maxmargin.baselines import ThresholdTuner
 from maxmargin.persistence import ModelFileError
 
 RNG = np.random.default_rng(0)
@@ -33,8 +33,6 @@ WRAPPERS = {
     "both": (lambda inner: LabelSets(Calibrated(inner, cv=3, ensemble=True), recall=0.7, random_state=0), Y),
     "tuner": (lambda inner: ThresholdTuner(inner, cv=3), Y),
     "tree": (lambda inner: TreeLabels(inner, [(0, 1)]), Y),
-    "powerset": (LabelPowerset, CODES),
-    "rakel": (lambda inner: RAkEL(inner, labelset_size=1, random_state=0), CODES),
 }
 
 

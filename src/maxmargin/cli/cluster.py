@@ -134,10 +134,10 @@ def on_cluster(family: Family, given: Mapping[str, str]) -> Any:
     """The estimator of a family on a cluster, with parameters as words."""
     import maxmargin.dask
 
-    if family.task == "chain":
-        raise click.UsageError("-m chain is not for clusters here; maxmargin.dask.ChainSVC is, in Python.")
-    if not hasattr(maxmargin.dask, family.estimator):
-        raise click.UsageError(f"-m {family.name} is not for clusters.")
+    if family.estimator not in maxmargin.dask.__all__:
+        raise click.UsageError(
+            f"-m {family.name} is not for clusters, -m multilabel and multiclass are; leave --cluster out."
+        )
     local = estimator(family, {name: word for name, word in given.items() if name not in ON_CLUSTER})
     own = {name: value_of(word) for name, word in given.items() if name in ON_CLUSTER}
     return getattr(maxmargin.dask, family.estimator)(**local.get_params(deep=False), **own)

@@ -49,7 +49,8 @@ class OnCluster(ABC):
             self._learn(cluster, blocks, seen, X, y)
         return self
 
-    def _check_choices(self) -> None:  # noqa: B027 - most have nothing to refuse
+    @abstractmethod
+    def _check_choices(self) -> None:
         """Refuse parameters that do not go together, before anything is read."""
 
     @abstractmethod
@@ -66,13 +67,9 @@ class OnCluster(ABC):
         if getattr(self, "warm_start", False):
             raise ValueError("warm_start=True is not for clusters; use to_local() and fit that.")
         with connected(client) as cluster, cluster.naming():
-            blocks, seen = self._begin(cluster, X, y, weight)
+            blocks, seen = partitions.begin(cluster, X, y, weight)
             self._learn_features(seen)
             yield cluster, blocks, seen
-
-    def _begin(self, cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], list[Any]]:
-        """Have the workers read all partitions; their blocks, and what is known of them."""
-        return partitions.begin(cluster, X, y, weight)
 
     def _learn_features(self, seen: list[partitions.Facts]) -> None:
         numbers = [one.n_features for one in seen]
@@ -127,11 +124,12 @@ def predict(model: Any, X: Any) -> Any:
     ----------
     model : estimator
         Any of `maxmargin`'s, fitted.
-    X : dask array or dataframe of shape (n_samples, n_features)
+    X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
+        A partition for `ChainSVC` or `LatentSVC` is a list of matrices.
 
     Returns
     -------
-    answers : dask array, or list of delayed partitions where answers are no array
+    answers : dask array, or list of delayed partitions where X is one or answers are no array
 
     Examples
     --------
@@ -154,17 +152,19 @@ def decision_function(model: Any, X: Any) -> Any:
     ----------
     model : estimator
         Any of `maxmargin`'s, fitted.
-    X : dask array or dataframe of shape (n_samples, n_features)
+    X : dask array or dataframe of shape (n_samples, n_features), or list of delayed partitions
 
     Returns
     -------
-    scores : dask array
+    scores : dask array, or list of delayed partitions where X is one
     """
     return lazily(model, "decision_function", X)
 
 
 def lazily(model: Any, method: str, X: Any) -> Any:
-    """A method of a model, block by block."""
+    """A method of a model, block by block; of a list of delayed partitions the answers are one, too."""
+    if partitions.is_list(X):
+        return [getattr(delayed(model), method)(block) for block in X]
     probe = copy.copy(model)
     probe.__dict__.pop("feature_names_in_", None)
     one = getattr(probe, method)(np.zeros((1, model.n_features_in_)))

@@ -1,7 +1,11 @@
-"""Files as delayed partitions, which the workers read: several files, or ranges of bytes of one.
+"""Files as delayed partitions: files that workers read, and folders from which rows are mapped.
 
-Partitions agree on their labels and on the width of X before they are learnt from: each file tells what it
-has, and everything else happens in the workers. The client never sees a row.
+`read_svmlight` and its like read several files, or ranges of bytes of one. Partitions agree on their labels
+and on the width of X before they are learnt from: each file tells what it has, and everything else happens in
+the workers. The client never sees a row.
+
+`store` writes partitions into a folder, from which they are mapped into memory and not read: for rows that do
+not fit it. With ``client="here"`` a fit needs no cluster.
 """
 
 from __future__ import annotations
@@ -16,10 +20,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from dask import delayed
+from dask import compute, delayed
 
 from maxmargin import datasets
+from maxmargin.dask.cluster import name_partitions
 from maxmargin.datasets import Dataset
+
+# The arrays of a CSR matrix.
+ARRAYS = ("data", "indices", "indptr")
+# Bytes of a file without numbers.
+HEADER = 128
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -206,3 +216,95 @@ def _aligned(data: Dataset, common: Common) -> tuple[Any, Any]:
         )
         Y = sp.csr_array(Y @ where) if sp.issparse(Y) else Y @ where.toarray()
     return X, Y
+
+
+def store(partitions: list[Any], folder: str | os.PathLike[str]) -> list[Any]:
+    """Write partitions into a folder, one after the other, and map them from there.
+
+    Parameters
+    ----------
+    partitions : list of delayed (X, y)
+        As `read_svmlight` and its like make them; X is CSR or dense, y an array or CSR.
+    folder : path
+        Made if it is not there; files of an earlier call give way.
+
+    Returns
+    -------
+    partitions : list of delayed (X, y)
+        The same, mapped from the folder.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from dask import delayed
+    >>> from maxmargin.dask import MultiLabelSVC, store
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> parts = [delayed((X[k::3], (X[k::3, :2] > 0).astype(int))) for k in range(3)]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mapped = store(parts, folder)
+    ...     model = MultiLabelSVC(random_state=0).fit(mapped, client="here")
+    >>> model.partition_, model.duality_gap_ <= 1e-3
+    ('rows', True)
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(partitions):
+        try:
+            (pair,) = compute(part, scheduler="synchronous")
+        except Exception as error:
+            name_partitions(error, [k == number for k in range(len(partitions))])
+            raise
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ValueError(f"Partition {number}: a pair (X, y) was expected.")
+        for name, values in zip("Xy", pair, strict=True):
+            _write(values, folder / f"{number:05d}-{name}")
+    return stored(folder)
+
+
+def stored(folder: str | os.PathLike[str]) -> list[Any]:
+    """The partitions that `store` wrote.
+
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    partitions : list of delayed (X, y)
+    """
+    shapes = sorted(Path(folder).glob("*-X*.npy"))
+    numbers = sorted({path.name.partition("-")[0] for path in shapes})
+    if not numbers:
+        raise FileNotFoundError(f"There are no partitions in {folder}; maxmargin.dask.store writes them.")
+    return [delayed(_mapped)(Path(folder).resolve(), number) for number in numbers]
+
+
+def _write(values: Any, stem: Path) -> None:
+    for old in stem.parent.glob(f"{stem.name}*.npy"):
+        old.unlink()
+    if not sp.issparse(values):
+        np.save(f"{stem}.npy", np.asarray(values))
+        return
+    rows = sp.csr_array(values)
+    integers = np.int32 if max(values.nnz, values.shape[1]) <= np.iinfo(np.int32).max else np.int64
+    for name, dtype in zip(ARRAYS, (rows.dtype, integers, integers), strict=True):
+        np.save(f"{stem}-{name}.npy", getattr(rows, name).astype(dtype, copy=False))
+    np.save(f"{stem}-shape.npy", np.array(values.shape))
+
+
+def _mapped(folder: Path, number: str) -> tuple[Any, Any]:
+    X, y = (_read_mapped(folder / f"{number}-{name}") for name in "Xy")
+    return X, y
+
+
+def _read_mapped(stem: Path) -> Any:
+    if Path(f"{stem}.npy").exists():
+        return _map(f"{stem}.npy")
+    shape = tuple(np.load(f"{stem}-shape.npy").tolist())
+    return sp.csr_array(tuple(_map(f"{stem}-{name}.npy") for name in ARRAYS), shape=shape)
+
+
+def _map(path: str) -> np.ndarray:
+    """A file mapped into memory; one without numbers cannot be."""
+    return np.asarray(np.load(path, mmap_mode="r" if Path(path).stat().st_size > HEADER else None))

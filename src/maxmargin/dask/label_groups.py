@@ -7,7 +7,6 @@ no rounds.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -94,12 +93,6 @@ def narrowed(
     return finer
 
 
-def whole(*parts: Part) -> Part:
-    """All parts as one."""
-    X, costs = stacked([part.X for part in parts]), joined([part.costs for part in parts])
-    return Part(X, costs, parts[0].bias)
-
-
 def joined(costs: list[EntryCosts]) -> EntryCosts:
     """The costs of all parts as one."""
     filled = next((one for one in costs if len(one.signs)), costs[0])
@@ -110,9 +103,9 @@ def joined(costs: list[EntryCosts]) -> EntryCosts:
 
 def learn(wanted: Assignment, *parts: Part) -> Learnt:
     """Solve for the labels of one group on the rows of all parts."""
-    all_rows = whole(*(replace(part, costs=part.of(wanted.labels)) for part in parts))
-    rows, columns = frequent_first(Rows.of(all_rows.X))
-    problem = LinearM3L(rows, all_rows.costs, wanted.R, all_rows.bias, columns)
+    costs = joined([part.of(wanted.labels) for part in parts])
+    rows, columns = frequent_first(Rows.of(stacked([part.X for part in parts])))
+    problem = LinearM3L(rows, costs, wanted.R, parts[0].bias, columns)
     model, stopping = wanted.model, wanted.model._stopping()
     solver = SOLVERS[model.solver].build(
         problem,

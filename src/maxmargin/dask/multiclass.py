@@ -1,24 +1,223 @@
-"""`maxmargin.dask.MultiClassSVC`: the linear model of `maxmargin.MultiClassSVC` on a cluster."""
+"""`maxmargin.dask.MultiClassSVC`: the linear model of `maxmargin.MultiClassSVC` on a cluster.
+
+Problem, dual and gap as in `structured.multiclass_problem`; rounds and tasks as in `working_sets`. What
+travels of a dual block is its mass on wrong classes, most of which is zero: b_ik = alpha_ik, k != y_i.
+
+A solve over the rows S, with W' the weights that come from all others, maximises
+
+    D(alpha_S) = const + sum_S C_i alpha_i.Delta_i - 1/2 |W' + W(alpha_S)|^2,
+
+which is the ordinary problem but for where its weights start: every block step sees W, whoever made it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import column_or_1d
 
-from maxmargin.core.loop import run
+from maxmargin.core.loop import Certificate, Stopping, run
+from maxmargin.core.rows import Rows
 from maxmargin.dask import partitions
-from maxmargin.dask.class_sets import TASKS
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
-from maxmargin.dask.rounds import Rounds, Scattered
+from maxmargin.dask.rounds import Rounds, Scattered, Tasks
+from maxmargin.dask.working_sets import (
+    NEAR,
+    PIECE,
+    Call,
+    Look,
+    Move,
+    Task,
+    Weights,
+    at_rest,
+    choose,
+    dense,
+    scores,
+    stacked,
+)
 from maxmargin.edge.estimator import balance, warn_if_single
+from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass import MultiClassSVC as Local
-from maxmargin.structured.multiclass_problem import Labels, LinearSolution
+from maxmargin.structured.multiclass_problem import (
+    Evaluation,
+    Labels,
+    LinearIterate,
+    LinearMultiClass,
+    LinearSolution,
+    Setup,
+)
+
+
+@dataclass(frozen=True)
+class ClassPart:
+    """Some rows of the problem, with what the loss asks of them."""
+
+    X: Any
+    labels: Labels
+    bias: float
+
+
+class Beside(LinearMultiClass):
+    """The problem over some rows, next to weights W' and a value of the dual that others make."""
+
+    def __init__(self, X: Any, labels: Labels, bias: float, others: np.ndarray, value: float) -> None:
+        super().__init__(Rows.of(X), labels, bias)
+        self.others = super().zeros(np.float64)
+        self.others[:, : self.c] = others
+        self.value = value
+
+    def zeros(self, dtype: Any) -> np.ndarray:
+        """The weights that all blocks on the truth leave."""
+        W = super().zeros(dtype)
+        W[:] = self.others
+        return W
+
+    def iterate(self, setup: Setup, entropic: bool = False, softness: float = 0.0) -> LinearIterate:
+        return BesideIterate(self, setup, entropic, softness)
+
+    def evaluate(
+        self,
+        alpha: np.ndarray,
+        logs: bool = False,
+        mean: np.ndarray | None = None,
+        image: np.ndarray | None = None,
+    ) -> Evaluation:
+        W = self.weights(alpha, logs)
+        losses, linear, gaps = self.losses(W, alpha, logs)
+        own = W - self.others
+        primal = 0.5 * float(np.vdot(own, own)) - 0.5 * float(np.vdot(self.others, self.others)) + losses
+        dual = linear - 0.5 * float(np.vdot(W, W))
+        return Evaluation(Certificate(self.value + primal, self.value + dual), gaps, W, W)
+
+
+class BesideIterate(LinearIterate):
+    """A dual point of some rows, with the weights of all."""
+
+    problem: Beside
+
+    def dual(self) -> float:
+        problem = self.problem
+        return problem.value + problem.linear_term(self.blocks()) - 0.5 * self.squared_norm()
+
+
+def look(part: ClassPart, classes: slice, weights: Weights, wrong: Any, quota: int | None, seed: int) -> Look:
+    """Measure the rows of a part under the weights; choose up to `quota` rows to send."""
+    labels = part.labels
+    n = len(labels.y)
+    loss, value = np.zeros(1), np.zeros(1)
+    share, near = np.zeros((2, n))
+    for first in range(0, n, PIECE):
+        rows = slice(first, min(first + PIECE, n))
+        b, y, costs = dense(wrong[rows]), labels.y[rows], labels.costs[rows]
+        truth = np.arange(len(y)), y
+        F, Delta = scores(part.X[rows], weights.Z, part.bias), labels.Delta[y]
+        H = Delta + F - F[truth][:, None]
+        H[truth] = 0.0
+        worst = H.max(axis=1) if labels.loss == "crammer_singer" else np.maximum(H, 0.0).sum(axis=1)
+        loss += costs @ worst
+        value += costs @ np.einsum("ik,ik->i", b, Delta)
+        share[rows] = costs * (worst - np.einsum("ik,ik->i", b, H))
+        near[rows] = costs * np.maximum(NEAR - _lead(H, truth, labels.loss), 0.0)
+    chosen = choose(share, near, quota, np.random.default_rng(seed))
+    return Look(loss, value, chosen)
+
+
+def called(part: ClassPart, classes: slice, wrong: Any, seen: Look) -> Call:
+    """The rows that a look has chosen."""
+    ids, labels = seen.ids, part.labels
+    some = Labels(labels.y[ids], labels.costs[ids], labels.Delta, labels.loss)
+    return Call(ids, part.X[ids], some, dense(wrong[ids]))
+
+
+def _lead(H: np.ndarray, truth: tuple[np.ndarray, np.ndarray], loss: str) -> np.ndarray:
+    """By how much each sample's largest margin leads the next, or its closest margin is off zero."""
+    if H.shape[1] < 2:
+        return np.full(len(H), np.inf)
+    if loss == "crammer_singer":
+        best = np.partition(H, -2, axis=1)
+        return best[:, -1] - best[:, -2]
+    distance = np.abs(H)
+    distance[truth] = np.inf
+    return distance.min(axis=1)
+
+
+def solve(task: Task, weights: Weights, *calls: Call) -> tuple[Move, list[np.ndarray]]:
+    """Maximise the dual over the rows sent, all other blocks held fixed; also says which rows."""
+    ids = [call.ids for call in calls]
+    wrong = np.vstack([call.alpha for call in calls])
+    if not wrong.size:
+        return at_rest(calls, weights), ids
+    labels = _joined([call.costs for call in calls])
+    X = stacked([call.X for call in calls])
+    before = blocks_of(wrong, labels.y)
+    Z = weights.Z
+    own = LinearMultiClass(Rows.of(X), labels, task.bias).weights(before, False)[:, : len(labels.Delta)]
+    value = task.dual - float(labels.costs @ np.einsum("ik,ik->i", wrong, labels.Delta[labels.y]))
+    value += 0.5 * float(np.vdot(Z, Z))
+    problem = Beside(X, labels, task.bias, Z - own, value)
+    setup = Setup(task.tol, np.random.RandomState(task.seed), before)
+    solver = ExactBlocks(problem, setup, averaging=False)
+    run(solver, Stopping(task.tol, task.epochs))
+    # The weights that belong to the blocks, whether or not they are the best.
+    solution = solver.current()[1]
+    dW = solution.weights - Z
+    after = solution.blocks.copy()
+    after[np.arange(len(after)), labels.y] = 0.0
+    ends = np.cumsum([len(some) for some in ids])[:-1]
+    return Move(dW, dW[-1], np.split(after, ends)), ids
+
+
+def blocks_of(wrong: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Dual blocks from their masses on wrong classes."""
+    alpha = wrong.copy()
+    alpha[np.arange(len(y)), y] = 1.0 - wrong.sum(axis=1)
+    return alpha
+
+
+def _joined(labels: list[Labels]) -> Labels:
+    y = np.concatenate([one.y for one in labels])
+    return Labels(y, np.concatenate([one.costs for one in labels]), labels[0].Delta, labels[0].loss)
+
+
+def accumulated(part: ClassPart, classes: slice, wrong: Any) -> np.ndarray:
+    """W of the blocks of a part."""
+    c = len(part.labels.Delta)
+    if not len(part.labels.y):
+        return np.zeros((part.X.shape[1] + 1, c))
+    problem = LinearMultiClass(Rows.of(part.X), part.labels, part.bias)
+    return problem.weights(blocks_of(dense(wrong), part.labels.y), False)[:, :c]
+
+
+TASKS = Tasks(look, called, solve, accumulated)
+
+
+def class_weights(block: partitions.Block, classes: np.ndarray) -> np.ndarray:
+    """Sum of the weights of every class."""
+    codes, weight = coded(block, classes)
+    return np.bincount(codes, weights=weight, minlength=len(classes))
+
+
+def coded(block: partitions.Block, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number of the class and weight of every sample of a block."""
+    if not block.X.shape[0]:
+        return np.zeros(0, np.int64), np.zeros(0)
+    y = column_or_1d(np.asarray(block.y))
+    weight = np.ones(len(y)) if block.weight is None else column_or_1d(block.weight)
+    return np.searchsorted(classes, y), weight
+
+
+def class_part(
+    block: partitions.Block, classes: np.ndarray, costs: np.ndarray, labels: Labels, bias: float
+) -> ClassPart:
+    """The block as a part of a problem with one class per sample, whose `costs` are those of the classes."""
+    codes, weight = coded(block, classes)
+    return ClassPart(block.X, replace(labels, y=codes, costs=costs[codes] * weight), bias)
 
 
 @dataclass(eq=False, repr=False)
@@ -95,11 +294,11 @@ n_features_in_, feature_names_in_
     def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
         """The problem that the parameters and the partitions pose; learns the classes."""
         self.classes_ = classes = partitions.common_classes(seen)
-        totals = cluster.ask(partitions.class_weights, blocks, classes)
+        totals = cluster.ask(class_weights, blocks, classes)
         costs = self.C * self._class_factors(sum(totals))
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         labels = Labels(np.zeros(0, np.int64), np.zeros(0), self._read_costs(len(classes)), self.loss)
-        parts = [cluster.submit(partitions.class_part, one, classes, costs, labels, bias) for one in blocks]
+        parts = [cluster.submit(class_part, one, classes, costs, labels, bias) for one in blocks]
         sizes = [one.n for one in seen]
         return Scattered(TASKS, parts, sizes, self.n_features_in_, [slice(0, len(classes))], None, bias, 0.0)
 

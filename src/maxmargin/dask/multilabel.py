@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -12,22 +11,60 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from maxmargin import priors
-from maxmargin.core.loop import Outcome, Solver, Switch, run, stalls
+from maxmargin.core.loop import Outcome, Solver, run
+from maxmargin.core.rows import Rows
 from maxmargin.core.threads import count_threads
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster
 from maxmargin.dask.estimator import OnCluster
 from maxmargin.dask.label_groups import Heads, WholeRows, groups_of, label_costs, narrowed
-from maxmargin.dask.rounds import ROOM, Rounds, Scattered, Tasks, fitting_rows
-from maxmargin.dask.streamed import Streamed, fitting_group, loadable, suits
-from maxmargin.dask.working_sets import accumulated, called, everything, look, solve
+from maxmargin.dask.rounds import ROOM, Rounds, Scattered, Tasks, fitting_rows, fitting_set, loadable
+from maxmargin.dask.working_sets import Part, accumulated, called, look, solve
 from maxmargin.edge.estimator import choose
-from maxmargin.edge.labels import constant_labels
+from maxmargin.edge.labels import LabelSpace, constant_labels
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.estimator import MultiLabelSVC as Local
-from maxmargin.multilabel.problem import label_numbers, side_totals, side_weights
+from maxmargin.multilabel.problem import (
+    LinearM3L,
+    hamming_costs,
+    label_numbers,
+    side_totals,
+    side_weights,
+    tied_costs,
+)
 
-TASKS = Tasks(everything, look, called, solve, accumulated)
+TASKS = Tasks(look, called, solve, accumulated)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the loss asks of all parts alike."""
+
+    space: LabelSpace
+    upper: np.ndarray
+    margin: np.ndarray
+    R: np.ndarray | None
+    tied: bool
+    bias: float
+
+
+def part_of(block: partitions.Block, terms: Terms) -> Part:
+    """The block as a part of the problem."""
+    signs = partitions.signs_of(block, terms.space)
+    weight = partitions.weights_of(block, signs)
+    if terms.tied and len(signs):
+        assert terms.R is not None
+        costs = tied_costs(signs, terms.upper, weight, terms.R)
+    else:
+        costs = hamming_costs(signs, terms.upper, weight, terms.margin)
+    if len(signs):
+        LinearM3L(Rows.of(block.X), costs, terms.R, terms.bias).check_sizes()
+    return Part(block.X, costs, terms.bias)
+
+
+def constant_of(part: Part) -> float:
+    """The constant in the objective of a part."""
+    return part.costs.constant
 
 
 @dataclass(eq=False, repr=False)
@@ -53,10 +90,10 @@ max_iter, time_limit, n_jobs, random_state, verbose
         times over, at least 10,000 and the largest partition, or with ``client="here"`` as many as
         `memory_limit` allows. The more, the fewer rounds.
     memory_limit : float, default=2048
-        With ``client="here"`` and labels that no prior couples: memory in MiB for everything but what lies in
-        files. Dual variables lie in a temporary file (the variable TMPDIR says where such files are). At
-        least 32 are taken, and X of up to 24, with 16 bytes for each label of each row, is loaded whatever
-        the limit is, unless `working_rows` is given.
+        With ``client="here"``: memory in MiB for everything but what lies in files. Dual variables lie in a
+        temporary file (the variable TMPDIR says where such files are). At least 32 are taken, and X of up to
+        24, with 16 bytes for each label of each row, is loaded whatever the limit is, unless `working_rows`
+        is given.
 
     Attributes
     ----------
@@ -71,7 +108,8 @@ n_iter_, history_, n_features_in_, feature_names_in_
     X and y are dask arrays (dense or CSR blocks), dask dataframes, or lists of delayed partitions; with `y`
     None each of these is a pair (X, y). Partitions may be empty, of different sizes, and lack labels.
     Workers keep nothing but the rows they read: one that is lost costs the reading of its partitions and
-    the round. The dual variables, of which most are zero, are kept sparse by the client.
+    the round. The dual variables, of which most are zero, are kept sparse by the client, but with
+    ``client="here"`` in a temporary file.
 
     Examples
     --------
@@ -131,9 +169,9 @@ n_iter_, history_, n_features_in_, feature_names_in_
         tied = self.loss == "tied"
         R = priors.identity(space.n_columns) if tied and self.prior_ is None else self.prior_
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
-        terms = partitions.Terms(space, upper, margin, R, tied, bias)
-        parts = [cluster.submit(partitions.part_of, block, terms) for block in blocks]
-        constants = cluster.ask(partitions.constant_of, parts) if tied else []
+        terms = Terms(space, upper, margin, R, tied, bias)
+        parts = [cluster.submit(part_of, block, terms) for block in blocks]
+        constants = cluster.ask(constant_of, parts) if tied else []
         groups = groups_of(space.n_columns, self.prior_, len(cluster), label_costs(weight))
         sizes = [one.n for one in seen]
         return Scattered(TASKS, parts, sizes, self.n_features_in_, groups, self.prior_, bias, sum(constants))
@@ -152,25 +190,19 @@ n_iter_, history_, n_features_in_, feature_names_in_
             fits = n_bytes * ROOM <= cluster.room()
             self.partition_ = "labels" if fits and len(problem.groups) >= min(len(cluster), 2) else "rows"
         rng = check_random_state(self.random_state)
-        budget = self.working_rows or fitting_rows(problem, n_bytes, cluster.room())
-        all_rows = budget >= sum(problem.sizes) and not cluster.in_turn
-        if cluster.in_turn and self.working_rows is None:
-            all_rows = loadable(problem, n_bytes)
-        if self.partition_ == "labels" or all_rows:
-            return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
-        how: dict[str, Any] = {"tol": self._stopping().target, "rng": rng, "budget": budget}
+        how: dict[str, Any] = {"tol": self._stopping().target, "rng": rng, "solver": self.solver}
         how["n_threads"] = count_threads(self.n_jobs)
-        if not cluster.in_turn:
-            groups = narrowed(problem.groups, problem.R, budget / sum(problem.sizes))
-            how["at_once"] = len(problem.groups)
-            problem = replace(problem, groups=groups)
-        rounds = partial(Rounds, problem, cluster, **how, solver=self.solver, in_turn=cluster.in_turn)
-        if not (cluster.in_turn and self.solver == "auto" and suits(problem)):
-            return rounds()
-        dtype = self._working_dtype(self._stopping(), pays=True)
-        how["budget"] = self.working_rows or fitting_group(problem, n_bytes, self.memory_limit)
-        streamed = Streamed(problem, **how, dtype=dtype)
-        return Switch(streamed, rounds, stalls(15), ("streamed", "rounds"))
+        if cluster.in_turn:
+            if self.partition_ == "labels" or (self.working_rows is None and loadable(problem, n_bytes)):
+                return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
+            budget = self.working_rows or fitting_set(problem, n_bytes, self.memory_limit)
+            return Rounds(problem, cluster, budget=budget, in_turn=True, **how)
+        n, budget = sum(problem.sizes), self.working_rows or fitting_rows(problem, n_bytes, cluster.room())
+        if self.partition_ == "labels" or budget >= n:
+            return WholeRows(problem, cluster, model=self._unfitted(), rng=rng)
+        groups = narrowed(problem.groups, problem.R, budget / n)
+        finer = replace(problem, groups=groups)
+        return Rounds(finer, cluster, budget=budget, at_once=len(problem.groups), **how)
 
     def _weights(self, problem: Scattered, found: Heads | np.ndarray) -> dict[str, Any]:
         """What prediction needs, from the weights of labels or from Z with the bias last."""

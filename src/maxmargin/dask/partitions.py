@@ -5,7 +5,6 @@ A block is read, checked and kept by a worker; the client learns sizes, label na
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -14,18 +13,13 @@ import scipy.sparse as sp
 from dask import is_dask_collection
 from dask.delayed import Delayed
 from distributed import Future
-from sklearn.utils.validation import column_or_1d
 
-from maxmargin.core.rows import Rows
 from maxmargin.core.sparse_format import check_format
-from maxmargin.dask.class_sets import ClassPart
 from maxmargin.dask.cluster import Cluster
-from maxmargin.dask.working_sets import Part
 from maxmargin.edge.estimator import check_given
 from maxmargin.edge.labels import LabelSpace, container_of, is_sets, label_rows, sorted_names
 from maxmargin.multilabel.estimator import MultiLabelSVC
-from maxmargin.multilabel.problem import LinearM3L, entry_weights, hamming_costs, tied_costs
-from maxmargin.structured.multiclass_problem import Labels
+from maxmargin.multilabel.problem import entry_weights
 
 
 class Block(NamedTuple):
@@ -58,18 +52,6 @@ class Facts(NamedTuple):
     space: LabelSpace | None
     zeros: bool
     sides: Sides | None
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What the loss asks of all parts alike."""
-
-    space: LabelSpace
-    upper: np.ndarray
-    margin: np.ndarray
-    R: np.ndarray | None
-    tied: bool
-    bias: float
 
 
 def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, Any]]:
@@ -285,7 +267,7 @@ def sides(block: Block, space: LabelSpace) -> Sides:
     if not block.X.shape[0]:
         return Sides(*np.zeros((2, space.n_columns)))
     signs = space.signs(block.y)
-    weight = _entry_weights(block, signs)
+    weight = weights_of(block, signs)
     return Sides(*(np.einsum("il,il->l", chosen, weight) for chosen in (signs > 0, signs < 0)))
 
 
@@ -296,7 +278,7 @@ def totals(cluster: Cluster, blocks: list[Any], seen: list[Facts], space: LabelS
     return known if len(known) == len(told) else cluster.ask(sides, blocks, space)
 
 
-def _entry_weights(block: Block, signs: np.ndarray) -> np.ndarray:
+def weights_of(block: Block, signs: np.ndarray) -> np.ndarray:
     """Sample weights as a column, or entry weights as a matrix."""
     if block.weight is None or block.weight.any():
         return entry_weights(block.weight, signs)
@@ -308,20 +290,6 @@ def signs_of(block: Block, space: LabelSpace) -> np.ndarray:
     if not block.X.shape[0]:
         return np.zeros((0, space.n_columns), np.int8)
     return space.signs(block.y)
-
-
-def part_of(block: Block, terms: Terms) -> Part:
-    """The block as a part of the problem."""
-    signs = signs_of(block, terms.space)
-    weight = _entry_weights(block, signs)
-    if terms.tied and len(signs):
-        assert terms.R is not None
-        costs = tied_costs(signs, terms.upper, weight, terms.R)
-    else:
-        costs = hamming_costs(signs, terms.upper, weight, terms.margin)
-    if len(signs):
-        LinearM3L(Rows.of(block.X), costs, terms.R, terms.bias).check_sizes()
-    return Part(block.X, costs, terms.bias)
 
 
 def all_signs(cluster: Cluster, blocks: list[Any], space: LabelSpace) -> np.ndarray:
@@ -336,34 +304,6 @@ def two_sided(totals: list[Sides]) -> tuple[np.ndarray, np.ndarray]:
     signs = np.ones(weight.shape, np.int8)
     signs[1] = -1
     return signs, weight
-
-
-def class_weights(block: Block, classes: np.ndarray) -> np.ndarray:
-    """Sum of the weights of every class."""
-    codes, weight = coded(block, classes)
-    return np.bincount(codes, weights=weight, minlength=len(classes))
-
-
-def coded(block: Block, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number of the class and weight of every sample of a block."""
-    if not block.X.shape[0]:
-        return np.zeros(0, np.int64), np.zeros(0)
-    y = column_or_1d(np.asarray(block.y))
-    weight = np.ones(len(y)) if block.weight is None else column_or_1d(block.weight)
-    return np.searchsorted(classes, y), weight
-
-
-def class_part(
-    block: Block, classes: np.ndarray, costs: np.ndarray, labels: Labels, bias: float
-) -> ClassPart:
-    """The block as a part of a problem with one class per sample, whose `costs` are those of the classes."""
-    codes, weight = coded(block, classes)
-    return ClassPart(block.X, replace(labels, y=codes, costs=costs[codes] * weight), bias)
-
-
-def constant_of(part: Part) -> float:
-    """The constant in the objective of a part."""
-    return part.costs.constant
 
 
 def begin(cluster: Cluster, X: Any, y: Any, weight: Any) -> tuple[list[Any], list[Facts]]:

@@ -82,7 +82,7 @@ class Look(NamedTuple):
 class Move(NamedTuple):
     """Answer of a solve: the change of V, the bias row, and the new dual variables of every part's rows.
 
-    Of V travels what `folded` says. The solvers keep the bias as a primal variable, close to its dual value.
+    The solvers keep the bias as a primal variable, close to its dual value.
     """
 
     dV: np.ndarray
@@ -96,40 +96,23 @@ def scores(X: Any, Z: np.ndarray, bias: float) -> np.ndarray:
 
 
 class Weights(NamedTuple):
-    """Weights Z of some labels as they travel: the rows of features are those of T, or T P of lower rank.
+    """Weights Z of some labels; `lag` is how far the dual value of the bias is from the last row of Z."""
 
-    `bias_row` is the last row of Z, and `lag` how far the dual value of the bias is from it.
-    """
-
-    T: np.ndarray
-    P: np.ndarray | None
-    bias_row: np.ndarray
+    Z: np.ndarray
     lag: np.ndarray
-
-    @property
-    def Z(self) -> np.ndarray:
-        """The weights themselves."""
-        return np.vstack([self._expanded(self.T[:-1]), self.bias_row])
 
     @property
     def dual(self) -> np.ndarray:
         """The weights that the dual variables make."""
-        return np.vstack([self._expanded(self.T[:-1]), self.bias_row + self.lag])
-
-    def scores(self, X: Any, bias: float) -> np.ndarray:
-        """(x_i, bias)'Z of some rows, in float64."""
-        return self._expanded(np.asarray(X @ self.T[:-1])) + bias * self.bias_row
-
-    def _expanded(self, T: np.ndarray) -> np.ndarray:
-        return T if self.P is None else T @ self.P
+        return np.vstack([self.Z[:-1], self.Z[-1] + self.lag])
 
 
-def folded(V: np.ndarray, P: np.ndarray | None) -> np.ndarray:
-    """What travels of V: V P' where R = P'P is of low rank."""
-    return V if P is None else V @ P.T
+def dense(alpha: Any) -> np.ndarray:
+    """Dual variables of some rows, which are kept sparse on a cluster."""
+    return alpha.toarray() if sp.issparse(alpha) else np.asarray(alpha)
 
 
-def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota: int, seed: int) -> Look:
+def look(part: Part, labels: slice, weights: Weights, alpha: Any, quota: int | None, seed: int) -> Look:
     """Measure the rows of a part under the weights of some labels; choose up to `quota` rows to send."""
     costs = part.of(labels)
     n, L = costs.signs.shape
@@ -138,8 +121,8 @@ def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota
     for first in range(0, n, PIECE):
         rows = slice(first, min(first + PIECE, n))
         some = rows_of(costs, rows)
-        a, margins = alpha[rows].toarray(), some.margins()
-        gradient = margins - some.signs * weights.scores(part.X[rows], part.bias)
+        a, margins = dense(alpha[rows]), some.margins()
+        gradient = margins - some.signs * scores(part.X[rows], weights.Z, part.bias)
         boxes = some.boxes()
         hinge = boxes * np.maximum(gradient, 0.0)
         loss += hinge.sum(axis=0)
@@ -150,22 +133,20 @@ def look(part: Part, labels: slice, weights: Weights, alpha: sp.csr_array, quota
     return Look(loss, value, chosen)
 
 
-def called(part: Part, labels: slice, alpha: sp.csr_array, seen: Look) -> Call:
+def called(part: Part, labels: slice, alpha: Any, seen: Look) -> Call:
     """The rows that a look has chosen."""
     ids = seen.ids
-    return Call(ids, part.X[ids], rows_of(part.of(labels), ids), alpha[ids].toarray())
+    return Call(ids, part.X[ids], rows_of(part.of(labels), ids), dense(alpha[ids]))
 
 
-def everything(part: Part, labels: slice, alpha: sp.csr_array) -> Call:
-    """All rows of a part."""
-    return Call(np.arange(part.X.shape[0]), part.X, part.of(labels), alpha.toarray())
-
-
-def choose(share: np.ndarray, near: np.ndarray, quota: int, rng: np.random.Generator) -> np.ndarray:
+def choose(share: np.ndarray, near: np.ndarray, quota: int | None, rng: np.random.Generator) -> np.ndarray:
     """Up to `quota` rows: half by their shares of the gap, the rest by how close they are to their margins.
 
-    Both belong together: what moves pushes others, and they must be able to answer.
+    Both belong together: what moves pushes others, and they must be able to answer. Without a quota all rows
+    with a share of the gap.
     """
+    if quota is None:
+        return np.flatnonzero(share > 0.0)
     noise = 1.0 + SHUFFLE * rng.random(len(share))
     first = _largest(share * noise, max(quota // 2, quota - int(np.count_nonzero(near))))
     left = near * noise
@@ -224,12 +205,12 @@ def solve(task: Task, weights: Weights, *calls: Call) -> tuple[Move, list[np.nda
         share = max(slope, 0.0) / curvature
         step, dV, bias_row = share * step, share * dV, share * problem.couple(dV[-1:])[0]
     ends = np.cumsum([len(some) for some in ids])[:-1]
-    return Move(folded(dV, weights.P), bias_row, np.split(alpha + step, ends)), ids
+    return Move(dV, bias_row, np.split(alpha + step, ends)), ids
 
 
 def at_rest(calls: Sequence[Call], weights: Weights) -> Move:
     """No move, as no part has sent any row."""
-    return Move(np.zeros_like(weights.T), np.zeros_like(weights.bias_row), [call.alpha for call in calls])
+    return Move(np.zeros_like(weights.Z), np.zeros_like(weights.lag), [call.alpha for call in calls])
 
 
 def _restricted(
@@ -266,13 +247,16 @@ def stacked(blocks: list[Any]) -> Any:
     return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.vstack(blocks)
 
 
-def accumulated(part: Part, labels: slice, alpha: sp.csr_array) -> np.ndarray:
+def accumulated(part: Part, labels: slice, alpha: Any) -> np.ndarray:
     """V = X'A of the rows of a part."""
-    return LinearM3L(Rows.of(part.X), part.of(labels), None, part.bias).accumulate(alpha.toarray())
+    return LinearM3L(Rows.of(part.X), part.of(labels), None, part.bias).accumulate(dense(alpha))
 
 
-def replaced(alpha: sp.csr_array, rows: np.ndarray, new: np.ndarray) -> sp.csr_array:
-    """Dual variables with some rows replaced."""
+def replaced(alpha: Any, rows: np.ndarray, new: np.ndarray) -> Any:
+    """Dual variables with some rows replaced; those of an array in place."""
+    if not sp.issparse(alpha):
+        alpha[rows] = new
+        return alpha
     keep = np.ones(alpha.shape[0])
     keep[rows] = 0.0
     kept = sp.diags_array(keep, format="csr") @ alpha
@@ -281,6 +265,6 @@ def replaced(alpha: sp.csr_array, rows: np.ndarray, new: np.ndarray) -> sp.csr_a
     return sp.csr_array(kept + places @ sp.csr_array(new))
 
 
-def added(*arrays: np.ndarray) -> np.ndarray:
-    """The sum of arrays."""
-    return sum(arrays[1:], arrays[0])
+def added(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """The sum of two arrays."""
+    return one + other

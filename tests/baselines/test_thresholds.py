@@ -1,4 +1,4 @@
-"""Label powerset, RAkEL, ML-kNN and tuned thresholds."""
+"""Tuned thresholds; what moved to the experiments says so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from maxmargin.baselines import LabelPowerset, MLkNN, RAkEL, ThresholdTuner, tune_thresholds
+from maxmargin import baselines
+from maxmargin.baselines import ThresholdTuner, tune_thresholds
 from maxmargin.edge.held_out import held_out_scores
 from maxmargin.edge.labels import LabelSpace
 
@@ -35,10 +36,6 @@ def unweighted(estimator):
 
 @parametrize_with_checks(
     [
-        LabelPowerset(),
-        RAkEL(random_state=0),
-        MLkNN(),
-        MLkNN(n_neighbors=3),
         ThresholdTuner(OneVsRestClassifier(LinearSVC()), cv=2),
     ],
     expected_failed_checks=unweighted,
@@ -47,60 +44,10 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def test_powerset_only_answers_sets_it_has_seen():
-    answer = LabelPowerset(KNeighborsClassifier(1)).fit(X, Y).predict(X)
-    assert np.array_equal(answer, Y)
-    few = LabelPowerset().fit(X[:10], Y[:10]).predict(X)
-    assert {tuple(row) for row in few} <= {tuple(row) for row in Y[:10]}
-    assert np.array_equal(LabelPowerset().fit(X, Y * 0 + 1).predict(X), Y * 0 + 1)
-
-
-def test_rakel_with_one_group_of_all_labels_is_the_powerset():
-    base = KNeighborsClassifier(3)
-    one = RAkEL(base, labelset_size=4, n_models=1, random_state=0).fit(X, Y)
-    assert np.array_equal(one.predict(X), LabelPowerset(base).fit(X, Y).predict(X))
-
-
-def test_rakel_gives_every_label_a_vote_and_counts_them():
-    model = RAkEL(labelset_size=3, n_models=2, random_state=0).fit(X, Y)
-    assert set(np.concatenate(model.groups_)) == set(range(4))
-    wide = RAkEL(labelset_size=2, random_state=0).fit(X, Y)
-    assert len(wide.groups_) == 6, "six distinct pairs, although 2 * 4 models were asked for"
-    votes = np.zeros(Y.shape)
-    for group, (sets, base) in zip(wide.groups_, wide.models_, strict=True):
-        votes[:, group] += sets[base.predict(X)]
-    np.testing.assert_allclose(wide.vote_share(X), votes / 3)
-    assert np.array_equal(wide.predict(X), (votes / 3 > 0.5).astype(int))
-
-
-def test_mlknn_by_the_book():
-    """Zhang and Zhou's counts, written with loops."""
-    k, s = 4, 1.0
-    model = MLkNN(n_neighbors=k, smoothing=s).fit(X[:50], Y[:50])
-    distances = ((X[:50, None] - X[None, :50]) ** 2).sum(axis=2)
-    np.fill_diagonal(distances, np.inf)
-    for l in range(4):
-        prior = (s + Y[:50, l].sum()) / (2 * s + 50)
-        table = np.zeros((2, k + 1))
-        for i in range(50):
-            near = np.argsort(distances[i], kind="stable")[:k]
-            table[Y[i, l], Y[near, l].sum()] += 1
-        for i in range(50, 60):
-            near = np.argsort(((X[:50] - X[i]) ** 2).sum(axis=1), kind="stable")[:k]
-            c = Y[near, l].sum()
-            on = prior * (s + table[1, c]) / (s * (k + 1) + table[1].sum())
-            off = (1 - prior) * (s + table[0, c]) / (s * (k + 1) + table[0].sum())
-            assert model.decision_function(X[i : i + 1])[0, l] == pytest.approx(np.log(on / off))
-
-
-def test_mlknn_of_few_samples_counts_all_others():
-    with pytest.warns(UserWarning, match="n_neighbors=10 is more than the 9 other samples"):
-        few = MLkNN().fit(X[:10], Y[:10])
-    assert few.n_neighbors_ == 9
-    exact = MLkNN(n_neighbors=9).fit(X[:10], Y[:10])
-    np.testing.assert_array_equal(few.decision_function(X), exact.decision_function(X))
-    with pytest.raises(ValueError, match="1 sample"):
-        MLkNN().fit(X[:1], Y[:1])
+@pytest.mark.parametrize("name", ["LabelPowerset", "MLkNN", "RAkEL"])
+def test_baselines_of_experiments_say_where_they_are(name):
+    with pytest.raises(ImportError, match=r"experiments/_baselines.py"):
+        getattr(baselines, name)
 
 
 def all_cuts(scores):
@@ -136,7 +83,11 @@ def test_thresholds_against_all_of_them(average):
 
 @pytest.mark.parametrize("average", ["samples", "micro", "macro", "subset"])
 def test_tuner_around_any_estimator(average):
-    for base in (OneVsRestClassifier(LinearSVC()), OneVsRestClassifier(LogisticRegression()), MLkNN(5)):
+    for base in (
+        OneVsRestClassifier(LinearSVC()),
+        OneVsRestClassifier(LogisticRegression()),
+        KNeighborsClassifier(5),
+    ):
         tuned = ThresholdTuner(base, average=average, cv=3).fit(X, Y)
         assert tuned.thresholds_.shape == (4,) and tuned.predict(X).shape == Y.shape
     sparse = ThresholdTuner(OneVsRestClassifier(LinearSVC()), cv=3).fit(sp.csr_matrix(X), sp.csr_matrix(Y))
@@ -144,7 +95,7 @@ def test_tuner_around_any_estimator(average):
 
 
 def test_folds_at_a_time_give_the_same_thresholds():
-    tuner = ThresholdTuner(MLkNN(5), cv=3)
+    tuner = ThresholdTuner(KNeighborsClassifier(5), cv=3)
     alone = tuner.fit(X, Y).thresholds_
     with parallel_config("threading", n_jobs=2):
         np.testing.assert_array_equal(tuner.fit(X, Y).thresholds_, alone)
