@@ -130,6 +130,8 @@ class WholeRows:
     rng : numpy.random.RandomState
     """
 
+    name = "whole rows"
+
     def __init__(
         self, problem: Scattered, workers: Workers, *, model: MultiLabelSVC, rng: np.random.RandomState
     ) -> None:

@@ -287,7 +287,7 @@ n_features_in_, feature_names_in_
             in_turn=cluster.in_turn,
         )
         observer = self._observer(X, y, lambda: self._weights(solver.solution()))
-        outcome = run(solver, self._stopping(), observer, self.solver)
+        outcome = run(solver, self._stopping(), observer)
         self.__dict__.update(self._weights(solver.solution()))
         self._store_outcome(outcome)
 

@@ -151,7 +151,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
         problem = self._scattered(cluster, blocks, seen)
         solver = self._solver(cluster, problem, sum(one.n_bytes for one in seen))
         observer = self._observer(X, y, lambda: self._weights(problem, solver.solution()))
-        outcome: Outcome = run(solver, self._stopping(), observer, self.solver)
+        outcome: Outcome = run(solver, self._stopping(), observer)
         self.__dict__.update(self._weights(problem, solver.solution()))
         self._store_outcome(outcome)
 

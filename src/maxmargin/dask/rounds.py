@@ -253,6 +253,8 @@ class Rounds(Evaluated):
         Solve for all rows that have a share of the gap, set by set, in this process.
     """
 
+    name = "rounds"
+
     def __init__(
         self,
         problem: Scattered,
