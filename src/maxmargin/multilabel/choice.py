@@ -171,7 +171,7 @@ ROWS = (
         kernel_sweeps,
         "A kernel: pair steps on blocks of a matrix that all labels share; then newton, if their gap has not "
         "halved in five epochs.",
-        "benchmarks/results/multilabel_kernel.csv",
+        "benchmarks/results/kernel_multilabel.csv",
     ),
     Row(
         "newton",
@@ -185,7 +185,7 @@ ROWS = (
         lambda problem, double: True,
         sweeps,
         "Sparse or wide rows: dual coordinate ascent; then newton, if its gap has not halved in 15 epochs.",
-        "benchmarks/results/multilabel.csv",
+        "benchmarks/results/multilabel_sets.csv",
     ),
 )
 BLOCK_ROWS = (
