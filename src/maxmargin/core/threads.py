@@ -20,9 +20,8 @@ from threadpoolctl import ThreadpoolController
 # Multiply-adds from which products take as many threads as BLAS would: a tenth of a second.
 LARGE = 2e9
 
-# Bytes of a cache line, of a page and a large page of memory, and of arrays for which numpy asks Linux for
-# large ones.
-CACHE_LINE, PAGE, LARGE_PAGE, ADVISED = 64, 4 << 10, 2 << 20, 4 << 20
+# Bytes of a cache line.
+CACHE_LINE = 64
 
 # Seconds after which a thread without work ends: few, as the end of the process waits for it, but many times
 # what it takes to start one.
@@ -386,27 +385,11 @@ def aligned_empty(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
     return _aligned(np.empty, shape, dtype)
 
 
-def touch(array: np.ndarray) -> np.ndarray:
-    """The array, every page of which the calling thread has written to.
-
-    Linux gives a processor the pages back that it freed last. Others that another thread takes may be such
-    as a virtual machine has returned to its host: a twentieth of a second for 20 MB.
-    """
-    array.reshape(-1)[:: PAGE // array.itemsize] = 0
-    return array
-
-
 def _aligned(make: Callable[..., np.ndarray], shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An array that starts on a cache line; a large one starts on a large page and has its last one whole.
-
-    The first touch of a page is the system's work: a large one, of which numpy asks for as many as lie within
-    an array of `ADVISED` bytes or more, takes a quarter of the time of as many small ones.
-    """
+    """An array that starts on a cache line."""
     item = np.dtype(dtype).itemsize
     size = math.prod(np.atleast_1d(shape).tolist())
-    page = LARGE_PAGE if size * item >= ADVISED else CACHE_LINE
-    whole = -(-size * item // page) * page
     # Of the same type: scipy copies what it takes for a small part of another array.
-    raw = make((whole + page) // item, dtype)
-    start = -raw.ctypes.data % page // item
+    raw = make(size + CACHE_LINE // item, dtype)
+    start = -raw.ctypes.data % CACHE_LINE // item
     return raw[start : start + size].reshape(shape)

@@ -40,7 +40,7 @@ from maxmargin.core.state import (
     indices,
     part,
 )
-from maxmargin.core.threads import aligned_empty, aligned_zeros, count_threads, run_threads, shares, touch
+from maxmargin.core.threads import aligned_empty, aligned_zeros, count_threads, run_threads, shares
 from maxmargin.device.backend import DEVICES, FOREIGN, KernelDemand, RowsDemand, find
 from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
 from maxmargin.edge.estimator import (
@@ -692,9 +692,6 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         coef = aligned_empty((d, Z.shape[1]), np.float64)
         size = max(16, COPIED // Z.shape[1])
         n_threads = count_threads(self.n_jobs)
-        parts = shares(d, n_threads)
-        for first, last in parts[1:]:  # the calling thread begins with the first part
-            touch(coef[first:last])
 
         def write(part: tuple[int, int]) -> None:
             for start in range(*part, size):
@@ -703,7 +700,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
                 some[:] = Z[place[columns]]
                 some[empty[columns]] = 0
 
-        run_threads(write, parts, n_threads)
+        run_threads(write, shares(d, n_threads), n_threads)
         return {"coef_": coef.T, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:
