@@ -1,7 +1,8 @@
 """Directives that show tables of the code, and roles that show numbers of the experiments.
 
 ``.. equations:: multilabel`` lists where each equation of the paper is found;
-``.. solvers:: MultiLabelSVC`` lists what its parameter `solver` may be.
+``.. solvers:: MultiLabelSVC`` lists what its parameter `solver` may be;
+``.. choice:: structured.multiclass_choice`` lists by which rows of a module "auto" chooses.
 :count:`gap_cases` is a number that `counts` counts, and
 :cell:`submodular_f1_means; example_f1:.3f; data=yeast; features=0.01; method=RML` a field of a result file.
 """

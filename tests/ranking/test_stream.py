@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from maxmargin import LabelRanker, StreamRanker
+from maxmargin.edge.estimator import first_that_holds as held
+from maxmargin.ranking import estimator
 
 
 def examples(m=40):
@@ -27,11 +29,14 @@ def test_one_at_a_time_equals_a_chunk(update):
     assert [one.rank_one(row) for row in rows] == chunk.rank(X).tolist()
 
 
-def test_hashed_names_stay_binary_under_the_entropy():
+def test_hashed_names_stay_binary_under_the_entropy(monkeypatch):
     _, y, rows = examples()
-    model = StreamRanker(LabelRanker(regulariser="entropy", n_features=5, solver="exact", margin=0.3))
+    model = StreamRanker(LabelRanker(regulariser="entropy", n_features=5, margin=0.3))
+    taken = []
+    monkeypatch.setattr(estimator, "first_that_holds", lambda *what: taken.append(held(*what)) or taken[-1])
     for row, label in zip(rows, y.tolist(), strict=True):
         model.learn_one(row, label)
+    assert {row.name for row in taken} == {"water-filling"}
     assert model.ranker.coef_.shape == (3, 5)
     assert model.predict_one({"never": 1.0}) in {"a", "b", "c"}
 

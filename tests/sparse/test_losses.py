@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from maxmargin.core.linalg import root_of_slope
 from maxmargin.sparse.loss_loops import (
     TILE,
     MultiLogit,
     SquaredHinges,
     SquaredMargins,
-    exact_step,
     star_pull,
 )
 from tests.naive import basis as naive
@@ -148,8 +148,8 @@ def test_line_search_is_exact(name, longest):
 
 
 def test_line_search_without_any_term_and_far_minimum():
-    assert exact_step(lambda t: (0.0, 0.0), -1e6, 1e-3, np.inf) == pytest.approx(1e9)
-    assert exact_step(lambda t: (0.0, 0.0), -1.0, 4.0, np.inf) == pytest.approx(0.25)
+    assert root_of_slope(lambda t: (0.0, 0.0), -1e6, 1e-3, np.inf) == pytest.approx(1e9)
+    assert root_of_slope(lambda t: (0.0, 0.0), -1.0, 4.0, np.inf) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("name", NAMES)

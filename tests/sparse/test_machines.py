@@ -32,6 +32,7 @@ from maxmargin.sparse.greedy import FixedBasis, Greedy, Newton, Sweeps
 from maxmargin.sparse.loss_loops import SquaredMargins
 from maxmargin.sparse.machines import SOLVERS
 from maxmargin.sparse.problem import BasisProblem
+from tests.sparse.test_problem import CHOLESKY
 
 MACHINES = (SparseMultiClassSVC, SparseMultiLabelSVC)
 
@@ -47,7 +48,7 @@ def tagged():
     return StandardScaler().fit_transform(X), Y
 
 
-@pytest.mark.parametrize("selection", ["block", "sequential", "jacobi"])
+@pytest.mark.parametrize("selection", ["block", "sequential"])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_every_method_certifies_its_stage(wine, selection, solver):
     X, y = wine
@@ -83,7 +84,7 @@ def test_every_solver_reaches_the_same_optimum(wine, solver):
     # Which basis a solver grows may be up to rounding; on that basis the optimum is one.
     problem = BasisProblem(Kernel.of(X, "rbf"), X, SquaredMargins(y, np.full(len(y), 0.5), 3))
     basis = FixedBasis(problem, machine.basis_vectors_, np.zeros((6, 3)))
-    assert Newton(100, direct=True).optimise(basis, lambda: 1e-12, lambda: False)
+    assert Newton(100, CHOLESKY).optimise(basis, lambda: 1e-12, lambda: False)
     assert machine.primal_objective_ == pytest.approx(basis.here.objective, rel=2e-6)
     np.testing.assert_allclose(basis.here.W.sum(axis=1), 0, atol=1e-5)
 
@@ -176,7 +177,7 @@ def test_two_classes_equal_the_binary_squared_hinge_svm(wine):
 
 
 @pytest.mark.parametrize("R", ["definite", "singular", "low rank", "builder"])
-@pytest.mark.parametrize("solver", ["newton", "newton-cg", "sweeps"])
+@pytest.mark.parametrize("solver", ["auto", "sweeps"])
 def test_priors_of_every_kind(tagged, R, solver):
     X, Y = tagged
     prior = {

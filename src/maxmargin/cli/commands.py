@@ -80,7 +80,7 @@ maxmargin fit large.svm -m multilabel --float32 --n-jobs 2 --time-limit 60 -o la
 # Feature names beyond this many are left out of model files.
 MANY = 200_000
 # What a fit took, which only `-v` and `--json` print.
-DETAILS = ("epochs", "objective")
+DETAILS = ("ran", "epochs", "objective")
 NEEDS_PLOTS = "its pictures need matplotlib; pip install matplotlib."
 
 

@@ -116,7 +116,7 @@ def _rows(found: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         "parameters",
         ", ".join(f"{key}={value}" for key, value in found["parameters"].items()) or "defaults",
     )
-    for key in ("random_state", "solver", "epochs", "objective", "gap", "basis vectors"):
+    for key in ("random_state", "solver", "ran", "epochs", "objective", "gap", "basis vectors"):
         if key in found and (key != "solver" or found[key] is not None):
             yield key.replace("_", " "), "none" if found[key] is None else found[key]
     if found["labels"]:

@@ -108,8 +108,9 @@ def last_step(model: Any) -> Any:
 
 
 def certificate(estimator: Any) -> dict[str, Any]:
-    """What the fit of an estimator proved, and the epochs it took."""
+    """What the fit of an estimator proved, the solvers that ran, and the epochs it took."""
     attributes = {
+        "ran": "solver_",
         "epochs": "n_iter_",
         "objective": "primal_objective_",
         "gap": "duality_gap_",

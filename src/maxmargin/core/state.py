@@ -202,12 +202,7 @@ class State:
     fields: Mapping[str, Field]
     rule: Rule | None = None
     parameters: Mapping[str, Field] = field(default_factory=dict)
-    gone: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
-
-    def instead(self, name: str, value: Any) -> str | None:
-        """What to use instead of a parameter's value that is no more; None for any other value."""
-        values = self.gone.get(name)
-        return values.get(value) if values and isinstance(value, str) else None
+    gone: Mapping[str, Mapping[Any, str] | None] = field(default_factory=dict)
 
 
 def _no_name(value: Any) -> str | None:

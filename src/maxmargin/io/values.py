@@ -325,8 +325,13 @@ def _without_gone(cls: type, state: dict[str, Any]) -> dict[str, Any]:
     table = getattr(cls, "STATE", None)
     if not isinstance(table, State):
         return state
-    kept = {name: value for name, value in state.items() if table.gone.get(name, {}) is not None}
-    return {name: table.instead(name, value) or value for name, value in kept.items()}
+    kept = dict(state)
+    for name, values in table.gone.items():
+        if values is None:
+            kept.pop(name, None)
+        elif isinstance(value := kept.get(name), str):
+            kept[name] = values.get(value, value)
+    return kept
 
 
 @functools.cache

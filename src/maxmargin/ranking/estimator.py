@@ -21,7 +21,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.jit import interpret, interpreted
-from maxmargin.core.loop import run
+from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import (
@@ -42,13 +42,17 @@ from maxmargin.core.state import (
 from maxmargin.edge.estimator import (
     COMMON_CONSTRAINTS,
     POSITIVE,
-    ROWS,
     Choice,
     Iterative,
+    Row,
     choose,
+    first_that_holds,
     fit_context,
     predicting,
     warn,
+)
+from maxmargin.edge.estimator import (
+    ROWS as FEW_ROWS,
 )
 from maxmargin.edge.explain import Explained, Terms, linear_terms
 from maxmargin.edge.labels import LabelClassifier, check_same
@@ -63,16 +67,42 @@ from maxmargin.ranking.problem import (
     reordered,
 )
 
+# How steps are found, by the update and the kind of the rows alone; the first row that holds is taken.
+ROWS = (
+    Row(
+        "pair steps",
+        lambda update, general: update != "all_pairs",
+        OnlineRanking,
+        "Updates I and II: the worst pair of labels alone moves.",
+    ),
+    Row(
+        "pdip",
+        lambda update, general: general,
+        OnlineRanking,
+        "Update III under the entropy, on rows of more than two values: the step has no closed form.",
+        "benchmarks/results/ranking_race.csv",
+    ),
+    Row(
+        "water-filling",
+        lambda update, general: True,
+        OnlineRanking,
+        "Update III under the squared norm, or on rows of two values.",
+        "benchmarks/results/ranking_race.csv",
+    ),
+)
+
+
+def rounds(*given: Any, update: str, interior_point: bool = False, **options: Any) -> Solver:
+    """`OnlineRanking` with steps as the first row that holds says, or by interior points if asked to."""
+    *_, shapes = given
+    row = first_that_holds(ROWS, update, interior_point or shapes.has_general_rows)
+    solver: Solver = row.build(*given, name=row.name, update=update, interior_point=interior_point, **options)
+    return solver
+
+
 SOLVERS: dict[str, Choice] = {
-    "auto": Choice(
-        OnlineRanking, "Water filling where it applies, the paper's interior point method elsewhere."
-    ),
-    "exact": Choice(
-        OnlineRanking, "Water filling: the squared norm, and the entropy for rows of two values."
-    ),
-    "pdip": Choice(
-        partial(OnlineRanking, interior_point=True), "The paper's interior point method for every step."
-    ),
+    "auto": Choice(rounds, "Water filling where it applies, the paper's interior point method elsewhere."),
+    "pdip": Choice(partial(rounds, interior_point=True), "The paper's interior point method for every step."),
 }
 # A step of update III is accepted silently when its certified gap is this small a part of the round's loss.
 STEP_TOLERANCE = 1e-7
@@ -141,10 +171,10 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         "entropy". Under the entropy a score is an average of x, so a margin that reaches the range
         of x can never be met, and every round then takes the full step; with the presence of
         thousands of words, averages are small and margins of 0.001 to 0.01 work well.
-    solver : {"auto", "exact", "pdip"}, default="auto"
-        Solver of "all_pairs". "exact" is water filling, which covers the squared norm, and the
-        entropy for rows of two values (word presence, say); "pdip" is the paper's interior point
-        method; "auto" takes the first where it applies and the second elsewhere.
+    solver : {"auto", "pdip"}, default="auto"
+        Solver of "all_pairs". "auto" is water filling, which covers the squared norm, and the entropy
+        for rows of two values (word presence, say), and elsewhere "pdip", the paper's interior point
+        method.
     max_iter : int, default=5
         Passes of `fit`. One is the online algorithm; more are block-coordinate ascent on the dual
         of the whole sample, which keeps the step of every row (rows x labels floats). A few passes
@@ -197,7 +227,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         Dual objective reached; at most the primal objective of any competitor.
     primal_objective_, duality_gap_, history_, n_iter_, solver_
         After `fit` only: primal objective of the weights, relative gap, one record per pass,
-        number of passes.
+        number of passes, and how the steps were found ("water-filling").
     curvature_ : float
         Largest kappa(x) met: |x|^2, or a quarter of the squared range of x under the entropy.
     step_gap_ : float
@@ -289,6 +319,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
             "threshold_": Number(),
         },
         _check_learner,
+        gone={"solver": {"exact": "auto"}},
     )
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -385,11 +416,6 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         if unsettled and isinstance(state, SquaredState) and holds_presence(matrix):
             state.weigh_from_now(**WEIGHTINGS[OF_PRESENCE])
         shapes = state.survey(rows)
-        if self.solver == "exact" and self.update == "all_pairs" and shapes.has_general_rows:
-            raise ValueError(
-                'solver="exact" covers rows of two values under the entropy, and X holds rows with more; '
-                'use solver="auto" or "pdip".'
-            )
         bounded = self.regulariser == "entropy" and self.update != "fixed"
         if bounded and 0 < shapes.largest_range <= problem.gamma:
             warn(
@@ -399,7 +425,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         relevant = self._labels.read(y)
         if order is not None:
             relevant = reordered(relevant, order)
-        interpret(max(matrix.shape[0], ROWS), matrix.shape[1], len(self._labels.classes))
+        interpret(max(matrix.shape[0], FEW_ROWS), matrix.shape[1], len(self._labels.classes))
         build = choose(self, SOLVERS).build
         solver = build(problem, state, state.meet(rows), relevant, shapes, update=self.update, **options)
         return cast(OnlineRanking, solver)
@@ -577,7 +603,7 @@ def holds_presence(matrix: Any, block: int = 1 << 16) -> bool:
 
 def learn_rows(ranker: LabelRanker, matrix: Any, y: Any) -> None:
     """The online pass of a ranker that has started over rows that are known to be in order."""
-    with interpreted(max(matrix.shape[0], ROWS), matrix.shape[1], len(ranker._labels.classes)):
+    with interpreted(max(matrix.shape[0], FEW_ROWS), matrix.shape[1], len(ranker._labels.classes)):
         solver = ranker._solver(matrix, y)
         solver.learn()
     ranker._store(solver.state, solver.records)

@@ -445,17 +445,20 @@ class SquaredState(RankingState):
         return 0.5 * float(np.sum(np.square(W)))
 
 
+# Products of an entry of X with a label between two looks at the clock.
+PRODUCTS = 1 << 23
+
+
 class OnlineRanking(Evaluated):
     """Passes over rows and their labels: the first in the order of the rows, later ones in random order.
 
     The rounds move `state`. `rows` are as the rounds see them (`RankingState.meet`), `shapes` is what
     `RankingState.survey` says of them. With `remember` the step of every row is kept (rows x labels),
     which later passes need to take it out again and certificates to recompute the dual.
-    `interior_point` takes every step of update III by the paper's method. Between two looks at the
-    clock and at Ctrl-C lie at most `most_rounds` rounds with `most_entries` entries of X, each of which
-    meets every label, in `most_products` products. After
-    `renewal` passes the weights are computed anew from the steps, which ends the rounding that
-    gathers in them.
+    `interior_point` takes every step of update III by the paper's method; `name` says how steps are found.
+    Between two looks at the clock and at Ctrl-C lie at most `most_rounds` rounds with `most_entries` entries
+    of X, each of which meets every label, in `PRODUCTS` products. After `renewal` passes the weights are
+    computed anew from the steps, which ends the rounding that gathers in them.
     """
 
     def __init__(
@@ -466,25 +469,25 @@ class OnlineRanking(Evaluated):
         relevant: Relevant,
         shapes: Shapes,
         *,
+        name: str = "",
         update: str = "all_pairs",
         interior_point: bool = False,
         remember: bool = False,
         random_state: Any = None,
         most_rounds: int = 1 << 13,
         most_entries: int = 1 << 18,
-        most_products: int = 1 << 23,
         renewal: int = 32,
     ) -> None:
         self.problem, self.state, self.rows, self.shapes = problem, state, rows, shapes
         self.relevant = Relevant(readonly(relevant.start), readonly(relevant.labels))
         self.rule, self.interior = Rule(problem.gamma, problem.C, UPDATES[update]), interior_point
-        self.random_state = random_state
+        self.name, self.random_state = name, random_state
         self.most_rounds, self.renewal = most_rounds, renewal
         self.records: list[np.ndarray] = []
         self.passes = 0
         self.best = BestWeights()
         state.admit(rows, relevant)
-        self.most_entries = min(most_entries, most_products // max(state.n_labels, 1))
+        self.most_entries = min(most_entries, PRODUCTS // max(state.n_labels, 1))
         self._births = [state.n_rounds + row for row in first_rows(relevant, state.n_labels)]
         self.steps = self._no_steps() if remember else np.zeros((0, 0))
 

@@ -103,6 +103,7 @@ def _judged(ours: float, theirs: float | None, more: bool) -> list[Any]:
 
 def _figures(model: Any) -> Iterator[tuple[str, Any]]:
     shown = [
+        ("ran", "solver_"),
         ("epochs", "n_iter_"),
         ("objective", "primal_objective_"),
         ("relative duality gap", "duality_gap_"),

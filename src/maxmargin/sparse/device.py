@@ -317,4 +317,6 @@ class DeviceNewton(Newton):
 def growing(problem: BasisProblem, *args: Any, device: torch.device, max_iter: int, **options: Any) -> Greedy:
     """Algorithm 1 on a device."""
     basis: Any = DeviceBasis(problem, device)
-    return Greedy(problem, *args, optimiser=DeviceNewton(max_iter), basis=basis, **options)
+    optimiser = DeviceNewton(max_iter)
+    optimiser.name = "cg on a GPU"
+    return Greedy(problem, *args, optimiser=optimiser, basis=basis, **options)

@@ -4,8 +4,8 @@ An epoch of `Greedy` adds one basis function:
 
 1. draw `n_candidates` samples not in the basis and not dependent on it; score each by the
    exact objective after its step; the best one joins. If none lowers the objective, draw
-   again, at most `redraws` times, then stop;
-2. optimise all coefficients until an estimate of the excess is below `stage_slack` times the decrease
+   again, at most `REDRAWS` times, then stop;
+2. optimise all coefficients until an estimate of the excess is below `STAGE_SLACK` times the decrease
    so far in this epoch (or below `tol` times the objective), or until one of the first steps keeps what
    it promises.
 
@@ -19,10 +19,10 @@ the objective. The sequence of bases is nested, and the coefficients of every st
 
 Coefficients for a fixed basis, min 1/2 |W|^2 + L(Psi W P), come from one of two methods; both stop when
 |g|^2 / 2, which bounds the excess, is at or below a given slack. On the way Newton's method is content with
-g' M g / 2, M its preconditioner, as long as the bound is at most `loose` times the slack: on letter the
+g' M g / 2, M its preconditioner, as long as the bound is at most `LOOSE` times the slack: on letter the
 bound is 20 to a thousand times the excess, the estimate at least a tenth of it. It is content too when one
-of the first `quick` steps V promises little, -g'V / 2 <= `slight` times the objective, and keeps it but for
-a tenth (`kept`): where that is so the model that V minimises holds, and next to nothing is left. Where C is
+of the first `QUICK` steps V promises little, -g'V / 2 <= `SLIGHT` times the objective, and keeps it but for
+a tenth (`KEPT`): where that is so the model that V minimises holds, and next to nothing is left. Where C is
 large, kinks of the loss cut the steps short, and it goes on.
 
 - `Newton`: all coefficients at once, then an exact line search. The Newton equation is solved by a
@@ -40,7 +40,7 @@ computed anew when the iterations it failed to save have cost as much as that wo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -50,6 +50,7 @@ from scipy.linalg import cho_solve, solve_triangular
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.linalg import Operator, conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.edge.estimator import Row, first_that_holds
 from maxmargin.sparse.loss_loops import Curvature, Expansion
 from maxmargin.sparse.problem import (
     BasisProblem,
@@ -67,9 +68,27 @@ from maxmargin.sparse.problem import (
 DEPENDENT = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-5}
 
 
-# What a product of conjugate gradients takes besides its arithmetic, and what an operation of setting up and
-# factorising H, or blocks of it, takes, in operations of such a product.
-OVERHEAD, FACTOR = 1e6, 3.0
+# What a product of conjugate gradients takes besides its arithmetic.
+OVERHEAD = 1e6
+# Most products of conjugate gradients.
+PRODUCTS = 250
+# Largest relative residual of a direction on the way; of one that may reach the goal, times the reduction of
+# the gradient that is still needed; of one that is computed in float32.
+INEXACT, FINAL, SINGLE = 0.1, 0.3, 1e-2
+# How many times the slack the bound may be where an estimate of the excess has reached it. Without a limit
+# the estimate fails where C is large (digits at 1e4: the objective stays half as high again).
+LOOSE = 30.0
+# How many first steps may end a stage, by how much they promise to lower the objective, and how much of it
+# they keep (benchmarks/problems/sparse.py).
+QUICK, SLIGHT, KEPT = 2, 0.02, 0.9
+# Further draws of candidates when none lowers the objective.
+REDRAWS = 3
+# Share of an epoch's decrease that the coefficients may fall short of.
+STAGE_SLACK = 0.03
+# Candidates scored together: bounds the memory of their kernel rows.
+AT_ONCE = 128
+# Relative excess beyond which coefficients cannot be told from optimal ones in float64.
+PRECISION = 1e-13
 
 
 class Basis:
@@ -227,11 +246,69 @@ class GrowingBasis(Basis):
 
 
 class Optimiser(Protocol):
-    """Finds the coefficients of a fixed basis."""
+    """Finds the coefficients of a fixed basis; `name` says how it did so last."""
+
+    name: str
 
     def optimise(
         self, basis: Basis, slack: Callable[[], float], expired: Callable[[], bool], proven: bool = True
     ) -> bool: ...
+
+
+# Up to so many unknowns a factor is cheap. The second is for a prior of low rank, whose columns the
+# preconditioner sees through a pseudo-inverse; the third where conjugate gradients cost more than a factor.
+FEW, FEW_OF_LOW_RANK, MANY = 100, 1500, 4000
+# What an operation of setting up and factorising H takes, in operations of a product of conjugate gradients.
+FACTOR = 3.0
+
+
+class Equation(NamedTuple):
+    """One Newton equation, for the choice of what solves it.
+
+    `factor` is the operations of a Cholesky factor, and `products` those of the conjugate gradients before.
+    Those that did not come to an end, as happens where C is large, add up.
+    """
+
+    unknowns: int
+    coupled: bool
+    low_rank: bool
+    factor: float
+    products: float
+
+
+# How Newton equations are solved; the first row that holds is taken, for each of them anew.
+ROWS = (
+    Row(
+        "cholesky",
+        lambda equation: equation.unknowns <= FEW,
+        cho_solve,
+        "Few unknowns.",
+        "benchmarks/results/sparse_letter.csv",
+    ),
+    Row(
+        "cholesky",
+        lambda equation: equation.low_rank and equation.unknowns <= FEW_OF_LOW_RANK,
+        cho_solve,
+        "A prior of low rank, where conjugate gradients take many products.",
+    ),
+    Row(
+        "cholesky",
+        lambda equation: (
+            not equation.coupled
+            and equation.unknowns <= MANY
+            and FACTOR * equation.factor < equation.products
+        ),
+        cho_solve,
+        "No prior, and the conjugate gradients before cost more than a factor.",
+    ),
+    Row(
+        "cg",
+        lambda equation: True,
+        conjugate_gradients,
+        "Many unknowns: conjugate gradients, preconditioned by the block of every column.",
+        "benchmarks/results/sparse_letter.csv",
+    ),
+)
 
 
 class Newton:
@@ -241,54 +318,15 @@ class Newton:
     ----------
     max_iter : int
         Most Newton steps for one basis.
-    direct : bool or None, default=None
-        Whether the Newton equation is solved by a Cholesky factor or by conjugate gradients;
-        None goes by its size.
-    dense, dense_low_rank : int, default=100, 1500
-        Up to so many unknowns a Cholesky factor is taken when `direct` is None; the second with a prior of
-        low rank, whose columns the preconditioner sees through a pseudo-inverse.
-    largest : int, default=4000
-        Up to so many it is taken, without a prior, where conjugate gradients would cost more, as those before
-        tell. Those that did not come to an end, as happens where C is large, add up.
-    products : int, default=250
-        Most products of conjugate gradients.
-    inexact : float, default=0.1
-        Largest relative residual of a direction on the way.
-    final : float, default=0.3
-        Largest relative residual of a direction that may reach the goal, times the reduction of
-        the gradient that is still needed.
-    single : float, default=1e-2
-        A direction of no more than this accuracy is computed in float32.
-    loose : float, default=30.0
-        How many times the slack the bound may be where an estimate of the excess has reached it. Without
-        a limit the estimate fails where C is large (digits at 1e4: the objective stays half as high again).
-    quick, slight, kept : int, float, float, default=2, 0.02, 0.9
-        Which steps, by how much they promise to lower the objective, and how much of it they keep, end a
-        stage (benchmarks/problems/sparse.py).
+    rows : sequence of Row, default=`ROWS`
+        By which to choose how the Newton equation is solved.
+    quick : int, default=2
+        How many first steps may end a stage.
     """
 
-    def __init__(
-        self,
-        max_iter: int,
-        direct: bool | None = None,
-        *,
-        dense: int = 100,
-        dense_low_rank: int = 1500,
-        largest: int = 4000,
-        products: int = 250,
-        inexact: float = 0.1,
-        final: float = 0.3,
-        single: float = 1e-2,
-        loose: float = 30.0,
-        quick: int = 2,
-        slight: float = 0.02,
-        kept: float = 0.9,
-    ) -> None:
-        self.max_iter, self.direct = max_iter, direct
-        self.dense, self.dense_low_rank, self.largest = dense, dense_low_rank, largest
-        self.products = products
-        self.inexact, self.final, self.single, self.loose = inexact, final, single, loose
-        self.quick, self.slight, self.kept = quick, slight, kept
+    def __init__(self, max_iter: int, rows: Sequence[Row] = ROWS, quick: int = QUICK) -> None:
+        self.max_iter, self.rows, self.quick = max_iter, rows, quick
+        self.name = rows[0].name
         self.blocks = InverseBlocks()
         self._basis: Basis | None = None
         self._expected = 0.0
@@ -304,19 +342,19 @@ class Newton:
             g = basis.gradient()
             size, enough = float(np.vdot(g, g)), 2 * slack()
             if not proven and self.blocks.inverse.shape[1] == len(g):
-                size = max(float(np.vdot(g, self._precondition(basis.problem, g))), size / self.loose)
+                size = max(float(np.vdot(g, self._precondition(basis.problem, g))), size / LOOSE)
             if size <= enough:
                 return True
             if iteration == self.max_iter or expired():
                 return False
             first = size if first is None else first
             # No more accuracy than superlinear convergence or the goal itself asks for.
-            accuracy = max(min(self.inexact, np.sqrt(size / first)), self.final * np.sqrt(enough / size))
-            before, V = basis.here.objective, self.direction(basis, g, min(accuracy, self.final))
+            accuracy = max(min(INEXACT, np.sqrt(size / first)), FINAL * np.sqrt(enough / size))
+            before, V = basis.here.objective, self.direction(basis, g, min(accuracy, FINAL))
             basis.move(V)
             promised, after = -0.5 * float(np.vdot(g, V)), basis.here.objective
-            slight = iteration < self.quick and promised <= self.slight * after
-            if not proven and slight and before - after >= self.kept * promised:
+            slight = iteration < self.quick and promised <= SLIGHT * after
+            if not proven and slight and before - after >= KEPT * promised:
                 return True
         return False
 
@@ -326,33 +364,29 @@ class Newton:
         rows = curvature.rows()
         curvature, Psi, P = curvature.restrict(rows), basis.Psi[rows], problem.P
         d, entries = len(g), product_work(curvature, P, g.shape[1])
-        if self._directly(problem, g.size, factor=g.size**3 / 3 + d**2 * entries):
+        low_rank = P is not None and len(P) < len(problem.directions)
+        factor = g.size**3 / 3 + d**2 * entries
+        equation = Equation(g.size, P is not None, low_rank, factor, self._expected)
+        row = first_that_holds(self.rows, equation)
+        self.name = row.name
+        if row.build is cho_solve:
             return -solve_newton(hessian(Psi, curvature, P, g.shape), g)
-        if accuracy >= self.single:
+        if accuracy >= SINGLE:
             Psi = Psi.astype(np.float32, copy=False)
             P = None if P is None else P.astype(np.float32)
         M = problem.directions
         self.blocks.follow(Psi, curvature, np.einsum("mr,mr->m", M, M))
         product = partial(hessian_product, Psi, curvature, P)
         V, steps = conjugate_gradients(
-            product, -g, partial(self._precondition, problem), accuracy=accuracy, max_products=self.products
+            product, -g, partial(self._precondition, problem), accuracy=accuracy, max_products=PRODUCTS
         )
         self.blocks.judge(steps, 4.0 * d * entries)
         took = steps * (4.0 * d * entries + OVERHEAD)
-        self._expected = took if steps < self.products else self._expected + took
+        self._expected = took if steps < PRODUCTS else self._expected + took
         return V
 
     def _precondition(self, problem: BasisProblem, V: np.ndarray) -> np.ndarray:
         return preconditioned(problem, self.blocks.apply, V)
-
-    def _directly(self, problem: BasisProblem, unknowns: int, factor: float) -> bool:
-        """Whether to take a Cholesky factor, which costs `factor` operations."""
-        if self.direct is not None:
-            return self.direct
-        if problem.P is None and unknowns <= self.largest and FACTOR * factor < self._expected:
-            return True
-        low_rank = problem.P is not None and len(problem.P) < len(problem.directions)
-        return unknowns <= (self.dense_low_rank if low_rank else self.dense)
 
 
 def solve_newton(H: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -442,6 +476,8 @@ def own_block(Psi: np.ndarray, weight: np.ndarray) -> np.ndarray:
 class Sweeps:
     """Algorithm 3: class-by-class Newton steps for a fixed basis; at most `max_iter` sweeps."""
 
+    name = "sweeps"
+
     def __init__(self, max_iter: int) -> None:
         self.max_iter = max_iter
 
@@ -502,20 +538,12 @@ class Greedy:
         Relative excess at which the final coefficients count as optimal.
     optimiser : Newton or Sweeps
         Finds the coefficients of every basis.
-    selection : {"block", "sequential", "jacobi"}
+    selection : {"block", "sequential"}
         How the step of a candidate is found; "sequential" also takes the first basis function at
         random, as the paper does, not the best of a draw.
     full_steps : bool, default=False
         Judge a candidate by the objective after one Newton step in all coefficients, not in its own.
     keep_path : bool, default=True
-    redraws : int, default=3
-        Further draws when no candidate lowers the objective.
-    stage_slack : float, default=0.03
-        Share of an epoch's decrease that the coefficients may leave on the table.
-    at_once : int, default=128
-        Candidates scored together; bounds the memory of their kernel rows.
-    precision : float, default=1e-13
-        Relative excess beyond which coefficients cannot be told from optimal ones in float64.
     basis : GrowingBasis, default=None
         Where the functions are; None is this process.
     """
@@ -535,10 +563,6 @@ class Greedy:
         selection: str = "block",
         full_steps: bool = False,
         keep_path: bool = True,
-        redraws: int = 3,
-        stage_slack: float = 0.03,
-        at_once: int = 128,
-        precision: float = 1e-13,
         basis: GrowingBasis | None = None,
     ) -> None:
         self.pool, self.rng = pool, rng
@@ -546,11 +570,14 @@ class Greedy:
         self.rel_tol, self.patience, self.tol = rel_tol, patience, tol
         self.optimiser, self.selection, self.full_steps = optimiser, selection, full_steps
         self.keep_path = keep_path
-        self.redraws, self.stage_slack = redraws, stage_slack
-        self.at_once, self.precision = at_once, precision
         self.basis = GrowingBasis(problem) if basis is None else basis
         self._path: list[np.ndarray] = []
         self._idle = 0
+
+    @property
+    def name(self) -> str:
+        """How the coefficients were found last."""
+        return self.optimiser.name
 
     def epoch(self, clock: Clock) -> Progress:
         """One round of Algorithm 4: a function joins, the coefficients follow."""
@@ -570,7 +597,7 @@ class Greedy:
 
     def _finish(self, clock: Clock) -> None:
         """The last coefficients to `tol`, through ever sharper copies of a loss that has kinks."""
-        basis, goal = self.basis, max(0.5 * self.tol, self.precision)
+        basis, goal = self.basis, max(0.5 * self.tol, PRECISION)
 
         def slack() -> float:
             return max(goal * basis.here.objective, 0.1 * basis.here.loss.excess)
@@ -604,7 +631,7 @@ class Greedy:
 
     def _slack(self, before: float) -> float:
         """The excess that the coefficients of a stage may keep."""
-        return max(self.tol * before, self.stage_slack * (before - self.basis.here.objective))
+        return max(self.tol * before, STAGE_SLACK * (before - self.basis.here.objective))
 
     def _bound(self) -> Certificate:
         """Objective and its lower bound, from running values."""
@@ -613,7 +640,7 @@ class Greedy:
 
     def _grow(self) -> bool:
         """Algorithm 2: add the best admissible candidate; False when there is none that helps."""
-        for _ in range(self.redraws + 1):
+        for _ in range(REDRAWS + 1):
             left = self.basis.admissible(self.pool)
             if not left.size:
                 return False
@@ -627,8 +654,8 @@ class Greedy:
     def _join_best(self, drawn: np.ndarray) -> bool:
         """(3.13): score the drawn candidates, some at a time, and let the best join if it helps."""
         lowest, winner = self.basis.here.objective, None
-        for start in range(0, drawn.size, self.at_once):
-            scored = self.basis.score(drawn[start : start + self.at_once], self.selection)
+        for start in range(0, drawn.size, AT_ONCE):
+            scored = self.basis.score(drawn[start : start + AT_ONCE], self.selection)
             objectives = after_newton(self.basis, scored) if self.full_steps else scored.objectives
             best = int(np.argmin(objectives))
             if objectives[best] < lowest:

@@ -44,7 +44,7 @@ import scipy.sparse as sp
 
 from maxmargin.core.kernels import Clouds, Kernel, chunks, squared_norms
 from maxmargin.core.loop import Certificate, Clock, Progress
-from maxmargin.sparse.greedy import DEPENDENT, FixedBasis, Greedy, Solution
+from maxmargin.sparse.greedy import DEPENDENT, PRECISION, FixedBasis, Greedy, Solution
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import CHUNK, BasisProblem
 
@@ -429,6 +429,11 @@ class Learned:
         self.round = self.waited = self.returned = 0
         self.found: tuple[np.ndarray, FixedBasis] | None = None
 
+    @property
+    def name(self) -> str:
+        """How coefficients, or vectors, were found last."""
+        return "learning" if self.round else self.greedy.name
+
     def epoch(self, clock: Clock) -> Progress:
         """One more vector, or one round of steps; the last round ends with the coefficients."""
         if not self.grown:
@@ -567,7 +572,7 @@ class Learned:
         vectors = self.best.around(self.best.places() + self.middle)
         kept = independent(problem, vectors)
         basis = FixedBasis(problem, vectors[kept], self.best.al[kept].astype(np.float64))
-        goal = max(0.5 * self.greedy.tol, self.greedy.precision)
+        goal = max(0.5 * self.greedy.tol, PRECISION)
         self.greedy.optimiser.optimise(basis, lambda: goal * basis.here.objective, clock.expired)
         if basis.here.objective < self.greedy.basis.here.objective:
             self.found, self.certificate = (kept, basis), basis.certificate()

@@ -76,6 +76,8 @@ ROUNDED = 1e-10
 SMOOTHEST = 1e-9
 
 
+# Solvers and selections that are no more, and what to use instead.
+GONE = {"solver": {"newton": "auto", "newton-cg": "auto"}, "selection": {"jacobi": "block"}}
 # What a machine holds, whatever its answers.
 MACHINE: dict[str, Field] = {
     **ROWS,
@@ -118,13 +120,8 @@ def _growing(optimiser: Callable[[int], Optimiser], *args: Any, max_iter: int, *
 
 SOLVERS: dict[str, Choice] = {
     "auto": Choice(
-        partial(_growing, Newton), "Newton's method on all coefficients; its equation solved by size."
-    ),
-    "newton": Choice(
-        partial(_growing, partial(Newton, direct=True)), "The Newton equation solved by a Cholesky factor."
-    ),
-    "newton-cg": Choice(
-        partial(_growing, partial(Newton, direct=False)), "The Newton equation solved by conjugate gradients."
+        partial(_growing, Newton),
+        "Newton's method on all coefficients, by a Cholesky factor or conjugate gradients.",
     ),
     "sweeps": Choice(partial(_growing, Sweeps), "Class after class (Algorithm 3 of the paper)."),
 }
@@ -142,12 +139,12 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         Most basis vectors; the basis stops growing earlier by `rel_tol`.
     n_candidates : int or None, default=25
         Samples drawn as candidates for every new basis vector; None tries all.
-    selection : {"block", "sequential", "jacobi"}, default="block"
-        How a candidate's coefficients are found: jointly for all classes or labels, in one pass
-        over them with a random first basis vector (the paper), or each for itself.
-    solver : {"auto", "newton", "newton-cg", "sweeps"}, default="auto"
-        How coefficients are optimised for a fixed basis: Newton's method on all of them, with
-        the linear system solved directly or by conjugate gradients ("auto": by size), or
+    selection : {"block", "sequential"}, default="block"
+        How a candidate's coefficients are found: jointly for all classes or labels, or in one pass
+        over them with a random first basis vector (the paper).
+    solver : {"auto", "sweeps"}, default="auto"
+        How coefficients are optimised for a fixed basis: Newton's method on all of them, with the linear
+        system solved by a Cholesky factor or by conjugate gradients, whichever takes fewer products, or
         class-by-class sweeps (the paper; slow to converge).
     kernel : {"rbf", "linear", "poly", "sigmoid", "chi2", "precomputed"} or callable, default="rbf"
     gamma : {"scale", "auto"} or float, default="scale"
@@ -199,9 +196,12 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         With `full_bound`: lower bound on the objective of the dense model, and by which
         fraction of it the objective of this model could at most be lowered.
     classes_ : array of shape (n_classes,)
+    solver_ : str
+        How the coefficients were found: the name of the solver, or of one after the other
+        ("cholesky, then cg").
     history_ : list of dict
         One record per basis vector: epoch, seconds, primal, dual, gap, active (samples that
-        carry loss), basis (number of basis vectors). The bounds are those of the basis at that time.
+        carry loss), solver, basis (number of basis vectors). The bounds are those of the basis at that time.
     n_iter_ : int
         Rounds of growth.
     """
@@ -310,9 +310,10 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         observer = self._observer(
             problem.X, y, lambda: self._reached(problem, solver.solution()), max_epochs=self._most_epochs()
         )
-        outcome = run(solver, Stopping(self.tol, self._most_epochs(), self.time_limit), observer)
+        stopping = Stopping(self.tol, self._most_epochs(), self.time_limit)
+        outcome = run(solver, stopping, observer, self.solver)
         solution = solver.solution()
-        self.history_ = with_sizes(outcome, solution)
+        self.history_, self.solver_ = with_sizes(outcome, solution), outcome.solver
         self._store_certificate(outcome.certificate)
         self._complain([(outcome, solution)])
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
@@ -705,7 +706,7 @@ class SparseMultiClassSVC(MovableMachine, ClassMachine):
         "loss": [StrOptions({"weston_watkins", "crammer_singer"})],
     }
 
-    STATE: ClassVar[State] = State(MACHINE, _check_machine)
+    STATE: ClassVar[State] = State(MACHINE, _check_machine, gone=GONE)
 
     def _loss(self, codes: np.ndarray, costs: np.ndarray) -> Loss:
         k = len(self.classes_)
@@ -778,6 +779,7 @@ class SparseMultiLabelSVC(MovableMachine, LabelMachine):
             "constant_labels_": flags("n_columns", group="constant"),
         },
         _check_machine,
+        gone=GONE,
     )
     _parameter_constraints = {
         **MovableMachine._parameter_constraints,

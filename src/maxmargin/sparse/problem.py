@@ -24,8 +24,8 @@ inner product with the current functions is Z_j, Z = Psi W:
     e(beta) = e + [Z_j + K_j' G P'] beta + ...,   Hessian  H_j = K_jj I + P (sum_i K_ij^2 D_i) P'
 
 Steps: "block" solves H_j beta = -B_j; "sequential" makes one Gauss-Seidel sweep over the
-columns, the paper's k one-dimensional problems (3.12); "jacobi" does them all at once. The
-objective after the step is evaluated exactly.
+columns, the paper's k one-dimensional problems (3.12). The objective after the step is evaluated
+exactly.
 
 Full model. From the multipliers a = 2 c Xi of any scores, scaled by s, weak duality gives
 D(s) = s sum(a) - s^2 [L(F) + 1/2 tr(G' K G R)], a lower bound on the objective with all
@@ -49,7 +49,7 @@ from maxmargin.core.loop import Certificate
 from maxmargin.sparse.largest_margin import SquaredLargestMargin
 from maxmargin.sparse.loss_loops import FEW, Curvature, Expansion, Loss, StarCurvature, star_pull
 
-SELECTIONS = ("block", "sequential", "jacobi")
+SELECTIONS = ("block", "sequential")
 # Samples taken together where something is computed for all of them; bounds the memory.
 CHUNK = 1024
 
@@ -268,8 +268,6 @@ def candidate_steps(B: np.ndarray, H: np.ndarray, directions: np.ndarray, select
     M = directions
     B, H = B @ M.T, M @ H @ M.T
     diagonal = np.diagonal(H, axis1=1, axis2=2)
-    if selection == "jacobi":
-        return (-B / diagonal) @ M
     beta = np.zeros_like(B)
     for r in range(B.shape[1]):
         pulled = np.einsum("qs,qs->q", H[:, r], beta) + B[:, r]

@@ -94,6 +94,8 @@ class SparseOneVsRest(LabelMachine):
         self._forget()
         runs = self._grow_all(problems, costs, y)
         self.history_ = [{**record, "column": r} for r, cut in enumerate(runs) for record in with_sizes(*cut)]
+        ran = [name for outcome, _ in runs for name in outcome.solver.split(", then ")]
+        self.solver_ = ", then ".join(dict.fromkeys(ran))
         certificates = [outcome.certificate for outcome, _ in runs]
         self._store_certificate(
             Certificate(sum(c.primal for c in certificates), sum(c.dual for c in certificates))
@@ -119,7 +121,7 @@ class SparseOneVsRest(LabelMachine):
             solver = self._solver(problem, costs, rng)
             # After Ctrl-C the columns that are left take one step each, so that there is a whole machine.
             limit = 0.0 if any(outcome.interrupted for outcome, _ in runs) else clock.left()
-            outcome = run(solver, Stopping(self.tol, self.max_basis, limit), observer)
+            outcome = run(solver, Stopping(self.tol, self.max_basis, limit), observer, self.solver)
             runs.append((outcome, solver.solution()))
         return runs
 

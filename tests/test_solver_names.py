@@ -1,0 +1,56 @@
+"""Every fitted model says which solvers ran: in its attributes, records, output, file and report."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import maxmargin
+from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
+from maxmargin.cli import main
+from maxmargin.cli.models import last_step
+from tests.test_every_estimator import CASES, CODES, SMALL, X, build, fit
+
+OLD = Path(__file__).parent / "fixtures" / "models"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_default_fit_names_what_ran(name, tmp_path, capsys):
+    model = fit(build(name, verbose=1), name)
+    assert model.solver_ and {record["solver"] for record in model.history_} == set(
+        model.solver_.split(", then ")
+    )
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("epoch ")]
+    records = model.history_
+    assert all(line.endswith(f"  {r['solver']}") for line, r in zip(printed, records, strict=True))
+    maxmargin.save(model, tmp_path / "m.mm")
+    assert maxmargin.load(tmp_path / "m.mm").solver_ == model.solver_
+    assert main(["info", str(tmp_path / "m.mm"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == model.solver_
+    assert main(["info", str(tmp_path / "m.mm")]) == 0
+    assert model.solver_ in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("machine", [SparseOneVsRest, ImportVectorMachine])
+def test_the_rivals_of_sparse_machines_name_it_too(machine):
+    model = machine(**SMALL, random_state=0).fit(X, CODES)
+    assert model.solver_ and all(record["solver"] for record in model.history_)
+
+
+@pytest.mark.parametrize("file", sorted(OLD.glob("*.mm")), ids=lambda file: file.stem)
+def test_files_of_earlier_versions_load_without_it(file, tmp_path):
+    """A model of then may not say what ran, and is written again without it."""
+    model = maxmargin.load(file)
+    maxmargin.save(model, tmp_path / "again.mm")
+    assert getattr(model, "solver_", "none") == getattr(
+        maxmargin.load(tmp_path / "again.mm"), "solver_", "none"
+    )
+
+
+def test_a_report_names_what_ran(tmp_path):
+    file, page = str(tmp_path / "m.mm"), tmp_path / "m.html"
+    assert main(["fit", "iris", "-m", "multiclass", "-o", file]) == 0
+    assert main(["report", file, "iris", "-o", str(page)]) == 0
+    cells = re.findall(r"<t[dh][^>]*>([^<]*)</t", page.read_text())
+    assert cells[cells.index("ran") + 1] == last_step(maxmargin.load(file)).solver_
