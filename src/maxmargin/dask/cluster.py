@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from maxmargin.core.threads import count_threads, one_blas_thread
-from maxmargin.dask.rounds import Here, nothing
+from maxmargin.dask.rounds import Here
 
 try:
     import dask
@@ -96,12 +96,11 @@ class Cluster:
         """The answers of a task for all blocks."""
         return self.steadily(lambda: self.gather([self.submit(task, block, *arguments) for block in blocks]))
 
-    def steadily(self, work: Callable[[], Any], lost: Callable[[], None] = nothing) -> Any:
+    def steadily(self, work: Callable[[], Any]) -> Any:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return work()
             except LOST as error:
-                lost()
                 self._wait(error, attempt)
 
     def _wait(self, error: BaseException, attempt: int) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import dask.array as da
@@ -13,8 +11,10 @@ import numpy as np
 from dask import delayed, is_dask_collection
 from sklearn.utils.validation import check_is_fitted
 
+from maxmargin.core.loop import Solver, run
 from maxmargin.dask import partitions
 from maxmargin.dask.cluster import Cluster, connected
+from maxmargin.dask.rounds import Scattered
 from maxmargin.edge.estimator import fit_context
 
 
@@ -23,6 +23,9 @@ class OnCluster(ABC):
 
     LOCAL: ClassVar[type[Any]]
     n_features_in_: int
+    _observer: Any
+    _stopping: Any
+    _store_outcome: Any
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None, *, client=None):
@@ -45,8 +48,17 @@ class OnCluster(ABC):
         self : the fitted estimator
         """
         self._check_choices()
-        with self._reading(X, y, sample_weight, client) as (cluster, blocks, seen):
-            self._learn(cluster, blocks, seen, X, y)
+        if getattr(self, "warm_start", False):
+            raise ValueError("warm_start=True is not for clusters; use to_local() and fit that.")
+        with connected(client) as cluster, cluster.naming():
+            blocks, seen = partitions.begin(cluster, X, y, sample_weight)
+            self._learn_features(seen)
+            problem = self._scattered(cluster, blocks, seen)
+            solver = self._scattered_solver(cluster, problem, sum(one.n_bytes for one in seen))
+            observer = self._observer(X, y, lambda: self._weights(problem, solver.solution()))
+            outcome = run(solver, self._stopping(), observer)
+            self.__dict__.update(self._weights(problem, solver.solution()))
+            self._store_outcome(outcome)
         return self
 
     @abstractmethod
@@ -54,22 +66,16 @@ class OnCluster(ABC):
         """Refuse parameters that do not go together, before anything is read."""
 
     @abstractmethod
-    def _learn(
-        self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
-    ) -> None:
-        """Learn from the blocks that the workers have read; X and y are as given."""
+    def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
+        """The problem that the parameters and the partitions pose."""
 
-    @contextmanager
-    def _reading(
-        self, X: Any, y: Any, weight: Any, client: Any
-    ) -> Iterator[tuple[Cluster, list[Any], list[partitions.Facts]]]:
-        """A cluster whose workers have read all partitions; learns the features."""
-        if getattr(self, "warm_start", False):
-            raise ValueError("warm_start=True is not for clusters; use to_local() and fit that.")
-        with connected(client) as cluster, cluster.naming():
-            blocks, seen = partitions.begin(cluster, X, y, weight)
-            self._learn_features(seen)
-            yield cluster, blocks, seen
+    @abstractmethod
+    def _scattered_solver(self, cluster: Cluster, problem: Scattered, n_bytes: int) -> Solver:
+        """What solves it; the rows of all partitions have `n_bytes`."""
+
+    @abstractmethod
+    def _weights(self, problem: Scattered, found: Any) -> dict[str, Any]:
+        """What prediction needs, from the solution."""
 
     def _learn_features(self, seen: list[partitions.Facts]) -> None:
         numbers = [one.n_features for one in seen]

@@ -274,11 +274,8 @@ n_features_in_, feature_names_in_
     def _check_choices(self) -> None:
         self._chosen()
 
-    def _learn(
-        self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
-    ) -> None:
-        problem = self._scattered(cluster, blocks, seen)
-        solver = Rounds(
+    def _scattered_solver(self, cluster: Cluster, problem: Scattered, n_bytes: int) -> Rounds:
+        return Rounds(
             problem,
             cluster,
             tol=self._stopping().target,
@@ -286,10 +283,6 @@ n_features_in_, feature_names_in_
             rng=check_random_state(self.random_state),
             in_turn=cluster.in_turn,
         )
-        observer = self._observer(X, y, lambda: self._weights(solver.solution()))
-        outcome = run(solver, self._stopping(), observer)
-        self.__dict__.update(self._weights(solver.solution()))
-        self._store_outcome(outcome)
 
     def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
         """The problem that the parameters and the partitions pose; learns the classes."""
@@ -313,6 +306,5 @@ n_features_in_, feature_names_in_
         self._warn_of_idle(totals * factors)
         return factors
 
-    def _weights(self, W: np.ndarray) -> dict[str, Any]:
-        """What prediction needs."""
-        return self._attributes(None, LinearSolution(W, np.empty(0)))
+    def _weights(self, problem: Scattered, found: np.ndarray) -> dict[str, Any]:
+        return self._attributes(None, LinearSolution(found, np.empty(0)))

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from maxmargin import priors
-from maxmargin.core.loop import Outcome, Solver, run
+from maxmargin.core.loop import Solver
 from maxmargin.core.rows import Rows
 from maxmargin.core.threads import count_threads
 from maxmargin.dask import partitions
@@ -145,16 +145,6 @@ n_iter_, history_, n_features_in_, feature_names_in_
     def _check_choices(self) -> None:
         choose(self, SOLVERS)
 
-    def _learn(
-        self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts], X: Any, y: Any
-    ) -> None:
-        problem = self._scattered(cluster, blocks, seen)
-        solver = self._solver(cluster, problem, sum(one.n_bytes for one in seen))
-        observer = self._observer(X, y, lambda: self._weights(problem, solver.solution()))
-        outcome: Outcome = run(solver, self._stopping(), observer)
-        self.__dict__.update(self._weights(problem, solver.solution()))
-        self._store_outcome(outcome)
-
     def _scattered(self, cluster: Cluster, blocks: list[Any], seen: list[partitions.Facts]) -> Scattered:
         """The problem that the parameters and the partitions pose; learns labels and constants."""
         self._space = space = partitions.common_space(seen)
@@ -183,7 +173,7 @@ n_iter_, history_, n_features_in_, feature_names_in_
             signs = partitions.all_signs(cluster, blocks, self._space)
         return priors.read_prior(self.prior, signs)
 
-    def _solver(self, cluster: Cluster, problem: Scattered, n_bytes: int) -> Solver:
+    def _scattered_solver(self, cluster: Cluster, problem: Scattered, n_bytes: int) -> Solver:
         """Rows that travel whole, or rounds over rows that stay."""
         self.partition_ = self.partition
         if self.partition == "auto":

@@ -56,7 +56,8 @@ class Facts(NamedTuple):
 
 def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, Any]]:
     """The partitions of X with those of y and of the weights, not yet read."""
-    check_any(X)
+    if isinstance(X, (list, tuple)) and not X:
+        raise ValueError("X is an empty list: there are no partitions to learn from; pass at least one.")
     if is_list(X):
         if y is None:
             if weight is not None:
@@ -83,12 +84,6 @@ def pieces(X: Any, y: Any, weight: Any, n_parts: int) -> list[tuple[Any, Any, An
         (_cut(X, rows), _cut(y, rows), None if weight is None else np.asarray(weight)[rows])
         for rows in ranges
     ]
-
-
-def check_any(X: Any) -> None:
-    """Refuse a list without partitions."""
-    if isinstance(X, (list, tuple)) and not X:
-        raise ValueError("X is an empty list: there are no partitions to learn from; pass at least one.")
 
 
 def is_list(X: Any) -> bool:

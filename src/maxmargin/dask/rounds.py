@@ -49,10 +49,6 @@ PER_ROW, PER_WEIGHT, PER_SOLVED, ALWAYS, COPIES = 16, 72, 100, 1 << 20, 2.25
 NONE = np.empty(0)
 
 
-def nothing() -> None:
-    """There is nothing to forget."""
-
-
 class Workers(Protocol):
     """Where tasks run: this process (`Here`) or a cluster."""
 
@@ -65,11 +61,8 @@ class Workers(Protocol):
     def gather(self, answers: list[Any]) -> list[Any]:
         """Wait for the answers of tasks."""
 
-    def steadily(self, work: Callable[[], Any], lost: Callable[[], None] = nothing) -> Any:
-        """Do a piece of work that submits and gathers, again where a worker was lost meanwhile.
-
-        Before that `lost` is called, to forget answers of earlier tasks.
-        """
+    def steadily(self, work: Callable[[], Any]) -> Any:
+        """Do a piece of work that submits and gathers, again where a worker was lost meanwhile."""
 
 
 class Here:
@@ -84,7 +77,7 @@ class Here:
     def gather(self, answers: list[Any]) -> list[Any]:
         return answers
 
-    def steadily(self, work: Callable[[], Any], lost: Callable[[], None] = nothing) -> Any:
+    def steadily(self, work: Callable[[], Any]) -> Any:
         return work()
 
 
