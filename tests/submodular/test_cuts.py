@@ -13,10 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import maximum_flow
 
-from maxmargin.core.rows import readonly
-from maxmargin.submodular.cut_loops import BatchRoom, Graph, maximise_batch
-from maxmargin.submodular.inference_loops import Answer, SearchRoom, infer_batch, sort_falling
-from maxmargin.submodular.problem import best_sets, fixed_points, label_margins, weighted_graph
+from maxmargin.submodular.cut_loops import Graph
+from maxmargin.submodular.inference import (
+    best_sets,
+    fixed_points,
+    label_margins,
+    maximisers,
+    weighted_graph,
+    worst_sets,
+)
 from tests.naive import submodular as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_submodular.json").read_text())
@@ -35,21 +40,12 @@ def draw(rng, V, n=4, ties=False, density=0.6, scale=1.0):
 
 
 def both_maximisers(U, W):
-    U, answers = readonly(U), []
-    for largest in (False, True):
-        Y = np.empty(U.shape, np.uint8)
-        maximise_batch(U, Graph.of(graph_of(W)), largest, 0, len(U), Y, BatchRoom.empty(len(W)))
-        answers.append(Y)
-    return answers
+    return [maximisers(U, graph_of(W), largest)[0] for largest in (False, True)]
 
 
 def infer(U, W, truth, exact=True, max_nodes=1000, hints=None):
-    n, V = U.shape
-    answer = Answer(np.empty((n, V), np.uint8), np.empty(n), np.empty(n), np.empty(n, np.int64))
-    hints = np.zeros(n, np.int64) if hints is None else hints
-    graph, room = Graph.of(graph_of(W)), SearchRoom.empty(V)
-    infer_batch(readonly(U), readonly(truth), graph, exact, max_nodes, 0, n, hints, answer, room)
-    return answer
+    hints = np.zeros(len(U), np.int64) if hints is None else hints
+    return worst_sets(U, truth, graph_of(W), hints, exact=exact, max_nodes=max_nodes)
 
 
 @pytest.mark.parametrize("case", KNOWN["cuts"])
@@ -253,14 +249,6 @@ def test_many_labels_and_threads():
     one, two = best_sets(U, graph_of(W), 1), best_sets(U, graph_of(W), 2)
     assert np.array_equal(one, two)
     assert np.array_equal(label_margins(U[:2], graph_of(W)) > 1e-9, one[:2] > 0)
-
-
-@pytest.mark.parametrize("V", [1, 2, 3, 7, 40])
-def test_scores_are_sorted_falling(V):
-    for seed in range(5):
-        a, order = np.round(np.random.default_rng(seed).normal(size=V), 1), np.empty(V, np.int64)
-        sort_falling(a, order)
-        assert sorted(order.tolist()) == list(range(V)) and (np.diff(a[order]) <= 0).all()
 
 
 def test_the_graph_of_pairs_holds_them_as_matrix_and_bits():

@@ -45,7 +45,6 @@ from maxmargin.core.rows import readonly
 from maxmargin.submodular.block_loops import (
     MISSING,
     Blocks,
-    Met,
     Pairs,
     Samples,
     StepRoom,
@@ -53,14 +52,14 @@ from maxmargin.submodular.block_loops import (
     Weights,
     block_pass,
 )
-from maxmargin.submodular.cut_loops import Graph
-from maxmargin.submodular.inference_loops import SearchRoom
 from maxmargin.submodular.problem import SubmodularF1
 
 # Theta is held no more than this, and not at all below that.
 TIGHT, LOOSE = 30.0, 0.5
 # It is held less when its distance from theta(mu) makes more than this part of the gap.
 FAR = 0.3
+# Inference answers for so many parts of the samples in turn, each at one theta.
+BATCHES = 32
 
 
 def first_blocks(problem: SubmodularF1, memory: int) -> Blocks:
@@ -168,9 +167,9 @@ class ClippedBCFW:
         long = hold * float(problem.cost @ problem.squares) / max(len(self.used), 1)
         self.epochs = self.passes = 0
         V, E = problem.truth.shape[1], len(problem.pairs)
-        ends = np.ascontiguousarray(problem.pairs.index.T)
+        first, second = np.ascontiguousarray(problem.pairs.index.T)
         which = np.full((V, V), MISSING)
-        which[ends[0], ends[1]] = which[ends[1], ends[0]] = np.arange(E)
+        which[first, second] = which[second, first] = np.arange(E)
         self._samples = Samples(
             readonly(problem.truth),
             readonly(problem.cost),
@@ -179,13 +178,10 @@ class ClippedBCFW:
         )
         self._hold(min(long, TIGHT))
         self._pairs = Pairs(
-            readonly(ends),
-            readonly(problem.pairs.strength),
-            readonly(np.ascontiguousarray(problem.graph.places.T)),
-            readonly(which),
+            readonly(first), readonly(second), readonly(problem.pairs.strength), readonly(which)
         )
-        self._arcs = problem.graph.arcs(np.zeros(E))
-        self._rooms = SearchRoom.empty(V), StepRoom.empty(self.blocks.memory.shape[1], V, E)
+        self._matrix = np.zeros((V, V))
+        self._room = StepRoom.empty(self.blocks.memory.shape[1], V, E)
 
     def epoch(self, clock: Clock) -> Progress:
         """A pass with inference, cheap ones for as long as they pay, and P of a good theta."""
@@ -225,28 +221,34 @@ class ClippedBCFW:
 
         Without `ask` the blocks work on their remembered sets, and the answer is zero.
         """
-        problem = self.problem
-        N = len(problem.truth)
-        met = Met(self.hints, np.zeros(N), np.zeros(N))
-        rounds = self.rounds if rounds is None else rounds
-        visit = Visit(ask, problem.exact, problem.max_nodes, rounds, self.enough)
-        weights = Weights(*problem.split(self.vector))
-        block_pass(
-            problem.rows.flat,
-            self._samples,
-            self._pairs,
-            readonly(order),
-            visit,
-            weights,
-            self.blocks,
-            met,
-            Graph.of(self._arcs),
-            self._rooms,
-        )
+        problem, rounds = self.problem, self.rounds if rounds is None else rounds
+        risk = 0.0
+        if ask:
+            for part in np.array_split(order, range(0, len(order), len(order) // BATCHES + 1)[1:]):
+                found = problem.infer(problem.cut(self.vector), self.hints, part)
+                bound = np.where(np.isfinite(found.bound), found.bound, found.slack)
+                risk += float(problem.cost[part] @ bound)
+                self._step(part, found.sets, rounds)
+        else:
+            self._step(order, np.empty((0, problem.truth.shape[1]), np.uint8), rounds)
         theta = problem.cut(self.vector)
         self.mean = self.mean + self.recency / (self.recency + self.passes) * (theta - self.mean)
         self.passes += 1
-        return float(problem.cost @ np.where(np.isfinite(met.bound), met.bound, met.slack))
+        return risk
+
+    def _step(self, order: np.ndarray, found: np.ndarray, rounds: int) -> None:
+        """Improve the blocks in this order; the sets that inference found are new to them."""
+        block_pass(
+            self.problem.rows.flat,
+            self._samples,
+            self._pairs,
+            readonly(order),
+            found,
+            Visit(rounds, self.enough),
+            Weights(*self.problem.split(self.vector), self._matrix),
+            self.blocks,
+            self._room,
+        )
 
     def _dual(self, blocks: Blocks, vector: np.ndarray) -> float:
         """D of blocks whose u is the vector."""

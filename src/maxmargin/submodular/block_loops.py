@@ -31,13 +31,8 @@ import numpy as np
 
 from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import row_outer_few, row_scores
-from maxmargin.submodular.cut_loops import copy, set_arc
-from maxmargin.submodular.inference_loops import (
-    Example,
-    f1_loss,
-    infer,
-    load,
-)
+from maxmargin.submodular.cut_loops import copy
+from maxmargin.submodular.inference_loops import count, f1_loss
 
 # The rest of a block below this weight is rounding.
 RESIDUE = 1e-12
@@ -47,14 +42,9 @@ ROUNDING = 1e-15
 MOST_NEWTON = 100
 # A set with less than this part of the largest share of its block is not worth flipping labels of.
 MINOR = 0.3
-# Where a block has no plane, or no label to flip; the rest is the source of a step that has none.
-MISSING = -1
-
-# Rows of the arrays of a `StepRoom`: of remembered sets, of labels, of pairs.
-VALUE, LOSS = 0, 1
-SIZE, HITS = 0, 1
-STEP, RISE, REST = 0, 1, 2
-JUMP, REST_PAIRS = 0, 1
+# Where a block has no plane, or no label to flip; the rest is the source of a step that has none. Numbers of
+# one type, or loops would be compiled for each value.
+MISSING, NO = np.int64(-1), np.int64(0)
 
 
 class Samples(NamedTuple):
@@ -67,36 +57,33 @@ class Samples(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs e = (ends[0, e], ends[1, e]) and their strengths; `arcs[:, e]` are their places in the graph.
+    """Pairs e = (first[e], second[e]) and their strengths.
 
     `which[i, j]` is the pair of two labels, MISSING where they are none.
     """
 
-    ends: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
     strength: np.ndarray
-    arcs: np.ndarray
     which: np.ndarray
 
 
 class Visit(NamedTuple):
-    """What to do with a block: ask for its most violating set (how, with how many nodes), then step.
+    """How long to stay with a block: at most `rounds` steps.
 
-    At most `rounds` steps; a block is left when a step promises less than the part `enough` of
-    what its steps have gained.
+    A block is left when a step promises less than the part `enough` of what its steps have gained.
     """
 
-    ask: bool
-    exact: bool
-    max_nodes: int
     rounds: int
     enough: float
 
 
 class Weights(NamedTuple):
-    """theta before its pairs are cut at zero."""
+    """theta before its pairs are cut at zero, and the weights of the pairs as a symmetric matrix."""
 
     Z: np.ndarray
     u: np.ndarray
+    matrix: np.ndarray
 
 
 class Blocks(NamedTuple):
@@ -118,51 +105,72 @@ class Blocks(NamedTuple):
     gaps: np.ndarray
 
 
-class Met(NamedTuple):
-    """What inference met on the way: where to start next time, slacks and their bounds."""
+class Listed(NamedTuple):
+    """The sets of a block: `on[m]` lists the labels of set m, `sizes[m]` of them, `hits[m]` of them true.
 
-    hints: np.ndarray
-    slack: np.ndarray
-    bound: np.ndarray
+    The last row is for a set that is not remembered yet.
+    """
+
+    on: np.ndarray
+    sizes: np.ndarray
+    hits: np.ndarray
+    losses: np.ndarray
+    values: np.ndarray
+
+
+class Way(NamedTuple):
+    """A step in labels, and a jump in pairs, of which `few` lists those that change."""
+
+    step: np.ndarray
+    jump: np.ndarray
+    few: np.ndarray
+
+
+class Rest(NamedTuple):
+    """The labels and the pairs of the rest."""
+
+    labels: np.ndarray
+    joints: np.ndarray
+
+
+class Flips(NamedTuple):
+    """What the flip of each label brings, and a set with some of its labels flipped."""
+
+    rise: np.ndarray
+    flipped: np.ndarray
 
 
 class StepRoom(NamedTuple):
-    """Workspace of a visit; the rows of `sets`, `counts`, `labels` and `pairs` are named above.
+    """Workspace of a visit: see above; scores of the sample, and its mean labels at the start."""
 
-    `on[m]` lists the labels of set m, SIZE of them, HITS of them true; the last row is for a set that is not
-    remembered yet. RISE is what the flip of each label brings. STEP and JUMP are the step in labels
-    and in pairs, of which `few` lists those that change. REST and REST_PAIRS describe the rest.
-    """
-
-    sets: np.ndarray
-    counts: np.ndarray
-    on: np.ndarray
-    labels: np.ndarray
-    pairs: np.ndarray
-    few: np.ndarray
-    flipped: np.ndarray
+    listed: Listed
+    way: Way
+    rest: Rest
+    flips: Flips
+    scores: np.ndarray
     before: np.ndarray
 
     @classmethod
     def empty(cls, memory: int, V: int, E: int) -> StepRoom:
         """Workspace for so many sets, labels and pairs."""
+        sizes, hits = np.empty((2, memory + 1), np.int64)
+        losses, values = np.empty((2, memory + 1))
         return cls(
-            np.empty((2, memory + 1)),
-            np.empty((2, memory + 1), np.int64),
-            np.empty((memory + 1, V), np.int64),
-            np.empty((3, V)),
-            np.empty((2, E)),
-            np.empty(max(V, E), np.int64),
-            np.empty(V, np.uint8),
+            Listed(np.empty((memory + 1, V), np.int64), sizes, hits, losses, values),
+            Way(np.empty(V), np.empty(E), np.empty(max(V, E), np.int64)),
+            Rest(np.empty(V), np.empty(E)),
+            Flips(np.empty(V), np.empty(V, np.uint8)),
+            np.empty(V),
             np.empty(V),
         )
 
 
 @helper
 def remember(y, memory, share, kept, spare):
-    """Add y to the remembered sets unless it is there; answer its place and how many there are.
+    """Add y to the remembered sets unless it is there.
 
-    When there is no room the set with the least share makes some, but not the one at `spare`.
+    When there is no room the set with the least share makes some, but not the one at `spare`. Answers the
+    place of y, how many sets there are, and whether a share was lost.
     """
     V = y.shape[0]
     for m in range(kept):
@@ -172,7 +180,7 @@ def remember(y, memory, share, kept, spare):
                 same = False
                 break
         if same:
-            return m, kept
+            return m, kept, False
     slot = kept
     if kept == memory.shape[0]:
         slot = MISSING
@@ -181,53 +189,39 @@ def remember(y, memory, share, kept, spare):
                 slot = m
     for i in range(V):
         memory[slot, i] = y[i]
+    forgot = slot < kept and share[slot] > 0
     share[slot] = 0.0
-    return slot, max(kept, slot + 1)
-
-
-@helper(hot=True)
-def set_pair(e, new, pairs, graph):
-    """Give pair e a new weight in the graph."""
-    weight, total = graph.weight, graph.total
-    i, j, there, back = pairs.ends[0, e], pairs.ends[1, e], pairs.arcs[0, e], pairs.arcs[1, e]
-    change = new - weight[there]
-    weight[there] = weight[back] = new
-    total[i] += change
-    total[j] += change
-    set_arc(i, j, new, graph.matrix, graph.near)
-    set_arc(j, i, new, graph.matrix, graph.near)
+    return slot, max(kept, slot + 1), forgot
 
 
 @helper
-def list_set(example, y, m, room):
+def list_set(truth, y, m, listed):
     """List the labels of set m, and note its loss."""
-    on, truth = room.on[m], example.truth
+    on = listed.on[m]
     size, hits = 0, 0
     for i in range(y.shape[0]):
         on[size] = i
         size += y[i]
         hits += y[i] * truth[i]
-    room.counts[SIZE, m], room.counts[HITS, m] = size, hits
-    room.sets[LOSS, m] = f1_loss(size, hits, example.n1)
+    listed.sizes[m], listed.hits[m] = size, hits
+    listed.losses[m] = f1_loss(size, hits, count(truth))
 
 
 @helper
-def weigh_flips(example, m, y, room):
+def weigh_flips(scores, truth, matrix, y, m, listed, rise):
     """Write how much the flip of each label raises the value of set m, y; find labels to flip together.
 
     These are the labels that bring more than half of what they bring on average: with a curvature of one
     each, they promise most if what they bring adds up. Answers the half, the sum and how many there are.
     """
-    scores, truth, n1, graph = example
-    on, size, hits, rise = room.on[m], room.counts[SIZE, m], room.counts[HITS, m], room.labels[RISE]
+    on, size, hits, n1 = listed.on[m], listed.sizes[m], listed.hits[m], count(truth)
     V = scores.shape[0]
-    for i in range(V):
-        rise[i] = scores[i]
+    copy(rise, scores)
     for b in range(size):
-        row = graph.matrix[on[b]]
+        row = matrix[on[b]]
         for i in range(V):
             rise[i] += row[i]
-    here = room.sets[LOSS, m]
+    here = listed.losses[m]
     add_hit, add_miss = f1_loss(size + 1, hits + 1, n1) - here, f1_loss(size + 1, hits, n1) - here
     drop_hit, drop_miss = f1_loss(size - 1, hits - 1, n1) - here, f1_loss(size - 1, hits, n1) - here
     for i in range(V):
@@ -235,16 +229,16 @@ def weigh_flips(example, m, y, room):
             rise[i] = (drop_hit if truth[i] else drop_miss) - rise[i]
         else:
             rise[i] += add_hit if truth[i] else add_miss
-    half, total, count, before = 0.0, 0.0, 0, -1
-    while count != before:
-        before, total, count = count, 0.0, 0
+    half, total, chosen, before = 0.0, 0.0, 0, -1
+    while chosen != before:
+        before, total, chosen = chosen, 0.0, 0
         for i in range(V):
             if rise[i] > half:
                 total += rise[i]
-                count += 1
-        if count > 0:
-            half = 0.5 * total / count
-    return half, total, count
+                chosen += 1
+        if chosen > 0:
+            half = 0.5 * total / chosen
+    return half, total, chosen
 
 
 @helper(hot=True)
@@ -256,13 +250,13 @@ def promise(slope, most, curvature):
 
 
 @helper
-def best_step(slope, most, c, unary, strength, n_few, u, room):
+def best_step(slope, most, c, unary, strength, u, way, n_few):
     """The step in [0, most] at which the slope has fallen to zero, or `most`.
 
     The slope falls in linear pieces, with a kink where some u_e changes its sign: Newton steps
     within a shrinking bracket.
     """
-    few, jump = room.few, room.pairs[JUMP]
+    _, jump, few = way
     low, high, gamma = 0.0, most, 0.0
     for _ in range(MOST_NEWTON):
         left, bend = slope - unary * gamma, unary
@@ -286,64 +280,57 @@ def best_step(slope, most, c, unary, strength, n_few, u, room):
 
 
 @helper
-def take_rest(truth, pairs, blocks, n, room):
+def take_rest(truth, pairs, blocks, n, listed, rest):
     """Write the rest of block n, the mean minus the shares: labels and pairs; answer its weight and loss."""
-    share, labels, joints = blocks.share[n], room.labels[REST], room.pairs[REST_PAIRS]
-    rest, loss = 1.0, blocks.losses[n]
-    for m in range(blocks.kept[n]):
-        rest -= share[m]
-        loss -= share[m] * room.sets[LOSS, m]
-    if rest <= RESIDUE:
+    labels, joints = rest
+    first, second, _, which = pairs
+    share, kept = blocks.share[n], blocks.kept[n]
+    weight, loss = 1.0, blocks.losses[n]
+    for m in range(kept):
+        weight -= share[m]
+        loss -= share[m] * listed.losses[m]
+    if weight <= RESIDUE:
         return 0.0, 0.0
     for i in range(labels.shape[0]):
         labels[i] = truth[i] + blocks.labels[n, i]
     for e in range(joints.shape[0]):
-        joints[e] = truth[pairs.ends[0, e]] * truth[pairs.ends[1, e]] + blocks.joints[n, e]
-    for m in range(blocks.kept[n]):
+        joints[e] = truth[first[e]] * truth[second[e]] + blocks.joints[n, e]
+    for m in range(kept):
         if share[m] > 0:
-            on = room.on[m]
-            for b in range(room.counts[SIZE, m]):
+            on = listed.on[m]
+            for b in range(listed.sizes[m]):
                 labels[on[b]] -= share[m]
                 for a in range(b):
-                    e = pairs.which[on[a], on[b]]
+                    e = which[on[a], on[b]]
                     if e != MISSING:
                         joints[e] -= share[m]
     for i in range(labels.shape[0]):
-        labels[i] /= rest
+        labels[i] /= weight
     for e in range(joints.shape[0]):
-        joints[e] /= rest
-    return rest, loss / rest
+        joints[e] /= weight
+    return weight, loss / weight
 
 
 @helper
-def value_of(example, m, room):
+def value_of(scores, matrix, m, listed):
     """Value of set m, which has been listed."""
-    a, matrix, on, value = example.a, example.graph.matrix, room.on[m], room.sets[LOSS, m]
-    for b in range(room.counts[SIZE, m]):
-        value += a[on[b]]
+    on, value = listed.on[m], listed.losses[m]
+    for b in range(listed.sizes[m]):
+        value += scores[on[b]]
         for c in range(b):
             value += matrix[on[c], on[b]]
     return value
 
 
 @helper
-def weigh(example, pairs, blocks, n, u, rest, room):
-    """Write the values of the remembered sets of block n; answer the mean value and that of the rest."""
-    values, share = room.sets[VALUE], blocks.share[n]
-    mean, rest_value = 0.0, 0.0
-    for m in range(blocks.kept[n]):
-        values[m] = value_of(example, m, room)
-        mean += share[m] * values[m]
-    weight, loss = rest
-    if weight > 0:
-        labels, joints = room.labels[REST], room.pairs[REST_PAIRS]
-        rest_value = loss
-        for i in range(labels.shape[0]):
-            rest_value += labels[i] * example.a[i]
-        for e in range(joints.shape[0]):
-            rest_value += joints[e] * pairs.strength[e] * max(u[e], 0.0)
-        mean += weight * rest_value
-    return mean, rest_value
+def value_of_rest(scores, strength, u, loss, rest):
+    """Value of the rest, whose loss is given."""
+    value = loss
+    for i in range(scores.shape[0]):
+        value += rest.labels[i] * scores[i]
+    for e in range(u.shape[0]):
+        value += rest.joints[e] * strength[e] * max(u[e], 0.0)
+    return value
 
 
 @helper(hot=True)
@@ -359,10 +346,10 @@ def extremes(kept, share, values):
 
 
 @helper
-def join(sign, m, other, which, n_few, room):
-    """Add the pairs of set m that `other` lacks to the step, with a sign; answer how many change now."""
-    on, few, jump = room.on[m], room.few, room.pairs[JUMP]
-    for b in range(room.counts[SIZE, m]):
+def join(sign, on, size, other, which, n_few, way):
+    """Add the pairs of a listed set that `other` lacks to the step, with a sign; answer how many change."""
+    _, jump, few = way
+    for b in range(size):
         i = on[b]
         for a in range(b):
             j = on[a]
@@ -376,101 +363,68 @@ def join(sign, m, other, which, n_few, room):
 
 
 @helper
-def leave_rest(high, memory, which, room):
+def leave_rest(high, memory, which, listed, rest, way):
     """Write the step from the rest to set `high`; answer how many pairs change."""
-    labels, step, joints, jump = (
-        room.labels[REST],
-        room.labels[STEP],
-        room.pairs[REST_PAIRS],
-        room.pairs[JUMP],
-    )
-    on = room.on[high]
+    step, jump, few = way
+    on = listed.on[high]
     for i in range(step.shape[0]):
-        step[i] = memory[high, i] - labels[i]
+        step[i] = memory[high, i] - rest.labels[i]
     for e in range(jump.shape[0]):
-        jump[e] = -joints[e]
-    for b in range(room.counts[SIZE, high]):
+        jump[e] = -rest.joints[e]
+    for b in range(listed.sizes[high]):
         for a in range(b):
             e = which[on[a], on[b]]
             if e != MISSING:
                 jump[e] += 1.0
     n_few = 0
     for e in range(jump.shape[0]):
-        room.few[n_few] = e
+        few[n_few] = e
         n_few += jump[e] != 0
     return n_few
 
 
 @helper
-def aim(low, high, memory, which, room):
+def aim(low, high, memory, which, listed, way):
     """Write the step from one remembered set to another; answer how many pairs change."""
-    step = room.labels[STEP]
-    for i in range(step.shape[0]):
-        step[i] = np.float64(memory[high, i]) - memory[low, i]
-    n_few = join(1.0, high, memory[low], which, 0, room)
-    return join(-1.0, low, memory[high], which, n_few, room)
+    for i in range(way.step.shape[0]):
+        way.step[i] = np.float64(memory[high, i]) - memory[low, i]
+    n_few = join(1.0, listed.on[high], listed.sizes[high], memory[low], which, NO, way)
+    return join(-1.0, listed.on[low], listed.sizes[low], memory[high], which, n_few, way)
 
 
 @helper
-def aim_high(pairs, blocks, n, square, rest, rest_value, room):
-    """A step from the lowest plane of block n, perhaps the rest, to its highest: write step and jump.
-
-    Answers source (MISSING: the rest), target, the slope, the most weight that can move, the loss
-    of the source, how many pairs change, and the curvature, as if no pair were cut at zero.
-    """
-    memory, share = blocks.memory[n], blocks.share[n]
-    values, step, jump = room.sets[VALUE], room.labels[STEP], room.pairs[JUMP]
-    weight, rest_loss = rest
-    high, low = extremes(blocks.kept[n], share, values)
-    if weight > 0 and (low == MISSING or rest_value < values[low]):
-        low = MISSING
-        slope, most, lost = values[high] - rest_value, weight, rest_loss
-        n_few = leave_rest(high, memory, pairs.which, room)
-    else:
-        slope, most, lost = values[high] - values[low], share[low], room.sets[LOSS, low]
-        n_few = aim(low, high, memory, pairs.which, room)
-    curvature = 0.0
-    for i in range(step.shape[0]):
-        curvature += step[i] * step[i]
-    curvature *= square
-    for f in range(n_few):
-        curvature += (pairs.strength[room.few[f]] * jump[room.few[f]]) ** 2
-    return low, high, slope, most, lost, n_few, curvature
-
-
-@helper(hot=True)
-def find_flips(example, blocks, n, curvature, expected, room):
-    """The remembered set of block n whose flips promise most, if it is more than `expected`, or MISSING.
+def find_flips(scores, truth, matrix, memory, share, kept, curvature, expected, listed, rise):
+    """The remembered set whose flips promise most, if it is more than `expected`, or MISSING.
 
     `curvature` is that of one row, which every flip adds. Sets of a minor share are left out.
     """
-    memory, share, source, most = blocks.memory[n], blocks.share[n], MISSING, 0.0
-    for m in range(blocks.kept[n]):
+    source, most = MISSING, 0.0
+    for m in range(kept):
         most = max(most, share[m])
-    for m in range(blocks.kept[n]):
+    for m in range(kept):
         if share[m] > MINOR * most:
-            _, total, count = weigh_flips(example, m, memory[m], room)
-            if count > 0 and promise(total, share[m], count * curvature) > expected:
-                expected, source = promise(total, share[m], count * curvature), m
+            _, total, chosen = weigh_flips(scores, truth, matrix, memory[m], m, listed, rise)
+            if chosen > 0 and promise(total, share[m], chosen * curvature) > expected:
+                expected, source = promise(total, share[m], chosen * curvature), m
     return source
 
 
 @helper
-def flip(example, blocks, n, source, curvature, room):
+def flip(scores, truth, matrix, y, source, most, curvature, listed, flips):
     """Write a remembered set with some labels flipped, or with the best one where that promises more.
 
     Answers what the step to it promises, and how much higher it is.
     """
-    y, new, rise, most = blocks.memory[n, source], room.flipped, room.labels[RISE], blocks.share[n, source]
-    half, _, count = weigh_flips(example, source, y, room)
-    best, fresh = 0, blocks.memory.shape[1]
+    rise, new = flips
+    half, _, chosen = weigh_flips(scores, truth, matrix, y, source, listed, rise)
+    best, fresh = 0, listed.sizes.shape[0] - 1
     for i in range(y.shape[0]):
         new[i] = 1 - y[i] if rise[i] > half else y[i]
         if rise[i] > rise[best]:
             best = i
-    list_set(example, new, fresh, room)
-    slope = value_of(example, fresh, room) - room.sets[VALUE, source]
-    expected, alone = promise(slope, most, count * curvature), promise(rise[best], most, curvature)
+    list_set(truth, new, fresh, listed)
+    slope = value_of(scores, matrix, fresh, listed) - listed.values[source]
+    expected, alone = promise(slope, most, chosen * curvature), promise(rise[best], most, curvature)
     if slope > 0 and expected >= alone:
         return expected, slope
     copy(new, y)
@@ -479,41 +433,51 @@ def flip(example, blocks, n, source, curvature, room):
 
 
 @helper
-def aim_at_flips(example, pairs, blocks, n, source, room):
-    """A step from a remembered set of block n to the one that `flip` wrote, which is remembered.
-
-    Writes step and jump; answers its place, whether another had to go that had a share, and how many pairs
-    change.
-    """
-    before = 0.0
-    for m in range(blocks.kept[n]):
-        before += blocks.share[n, m]
-    target, blocks.kept[n] = remember(room.flipped, blocks.memory[n], blocks.share[n], blocks.kept[n], source)
-    for m in range(blocks.kept[n]):
-        before -= blocks.share[n, m]
-    list_set(example, room.flipped, target, room)
-    return target, before > 0, aim(source, target, blocks.memory[n], pairs.which, room)
-
-
-@helper(hot=True)
-def improve(example, pairs, c, square, blocks, n, u, floor, rest, room):
+def improve(truth, pairs, c, square, blocks, n, weights, floor, rest, room):
     """One step of block n; answer what it promised, how far the mean was below the highest plane, the rest.
 
-    The scores of the sample, u and the graph move with the block. Nothing moves when no step
-    promises more than `floor`.
+    The scores of the sample, u and the matrix of pair weights move with the block. Nothing moves when no step
+    promises more than `floor`. The step goes from the lowest plane, perhaps the rest, to the highest one, or
+    to a set with labels flipped.
     """
-    mean, rest_value = weigh(example, pairs, blocks, n, u, rest, room)
-    source, target, slope, most, lost, n_few, curvature = aim_high(
-        pairs, blocks, n, square, rest, rest_value, room
-    )
+    listed, way, rest_room, flips, scores, _ = room
+    step, jump, few = way
+    _, u, matrix = weights
+    strength, memory, share, kept = pairs.strength, blocks.memory[n], blocks.share[n], blocks.kept[n]
+    values, rest_value, mean = listed.values, 0.0, 0.0
+    weight, rest_loss = rest
+    for m in range(kept):
+        values[m] = value_of(scores, matrix, m, listed)
+        mean += share[m] * values[m]
+    if weight > 0:
+        rest_value = value_of_rest(scores, strength, u, rest_loss, rest_room)
+        mean += weight * rest_value
+    target, source = extremes(kept, share, values)
+    if weight > 0 and (source == MISSING or rest_value < values[source]):
+        source, slope, most, lost = MISSING, values[target] - rest_value, weight, rest_loss
+        n_few = leave_rest(target, memory, pairs.which, listed, rest_room, way)
+    else:
+        slope, most, lost = values[target] - values[source], share[source], listed.losses[source]
+        n_few = aim(source, target, memory, pairs.which, listed, way)
+    # As if no pair were cut at zero.
+    curvature = 0.0
+    for i in range(step.shape[0]):
+        curvature += step[i] * step[i]
+    curvature *= square
+    for f in range(n_few):
+        curvature += (strength[few[f]] * jump[few[f]]) ** 2
     expected = promise(slope, most, c * curvature) if slope > 0 else 0.0
-    gap = room.sets[VALUE, target] - mean
+    gap = values[target] - mean
     flipped, rise = MISSING, 0.0
-    if blocks.memory.shape[1] > 1:
-        flipped = find_flips(example, blocks, n, c * square, expected, room)
+    if memory.shape[0] > 1:
+        flipped = find_flips(
+            scores, truth, matrix, memory, share, kept, c * square, expected, listed, flips.rise
+        )
         if flipped != MISSING:
-            worth, rise = flip(example, blocks, n, flipped, c * square, room)
-            gap = max(gap, room.sets[VALUE, flipped] + rise - mean)
+            worth, rise = flip(
+                scores, truth, matrix, memory[flipped], flipped, share[flipped], c * square, listed, flips
+            )
+            gap = max(gap, values[flipped] + rise - mean)
             if worth > expected:
                 expected = worth
             else:
@@ -522,87 +486,76 @@ def improve(example, pairs, c, square, blocks, n, u, floor, rest, room):
         return expected, gap, rest
     forgot = False
     if flipped != MISSING:
-        source, slope, most = flipped, rise, blocks.share[n, flipped]
-        lost = room.sets[LOSS, flipped]
-        target, forgot, n_few = aim_at_flips(example, pairs, blocks, n, source, room)
-    move(example, pairs, c, square, blocks, n, u, (source, target, slope, most, lost, n_few), room)
-    if forgot or source == MISSING:
-        rest = take_rest(example.truth, pairs, blocks, n, room)
-    return expected, gap, rest
-
-
-@helper(hot=True)
-def move(example, pairs, c, square, blocks, n, u, way, room):
-    """Move weight of block n the `way` (source, target, slope, most, lost, few) of step and jump."""
-    scores, graph, strength = example.a, example.graph, pairs.strength
-    share, labels, joints = blocks.share[n], blocks.labels[n], blocks.joints[n]
-    step, jump = room.labels[STEP], room.pairs[JUMP]
-    source, target, slope, most, lost, n_few = way
+        source, slope, most, lost = flipped, rise, share[flipped], listed.losses[flipped]
+        target, blocks.kept[n], forgot = remember(flips.flipped, memory, share, kept, source)
+        list_set(truth, flips.flipped, target, listed)
+        n_few = aim(source, target, memory, pairs.which, listed, way)
     unary = 0.0
     for i in range(step.shape[0]):
         unary += step[i] * step[i]
     unary *= c * square
-    gamma = best_step(slope, most, c, unary, strength, n_few, u, room)
+    gamma = best_step(slope, most, c, unary, strength, u, way, n_few)
     if source != MISSING:
         share[source] = 0.0 if gamma == most else share[source] - gamma
     share[target] += gamma
     for i in range(step.shape[0]):
-        labels[i] += gamma * step[i]
+        blocks.labels[n, i] += gamma * step[i]
         scores[i] -= gamma * c * square * step[i]
     for f in range(n_few):
-        e = room.few[f]
-        joints[e] += gamma * jump[e]
+        e = few[f]
+        blocks.joints[n, e] += gamma * jump[e]
         u[e] -= gamma * c * strength[e] * jump[e]
-        set_pair(e, strength[e] * max(u[e], 0.0), pairs, graph)
-    blocks.losses[n] += gamma * (room.sets[LOSS, target] - lost)
+        set_pair(pairs.first[e], pairs.second[e], strength[e] * max(u[e], 0.0), matrix)
+    blocks.losses[n] += gamma * (listed.losses[target] - lost)
+    if forgot or source == MISSING:
+        rest = take_rest(truth, pairs, blocks, n, listed, rest_room)
+    return expected, gap, rest
+
+
+@helper(hot=True)
+def set_pair(i, j, weight, matrix):
+    """Write the weight of a pair of labels."""
+    matrix[i, j] = matrix[j, i] = weight
 
 
 @compiled
-def block_pass(rows, samples, pairs, order, visit, weights, blocks, met, graph, rooms):
+def block_pass(rows, samples, pairs, order, found, visit, weights, blocks, room):
     """Improve the blocks in `order`, one after the other.
 
-    With `visit.ask` each sample is first asked for its most violating set, and slack and bound are
-    recorded as they were met; otherwise the block works on its remembered sets and their flips.
-    A memory of one set is the plain method, without flips. The pairs of `graph` follow the weights.
+    `found` holds a set for each of them, which joins those that it remembers, or has no rows. A memory of one
+    set is the plain method, without flips.
     """
-    Z, u = weights
-    search, room = rooms
-    V, E = Z.shape[1], u.shape[0]
-    scores = search.a
-    for e in range(E):
-        set_pair(e, pairs.strength[e] * max(u[e], 0.0), pairs, graph)
-    for n in order:
-        row_scores(rows, n, samples.bias, Z, 0, V, scores)
-        example = Example(scores, search.truth, load(search.truth, samples.truth[n]), graph)
-        if visit.ask:
-            met.slack[n], met.bound[n], _, met.hints[n] = infer(
-                example, visit.exact, visit.max_nodes, met.hints[n], search, room.flipped
-            )
-            _, blocks.kept[n] = remember(
-                room.flipped, blocks.memory[n], blocks.share[n], blocks.kept[n], MISSING
-            )
+    Z, u, matrix = weights
+    step, _, few = room.way
+    for e in range(u.shape[0]):
+        set_pair(pairs.first[e], pairs.second[e], pairs.strength[e] * max(u[e], 0.0), matrix)
+    for p in range(order.shape[0]):
+        n = order[p]
+        truth, c, square = samples.truth[n], samples.cost[n], samples.squares[n]
+        if found.shape[0] > 0:
+            blocks.kept[n] = remember(found[p], blocks.memory[n], blocks.share[n], blocks.kept[n], MISSING)[1]
         if blocks.kept[n] == 0:
             continue
-        c = samples.cost[n]
+        row_scores(rows, n, samples.bias, Z, 0, Z.shape[1], room.scores)
         copy(room.before, blocks.labels[n])
         for m in range(blocks.kept[n]):
-            list_set(example, blocks.memory[n, m], m, room)
-        rest = take_rest(example.truth, pairs, blocks, n, room)
+            list_set(truth, blocks.memory[n, m], m, room.listed)
+        rest = take_rest(truth, pairs, blocks, n, room.listed, room.rest)
         gained = 0.0
         for r in range(visit.rounds):
             floor = visit.enough * gained
-            gain, gap, rest = improve(example, pairs, c, samples.squares[n], blocks, n, u, floor, rest, room)
+            gain, gap, rest = improve(truth, pairs, c, square, blocks, n, weights, floor, rest, room)
             if r == 0:
                 blocks.gaps[n] = gap
             if gain <= floor:
                 break
             gained += gain
         # The steps moved the scores of this sample only; Z follows once for all of them.
-        n_few, step = 0, room.labels[STEP]
-        for i in range(V):
+        n_few = 0
+        for i in range(step.shape[0]):
             step[i] = c * (room.before[i] - blocks.labels[n, i])
             if step[i] != 0:
-                room.few[n_few] = i
+                few[n_few] = i
                 n_few += 1
         if n_few:
-            row_outer_few(rows, n, samples.bias, step, room.few, n_few, Z)
+            row_outer_few(rows, n, samples.bias, step, few, n_few, Z)

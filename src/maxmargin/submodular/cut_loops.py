@@ -30,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from maxmargin.core.jit import compiled, helper
+from maxmargin.core.rows import readonly
 
 # The numbers of a cut of V labels are sums of up to 2 V terms, no larger than `scale` each: they are rounded
 # by less than this times V times `scale`.
@@ -124,7 +125,8 @@ class BatchRoom(NamedTuple):
     @classmethod
     def empty(cls, V: int) -> BatchRoom:
         """Workspace for V labels."""
-        best, other, state, positive = np.zeros((4, V), np.uint8)
+        best, other, state = np.zeros((3, V), np.uint8)
+        positive = readonly(np.zeros(V, np.uint8))
         return cls(np.empty(V), best, other, state, positive, CutRoom.empty(V))
 
 
@@ -475,11 +477,11 @@ def set_score(u, graph, y):
 
 
 @compiled
-def maximise_batch(U, graph, largest, begin, end, Y, room):
-    """One cut for each row of U from `begin` to `end`, all over the same pairs."""
+def maximise_batch(U, graph, largest, begin, end, Y, missed, room):
+    """One cut for each row of U from `begin` to `end`, all over the same pairs; `missed` as of `maximise`."""
     for n in range(begin, end):
         copy(room.u, U[n])
-        maximise(room.u, 0.0, room.positive, room.state, graph, largest, room.cuts, Y[n])
+        missed[n] = maximise(room.u, 0.0, room.positive, room.state, graph, largest, room.cuts, Y[n])
 
 
 @compiled

@@ -51,17 +51,10 @@ from maxmargin.submodular.automatic import StepsThenInterior, suits
 from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
 from maxmargin.submodular.bundle import Bundle, BundleSolution
 from maxmargin.submodular.cut_loops import Arcs
+from maxmargin.submodular.inference import best_sets, fixed_points, label_margins, weighted_graph
 from maxmargin.submodular.interior import Equations, Factored, InteriorPoint, InteriorSolution
 from maxmargin.submodular.iterated import Iterated
-from maxmargin.submodular.problem import (
-    LabelPairs,
-    SubmodularF1,
-    attractive_pairs,
-    best_sets,
-    fixed_points,
-    label_margins,
-    weighted_graph,
-)
+from maxmargin.submodular.problem import LabelPairs, SubmodularF1, attractive_pairs
 
 S = TypeVar("S", BundleSolution, BlockSolution, InteriorSolution)
 # Up to this many weights a system in all of them is factorised.

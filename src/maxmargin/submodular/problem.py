@@ -23,26 +23,20 @@ pair that never occurs is dropped.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from maxmargin.core.linalg import product, transposed_product
 from maxmargin.core.loop import Certificate
-from maxmargin.core.rows import Rows, add_outer, readonly, score_rows
-from maxmargin.core.threads import count_threads, run_threads
-from maxmargin.submodular.cut_loops import Arcs, BatchRoom, Graph, margins_batch, maximise_batch
-from maxmargin.submodular.inference_loops import (
-    Answer,
-    PairWeights,
-    Proof,
-    SearchRoom,
-    fixed_point_batch,
-    infer_batch,
-    slacks_batch,
-)
+from maxmargin.core.rows import Rows
+from maxmargin.submodular.inference import PairGraph, score_sets, weighted_graph, worst_sets
+from maxmargin.submodular.inference_loops import Answer
+
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -84,93 +78,6 @@ def frequent_pairs(counts: np.ndarray, fraction: float, scale: float, method: st
     strength = scale * normalised
     used = strength > 0
     return LabelPairs(np.column_stack([i, j])[used].astype(np.int64), strength[used])
-
-
-@dataclass(frozen=True)
-class PairGraph:
-    """Pairs of labels as rows of arcs; `places[e]` are the two arcs of pair e."""
-
-    start: np.ndarray
-    head: np.ndarray
-    places: np.ndarray
-
-    @classmethod
-    def of(cls, n_labels: int, index: np.ndarray) -> PairGraph:
-        E = len(index)
-        tail = np.concatenate([index[:, 0], index[:, 1]])
-        head = np.concatenate([index[:, 1], index[:, 0]])
-        order = np.lexsort((head, tail))
-        place = np.empty(2 * E, np.int64)
-        place[order] = np.arange(2 * E)
-        start = np.concatenate([[0], np.cumsum(np.bincount(tail, minlength=n_labels))]).astype(np.int64)
-        return cls(start, head[order].astype(np.uint32), np.column_stack([place[:E], place[E:]]))
-
-    def arcs(self, weight: np.ndarray) -> Arcs:
-        """What the compiled loops take, for one weight per pair."""
-        arcs = np.empty(len(self.head))
-        arcs[self.places] = weight[:, None]
-        total = np.zeros(len(self.start) - 1)
-        np.add.at(total, np.repeat(np.arange(len(total)), np.diff(self.start)), arcs)
-        return Arcs(*(readonly(part) for part in (self.start, self.head, arcs, total)))
-
-
-def weighted_graph(n_labels: int, index: np.ndarray, weight: np.ndarray) -> Arcs:
-    """The pairs with a positive weight, for the compiled loops."""
-    used = weight > 0
-    return PairGraph.of(n_labels, index[used]).arcs(weight[used])
-
-
-def over_ranges(
-    work: Callable[[int, int], None], size: int, n_jobs: int | None, parts_per_thread: int = 4
-) -> None:
-    """Call `work` on ranges that cover 0..size: all at once, or by threads when `n_jobs` asks for them.
-
-    Each thread gets several ranges of samples, because cuts vary in cost.
-    """
-    if n_jobs is None:
-        work(0, size)
-        return
-    n_threads = count_threads(n_jobs)
-    parts = 1 if n_threads <= 1 else parts_per_thread * n_threads
-    bounds = np.linspace(0, size, min(parts, max(size, 1)) + 1).astype(int).tolist()
-    run_threads(lambda part: work(*part), itertools.pairwise(bounds), n_threads)
-
-
-def best_sets(scores: np.ndarray, graph: Arcs, n_jobs: int | None = None) -> np.ndarray:
-    """The smallest best set of labels (2) for every row of unary scores: one cut each."""
-    scores, own = readonly(scores), Graph.of(graph)
-    Y = np.empty(scores.shape, np.uint8)
-
-    def part(lo: int, hi: int) -> None:
-        maximise_batch(scores, own, False, lo, hi, Y, BatchRoom.empty(scores.shape[1]))
-
-    over_ranges(part, len(scores), n_jobs)
-    return Y
-
-
-def label_margins(scores: np.ndarray, graph: Arcs, n_jobs: int | None = None) -> np.ndarray:
-    """Best score with a label on minus best score with it off, for every row and label."""
-    scores, own = readonly(scores), Graph.of(graph)
-    margins = np.empty(scores.shape)
-
-    def part(lo: int, hi: int) -> None:
-        margins_batch(scores, own, lo, hi, margins, BatchRoom.empty(scores.shape[1]))
-
-    over_ranges(part, len(scores), n_jobs)
-    return margins
-
-
-def fixed_points(scores: np.ndarray, truth: np.ndarray, graph: Arcs, n_jobs: int | None = None) -> Proof:
-    """Algorithm 2 for every row of unary scores, and whether Algorithm 3 proves its answer optimal."""
-    scores, truth, own = readonly(scores), readonly(truth), Graph.of(graph)
-    N, V = scores.shape
-    proof = Proof(np.empty(scores.shape, np.uint8), np.empty(N), np.empty(N, np.uint8))
-
-    def part(lo: int, hi: int) -> None:
-        fixed_point_batch(scores, truth, own, lo, hi, proof, SearchRoom.empty(V))
-
-    over_ranges(part, N, n_jobs)
-    return proof
 
 
 @dataclass(frozen=True)
@@ -218,12 +125,9 @@ class SubmodularF1:
         """D of a combination of planes with this offset, where theta is its link."""
         return offset - 0.5 * float(theta @ theta)
 
-    def scores(self, Z: np.ndarray) -> np.ndarray:
-        """Unary scores of all samples, in float64."""
-        scores = np.empty(self.truth.shape)
-        rows, bias, Z = self.rows.flat, np.float64(self.bias), readonly(Z)
-        self._over_samples(lambda lo, hi: score_rows(rows, bias, Z, lo, hi, scores))
-        return scores
+    def scores(self, Z: np.ndarray, samples: Any = ALL) -> np.ndarray:
+        """Unary scores of some samples, in float64."""
+        return product(self.rows.matrix[samples], Z[:-1]) + self.bias * Z[-1]
 
     def guesses(self) -> np.ndarray:
         """Cardinality at which the first search of every sample starts: that of its true set."""
@@ -233,29 +137,30 @@ class SubmodularF1:
         self,
         theta: np.ndarray,
         hints: np.ndarray | None = None,
+        samples: Any = ALL,
         *,
         exact: bool | None = None,
         max_nodes: int | None = None,
     ) -> Answer:
-        """The most violating set (4) of every sample, by the problem's inference unless told otherwise.
+        """The most violating set (4) of some samples, by the problem's inference unless told otherwise.
 
-        `hints` are the cardinalities at which the searches start; they are replaced by those at
-        which they ended, which saves cuts when theta has moved a little only.
+        `hints` are the cardinalities at which the searches of all samples start; they are replaced by those
+        at which they ended, which saves cuts when theta has moved a little only.
         """
         Z, t = self.split(theta)
-        N, V = self.truth.shape
-        graph = Graph.of(weighted_graph(V, self.pairs.index, self.pairs.strength * t))
-        scores, truth = readonly(self.scores(Z)), readonly(self.truth)
+        graph = weighted_graph(self.truth.shape[1], self.pairs.index, self.pairs.strength * t)
         hints = self.guesses() if hints is None else hints
-        exact = self.exact if exact is None else exact
-        max_nodes = self.max_nodes if max_nodes is None else max_nodes
-        answer = Answer(np.empty((N, V), np.uint8), np.empty(N), np.empty(N), np.empty(N, np.int64))
-
-        def part(lo: int, hi: int) -> None:
-            room = SearchRoom.empty(V)
-            infer_batch(scores, truth, graph, exact, max_nodes, lo, hi, hints, answer, room)
-
-        self._over_samples(part)
+        own = hints[samples]
+        answer = worst_sets(
+            self.scores(Z, samples),
+            self.truth[samples],
+            graph,
+            own,
+            exact=self.exact if exact is None else exact,
+            max_nodes=self.max_nodes if max_nodes is None else max_nodes,
+            n_jobs=self.n_jobs,
+        )
+        hints[samples] = own
         return answer
 
     def risk(self, theta: np.ndarray, hints: np.ndarray | None = None) -> tuple[np.ndarray, float]:
@@ -284,12 +189,12 @@ class SubmodularF1:
     def slacks(self, theta: np.ndarray, memory: list[np.ndarray]) -> np.ndarray:
         """Slack (5) at theta of given sets, one per sample in every entry of `memory`: a row for each."""
         Z, t = self.split(theta)
-        scores, truth, sets = readonly(self.scores(Z)), readonly(self.truth), readonly(np.stack(memory))
-        first, second = (readonly(side) for side in self.pairs.index.T)
-        pairs = PairWeights(first, second, readonly(self.pairs.strength * t))
-        values = np.empty(sets.shape[:2])
-        self._over_samples(lambda lo, hi: slacks_batch(scores, truth, pairs, sets, lo, hi, values))
-        return values
+        W = np.zeros((Z.shape[1], Z.shape[1]))
+        i, j = self.pairs.index.T
+        W[i, j] = W[j, i] = self.pairs.strength * t
+        scores = self.scores(Z)
+        at_truth = score_sets(scores, W, self.truth)
+        return np.array([score_sets(scores, W, sets) + self.losses(sets) - at_truth for sets in memory])
 
     def along(self, start: np.ndarray, end: np.ndarray, memory: list[np.ndarray]) -> Callable[[float], float]:
         """The loss part of P from `start` (0) to `end` (1), as far as given sets know it."""
@@ -322,13 +227,8 @@ class SubmodularF1:
         """Flat vector of sum_n (x_n, bias) labels[n]' and of the pair sums times their strengths."""
         vector = np.zeros(self.dimension)
         Z, t = self.split(vector)
-        rows, bias, labels = self.rows.flat, np.float64(self.bias), readonly(labels)
-        # Threads share labels, not samples: each sums its own columns, in the same order however many.
-        V = Z.shape[1]
-        over_ranges(
-            lambda lo, hi: add_outer(rows, bias, labels, lo, hi, np.empty(V, np.int64), Z), V, self.n_jobs, 1
-        )
-        t += self.pairs.strength * joints
+        Z[:-1], Z[-1] = transposed_product(self.rows.matrix, labels), self.bias * labels.sum(axis=0)
+        t[:] = self.pairs.strength * joints
         return vector
 
     def shrunk(self, long: float = 10.0) -> tuple[SubmodularF1, np.ndarray]:
@@ -354,6 +254,3 @@ class SubmodularF1:
     def squares(self) -> np.ndarray:
         """Squared norm of every sample, bias included."""
         return self.rows.squared_norms() + self.bias**2
-
-    def _over_samples(self, work: Callable[[int, int], None]) -> None:
-        over_ranges(work, len(self.truth), self.n_jobs)
