@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import maximum_flow
 
+from maxmargin.submodular import problem
 from maxmargin.submodular.cut_loops import Graph
-from maxmargin.submodular.inference import (
+from maxmargin.submodular.problem import (
     best_sets,
     fixed_points,
     label_margins,
@@ -25,6 +26,12 @@ from maxmargin.submodular.inference import (
 from tests.naive import submodular as naive
 
 KNOWN = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_submodular.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def searches(monkeypatch):
+    """Few labels are enumerated; here they are cut and searched."""
+    monkeypatch.setattr(problem, "FEW_LABELS", 0)
 
 
 def graph_of(W):
@@ -241,6 +248,21 @@ def test_fixed_point_never_answers_below_the_truth():
     Y, slack, bound, _ = infer(a, W, truth, exact=False)
     assert slack[0] == 0 and Y[0].tolist() == [1, 1, 0] and bound[0] == np.inf
     assert fixed_points(a, truth, graph_of(W))[0][0].tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("V", range(1, 8))
+def test_enumerated_sets_are_those_of_searches(V, ties, monkeypatch):
+    rng = np.random.default_rng(V)
+    U, W, truth = draw(rng, V, n=40, ties=ties)
+    searched, cut = infer(U, W, truth), best_sets(U, graph_of(W))
+    monkeypatch.setattr(problem, "FEW_LABELS", V)
+    # In steps of a few rows.
+    monkeypatch.setattr(problem, "LARGEST_STEP", 7 << V)
+    found = infer(U, W, truth)
+    np.testing.assert_allclose(found.slack, searched.slack, atol=1e-9)
+    np.testing.assert_allclose(found.bound, searched.bound, atol=1e-9)
+    assert np.array_equal(best_sets(U, graph_of(W)), cut)
 
 
 def test_many_labels_and_threads():

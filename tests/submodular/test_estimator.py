@@ -20,9 +20,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import SubmodularSVC
 from maxmargin.metrics import example_f1, scorer
-from maxmargin.submodular.bcfw import BlockSolution
 from maxmargin.submodular.estimator import SOLVERS
-from maxmargin.submodular.interior import InteriorSolution
 from maxmargin.submodular.problem import fixed_points
 from tests.checks import run_check
 from tests.naive import submodular as naive
@@ -136,18 +134,6 @@ def test_warm_start_of_blocks_needs_the_same_labels():
         other = model.fit(X, Y[:, ::-1])
     assert other.duality_gap_ <= 1e-2
     assert other.primal_objective_ == clone(model).fit(X, Y[:, ::-1]).primal_objective_
-
-
-@pytest.mark.parametrize(("n_labels", "kind"), [(19, InteriorSolution), (24, BlockSolution)])
-def test_many_pairs_of_labels_are_not_for_the_interior_method(n_labels, kind):
-    rng = np.random.default_rng(0)
-    X, Y = rng.random((60, 3)), rng.random((60, n_labels)) < 0.4
-    model = SubmodularSVC(pair_fraction=1.0, max_iter=1, warm_start=True, random_state=0)
-    with pytest.warns(ConvergenceWarning):
-        model.fit(X, Y)
-    assert len(model.pairs_) == n_labels * (n_labels - 1) // 2
-    solution, _ = model._recall(Y.shape)
-    assert isinstance(solution, kind)
 
 
 def test_a_warm_start_is_not_pickled():

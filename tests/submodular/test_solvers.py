@@ -13,10 +13,11 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
 from maxmargin import SubmodularSVC
+from maxmargin.core.listed_qp import Point
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.submodular import automatic, interior, iterated
-from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW, vector_of
+from maxmargin.submodular import interior
+from maxmargin.submodular.bcfw import ClippedBCFW, vector_of
 from maxmargin.submodular.bundle import Bundle, maximise_model
 from maxmargin.submodular.estimator import SOLVERS
 from maxmargin.submodular.problem import LabelPairs, SubmodularF1, attractive_pairs, cooccurrence
@@ -374,8 +375,10 @@ def gradients(problem, sets):
     return np.array([[features(x, y) - features(x, own) for y in mine] for x, own, mine in samples])
 
 
+@pytest.mark.parametrize("few", [0, interior.FEW_ENTRIES])
 @pytest.mark.parametrize("seed", range(3))
-def test_sums_over_remembered_sets_are_those_of_their_features(seed):
+def test_sums_over_remembered_sets_are_those_of_their_features(seed, few, monkeypatch):
+    monkeypatch.setattr(interior, "FEW_ENTRIES", few)
     problem = tiny(seed, V=5)
     sets, known, weights = remembered(problem, 4, seed)
     planes, A = interior.Planes(problem, sets, known), gradients(problem, sets)
@@ -392,7 +395,7 @@ def test_both_ways_to_solve_the_equations_of_a_step_agree(largest):
     planes, A = interior.Planes(problem, sets, known), gradients(problem, sets)
     rng = np.random.default_rng(2)
     E, n_samples = len(problem.pairs), len(problem.truth)
-    point = interior.Point(
+    point = Point(
         slack=rng.uniform(1e-4, 1.0, known.shape), alpha=alpha, t=rng.uniform(0.1, 1.0, E),
         r=rng.uniform(0.1, 1.0, E), residual=np.zeros(problem.dimension), excess=np.zeros(n_samples),
     )  # fmt: skip
@@ -403,8 +406,8 @@ def test_both_ways_to_solve_the_equations_of_a_step_agree(largest):
     right = rng.normal(size=problem.dimension)
     factored = interior.Factored(planes, point, interior._features(problem))
     np.testing.assert_allclose(factored.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
-    K = iterated._products(problem)
-    way = iterated.Iterated(planes, point, K, largest=largest, least=1e-6, accuracy=1e-20, most=1000)
+    K = interior._products(problem)
+    way = interior.Iterated(planes, point, K, largest=largest, least=1e-6, accuracy=1e-20, most=1000)
     np.testing.assert_allclose(way.product(right), H @ right, rtol=1e-9)
     np.testing.assert_allclose(way.inverse(right), np.linalg.solve(H, right), rtol=1e-6, atol=1e-8)
 
@@ -413,11 +416,9 @@ def test_the_preconditioner_inverts_all_directions_it_is_given():
     problem = tiny(1, N=12, V=5, D=3, fraction=0.0)
     sets, known, alpha = remembered(problem, 4)
     none = np.empty(0)
-    point = interior.Point(
-        np.full(known.shape, 1e-3), alpha, none, none, np.zeros(problem.dimension), np.zeros(12)
-    )
-    way = iterated.Iterated(
-        interior.Planes(problem, sets, known), point, iterated._products(problem), least=1e-6
+    point = Point(np.full(known.shape, 1e-3), alpha, none, none, np.zeros(problem.dimension), np.zeros(12))
+    way = interior.Iterated(
+        interior.Planes(problem, sets, known), point, interior._products(problem), least=1e-6
     )
     right = np.random.default_rng(0).normal(size=problem.dimension)
     near = way.product(way.precondition(right))
@@ -429,18 +430,10 @@ def test_conjugate_gradients_reach_the_optimum_of_the_factorised_system(seed):
     problem = tiny(seed, N=60, V=5, D=8)
     found = [
         run(interior.InteriorPoint(problem, way=way), Stopping(tol=1e-6, max_iter=100))
-        for way in (iterated.Iterated, interior.Factored)
+        for way in (interior.Iterated, interior.Factored)
     ]
     assert all(outcome.certificate.gap <= 1e-6 for outcome in found)
     assert found[0].certificate.primal == pytest.approx(found[1].certificate.primal, rel=2e-6)
-
-
-@pytest.mark.parametrize(
-    ("N", "V", "D", "taken"), [(2000, 20, 150, True), (2001, 20, 150, False), (90, 30, 90, False)]
-)
-def test_interior_steps_take_over_on_few_labels_and_fewer_features_than_samples(N, V, D, taken):
-    """Labels of all samples are counted together: the more there are, the less a preconditioner holds."""
-    assert automatic.suits(tiny(0, N=N, V=V, D=D)) == taken
 
 
 def test_theta_is_that_of_the_planes_and_the_centre():
@@ -466,15 +459,6 @@ def test_later_passes_with_inference_are_followed_by_more_without(monkeypatch):
     assert np.diff(np.flatnonzero([*asked, True])).tolist() == [4, 6, 7, 7]
 
 
-@pytest.mark.parametrize(("stalled", "kind"), [(-1.0, interior.InteriorSolution), (np.inf, BlockSolution)])
-def test_interior_steps_go_on_where_block_steps_stall(stalled, kind):
-    problem = tiny(0, N=60, V=5, D=8)
-    steps = ClippedBCFW(problem, np.random.RandomState(0))
-    solver = automatic.StepsThenInterior(problem, steps, iterated.Iterated, epochs=1, stalled=stalled)
-    outcome = run(solver, Stopping(1e-6, 1000))
-    assert outcome.converged and isinstance(solver.solution(), kind)
-
-
 def test_the_default_warm_starts_from_its_solution():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 60)) * np.geomspace(0.3, 30.0, 60)
@@ -493,7 +477,7 @@ def test_columns_far_longer_than_others_do_not_stop_conjugate_gradients(seed):
     truth = (S @ rng.normal(size=(30, 12)) / 30**0.5 + rng.normal(size=(100, 12)) > 2).astype(np.uint8)
     X = Rows.of(S * np.geomspace(1e-2, 1e4, 30))
     problem = SubmodularF1(X, truth, np.ones(100), attractive_pairs(truth, 0.1, 1.0))
-    found = run(interior.InteriorPoint(problem, way=iterated.Iterated), Stopping(tol=1e-3))
+    found = run(interior.InteriorPoint(problem, way=interior.Iterated), Stopping(tol=1e-3))
     assert found.certificate.gap <= 1e-3
 
 

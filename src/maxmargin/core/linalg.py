@@ -51,17 +51,6 @@ def product(X: Any, W: np.ndarray) -> np.ndarray:
         return answer
 
 
-def transposed_product(X: Any, S: np.ndarray) -> np.ndarray:
-    """X' S for dense or CSR rows, summed over some rows at a time, so that X is copied in parts only."""
-    if sp.issparse(X):
-        return np.asarray(X.T @ S)
-    with one_blas_thread():
-        answer = np.zeros((X.shape[1], *S.shape[1:]))
-        for first in range(0, X.shape[0], ROWS):
-            answer += X[first : first + ROWS].T @ S[first : first + ROWS]
-        return answer
-
-
 def ridged_cholesky(
     A: np.ndarray, ridge: float = 0.0, growth: float = 10.0, tries: int = 16
 ) -> tuple[np.ndarray, bool]:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.jit import compiled, helper
+from maxmargin.core.jit import helper
 from maxmargin.core.lanes import (
     add_product,
     any_nonzero,
@@ -404,26 +404,6 @@ def prefetch_row(rows, r):
         line = 64 // indices.itemsize
         for p in range(first, min(last, first + LINES * line), line):
             prefetch(indices, p)
-
-
-@compiled
-def score_rows(rows, bias, W, begin, end, scores):
-    """scores[i] = (x_i, bias)' W for the rows from `begin` to `end`."""
-    for i in range(begin, end):
-        row_scores(rows, i, bias, W, 0, W.shape[1], scores[i])
-
-
-@compiled
-def add_outer(rows, bias, steps, lo, hi, few, W):
-    """W[:, lo:hi] += sum_i (x_i, bias) steps[i, lo:hi]', without zeros of `steps`; `few` is room."""
-    for i in range(steps.shape[0]):
-        n_few = 0
-        for l in range(lo, hi):
-            if steps[i, l] != 0:
-                few[n_few] = l
-                n_few += 1
-        if n_few:
-            row_outer_few(rows, i, bias, steps[i], few, n_few, W)
 
 
 @helper

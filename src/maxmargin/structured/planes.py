@@ -10,12 +10,7 @@ whose solution gives a lower bound on the full problem and the weights at which 
 next: the n-slack method of Joachims, Finley and Yu, "Cutting-plane training of structural SVMs"
 (2009). Block steps need the more epochs the larger C is; this needs about ten rounds at any C.
 
-A Newton step on w = sum_j a_j Psi_j, the sums of a and a_j s_j = mu solves, with d_j = a_j / s_j
-and m_i the mean of the Psi_j of block i under d,
-
-    ( I + sum_j d_j (Psi_j - m_i) (Psi_j - m_i)' ) dw = right-hand side:
-
-O(answers p^2 + p^3) for p weights. Two such steps on one factor make an iteration (Mehrotra 1992).
+A step is that of `maxmargin.core.listed_qp`, with H factored: O(answers p^2 + p^3) for p weights.
 """
 
 from __future__ import annotations
@@ -26,6 +21,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from maxmargin.core.linalg import ridged_cholesky
+from maxmargin.core.listed_qp import Equations, Point, reach
 from maxmargin.core.loop import Clock
 
 # Products in the matrix of one iteration (some tenths of a second) up to which cutting planes pay at once,
@@ -114,41 +110,38 @@ def solve_listed(
         dual = listed.dual(a)
         if (dual > first and listed.primal(w) - dual <= goal) or clock.expired() or not s.min() > 0:
             break
-        dw, ds, da = newton_step(listed, w, a, s)
-        step = min(longest(a, da), longest(s, ds))
-        w, s, a = w + step * dw, s + step * ds, a + step * da
+        step = ListedEquations(listed, w, a, s).mehrotra()[0]
+        length = min(1.0, SHORT_OF_BOUNDARY * float(min(reach(a, step.alpha), reach(s, step.slack))))
+        w, s, a = w + length * step.theta, s + length * step.slack, a + length * step.alpha
     a = np.maximum(a, 0.0)
     return w, a / listed.spread(listed.sums(a))
 
 
-def newton_step(
-    listed: Listed, w: np.ndarray, a: np.ndarray, s: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mehrotra's step from weights w, dual variables a and slacks s: its changes of the three."""
-    Psi, d = listed.Psi, a / s
-    totals = listed.sums(d)
-    means = listed.sums(d[:, None] * Psi) / totals[:, None]
-    Z = Psi - listed.spread(means)
-    Z *= np.sqrt(d)[:, None]
-    H = Z.T @ Z
-    H[np.diag_indices_from(H)] += 1.0
-    factor = ridged_cholesky(H)
-    astray, missing = a @ Psi - w, listed.sums(a) - listed.costs
+class ListedEquations(Equations):
+    """The equations of a step from weights w, dual variables a and slacks s, where a_j is -Psi_j."""
 
-    def solve(r: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The step that changes a by r if s stays."""
-        surplus = missing + listed.sums(r)
-        dw = cho_solve(factor, astray + r @ Psi - surplus @ means)
-        ds = listed.spread(surplus / totals - means @ dw) + Psi @ dw
-        return dw, ds, r - d * ds
+    def __init__(self, listed: Listed, w: np.ndarray, a: np.ndarray, s: np.ndarray) -> None:
+        self.listed, none = listed, np.empty(0)
+        excess = listed.sums(a) - listed.costs
+        super().__init__(Point(s, a, none, none, w - a @ listed.Psi, excess))
+        means = listed.sums(self.d[:, None] * listed.Psi) / self.total[:, None]
+        Z = listed.Psi - listed.spread(means)
+        Z *= np.sqrt(self.d)[:, None]
+        H = Z.T @ Z
+        H[np.diag_indices_from(H)] += 1.0
+        self.factor = ridged_cholesky(H)
 
-    _, ds, da = solve(-a)
-    mu = float(a @ s) / a.size
-    after = float((a + longest(a, da) * da) @ (s + longest(s, ds) * ds)) / a.size
-    return solve(((after / mu) ** 3 * mu - da * ds) / s - a)
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        return self.listed.sums(values)
 
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        return self.listed.spread(values)
 
-def longest(values: np.ndarray, change: np.ndarray) -> float:
-    """The longest step up to 1 that keeps the values positive."""
-    falling = change < 0
-    return min(1.0, SHORT_OF_BOUNDARY * float((-values[falling] / change[falling]).min(initial=np.inf)))
+    def image(self, weights: np.ndarray) -> np.ndarray:
+        return -(weights @ self.listed.Psi)
+
+    def rise(self, theta: np.ndarray) -> np.ndarray:
+        return -(self.listed.Psi @ theta)
+
+    def inverse(self, right: np.ndarray) -> np.ndarray:
+        return np.asarray(cho_solve(self.factor, right))

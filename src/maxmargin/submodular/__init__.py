@@ -8,7 +8,7 @@ EQUATIONS: dict[str, str] = {
     "(2)": "problem.best_sets",
     "(3)": "problem.SubmodularF1",
     "(4)": "inference_loops.exact_search",
-    "(5)": "inference_loops.infer",
+    "(5)": "problem.worst_sets",
     "(6)": "problem.SubmodularF1.primal",
     "(7)": "problem.SubmodularF1.plane",
     "(8)": "inference_loops.augmented_score",

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.loop import Certificate, Clock, Evaluated, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.submodular.block_loops import (
     MISSING,
@@ -59,7 +59,7 @@ TIGHT, LOOSE = 30.0, 0.5
 # It is held less when its distance from theta(mu) makes more than this part of the gap.
 FAR = 0.3
 # Inference answers for so many parts of the samples in turn, each at one theta.
-BATCHES = 32
+BATCHES = 64
 
 
 def first_blocks(problem: SubmodularF1, memory: int) -> Blocks:
@@ -94,7 +94,7 @@ class BlockSolution:
         return np.array_equal(self.truth, problem.truth) and np.array_equal(self.pairs, problem.pairs.index)
 
 
-class ClippedBCFW:
+class ClippedBCFW(Evaluated):
     """State of the method: one combination of planes per sample, and u that they add up to.
 
     Parameters
@@ -183,7 +183,7 @@ class ClippedBCFW:
         self._matrix = np.zeros((V, V))
         self._room = StepRoom.empty(self.blocks.memory.shape[1], V, E)
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         """A pass with inference, cheap ones for as long as they pay, and P of a good theta."""
         if self.epochs and self.epochs % self.renewal == 0:
             self._aim(vector_of(self.problem, self.blocks))
@@ -206,15 +206,12 @@ class ClippedBCFW:
         self._let_go(theta)
         return Progress(Certificate(self.best_primal, min(self.best_dual, self.best_primal)), len(self.used))
 
-    def certify(self) -> Certificate:
-        """P of the best theta and D, from the stored blocks."""
-        dual = self._dual(self.best_blocks, vector_of(self.problem, self.best_blocks))
-        return self.problem.certificate(self.best, dual, self.hints)
-
-    def solution(self) -> BlockSolution:
-        """The best theta, and the blocks of the best D."""
+    def _evaluate(self) -> tuple[BlockSolution, Certificate]:
+        """The best theta and the blocks of the best D; P and D anew, from these."""
         blocks = Blocks(*(readonly(part) for part in self.best_blocks))
-        return BlockSolution(self.best, blocks, self.problem.truth, self.problem.pairs.index)
+        dual = self._dual(blocks, vector_of(self.problem, blocks))
+        solution = BlockSolution(self.best, blocks, self.problem.truth, self.problem.pairs.index)
+        return solution, self.problem.certificate(self.best, dual, self.hints)
 
     def visit(self, order: np.ndarray, ask: bool, rounds: int | None = None) -> float:
         """Visit the blocks in this order; answers the loss part of P as it was met on the way.

@@ -25,7 +25,7 @@ and steps then cost what the labels that are on and their pairs cost, not all la
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,8 @@ MOST_NEWTON = 100
 MINOR = 0.3
 # Where a block has no plane, or no label to flip; the rest is the source of a step that has none. Numbers of
 # one type, or loops would be compiled for each value.
-MISSING, NO = np.int64(-1), np.int64(0)
+MISSING: Any = np.int64(-1)
+NO: Any = np.int64(0)
 
 
 class Samples(NamedTuple):

@@ -9,13 +9,12 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from maxmargin.core.jit import interpret
 from maxmargin.core.linalg import product
-from maxmargin.core.loop import Solver, run
+from maxmargin.core.loop import run
 from maxmargin.core.rows import Rows, without_zeros
 from maxmargin.core.state import (
     DOUBLE,
@@ -47,62 +46,32 @@ from maxmargin.edge.labels import (
     constant_labels,
     warn_of_constants,
 )
-from maxmargin.submodular.automatic import StepsThenInterior, suits
-from maxmargin.submodular.bcfw import BlockSolution, ClippedBCFW
-from maxmargin.submodular.bundle import Bundle, BundleSolution
+from maxmargin.submodular import choice
+from maxmargin.submodular.bcfw import BlockSolution
+from maxmargin.submodular.bundle import BundleSolution
 from maxmargin.submodular.cut_loops import Arcs
-from maxmargin.submodular.inference import best_sets, fixed_points, label_margins, weighted_graph
-from maxmargin.submodular.interior import Equations, Factored, InteriorPoint, InteriorSolution
-from maxmargin.submodular.iterated import Iterated
-from maxmargin.submodular.problem import LabelPairs, SubmodularF1, attractive_pairs
+from maxmargin.submodular.interior import InteriorSolution
+from maxmargin.submodular.problem import (
+    LabelPairs,
+    SubmodularF1,
+    attractive_pairs,
+    best_sets,
+    fixed_points,
+    label_margins,
+    weighted_graph,
+)
 
 S = TypeVar("S", BundleSolution, BlockSolution, InteriorSolution)
-# Up to this many weights a system in all of them is factorised.
-FACTORED = 2000
-# A system in all weights is set up from a number for each pair in every set that is remembered.
-FEW_PAIRS = 200
-
-
-def _bundle(model: SubmodularSVC, problem: SubmodularF1) -> Bundle:
-    start = model._start(problem, BundleSolution)
-    return Bundle(problem, line_search=model.line_search, memory=model.plane_cache, start=start)
-
-
-def _bcfw(model: SubmodularSVC, problem: SubmodularF1) -> ClippedBCFW:
-    start = model._start(problem, BlockSolution)
-    rng = check_random_state(model.random_state)
-    memory = model.plane_cache if model.plane_cache == 1 else 2 * model.plane_cache
-    return ClippedBCFW(problem, rng, memory=memory, start=start)
-
-
-def _way(problem: SubmodularF1) -> type[Equations]:
-    return Factored if problem.dimension <= FACTORED else Iterated
-
-
-def _interior(model: SubmodularSVC, problem: SubmodularF1) -> InteriorPoint:
-    start = model._start(problem, InteriorSolution)
-    return InteriorPoint(problem, memory=model.plane_cache, start=start, way=_way(problem))
-
-
-def _auto(model: SubmodularSVC, problem: SubmodularF1) -> Solver:
-    few = problem.dimension <= FACTORED and len(problem.pairs) <= FEW_PAIRS
-    if few:
-        return _interior(model, problem)
-    if not suits(problem) or model.plane_cache == 1:
-        return _bcfw(model, problem)
-    if model.warm_start and isinstance(getattr(model, "_warm", [None])[0], InteriorSolution):
-        return _interior(model, problem)
-    # With fewer places than labels a sample may have to forget sets that its optimum needs.
-    memory = max(model.plane_cache, problem.truth.shape[1])
-    return StepsThenInterior(problem, _bcfw(model, problem), _way(problem), memory=memory)
-
-
 SOLVERS = {
-    "auto": Choice(_auto, "interior for few weights, otherwise bcfw, with interior where that stalls"),
-    "interior": Choice(_interior, "interior point method on remembered sets, inference after every step"),
-    "bcfw": Choice(_bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of labels"),
+    "auto": Choice(
+        choice.default, "interior for few weights, otherwise bcfw, with interior where that stalls"
+    ),
+    "interior": Choice(
+        choice.interior, "interior point method on remembered sets, inference after every step"
+    ),
+    "bcfw": Choice(choice.bcfw, "block-coordinate Frank-Wolfe, with a memory of sets and flips of labels"),
     "bundle": Choice(
-        _bundle, "cutting planes with a nonnegative block: the paper's method", ("line_search",)
+        choice.bundle, "cutting planes with a nonnegative block: the paper's method", ("line_search",)
     ),
 }
 

@@ -12,13 +12,18 @@ t the pair weights in theta. With multipliers alpha_nk and r its optimum is wher
 a_nk the gradient of v_nk. An epoch takes one step of Mehrotra's predictor and corrector towards it,
 asks inference for the most violating set of every sample, at the new theta and at the one that a full
 step would have reached, and remembers the sets that are new: the program grows while it is being solved.
-In theta alone the step is one system with
+The step is that of `maxmargin.core.listed_qp`. The gradient a_nk is (x_n, bias) times the change of labels,
+and a block of H for two labels is X' diag(.) X.
 
-    H = I + sum_n sum_k d_nk (a_nk - mean_n)(a_nk - mean_n)' + diag(0, r / t),   d = alpha / s,
+*Factored.* H has as many rows as theta, so that ill scaled features cost nothing, and many of them much.
 
-where a_nk is (x_n, bias) times the change of labels. A block of H for two labels is X' diag(.) X, and H is
-factorised (`Factored`). It has as many rows as theta, so that ill scaled features cost nothing, and many
-of them much: `maxmargin.submodular.iterated` is the other way.
+*Iterated*, by conjugate gradients. A product with H takes two passes over X. What makes H ill conditioned is
+that some sums over k are large: they are few directions U for each sample, in the space of labels, and
+
+    (B + U U')^-1 = B^-1 - B^-1 U (I + U' B^-1 U)^-1 U' B^-1,     B = I + diag(0, r / t),
+
+with the `largest` of them, from a matrix of their number and the products x_n.x_m, leaves little to do. The
+residual of a step is part of the gap, 1/2 |residual|^2 of it, which says when to stop.
 
 Sets are worth more than steps: a program with few of them knows little of P, and its path leads far away
 from the optimum. So on large problems one epoch of block steps (`maxmargin.submodular.bcfw`) comes first,
@@ -32,16 +37,19 @@ inference: the gap is as true as that of the other methods.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.blas import dtrsv
 
-from maxmargin.core.loop import Certificate, Clock, Progress
+from maxmargin.core.linalg import ridged_cholesky
+from maxmargin.core.listed_qp import Equations, Point, Step, reach
+from maxmargin.core.loop import Certificate, Clock, Evaluated, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.submodular import inference_loops as loops
 from maxmargin.submodular.bcfw import ClippedBCFW
@@ -54,6 +62,8 @@ FAR = 1000.0
 # The products are not aimed below this part of P, or of what the residual makes of the gap if that is less:
 # H would be singular to rounding before the multipliers of long rows are right.
 AIM = 3e-4
+# Sums over sets with so many entries take NumPy no longer than loops, and nothing is compiled.
+FEW_ENTRIES = 100_000
 # Epochs of block steps where columns are long.
 EPOCHS = 8
 # A set is new when its value stands out by more than this part of it: the rest is rounding.
@@ -75,31 +85,6 @@ class InteriorSolution:
     def fits(self, problem: SubmodularF1) -> bool:
         """Whether the sets are sets of this problem's samples."""
         return (self.sets.shape[0], self.sets.shape[2]) == problem.truth.shape
-
-
-class Point(NamedTuple):
-    """Where a step starts: slacks and multipliers of the sets, pair weights t and multipliers r.
-
-    `residual` is theta + sum alpha a - (0, r), and `excess` is sum_k alpha_nk - c_n: both vanish in time.
-    """
-
-    slack: np.ndarray
-    alpha: np.ndarray
-    t: np.ndarray
-    r: np.ndarray
-    residual: np.ndarray
-    excess: np.ndarray
-
-
-class Step(NamedTuple):
-    """A direction for theta, whose pair part is t, and for everything that goes with it."""
-
-    theta: np.ndarray
-    xi: np.ndarray
-    slack: np.ndarray
-    alpha: np.ndarray
-    t: np.ndarray
-    r: np.ndarray
 
 
 class Planes:
@@ -128,10 +113,15 @@ class Planes:
 
     def rise(self, theta: np.ndarray) -> np.ndarray:
         """a_nk . theta: how much every v_nk gains from theta = 0."""
-        rise = np.empty(self.known.shape)
         scores, T = self.scores(theta)
+        truth = self.problem.truth
+        if self.sets.size <= FEW_ENTRIES:
+            here = np.einsum("nv,nv->n", scores + truth @ T, truth)[:, None]
+            rise = np.einsum("nkv,nkv->nk", scores[:, None] + self.sets @ T, self.sets) - here
+            return np.where(self.known, rise, 0.0)
+        rise = np.empty(self.known.shape)
         on = np.empty(len(T), np.int64)
-        loops.rise_batch(scores, T, readonly(self.problem.truth), self.sets, self.known, on, rise)
+        loops.rise_batch(scores, T, readonly(truth), self.sets, self.known, on, rise)
         return rise
 
     def scores(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,19 +132,21 @@ class Planes:
         T[tuple(self.problem.pairs.index.T)] = self.problem.pairs.strength * t
         return self.problem.scores(Z), T
 
-    def sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """Room for sums over the sets: labels of every sample, and pairs of labels."""
-        N, V = self.problem.truth.shape
-        return np.zeros((N, V)), np.zeros((V, V))
-
 
 def image_of(problem: SubmodularF1, sets: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """sum_nk weights_nk (phi(x^n, set_nk) - phi(x^n, y^n)), a vector like theta."""
     N, V = problem.truth.shape
+    i, j = problem.pairs.index.T
+    if sets.size <= FEW_ENTRIES:
+        total, truth = weights.sum(axis=1)[:, None], problem.truth
+        labels = np.matmul(weights[:, None], sets)[:, 0] - total * truth
+        weighted = (weights[:, :, None] * sets).reshape(-1, V)
+        joint = weighted.T @ sets.reshape(-1, V) - (total * truth).T @ truth
+        return problem.features(labels, joint[i, j])
     labels, joint = np.zeros((N, V)), np.zeros((V, V))
     on = np.empty(V, np.int64)
     loops.gather_batch(readonly(weights), readonly(problem.truth), sets, on, labels, joint)
-    return problem.features(labels, joint[tuple(problem.pairs.index.T)])
+    return problem.features(labels, joint[i, j])
 
 
 def _features(problem: SubmodularF1) -> np.ndarray:
@@ -164,58 +156,41 @@ def _features(problem: SubmodularF1) -> np.ndarray:
     return np.hstack([X.astype(np.float64), np.full((len(X), 1), problem.bias)])
 
 
-class Equations(ABC):
-    """The equations of a step from a point; a way to solve them says how H is inverted."""
+class SetEquations(Equations):
+    """The equations of a step over the planes of sets; a subclass says how H is inverted."""
 
     # Whether it is meant for many weights. Then a newcomer moves theta(alpha) far, and enters softly.
     many: ClassVar[bool]
 
     def __init__(self, planes: Planes, point: Point) -> None:
-        self.planes, self.point = planes, point
-        self.d = np.where(planes.known, point.alpha / point.slack, 0.0)
-        total = self.d.sum(axis=1)
-        self.total = np.where(total > 0, total, 1.0)
+        self.planes = planes
+        super().__init__(point, planes.known)
 
     @classmethod
     @abstractmethod
-    def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], Equations]:
+    def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], SetEquations]:
         """This way for the points of one problem."""
 
-    @abstractmethod
-    def inverse(self, right: np.ndarray) -> np.ndarray:
-        """H^-1 right."""
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(values.sum(axis=1))
 
-    def solve(self, products: np.ndarray, pair_products: np.ndarray) -> Step:
-        """The step by which alpha s and t r change as given, to first order, and the residuals vanish."""
-        planes, point, d = self.planes, self.point, self.d
-        pull, push = np.where(planes.known, products / point.slack, 0.0), pair_products / point.t
-        lift = (point.excess + pull.sum(axis=1)) / self.total
-        right = -point.residual - planes.image(pull - d * lift[:, None])
-        right_pairs = planes.problem.split(right)[1]
-        right_pairs += push
-        theta = self.inverse(right)
-        t = planes.problem.split(theta)[1]
-        rise = planes.rise(theta)
-        xi = lift + np.sum(d * rise, axis=1) / self.total
-        slack = np.where(planes.known, xi[:, None] - rise, 0.0)
-        return Step(theta, xi, slack, pull - d * slack, t, push - point.r / point.t * t)
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        return values[:, None]
 
-    def reach(self, step: Step) -> tuple[float, float]:
-        """How far slacks and t, and how far alpha and r, stay nonnegative."""
-        point = self.point
-        primal = np.append(_reach(point.slack, step.slack), _reach(point.t, step.t))
-        return float(primal.min()), float(
-            np.append(_reach(point.alpha, step.alpha), _reach(point.r, step.r)).min()
-        )
+    def image(self, weights: np.ndarray) -> np.ndarray:
+        return self.planes.image(weights)
+
+    def rise(self, theta: np.ndarray) -> np.ndarray:
+        return self.planes.rise(theta)
 
 
-class Factored(Equations):
+class Factored(SetEquations):
     """With H factorised; X has the bias as its last column."""
 
     many = False
 
     @classmethod
-    def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], Equations]:
+    def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], SetEquations]:
         return partial(cls, X=_features(problem))
 
     def __init__(self, planes: Planes, point: Point, X: np.ndarray) -> None:
@@ -277,13 +252,128 @@ def _write_products(X: np.ndarray, spread: np.ndarray, H: np.ndarray) -> None:
         H[row : row + width, column : column + width] = np.tril(block) + np.tril(block, -1).T
 
 
-def _reach(values: np.ndarray, step: np.ndarray) -> np.ndarray:
-    """How far every row of values stays nonnegative."""
-    ratios = np.divide(values, -step, out=np.full(values.shape, np.inf), where=step < 0)
-    return ratios.min(axis=-1, initial=np.inf)
+def _products(problem: SubmodularF1) -> np.ndarray:
+    """x_n . x_m of all samples, with the bias."""
+    X = problem.rows.matrix.astype(np.float64)
+    K = X @ X.T
+    return (K.toarray() if hasattr(K, "toarray") else np.asarray(K)) + problem.bias**2
 
 
-class InteriorPoint:
+class Iterated(SetEquations):
+    """With conjugate gradients; K holds the products of the rows, bias included.
+
+    Parameters
+    ----------
+    largest : int
+        So many directions are inverted exactly by the preconditioner,
+    least : float
+        of those that add more than this to I.
+    accuracy : float
+        The part of the sum of all products alpha s that 1/2 |residual|^2 may be in the last system of a step;
+        ten times as much in the one before.
+    most : int
+        Largest number of products with H.
+    """
+
+    many = True
+
+    @classmethod
+    def of(cls, problem: SubmodularF1) -> Callable[[Planes, Point], SetEquations]:
+        return partial(cls, K=_products(problem))
+
+    def __init__(
+        self,
+        planes: Planes,
+        point: Point,
+        K: np.ndarray,
+        *,
+        largest: int = 2500,
+        least: float = 10.0,
+        accuracy: float = 1e-2,
+        most: int = 200,
+    ) -> None:
+        super().__init__(planes, point)
+        self.bound = point.r / point.t
+        products = float(np.sum(point.alpha * point.slack, where=planes.known)) + float(point.t @ point.r)
+        self.goals = [10 * accuracy * products, accuracy * products]
+        self.most, self.start = most, np.zeros(planes.problem.dimension)
+        self._direct(K, largest, least)
+
+    def _direct(self, K: np.ndarray, largest: int, least: float) -> None:
+        """Find the directions, and factorise the matrix that inverts them."""
+        problem, sets = self.planes.problem, self.planes.sets
+        labels = sets.astype(np.float64)
+        labels -= np.einsum("nk,nkv->nv", self.d / self.total[:, None], labels)[:, None]
+        labels *= np.sqrt(self.d)[:, :, None]
+        sizes, vectors = np.linalg.eigh(np.matmul(labels, labels.transpose(0, 2, 1)))
+        sizes *= problem.squares[:, None]
+        if sizes.size > largest:
+            least = max(least, float(np.partition(sizes.ravel(), -largest)[-largest]))
+        self.samples, which = np.nonzero(sizes > least)
+        # The vectors are orthogonal to sqrt(d), so that the mean of a sample falls out.
+        weights = vectors[self.samples, :, which] * np.sqrt(self.d)[self.samples]
+        chosen = sets[self.samples]
+        self.labels = np.matmul(weights[:, None], chosen.astype(np.float64))[:, 0]
+        self.pairs = np.zeros((len(self.samples), len(problem.pairs)))
+        for k in range(sets.shape[1]):
+            self.pairs += weights[:, k, None] * problem.joints(chosen[:, k])
+        self.pairs *= problem.pairs.strength
+        # The directions of a sample lie one after the other.
+        self.owners, self.begins = np.unique(self.samples, return_index=True)
+        matrix = self.labels @ self.labels.T
+        # K is symmetric, and rows are picked faster than columns.
+        matrix *= K[self.samples].T[self.samples]
+        matrix += (self.pairs / (1.0 + self.bound)) @ self.pairs.T
+        matrix.flat[:: len(matrix) + 1] += 1.0
+        self.factor = ridged_cholesky(matrix)[0]
+
+    def product(self, vector: np.ndarray) -> np.ndarray:
+        """H vector."""
+        problem, rise = self.planes.problem, self.rise(vector)
+        mean = self.sums(self.d * rise) / self.total
+        out = vector + self.image(self.d * (rise - self.spread(mean)))
+        pairs = problem.split(out)[1]
+        pairs += self.bound * problem.split(vector)[1]
+        return out
+
+    def precondition(self, vector: np.ndarray) -> np.ndarray:
+        """The inverse of B + U U'."""
+        problem = self.planes.problem
+        out = vector.copy()
+        Z, t = problem.split(out)
+        t /= 1.0 + self.bound
+        inner = np.einsum("fv,fv->f", problem.scores(Z)[self.samples], self.labels) + self.pairs @ t
+        # With one right side these take half the time of `cho_solve`.
+        if inner.size:
+            inner = dtrsv(self.factor, dtrsv(self.factor, inner, lower=1), lower=1, trans=1)
+        labels = np.zeros(problem.truth.shape)
+        if inner.size:
+            labels[self.owners] = np.add.reduceat(inner[:, None] * self.labels, self.begins)
+        back = problem.features(labels, np.zeros(len(t)))
+        problem.split(back)[1][:] = (inner @ self.pairs) / (1.0 + self.bound)
+        return out - back
+
+    def inverse(self, right: np.ndarray) -> np.ndarray:
+        """By conjugate gradients, from the solution of the system before."""
+        goal = self.goals.pop(0) if len(self.goals) > 1 else self.goals[0]
+        x = self.start
+        residual = right - self.product(x)
+        way, last = np.zeros_like(x), np.inf
+        for _ in range(self.most):
+            if 0.5 * float(residual @ residual) <= goal:
+                break
+            near = self.precondition(residual)
+            size = float(residual @ near)
+            way = near + size / last * way
+            last, image = size, self.product(way)
+            length = size / float(way @ image)
+            x = x + length * way
+            residual = residual - length * image
+        self.start = x
+        return x
+
+
+class InteriorPoint(Evaluated):
     """State of the method: theta, the bounds xi, the multipliers alpha and r, and the best theta met.
 
     Parameters
@@ -296,7 +386,7 @@ class InteriorPoint:
         The solution of another fit, whose sets are remembered from the start.
     steps : ClippedBCFW or None
         Block steps on this problem that have been taken already, to begin with.
-    way : type of Equations
+    way : type of SetEquations
         How the equations of a step are solved.
     back : float
         Multipliers and slacks shrink to no less than the rest of this part.
@@ -319,7 +409,7 @@ class InteriorPoint:
         memory: int = 20,
         start: InteriorSolution | None = None,
         steps: ClippedBCFW | None = None,
-        way: type[Equations] = Factored,
+        way: type[SetEquations] = Factored,
         back: float = 0.9,
         held: float = 0.05,
         share: float = 0.3,
@@ -413,7 +503,7 @@ class InteriorPoint:
         centred = cost[:, None] * self.level / (self.xi[:, None] - values)
         self.alpha = self.share * centred + (1 - self.share) * alpha
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         """A step, and inference where it ends and where a full one would; the sets found join the program."""
         problem = self.problem
         try:
@@ -439,18 +529,14 @@ class InteriorPoint:
     def _met(self) -> Certificate:
         return Certificate(self.best_primal, min(self.best_dual, self.best_primal))
 
-    def certify(self) -> Certificate:
-        """P of the best theta and D of the best multipliers, anew."""
-        sets, _, alpha = self.best_share
-        loss = np.stack([self.problem.losses(sets[:, k]) for k in range(sets.shape[1])], axis=1)
-        return self.problem.certificate(self.best, self._dual(sets, alpha, loss), self.hints)
-
-    def solution(self) -> InteriorSolution:
-        """The best theta, and the sets as they stand."""
+    def _evaluate(self) -> tuple[InteriorSolution, Certificate]:
+        """The best theta and the sets as they stand; P of it and D of the best multipliers, anew."""
         sets, known, alpha = self.best_share
         cost = self.problem.cost
+        loss = np.stack([self.problem.losses(sets[:, k]) for k in range(sets.shape[1])], axis=1)
+        certificate = self.problem.certificate(self.best, self._dual(sets, alpha, loss), self.hints)
         share = alpha / np.where(cost > 0, cost, 1.0)[:, None]
-        return InteriorSolution(self.best, readonly(sets), readonly(known), readonly(share))
+        return InteriorSolution(self.best, readonly(sets), readonly(known), readonly(share)), certificate
 
     def _highest(self) -> np.ndarray:
         """max_k v_nk at theta; zero for samples without cost."""
@@ -471,38 +557,24 @@ class InteriorPoint:
         That is the theta of a full step.
         """
         point = self._point()
-        slack, alpha, t, r, residual, _ = point
-        if not (slack > 0).all():
+        if not (point.slack > 0).all():
             raise np.linalg.LinAlgError("Rounding of the scores is larger than what is left of the gap.")
-        size = np.count_nonzero(self.planes.known) + len(t)
-        mu = (float(np.sum(alpha * slack)) + float(t @ r)) / size
-        system = self.equations(self.planes, point)
-        straight = system.solve(-alpha * slack, -t * r)
-        primal, dual = (min(1.0, reach) for reach in system.reach(straight))
-        left = float(np.sum((alpha + dual * straight.alpha) * (slack + primal * straight.slack)))
-        left += float((t + primal * straight.t) @ (r + dual * straight.r))
-        target = mu * min(1.0, max(left, 0.0) / (size * mu)) ** 3
-        least = AIM * min(0.5 * float(residual @ residual), self.best_primal) / size
-        target = max(target, min(mu, least))
-        step = system.solve(
-            target - alpha * slack - straight.alpha * straight.slack, target - t * r - straight.t * straight.r
-        )
+        least = AIM * min(0.5 * float(point.residual @ point.residual), self.best_primal)
+        step, mu, target = self.equations(self.planes, point).mehrotra(least)
         full = self.problem.cut(self.theta + step.theta)
-        return mu + self._move(point, step) * (target - mu), full
+        return mu + self._go(point, step) * (target - mu), full
 
-    def _move(self, point: Point, step: Step) -> float:
+    def _go(self, point: Point, step: Step) -> float:
         """Go along the step; answers how far.
 
         Samples that reach a limit before the others raise their bounds xi. If this costs more than all
         products alpha s, as with large costs, the step ends at the first limit instead.
         """
         slack, alpha, t, r, residual, _ = point
-        stopped = np.minimum(
-            self.back * np.minimum(_reach(slack, step.slack), _reach(alpha, step.alpha)), 1.0
-        )
+        stopped = np.minimum(self.back * np.minimum(reach(slack, step.slack), reach(alpha, step.alpha)), 1.0)
         products = float(np.sum(alpha * slack, where=self.planes.known))
         held = self.held if 0.5 * float(residual @ residual) <= FAR * products else self.held / 5
-        most = self.back * float(_reach(t, step.t))
+        most = self.back * float(reach(t, step.t))
         length = min(float(np.quantile(stopped, held)), most)
         lacking = (1 - self.back) * slack - (slack + length * step.slack)
         raised = np.maximum(lacking, 0.0).max(axis=1)
