@@ -146,3 +146,34 @@ def test_many_answers_or_weights_are_left_to_steps():
     assert not affordable(5_000, 300) and not affordable(10_000_000, 10) and not affordable(10, 5_000)
     assert affordable(5_000, 300, late=True) and not affordable(10_000, 1_000, late=True)
     assert not affordable(10_000_000, 10, late=True)
+
+
+@pytest.mark.parametrize(
+    ("solver", "settings", "name"),
+    [
+        ("bcfw", {"pairwise": False}, "bcfw"),
+        ("planes", {"first_steps": 0}, "planes"),
+        ("late planes", {"first_steps": 0, "late_steps": 0, "repeats": 0}, "planes"),
+        ("pairwise", {}, "pairwise"),
+    ],
+)
+def test_every_row_of_the_choice_is_taken(monkeypatch, solver, settings, name):
+    if solver == "late planes":
+        monkeypatch.setattr(planes, "WIDEST", 1)
+    problem, _ = random_problem(3, n=5)
+    blocks = AtomBlocks(problem, problem.blocks, problem.true_atoms(8), problem.workspace(), **settings)
+    blocks.sweep(np.random.RandomState(0), Clock())
+    assert blocks.name == name
+    place = ["bcfw", "planes", "late planes", "pairwise"].index(solver)
+    assert oracle_loops.first_that_holds(oracle_loops.ROWS, blocks) is oracle_loops.ROWS[place]
+
+
+@pytest.mark.parametrize(
+    ("model", "data"), [(ChainSVC, overlapping_words), (LatentSVC, overlapping_bags)], ids=["chain", "latent"]
+)
+def test_what_ran_is_named(model, data):
+    fitted = model(C=1e4, random_state=0, max_iter=200).fit(*data())
+    assert fitted.solver_ == "pairwise, then planes"
+    assert {record["solver"] for record in fitted.history_} == {"pairwise", "planes"}
+    with pytest.warns(ConvergenceWarning):
+        assert model(solver="oeg", random_state=0, max_iter=2).fit(*data()).solver_ == "oeg"

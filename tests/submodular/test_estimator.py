@@ -272,6 +272,15 @@ def test_large_costs_of_separable_labels_are_optimal_by_default():
             assert (model.predict(X) == Y).mean() > 0.99
 
 
+@pytest.mark.parametrize("C", [1e5, 1e7])
+@pytest.mark.parametrize("seed", range(12))
+def test_large_costs_of_overlapping_labels_are_optimal_by_default(seed, C):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 5))
+    Y = (X @ rng.normal(size=(5, 4)) + rng.normal(size=(60, 4)) > 0).astype(int)
+    assert SubmodularSVC(C=C).fit(X, Y).duality_gap_ <= 1e-3
+
+
 def test_inference_that_may_never_close_the_gap_is_named_before_the_first_epoch(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

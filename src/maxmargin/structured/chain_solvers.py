@@ -79,6 +79,8 @@ class FrankWolfe(MarginalBlocks):
     It starts at the truth, w = 0.
     """
 
+    name = "bcfw"
+
     def __init__(self, problem: ChainProblem, start: Marginals | None = None) -> None:
         super().__init__(problem)
         if start is None:
@@ -124,6 +126,8 @@ class PartialLinearisation(MarginalBlocks):
     softness, share : float
         See above.
     """
+
+    name = "bcpl"
 
     def __init__(
         self,
@@ -181,6 +185,8 @@ class ExponentiatedGradient(MarginalBlocks):
     is safe and, for long sequences, slow. It starts near the truth: independent nodes with 1 -
     softness on it.
     """
+
+    name = "oeg"
 
     def __init__(
         self,

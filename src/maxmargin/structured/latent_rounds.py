@@ -48,7 +48,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.core.loop import UNKNOWN, Certificate, Clock, Progress
+from maxmargin.core.loop import UNKNOWN, Certificate, Clock, Evaluated, Progress
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
 from maxmargin.structured.latent_loops import Bags, BagScores, BagWork, bag_values, pair_products
@@ -288,6 +288,7 @@ class SoftPairs(Blocks):
         self.rule = SoftRule(rates, 1.0 - epsilon, floor, safeguard, search)
         self.work = BagWork.empty(problem.largest, problem.n_classes, problem.rows.shape[1])
         self.softness = softness
+        self.name = "bcpl" if search else "oeg"
         self.restart(chosen)
 
     @property
@@ -341,7 +342,7 @@ class LatentSolution:
     objectives: np.ndarray
 
 
-class LatentRounds:
+class LatentRounds(Evaluated):
     """The CCCP rounds above.
 
     Parameters
@@ -380,11 +381,13 @@ class LatentRounds:
         self.objectives: list[float] = []
         self.tried = {blocks.blocks.chosen.tobytes()}
         self.epochs = self.stage = 0
-        self._kept: tuple[Certificate, LatentSolution] | None = None
 
-    def epoch(self, clock: Clock) -> Progress:
+    @property
+    def name(self) -> str:
+        return self.blocks.name
+
+    def _move(self, clock: Clock) -> Progress:
         """One sweep; end the round when its weights are good enough."""
-        self._kept = None
         seen = self.blocks.sweep(self.rng, clock)
         self.epochs += 1
         if self.epochs % self.synchronise_every == 0:
@@ -422,35 +425,25 @@ class LatentRounds:
             self.blocks.restart(best)
         self.blocks.mean.count = 0
 
-    def certify(self) -> Certificate:
-        """Recompute J of the weights to keep, and D from the stored alpha."""
-        return self._answer()[0]
-
-    def solution(self) -> LatentSolution:
+    def _evaluate(self) -> tuple[LatentSolution, Certificate]:
         """The accepted weights, or those of alpha if they are better at the same candidates.
 
         A fit cut short in its first round keeps the weights of alpha and the candidates that are best there.
+        J of these weights and D of the stored alpha are recomputed.
         """
-        return self._answer()[1]
-
-    def _answer(self) -> tuple[Certificate, LatentSolution]:
-        """Certificate and solution; computed once after an epoch."""
-        if self._kept is None:
-            chosen = self.blocks.blocks.chosen
-            vector, expected_loss = self.blocks.recompute()
-            dual, values = self.problem.dual(vector, expected_loss), self.problem.values(vector, chosen)
-            objective = self.problem.values(self.accepted, chosen).objective
-            unfinished = self.epochs > 0 and not self.objectives and not self._stationary(dual)
-            settled = values.objective < objective and np.array_equal(values.best, chosen)
-            if unfinished and not settled:
-                dual = self._dual_at(values.best)
-            if unfinished or settled:
-                objectives = np.array([*self.objectives, values.objective])
-                solution, objective = LatentSolution(vector, values.best, objectives), values.objective
-            else:
-                solution = LatentSolution(self.accepted, chosen, np.array(self.objectives))
-            self._kept = Certificate(objective, dual), solution
-        return self._kept
+        chosen = self.blocks.blocks.chosen
+        vector, expected_loss = self.blocks.recompute()
+        dual, values = self.problem.dual(vector, expected_loss), self.problem.values(vector, chosen)
+        objective = self.problem.values(self.accepted, chosen).objective
+        unfinished = self.epochs > 0 and not self.objectives and not self._stationary(dual)
+        settled = values.objective < objective and np.array_equal(values.best, chosen)
+        if unfinished and not settled:
+            dual = self._dual_at(values.best)
+        if not (unfinished or settled):
+            solution = LatentSolution(self.accepted, chosen, np.array(self.objectives))
+            return solution, Certificate(objective, dual)
+        objectives = np.array([*self.objectives, values.objective])
+        return LatentSolution(vector, values.best, objectives), Certificate(values.objective, dual)
 
     def _dual_at(self, chosen: np.ndarray) -> float:
         """D of the majoriser with other candidates, which is at least that of W = 0."""

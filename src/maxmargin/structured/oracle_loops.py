@@ -33,8 +33,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from maxmargin.core.jit import compiled, generic, helper
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Progress
 from maxmargin.core.simplex import line_search
+from maxmargin.edge.estimator import Row, first_that_holds
 from maxmargin.structured.planes import Listed, affordable, solve_listed
 
 # A term this far below the largest one vanishes in a float64 sum.
@@ -488,6 +489,8 @@ def pieces(offsets: np.ndarray, n_threads: int) -> list[tuple[int, int]]:
 class Blocks(ABC):
     """The distributions of all blocks, w that belongs to them, and the steps that move both."""
 
+    # The solver that ran the last epoch.
+    name = ""
     # Whether the mean of w over an epoch is a better model than w at its end.
     averages = False
     # Whether the last epoch solved for all answers listed, so that its weights are worth an evaluation.
@@ -632,16 +635,17 @@ class AtomBlocks(Blocks):
     def sweep(self, rng: np.random.RandomState, clock: Clock) -> int:
         self.atoms = self.atoms.enlarged()
         self.steps_left -= 1
-        self.settled = self.steps_left < 0 and self._few()
-        return self.cut(clock) if self.settled else super().sweep(rng, clock)
+        row = first_that_holds(ROWS, self)
+        self.name = row.name
+        self.settled = row.build is AtomBlocks.cut
+        return int(row.build(self, rng, clock))
 
-    def _few(self) -> bool:
-        """Whether weights and listed answers are few enough for cutting planes."""
+    def affords_planes(self, late: bool) -> bool:
+        """Whether weights and listed answers are few enough for cutting planes, at once or late."""
         answers = int((self.atoms.filled[self.visited] + 1).sum())
-        late = self.steps_left < -self.late_steps
-        return self.rule.pairwise and affordable(answers, self.problem.size, late)
+        return affordable(answers, self.problem.size, late)
 
-    def cut(self, clock: Clock) -> int:
+    def cut(self, rng: np.random.RandomState, clock: Clock) -> int:
         """Ask the oracle at the mean of w, then solve for all answers listed; see planes.py.
 
         The weights that this finds take the place of the mean. Where rounding keeps the dual from
@@ -692,6 +696,34 @@ class AtomBlocks(Blocks):
         return vector, self.expected_loss()
 
 
+ROWS = (
+    Row(
+        "bcfw",
+        lambda blocks: not blocks.rule.pairwise,
+        Blocks.sweep,
+        "Frank-Wolfe steps were asked for.",
+    ),
+    Row(
+        "planes",
+        lambda blocks: blocks.steps_left < 0 and blocks.affords_planes(late=False),
+        AtomBlocks.cut,
+        "Few weights, and enough steps for lists of answers: cutting planes do not mind a large C.",
+    ),
+    Row(
+        "planes",
+        lambda blocks: blocks.steps_left < -blocks.late_steps and blocks.affords_planes(late=True),
+        AtomBlocks.cut,
+        "Steps are seen to be slow: planes for more weights.",
+    ),
+    Row(
+        "pairwise",
+        lambda blocks: True,
+        Blocks.sweep,
+        "Steps, which cost little, and fill the lists.",
+    ),
+)
+
+
 class RunningMean:
     """Mean of w over the last few epochs, the newest of which has at least the weight `newest`."""
 
@@ -715,7 +747,7 @@ class Solution:
     dual: Any
 
 
-class BlockSolver:
+class BlockSolver(Evaluated):
     """Epochs of block steps on a convex problem, with a certificate.
 
     Any weights w' and any feasible alpha bracket the optimum, P(w') >= D(alpha). The dual of a
@@ -754,7 +786,10 @@ class BlockSolver:
         self.evaluate_every, self.synchronise_every = evaluate_every, synchronise_every
         self.best = BestWeights()
         self.epochs = 0
-        self._kept: tuple[Certificate, np.ndarray] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.blocks.name
 
     @classmethod
     def on_atoms(
@@ -773,9 +808,8 @@ class BlockSolver:
             blocks.synchronise()
         return cls(problem, blocks, rng, tol)
 
-    def epoch(self, clock: Clock) -> Progress:
+    def _move(self, clock: Clock) -> Progress:
         """One sweep; evaluate the primal when it is due."""
-        self._kept = None
         if self.epochs == 0 and self.blocks.vector.any():
             self.best.offer(self.problem.primal(self.blocks.vector), self.blocks.vector)
         seen = self.blocks.sweep(self.rng, clock)
@@ -799,24 +833,14 @@ class BlockSolver:
         estimate = self.blocks.gaps.sum()
         return bool(estimate <= self.tol * abs(dual + estimate))
 
-    def certify(self) -> Certificate:
-        """Recompute w and D from the stored dual solution, and P of the weights to keep."""
-        return self._answer()[0]
-
-    def solution(self) -> Solution:
-        """The weights with the lower primal, and the dual solution."""
-        return Solution(self._answer()[1], self.blocks.dual)
-
-    def _answer(self) -> tuple[Certificate, np.ndarray]:
-        """Certificate and weights to keep; computed once after an epoch."""
-        if self._kept is None:
-            vector, expected_loss = self.blocks.recompute()
-            dual, primal = self.problem.dual(vector, expected_loss), self.problem.primal(vector)
-            if self.blocks.averages:
-                other = self.problem.primal(self.blocks.mean.value)
-                if other < primal:
-                    vector, primal = self.blocks.mean.value.copy(), other
-            if self.best.primal < primal:
-                vector, primal = self.best.weights, self.best.primal
-            self._kept = Certificate(primal, dual), vector
-        return self._kept
+    def _evaluate(self) -> tuple[Solution, Certificate]:
+        """The weights with the lower primal, and the dual solution; w and D recomputed from it."""
+        vector, expected_loss = self.blocks.recompute()
+        dual, primal = self.problem.dual(vector, expected_loss), self.problem.primal(vector)
+        if self.blocks.averages:
+            other = self.problem.primal(self.blocks.mean.value)
+            if other < primal:
+                vector, primal = self.blocks.mean.value.copy(), other
+        if self.best.primal < primal:
+            vector, primal = self.best.weights, self.best.primal
+        return Solution(vector, self.blocks.dual), Certificate(primal, dual)
