@@ -40,7 +40,7 @@ taken only while they are few.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,53 +68,32 @@ LOOK = 20
 AT_REST = 1e-4
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """When blocks are visited, certificates are tried and Newton steps are taken.
-
-    Parameters
-    ----------
-    longest : int
-        The longest wait of a block is 2**longest - 1 passes.
-    quiet : float
-        Blocks with less than this share of the mean gap sit out one pass.
-    awake : float
-        Blocks with more than this share of the mean gap, when all gaps are known, are due at once.
-    newton : int
-        Passes between two attempts to solve the active set by Newton steps.
-    checks : int
-        A certificate that fails is followed by passes // checks passes without one.
-    remainder, least, most : float
-        How much of the gaps found on arrival is expected to be there at the end of a pass, and the
-        range in which certificates correct that.
-    average_from : float
-        From this `tol` on the mean of W is worth a look; below it W itself settles.
-    """
-
-    longest: int = 6
-    quiet: float = 0.5
-    awake: float = 0.01
-    newton: int = 10
-    checks: int = 6
-    remainder: float = 0.6
-    least: float = 0.05
-    most: float = 2.0
-    average_from: float = 1e-4
+# The longest wait of a block is 2**LONGEST - 1 passes.
+LONGEST = 6
+# Blocks with less than the first share of the mean gap sit out one pass; those with more than the second,
+# when all gaps are known, are due at once.
+QUIET, AWAKE = 0.5, 0.01
+# Passes between two attempts to solve the active set by Newton steps.
+NEWTON = 10
+# A certificate that fails is followed by passes // CHECKS passes without one.
+CHECKS = 6
+# How much of the gaps found on arrival is expected to be there at the end of a pass, at first, and the range
+# in which certificates correct that.
+REMAINDER, LEAST, MOST = 0.6, 0.05, 2.0
+# From this `tol` on the mean of W is evaluated; below it W itself settles.
+AVERAGE_FROM = 1e-4
+# W is added to the sum of its mean at most so many times in a sweep, at least so many visits apart when rows
+# are full (sparser rows make that more expensive), and not at all in a sweep too short for so many times.
+SNAPSHOTS, APART, FEWEST = 32, 10.0, 6
 
 
 class RecentMean:
-    """The mean of W during the last passes, each counting half as much as the one after it.
+    """The mean of W during the last passes, each counting half as much as the one after it."""
 
-    W is added to a sum at most `most` times in a sweep, at least `apart` visits apart when rows are
-    full (sparser rows make that dearer), and not at all in a sweep that is too short for `least` times.
-    """
-
-    def __init__(
-        self, iterate: LinearIterate, *, most: int = 32, apart: float = 10.0, least: int = 6
-    ) -> None:
+    def __init__(self, iterate: LinearIterate) -> None:
         rows = iterate.problem.rows
-        self.iterate, self.most, self.least = iterate, most, least
-        self.apart = int(apart * rows.shape[0] * rows.shape[1] / max(rows.data.size, 1))
+        self.iterate = iterate
+        self.apart = int(APART * rows.shape[0] * rows.shape[1] / max(rows.data.size, 1))
         self.forget()
 
     def forget(self) -> None:
@@ -130,8 +109,8 @@ class RecentMean:
 
     def exact_sweep(self, order: np.ndarray, gaps: np.ndarray, idle: np.ndarray) -> float:
         """Let the iterate sweep and look at its W on the way."""
-        every = max(len(order) // self.most, self.apart)
-        if self.least * every > len(order):
+        every = max(len(order) // SNAPSHOTS, self.apart)
+        if FEWEST * every > len(order):
             self.forget()
             return self.iterate.exact_sweep(order, gaps, idle)
         if self.sums is None:
@@ -162,12 +141,10 @@ class ExactBlocks(Evaluated):
         shrinking: bool = True,
         newton: bool = True,
         averaging: bool = True,
-        schedule: Schedule | None = None,
     ) -> None:
         self.problem, self.tol, self.rng = problem, setup.tol, setup.rng
         self.sampling, self.shrinking = sampling == "gap", shrinking
-        self.schedule = Schedule() if schedule is None else schedule
-        self.averaging = averaging and self.tol >= self.schedule.average_from
+        self.averaging = averaging and self.tol >= AVERAGE_FROM
         self.active_set = newton
         self._work_on(iterate := problem.iterate(setup))
         n = problem.n
@@ -177,7 +154,7 @@ class ExactBlocks(Evaluated):
         self.streak, self.due = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.visited = np.empty(len(problem.present) + 1, np.int64)
         self.passes = self.next_check = 0
-        self.remainder = self.schedule.remainder
+        self.remainder = REMAINDER
         self.best = BestWeights()
         self.dual = iterate.dual()
 
@@ -195,7 +172,7 @@ class ExactBlocks(Evaluated):
         visited = self._due()
         self._sweep(shuffled(visited, self.iterate.run_length, self.rng), clock)
         found = float(self.gaps.sum())
-        if self.newton and (self.passes + 1) % self.schedule.newton == 0:
+        if self.newton and (self.passes + 1) % NEWTON == 0:
             self._solve_active_set()
         self._reschedule(visited, found)
         promising = self._promising(found)
@@ -259,7 +236,7 @@ class ExactBlocks(Evaluated):
         close = self.remainder * found <= self.tol * (self.dual + found)
         if not close or self.passes < self.next_check:
             return False
-        self.next_check = self.passes + 1 + self.passes // self.schedule.checks
+        self.next_check = self.passes + 1 + self.passes // CHECKS
         seen = None if self.mean is None else self.mean.survey()
         if seen is None or Certificate(seen[0], self.dual).gap <= self.tol:
             return True
@@ -279,12 +256,12 @@ class ExactBlocks(Evaluated):
 
     def _expect(self, gap: float, found: float) -> None:
         if found > 0 and np.isfinite(found):
-            self.remainder = min(max(gap / found, self.schedule.least), self.schedule.most)
+            self.remainder = min(max(gap / found, LEAST), MOST)
 
     def _wake(self, gaps: np.ndarray) -> None:
         """Blocks with a gap are due at once; the others have just been seen to be done."""
         self.gaps = gaps.copy()
-        awake = gaps > self.schedule.awake * gaps.mean()
+        awake = gaps > AWAKE * gaps.mean()
         self.streak[awake] = 0
         self.due[awake] = self.passes
 
@@ -300,8 +277,8 @@ class ExactBlocks(Evaluated):
 
     def _reschedule(self, visited: np.ndarray, found: float) -> None:
         self.passes += 1
-        quiet = self.schedule.quiet * found / self.problem.n if self.sampling else -1.0
-        longest = self.schedule.longest if self.shrinking else 0
+        quiet = QUIET * found / self.problem.n if self.sampling else -1.0
+        longest = LONGEST if self.shrinking else 0
         loops.postpone(
             readonly(visited), self.gaps, self.idle, self.passes, quiet, longest, self.streak, self.due
         )

@@ -37,6 +37,13 @@ from maxmargin.structured.multiclass_problem import (
 ROUNDING = 1e-14
 # Curvature given to a mass without bounds, whose own may be none; it slows no step that matters.
 PROXIMAL = 1e-6
+# How far a start is moved to the centre, and which part of the longest step is taken.
+INWARD, SHORTER = 0.5, 0.99
+# Most steps on some blocks; steps without progress after which float64 is exhausted.
+MOST, PATIENCE = 60, 30
+# Masses below the first of these levels that keeps the gap below `tol` are taken for none; so many more steps
+# may be taken for that.
+TRACES, MORE = (1e-2, 1e-3, 1e-4), 3
 EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -47,20 +54,9 @@ class InteriorBlocks:
     ----------
     problem : KernelMultiClass or LinearMultiClass
     setup : Setup
-    traces : tuple of float
-        Masses below the first of these levels that keeps the gap below `tol` are taken for none.
-    patience : int
-        After this many steps without progress float64 is exhausted.
     """
 
-    def __init__(
-        self,
-        problem: KernelMultiClass | LinearMultiClass,
-        setup: Setup,
-        *,
-        traces: tuple[float, ...] = (1e-2, 1e-3, 1e-4),
-        patience: int = 30,
-    ) -> None:
+    def __init__(self, problem: KernelMultiClass | LinearMultiClass, setup: Setup) -> None:
         self.problem = problem
         if isinstance(problem, LinearMultiClass):
             self.evaluate: Callable[[np.ndarray], Evaluation] = RowScores(problem).evaluate
@@ -68,7 +64,7 @@ class InteriorBlocks:
             self.problem = problem if problem.K.dtype == np.float64 else problem.precise()
             self.problem.K.build()
             self.evaluate = self.problem.evaluate
-        self.tol, self.traces, self.patience = setup.tol, traces, Patience(patience)
+        self.tol, self.patience = setup.tol, Patience(PATIENCE)
         given = np.eye(problem.c)[problem.y] if setup.blocks is None else setup.blocks
         self.blocks = self.problem.normalised(given, False)
         self.lowest = self.highest = self.evaluate(self.blocks)
@@ -118,10 +114,10 @@ class InteriorBlocks:
         if found.certificate.dual > self.highest.certificate.dual:
             self.highest, self.blocks = found, blocks
 
-    def _finish(self, *, more: int = 3) -> None:
+    def _finish(self) -> None:
         """Take the blocks without traces, for a model of few samples, as soon as they prove enough."""
-        for _ in range(more):
-            for level in self.traces:
+        for _ in range(MORE):
+            for level in TRACES:
                 blocks, found = self._without_traces(level)
                 if found.certificate.gap <= self.tol:
                     self.lowest, self.highest, self.blocks = found, found, blocks
@@ -177,8 +173,6 @@ def solve_blocks(
     costs: np.ndarray,
     truth: np.ndarray | None,
     goal: float,
-    *,
-    most: int = 60,
 ) -> np.ndarray:
     """Blocks (c, m) whose gaps sum to at most `goal`; the best ones seen where that is out of reach.
 
@@ -192,12 +186,10 @@ def solve_blocks(
     truth : array of shape (m,) or None
         The classes of the samples, for Weston-Watkins.
     goal : float
-    most : int, default=60
-        Largest number of steps.
     """
     point = InteriorPoint(K, H, x, costs, truth)
     best, smallest = point.x, np.inf
-    for _ in range(most):
+    for _ in range(MOST):
         gap = point.gap()
         # Not smaller for long, or no number: rounding has taken over.
         if not gap <= 4 * smallest:
@@ -219,11 +211,8 @@ class InteriorPoint:
         x: np.ndarray,
         costs: np.ndarray,
         truth: np.ndarray | None,
-        *,
-        inward: float = 0.5,
-        shorter: float = 0.99,
     ) -> None:
-        self.K, self.costs, self.truth, self.shorter = K, costs, truth, shorter
+        self.K, self.costs, self.truth = K, costs, truth
         (c, m), here = x.shape, np.arange(len(costs))
         self.bounded, self.upper = np.ones((c, m), np.bool_), np.full((c, m), np.inf)
         centre = np.tile(costs / c, (c, 1))
@@ -232,7 +221,7 @@ class InteriorPoint:
             self.bounded[truth, here], self.upper[truth, here] = False, np.inf
             centre[truth, here] = costs * (1 - 0.5 * (c - 1))
         self.capped = np.isfinite(self.upper)
-        self.x = (1 - inward) * x + inward * centre
+        self.x = (1 - INWARD) * x + INWARD * centre
         self.g = -H + (self.x - x) @ K
         self.l = -self.g.min(axis=0) if truth is None else -self.g[truth, here]
         slack = self.g + self.l
@@ -274,7 +263,7 @@ class InteriorPoint:
         push = np.where(self.capped, (centred + d * dw) / room, 0.0)
         d, dl = factors.solve(residual + pull - push)
         dz, dw = pull - self.z - self.z * d / low, push - self.w + self.w * d / room
-        length = self.shorter * self._longest(low, room, d, dz, dw)
+        length = SHORTER * self._longest(low, room, d, dz, dw)
         self.x = self.x + length * d
         self.g, self.l = self.g + length * (d @ self.K), self.l + length * dl
         self.z, self.w = self.z + length * dz, self.w + length * dw

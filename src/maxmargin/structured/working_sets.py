@@ -40,6 +40,29 @@ from maxmargin.structured.multiclass_kernel import KernelMultiClass, restricted
 from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
 from maxmargin.structured.multiclass_problem import Evaluation, KernelSolution, Setup
 
+# Passes over a set end when the gaps found have fallen to this share; sets within an outer set, when they
+# have visited so many times its samples.
+SHARE, ROUNDS = 0.1, 20
+# Where so many multiply-adds are more than `SetRule.passes` over all samples, and single precision is enough,
+# passes over those with a gap go on until all are done: on small tables an epoch costs more
+# (benchmarks/results/defaults.md).
+WORK = 8_000_000
+# Gaps need not fall below the first part of the gap that `tol` allows; those of an outer set, whose own sets
+# see all of them, below the second.
+AIM, OUTER_AIM = 0.5, 0.8
+# Blocks with less than this part of the mean gap of the pass before stay where they are.
+QUIET = 0.3
+# Random orders drawn for the passes over a set.
+ORDERS = 8
+# Most samples of an interior point method, and how often it is run in a row.
+INTERIOR_MOST, INTERIOR_ROUNDS = 1500, 4
+# The steps expected of it, how many times as fast as in a block step (which waits for memory) a multiply-add
+# is in a factorisation, what a step costs besides, in multiply-adds, and the part that it leaves of the gap
+# that `tol` allows.
+INTERIOR_STEPS, INTERIOR_SPEED, INTERIOR_OVERHEAD, INTERIOR_AIM = 20, 30.0, 2e5, 0.1
+# Masses below the first of these levels that keeps the gap below `tol` are taken for none.
+TRACES = (1e-4, 1e-6, 1e-8, 0.0)
+
 
 @dataclass(frozen=True)
 class SetRule:
@@ -51,52 +74,17 @@ class SetRule:
         Up to this many samples, all with a gap are one set.
     size, outer : int
         Samples of a set, and most of an outer set, whose kernel matrix is kept where that of all is not.
-    passes, rounds, share : int, int, float
-        Passes over a set end when the gaps found have fallen to this share, or after so many; sets within an
-        outer set, when they have visited so many times its samples.
-    work : int
-        Where so many multiply-adds are more than `passes` over all samples, and single precision is enough,
-        passes over those with a gap go on until all are done: on small tables an epoch costs more
-        (`benchmarks/results/defaults.md`).
-    aim, outer_aim : float
-        They need not fall below this part of the gap that `tol` allows; the gaps of an outer set, whose own
-        sets see all of them, below that one.
-    quiet : float
-        Blocks with less than this part of the mean gap of the pass before stay where they are.
+    passes : int
+        Most passes over a set.
     relaxation : float
         The omega of a step.
-    orders : int
-        Random orders drawn for the passes over a set.
-    interior_most, interior_rounds : int
-        Most samples of an interior point method, and how often it is run in a row.
-    interior_steps, interior_speed, interior_overhead : int, float, float
-        The steps expected of it, how many times as fast as in a block step (which waits for memory) a
-        multiply-add is in a factorisation, and what a step costs besides, in multiply-adds.
-    interior_aim : float
-        The part of the gap that `tol` allows which it leaves.
-    traces : tuple of float
-        Masses below the first of these levels that keeps the gap below `tol` are taken for none.
     """
 
     all_at_once: int = 1000
     size: int = 1024
     outer: int = 4096
     passes: int = 40
-    rounds: int = 20
-    share: float = 0.1
-    work: int = 8_000_000
-    aim: float = 0.5
-    outer_aim: float = 0.8
-    quiet: float = 0.3
     relaxation: float = 1.4
-    orders: int = 8
-    interior_most: int = 1500
-    interior_rounds: int = 4
-    interior_steps: int = 20
-    interior_speed: float = 30.0
-    interior_overhead: float = 2e5
-    interior_aim: float = 0.1
-    traces: tuple[float, ...] = (1e-4, 1e-6, 1e-8, 0.0)
 
 
 class Manner(NamedTuple):
@@ -178,11 +166,10 @@ class Sets:
 
     def _share(self, chosen: np.ndarray) -> float:
         """The part of the gaps of a set that may be left."""
-        rule = self.rule
-        aim = rule.outer_aim if self._is_outer(chosen) else rule.aim
+        aim = OUTER_AIM if self._is_outer(chosen) else AIM
         needed = aim * min(self.tol / self.certificate.gap, 1.0)
         # What others will move again is not worth the last digits.
-        return needed if len(chosen) == np.count_nonzero(self.gaps) else max(rule.share, needed)
+        return needed if len(chosen) == np.count_nonzero(self.gaps) else max(SHARE, needed)
 
     def _settle(self, chosen: np.ndarray) -> None:
         """Exact block steps inside the kernel of some samples, carried to all scores."""
@@ -192,9 +179,9 @@ class Sets:
         inside = K.square(chosen) if whole is None else whole
         scores = self.scores[chosen].T.astype(self.dtype, order="C")
         alpha = self.alpha[chosen].astype(self.dtype)
-        orders = np.array([self.rng.permutation(len(chosen)) for _ in range(rule.orders)])
+        orders = np.array([self.rng.permutation(len(chosen)) for _ in range(ORDERS)])
         plan = self.plan._replace(share=self._share(chosen))
-        passes = rule.work // problem.n**2
+        passes = WORK // problem.n**2
         if len(chosen) == np.count_nonzero(self.gaps) and passes > rule.passes and self.dtype == np.float32:
             plan = plan._replace(passes=passes, again=True)
         moved = loops.settle(
@@ -211,7 +198,7 @@ class Sets:
         if len(chosen) == np.count_nonzero(self.gaps):
             chosen = self._with_company(chosen)
         inner = SetsWithin(self, chosen, share)
-        inner.rounds(self.rule.rounds * len(chosen), clock)
+        inner.rounds(ROUNDS * len(chosen), clock)
         self.spent += inner.spent
         moves = self.problem.costs[chosen][:, None] * (inner.alpha - self.alpha[chosen])
         others = np.delete(np.arange(self.problem.n), chosen)
@@ -241,16 +228,16 @@ class Sets:
 
         Again while that pays: blocks at rest may be found to be wrong by the answer of the others.
         """
-        problem, rule = self.problem, self.rule
-        if self.spent < rule.interior_steps * rule.interior_overhead:
+        problem = self.problem
+        if self.spent < INTERIOR_STEPS * INTERIOR_OVERHEAD:
             return
         samples = self._unsettled()
-        cost = rule.interior_overhead + problem.c * len(samples) ** 3 / rule.interior_speed
-        if self.spent < rule.interior_steps * cost:
+        cost = INTERIOR_OVERHEAD + problem.c * len(samples) ** 3 / INTERIOR_SPEED
+        if self.spent < INTERIOR_STEPS * cost:
             return
         self.spent = 0.0
-        for _ in range(rule.interior_rounds):
-            if not 0 < len(samples) <= rule.interior_most or not self._solve(samples):
+        for _ in range(INTERIOR_ROUNDS):
+            if not 0 < len(samples) <= INTERIOR_MOST or not self._solve(samples):
                 return
             if self.certificate.gap <= self.tol or clock.expired():
                 return
@@ -258,7 +245,7 @@ class Sets:
 
     def _solve(self, samples: np.ndarray) -> bool:
         """Interior points on some blocks; their answer is kept if the dual rose, and says whether it did."""
-        problem, rule = self.problem, self.rule
+        problem = self.problem
         y, costs = problem.y[samples], problem.costs[samples]
         H = self.scores[samples] + problem.labels.Delta[y]
         before = self.alpha.copy(), self.scores.copy(), self.gaps.copy(), self.certificate
@@ -268,9 +255,9 @@ class Sets:
             (costs[:, None] * self.alpha[samples]).T,
             costs,
             None if problem.loss == CRAMMER_SINGER else y,
-            rule.interior_aim * self.tol * abs(self.certificate.primal),
+            INTERIOR_AIM * self.tol * abs(self.certificate.primal),
         ).T
-        for level in rule.traces:
+        for level in TRACES:
             self._set(samples, without_traces(blocks, y, problem.loss, level))
             if self.certificate.gap <= self.tol:
                 return True
@@ -336,7 +323,7 @@ class WorkingSets(Evaluated, Sets):
         rule: SetRule | None = None,
     ) -> None:
         rule = SetRule() if rule is None else rule
-        plan = loops.Plan(rule.passes, rule.share, shrinking, rule.quiet, False)
+        plan = loops.Plan(rule.passes, SHARE, shrinking, QUIET, False)
         super().__init__(problem, setup.tol, Manner(setup.rng, sampling == "gap", plan, rule))
         iterate = problem.iterate(setup)
         self.alpha = iterate.alpha
