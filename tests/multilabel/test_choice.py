@@ -7,7 +7,7 @@ from sklearn.datasets import load_wine
 
 from maxmargin import MultiLabelSVC, priors
 from maxmargin.multilabel import choice
-from maxmargin.multilabel.choice import BLOCK_ROWS, ROWS
+from maxmargin.multilabel.choice import ROWS
 
 RNG = np.random.default_rng(0)
 
@@ -39,26 +39,24 @@ LANDS = {
         (table(60, 5, 3), {"kernel": "rbf", "prior": priors.from_labels}, "kernel-sweeps"),
     ],
     2: [
+        (table(100, 8, 3), {"memory_limit": 0}, "newton"),
+        (table(100, 400, 3), {"loss": "squared_hinge"}, "newton"),
+        (titles(600, 40, 3), {"loss": "squared_hinge"}, "newton"),
+    ],
+    3: [(titles(200, 900, 4), {"memory_limit": 0}, "label-blocks")],
+    4: [
         (load_wine(return_X_y=True), {}, "newton"),
         (table(100, 40, 12), {"prior": priors.from_labels}, "newton"),
     ],
-    3: [
+    5: [
         (titles(300, 800, 4), {}, "sweeps"),
         (titles(300, 800, 4), {"prior": priors.from_labels}, "sweeps"),
         (long_column(300, 400, 3), {"C": 100.0, "tol": 1e-6}, "sweeps, then newton"),
     ],
 }
-BLOCK_LANDS = {
-    0: [
-        (table(100, 8, 3), {}, "newton"),
-        (table(100, 400, 3), {"loss": "squared_hinge"}, "newton"),
-        (titles(600, 40, 3), {"loss": "squared_hinge"}, "newton"),
-    ],
-    1: [(titles(200, 900, 4), {}, "label-blocks")],
-}
 
 
-def ran(rows, data, options, monkeypatch):
+def ran(data, options, monkeypatch):
     """The row that was taken, and the model."""
     taken, usual = [], choice.first_that_holds
 
@@ -70,24 +68,17 @@ def ran(rows, data, options, monkeypatch):
     model = MultiLabelSVC(random_state=0, **options).fit(*data)
     assert model.duality_gap_ <= model.tol
     assert model.history_[-1]["solver"] == model.solver_.split(", then ")[-1]
-    return rows.index(taken[0]), model.solver_
+    return ROWS.index(taken[0]), model.solver_
 
 
 @pytest.mark.parametrize("number", range(len(ROWS)))
 def test_every_row_has_data_that_lands_in_it(number, monkeypatch):
     for data, options, name in LANDS[number]:
-        assert ran(ROWS, data, options, monkeypatch) == (number, name)
+        assert ran(data, options, monkeypatch) == (number, name)
         assert name.split(", then ")[0] == ROWS[number].name
 
 
-@pytest.mark.parametrize("number", range(len(BLOCK_ROWS)))
-def test_every_row_of_many_labels_has_data_that_lands_in_it(number, monkeypatch):
-    for data, options, name in BLOCK_LANDS[number]:
-        assert ran(BLOCK_ROWS, data, {"memory_limit": 0, **options}, monkeypatch) == (number, name)
-        assert name == BLOCK_ROWS[number].name
-
-
 def test_a_row_names_its_reason_and_its_measurement(pytestconfig):
-    for row in (*ROWS, *BLOCK_ROWS):
+    for row in ROWS:
         assert row.because.endswith(".")
         assert row.measured == "not measured" or (pytestconfig.rootpath / row.measured).exists()

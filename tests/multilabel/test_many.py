@@ -122,7 +122,7 @@ def test_newton_comes_first_where_squares_of_sparse_rows_are_cheap():
     for columns, method in ((40, LabelByLabel), (400, LabelBlocks), (3000, LabelBlocks)):
         rows = sp.random_array((200, columns), density=4 / columns, format="csr", random_state=rng)
         posed = problem(rows, np.eye(200, 3, dtype=int), squared=True)
-        solver = choice.default_blocks(posed, rng=np.random.RandomState(0), tol=1e-3)
+        solver = choice.default(posed, rng=np.random.RandomState(0), tol=1e-3)
         assert type(solver) is method
         if method is LabelBlocks:
             assert (solver.build is not None) == (columns == 400)
@@ -147,7 +147,7 @@ def test_both_methods_of_the_squared_hinge_loss_agree():
 def test_newton_is_for_few_features(columns, squared, method):
     rows = sp.csr_array(np.ones((3, columns)))
     posed = problem(rows, np.eye(3, dtype=int), squared=squared)
-    assert type(choice.default_blocks(posed, rng=np.random.RandomState(0), tol=1e-3)) is method
+    assert type(choice.default(posed, rng=np.random.RandomState(0), tol=1e-3)) is method
 
 
 @pytest.mark.parametrize("squared", [True, False])

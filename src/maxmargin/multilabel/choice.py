@@ -175,6 +175,20 @@ ROWS = (
     ),
     Row(
         "newton",
+        lambda problem, double: isinstance(problem, ManyM3L) and few_columns(problem),
+        label_by_label,
+        "Labels that are kept sparse, and few dense features: every sample is near every label.",
+    ),
+    Row(
+        "label-blocks",
+        lambda problem, double: isinstance(problem, ManyM3L),
+        label_blocks,
+        "Labels that are kept sparse: ascent on the samples near a label, block by block; then newton, for "
+        "labels that it does not bring to their end.",
+        "benchmarks/results/many_labels.csv",
+    ),
+    Row(
+        "newton",
         lambda problem, double: double and few_features(problem),
         newton,
         "Few dense features: coordinate steps stall where these overlap or differ in scale.",
@@ -188,35 +202,15 @@ ROWS = (
         "benchmarks/results/multilabel_sets.csv",
     ),
 )
-BLOCK_ROWS = (
-    Row(
-        "newton",
-        few_columns,
-        label_by_label,
-        "Few dense features: every sample is near every label.",
-    ),
-    Row(
-        "label-blocks",
-        lambda problem: True,
-        label_blocks,
-        "Many labels, whose positives are kept sparse: ascent on the samples near a label, block by block.",
-        "benchmarks/results/many_labels.csv",
-    ),
-)
 
 
-def default(problem: LinearM3L | KernelM3L, alpha: np.ndarray, **options: Any) -> Solver:
-    """The solver of the first row that holds, with the precision of `alpha` if it has a choice."""
-    return _built(first_that_holds(ROWS, problem, alpha.dtype == np.float64), problem, alpha, **options)
+def default(problem: M3L | ManyM3L, *alpha: np.ndarray, **options: Any) -> Any:
+    """The solver of the first row that holds, under its name; in single precision if `alpha` is.
 
-
-def default_blocks(problem: ManyM3L, **options: Any) -> Any:
-    """The solver of the first row that holds for many labels."""
-    return _built(first_that_holds(BLOCK_ROWS, problem), problem, **options)
-
-
-def _built(row: Row, *args: Any, **options: Any) -> Any:
-    solver = row.build(*args, **options)
+    Labels that are kept sparse have no matrix of dual variables to start from.
+    """
+    row = first_that_holds(ROWS, problem, not alpha or alpha[0].dtype == np.float64)
+    solver = row.build(problem, *alpha, **options)
     if not hasattr(solver, "name"):
         solver.name = row.name
     return solver

@@ -465,7 +465,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         problem = self._sparse_problem(X, self._space.positives(y), sample_weight)
         self._device(problem)  # says why not
         stopping = self._stopping()
-        solver = choice.default_blocks(
+        solver = choice.default(
             problem,
             tol=stopping.target,
             rng=check_random_state(self.random_state),
