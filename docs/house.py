@@ -119,5 +119,4 @@ def setup(app):
     app.add_role("cell", shown(lambda words: cell(counts.tables, words)))
     app.add_directive("equations", Equations)
     app.add_directive("solvers", Solvers)
-    app.add_directive("rows", Rows)
     app.add_directive("choice", Rows)
