@@ -2,8 +2,8 @@
 
 import pytest
 
-from maxmargin.core import memory as module
-from maxmargin.core.memory import memory
+from maxmargin.core import threads as module
+from maxmargin.core.threads import memory
 from maxmargin.edge.estimator import check_columns
 
 

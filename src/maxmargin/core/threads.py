@@ -1,4 +1,4 @@
-"""Threads over compiled loops that release the GIL."""
+"""Threads over compiled loops that release the GIL, and the memory that they share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from itertools import chain, pairwise
+from pathlib import Path
 from threading import Condition, RLock, Thread, current_thread, get_ident, local
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -19,6 +20,9 @@ from threadpoolctl import ThreadpoolController
 
 # Multiply-adds from which products take as many threads as BLAS would: a tenth of a second.
 LARGE = 2e9
+
+# Where Linux says what a container may use.
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 # Bytes of a cache line.
 CACHE_LINE = 64
@@ -393,3 +397,16 @@ def _aligned(make: Callable[..., np.ndarray], shape: int | tuple[int, ...], dtyp
     raw = make(size + CACHE_LINE // item, dtype)
     start = -raw.ctypes.data % CACHE_LINE // item
     return raw[start : start + size].reshape(shape)
+
+
+def memory() -> float:
+    """Bytes of memory of this machine, or of the container we are in; infinite where nothing tells."""
+    found = [float("inf")]
+    if "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        found.append(float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
+    for limit in LIMITS:
+        try:
+            found.append(float(limit.read_text()))
+        except (OSError, ValueError):  # no such file, or the word "max"
+            continue
+    return min(found)

@@ -32,10 +32,9 @@ from sklearn.utils.validation import _check_n_features, _check_sample_weight, co
 from maxmargin.core.jit import interpreted
 from maxmargin.core.kernels import NAMES
 from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall, squared_norm
-from maxmargin.core.memory import memory
 from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import State
-from maxmargin.core.threads import one_blas_thread
+from maxmargin.core.threads import memory, one_blas_thread
 from maxmargin.edge.callbacks import CallbackSupportMixin
 
 # Larger entries of X are refused: products of their squares overflow. Above the second number float32

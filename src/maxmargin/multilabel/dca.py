@@ -21,24 +21,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Progress
+from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Progress, Solver
 from maxmargin.core.rows import readonly
 from maxmargin.multilabel import dca_loops as loops
-from maxmargin.multilabel.problem import LinearM3L, Solution
-
-
-def coupled_reach(R: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds (44), (45) beyond which a variable at its box is not expected back in the next pass.
-
-    `low` and `high` are the extreme projected gradients of each label in the last pass. A
-    unit of gradient of label k moves label l by |R_kl| / R_kk, so
-    lb_l = min_k |R_kl| low_k / R_kk and ub_l = max_k |R_kl| high_k / R_kk; a bound of zero
-    says nothing and becomes infinite.
-    """
-    push = np.abs(R) / np.diag(R)[:, None]
-    lower = np.min(push * low[:, None], axis=0)
-    upper = np.max(push * high[:, None], axis=0)
-    return np.where(lower < 0, lower, -np.inf), np.where(upper > 0, upper, np.inf)
+from maxmargin.multilabel.loops import Reach
+from maxmargin.multilabel.problem import LinearM3L, Solution, coupled_reach
+from maxmargin.multilabel.sweeps import LabelSweeps, SweepRule
 
 
 class DualCoordinateAscent(Evaluated):
@@ -94,7 +82,7 @@ class DualCoordinateAscent(Evaluated):
         enough = max(
             self.tol * abs(certificate.primal), self.restore * (certificate.primal - certificate.dual)
         )
-        visited = int(loops.count_marked(self.active))
+        visited = int(np.count_nonzero(self.active.any(axis=1)))
         if seen <= enough and not self.active.all():
             self.active[:] = True
             self._forget_bounds()
@@ -113,7 +101,7 @@ class DualCoordinateAscent(Evaluated):
         """One pass over the active pairs; returns the gap that they had."""
         pairs = np.flatnonzero(self.active)
         state = loops.PaperState(readonly(self.R), self.q, self.alpha, self.Z)
-        reach = loops.Reach(self.active, self.low, self.high)
+        reach = Reach(self.active, self.low, self.high)
         given = self.problem.rows.flat, self.costs, self.problem.bias
         if self.largest < self.switch:
             order, chunks = self._delayed_order(pairs)
@@ -151,3 +139,22 @@ class DualCoordinateAscent(Evaluated):
         norm = float(sums.value.sum()) - loss + gap
         primal = 0.5 * norm + loss + problem.costs.constant
         return Certificate(primal, primal - gap)
+
+
+def paper_ascent(
+    problem: LinearM3L,
+    alpha: np.ndarray,
+    *,
+    tol: float,
+    rng: np.random.RandomState,
+    switch: float | None = None,
+) -> Solver:
+    """The paper's linear solver; where R ties no labels, one label after the other.
+
+    The order of steps on labels that are not coupled does not matter, so the lists of `LabelSweeps` serve,
+    with the bias as the ordinary feature that it is in the paper. Their shrinking is (44)-(45) for such an R;
+    that an epoch ends at the mean of its last pass is ours.
+    """
+    if problem.coupled:
+        return DualCoordinateAscent(problem, alpha, tol=tol, rng=rng, switch=switch)
+    return LabelSweeps(problem, alpha, tol=tol, rng=rng, rule=SweepRule(bias_rate=np.inf))

@@ -14,18 +14,6 @@ from maxmargin.core.rows import row_column_dot, row_outer, row_outer_few
 from maxmargin.multilabel.loops import entry_costs
 
 
-class Reach(NamedTuple):
-    """Entries still visited, and the bounds (44)-(45) that unmark them.
-
-    `low` and `high` have two rows: row 0 holds the bounds of this pass, beyond which a variable at its box
-    is unmarked, and row 1 collects the extreme projected gradients for the next.
-    """
-
-    marks: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
 class PaperState(NamedTuple):
     """State and inputs of the paper's passes: R, |x_i|^2 with the bias, alpha and Z = V R."""
 
@@ -33,18 +21,6 @@ class PaperState(NamedTuple):
     q: np.ndarray
     alpha: np.ndarray
     Z: np.ndarray
-
-
-@compiled
-def count_marked(flags):
-    """Number of samples with a marked entry."""
-    count = 0
-    for i in range(flags.shape[0]):
-        for l in range(flags.shape[1]):
-            if flags[i, l]:
-                count += 1
-                break
-    return count
 
 
 @helper(hot=True)

@@ -64,6 +64,7 @@ from maxmargin.edge.labels import (
     warn_of_constants,
 )
 from maxmargin.multilabel import by_blocks, choice
+from maxmargin.multilabel.dca import paper_ascent
 from maxmargin.multilabel.many import ManyM3L
 from maxmargin.multilabel.problem import (
     LARGEST_SINGLE,
@@ -82,7 +83,6 @@ from maxmargin.multilabel.problem import (
 )
 from maxmargin.multilabel.projected import UntilProjected
 from maxmargin.multilabel.smo import SMO
-from maxmargin.multilabel.sweeps import paper_ascent
 
 # Single precision reaches this gap with room to spare; in a linear model it pays from this many products a
 # pass, of sparse rows, which are copied in it, and of dense ones, which are not. On the sets of

@@ -51,6 +51,18 @@ class Scoring(NamedTuple):
     bias: np.floating
 
 
+class Reach(NamedTuple):
+    """Entries still visited, and the bounds (44)-(45) that unmark them.
+
+    `low` and `high` have two rows: row 0 holds the bounds of this pass, beyond which a variable at its box
+    is unmarked, and row 1 collects the extreme projected gradients for the next.
+    """
+
+    marks: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
 @helper(hot=True)
 def entry_costs(costs, i, l):
     """Box and margin of one entry."""

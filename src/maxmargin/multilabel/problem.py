@@ -294,6 +294,20 @@ def frequent_first(rows: Rows, n_threads: int = 1) -> tuple[Rows, np.ndarray | N
     return rows.renumbered(answer, len(order)), used[order]
 
 
+def coupled_reach(R: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds (44), (45) beyond which a variable at its box is not expected back in the next pass.
+
+    `low` and `high` are the extreme projected gradients of each label in the last pass. A
+    unit of gradient of label k moves label l by |R_kl| / R_kk, so
+    lb_l = min_k |R_kl| low_k / R_kk and ub_l = max_k |R_kl| high_k / R_kk; a bound of zero
+    says nothing and becomes infinite.
+    """
+    push = np.abs(R) / np.diag(R)[:, None]
+    lower = np.min(push * low[:, None], axis=0)
+    upper = np.max(push * high[:, None], axis=0)
+    return np.where(lower < 0, lower, -np.inf), np.where(upper > 0, upper, np.inf)
+
+
 class Solution(NamedTuple):
     """What a solver hands over: the dual variables (N x L) and the weights that they make.
 

@@ -58,14 +58,12 @@ from maxmargin.core.loop import (
     Evaluated,
     Patience,
     Progress,
-    Solver,
 )
 from maxmargin.core.rows import LINE, readonly
 from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, run_tasks, shares, transpose
 from maxmargin.multilabel import sweep_loops as loops
-from maxmargin.multilabel.dca import DualCoordinateAscent, coupled_reach
-from maxmargin.multilabel.dca_loops import Reach, count_marked
-from maxmargin.multilabel.problem import WIDE, LinearM3L, Solution, Sums
+from maxmargin.multilabel.loops import Reach
+from maxmargin.multilabel.problem import WIDE, LinearM3L, Solution, Sums, coupled_reach
 
 # Lower and upper bounds on gradients, beyond which an entry at its box rests.
 Bounds = tuple[np.ndarray | float, np.ndarray | float]
@@ -300,7 +298,7 @@ class Sweeps(Evaluated, ABC):
 
     def _active(self) -> int:
         """Number of samples with an entry that is still visited."""
-        return int(count_marked(self.flags))
+        return int(np.count_nonzero(self.flags.any(axis=1)))
 
     def _seems_done(self) -> bool:
         """Whether a certificate is worth its price before the measurement."""
@@ -624,22 +622,3 @@ class SampleSweeps(Sweeps):
         rank = len(self.G)
         weights = weights[:, :rank].astype(np.float64)
         return weights if self.factored else weights @ self.problem.factor.T
-
-
-def paper_ascent(
-    problem: LinearM3L,
-    alpha: np.ndarray,
-    *,
-    tol: float,
-    rng: np.random.RandomState,
-    switch: float | None = None,
-) -> Solver:
-    """The paper's linear solver; where R ties no labels, one label after the other.
-
-    The order of steps on labels that are not coupled does not matter, so the lists of `LabelSweeps` serve,
-    with the bias as the ordinary feature that it is in the paper. Their shrinking is (44)-(45) for such an R;
-    that an epoch ends at the mean of its last pass is ours.
-    """
-    if problem.coupled:
-        return DualCoordinateAscent(problem, alpha, tol=tol, rng=rng, switch=switch)
-    return LabelSweeps(problem, alpha, tol=tol, rng=rng, rule=SweepRule(bias_rate=np.inf))

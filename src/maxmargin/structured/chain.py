@@ -16,10 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.jit import interpret
 from maxmargin.core.loop import Solver, run
-from maxmargin.core.memory import memory
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.state import DOUBLE, INPUT, OUTCOME, Flag, LabelNames, Sizes, State, floats, part
-from maxmargin.core.threads import count_threads, run_threads
+from maxmargin.core.threads import count_threads, memory, run_threads
 from maxmargin.edge.estimator import (
     COMMON_CONSTRAINTS,
     POSITIVE,
