@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from maxmargin import priors
+from maxmargin.core import rows as core_rows
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import aligned_zeros
 from maxmargin.multilabel import dca_loops, loops, sweep_loops
@@ -228,7 +229,7 @@ def test_shuffle_gives_every_order_equally_often():
     cursor = 5
     for _ in range(6 * 400):
         turn = np.array([0, 1, 2, 9])
-        before, cursor = cursor, sweep_loops.shuffle(turn, 3, draws, cursor)
+        before, cursor = cursor, core_rows.shuffle(turn, 3, draws, cursor)
         assert cursor == before + 2 and turn[3] == 9
         seen[tuple(turn[:3])] = seen.get(tuple(turn[:3]), 0) + 1
         cursor = rng.randint(1 << 12)
@@ -262,7 +263,7 @@ def test_polish_labels(variant):
 
             def shuffle(queue, cursor=cursor):
                 turn = np.arange(len(queue))
-                cursor[0] = sweep_loops.shuffle(turn, len(queue), draws, cursor[0])
+                cursor[0] = core_rows.shuffle(turn, len(queue), draws, cursor[0])
                 return [queue[t] for t in turn]
 
             left = twin.polish(l, samples[l], shuffle, target[l], *enough)

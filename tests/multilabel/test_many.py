@@ -12,10 +12,10 @@ from maxmargin import MultiLabelSVC
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel import by_blocks, choice
-from maxmargin.multilabel.climb_loops import climb
 from maxmargin.multilabel.loops import add_squares
 from maxmargin.multilabel.many import Answer, BlockRule, Kept, LabelBlocks, ManyM3L, by_feature
-from maxmargin.multilabel.near_loops import LANES, judge, look, settle
+from maxmargin.multilabel.many_loops import LANES, climb
+from maxmargin.multilabel.near_loops import judge, look, settle
 from maxmargin.multilabel.newton import LabelByLabel
 from tests.checks import apart
 from tests.naive import many as naive

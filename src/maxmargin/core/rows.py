@@ -477,3 +477,18 @@ def subtract_scattered(scale, V, columns, touched, W):
         row, weights = V[columns[j]], W[columns[j]]
         for a in range(row.size):
             weights[a] -= scale * row[a]
+
+
+@helper
+def shuffle(turn, size, draws, cursor):
+    """Shuffle turn[:size] (Fisher-Yates) by the numbers of `draws` that follow `cursor`.
+
+    `draws` holds 32-bit numbers, a power of two of them, and is read round and round.
+    Returns the position of the last one used.
+    """
+    mask = draws.shape[0] - 1
+    for u in range(size - 1, 0, -1):
+        cursor += 1
+        v = np.int64((np.uint64(draws[cursor & mask]) * np.uint64(u + 1)) >> np.uint64(32))
+        turn[u], turn[v] = turn[v], turn[u]
+    return cursor

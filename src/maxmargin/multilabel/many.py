@@ -8,7 +8,7 @@ loss, c_il max(0, m_il - y_il f_il)^2, the dual variables have no upper bound an
 y is sparse and stays so; nothing is as large as n_samples x n_labels.
 
 **Members.** Of a label's samples only its positives and the negatives near its margin have a dual variable
-of their own. After each ascent on the members (`climb_loops`) one look at all samples, for 64 labels
+of their own. After each ascent on the members (`many_loops`) one look at all samples, for 64 labels
 at once (`near_loops`), gives the primal objective of the label exactly, and the negatives that violate its
 margin most become members; those without alpha that no longer violate it leave. The first ones are found
 by a look at what samples share with the positives of the label, above all rare features. The bias that is
@@ -46,8 +46,8 @@ from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import aligned_zeros, run_threads
 from maxmargin.multilabel import many_loops as loops
-from maxmargin.multilabel.climb_loops import climb
-from maxmargin.multilabel.near_loops import LANES, LEVELS, STRETCH, judge, look, settle
+from maxmargin.multilabel.many_loops import LANES, LEVELS, STRETCH, climb
+from maxmargin.multilabel.near_loops import judge, look, settle
 
 # What a sample of k features shares with positives counts k to the power of minus this. Of the support
 # vectors of titles it finds 77 % instead of 75 %, in rows of 8 words instead of 18.

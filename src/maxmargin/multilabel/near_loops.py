@@ -23,12 +23,10 @@ from maxmargin.core.lanes import (
     store_row,
 )
 from maxmargin.core.rows import row_dot
+from maxmargin.multilabel.many_loops import HALVINGS, LANES, LEVELS, STRETCH
 
 # Entries of X whose weights are asked for before they are needed, and samples whose rows are.
 AHEAD, FETCHED = np.uint64(64), 8
-# Labels that are looked at together, samples between two lists of those that pass; levels by which the worst
-# violations are told apart; halvings that find the best bias.
-LANES, STRETCH, LEVELS, HALVINGS = (0,) * 64, 64, 256, 12
 NONE, ONE = np.uint64(0), np.uint64(1)
 
 

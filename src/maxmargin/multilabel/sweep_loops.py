@@ -44,6 +44,7 @@ from maxmargin.core.rows import (
     row_outer,
     row_outer_few,
     row_scores,
+    shuffle,
     vector_product,
 )
 from maxmargin.multilabel.loops import entry_costs, lane_costs, list_nonzeros
@@ -254,21 +255,6 @@ def gather_lists(flags, order, lo, hi, ends, members):
             k = few[t]
             members[ours[k]] = i
             ours[k] += 1
-
-
-@helper
-def shuffle(turn, size, draws, cursor):
-    """Shuffle turn[:size] (Fisher-Yates) by the numbers of `draws` that follow `cursor`.
-
-    `draws` holds 32-bit numbers, a power of two of them, and is read round and round.
-    Returns the position of the last one used.
-    """
-    mask = draws.shape[0] - 1
-    for u in range(size - 1, 0, -1):
-        cursor += 1
-        v = np.int64((np.uint64(draws[cursor & mask]) * np.uint64(u + 1)) >> np.uint64(32))
-        turn[u], turn[v] = turn[v], turn[u]
-    return cursor
 
 
 @helper(hot=True)
