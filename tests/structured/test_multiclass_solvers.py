@@ -18,9 +18,8 @@ from maxmargin.structured import multiclass_loops as loops
 from maxmargin.structured.blocks import PATIENCE, STEPS, BlockSteps, is_safe, step_rule
 from maxmargin.structured.exact import ExactBlocks, RecentMean
 from maxmargin.structured.multiclass import SOLVERS
-from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_loops import StepRule
-from maxmargin.structured.multiclass_problem import PIECE, Labels, LinearMultiClass, Setup
+from maxmargin.structured.multiclass_problem import PIECE, KernelMultiClass, Labels, LinearMultiClass, Setup
 from tests.naive import multiclass as naive
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_multiclass.json").read_text())

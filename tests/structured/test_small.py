@@ -11,8 +11,7 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.kernel_interior import InteriorBlocks, without_traces
-from maxmargin.structured.multiclass_kernel import KernelMultiClass
-from maxmargin.structured.multiclass_problem import Labels, Setup
+from maxmargin.structured.multiclass_problem import KernelMultiClass, Labels, Setup
 from maxmargin.structured.working_sets import WorkingSets
 from tests.structured.test_newton import LOSSES, data, objectives, problem_of
 

@@ -11,8 +11,7 @@ from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_kernel_loops as loops
 from maxmargin.structured.kernel_interior import solve_blocks
-from maxmargin.structured.multiclass_kernel import KernelMultiClass
-from maxmargin.structured.multiclass_problem import Labels, Setup
+from maxmargin.structured.multiclass_problem import KernelMultiClass, Labels, Setup
 from maxmargin.structured.working_sets import SetRule, WorkingSets, without_traces
 from tests.naive import multiclass as naive
 

@@ -20,9 +20,8 @@ from maxmargin.core.loop import Certificate
 from maxmargin.device import moves
 from maxmargin.device.solver import DeviceSolver
 from maxmargin.device.sweeper import Board, Sweeper
-from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_loops import WESTON_WATKINS
-from maxmargin.structured.multiclass_problem import KernelSolution, Setup
+from maxmargin.structured.multiclass_problem import KernelMultiClass, KernelSolution, Setup
 
 
 @dataclass(frozen=True)

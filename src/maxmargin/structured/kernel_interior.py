@@ -23,10 +23,10 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from maxmargin.core.loop import Certificate, Clock, Patience, Progress, squared_norm
-from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
 from maxmargin.structured.multiclass_problem import (
     Evaluation,
+    KernelMultiClass,
     KernelSolution,
     LinearMultiClass,
     LinearSolution,

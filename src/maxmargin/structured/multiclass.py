@@ -44,8 +44,8 @@ from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import FullEpochs
 from maxmargin.structured.multiclass_choice import ROWS as ROWS_OF_AUTO
 from maxmargin.structured.multiclass_choice import single_is_enough
-from maxmargin.structured.multiclass_kernel import KernelMultiClass
 from maxmargin.structured.multiclass_problem import (
+    KernelMultiClass,
     KernelSolution,
     Labels,
     LinearMultiClass,

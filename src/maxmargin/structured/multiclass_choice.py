@@ -20,8 +20,12 @@ from maxmargin.core.loop import Progress, Solver, Switch
 from maxmargin.edge.estimator import Row
 from maxmargin.structured.exact import FullEpochs
 from maxmargin.structured.kernel_interior import InteriorBlocks
-from maxmargin.structured.multiclass_kernel import KernelMultiClass
-from maxmargin.structured.multiclass_problem import LinearMultiClass, MultiClassProblem, Setup
+from maxmargin.structured.multiclass_problem import (
+    KernelMultiClass,
+    LinearMultiClass,
+    MultiClassProblem,
+    Setup,
+)
 from maxmargin.structured.newton import ProximalNewton
 from maxmargin.structured.working_sets import WorkingSets
 

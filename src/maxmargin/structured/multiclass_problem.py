@@ -19,25 +19,41 @@ Weston-Watkins replaces the maximum by sum_{k != y_i} max(0, H_i(k)) and the sim
 formula stays as it is. The sparse-machines paper writes it with margin 2 and
 lambda = 1/(2C), which doubles W.
 
+With a kernel x_i.x_j is K_ij. With the coefficients B = diag(C_i) (E - alpha), E one-hot, the scores of the
+training samples are K B, |W|^2 = tr(B'KB), and a block step takes C_i delta_k K_i from the scores of class k.
+
 A *problem* is this mathematics and never changes. An *iterate* is a dual point with what its
 steps keep beside it (W here; the scores of the training samples in
-`maxmargin.structured.multiclass_kernel`), in the working precision; the solver that moves it owns it.
+`KernelMultiClass`), in the working precision; the solver that moves it owns it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate, squared_norm
 from maxmargin.core.rows import RowArrays, Rows, readonly
 from maxmargin.core.threads import aligned_empty, aligned_zeros, run_threads
 from maxmargin.structured import multiclass_loops as loops
-from maxmargin.structured.multiclass_loops import Moves, ProblemArrays, SampleRows, Snapshots, StepRule
+from maxmargin.structured.multiclass_loops import (
+    KernelRows,
+    Moves,
+    ProblemArrays,
+    SampleRows,
+    Snapshots,
+    StepRule,
+)
+
+# Numbers that loops on kernel rows take at a time.
+KERNEL_LANES = (0,) * 4
+# Rows of a kernel that does not fit, fetched at a time.
+FETCHED = 64
 
 LOSSES = {"crammer_singer": loops.CRAMMER_SINGER, "weston_watkins": loops.WESTON_WATKINS}
 # Zeros of a dense X are skipped in words of this many entries.
@@ -536,3 +552,108 @@ def density(rows: Rows) -> float:
         return rows.data.size / max(n * d, 1)
     probe = rows.matrix[:: max(1, n // 256)]
     return np.count_nonzero(probe) / max(probe.size, 1)
+
+
+class KernelMultiClass(MultiClassProblem):
+    """The problem in the feature space of a kernel."""
+
+    def __init__(self, K: KernelMatrix, labels: Labels) -> None:
+        super().__init__(labels, K.diagonal)
+        self.K = K
+        self.arrays = self.arrays_with(labels.Delta, np.dtype(np.float64), KERNEL_LANES, 0.0)
+
+    def iterate(self, setup: Setup, entropic: bool = False, softness: float = 0.0) -> KernelIterate:
+        return KernelIterate(self, setup, entropic, softness)
+
+    def coefficients(self, alpha: np.ndarray, logs: bool = False) -> np.ndarray:
+        """B = C_i (e_{y_i} - alpha_i): the scores of a sample x are k(x, X) B."""
+        return self.steps(self.normalised(alpha, logs))
+
+    def evaluate(self, alpha: np.ndarray, logs: bool = False) -> Evaluation:
+        """P of (2) and D of (4) for the given blocks, scores anew in float64."""
+        B = self.coefficients(alpha, logs)
+        scores = self.K.times(B)
+        half = 0.5 * float(np.vdot(B, scores))
+        blocks = self.normalised(alpha, logs)
+        H = scores + self.labels.Delta[self.y]
+        H -= H[np.arange(self.n), self.y][:, None]
+        losses = H.max(axis=1) if self.loss == loops.CRAMMER_SINGER else np.maximum(H, 0).sum(axis=1)
+        gaps = self.costs * np.maximum(losses - np.einsum("ik,ik->i", blocks, H), 0)
+        certificate = Certificate(half + float(self.costs @ losses), self.linear_term(blocks) - half)
+        return Evaluation(certificate, gaps, np.ascontiguousarray(scores.T), B)
+
+    def precise(self) -> KernelMultiClass:
+        """The same problem on kernel values in float64."""
+        K = self.K
+        return KernelMultiClass(KernelMatrix(K.kernel, K.X, K.cache_size, np.float64), self.labels)
+
+    def within(self, samples: np.ndarray, room: np.ndarray) -> KernelMultiClass:
+        """The problem of some samples, the others as they are; its kernel values are kept in `room`."""
+        labels = replace(self.labels, y=self.y[samples], costs=self.costs[samples])
+        return KernelMultiClass(self.K.within(samples, room), labels)
+
+    def products(self, samples: np.ndarray) -> np.ndarray:
+        return self.K.square(samples).astype(np.float64)
+
+
+class KernelIterate(Iterate):
+    """A dual point with the scores (c, n) of the training samples, in double precision."""
+
+    problem: KernelMultiClass
+
+    def __init__(self, problem: KernelMultiClass, setup: Setup, entropic: bool, softness: float) -> None:
+        super().__init__(problem, replace(setup, dtype=np.float64), entropic, softness)
+        self.scores = np.zeros((problem.c, problem.n))
+        if self.moved:
+            B = problem.coefficients(self.alpha, entropic)
+            self.scores = np.ascontiguousarray(problem.K.times(B).T)
+
+    def squared_norm(self) -> float:
+        return float(np.vdot(self.problem.coefficients(self.alpha, self.entropic), self.scores.T))
+
+    def block_sweep(self, rule: StepRule, order: np.ndarray, gaps: np.ndarray) -> float:
+        return sum(
+            loops.block_kernel_sweep(part, rows, self.problem.arrays, rule, self.scores, self.alpha, gaps)
+            for part, rows in self._parts(order)
+        )
+
+    def margins(self, samples: np.ndarray | None = None) -> np.ndarray:
+        scores, y = self.scores, self.problem.y
+        if samples is not None:
+            scores, y = scores[:, samples], y[samples]
+        return scores.T + self.problem.labels.Delta[y]
+
+    def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
+        costed = self.problem.costs[:, None] * direction
+        moved = self.problem.K.times(costed)
+        return np.ascontiguousarray(moved.T), float(np.vdot(costed, moved))
+
+    def advance(self, alpha: np.ndarray, image: np.ndarray) -> None:
+        self.alpha = alpha
+        self.scores -= image
+
+    def evaluate(self) -> Evaluation:
+        return self.problem.evaluate(self.alpha, self.entropic)
+
+    def resync(self, evaluation: Evaluation) -> None:
+        self.scores = evaluation.image.copy()
+
+    def solution(self, evaluation: Evaluation) -> KernelSolution:
+        return KernelSolution(evaluation.answer, self.blocks())
+
+    def _parts(self, order: np.ndarray) -> Iterator[tuple[np.ndarray, KernelRows]]:
+        """Samples to visit, with their kernel rows."""
+        K = self.problem.K
+        if K.whole is not None:
+            yield readonly(order), KernelRows(readonly(order), readonly(K.whole))
+            return
+        size = min(FETCHED, K.cache.capacity)
+        for k in range(0, len(order), size):
+            part = order[k : k + size]
+            yield readonly(part), KernelRows(readonly(K.cache.fetch(part)), readonly(K.cache.store))
+
+
+def restricted(arrays: ProblemArrays, part: np.ndarray) -> ProblemArrays:
+    """The problem of some samples alone."""
+    y, costs, norms = (readonly(values[part]) for values in (arrays.y, arrays.costs, arrays.norms))
+    return arrays._replace(y=y, costs=costs, norms=norms)

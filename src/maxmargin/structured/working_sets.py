@@ -36,9 +36,14 @@ from maxmargin.core.loop import BestWeights, Certificate, Clock, Evaluated, Pati
 from maxmargin.core.rows import readonly
 from maxmargin.structured import multiclass_kernel_loops as loops
 from maxmargin.structured.kernel_interior import solve_blocks, without_traces
-from maxmargin.structured.multiclass_kernel import KernelMultiClass, restricted
 from maxmargin.structured.multiclass_loops import CRAMMER_SINGER
-from maxmargin.structured.multiclass_problem import Evaluation, KernelSolution, Setup
+from maxmargin.structured.multiclass_problem import (
+    Evaluation,
+    KernelMultiClass,
+    KernelSolution,
+    Setup,
+    restricted,
+)
 
 # Passes over a set end when the gaps found have fallen to this share; sets within an outer set, when they
 # have visited so many times its samples.
