@@ -44,7 +44,7 @@ ROOM, PER_ENTRY = 4, 16
 LEAST, LOADED = 32, 24 << 20
 # Bytes of such a fit for each row besides its labels and weights, each weight of a feature, each label of the
 # rows of a set, and whatever the sizes; how often it holds these rows: `experiments/out_of_core.py`.
-PER_ROW, PER_WEIGHT, PER_SOLVED, ALWAYS, COPIES = 16, 72, 100, 1 << 20, 2.25
+PER_ROW, PER_WEIGHT, PER_SOLVED, ALWAYS, COPIES = 10, 64, 100, 1 << 20, 2.25
 
 NONE = np.empty(0)
 

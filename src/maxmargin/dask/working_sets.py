@@ -101,11 +101,6 @@ class Weights(NamedTuple):
     Z: np.ndarray
     lag: np.ndarray
 
-    @property
-    def dual(self) -> np.ndarray:
-        """The weights that the dual variables make."""
-        return np.vstack([self.Z[:-1], self.Z[-1] + self.lag])
-
 
 def dense(alpha: Any) -> np.ndarray:
     """Dual variables of some rows, which are kept sparse on a cluster."""
@@ -228,8 +223,9 @@ def _restricted(
     problem = LinearM3L(Rows.of(X), costs, task.R, task.bias)
     V = problem.accumulate(alpha)
     Z = problem.couple(V)
-    elsewhere = scores(X, weights.dual - Z, task.bias)
-    margin = costs.margin - costs.signs * elsewhere
+    others = weights.Z - Z
+    others[-1] += weights.lag
+    margin = costs.margin - costs.signs * scores(X, others, task.bias)
     constant = task.dual - float(np.vdot(margin, alpha) - 0.5 * np.vdot(V, Z))
     return replace(problem, costs=replace(costs, margin=margin, constant=constant)), V
 
