@@ -14,7 +14,7 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
 from maxmargin.multilabel import kernel_loops as loops
 from maxmargin.multilabel import smo_loops
-from maxmargin.multilabel.pairs import PairRule, newton_step
+from maxmargin.multilabel.pairs import newton_step
 from maxmargin.multilabel.problem import KernelM3L, hamming_costs
 from maxmargin.multilabel.smo import SMO, factors
 from tests.naive import kernel_m3l as naive
@@ -285,7 +285,7 @@ def test_newton_raises_the_dual_and_solves_without_bounds(box):
     alpha = 0.5 * C
     E, B, lo, hi = now = state(Y, m, C, K, np.eye(1), alpha)
     before = naive.objectives(K, np.eye(1), Y, m, C, alpha)[1]
-    newton_step(K, 1.0, now.label(0), PairRule())
+    newton_step(K, 1.0, now.label(0))
     moved = np.abs(B.T)
     np.testing.assert_array_equal(B, np.clip(B, lo, hi))
     np.testing.assert_allclose(E.T, Y * naive.gradient(K, np.eye(1), Y, m, moved), atol=1e-9)
@@ -297,7 +297,7 @@ def test_newton_raises_the_dual_and_solves_without_bounds(box):
 def test_newton_leaves_a_label_without_free_coefficients_alone():
     K, _, Y, m, C = data(9)
     now = state(Y, m, C)
-    newton_step(K, 1.0, now.label(0), PairRule())
+    newton_step(K, 1.0, now.label(0))
     assert not now.B.any()
 
 

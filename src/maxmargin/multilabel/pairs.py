@@ -50,83 +50,76 @@ from maxmargin.multilabel.problem import KernelM3L, Solution
 BLOCKS_AT_ONCE = 16
 
 
+# Sweeps over a block.
+SWEEPS = 8
+# A coefficient is left where it is by a sweep that would gain no more with it than this part of an equal
+# share of its label's gap.
+IDLE = 0.003
+# Independent labels: passes of block sweeps in the kernel of a batch.
+PASSES = 4
+# Independent labels: where a sweep ends at up to `NEAR` times the gap that tol allows, the part `BACK` of the
+# way back to where it began is evaluated. The dual settles before the primal, which feels every last step: on
+# all images of Animals with Attributes the gap is smaller by a seventh there.
+NEAR, BACK = 1.3, 0.3
+# How far one visit takes the gap of a label that no other moves, and of one that others move again.
+ALONE, TIED = 0.01, 0.25
+# Visits aim at this part of the gap that tol allows.
+AIM = 0.9
+# Most free coefficients of a Newton step, how many of them one visit may take, and what is added to the
+# system, relative to its largest diagonal entry.
+NEWTON_MOST, NEWTON_ROUNDS, RIDGE = 4000, 5, 1e-10
+# How many times as fast as in a pair step (which waits for memory) a multiply-add is in a matrix product, in
+# a block sweep and in a factorisation. They only decide which move is taken next, by the operations that each
+# of them counts.
+PRODUCT_SPEED, SWEEP_SPEED, CHOLESKY_SPEED = 80.0, 10.0, 30.0
+# A move that was not taken is rated this much better every epoch, so that it is tried again.
+RETRY = 1.25
+
+
 @dataclass(frozen=True)
 class PairRule:
     """How the moves are sized and weighed against each other; none of it changes the optimum.
 
     Parameters
     ----------
-    block, sweeps : int
-        Samples of a block (their kernel stays in cache) and sweeps over it.
-    idle : float
-        A coefficient is left where it is by a sweep that would gain no more with it than this part of an
-        equal share of its label's gap.
-    batch, passes : int
-        Independent labels: samples of a batch, in whose own kernel so many passes of block sweeps are made
-        before the change is carried to all other samples, where that costs at least as much as the passes.
-    near, back : float
-        Independent labels: where a sweep ends at up to `near` times the gap that tol allows, the part `back`
-        of the way back to where it began is looked at. The dual settles before the primal, which feels every
-        last step: on all images of Animals with Attributes the gap is smaller by a seventh there.
+    block : int
+        Samples of a block (their kernel stays in cache).
+    batch : int
+        Independent labels: samples of a batch, in whose own kernel block sweeps are made before the change is
+        carried to all other samples, where that costs at least as much as the sweeps.
     sweep_until, sweep_epochs : float, int
         Independent labels: pair steps follow below this relative gap, or after so many epochs.
     pair_steps : float
         Pair steps that take the gap of a label to 1 / e of itself, for each of its free coefficients, at the
-        speeds below (`benchmarks/problems/kernel_multilabel.py`).
-    alone, tied : float
-        How far one visit takes the gap of a label: all the way, or to where others move it again.
-    aim : float
-        Visits aim at this part of the gap that tol allows.
-    newton_most, newton_rounds : int
-        Most free coefficients of a Newton step, and how many of them one visit may take.
-    ridge : float
-        Added to the Newton system, relative to its largest diagonal entry.
-    product_speed, sweep_speed, batch_speed, cholesky_speed : float
-        How many times as fast as in a pair step (which waits for memory) a multiply-add is in a
-        matrix product, in a block sweep, in one within a batch and in a factorisation. They only
-        decide which move is taken next, by the operations that each of them counts.
-    retry : float
-        A move that was not taken looks this much better every epoch, so that it is tried again.
+        speeds above (`benchmarks/problems/kernel_multilabel.py`).
+    batch_speed : float
+        The speed of a multiply-add in a block sweep within a batch.
     """
 
     block: int = 64
-    sweeps: int = 8
-    idle: float = 0.003
     batch: int = 1024
-    passes: int = 4
-    near: float = 1.3
-    back: float = 0.3
     sweep_until: float = 0.05
     sweep_epochs: int = 4
     pair_steps: float = 0.2
-    alone: float = 0.01
-    tied: float = 0.25
-    aim: float = 0.9
-    newton_most: int = 4000
-    newton_rounds: int = 5
-    ridge: float = 1e-10
-    product_speed: float = 80.0
-    sweep_speed: float = 10.0
     batch_speed: float = 20.0
-    cholesky_speed: float = 30.0
-    retry: float = 1.25
 
     def sweep_cost(self, n: int, n_labels: int, rank: int) -> float:
         """Of an epoch of block sweeps, in multiply-adds of pair steps."""
-        return n * (n * rank / self.product_speed + self.block * n_labels * self.sweeps / self.sweep_speed)
+        return n * (n * rank / PRODUCT_SPEED + self.block * n_labels * SWEEPS / SWEEP_SPEED)
 
     def batch_cost(self, n: int, n_labels: int) -> float:
         """Of the passes over all batches, whose labels fill registers, in multiply-adds of pair steps."""
         labels = len(loops.LABELS) * -(-n_labels // len(loops.LABELS))
-        return n * self.passes * self.block * labels * self.sweeps / self.batch_speed
+        return n * PASSES * self.block * labels * SWEEPS / self.batch_speed
 
     def in_batches(self, n: int, n_labels: int) -> bool:
         """Whether batches are swept, or blocks of all samples."""
         return n > self.batch and self.sweep_cost(n, 0, n_labels) >= self.batch_cost(n, n_labels)
 
-    def newton_cost(self, m: int) -> float:
-        """Of a Newton step on m coefficients, in multiply-adds of pair steps: m^3 / 3 and a gather."""
-        return m**3 / (3 * self.cholesky_speed) + m**2
+
+def newton_cost(m: int) -> float:
+    """Of a Newton step on m coefficients, in multiply-adds of pair steps: m^3 / 3 and a gather."""
+    return m**3 / (3 * CHOLESKY_SPEED) + m**2
 
 
 class Part(NamedTuple):
@@ -228,7 +221,7 @@ class PairDescent(Evaluated):
             return
         chunks = self._chunks()
         for samples in chunks:
-            self._improve_chunk(samples, self.rule.tied if len(chunks) > 1 else self.rule.alone, clock)
+            self._improve_chunk(samples, TIED if len(chunks) > 1 else ALONE, clock)
             if clock.expired():
                 break
 
@@ -245,14 +238,14 @@ class PairDescent(Evaluated):
             self.swept, self.before = self.swept + 1, gap
         else:
             self.before = 0.0
-            self._visit_labels(part, gaps, duals, rule.alone, clock)
+            self._visit_labels(part, gaps, duals, ALONE, clock)
 
     def _look_back(self, part: Part, E: np.ndarray, B: np.ndarray) -> None:
         """Go part of the way back to residuals and coefficients before a sweep, where that is enough."""
         gap, allowed = self._gap(part)
-        if not allowed < gap <= self.rule.near * allowed:
+        if not allowed < gap <= NEAR * allowed:
             return
-        back = part.K.dtype.type(self.rule.back)
+        back = part.K.dtype.type(BACK)
         then = part.state._replace(
             E=part.state.E + back * (E - part.state.E), B=part.state.B + back * (B - part.state.B)
         )
@@ -288,10 +281,10 @@ class PairDescent(Evaluated):
             self._sweep(part, gaps, clock)
             cost = rule.sweep_cost(n, L, L if self.P is None else len(self.P))
         else:
-            steps = self._visit_labels(part, gaps, duals, rule.tied, clock)
-            cost = n * (steps + L * L / rule.sweep_speed)
+            steps = self._visit_labels(part, gaps, duals, TIED, clock)
+            cost = n * (steps + L * L / SWEEP_SPEED)
         gained = float(measure(part.state, part.T)[1].sum() - duals.sum())
-        self.rates = {name: rule.retry * rate for name, rate in self.rates.items()}
+        self.rates = {name: RETRY * rate for name, rate in self.rates.items()}
         self.rates[move] = gained / cost
 
     def _improve_chunk(self, samples: np.ndarray, least: float, clock: Clock) -> None:
@@ -323,7 +316,7 @@ class PairDescent(Evaluated):
         if self.problem.coupled:
             self._sweep_tied(part, self._blocks(n), clock)
             return
-        quiet = readonly((rule.idle * gaps / n).astype(part.K.dtype))
+        quiet = readonly((IDLE * gaps / n).astype(part.K.dtype))
         if not rule.in_batches(n, len(self.r)):
             self._sweep_labels(part, quiet, clock)
             return
@@ -359,9 +352,7 @@ class PairDescent(Evaluated):
             state = loops.KernelState(*(array[labels] for array in part.state))
             room = loops.room_for(rule.block, part.K.dtype)
             for order in orders:
-                loops.block_sweeps(
-                    part.K, self.r[labels], order, state, rule.sweeps, quiet[labels], room, lanes
-                )
+                loops.block_sweeps(part.K, self.r[labels], order, state, SWEEPS, quiet[labels], room, lanes)
                 if clock.expired():
                     return
 
@@ -376,7 +367,7 @@ class PairDescent(Evaluated):
         (L, n), m, rule = part.state.E.shape, len(samples), self.rule
         dtype, lanes = part.K.dtype, loops.LANES[part.K.dtype]
         inside, changes = kept[: m * m].reshape(m, m), np.empty((m, L), dtype)
-        orders = [readonly(self.rng.permutation(m)) for _ in range(rule.passes)]
+        orders = [readonly(self.rng.permutation(m)) for _ in range(PASSES)]
 
         def read(rows: slice) -> None:
             loops.gather(part.K, samples[rows], samples, inside[rows])
@@ -387,7 +378,7 @@ class PairDescent(Evaluated):
             room = loops.room_for(rule.block, dtype)
             for order in orders:
                 loops.block_sweeps(
-                    readonly(inside), self.r[labels], order, state, rule.sweeps, quiet[labels],
+                    readonly(inside), self.r[labels], order, state, SWEEPS, quiet[labels],
                     room, lanes,
                 )  # fmt: skip
             part.state.B[labels][:, samples] = state.B
@@ -414,7 +405,7 @@ class PairDescent(Evaluated):
             rows = part.K[samples]
             changes = np.empty((len(E), len(samples)), E.dtype)
             inside = readonly(rows[:, samples])
-            loops.coupled_block_sweeps(inside, self.R, samples, part.state, self.rule.sweeps, changes)
+            loops.coupled_block_sweeps(inside, self.R, samples, part.state, SWEEPS, changes)
             np.subtract(E, self._mix(changes, rows), out=E)
             if clock.expired():
                 return
@@ -432,7 +423,7 @@ class PairDescent(Evaluated):
         gap = float(gaps.sum())
         if gap <= 0:
             return 0
-        aim = self.rule.aim * self.tol * abs(float(duals.sum()) + self.problem.costs.constant)
+        aim = AIM * self.tol * abs(float(duals.sum()) + self.problem.costs.constant)
         reduction = max(min(aim / gap, 1.0), least)
         labels = np.argsort(-gaps)
         if self.problem.coupled:
@@ -460,16 +451,16 @@ class PairDescent(Evaluated):
         work = loops.scratch(n, dtype)
         singular = dtype.type(loops.SINGULAR[dtype])
         total = 0
-        for _ in range(self.rule.newton_rounds):
+        for _ in range(NEWTON_ROUNDS):
             m = int(np.count_nonzero((b > lo) & (b < hi)))
-            budget = max(n, int(self.rule.newton_cost(m) / n))  # one pair step: n multiply-adds
+            budget = max(n, int(newton_cost(m) / n))  # one pair step: n multiply-adds
             steps, gap = loops.label_steps(
                 part.K, part.diagonal, self.r[l], label, work, budget, target, singular
             )
             total += steps
             if gap <= target or steps < budget or clock.expired():
                 break
-            newton_step(part.K, self.r[l], label, self.rule)
+            newton_step(part.K, self.r[l], label)
         return total
 
 
@@ -480,7 +471,7 @@ def measure(state: loops.KernelState, T: np.ndarray) -> tuple[np.ndarray, np.nda
     return gaps, duals
 
 
-def newton_step(K: np.ndarray, r: Any, label: loops.KernelState, rule: PairRule) -> None:
+def newton_step(K: np.ndarray, r: Any, label: loops.KernelState) -> None:
     """Solve for the free coefficients of one label, cut to the box, and move along that line.
 
     The line is searched exactly, so the dual objective never falls. Nothing happens when
@@ -488,10 +479,10 @@ def newton_step(K: np.ndarray, r: Any, label: loops.KernelState, rule: PairRule)
     """
     e, b, lo, hi = label
     free = np.flatnonzero((b > lo) & (b < hi))
-    if not 0 < len(free) <= rule.newton_most:
+    if not 0 < len(free) <= NEWTON_MOST:
         return
     inside = K[np.ix_(free, free)].astype(np.float64) * r
-    inside[np.diag_indices_from(inside)] += rule.ridge * inside.diagonal().max()
+    inside[np.diag_indices_from(inside)] += RIDGE * inside.diagonal().max()
     try:
         step = cho_solve(cho_factor(inside, lower=True, overwrite_a=True, check_finite=False), e[free])
     except LinAlgError:
