@@ -16,7 +16,7 @@ from maxmargin import SubmodularSVC
 from maxmargin.core.listed_qp import Point
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows
-from maxmargin.submodular import interior
+from maxmargin.submodular import bcfw, interior
 from maxmargin.submodular.bcfw import ClippedBCFW, vector_of
 from maxmargin.submodular.bundle import Bundle, maximise_model
 from maxmargin.submodular.estimator import SOLVERS
@@ -452,8 +452,9 @@ def test_later_passes_with_inference_are_followed_by_more_without(monkeypatch):
     monkeypatch.setattr(
         ClippedBCFW, "visit", lambda self, order, ask: asked.append(ask) or visit(self, order, ask)
     )
-    options = {"cheap_passes": 3, "further_passes": 2, "most_passes": 6, "worthwhile": -1.0}
-    solver = ClippedBCFW(tiny(0), np.random.RandomState(0), **options)
+    for name, value in {"CHEAP_PASSES": 3, "FURTHER_PASSES": 2, "MOST_PASSES": 6, "WORTHWHILE": -1.0}.items():
+        monkeypatch.setattr(bcfw, name, value)
+    solver = ClippedBCFW(tiny(0), np.random.RandomState(0))
     for _ in range(4):
         solver.epoch(Clock())
     assert np.diff(np.flatnonzero([*asked, True])).tolist() == [4, 6, 7, 7]

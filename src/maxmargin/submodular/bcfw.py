@@ -8,9 +8,10 @@
 
 Lacoste-Julien, Jaggi, Schmidt, Pletscher, "Block-coordinate Frank-Wolfe optimization for structural
 SVMs", 2013. There a sample has one plane, its mean, and every step needs inference: `memory` = 1 is
-that method. With a memory, a sample also moves weight among its latest sets and to sets that differ
-from them in a few labels, and passes without inference follow each one with it for as long as they pay
-(Shah, Kolmogorov, Lampert, "A multi-plane block-coordinate Frank-Wolfe algorithm", 2015). These draw
+that method. Inference answers for a 64th of the samples at a time, at one theta, before these take their
+steps. With a memory, a sample also moves weight among its latest sets and to sets that differ from them in a
+few labels, and passes without inference follow each one with it for as long as they pay (Shah, Kolmogorov,
+Lampert, "A multi-plane block-coordinate Frank-Wolfe algorithm", 2015). These draw
 samples in proportion to their gaps when last seen (Osokin et al., "Minding the gaps for block
 Frank-Wolfe optimization of structured SVMs", 2016): long rows fall behind soonest.
 
@@ -58,6 +59,21 @@ from maxmargin.submodular.problem import SubmodularF1
 TIGHT, LOOSE = 30.0, 0.5
 # It is held less when its distance from theta(mu) makes more than this part of the gap.
 FAR = 0.3
+# Most passes without inference after the first one with it, how many more after each that follows, and after
+# any: later on inference finds less that is new. With 20 throughout, emotions to 1e-3 needs over 1,000 epochs
+# in place of 223.
+CHEAP_PASSES, FURTHER_PASSES, MOST_PASSES = 20, 2, 40
+# The part of the gain of the pass with inference that each of them must bring.
+WORTHWHILE = 0.01
+# Most steps in one visit of a sample that has a memory; a visit ends when a step promises less than this part
+# of what the visit has gained. More steps are undone by other blocks.
+ROUNDS, ENOUGH = 2, 0.1
+# Part of the visits without inference that go to samples regardless of their gaps, which may be old.
+REGARDLESS = 0.2
+# Passes from one move of the centre to the next.
+TURN = 10
+# Theta after pass k counts k^(RECENCY - 1) in the mean.
+RECENCY = 12
 # Inference answers for so many parts of the samples in turn, each at one theta.
 BATCHES = 64
 
@@ -106,23 +122,8 @@ class ClippedBCFW(Evaluated):
         How many sets a sample remembers; 1 is the method without memory.
     start : BlockSolution or None
         The solution of another fit, from which the blocks are copied.
-    cheap_passes, further_passes, most_passes : int
-        Most passes without inference after the first one with it, how many more after each that follows, and
-        after any: later on, inference finds less that is new.
-    worthwhile : float
-        The part of the gain of the pass with inference that each of them must bring.
-    rounds : int
-        Most steps in one visit of a sample that has a memory.
-    enough : float
-        A visit ends when a step promises less than this part of what the visit has gained.
-    regardless : float
-        Part of the visits without inference that go to samples regardless of their gaps.
     hold : float
         How much theta is held near a centre at the start, in means of c |x|^2; not at all without a memory.
-    turn : int
-        Passes from one move of the centre to the next.
-    recency : int
-        Theta after pass k counts k^(recency - 1) in the mean.
     renewal : int
         After so many epochs u is summed up anew, so that rounding does not pile up.
     """
@@ -134,25 +135,11 @@ class ClippedBCFW(Evaluated):
         *,
         memory: int = 40,
         start: BlockSolution | None = None,
-        cheap_passes: int = 20,
-        further_passes: int = 2,
-        most_passes: int = 40,
-        worthwhile: float = 0.01,
-        rounds: int = 2,
-        enough: float = 0.1,
-        regardless: float = 0.2,
         hold: float = 0.2,
-        turn: int = 10,
-        recency: int = 12,
         renewal: int = 100,
     ) -> None:
         self.problem, self.rng = problem, rng
-        if memory == 1:
-            cheap_passes, further_passes, rounds, hold = 0, 0, 1, 0.0
-        self.cheap_passes, self.further_passes, self.most_passes = cheap_passes, further_passes, most_passes
-        self.rounds, self.turn = rounds, turn
-        self.worthwhile, self.enough = worthwhile, enough
-        self.regardless, self.recency, self.renewal = regardless, recency, renewal
+        self.plain, self.renewal = memory == 1, renewal
         if start is None:
             self.blocks = first_blocks(problem, memory)
         else:
@@ -164,7 +151,7 @@ class ClippedBCFW(Evaluated):
         self.best_primal, self.best_dual = np.inf, -np.inf
         self.hold = 0.0
         self._keep()
-        long = hold * float(problem.cost @ problem.squares) / max(len(self.used), 1)
+        long = (0.0 if self.plain else hold) * float(problem.cost @ problem.squares) / max(len(self.used), 1)
         self.epochs = self.passes = 0
         V, E = problem.truth.shape[1], len(problem.pairs)
         first, second = np.ascontiguousarray(problem.pairs.index.T)
@@ -187,13 +174,13 @@ class ClippedBCFW(Evaluated):
         """A pass with inference, cheap ones for as long as they pay, and P of a good theta."""
         if self.epochs and self.epochs % self.renewal == 0:
             self._aim(vector_of(self.problem, self.blocks))
-        cheap_passes = min(self.cheap_passes + self.epochs * self.further_passes, self.most_passes)
+        cheap_passes = 0 if self.plain else min(CHEAP_PASSES + self.epochs * FURTHER_PASSES, MOST_PASSES)
         self.epochs += 1
         start = self._height()
         risk = self.visit(self.rng.permutation(self.used), ask=True)
-        worthwhile = self.worthwhile * (self._height() - start)
+        worthwhile = WORTHWHILE * (self._height() - start)
         for done in range(1, cheap_passes + 1):
-            if done % self.turn == 0:
+            if done % TURN == 0:
                 self._recentre()
             start = self._height()
             self.visit(self._by_gap(), ask=False)
@@ -218,7 +205,8 @@ class ClippedBCFW(Evaluated):
 
         Without `ask` the blocks work on their remembered sets, and the answer is zero.
         """
-        problem, rounds = self.problem, self.rounds if rounds is None else rounds
+        problem = self.problem
+        rounds = (1 if self.plain else ROUNDS) if rounds is None else rounds
         risk = 0.0
         if ask:
             for part in np.array_split(order, range(0, len(order), len(order) // BATCHES + 1)[1:]):
@@ -229,7 +217,7 @@ class ClippedBCFW(Evaluated):
         else:
             self._step(order, np.empty((0, problem.truth.shape[1]), np.uint8), rounds)
         theta = problem.cut(self.vector)
-        self.mean = self.mean + self.recency / (self.recency + self.passes) * (theta - self.mean)
+        self.mean = self.mean + RECENCY / (RECENCY + self.passes) * (theta - self.mean)
         self.passes += 1
         return risk
 
@@ -241,7 +229,7 @@ class ClippedBCFW(Evaluated):
             self._pairs,
             readonly(order),
             found,
-            Visit(rounds, self.enough),
+            Visit(rounds, ENOUGH),
             Weights(*self.problem.split(self.vector), self._matrix),
             self.blocks,
             self._room,
@@ -303,7 +291,7 @@ class ClippedBCFW(Evaluated):
         total, n = float(gaps.sum()), len(self.used)
         if total == 0:
             return self.rng.permutation(self.used)
-        return self.rng.choice(self.used, n, p=self.regardless / n + (1 - self.regardless) * gaps / total)
+        return self.rng.choice(self.used, n, p=REGARDLESS / n + (1 - REGARDLESS) * gaps / total)
 
     def _try(self, theta: np.ndarray) -> None:
         primal = self.problem.primal(theta, self.problem.risk(theta, self.hints)[1])

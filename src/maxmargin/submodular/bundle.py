@@ -36,6 +36,14 @@ from scipy.linalg import cho_factor, cho_solve
 from maxmargin.core.loop import Certificate, Clock, Progress
 from maxmargin.submodular.problem import SubmodularF1
 
+# A plane unused for more epochs than this is dropped.
+PATIENCE = 25
+# How far from the best point towards the minimiser the next plane is asked for, as in OCAS.
+ADVANCE = 0.1
+# Gap of the model's dual, relative to the gap of the whole, up to which it is solved.
+ACCURACY = 1e-2
+# Epochs in a row without any change after which no further plane will help.
+MOST_STILL = 3
 # A change of the objectives below this part of them is rounding.
 STILL = 1e-12
 # The part of its diagonal that makes a Gram matrix of dependent planes definite, and how it grows
@@ -159,14 +167,6 @@ class Bundle:
         From how many epochs the line search remembers the sets.
     start : BundleSolution or None
         The solution of another fit.
-    patience : int
-        A plane unused for more epochs than this is dropped.
-    advance : float
-        How far from the best point towards the minimiser the next plane is asked for.
-    accuracy : float
-        Gap of the model's dual, relative to the gap of the whole, up to which it is solved.
-    most_still : int
-        Epochs in a row without any change after which no further plane will help.
     """
 
     def __init__(
@@ -176,13 +176,8 @@ class Bundle:
         line_search: bool = True,
         memory: int = 20,
         start: BundleSolution | None = None,
-        patience: int = 25,
-        advance: float = 0.1,
-        accuracy: float = 1e-2,
-        most_still: int = 3,
     ) -> None:
         self.problem, self.line_search, self.memory = problem, line_search, memory
-        self.patience, self.advance, self.accuracy, self.most_still = patience, advance, accuracy, most_still
         self.free = problem.dimension - len(problem.pairs)
         self.planes = Planes.none(problem.dimension)
         self.hints = problem.guesses()
@@ -194,7 +189,7 @@ class Bundle:
             for sets in start.sets:
                 self._add(sets)
             self.planes = replace(self.planes, alpha=start.alpha)
-            self._solve(accuracy * max(self._dual(), 0.0))
+            self._solve(ACCURACY * max(self._dual(), 0.0))
 
     def epoch(self, clock: Clock) -> Progress:
         """One round of Algorithm 1: infer, add the plane (7), minimise the model."""
@@ -207,13 +202,13 @@ class Bundle:
             self.best_primal, self.best = primal, point
         self.recent = [*self.recent, sets][-self.memory :]
         self._add(sets)
-        self._solve(self.accuracy * max(self.best_primal - before.dual, 0.0))
-        self.planes = self.planes.forget(self.patience)
+        self._solve(ACCURACY * max(self.best_primal - before.dual, 0.0))
+        self.planes = self.planes.forget(PATIENCE)
         now = Certificate(self.best_primal, self.lower)
         moved = max(before.primal - now.primal, now.dual - before.dual)
         self.still = 0 if moved > STILL * abs(now.primal) else self.still + 1
         stuck = ""
-        if self.still >= self.most_still:
+        if self.still >= MOST_STILL:
             stuck = "increase max_nodes" if self.problem.exact else "use inference='exact'"
         return Progress(now, self.problem.n_samples, stuck=stuck)
 
@@ -252,7 +247,7 @@ class Bundle:
         def value(beta: float) -> float:
             return float(0.5 * square[0] + beta * square[1] + 0.5 * beta**2 * square[2]) + risk(beta)
 
-        # Thirds of a convex function: 20 of them find the point to 3e-4, far below `advance`.
+        # Thirds of a convex function: 20 of them find the point to 3e-4, far below `ADVANCE`.
         low, high = 0.0, 1.0
         for _ in range(20):
             left, right = low + (high - low) / 3, high - (high - low) / 3
@@ -261,7 +256,7 @@ class Bundle:
             else:
                 low = left
         beta = 0.5 * (low + high)
-        beta += self.advance * (1.0 - beta)
+        beta += ADVANCE * (1.0 - beta)
         return self.best + beta * towards
 
 

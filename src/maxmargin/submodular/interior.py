@@ -64,6 +64,17 @@ FAR = 1000.0
 AIM = 3e-4
 # Sums over sets with so many entries take NumPy no longer than loops, and nothing is compiled.
 FEW_ENTRIES = 100_000
+# Multipliers and slacks shrink to no less than the rest of this part, as is usual in such methods.
+BACK = 0.9
+# Of this part of the samples, those that are stopped first, multipliers and slacks are held there; of a fifth
+# of it where the residual outweighs all products alpha s by far, as with unscaled features.
+HELD = 0.05
+# Most of a sample's weight that a new set gets, and what all sets get of it at the start.
+SHARE = 0.3
+# The products alpha s at the start, in costs of a sample.
+LEVEL = 0.1
+# Where a new set lies above xi, xi moves so much farther than it.
+MARGIN = 0.1
 # Epochs of block steps where columns are long.
 EPOCHS = 8
 # A set is new when its value stands out by more than this part of it: the rest is rounding.
@@ -388,18 +399,6 @@ class InteriorPoint(Evaluated):
         Block steps on this problem that have been taken already, to begin with.
     way : type of SetEquations
         How the equations of a step are solved.
-    back : float
-        Multipliers and slacks shrink to no less than the rest of this part.
-    held : float
-        Of this part of the samples, those that are stopped first, multipliers and slacks are held there; of a
-        fifth of it where the residual outweighs all products alpha s by far, as with unscaled features.
-    share : float
-        Most of a sample's weight that a new set gets, and what all sets get of it at the start. Of many
-        weights a new set gets at most twice its part of this, were all places taken.
-    level : float
-        The products alpha s at the start, in costs of a sample.
-    margin : float
-        Where a new set lies above xi, xi moves so much farther than it.
     """
 
     def __init__(
@@ -410,16 +409,10 @@ class InteriorPoint(Evaluated):
         start: InteriorSolution | None = None,
         steps: ClippedBCFW | None = None,
         way: type[SetEquations] = Factored,
-        back: float = 0.9,
-        held: float = 0.05,
-        share: float = 0.3,
-        level: float = 0.1,
-        margin: float = 0.1,
     ) -> None:
         self.problem, self.memory = problem, max(memory, 2)
-        self.back, self.held, self.level, self.margin = back, held, level, margin
-        self.share = share
-        self.newcomer = 2 * share / self.memory if way.many else share
+        # Of many weights a new set gets at most twice its part of the share, were all places taken.
+        self.newcomer = 2 * SHARE / self.memory if way.many else SHARE
         self.hints = problem.guesses()
         self.best, self.best_primal, self.best_dual = np.zeros(problem.dimension), np.inf, -np.inf
         self.equations = way.of(problem)
@@ -488,20 +481,20 @@ class InteriorPoint(Evaluated):
         """An interior point near theta and alpha: products alpha s of one level, and most of alpha."""
         problem, planes, cost = self.problem, self.planes, self.problem.cost
         self.theta = theta.copy()
-        mu = self.level * float(cost.max(initial=0.0))
+        mu = LEVEL * float(cost.max(initial=0.0))
         problem.split(self.theta)[1][:] += mu**0.5
         self.r = np.full(len(problem.pairs), mu**0.5)
         values = np.where(planes.known, planes.loss + planes.rise(self.theta), -np.inf)
         highest = self._highest()
         # sum_k level / (xi - v_k), which must be 1, falls with xi: halving, between one set and equal ones.
-        low, high = highest + self.level, highest + self.level * np.maximum(planes.known.sum(axis=1), 1)
+        low, high = highest + LEVEL, highest + LEVEL * np.maximum(planes.known.sum(axis=1), 1)
         for _ in range(50):
             xi = 0.5 * (low + high)
-            above = np.sum(self.level / (xi[:, None] - values), axis=1) > 1
+            above = np.sum(LEVEL / (xi[:, None] - values), axis=1) > 1
             low, high = np.where(above, xi, low), np.where(above, high, xi)
         self.xi = high
-        centred = cost[:, None] * self.level / (self.xi[:, None] - values)
-        self.alpha = self.share * centred + (1 - self.share) * alpha
+        centred = cost[:, None] * LEVEL / (self.xi[:, None] - values)
+        self.alpha = SHARE * centred + (1 - SHARE) * alpha
 
     def _move(self, clock: Clock) -> Progress:
         """A step, and inference where it ends and where a full one would; the sets found join the program."""
@@ -571,19 +564,19 @@ class InteriorPoint(Evaluated):
         products alpha s, as with large costs, the step ends at the first limit instead.
         """
         slack, alpha, t, r, residual, _ = point
-        stopped = np.minimum(self.back * np.minimum(reach(slack, step.slack), reach(alpha, step.alpha)), 1.0)
+        stopped = np.minimum(BACK * np.minimum(reach(slack, step.slack), reach(alpha, step.alpha)), 1.0)
         products = float(np.sum(alpha * slack, where=self.planes.known))
-        held = self.held if 0.5 * float(residual @ residual) <= FAR * products else self.held / 5
-        most = self.back * float(reach(t, step.t))
+        held = HELD if 0.5 * float(residual @ residual) <= FAR * products else HELD / 5
+        most = BACK * float(reach(t, step.t))
         length = min(float(np.quantile(stopped, held)), most)
-        lacking = (1 - self.back) * slack - (slack + length * step.slack)
+        lacking = (1 - BACK) * slack - (slack + length * step.slack)
         raised = np.maximum(lacking, 0.0).max(axis=1)
         if float(self.problem.cost @ raised) > products:
             length, raised = min(float(stopped.min()), most), np.zeros(len(raised))
         self.theta = self.theta + length * step.theta
         self.xi = self.xi + length * step.xi + raised
-        self.alpha = np.maximum(alpha + length * step.alpha, (1 - self.back) * alpha)
-        self.r = np.maximum(r + length * step.r, (1 - self.back) * r)
+        self.alpha = np.maximum(alpha + length * step.alpha, (1 - BACK) * alpha)
+        self.r = np.maximum(r + length * step.r, (1 - BACK) * r)
         return length
 
     def _weigh(self, alpha: np.ndarray) -> None:
@@ -615,7 +608,7 @@ class InteriorPoint(Evaluated):
             self.alpha = np.pad(self.alpha, [(0, 0), (0, 1)])
         value, c = values[samples], cost[samples]
         excess = np.maximum(value - self.xi[samples], 0.0)
-        self.xi[samples] = np.maximum(self.xi[samples], value + self.margin * excess + mu / c)
+        self.xi[samples] = np.maximum(self.xi[samples], value + MARGIN * excess + mu / c)
         self.alpha[samples, places] = np.minimum(mu / (self.xi[samples] - value), self.newcomer * c)
         self.alpha[samples] *= (c / self.alpha[samples].sum(axis=1))[:, None]
         return int(np.count_nonzero(above))
