@@ -56,6 +56,8 @@ FITS: list[Fit] = [
     ("SparseMultiLabelSVC", "SparseMultiLabelSVC", FEW, "labels", "600 x 12"),
     ("SparseMultiLabelSVC, learned", "SparseMultiLabelSVC", LEARNED, "labels", "600 x 12"),
     ("SubmodularSVC", "SubmodularSVC", {"tol": 0.1}, "labels", "600 x 12"),
+    ("SubmodularSVC, wide rows", "SubmodularSVC", {"tol": 0.1}, "labels", "600 x 800"),
+    ("SubmodularSVC, yeast", "SubmodularSVC", {"tol": 0.1}, "labels", "yeast"),
     *(
         (f"small {data}, {name}", name, {}, labels, data if data != "glass" else "214 x 9")
         for data in ("iris", "wine", "breast_cancer", "glass", "digits")
