@@ -52,6 +52,10 @@ from maxmargin.multilabel.near_loops import judge, look, settle
 # What a sample of k features shares with positives counts k to the power of minus this. Of the support
 # vectors of titles it finds 77 % instead of 75 %, in rows of 8 words instead of 18.
 TERSE = 0.2
+# Passes that find the background, and random numbers for the orders, a power of two.
+SPREAD_PASSES, N_DRAWS = 100, 1 << 13
+# Blocks of an epoch for each of several threads, so that none waits long for the others.
+SHARE = 4
 
 
 @dataclass(frozen=True)
@@ -71,26 +75,15 @@ class BlockRule:
         Most passes over the members between two looks.
     begin : float
         Part of the loss at rest that the first ascent may leave as a gap.
-    aim, follow, patience : float
-        Later ones aim at this part of the gap that tol allows, or this part of the gap there is; where
-        a look finds nothing that explains the gap, at this part of what they aimed at before.
-    few : int
-        Fewer new violators do not explain the gap.
-    spare : float
-        Part of the gap, at least of that which tol allows, that dropping weights may add.
     listed, step : int
         Where more samples would violate a margin than this number for each that may become a member, as every
         `step`-th sample says, the bias is lowered before the look.
-    spread_passes, n_draws : int
-        Passes that find the background; random numbers for the orders.
     tries, tries_squared : int
         Looks that a label has at least before another method takes over, and all that it has with the squared
         hinge loss (3 to 10 are as good on enron, delicious, bibtex and corel5k, 30 take up to twice as long).
     newton : float
         One look costs as much as that method where X'X takes so many times the products of X (estimated from
         times on enron at C = 100).
-    share : int
-        Blocks of an epoch for each of several threads, so that none waits long for the others.
     """
 
     block: int = 512
@@ -99,19 +92,11 @@ class BlockRule:
     least: int = 128
     passes: int = 60
     begin: float = 0.05
-    aim: float = 2.0
-    follow: float = 0.02
-    patience: float = 0.25
-    few: int = 8
     listed: int = 4
     step: int = 64
-    spare: float = 0.3
-    spread_passes: int = 100
-    n_draws: int = 1 << 13
     tries: int = 30
     tries_squared: int = 10
     newton: float = 12.0
-    share: int = 4
 
     def patience_of(self, problem: ManyM3L) -> int:
         """Looks that a label has before Newton's method on all samples and features would have cost less."""
@@ -419,8 +404,8 @@ class LabelBlocks:
         self.problem, self.tol, self.n_threads = problem, tol, n_threads
         self.rule = BlockRule() if rule is None else rule
         L = problem.shape[1]
-        self.draws = readonly(rng.randint(0, 2**32, self.rule.n_draws, dtype=np.uint32))
-        background = problem.background(self.rule.spread_passes)
+        self.draws = readonly(rng.randint(0, 2**32, N_DRAWS, dtype=np.uint32))
+        background = problem.background(SPREAD_PASSES)
         self.samples = problem.samples(self.rule.common, self.rule.step, background.m)
         m = readonly(background.m[self.samples.names])
         largest = readonly(np.argsort(-np.abs(m), kind="stable"))
@@ -434,7 +419,7 @@ class LabelBlocks:
         self.constant, self.primal = problem.at_rest()
         self.dual = np.zeros(L)
         self.blocks = [np.arange(a, min(a + self.rule.block, L)) for a in range(0, L, self.rule.block)]
-        self.batch = 1 if n_threads == 1 else n_threads * self.rule.share
+        self.batch = 1 if n_threads == 1 else n_threads * SHARE
         self.done: list[Kept | None] = [None] * len(self.blocks)
         self.desks: list[tuple[loops.Room, loops.Lanes]] = []
         self.next = 0

@@ -21,6 +21,11 @@ from maxmargin.core.jit import compiled, helper
 from maxmargin.core.lanes import prefetch
 from maxmargin.core.rows import RowArrays, row_add, row_dot, shuffle
 
+# An ascent aims at AIM times the gap that tol allows, or at the part FOLLOW of the gap there is; where a scan
+# finds fewer than FEW new violators, which do not explain the gap, at the part PATIENCE of its aim before.
+AIM, FOLLOW, FEW, PATIENCE = 2.0, 0.02, 8, 0.25
+# Part of the gap, at least of that which tol allows, that dropping weights may add.
+SPARE = 0.3
 # Labels that are looked at together, samples between two lists of those that pass; levels by which the worst
 # violations are told apart; halvings that find the best bias.
 LANES, STRETCH, LEVELS, HALVINGS = (0,) * 64, 64, 256, 12
@@ -95,12 +100,7 @@ class Rule(NamedTuple):
     least: int
     passes: int
     begin: float
-    aim: float
-    follow: float
-    patience: float
-    few: int
     listed: int
-    spare: float
 
 
 class Room(NamedTuple):
@@ -570,7 +570,7 @@ def _choose(costs, background, room, lanes, k, known, rule):
     cull = lanes.cull[k]
     if lanes.turns[k] > 0:
         whole = _drop(costs, background, room, lanes, k, known, 0.0)
-        allowed = rule.spare * max(rule.tol * whole, whole - lanes.dual[k])
+        allowed = SPARE * max(rule.tol * whole, whole - lanes.dual[k])
         while cull > 0.0 and not _drop(costs, background, room, lanes, k, known, cull) - whole <= allowed:
             cull = 0.25 * cull if cull > 1e-6 else 0.0
         lanes.cull[k] = cull

@@ -23,7 +23,7 @@ from maxmargin.core.lanes import (
     store_row,
 )
 from maxmargin.core.rows import row_dot
-from maxmargin.multilabel.many_loops import HALVINGS, LANES, LEVELS, STRETCH
+from maxmargin.multilabel.many_loops import AIM, FEW, FOLLOW, HALVINGS, LANES, LEVELS, PATIENCE, STRETCH
 
 # Entries of X whose weights are asked for before they are needed, and samples whose rows are.
 AHEAD, FETCHED = np.uint64(64), 8
@@ -285,9 +285,9 @@ def judge(samples, costs, background, rule, room, lanes):
         if shift > 0.0:
             lanes.bias[k] -= shift / costs.bias
         if not lanes.done[k]:
-            target = max(rule.aim * rule.tol * primal, rule.follow * (primal - dual))
-            if welcome(room, lanes, k, found, most, background.share) < rule.few:
-                target = rule.patience * min(lanes.target[k], rule.aim * rule.tol * primal)
+            target = max(AIM * rule.tol * primal, FOLLOW * (primal - dual))
+            if welcome(room, lanes, k, found, most, background.share) < FEW:
+                target = PATIENCE * min(lanes.target[k], AIM * rule.tol * primal)
                 if lanes.u[k] > 0.0:
                     _dissolve(room, lanes, k, most, background)
             lanes.target[k] = target
