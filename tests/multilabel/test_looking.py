@@ -12,7 +12,7 @@ from maxmargin.core.rows import Rows
 from maxmargin.multilabel.estimator import KERNEL_ONLY, LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.newton import Newton
 from maxmargin.multilabel.problem import LinearM3L, hamming_costs
-from maxmargin.multilabel.sweeps import LabelSweeps, SampleSweeps, SweepRule
+from maxmargin.multilabel.sweeps import FIRST_SWEEPS, SAMPLE_PASSES, LabelSweeps, SampleSweeps, SweepRule
 from tests.naive import m3l as naive
 
 # Every solver on the kernels it takes, and single precision where it can be asked for.
@@ -192,11 +192,10 @@ def test_the_first_epoch_of_tied_labels_makes_its_lists_by_sweeps():
 
     sweeps._pass = noted
     sweeps.epoch(Clock())
-    rule = sweeps.rule
-    assert len(scales) == rule.first_sweeps + len(rule.sample_passes) - 1
+    assert len(scales) == FIRST_SWEEPS + len(SAMPLE_PASSES) - 1
     assert scales[-1][0] == pytest.approx(scales[-1][1], rel=0.2)
     sweeps.epoch(Clock())
-    assert len(scales) == rule.first_sweeps + len(rule.sample_passes) - 1
+    assert len(scales) == FIRST_SWEEPS + len(SAMPLE_PASSES) - 1
 
 
 def test_the_better_of_two_solutions_counts():

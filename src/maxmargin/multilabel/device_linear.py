@@ -23,7 +23,7 @@ from maxmargin.device.backend import dtype_of
 from maxmargin.device.rows import DeviceRows, scores
 from maxmargin.multilabel.device import entry_bounds
 from maxmargin.multilabel.problem import LinearM3L, Solution
-from maxmargin.multilabel.sweeps import BiasPull, SweepRule
+from maxmargin.multilabel.sweeps import FIRST_SWEEPS, LABEL_PASSES, NEGLECTED, BiasPull, SweepRule
 
 
 class DeviceLabels(Evaluated):
@@ -111,7 +111,7 @@ class DeviceLabels(Evaluated):
             target = self.gaps * (rule.aim * max(self.tol / max(self.gap, self.tol), rule.least))
         working = torch.ones(self.L, dtype=torch.bool, device=self.device)
         pull = torch.from_numpy(self.follow.pull).to(self.device)
-        for _ in range(rule.first_sweeps if fresh else rule.label_passes):
+        for _ in range(FIRST_SWEEPS if fresh else LABEL_PASSES):
             left, reach = self._walk(self._lists(working, whole=fresh), pull, reach)
             lag = self.bias * self.B.sum(dim=1, dtype=torch.float64) - self.b
             self.b += torch.where(working, pull * lag, 0.0)
@@ -169,7 +169,7 @@ class DeviceLabels(Evaluated):
         primal = float(0.5 * weights.sum() + loss) + self.problem.costs.constant
         certificate = Certificate(primal, primal - float(self.gaps.sum()))
         self.gap, self.scale = certificate.gap, abs(primal)
-        self.flags = share > self.rule.neglected * self.tol * self.scale / self.B.numel()
+        self.flags = share > NEGLECTED * self.tol * self.scale / self.B.numel()
         return certificate
 
     def _evaluate(self) -> tuple[torch.Tensor, Certificate]:

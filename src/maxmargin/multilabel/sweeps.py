@@ -72,83 +72,68 @@ NO_BOUNDS: Bounds = (-np.inf, np.inf)
 TOGETHER = len(LINE)
 
 
+# Sweeps over all entries in the first epoch.
+FIRST_SWEEPS = 3
+# Passes of an epoch over the lists of each label.
+LABEL_PASSES = 20
+# Passes over the first lists of all samples; the last number is that of all others. Later lists hold longer.
+# In the first epoch as many lists are made as there are numbers, by a sweep over all entries. With a prior of
+# low rank all lists have LOW_RANK_PASSES.
+SAMPLE_PASSES, LOW_RANK_PASSES = (3, 5, 8), 5
+# Samples that lie side by side and are visited one after the other, in blocks of which there are at least
+# N_BLOCKS. What a block of eight needs comes from memory together: on RCV1 and tmc2007-500 a pass takes a
+# fifth less, and as many are needed; with blocks of 64 they need up to ten more. With a prior of low rank,
+# where steps are felt further, blocks of eight take twice as many passes; samples are visited one by one, as
+# where features or samples are few.
+BLOCK, N_BLOCKS = 8, 500
+# Where tol is at most this, sweeps alone will not do, and the first epoch goes on to polish.
+EARLY = 3e-3
+# Entries with less than this part of an equal share of the gap that a label is to end at take no step, nor do
+# listed ones of samples with less than this part of one of what tol allows: on three of four draws of RCV1
+# that saves one of 16 passes.
+IDLE = 0.3
+# What polishing sees is the gap on its way; its mean has this part of it.
+KEPT = 0.75
+# Where the pass before saw this part of what tol allows, its end and that of the last one are averaged.
+NEAR = 1.5
+# Entries at rest may together hold this part of the gap that is allowed.
+NEGLECTED = 0.1
+# Groups of labels that a thread's are polished in.
+N_GROUPS = 16
+# Random numbers for the orders of one epoch of polishing (a power of two, which stays in cache), and how far
+# apart two labels begin to read them: a prime, so that no two of the first N_DRAWS labels begin at the same
+# number.
+N_DRAWS, STRIDE = 1 << 13, 7919
+# An epoch pays when it leaves less than the share PAYS of a label's gap. Otherwise rho grows by the factor
+# GROWTH, if the bias has a part in the gap of at least FELT.
+PAYS, GROWTH, FELT = 0.7, 4.0, 0.01
+
+
 @dataclass(frozen=True)
 class SweepRule:
     """How much is done in an epoch, and what may rest.
 
     Parameters
     ----------
-    first_sweeps : int
-        Sweeps over all entries in the first epoch.
-    label_passes : int
-        Passes of an epoch over the lists of each label.
-    sample_passes : tuple of int
-        Passes over the first lists of all samples; the last number is that of all others. Later lists hold
-        longer. In the first epoch as many lists are made as there are numbers, by a sweep over all entries.
-    low_rank_passes : int
-        The same for all lists with a prior of low rank.
-    block, n_blocks : int
-        Samples that lie side by side and are visited one after the other, in blocks of which there are at
-        least `n_blocks`. What a block of eight needs comes from memory together: on RCV1 and tmc2007-500 a
-        pass takes a fifth less, and as many are needed; with blocks of 64 they need up to ten more.
-        With a prior of low rank, where steps are felt further, blocks of eight take twice as many passes;
-        samples are visited one by one. So they are where no prior couples labels and features or samples
-        are few: on bibtex the gap after the first epoch is smaller by a fifth, 3,000 rows of RCV1 take 3 %
-        less.
-    early : float
-        Where tol is at most this, sweeps alone will not do, and the first epoch goes on to polish.
     aim, least : float
         Polishing aims at the part `aim` of the gap that tol allows (at 0.95 four of ten fits of 3,000 rows of
         RCV1 to 1e-4 missed it by up to 3 % and took another epoch, at 0.9 one); a label is left at the part
         `least` of what its first pass saw, for then entries at rest have the larger part of the gap.
-    idle : float
-        Entries with less than this part of an equal share of the gap that a label is to end at take no step,
-        nor do listed ones of samples with less than this part of one of what tol allows: on three of four
-        draws of RCV1 that saves one of 16 passes.
-    kept, missed : float
-        What polishing sees is the gap on its way; its mean has the part `kept` of it. Entries at rest will
-        have the part `missed` of the gap there was. Where both together are what tol allows, it is worth
-        certifying at once. On five sets (`python -m benchmarks multilabel sets`) `missed` was 0.01 to 0.1.
-    likely, near : float
-        When a pass over the samples has seen the part `likely` of what tol allows, it is worth certifying at
-        once. Where the pass before saw the part `near`, its end and that of the last one are averaged first.
-    neglected : float
-        Entries at rest may together hold this part of the gap that is allowed.
-    n_groups : int
-        Groups of labels that a thread's are polished in.
-    n_draws, stride : int
-        Random numbers drawn for the orders of one epoch of polishing (a power of two, small enough
-        to stay in cache), and how far apart two labels begin to read them: a prime, so that no two
-        of the first `n_draws` labels begin at the same number.
+    missed : float
+        Entries at rest will have this part of the gap there was. Where that and what polishing sees are what
+        tol allows, it is worth certifying at once. On five sets (`python -m benchmarks multilabel sets`) it
+        was 0.01 to 0.1.
+    likely : float
+        When a pass over the samples has seen this part of what tol allows, it is worth certifying at once.
     bias_rate : float
         First rho of the bias, relative to the mean squared norm of a sample.
-    pays, growth, felt : float
-        An epoch pays when it leaves less than the share `pays` of a label's gap. Otherwise rho
-        grows by the factor `growth`, if the bias has a part in the gap of at least `felt`.
     """
 
-    first_sweeps: int = 3
-    label_passes: int = 20
-    sample_passes: tuple[int, ...] = (3, 5, 8)
-    low_rank_passes: int = 5
-    block: int = 8
-    n_blocks: int = 500
-    early: float = 3e-3
     aim: float = 0.9
     least: float = 0.07
-    idle: float = 0.3
-    kept: float = 0.75
     missed: float = 0.03
     likely: float = 1.2
-    near: float = 1.5
-    neglected: float = 0.1
-    n_groups: int = 16
-    n_draws: int = 1 << 13
-    stride: int = 7919
     bias_rate: float = 0.05
-    pays: float = 0.7
-    growth: float = 4.0
-    felt: float = 0.01
 
 
 class BiasPull:
@@ -163,8 +148,8 @@ class BiasPull:
 
     def learn(self, gaps: np.ndarray, lag_share: np.ndarray) -> None:
         """Raise rho where the gap hardly fell and the bias has a part in it."""
-        slow = (gaps > self.rule.pays * self.last) & (lag_share > self.rule.felt * gaps)
-        self.pull = np.where(slow, np.minimum(self.rule.growth * self.pull, 1.0), self.pull)
+        slow = (gaps > PAYS * self.last) & (lag_share > FELT * gaps)
+        self.pull = np.where(slow, np.minimum(GROWTH * self.pull, 1.0), self.pull)
         self.last = gaps.copy()
 
 
@@ -272,7 +257,7 @@ class Sweeps(Evaluated, ABC):
 
     def _order(self) -> np.ndarray:
         """Samples in random order, those of a block one after the other."""
-        size = min(max(1, self.n // self.rule.n_blocks), self.block)
+        size = min(max(1, self.n // N_BLOCKS), self.block)
         blocks = self.rng.permutation(-(-self.n // size))
         order = (size * blocks[:, None] + self.rng.permutation(size)).ravel()
         return readonly(order[order < self.n])
@@ -293,7 +278,7 @@ class Sweeps(Evaluated, ABC):
         primal = 0.5 * norm + loss + problem.costs.constant
         certificate = Certificate(primal, primal - float(self.gaps.sum()))
         self.gap, self.scale = certificate.gap, abs(primal)
-        self.quiet = self.rule.neglected * self.tol * self.scale / self.alpha.size
+        self.quiet = NEGLECTED * self.tol * self.scale / self.alpha.size
         return certificate
 
     def _active(self) -> int:
@@ -342,8 +327,8 @@ class LabelSweeps(Sweeps):
         # Cut between lines: one that is not full costs a sweep as much as one that is.
         lines = shares(self.n_lines, self.n_threads)
         self.parts = [(TOGETHER * first, min(TOGETHER * last, self.L)) for first, last in lines]
-        many = self.n >= self.rule.block * self.rule.n_blocks
-        self.block = self.rule.block if self.problem.n_features >= WIDE and many else 1
+        many = self.n >= BLOCK * N_BLOCKS
+        self.block = BLOCK if self.problem.n_features >= WIDE and many else 1
 
     def _prepare(self, alpha: np.ndarray) -> None:
         super()._prepare(alpha)
@@ -384,7 +369,7 @@ class LabelSweeps(Sweeps):
 
     def _improve(self, clock: Clock) -> None:
         if self.blank:
-            self._ascend(clock, self.rule.first_sweeps, polish=self.tol <= self.rule.early)
+            self._ascend(clock, FIRST_SWEEPS, polish=self.tol <= EARLY)
             self.blank = False
             return
         if not self.gaps.size:
@@ -409,7 +394,7 @@ class LabelSweeps(Sweeps):
         run_tasks([partial(work, k) for k in range(len(self.parts))], self.n_threads)
         self._turned()
         if polish and self.gaps.size:
-            kept, missed = self.rule.kept * self.remaining.sum(), self.rule.missed * self.gaps.sum()
+            kept, missed = KEPT * self.remaining.sum(), self.rule.missed * self.gaps.sum()
             self.expected = float(kept + missed)
 
     def _sweep(self, k: int, geometry: loops.Geometry, orders: list[np.ndarray]) -> None:
@@ -437,8 +422,8 @@ class LabelSweeps(Sweeps):
         """What polishes a part of the labels, by what is marked then; their gaps end in `remaining`."""
         rule, state = self.rule, loops.Ascent(self.alpha, self.WT, self.S)
         order = readonly(self.rng.permutation(self.n))
-        draws = readonly(self.rng.randint(0, 2**32, rule.n_draws, dtype=np.uint32))
-        enough = loops.Enough(rule.label_passes, rule.least, rule.idle)
+        draws = readonly(self.rng.randint(0, 2**32, N_DRAWS, dtype=np.uint32))
+        enough = loops.Enough(LABEL_PASSES, rule.least, IDLE)
         # The first epoch polishes before anything was measured.
         gaps = self.gaps if self.gaps.size else np.full(self.L, np.inf)
         self.remaining = gaps.copy()
@@ -455,7 +440,7 @@ class LabelSweeps(Sweeps):
             # Longest lists first and in small groups, so that threads end together.
             by_length = labels[np.argsort(-np.diff(lists.starts)[labels], kind="stable")]
             by_length = by_length[gaps[by_length] > 0]
-            n_groups = min(len(by_length), rule.n_groups)
+            n_groups = min(len(by_length), N_GROUPS)
             return [partial(polish, readonly(by_length[g::n_groups]), lists) for g in range(n_groups)]
 
         return groups
@@ -477,8 +462,8 @@ class LabelSweeps(Sweeps):
         target = np.zeros(self.L)
         if self.gaps.size:
             gap = max(self.gap, self.tol)
-            target = self.gaps * ((rule.aim * self.tol - rule.missed * gap) / (rule.kept * gap))
-        first = rule.stride * np.arange(self.L)
+            target = self.gaps * ((rule.aim * self.tol - rule.missed * gap) / (KEPT * gap))
+        first = STRIDE * np.arange(self.L)
         return loops.Lists(*(readonly(array) for array in (starts, members, first, target)))
 
     def _measure(self) -> Certificate:
@@ -500,8 +485,8 @@ class SampleSweeps(Sweeps):
         self.bias_row = self.problem.bias * self.S
         self.listed = 0  # entries of a pass
         low_rank = self.problem.low_rank is not None
-        self.block = 1 if low_rank else self.rule.block
-        passes = (self.rule.low_rank_passes,) if low_rank else self.rule.sample_passes
+        self.block = 1 if low_rank else BLOCK
+        passes = (LOW_RANK_PASSES,) if low_rank else SAMPLE_PASSES
         self.lengths, self.first_lists = chain(passes, repeat(passes[-1])), len(passes)
 
     def _prepare(self, alpha: np.ndarray) -> None:
@@ -537,11 +522,11 @@ class SampleSweeps(Sweeps):
         if np.isfinite(self.gap):  # there are marks by a measurement
             self._visit(clock)
             return
-        for _ in range(self.rule.first_sweeps):
+        for _ in range(FIRST_SWEEPS):
             self._sweep()
             if clock.expired():
                 return
-        if self.tol > self.rule.early:
+        if self.tol > EARLY:
             return
         for turn in range(self.first_lists):
             if turn:
@@ -553,7 +538,7 @@ class SampleSweeps(Sweeps):
         """Passes over the marked entries; returns whether there is reason to stop."""
         lists, bounds, done = self._lists(), NO_BOUNDS, False
         for _ in range(next(self.lengths)):
-            near = self.expected <= self.rule.near * self.tol * self.scale
+            near = self.expected <= NEAR * self.tol * self.scale
             S, bias_row = self.S.copy(), self.bias_row
             bounds = self._pass(lists, bounds)
             done = near and self._seems_done()
@@ -606,7 +591,7 @@ class SampleSweeps(Sweeps):
 
     def _small(self) -> np.floating:
         """The share of the gap below which an entry takes no step; none before there are lists."""
-        return self.real(self.rule.idle * self.tol * self.scale / self.listed if self.listed else 0.0)
+        return self.real(IDLE * self.tol * self.scale / self.listed if self.listed else 0.0)
 
     def _set_bias(self, row: np.ndarray) -> None:
         self.bias_row = row
