@@ -13,9 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-from scipy.linalg.lapack import dpotrf
-
 from maxmargin.core.loop import Progress, Solver, Switch
 from maxmargin.edge.estimator import Row
 from maxmargin.structured.exact import FullEpochs
@@ -41,11 +38,6 @@ FEATURES, CHEAP = 2000, 3000
 # In how many epochs the gap of block steps must fall to which share of itself: where Newton steps are cheap,
 # and where they are not.
 SOON, LATE = (20, 0.25), (200, 0.5)
-# A kernel matrix may be this far below zero, relative to its largest diagonal entry, and still counts as
-# positive semi-definite.
-INDEFINITE = 1e-10
-# Kernels whose matrices never are.
-DEFINITE = ("rbf", "chi2", "linear")
 
 
 def single_is_enough(
@@ -85,16 +77,7 @@ def few_samples(problem: MultiClassProblem) -> bool:
         wide = problem.rows.shape[1] >= n or not (few_weights(problem) or curved(problem))
         return wide and c * n**3 <= WORK_OF_ROWS
     small = n <= FEW_SAMPLES and c * n**3 <= WORK_OF_KERNEL
-    return small and isinstance(problem, KernelMultiClass) and is_definite(problem)
-
-
-def is_definite(problem: KernelMultiClass) -> bool:
-    """Whether the kernel matrix is positive semi-definite but for rounding."""
-    if problem.K.kernel.name in DEFINITE:
-        return True
-    K = problem.products(np.arange(problem.n))
-    K[np.diag_indices(problem.n)] += INDEFINITE * problem.norms.max()
-    return not dpotrf(K, lower=1)[1]
+    return small and isinstance(problem, KernelMultiClass) and problem.K.is_definite()
 
 
 def tall(problem: MultiClassProblem) -> bool:
