@@ -61,13 +61,11 @@ from maxmargin.structured.multiclass_problem import (
 
 # Rows scored at a time for the best multiple of W.
 PIECE = 4096
-# Epochs between two looks at the best multiple of W.
-LOOK = 20
+# The epoch of the first look at the best multiple of W, unless D rests before, and epochs between two looks.
+FIRST_LOOK, LOOK = 60, 20
 # D is at rest once an epoch raises it by no more than this part of what tol allows. On text D comes to rest
 # so late that blocks are certified before.
 AT_REST = 1e-4
-
-
 # The longest wait of a block is 2**LONGEST - 1 passes.
 LONGEST = 6
 # Blocks with less than the first share of the mean gap sit out one pass; those with more than the second,
@@ -334,11 +332,13 @@ class FullEpochs(Evaluated):
 
         P(s W) = s^2 / 2 |W|^2 + sum_i C_i loss_i(s W),    1 <= s <= sqrt(2 P(W)) / |W|,
 
-    convex in s: every `LOOK` epochs, and as soon as D has come to rest for the first time.
+    convex in s: as soon as D has come to rest, or from epoch `first_look` on, and every `LOOK` epochs then.
     """
 
-    def __init__(self, problem: LinearMultiClass, setup: Setup, **options: Any) -> None:
-        self.problem, self.tol = problem, setup.tol
+    def __init__(
+        self, problem: LinearMultiClass, setup: Setup, *, first_look: int = FIRST_LOOK, **options: Any
+    ) -> None:
+        self.problem, self.tol, self.first_look = problem, setup.tol, first_look
         self.blocks = ExactBlocks(problem, setup, **options)
         self.epochs, self.dual, self.rested = 0, -np.inf, False
 
@@ -352,7 +352,8 @@ class FullEpochs(Evaluated):
         rise, self.dual = progress.certificate.dual - self.dual, progress.certificate.dual
         rests = not self.rested and rise <= AT_REST * self.tol * abs(self.dual)
         self.rested |= rests
-        if rests or self.epochs % LOOK == 0:
+        due = self.rested or self.epochs >= self.first_look
+        if rests or (due and self.epochs % LOOK == 0):
             solution, certificate = self._evaluated()
             self.blocks.best.offer(certificate.primal, solution.weights)
             return Progress(certificate, visited, exact=True)

@@ -106,7 +106,8 @@ def falls_slowly(epochs: int, factor: float) -> Callable[[Progress], bool]:
 
 def block_steps(late: tuple[int, float], problem: LinearMultiClass, setup: Setup) -> Solver:
     """Block steps, and Newton steps from there on once their gap falls too slowly."""
-    first = FullEpochs(problem, setup)
+    # Newton steps on the active set of blocks are for where those on W are expensive.
+    first = FullEpochs(problem, setup, first_look=late[0], newton=not cheap(problem))
 
     def second() -> Solver:
         # These blocks are near, so that the first anchor may hold less.
