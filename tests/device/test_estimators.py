@@ -210,7 +210,7 @@ def test_strips_reach_what_the_whole_matrix_does(there, monkeypatch):
 
 def test_a_mean_of_epochs_is_the_answer_where_it_is_better(there, monkeypatch):
     """What is stored has the smaller gap of the two, and belongs to it."""
-    from maxmargin.multilabel import device
+    from maxmargin.device import multilabel as device
 
     answers = []
 

@@ -577,10 +577,10 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         """What trains on a GPU."""
         itemsize = np.dtype(self._working_dtype(stopping, problem.costs, pays=True)).itemsize
         if isinstance(problem, KernelM3L):
-            from maxmargin.multilabel.device import DeviceSweeps
+            from maxmargin.device.multilabel import DeviceSweeps
 
             return DeviceSweeps(problem, alpha, rng=rng, device=device, itemsize=itemsize)
-        from maxmargin.multilabel.device_linear import DeviceLabels
+        from maxmargin.device.linear import DeviceLabels
 
         tol = stopping.target
         return DeviceLabels(problem, alpha, tol=tol, rng=rng, device=device, itemsize=itemsize)

@@ -263,7 +263,7 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
         pool = candidate_pool(problem.X, weights, by_content=problem.kernel.name != "precomputed")
         build, device = choose(self, SOLVERS).build, self._device(problem, options)
         if device is not None:
-            from maxmargin.sparse.device import growing
+            from maxmargin.device.sparse import growing
 
             build = partial(growing, device=device)
         return build(

@@ -437,7 +437,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
         device = self._device(problem)
         if device is None or isinstance(problem, LinearMultiClass):
             return chosen.build(problem, setup, **{name: getattr(self, name) for name in chosen.reads})
-        from maxmargin.structured.device import DeviceBlocks
+        from maxmargin.device.multiclass import DeviceBlocks
 
         itemsize = 4 if self._is_single(problem, tol) else 8
         return DeviceBlocks(problem, setup, device=device, itemsize=itemsize)
