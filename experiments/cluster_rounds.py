@@ -30,7 +30,7 @@ from maxmargin.dask.label_groups import SHARE_OF_LABEL, groups_of, narrowed
 from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import FEW_ROWS, Here, Rounds, Scattered
 from maxmargin.dask.working_sets import Call, Part
-from maxmargin.multilabel.problem import hamming_costs
+from maxmargin.multilabel.problem import hinge_costs
 
 TOL, MOST_ROUNDS = 1e-3, 100
 # Generated rows: columns, and nonzeros of a row before those that meet are added.
@@ -83,7 +83,7 @@ class Game:
         ours = narrowed(ours, None, budget / len(self.signs), each)
         upper = np.ones((2, last - first))
         parts = [
-            Part(X, hamming_costs(self.signs[rows, first:last], upper, np.ones((len(rows), 1))), 1.0)
+            Part(X, hinge_costs(self.signs[rows, first:last], upper, np.ones((len(rows), 1))), 1.0)
             for X, rows in zip(self.blocks, self.places, strict=True)
         ]
         sizes = [len(rows) for rows in self.places]

@@ -30,7 +30,7 @@ from maxmargin import MultiLabelSVC
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock
-from maxmargin.multilabel.problem import KernelM3L, hamming_costs
+from maxmargin.multilabel.problem import KernelM3L, hinge_costs
 from maxmargin.multilabel.smo import SMO
 
 SETS = ("awa1", "yeast", "tmc2007-500", "mediamill-reduced")
@@ -41,7 +41,7 @@ DISTANCE = 1e-6
 def paper_solver(X: np.ndarray, Y: np.ndarray, break_factor: float, optimum: float) -> list[dict]:
     """Updates, seconds and distance after every epoch of `smo`."""
     L = Y.shape[1]
-    costs = hamming_costs((2 * Y - 1).astype(np.int8), np.ones((2, L)), np.ones((len(Y), 1)))
+    costs = hinge_costs((2 * Y - 1).astype(np.int8), np.ones((2, L)), np.ones((len(Y), 1)))
     K = KernelMatrix(Kernel.of(X, "rbf", offset=1.0), X, 1000, np.float64)
     began = time.process_time()
     solver = SMO(

@@ -25,7 +25,7 @@ from experiments._results import load as load_now
 from experiments.cluster_rounds import generated, rcv1
 from maxmargin.dask.label_groups import Assignment, learn
 from maxmargin.dask.working_sets import Part
-from maxmargin.multilabel.problem import hamming_costs
+from maxmargin.multilabel.problem import hinge_costs
 
 TOL, REPEATS = 1e-3, 1 if SMALL else 3
 SETS = ("rcv1-subsets", "generated", "bibtex", "enron")
@@ -47,7 +47,7 @@ def load(name: str) -> tuple[Any, np.ndarray]:
 def seconds(X: Any, signs: np.ndarray) -> float:
     """CPU seconds of the fastest of some fits, after one that does not count."""
     n, L = signs.shape
-    part = Part(X, hamming_costs(np.ascontiguousarray(signs), np.ones((2, L)), np.ones((n, 1))), 1.0)
+    part = Part(X, hinge_costs(np.ascontiguousarray(signs), np.ones((2, L)), np.ones((n, 1))), 1.0)
     wanted = Assignment(slice(0, L), L, None, maxmargin.MultiLabelSVC(tol=TOL, random_state=0), 0)
     learn(wanted, part)
     taken = []

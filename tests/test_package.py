@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import maxmargin
-from maxmargin.core.threads import aligned_zeros, count_threads, shares, transpose
+from maxmargin.core.threads import aligned_zeros, count_threads, ranges, transpose
 
 
 def python(code, **environment):
@@ -74,7 +74,7 @@ def test_threads():
         np.testing.assert_array_equal(turned, matrix.T)
         transpose(turned, back, n)
         np.testing.assert_array_equal(back, matrix)
-    assert shares(101, 2) == [(0, 50), (50, 101)] and shares(2, 3) == [(0, 1), (1, 2)]
+    assert ranges(101, 2) == [(0, 50), (50, 101)] and ranges(2, 3) == [(0, 1), (1, 2)]
     for dtype in (np.float32, np.float64):
         zeros = aligned_zeros(3, 17, dtype)
         assert zeros.shape == (3, 32) and zeros.dtype == dtype and zeros.flags.c_contiguous

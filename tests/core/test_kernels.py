@@ -86,7 +86,7 @@ def test_clouds_are_means_of_the_kernel_over_gaussians():
     V = clouds.centres @ kernel.metric.T
     draws = V + rng.normal(size=(400_000, 3, 2)) * np.sqrt(clouds.spread / (2 * kernel.gamma))
     scale = np.sqrt(np.prod(1 + clouds.spread, axis=1))
-    K, K_JJ = kernel.block(X, clouds), kernel.between(clouds)
+    K, K_JJ = kernel.block(X, clouds), kernel.inner_products(clouds)
     for j in range(3):
         means = point.block(X @ kernel.metric.T, draws[:, j]).mean(axis=1) * scale[j] + 0.5
         np.testing.assert_allclose(K[:, j], means, rtol=0.01)
@@ -113,7 +113,7 @@ def test_clouds_meet_rows_of_any_kind(make, metric):
     single = kernel.block(make(X.astype(np.float32)), Clouds(Z.astype(np.float32), spread.astype(np.float32)))
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, expected, rtol=1e-3)
-    gram = kernel.between(Clouds(Z, spread))
+    gram = kernel.inner_products(Clouds(Z, spread))
     assert np.linalg.eigvalsh(gram)[0] > 0
 
 
@@ -503,10 +503,10 @@ def test_rows_are_spread_onto_all_or_some(make, dtype, cache_size, name, monkeyp
     for kept in (False, True):
         if kept:
             K.build()
-        spread = K.spread(weights.astype(dtype), samples)
+        spread = K.combine_nonzeros(weights.astype(dtype), samples)
         assert spread.dtype == dtype
         np.testing.assert_allclose(spread, weights.T @ expected[samples], rtol=1e-5, atol=atol)
-        spread = K.spread(weights.astype(dtype), samples, onto)
+        spread = K.combine_nonzeros(weights.astype(dtype), samples, onto)
         np.testing.assert_allclose(spread, weights.T @ expected[np.ix_(samples, onto)], rtol=1e-5, atol=atol)
     B = np.zeros((90, 6))
     B[samples] = weights
@@ -520,7 +520,7 @@ def test_the_matrix_of_some_samples_is_kept_in_the_room_given(dtype, name):
     X = X @ X.T if name == "precomputed" else X
     K = KernelMatrix(settled(X, name, offset=0.5), X, 0, dtype)
     some, room = np.array([1, 4, 30, 31, 59]), np.empty(30, dtype)
-    within = K.within(some, room)
+    within = K.submatrix(some, room)
     assert within.build() and within.n == 5 and within.whole.dtype == dtype
     np.testing.assert_allclose(within.whole, K.square(some), rtol=1e-6)
     assert name == "precomputed" or np.shares_memory(within.whole, room)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from maxmargin.core.loop import (
-    SHORT,
+    SERIAL_SIZE,
     Certificate,
     Clock,
     Outcome,
@@ -15,8 +15,8 @@ from maxmargin.core.loop import (
     Progress,
     Stopping,
     run,
-    shortfall,
     squared_norm,
+    stop_message,
 )
 
 
@@ -56,18 +56,18 @@ def test_exact_reports_need_no_second_look():
 def test_limits():
     outcome = run(Scripted([0.5]), Stopping(tol=0.1, max_iter=3))
     assert outcome.reason == "max_iter" and outcome.n_iter == 3
-    assert "gap of 0.5 (tol=0.1)" in shortfall(outcome, 0.1) and "increase max_iter" in shortfall(
+    assert "gap of 0.5 (tol=0.1)" in stop_message(outcome, 0.1) and "increase max_iter" in stop_message(
         outcome, 0.1
     )
-    assert "may be far from the best one" in shortfall(outcome, 0.1)
+    assert "may be far from the best one" in stop_message(outcome, 0.1)
     near = run(Scripted([0.05]), Stopping(tol=0.01, max_iter=3))
-    assert "the model is usable" in shortfall(near, 0.01)
+    assert "the model is usable" in stop_message(near, 0.01)
     lost = Outcome(Certificate(math.nan, math.nan), "max_iter")
-    assert "usable" not in shortfall(lost, 0.1)
+    assert "usable" not in stop_message(lost, 0.1)
     assert run(Scripted([0.5]), Stopping(tol=0.1, time_limit=1e-9)).reason == "time_limit"
     interrupted = run(Scripted([0.5, None]), Stopping(tol=0.1))
     assert interrupted.reason == "interrupted" and interrupted.certificate.gap == pytest.approx(0.5)
-    assert shortfall(run(Scripted([1e-9]), Stopping()), 1e-3) is None
+    assert stop_message(run(Scripted([1e-9]), Stopping()), 1e-3) is None
 
 
 def test_no_gap_below_rounding_is_pursued():
@@ -105,7 +105,7 @@ def test_a_clock_lends_what_is_left():
     assert 0 < Clock(100.0).left() <= 100 and Clock(0.0).left() == 0 and Clock(0.0).expired()
 
 
-@pytest.mark.parametrize("size", [0, 1, SHORT - 1, SHORT, SHORT + 1, 3 * SHORT + 7])
+@pytest.mark.parametrize("size", [0, 1, SERIAL_SIZE - 1, SERIAL_SIZE, SERIAL_SIZE + 1, 3 * SERIAL_SIZE + 7])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_a_norm_is_that_of_all_pieces(size, kind):
     W = np.random.default_rng(size).normal(size=size).astype(kind)
@@ -117,5 +117,5 @@ def test_a_norm_is_that_of_all_pieces(size, kind):
 def test_a_norm_that_overflows_is_infinite_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert squared_norm(np.full(2 * SHORT, 1e30, np.float32)) == np.inf
-        assert np.isnan(squared_norm(np.full(SHORT, np.nan)))
+        assert squared_norm(np.full(2 * SERIAL_SIZE, 1e30, np.float32)) == np.inf
+        assert np.isnan(squared_norm(np.full(SERIAL_SIZE, np.nan)))

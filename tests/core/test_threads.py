@@ -293,9 +293,9 @@ def test_after_an_error_nobody_waits_for_tasks_that_never_come(fails):
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint32, np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(5,), (3, 17), (700, 3000), (2, 3_000_000)])
 def test_arrays_start_on_a_cache_line(shape, dtype):
-    room = aligned_empty(shape, dtype)
-    assert room.shape == shape and room.dtype == dtype and room.flags.c_contiguous
-    assert room.ctypes.data % 64 == 0
+    buffer = aligned_empty(shape, dtype)
+    assert buffer.shape == shape and buffer.dtype == dtype and buffer.flags.c_contiguous
+    assert buffer.ctypes.data % 64 == 0
 
 
 @pytest.mark.parametrize("size", [1000, 1_000_000, 1_100_000])
@@ -308,10 +308,10 @@ def test_sparse_matrices_take_such_room_as_it_is(size):
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_zeros_may_lie_in_the_memory_of_others(n_threads):
-    room = aligned_empty(1000, np.float32)
-    room[:] = 7
-    zeros = aligned_zeros(10, 30, np.float64, n_threads=n_threads, room=room)
-    assert zeros.shape == (10, 32) and not zeros.any() and np.shares_memory(zeros, room)
-    assert (room[640:] == 7).all()
-    more = aligned_zeros(20, 30, np.float64, n_threads=n_threads, room=room)
-    assert more.shape == (20, 32) and not more.any() and not np.shares_memory(more, room)
+    buffer = aligned_empty(1000, np.float32)
+    buffer[:] = 7
+    zeros = aligned_zeros(10, 30, np.float64, n_threads=n_threads, buffer=buffer)
+    assert zeros.shape == (10, 32) and not zeros.any() and np.shares_memory(zeros, buffer)
+    assert (buffer[640:] == 7).all()
+    more = aligned_zeros(20, 30, np.float64, n_threads=n_threads, buffer=buffer)
+    assert more.shape == (20, 32) and not more.any() and not np.shares_memory(more, buffer)

@@ -14,7 +14,7 @@ from maxmargin.dask import rounds as module
 from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import Here, Rounds, Scattered
 from maxmargin.dask.working_sets import Part
-from maxmargin.multilabel.problem import hamming_costs, tied_costs
+from maxmargin.multilabel.problem import hinge_costs, tied_costs
 from tests.checks import apart
 
 N, D, L = 400, 60, 3
@@ -33,11 +33,11 @@ def scattered(X, Y, *, R=None, bias=1.0, tied=False):
     upper, weight = 0.1 * np.ones((2, L)), 1.0 + np.arange(N)[:, None] % 3
     prior = np.eye(L) if R is None else R
     costs = [
-        tied_costs(Y[c], upper, weight[c], prior) if tied else hamming_costs(Y[c], upper, weight[c])
+        tied_costs(Y[c], upper, weight[c], prior) if tied else hinge_costs(Y[c], upper, weight[c])
         for c in CUTS
         if c.start < c.stop
     ]
-    costs.insert(1, hamming_costs(Y[:0], upper, weight[:0]))
+    costs.insert(1, hinge_costs(Y[:0], upper, weight[:0]))
     parts = [Part(X[c], cost, bias) for c, cost in zip(CUTS, costs, strict=True)]
     sizes = [len(Y[c]) for c in CUTS]
     return Scattered(TASKS, parts, sizes, D, [slice(0, L)], R, bias, sum(one.constant for one in costs))

@@ -11,7 +11,7 @@ from maxmargin.dask.label_groups import groups_of, label_costs, narrowed
 from maxmargin.dask.multilabel import TASKS
 from maxmargin.dask.rounds import Here, Rounds, Scattered, fitting_rows
 from maxmargin.dask.working_sets import Move, Part, choose, dense, replaced
-from maxmargin.multilabel.problem import LinearM3L, Rows, hamming_costs
+from maxmargin.multilabel.problem import LinearM3L, Rows, hinge_costs
 
 pytestmark = pytest.mark.nojit
 
@@ -22,9 +22,9 @@ def scattered(n_parts, R=None, size=1.0):
     X = size * rng.normal(size=(60, 4)) * [1.0, 10.0, 1.0, 0.1]
     signs = np.where(X @ rng.normal(size=(4, 3)) + 9 * rng.normal(size=(60, 3)) > 0, 1, -1).astype(np.int8)
     rows = np.array_split(np.arange(60), n_parts)
-    parts = [Part(X[k], hamming_costs(signs[k], np.ones((2, 3)), np.ones((len(k), 1))), 1.0) for k in rows]
+    parts = [Part(X[k], hinge_costs(signs[k], np.ones((2, 3)), np.ones((len(k), 1))), 1.0) for k in rows]
     groups = [slice(0, 3)] if R is not None else [slice(0, 1), slice(1, 3)]
-    whole = LinearM3L(Rows.of(X), hamming_costs(signs, np.ones((2, 3)), np.ones((60, 1))), R, 1.0)
+    whole = LinearM3L(Rows.of(X), hinge_costs(signs, np.ones((2, 3)), np.ones((60, 1))), R, 1.0)
     return Scattered(TASKS, parts, [len(k) for k in rows], 4, groups, R, 1.0, 0.0), whole
 
 

@@ -15,7 +15,7 @@ from maxmargin.core.loop import Clock
 from maxmargin.multilabel import kernel_loops as loops
 from maxmargin.multilabel import smo_loops
 from maxmargin.multilabel.pairs import newton_step
-from maxmargin.multilabel.problem import KernelM3L, hamming_costs
+from maxmargin.multilabel.problem import KernelM3L, hinge_costs
 from maxmargin.multilabel.smo import SMO, factors
 from tests.naive import kernel_m3l as naive
 
@@ -128,7 +128,7 @@ def test_no_label_is_chosen_without_a_violation(estimate):
 def test_smo_on_cached_rows_makes_the_same_steps():
     rng = np.random.RandomState(1)
     X, signs = rng.randn(30, 3), np.where(rng.rand(30, 3) < 0.5, 1, -1).astype(np.int8)
-    costs = hamming_costs(signs, np.ones((2, 3)), np.ones((30, 1)))
+    costs = hinge_costs(signs, np.ones((2, 3)), np.ones((30, 1)))
     R = np.array([[1, 0.5, 0], [0.5, 1, -0.3], [0, -0.3, 1]])
     kernel = Kernel.of(X, "rbf", offset=1.0)
     zero = np.zeros(signs.shape)

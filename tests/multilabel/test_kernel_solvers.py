@@ -21,7 +21,7 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
 from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.pairs import PairDescent, PairRule
-from maxmargin.multilabel.problem import KernelM3L, hamming_costs, tied_costs
+from maxmargin.multilabel.problem import KernelM3L, hinge_costs, tied_costs
 from tests.naive import kernel_m3l as naive
 
 # Every solver of the table that takes a kernel.
@@ -72,7 +72,7 @@ def random_problem(seed, n=25, L=4, prior="dense", C=1.0, cache_size=np.inf, dty
         "low": P.T @ P,
         "diagonal": np.diag(0.5 + rng.rand(L)),
     }[prior]
-    costs = hamming_costs(signs, C * (0.5 + rng.rand(2, L)), 0.5 + rng.rand(n, 1), 0.5 + rng.rand(2, L))
+    costs = hinge_costs(signs, C * (0.5 + rng.rand(2, L)), 0.5 + rng.rand(n, 1), 0.5 + rng.rand(2, L))
     K = KernelMatrix(Kernel.of(X, kernel, gamma=0.5, offset=1.0), X, cache_size, dtype)
     return KernelM3L(K, costs, R)
 
@@ -134,7 +134,7 @@ def test_mirrored_svc_has_the_same_optimum():
     mirrored = np.block([[K, -K], [-K, K]])
     C = 0.7
     svc = SVC(C=C / 2, kernel="precomputed", tol=1e-10).fit(mirrored, np.concatenate([y, -y]))
-    costs = hamming_costs(y[:, None], np.full((2, 1), C), np.ones((40, 1)))
+    costs = hinge_costs(y[:, None], np.full((2, 1), C), np.ones((40, 1)))
     problem = KernelM3L(KernelMatrix(Kernel.of(X, "rbf", gamma=0.5), X), costs)
     for solver in WITH_KERNEL:
         method, outcome = solve(problem, solver, 1e-11)
@@ -185,7 +185,7 @@ def test_certificates_hold_at_every_record(seed, prior, C, cache_size, solver):
 def test_degenerate_kernels(name, X, solver):
     rng = np.random.RandomState(1)
     signs = np.where(rng.rand(len(X), 2) < 0.5, 1, -1).astype(np.int8)
-    costs = hamming_costs(signs, np.ones((2, 2)), np.ones((len(X), 1)))
+    costs = hinge_costs(signs, np.ones((2, 2)), np.ones((len(X), 1)))
     for R in (None, np.ones((2, 2))):
         problem = KernelM3L(KernelMatrix(Kernel.of(X, "linear"), X), costs, R)
         _, outcome = solve(problem, solver, 1e-7)
@@ -207,7 +207,7 @@ def test_sweeps_and_pair_steps_reach_the_gap_whatever_pair_steps_cost(gamma):
     rng = np.random.RandomState(0)
     n, L, tol = 900, 4, 1e-6
     X, signs = rng.randn(n, 8), np.where(rng.rand(n, L) < 0.5, 1, -1).astype(np.int8)
-    costs = hamming_costs(signs, np.ones((2, L)), np.ones((n, 1)), np.ones((2, L)))
+    costs = hinge_costs(signs, np.ones((2, L)), np.ones((n, 1)), np.ones((2, L)))
     K = KernelMatrix(Kernel.of(X, "rbf", gamma=gamma, offset=1.0), X, np.inf, np.float64)
     problem = KernelM3L(K, costs, None)
     for rule in (PairRule(), PairRule(pair_steps=0.0)):
@@ -256,7 +256,7 @@ def test_a_sweep_ends_part_of_the_way_back_where_that_is_enough():
     rng = np.random.RandomState(0)
     n, L = 300, 3
     X, signs = rng.randn(n, 4), np.where(rng.rand(n, L) < 0.5, 1, -1).astype(np.int8)
-    costs = hamming_costs(signs, np.full((2, L), 10.0), np.ones((n, 1)), np.ones((2, L)))
+    costs = hinge_costs(signs, np.full((2, L), 10.0), np.ones((n, 1)), np.ones((2, L)))
     K = KernelMatrix(Kernel.of(X, "rbf", gamma=0.05, offset=1.0), X, np.inf, np.float64)
     problem = KernelM3L(K, costs, None)
     rule = PairRule(block=8, batch=64, batch_speed=np.inf, sweep_epochs=50, sweep_until=0.0)
@@ -311,7 +311,7 @@ def test_memory_stays_within_the_cache(monkeypatch):
 
     def train(n, solver):
         signs = np.where(X[:n, :L] > 0, 1, -1).astype(np.int8)
-        costs = hamming_costs(signs, np.ones((2, L)), np.ones((n, 1)))
+        costs = hinge_costs(signs, np.ones((2, L)), np.ones((n, 1)))
         size = cache_size if n == len(X) else 0.01
         K = KernelMatrix(Kernel.of(X[:n], "rbf"), X[:n], size, np.float32)
         assert K.whole is None

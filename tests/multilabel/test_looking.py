@@ -11,7 +11,7 @@ from maxmargin.core.loop import Certificate, Clock, Progress, Switch, stalls
 from maxmargin.core.rows import Rows
 from maxmargin.multilabel.estimator import KERNEL_ONLY, LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.newton import Newton
-from maxmargin.multilabel.problem import LinearM3L, hamming_costs
+from maxmargin.multilabel.problem import LinearM3L, hinge_costs
 from maxmargin.multilabel.sweeps import FIRST_SWEEPS, SAMPLE_PASSES, LabelSweeps, SampleSweeps, SweepRule
 from tests.naive import m3l as naive
 
@@ -87,7 +87,7 @@ def test_a_callback_that_looks_changes_nothing(solver, kernel, precision, prior,
 def problem(coupled, dtype):
     X, Y = data(dtype, n=60)
     signs = np.where(Y, 1, -1).astype(np.int8)
-    costs = hamming_costs(signs, np.full((2, 6), 3.0), np.ones((60, 1)))
+    costs = hinge_costs(signs, np.full((2, 6), 3.0), np.ones((60, 1)))
     return LinearM3L(Rows.of(sp.csr_array(X)), costs, priors.from_labels(Y) if coupled else None)
 
 
@@ -222,7 +222,7 @@ def test_every_pass_visits_each_sample_once():
     """Also where the last block is not full, and where samples are too few for blocks."""
     for n in (150, 4_013):
         rng = np.random.RandomState(2)
-        costs = hamming_costs(
+        costs = hinge_costs(
             np.where(rng.rand(n, 2) < 0.5, 1, -1).astype(np.int8), np.ones((2, 2)), np.ones((n, 1))
         )
         posed = LinearM3L(Rows.of(rng.randn(n, 3)), costs, np.array([[1, 0.5], [0.5, 1]]))

@@ -12,7 +12,7 @@ from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import aligned_zeros
 from maxmargin.multilabel import dca_loops, loops, sweep_loops
 from maxmargin.multilabel.dca import DualCoordinateAscent
-from maxmargin.multilabel.problem import EntryCosts, LinearM3L, coupled_reach, hamming_costs, tied_costs
+from maxmargin.multilabel.problem import EntryCosts, LinearM3L, coupled_reach, hinge_costs, tied_costs
 from tests.naive import m3l as naive
 
 pytestmark = pytest.mark.nojit
@@ -32,7 +32,7 @@ def make(seed, entry_weights=False, tied=False):
         R = priors.shrink(np.full((L, L), 0.4) + 0.6 * np.eye(L), 0.5)
         return rng, X, tied_costs(Y, upper, weight, R)
     Y[1, 1] = 0
-    return rng, X, hamming_costs(Y, upper, weight, rng.rand(2, L) + 0.5)
+    return rng, X, hinge_costs(Y, upper, weight, rng.rand(2, L) + 0.5)
 
 
 def kinds(X):
@@ -90,7 +90,7 @@ def test_sums_of_any_number_of_labels(n_labels, every_entry):
     X, signs = rng.randn(N, D), rng.choice([-1, 1], (N, n_labels)).astype(np.int8)
     shapes = [(N, n_labels), (N, n_labels)] if every_entry else [(N, 1), (2, n_labels)]
     weight, margin = (rng.rand(*shape) + 0.1 for shape in shapes)
-    costs = EntryCosts(signs, weight, rng.rand(2, n_labels) + 0.5, margin, tied=every_entry)
+    costs = EntryCosts(signs, weight, rng.rand(2, n_labels) + 0.5, margin, per_entry_margin=every_entry)
     c, m = naive.boxes_and_margins(costs)
     alpha = c * rng.rand(N, n_labels) * (rng.rand(N, n_labels) < np.linspace(0, 1, N)[:, None])
     Xb, T = naive.with_bias(X, BIAS), rng.randn(D + 1, n_labels)
@@ -111,7 +111,7 @@ def test_sums_of_any_number_of_labels(n_labels, every_entry):
 def test_entries_at_the_bound_they_belong_to_are_not_marked(n_labels):
     rng = np.random.RandomState(n_labels)
     X, signs = rng.randn(N, D), rng.choice([-1, 1], (N, n_labels)).astype(np.int8)
-    costs = hamming_costs(signs, rng.rand(2, n_labels) + 0.5, rng.rand(N, 1), rng.rand(2, n_labels) + 0.1)
+    costs = hinge_costs(signs, rng.rand(2, n_labels) + 0.5, rng.rand(N, 1), rng.rand(2, n_labels) + 0.1)
     T = rng.randn(D + 1, n_labels).astype(np.float32)
     g = costs.margins() - signs * (naive.with_bias(X, BIAS) @ T)
     alpha = np.where(g > 0, costs.boxes(np.float32), np.float32(0))
@@ -180,9 +180,11 @@ def test_sweeps_of_many_labels_are_those_of_each_alone(every_entry):
     upper = rng.rand(2, n_labels) + 0.5
     if every_entry:
         signs[rng.rand(N, n_labels) < 0.2] = 0
-        costs = EntryCosts(signs, rng.rand(N, n_labels), upper, rng.rand(N, n_labels) + 0.1, tied=True)
+        costs = EntryCosts(
+            signs, rng.rand(N, n_labels), upper, rng.rand(N, n_labels) + 0.1, per_entry_margin=True
+        )
     else:
-        costs = hamming_costs(signs, upper, rng.rand(N, 1), rng.rand(2, n_labels) + 0.1)
+        costs = hinge_costs(signs, upper, rng.rand(N, 1), rng.rand(2, n_labels) + 0.1)
     fixed = geometry(X, BIAS, np.ones(n_labels), np.full(n_labels, 0.3))
     for rows in kinds(X):
         found = []
@@ -346,7 +348,7 @@ def test_sweep_samples_of_many_labels():
     rng, n_labels = np.random.RandomState(10), sweep_loops.MANY + 5
     X = rng.randn(N, D)
     signs = np.where(rng.rand(N, n_labels) < 0.3, 1, -1).astype(np.int8)
-    costs = hamming_costs(signs, np.ones((2, n_labels)), np.ones((N, 1)))
+    costs = hinge_costs(signs, np.ones((2, n_labels)), np.ones((N, 1)))
     P = rng.randn(4, n_labels) / 4
     R, pull = P.T @ P + np.eye(n_labels), np.full(n_labels, 0.3)
     mixing = sweep_loops.Mixing(readonly(np.pad(R, ((0, 0), (0, 32 - n_labels)))), False)

@@ -11,7 +11,7 @@ from maxmargin.core.rows import Rows
 from maxmargin.multilabel import newton
 from maxmargin.multilabel.choice import few_features, loosely_tied
 from maxmargin.multilabel.newton import LabelRows, Newton, TiedRows
-from maxmargin.multilabel.problem import LinearM3L, hamming_costs, tied_costs
+from maxmargin.multilabel.problem import LinearM3L, hinge_costs, tied_costs
 from tests.naive.newton import NewtonTwin
 
 
@@ -27,7 +27,7 @@ def posed(X, Y, C=2.0, R=None, bias=1.0):
     signs = np.where(Y, 1, -1).astype(np.int8)
     rng = np.random.default_rng(1)
     upper = C * rng.uniform(0.5, 2, (2, Y.shape[1]))
-    return LinearM3L(Rows.of(X), hamming_costs(signs, upper, rng.uniform(0.5, 2, (len(Y), 1))), R, bias)
+    return LinearM3L(Rows.of(X), hinge_costs(signs, upper, rng.uniform(0.5, 2, (len(Y), 1))), R, bias)
 
 
 @pytest.mark.nojit
@@ -110,7 +110,7 @@ def tied(X, Y, R, bias=1.0, C=2.0, loss="hamming"):
     if loss == "tied":
         return LinearM3L(Rows.of(X), tied_costs(signs, upper, weight, R), R, bias)
     signs[rng.random(signs.shape) < 0.1] = 0
-    return LinearM3L(Rows.of(X), hamming_costs(signs, upper, weight), R, bias)
+    return LinearM3L(Rows.of(X), hinge_costs(signs, upper, weight), R, bias)
 
 
 def objectives(problem, X, alpha, Z):

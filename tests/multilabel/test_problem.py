@@ -15,7 +15,7 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
 from maxmargin.core.rows import Rows, without_zeros
 from maxmargin.multilabel.estimator import KERNEL_ONLY, SOLVERS
-from maxmargin.multilabel.problem import KernelM3L, LinearM3L, frequent_first, hamming_costs, tied_costs
+from maxmargin.multilabel.problem import KernelM3L, LinearM3L, frequent_first, hinge_costs, tied_costs
 
 
 def random_problem(seed, n=7, d=3, L=3, R="dense", bias=1.0, missing=True):
@@ -24,7 +24,7 @@ def random_problem(seed, n=7, d=3, L=3, R="dense", bias=1.0, missing=True):
     Y = np.where(rng.rand(n, L) < 0.5, 1, -1).astype(np.int8)
     if missing:
         Y[0, 0] = 0
-    costs = hamming_costs(Y, rng.rand(2, L) + 0.2, rng.rand(n, 1) + 0.1, rng.rand(2, L) + 0.3)
+    costs = hinge_costs(Y, rng.rand(2, L) + 0.2, rng.rand(n, 1) + 0.1, rng.rand(2, L) + 0.3)
     P = rng.randn({"dense": L, "low": 1}.get(R, L), L)
     prior = None if R == "none" else P.T @ P + (0.3 * np.eye(L) if R == "dense" else 0)
     return LinearM3L(Rows.of(X), costs, prior, bias), rng
@@ -139,7 +139,7 @@ def test_small_boxes_have_a_closed_form(R):
     for factor, optimal in ((0.99, True), (1.05, False)):
         upper = costs.upper * scale * factor
         shrunk = LinearM3L(
-            problem.rows, hamming_costs(costs.signs, upper, costs.weight, costs.margin), problem.R, 1.0
+            problem.rows, hinge_costs(costs.signs, upper, costs.weight, costs.margin), problem.R, 1.0
         )
         _, certificate = shrunk.evaluate(shrunk.costs.boxes())
         assert (certificate.gap < 1e-12) is optimal

@@ -13,7 +13,7 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Stopping, run
 from maxmargin.core.rows import Rows
 from maxmargin.edge.labels import LabelSpace
-from maxmargin.multilabel.problem import NEAR, WIDE, LinearM3L, frequent_first, hamming_costs, used_columns
+from maxmargin.multilabel.problem import NEAR, WIDE, LinearM3L, frequent_first, hinge_costs, used_columns
 from maxmargin.multilabel.sweeps import LabelSweeps
 from tests.checks import apart
 from tests.multilabel.test_campaign import stored_objective
@@ -222,7 +222,7 @@ def test_rare_words_come_last(n_threads):
     X = sp.random_array((30, NEAR + 500), density=0.01, rng=rng, format="csr")
     X = sp.csr_array(X.toarray() * (np.arange(30) != 3)[:, None])
     rows = Rows.of(X)
-    costs = hamming_costs(np.ones((30, 2), np.int8), np.ones((2, 2)), np.ones((30, 1)))
+    costs = hinge_costs(np.ones((30, 2), np.int8), np.ones((2, 2)), np.ones((30, 1)))
     few = Rows.of(X[:, :NEAR])
     np.testing.assert_array_equal(LinearM3L(few, costs).single_rows.indices, few.indices)  # none is rare
     single = LinearM3L(rows, costs, n_threads=n_threads).single_rows
@@ -238,7 +238,7 @@ def test_rare_words_come_last(n_threads):
 
 def test_sparse_rows_are_read_in_the_working_precision():
     X, Y = data()
-    costs = hamming_costs(np.where(Y > 0, 1, -1).astype(np.int8), np.ones((2, 3)), np.ones((len(Y), 1)))
+    costs = hinge_costs(np.where(Y > 0, 1, -1).astype(np.int8), np.ones((2, 3)), np.ones((len(Y), 1)))
     for A, single in ((sp.csr_array(X), np.float32), (X, np.float64)):
         problem = LinearM3L(Rows.of(A), costs)
         assert problem.rows_for(np.float32).data.dtype == single
@@ -270,7 +270,7 @@ def test_numbers_whose_squares_overflow_are_refused(value, given):
 
 def test_tol_decides_however_small_the_problem():
     X, Y = data(n=20, L=2)
-    costs = hamming_costs(np.where(Y > 0, 1, -1).astype(np.int8), np.ones((2, 2)), np.ones((20, 1)))
+    costs = hinge_costs(np.where(Y > 0, 1, -1).astype(np.int8), np.ones((2, 2)), np.ones((20, 1)))
     problem = LinearM3L(Rows.of(X), costs)
     for tol in (1e-1, 1e-6):
         sweeps = LabelSweeps(problem, np.zeros(Y.shape), tol=tol, rng=np.random.RandomState(0))

@@ -17,7 +17,7 @@ def boxes_and_margins(costs):
         side = {-1: 0, 1: 1}[int(costs.signs[i, l])]
         column = l if costs.weight.shape[1] == costs.signs.shape[1] > 1 else 0
         c[i, l] = costs.weight[i, column] * costs.upper[side, l]
-        m[i, l] = costs.margin[i, l] if costs.tied else costs.margin[side, l]
+        m[i, l] = costs.margin[i, l] if costs.per_entry_margin else costs.margin[side, l]
     return c, m
 
 

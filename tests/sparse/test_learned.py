@@ -293,7 +293,7 @@ def test_the_regulariser_of_many_clouds_is_made_some_at_a_time(monkeypatch):
     at = Moving(rng.normal(size=(7, 3)), rng.normal(size=(7, 2)), 0.3, np.eye(3), spread)
     whole = own(at)
     kernel = Kernel("rbf", math.exp(0.3))
-    np.testing.assert_allclose(whole.K, kernel.between(Clouds(at.vectors, np.exp(spread))), rtol=1e-12)
+    np.testing.assert_allclose(whole.K, kernel.inner_products(Clouds(at.vectors, np.exp(spread))), rtol=1e-12)
     monkeypatch.setattr(kernels, "BLOCK_BYTES", 400)
     parts = own(at)
     np.testing.assert_allclose(parts.K, whole.K, rtol=1e-12)

@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from maxmargin import MultiClassSVC
 from maxmargin.core import proximal_newton
 from maxmargin.core.loop import Clock, Stopping, run
-from maxmargin.core.proximal_newton import EVERY, NewtonSteps
+from maxmargin.core.proximal_newton import ALL, NewtonSteps
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.structured import newton, newton_losses
 from maxmargin.structured.exact import ExactBlocks
@@ -44,11 +44,11 @@ def problem_of(X, y, costs, Delta, loss="crammer_singer", bias=1.0, **options):
 def line_of(losses, tau, anchor, scores, moves):
     """A line of samples x classes."""
     parts = (losses.column_major(part) for part in (anchor, scores, moves))
-    return losses.line(EVERY, np.full(1, tau), *parts)
+    return losses.line(ALL, np.full(1, tau), *parts)
 
 
 def slope(line, t):
-    return line.slope(np.full(1, t), EVERY)[0]
+    return line.slope(np.full(1, t), ALL)[0]
 
 
 def point(line):
@@ -147,7 +147,7 @@ def test_blocks_that_are_left_out_do_not_move_between_the_ends(loss):
     line, whole = (line_of(LoopLosses(task), 0.3, anchor, scores, moves) for _ in range(2))
     slope(line, 0.0)
     slope(line, 1.0)
-    line.close(np.zeros(200, np.bool_))
+    line.bracketed(np.zeros(200, np.bool_))
     assert len(line.samples) < 200
     assert slope(line, 0.4) == pytest.approx(slope(whole, 0.4), rel=1e-12)
     np.testing.assert_allclose(point(line)[0], point(whole)[0], atol=1e-15)
@@ -216,7 +216,7 @@ def test_curvature_is_the_derivative_of_the_gradient(loss):
 
     def gradient(W):
         """W - W(alpha(W)), of the anchor and the tau at hand."""
-        return NewtonSteps(solver.losses, solver.geometry, W, steps.anchor, tau).rest - W
+        return NewtonSteps(solver.losses, solver.geometry, W, steps.anchor, tau).gradients - W
 
     for j in range(c * D):
         E = np.zeros((1, c, D))
@@ -318,7 +318,7 @@ def test_the_gap_splits_in_two(loss):
         solver.epoch(Clock())
         steps = solver.steps
         primal, dual = objectives(Xb, y, costs, Delta, loss, steps.W[0], steps.shares[0].T)
-        assert primal - dual == pytest.approx(float(steps.gap[0] + steps.apart[0]), abs=1e-9 * primal)
+        assert primal - dual == pytest.approx(float(steps.gap[0] + steps.distance[0]), abs=1e-9 * primal)
         assert steps.primal[0] <= primal * (1 + 1e-9) and steps.dual[0] >= dual - 1e-9 * primal
         certificate = solver.certify()
         assert certificate.primal == pytest.approx(steps.primal[0])

@@ -96,7 +96,7 @@ def test_the_optimum_over_all_answers_is_that_of_the_problem(C):
     assert alpha.min() >= 0
     expected = naive.optimum(twin)
     assert problem.primal(w) == pytest.approx(expected, rel=1e-6)
-    assert listed.dual(listed.spread(listed.costs) * alpha) == pytest.approx(expected, rel=1e-6)
+    assert listed.dual(listed.repeat(listed.costs) * alpha) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_late_clock_ends_the_iterations():

@@ -242,7 +242,7 @@ def test_certificate_is_that_of_the_stored_solution():
 def test_inexact_inference_reaches_a_true_gap_or_names_the_cure(seed):
     problem = tiny(seed, N=10, V=5, exact=False)
     outcome = run(Bundle(problem), Stopping(1e-6, 5000))
-    assert outcome.converged or "inference='exact'" in outcome.cure
+    assert outcome.converged or "inference='exact'" in outcome.remedy
     assert outcome.certificate.primal >= all_constraints(problem) * (1 - 1e-7)
 
 

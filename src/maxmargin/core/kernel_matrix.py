@@ -114,14 +114,14 @@ class RowCache:
         self.hits += len(wanted) - len(missing)
         if missing:
             rows = self.compute(np.array(missing))
-            places = [self._room(held) for _ in missing]
+            places = [self._free_slot(held) for _ in missing]
             self.store[places] = rows
             self._slot.update(zip(missing, places, strict=True))
         for i in wanted:
             self._slot.move_to_end(i)
         return np.array([self._slot[i] for i in wanted], dtype=np.int64)
 
-    def _room(self, held: set[int]) -> int:
+    def _free_slot(self, held: set[int]) -> int:
         """A free place, or that of the least recently used row that is not held."""
         if self._used < self.capacity:
             self._used += 1
@@ -173,12 +173,12 @@ class KernelMatrix:
         if kernel.name == "precomputed" and X.dtype == self.dtype and not kernel.offset:
             self.fits, self._built, self._whole = True, self.n, X
 
-    def within(self, samples: np.ndarray, room: np.ndarray) -> KernelMatrix:
-        """The matrix of some samples, kept in the flat array `room`."""
+    def submatrix(self, samples: np.ndarray, buffer: np.ndarray) -> KernelMatrix:
+        """The matrix of some samples, kept in the flat array `buffer`."""
         if self.kernel.name == "precomputed":
             return KernelMatrix(replace(self.kernel, offset=0.0), self.square(samples))
         K = KernelMatrix(self.kernel, self.X[samples], math.inf, self.dtype)
-        K._whole = room[: K.n * K.n].reshape(K.n, K.n)
+        K._whole = buffer[: K.n * K.n].reshape(K.n, K.n)
         return K
 
     @property
@@ -285,7 +285,9 @@ class KernelMatrix:
         run_threads(compute, chunks(self.n, width, most=max(TILE_BYTES // width, TILE_ROWS)), self.n_threads)
         return answer
 
-    def spread(self, weights: np.ndarray, samples: np.ndarray, onto: np.ndarray | None = None) -> np.ndarray:
+    def combine_nonzeros(
+        self, weights: np.ndarray, samples: np.ndarray, onto: np.ndarray | None = None
+    ) -> np.ndarray:
         """weights' K[samples], at all samples or those of `onto`, by the weights that are not zero alone.
 
         The values are those kept, where they are kept in the dtype of the weights, or computed anew in it.
@@ -323,7 +325,7 @@ class KernelMatrix:
         value, c = self.X.shape[1] + EXPONENTIAL, B.shape[1]
         dense = min(len(some) * (value + c), self.n * (value / 2 + c))
         if len(some) * value + LISTED * np.count_nonzero(B) <= dense:
-            return self.spread(B[some], some).T
+            return self.combine_nonzeros(B[some], some).T
         if 2 * len(some) < self.n:
             return self.combine(np.ascontiguousarray(B[some].T), some, np.float64).T
         answer = np.zeros_like(B)

@@ -271,9 +271,9 @@ class Kernel:
                 values = np.tanh(self.gamma * values + self.coef0)
         return values + self.offset
 
-    def between(self, clouds: Clouds) -> np.ndarray:
+    def inner_products(self, clouds: Clouds) -> np.ndarray:
         """Values k(i, j) for all pairs of clouds, in float64, symmetric to the last bit."""
-        V, R = self.through(clouds.centres).astype(np.float64), clouds.spread.astype(np.float64)
+        V, R = self.apply_metric(clouds.centres).astype(np.float64), clouds.spread.astype(np.float64)
         K, own = np.empty((len(V), len(V))), np.log1p(R).sum(axis=1)
         for i, (v, r) in enumerate(zip(V, R, strict=True)):
             wide = 1 + (r + R)
@@ -281,7 +281,7 @@ class Kernel:
             K[i] = np.exp(0.5 * (own[i] + own - np.log(wide).sum(axis=1)) - self.gamma * far)
         return K + self.offset
 
-    def through(self, X: Any) -> Any:
+    def apply_metric(self, X: Any) -> Any:
         """M x of every row."""
         return X if self.metric is None else X @ self.metric.T
 
@@ -323,7 +323,7 @@ class Kernel:
 
     def _clouded(self, X: Any, clouds: Clouds, dtype: np.dtype) -> np.ndarray:
         """exp(-gamma sum_f (u_f - v_f)^2 / (1 + r_f)) + offset: one product of rows (u^2, u, 1)."""
-        U, V = self.through(X), self.through(clouds.centres)
+        U, V = self.apply_metric(X), self.apply_metric(clouds.centres)
         U = U.toarray() if sp.issparse(U) else U
         reach = self.gamma * (squared_norms(U).max(initial=0.0) + squared_norms(V).max(initial=0.0))
         exact = reach * np.finfo(dtype).eps <= DISTANCE_ROUNDING
@@ -337,7 +337,7 @@ class Kernel:
 
     def _rbf(self, X: Any, Z: Any, dtype: np.dtype) -> np.ndarray:
         """Values of "rbf", offset included."""
-        X, Z = self.through(X), self.through(Z)
+        X, Z = self.apply_metric(X), self.apply_metric(Z)
         x, z = self.gamma * squared_norms(X), self.gamma * squared_norms(Z)
         reach = x.max(initial=0.0) + z.max(initial=0.0)
         exact = reach * np.finfo(dtype).eps <= DISTANCE_ROUNDING

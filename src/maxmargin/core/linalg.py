@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import cho_factor
 
-from maxmargin.core.loop import SHORT
+from maxmargin.core.loop import SERIAL_SIZE
 from maxmargin.core.threads import one_blas_thread, product_threads, run_threads
 
 Operator = Callable[[np.ndarray], np.ndarray]
@@ -37,7 +37,7 @@ def product(X: Any, W: np.ndarray) -> np.ndarray:
     if sp.issparse(X):
         return np.asarray(X @ W)
     n = X.shape[0]
-    if n * W.size <= SHORT:
+    if n * W.size <= SERIAL_SIZE:
         return np.asarray(X @ W)
     with one_blas_thread():
         if n <= ROWS:

@@ -67,7 +67,7 @@ class Equations(ABC):
         """Sum over the answers of every block."""
 
     @abstractmethod
-    def spread(self, values: np.ndarray) -> np.ndarray:
+    def repeat(self, values: np.ndarray) -> np.ndarray:
         """One value of every block, for each of its answers."""
 
     @abstractmethod
@@ -87,13 +87,13 @@ class Equations(ABC):
         point, d = self.point, self.d
         pull, push = products / point.slack, pair_products / point.t
         lift = (point.excess + self.sums(pull)) / self.total
-        right = -point.residual - self.image(pull - d * self.spread(lift))
+        right = -point.residual - self.image(pull - d * self.repeat(lift))
         right[len(right) - len(push) :] += push
         theta = self.inverse(right)
         t = theta[len(theta) - len(push) :]
         rise = self.rise(theta)
         xi = lift + self.sums(d * rise) / self.total
-        slack = np.where(self.known, self.spread(xi) - rise, 0.0)
+        slack = np.where(self.known, self.repeat(xi) - rise, 0.0)
         return Step(theta, xi, slack, pull - d * slack, t, push - point.r / point.t * t)
 
     def mehrotra(self, least: float = 0.0) -> tuple[Step, float, float]:
@@ -105,8 +105,8 @@ class Equations(ABC):
         size = np.count_nonzero(np.broadcast_to(self.known, slack.shape)) + len(t)
         mu = (float(np.sum(alpha * slack)) + float(t @ r)) / size
         step = self.solve(-alpha * slack, -t * r)
-        primal = min(longest(slack, step.slack), longest(t, step.t))
-        dual = min(longest(alpha, step.alpha), longest(r, step.r))
+        primal = min(step_length(slack, step.slack), step_length(t, step.t))
+        dual = min(step_length(alpha, step.alpha), step_length(r, step.r))
         left = float(np.sum((alpha + dual * step.alpha) * (slack + primal * step.slack)))
         left += float((t + primal * step.t) @ (r + dual * step.r))
         target = max(mu * min(1.0, max(left, 0.0) / (size * mu)) ** 3, min(mu, least / size))
@@ -114,12 +114,12 @@ class Equations(ABC):
         return self.solve(np.where(self.known, products, 0.0), target - t * r - step.t * step.r), mu, target
 
 
-def reach(values: np.ndarray, step: np.ndarray) -> np.ndarray:
+def max_step(values: np.ndarray, step: np.ndarray) -> np.ndarray:
     """How far every row of values stays nonnegative."""
     ratios = np.divide(values, -step, out=np.full(values.shape, np.inf), where=step < 0)
     return ratios.min(axis=-1, initial=np.inf)
 
 
-def longest(values: np.ndarray, step: np.ndarray) -> float:
+def step_length(values: np.ndarray, step: np.ndarray) -> float:
     """The longest step up to 1 that keeps the values nonnegative."""
-    return min(1.0, float(reach(values.reshape(-1), step.reshape(-1))))
+    return min(1.0, float(max_step(values.reshape(-1), step.reshape(-1))))

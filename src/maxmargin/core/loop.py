@@ -35,7 +35,7 @@ PLAIN_EPOCHS = 50
 # A model with a gap up to this is worth keeping when its fit stopped early.
 USABLE = 0.1
 # Numbers in a product that BLAS leaves to one thread.
-SHORT = 4096
+SERIAL_SIZE = 4096
 
 
 def squared_norm(W: np.ndarray) -> float:
@@ -45,8 +45,8 @@ def squared_norm(W: np.ndarray) -> float:
     second: on a core that a fit's own thread needs that costs more than the product.
     """
     entries = W.reshape(-1)
-    rest = entries.size % SHORT
-    pieces = entries[rest:].reshape(-1, SHORT)
+    rest = entries.size % SERIAL_SIZE
+    pieces = entries[rest:].reshape(-1, SERIAL_SIZE)
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.vecdot(pieces, pieces).sum()) + float(np.vdot(entries[:rest], entries[:rest]))
 
@@ -243,8 +243,8 @@ class Switch:
     def name(self) -> str:
         """The solver that ran last."""
         if self.second is None:
-            return ran(self.first, self.names[0])
-        return ran(self.second, self.names[1])
+            return solver_name(self.first, self.names[0])
+        return solver_name(self.second, self.names[1])
 
     def epoch(self, clock: Clock) -> Progress:
         if not self.due:
@@ -310,7 +310,7 @@ class Outcome:
     certificate: Certificate
     reason: str
     history: list[dict[str, Any]] = field(default_factory=list)
-    cure: str = ""
+    remedy: str = ""
     interrupted: bool = False
     solver: str = ""
 
@@ -332,7 +332,7 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None, na
     history: list[dict[str, Any]] = []
     certificate: Certificate | None = None
     best, stage, first = UNKNOWN, 0, 0
-    reason, cure = "max_iter", ""
+    reason, remedy = "max_iter", ""
     gap_decides, interrupted = True, False
     try:
         for epoch in range(1, stopping.max_iter + 1):
@@ -350,7 +350,13 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None, na
                 shown = certificate = solver.certify()
             best = best.tightened(shown)
             record = Record(
-                epoch, clock.seconds, best.primal, best.dual, best.gap, progress.active, ran(solver, name)
+                epoch,
+                clock.seconds,
+                best.primal,
+                best.dual,
+                best.gap,
+                progress.active,
+                solver_name(solver, name),
             )
             history.append(dict(vars(record)))
             told_to_stop = observer is not None and observer.after(record)
@@ -363,7 +369,7 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None, na
                 reason = "callback"
                 break
             if progress.stuck:
-                reason, cure = "stuck", progress.stuck
+                reason, remedy = "stuck", progress.stuck
                 break
             if clock.expired():
                 reason = "time_limit"
@@ -375,12 +381,12 @@ def run(solver: Solver, stopping: Stopping, observer: Observer | None = None, na
     if gap_decides and certificate.gap <= stopping.target:
         reason = "converged"
     _confirm(history[first:], certificate)
-    names = [record["solver"] for record in history] or [ran(solver, name)]
+    names = [record["solver"] for record in history] or [solver_name(solver, name)]
     solvers = ", then ".join(dict.fromkeys(names))
-    return Outcome(certificate, reason, history, cure, interrupted, solvers)
+    return Outcome(certificate, reason, history, remedy, interrupted, solvers)
 
 
-def ran(solver: Solver, name: str) -> str:
+def solver_name(solver: Solver, name: str) -> str:
     """The name of the solver at work."""
     return getattr(solver, "name", name)
 
@@ -394,7 +400,7 @@ def _confirm(records: list[dict[str, Any]], certificate: Certificate) -> None:
         record.update(primal=certificate.primal, dual=certificate.dual, gap=certificate.gap)
 
 
-KNOBS: dict[str, str] = {
+REMEDIES: dict[str, str] = {
     "max_iter": "increase max_iter",
     "time_limit": "increase time_limit",
     "interrupted": "let it run to its end",
@@ -402,7 +408,7 @@ KNOBS: dict[str, str] = {
 }
 
 
-def shortfall(outcome: Outcome, tol: float) -> str | None:
+def stop_message(outcome: Outcome, tol: float) -> str | None:
     """One sentence for the user when a run stopped early, None when it converged."""
     if outcome.converged:
         return None
@@ -410,5 +416,5 @@ def shortfall(outcome: Outcome, tol: float) -> str | None:
     verdict = "the model is usable" if gap <= USABLE else "the model may be far from the best one"
     return (
         f"Stopped after {outcome.n_iter} epochs at a relative duality gap of {gap:.3g} (tol={tol:g}); "
-        f"{verdict}. To get closer, {outcome.cure or KNOBS[outcome.reason]} or loosen tol."
+        f"{verdict}. To get closer, {outcome.remedy or REMEDIES[outcome.reason]} or loosen tol."
     )

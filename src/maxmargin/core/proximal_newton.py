@@ -45,10 +45,10 @@ from maxmargin.core.linalg import ridged_cholesky
 SOLVED, SHRINK, LEAST = 3.0, 0.5, 2.5e-7
 # A line search ends where the slope has fallen to this part of the first one.
 FLAT = 0.2
-EVERY = slice(None)
+ALL = slice(None)
 
 
-class Found(NamedTuple):
+class ProximalPoint(NamedTuple):
     """Proximal shares (g, k, n) and what follows from them.
 
     `steps` (g, k, n) are what W(alpha) is made of. `losses`, `means` and `values` (g) are the costed sums of
@@ -71,19 +71,19 @@ class Line(Protocol):
         """The derivatives of the groups `of` the line, at their lengths."""
         ...
 
-    def close(self, moved: np.ndarray | None) -> None:
+    def bracketed(self, moved: np.ndarray | None) -> None:
         """Told that slopes enclose the lengths looked for, and which samples had steps at the start."""
         ...
 
-    def point(self, lengths: np.ndarray | None) -> Found:
+    def point(self, lengths: np.ndarray | None) -> ProximalPoint:
         """The proximal points where the search has ended, of which these are the lengths."""
         ...
 
 
 class Losses(Protocol):
-    """The losses of all samples; `nothing` (G, k, n) are the shares without steps, whose dual value is 0."""
+    """The losses of all samples; the dual objective is 0 at the shares `zero_shares` (G, k, n)."""
 
-    nothing: np.ndarray
+    zero_shares: np.ndarray
 
     def line(
         self, at: Any, tau: np.ndarray, anchor: np.ndarray, scores: np.ndarray, moves: np.ndarray | None
@@ -104,7 +104,7 @@ class Geometry(Protocol):
         ...
 
     def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
-        """Newton's directions of the groups `at`: -(second derivative)^-1 of the gradients `newton.rest`."""
+        """The Newton directions of the groups `at`: -(second derivative)^-1 `newton.gradients`."""
         ...
 
 
@@ -134,8 +134,8 @@ class NewtonSteps:
         self.geometry, self.least = geometry, LEAST * tau
         self.W, self.anchor = weights, anchor
         self.tau = np.full(len(weights), float(tau))
-        self.apart, self.gap = np.empty(len(weights)), np.empty(len(weights))
-        self.shares, self.rest = np.empty_like(anchor), np.empty_like(weights)
+        self.distance, self.gap = np.empty(len(weights)), np.empty(len(weights))
+        self.shares, self.gradients = np.empty_like(anchor), np.empty_like(weights)
         self.begin()
 
     def begin(self) -> None:
@@ -145,9 +145,9 @@ class NewtonSteps:
         """
         G = len(self.W)
         self.primal, self.dual = np.full(G, np.inf), np.full(G, -np.inf)
-        self.best_W, self.best_shares = np.zeros_like(self.W), self.losses.nothing.copy(order="K")
+        self.best_W, self.best_shares = np.zeros_like(self.W), self.losses.zero_shares.copy(order="K")
         self.scores = self.geometry.scores(self.W)
-        self._settle(EVERY)
+        self._settle(ALL)
 
     def run(self, at: np.ndarray, n_steps: int, targets: tuple[float, float]) -> None:
         """Take up to so many steps on each group; one whose gap is at most its target rests.
@@ -159,21 +159,21 @@ class NewtonSteps:
             at = at[left]
             if not at.size:
                 return
-            at = at[self.step(EVERY if len(at) == len(self.W) else at)]
+            at = at[self.step(ALL if len(at) == len(self.W) else at)]
 
     def step(self, at: Any) -> np.ndarray:
         """One Newton step on each of the groups, whose anchors move first where F is minimised well enough.
 
         Returns which of them another step may help.
         """
-        solved = self.apart[at] <= SOLVED * self.gap[at]
+        solved = self.distance[at] <= SOLVED * self.gap[at]
         if solved.any():
-            now = EVERY if at is EVERY and solved.all() else np.arange(len(self.W))[at][solved]
+            now = ALL if at is ALL and solved.all() else np.arange(len(self.W))[at][solved]
             self._put("anchor", now, self.shares[now])
             self.tau[now] = np.maximum(SHRINK * self.tau[now], self.least)
             self._settle(now)
         directions = self.geometry.directions(self, at)
-        W, rest = self.W[at], self.rest[at]
+        W, rest = self.W[at], self.gradients[at]
         first, start, growth = sums(rest, directions), sums(W, directions), sums(directions, directions)
         # Rounding has eaten a direction that does not fall; a new anchor may help.
         falls = first < 0.0
@@ -183,7 +183,7 @@ class NewtonSteps:
             lengths = roots_of_slopes(
                 lambda t, of: start[of] + t * growth[of] + line.slope(t, of),
                 first,
-                lambda: line.close(self.moved),
+                lambda: line.bracketed(self.moved),
             )
             each = lengths[:, None, None]
             self.W[at] = W + each * directions
@@ -191,17 +191,17 @@ class NewtonSteps:
             self._settle(at, line.point(lengths))
         return falls | solved
 
-    def _settle(self, at: Any, found: Found | None = None) -> None:
+    def _settle(self, at: Any, found: ProximalPoint | None = None) -> None:
         """Compute both objectives at the weights and their proximal shares, and keep the best of each."""
         if found is None:
             line = self.losses.line(at, self.tau[at], self.anchor[at], self.scores[at], None)
             found = line.point(None)
         W, image = self.W[at], self.geometry.image(found.steps, found.moved)
         rest = W - image
-        self.apart[at], self.gap[at] = half_squares(rest), found.losses - found.means
+        self.distance[at], self.gap[at] = half_squares(rest), found.losses - found.means
         self.moved = found.moved
         self._put("shares", at, found.shares)
-        self._put("rest", at, rest)
+        self._put("gradients", at, rest)
         numbers = np.arange(len(self.W))[at]
         primal, dual = half_squares(W) + found.losses, found.values - half_squares(image)
         lower, higher = primal < self.primal[at], dual > self.dual[at]
@@ -209,12 +209,12 @@ class NewtonSteps:
             self.primal[numbers[lower]], self.best_W[numbers[lower]] = primal[lower], W[lower]
         if higher.any():
             self.dual[numbers[higher]] = dual[higher]
-            now = EVERY if at is EVERY and higher.all() else numbers[higher]
+            now = ALL if at is ALL and higher.all() else numbers[higher]
             self._put("best_shares", now, found.shares if higher.all() else found.shares[higher])
 
     def _put(self, name: str, at: Any, value: np.ndarray) -> None:
         """Set an array at some groups; where there is one group, the value itself is taken, not a copy."""
-        if at is EVERY and len(self.W) == 1:
+        if at is ALL and len(self.W) == 1:
             setattr(self, name, value)
         else:
             getattr(self, name)[at] = value

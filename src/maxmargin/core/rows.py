@@ -34,7 +34,7 @@ from maxmargin.core.lanes import (
     store,
     store_row,
 )
-from maxmargin.core.loop import SHORT
+from maxmargin.core.loop import SERIAL_SIZE
 from maxmargin.core.threads import run_threads
 
 # More columns than 32 bits can count.
@@ -137,7 +137,7 @@ class Rows:
         """Squared Euclidean norm of every row, in float64."""
         if self.dense:
             X = self.matrix
-            if X.dtype == np.float64 and X.shape[1] <= SHORT:
+            if X.dtype == np.float64 and X.shape[1] <= SERIAL_SIZE:
                 return np.vecdot(X, X)
             return np.einsum("ij,ij->i", X, X, dtype=np.float64)
         sums = np.zeros(self.shape[0])

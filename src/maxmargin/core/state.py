@@ -145,7 +145,7 @@ def chosen(*values: Any, **more: Any) -> Chosen:
 
 
 @dataclass(frozen=True)
-class Meeting(Field):
+class Checked(Field):
     """A value of which a function says what is wrong with it, or None."""
 
     complaint: Callable[[Any], str | None]
@@ -180,7 +180,7 @@ class Part(Field):
     """
 
     classes: tuple[str, ...]
-    apart: bool = False
+    own_sizes: bool = False
 
 
 def part(*classes: str, **more: Any) -> Part:
@@ -195,14 +195,14 @@ Rule = Callable[[Mapping[str, Any], Sizes], None]
 class State:
     """The attributes of a class, and what they must agree on (a rule raises ValueError).
 
-    `gone` is what files of earlier versions hold besides: parameters that are no more (None), and values of
-    a parameter that are no more, with the value to use instead.
+    `removed` lists parameters that only files of earlier versions hold (None), and removed values of a
+    parameter with their replacements.
     """
 
     fields: Mapping[str, Field]
     rule: Rule | None = None
     parameters: Mapping[str, Field] = field(default_factory=dict)
-    gone: Mapping[str, Mapping[Any, str] | None] = field(default_factory=dict)
+    removed: Mapping[str, Mapping[Any, str] | None] = field(default_factory=dict)
 
 
 def _no_name(value: Any) -> str | None:
@@ -216,7 +216,7 @@ OUTCOME: dict[str, Field] = {
     "duality_gap_": Number(finite=False, group="outcome"),
     "n_iter_": Whole(group="outcome"),
     "history_": History(group="outcome"),
-    "solver_": Meeting(_no_name, group="solver"),
+    "solver_": Checked(_no_name, group="solver"),
 }
 INPUT: dict[str, Field] = {
     "n_features_in_": Whole(size="n_features"),

@@ -220,7 +220,7 @@ def _forked() -> None:
     _helpers = _Helpers()  # a forked process has none of the threads
 
 
-def shares(size: int, n_parts: int) -> list[tuple[int, int]]:
+def ranges(size: int, n_parts: int) -> list[tuple[int, int]]:
     """Cut 0..size into ranges of about the same length, at most `n_parts`, none empty."""
     return list(pairwise(np.unique(np.linspace(0, size, n_parts + 1).astype(int)).tolist()))
 
@@ -356,7 +356,7 @@ def transpose(matrix: np.ndarray, answer: np.ndarray, n_threads: int) -> None:
         rows = slice(*part)
         target[rows] = source[rows]
 
-    run_threads(copy, shares(len(source), n_threads), n_threads)
+    run_threads(copy, ranges(len(source), n_threads), n_threads)
 
 
 def aligned_zeros(
@@ -365,7 +365,7 @@ def aligned_zeros(
     dtype: Any,
     multiple: int = 16,
     n_threads: int = 1,
-    room: np.ndarray | None = None,
+    buffer: np.ndarray | None = None,
 ) -> np.ndarray:
     """Zeros that start on a cache line, with columns added up to a multiple of `multiple`.
 
@@ -374,13 +374,13 @@ def aligned_zeros(
     """
     width = -(-n_columns // multiple) * multiple
     size = n_rows * width * np.dtype(dtype).itemsize
-    if room is not None and room.nbytes >= size:
-        zeros = room.view(np.uint8)[:size].view(dtype).reshape(n_rows, width)
+    if buffer is not None and buffer.nbytes >= size:
+        zeros = buffer.view(np.uint8)[:size].view(dtype).reshape(n_rows, width)
     elif n_threads == 1:
         return _aligned(np.zeros, (n_rows, width), dtype)
     else:
         zeros = aligned_empty((n_rows, width), dtype)
-    run_threads(lambda part: zeros[slice(*part)].fill(0), shares(n_rows, n_threads), n_threads)
+    run_threads(lambda part: zeros[slice(*part)].fill(0), ranges(n_rows, n_threads), n_threads)
     return zeros
 
 

@@ -96,9 +96,9 @@ def narrowed(
 def joined(costs: list[EntryCosts]) -> EntryCosts:
     """The costs of all parts as one."""
     filled = next((one for one in costs if len(one.signs)), costs[0])
-    margin = np.vstack([one.margins() for one in costs]) if filled.tied else filled.margin
+    margin = np.vstack([one.margins() for one in costs]) if filled.per_entry_margin else filled.margin
     signs = np.vstack([one.signs for one in costs])
-    return EntryCosts(signs, stacked_weights(costs), filled.upper, margin, filled.tied)
+    return EntryCosts(signs, stacked_weights(costs), filled.upper, margin, filled.per_entry_margin)
 
 
 def learn(wanted: Assignment, *parts: Part) -> Learnt:

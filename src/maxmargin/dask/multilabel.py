@@ -26,7 +26,7 @@ from maxmargin.multilabel.estimator import LINEAR_ONLY, SOLVERS
 from maxmargin.multilabel.estimator import MultiLabelSVC as Local
 from maxmargin.multilabel.problem import (
     LinearM3L,
-    hamming_costs,
+    hinge_costs,
     label_numbers,
     side_totals,
     side_weights,
@@ -56,7 +56,7 @@ def part_of(block: partitions.Block, terms: Terms) -> Part:
         assert terms.R is not None
         costs = tied_costs(signs, terms.upper, weight, terms.R)
     else:
-        costs = hamming_costs(signs, terms.upper, weight, terms.margin)
+        costs = hinge_costs(signs, terms.upper, weight, terms.margin)
     if len(signs):
         LinearM3L(Rows.of(block.X), costs, terms.R, terms.bias).check_sizes()
     return Part(block.X, costs, terms.bias)

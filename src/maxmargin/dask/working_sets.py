@@ -159,7 +159,7 @@ def _largest(numbers: np.ndarray, most: int) -> np.ndarray:
 
 def rows_of(costs: EntryCosts, rows: slice | np.ndarray) -> EntryCosts:
     """The costs of some rows."""
-    margin = costs.margin[rows] if costs.tied else costs.margin
+    margin = costs.margin[rows] if costs.per_entry_margin else costs.margin
     return replace(costs, signs=costs.signs[rows], weight=costs.weight[rows], margin=margin)
 
 
@@ -217,7 +217,7 @@ def _restricted(
         stacked_weights([call.costs for call in calls]),
         calls[0].costs.upper,
         np.vstack([call.costs.margins() for call in calls]),
-        tied=True,
+        per_entry_margin=True,
     )
     X = stacked([call.X for call in calls])
     problem = LinearM3L(Rows.of(X), costs, task.R, task.bias)

@@ -126,11 +126,11 @@ class LabelSets(Wrapper, BaseEstimator):
     STATE: ClassVar[State] = State(
         {
             **WIDTH,
-            "_labels": part("LabelSpace", apart=True),
+            "_labels": part("LabelSpace", own_sizes=True),
             "classes_": LabelNames("n_names"),
             "thresholds_": floats("n_names", finite=False),
             "n_calibration_": Whole(),
-            "estimator_": part(*INNER, "Calibrated", apart=True),
+            "estimator_": part(*INNER, "Calibrated", own_sizes=True),
             "_fitted_on": TAKEN,
         },
         _check_sets,

@@ -160,10 +160,10 @@ class TreeLabels(Wrapper, LabelClassifier, BaseEstimator):
     STATE: ClassVar[State] = State(
         {
             **WIDTH,
-            "_labels": part("LabelSpace", apart=True),
+            "_labels": part("LabelSpace", own_sizes=True),
             "classes_": LabelNames("n_names"),
             "parents_": Array(("n_names",), ("i8",), -1, "n_names"),
-            "estimator_": part(*INNER, "Calibrated", apart=True),
+            "estimator_": part(*INNER, "Calibrated", own_sizes=True),
         },
         _check_tree,
         {"estimator": part(*INNER, "Calibrated")},

@@ -81,7 +81,7 @@ def _rbf(gamma: float, X: torch.Tensor, Z: torch.Tensor) -> torch.Tensor:
 
 def _clouded(kernel: Kernel, X: torch.Tensor, clouds: Clouds) -> torch.Tensor:
     """exp(-gamma sum_f (u_f - v_f)^2 / (1 + r_f)), as one product of rows (u^2, u, 1)."""
-    V = kernel.through(np.asarray(clouds.centres, np.float64))
+    V = kernel.apply_metric(np.asarray(clouds.centres, np.float64))
     weights = torch.from_numpy(clouds.weights(kernel.gamma, V)).to(X.device)
     if kernel.metric is not None:
         X = X @ torch.as_tensor(kernel.metric, dtype=X.dtype, device=X.device).T

@@ -20,8 +20,8 @@ import torch
 from maxmargin.core.loop import Certificate, Clock, Evaluated, Patience, Progress
 from maxmargin.device import moves
 from maxmargin.device.backend import dtype_of
-from maxmargin.device.rows import DeviceRows, scores
 from maxmargin.device.multilabel import entry_bounds
+from maxmargin.device.rows import DeviceRows, scores
 from maxmargin.multilabel.problem import LinearM3L, Solution
 from maxmargin.multilabel.sweeps import FIRST_SWEEPS, LABEL_PASSES, NEGLECTED, BiasPull, SweepRule
 

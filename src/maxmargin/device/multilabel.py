@@ -154,13 +154,15 @@ def entry_bounds(
     costs: EntryCosts, device: torch.device, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """lo, hi and T = Y * margins on a device, label-major; in single precision boxes are a bit smaller."""
-    signs, weight, upper, margin, tied = costs.flat(np.float32 if dtype == torch.float32 else np.float64)
+    signs, weight, upper, margin, per_entry_margin = costs.flat(
+        np.float32 if dtype == torch.float32 else np.float64
+    )
     signs, weight, upper, margin = (
         torch.tensor(part, device=device) for part in (signs, weight, upper, margin)
     )
     signs = signs.T
     box = signs * torch.where(signs > 0, upper[1][:, None], upper[0][:, None]) * weight.T
-    margins = margin.T if tied else torch.where(signs > 0, margin[1][:, None], margin[0][:, None])
+    margins = margin.T if per_entry_margin else torch.where(signs > 0, margin[1][:, None], margin[0][:, None])
     return box.clamp(max=0).contiguous(), box.clamp(min=0).contiguous(), (signs * margins).contiguous()
 
 

@@ -31,7 +31,16 @@ from sklearn.utils.validation import _check_n_features, _check_sample_weight, co
 
 from maxmargin.core.jit import interpreted
 from maxmargin.core.kernels import NAMES
-from maxmargin.core.loop import KNOBS, USABLE, Outcome, Record, Solver, Stopping, shortfall, squared_norm
+from maxmargin.core.loop import (
+    REMEDIES,
+    USABLE,
+    Outcome,
+    Record,
+    Solver,
+    Stopping,
+    squared_norm,
+    stop_message,
+)
 from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import State
 from maxmargin.core.threads import memory, one_blas_thread
@@ -375,8 +384,8 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     def _validate_params(self) -> None:
         """As scikit-learn; refuses numbers whose products leave floating point, and what is no more."""
         table = getattr(type(self), "STATE", State({}))
-        for name in table.gone.keys() & self._parameter_constraints.keys():
-            value, instead = getattr(self, name), table.gone[name] or {}
+        for name in table.removed.keys() & self._parameter_constraints.keys():
+            value, instead = getattr(self, name), table.removed[name] or {}
             if isinstance(value, str) and value in instead:
                 raise ValueError(f"{name}={value!r} is no more; use {name}={instead[value]!r} instead.")
         super()._validate_params()
@@ -483,26 +492,26 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         self.n_iter_ = max(outcome.n_iter, 1)
         self.history_, self.solver_ = outcome.history, outcome.solver
         if warn_user and not outcome.converged and not outcome.interrupted:
-            outcome.cure = self._cure(outcome, X)
-            warn(f"{type(self).__name__}: {shortfall(outcome, self.tol)}", ConvergenceWarning)
+            outcome.remedy = self._remedy(outcome, X)
+            warn(f"{type(self).__name__}: {stop_message(outcome, self.tol)}", ConvergenceWarning)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
         warm = "with warm_start=True the next fit goes on from there"
-        self._go_on_with_interrupt(outcome, warm if hasattr(self, "warm_start") else outcome.cure)
+        self._go_on_with_interrupt(outcome, warm if hasattr(self, "warm_start") else outcome.remedy)
 
-    def _cure(self, outcome: Outcome, X: Any) -> str:
+    def _remedy(self, outcome: Outcome, X: Any) -> str:
         """What to change after a run that a limit ended; empty where a higher limit says it all."""
         if outcome.reason not in ("max_iter", "time_limit"):
-            return outcome.cure
+            return outcome.remedy
         factor = 1.0 if X is None else unevenness(X)
         if factor > UNEVEN:
             differ = f"as columns of X differ in size by a factor of {factor:.2g}"
             return f"scale the features (StandardScaler), {differ},"
         chosen = type(self).__dataclass_fields__.get("solver")
         if chosen is not None and self.solver != chosen.default and outcome.certificate.gap > USABLE:
-            return f'use solver="{chosen.default}", {KNOBS[outcome.reason]}'
-        return outcome.cure
+            return f'use solver="{chosen.default}", {REMEDIES[outcome.reason]}'
+        return outcome.remedy
 
-    def _go_on_with_interrupt(self, outcome: Outcome, cure: str) -> None:
+    def _go_on_with_interrupt(self, outcome: Outcome, remedy: str) -> None:
         """Raise the Ctrl-C that ended a run; call it when everything reached is stored.
 
         Whoever called the fit stops, too (a search does not take half a fit for a whole one), and the
@@ -510,7 +519,7 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         """
         if outcome.interrupted:
             reached = f"{outcome.n_iter} epochs at a relative duality gap of {outcome.certificate.gap:.3g}"
-            then = f"; {cure}" if cure else ""
+            then = f"; {remedy}" if remedy else ""
             error = FitInterrupted(
                 f"{type(self).__name__}: stopped after {reached}. This estimator holds the model{then}."
             )

@@ -188,7 +188,7 @@ class Graph:
         u = self.add("Sub", x, self.numbers(middle))
         if kernel.metric is not None:
             u = self.add("MatMul", u, self.numbers(kernel.metric.T))
-        weights = clouds.weights(kernel.gamma, kernel.through(clouds.centres - middle))
+        weights = clouds.weights(kernel.gamma, kernel.apply_metric(clouds.centres - middle))
         squares, products, constant = np.split(weights, [clouds.centres.shape[1], -1])
         exponents = self.add("MatMul", self.add("Mul", u, u), self.numbers(squares))
         exponents = self.add("Add", exponents, self.add("MatMul", u, self.numbers(products)))

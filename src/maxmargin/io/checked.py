@@ -283,7 +283,7 @@ def _(field: declared.Chosen, value: Any, where: str, sizes: Sizes, state: Mappi
 
 
 @_check.register
-def _(field: declared.Meeting, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
+def _(field: declared.Checked, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     complaint = field.complaint(value)
     if complaint is not None:
         raise ValueError(complaint)
@@ -330,7 +330,7 @@ def _(field: declared.History, value: Any, where: str, sizes: Sizes, state: Mapp
 def _(field: declared.Part, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if type(value).__name__ not in field.classes or allowed.class_name(type(value)) is None:
         raise ValueError(f"a {' or '.join(field.classes)} was expected, not a {type(value).__name__[:80]}")
-    check_object(value, where, Sizes() if field.apart else sizes)
+    check_object(value, where, Sizes() if field.own_sizes else sizes)
 
 
 @_check.register

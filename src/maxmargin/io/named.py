@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin.core.state import INPUT, Meeting, Sizes, State, chosen
+from maxmargin.core.state import INPUT, Checked, Sizes, State, chosen
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.edge.wrapping import takes_kernel
 from maxmargin.io.allowed import ModelFileError
@@ -86,7 +86,7 @@ class NamedColumns(TransformerMixin, BaseEstimator):
     STATE: ClassVar[State] = State(
         {**INPUT},
         _of_kinds,
-        {"kinds": Meeting(_kinds), "decimal": chosen(".", ","), "missing": Meeting(_words)},
+        {"kinds": Checked(_kinds), "decimal": chosen(".", ","), "missing": Checked(_words)},
     )
 
     def __init__(self, kinds: dict[str, str], *, decimal: str = ".", missing: Sequence[str] = ()) -> None:

@@ -21,9 +21,9 @@ from maxmargin.core.state import (
     INPUT,
     LARGEST,
     Array,
+    Checked,
     Field,
     Flag,
-    Meeting,
     Number,
     Numbered,
     Several,
@@ -98,7 +98,7 @@ def _plain_dtype(value: Any) -> str | None:
     return None if known else "a type of numbers or words was expected"
 
 
-SEEN = Meeting(_counts)
+SEEN = Checked(_counts)
 OUTPUT: dict[str, Field] = {
     "_sklearn_output_config": chosen(
         {}, *({"transform": kind} for kind in ("default", "pandas", "polars")), group="output"
@@ -131,10 +131,10 @@ TEXT: dict[str, Field] = {
     "preprocessor": chosen(None),
     "tokenizer": chosen(None),
     "analyzer": chosen("word", "char", "char_wb"),
-    "token_pattern": Meeting(_pattern),
-    "stop_words": Meeting(_words),
-    "ngram_range": Meeting(_ngrams),
-    "vocabulary": Meeting(_words),
+    "token_pattern": Checked(_pattern),
+    "stop_words": Checked(_words),
+    "ngram_range": Checked(_ngrams),
+    "vocabulary": Checked(_words),
     "dtype": chosen(np.float64, np.float32, np.int64, np.int32),
 }
 VOCABULARY: dict[str, Field] = {
@@ -410,7 +410,7 @@ STEPS: dict[str, tuple[str, State]] = {
             {**INPUT, **OUTPUT, "n_samples_seen_": SEEN}
             | {"scale_": SCALES}
             | dict.fromkeys(("min_", "data_min_", "data_max_", "data_range_"), COLUMNS),
-            parameters={"feature_range": Meeting(_range)},
+            parameters={"feature_range": Checked(_range)},
         ),
     ),
     "Normalizer": (SCALE, State({**INPUT, **OUTPUT})),
@@ -419,7 +419,7 @@ STEPS: dict[str, tuple[str, State]] = {
         State(
             {**INPUT, **OUTPUT, **_maybe("center_"), "scale_": DIVISORS},
             _needs(("with_centering", "center_"), ("with_scaling", "scale_")),
-            {"quantile_range": Meeting(_range)},
+            {"quantile_range": Checked(_range)},
         ),
     ),
     "StandardScaler": (
@@ -444,9 +444,9 @@ STEPS["SimpleImputer"] = (
         {
             **INPUT,
             **OUTPUT,
-            "statistics_": Meeting(_fillings),
+            "statistics_": Checked(_fillings),
             "indicator_": chosen(None),
-            "_fit_dtype": Meeting(_plain_dtype),
+            "_fit_dtype": Checked(_plain_dtype),
         },
         _filled,
         {"add_indicator": chosen(False)},
@@ -458,7 +458,7 @@ STEPS["OneHotEncoder"] = (
         {
             **INPUT,
             **OUTPUT,
-            "categories_": Several(Meeting(_values), size="n_features"),
+            "categories_": Several(Checked(_values), size="n_features"),
             "_n_features_outs": Several(Whole()),
             "_infrequent_enabled": chosen(False),
             "_drop_idx_after_grouping": chosen(None),
@@ -507,7 +507,7 @@ STEPS["SelectKBest"] = (
             "scores_": floats("n_features", dtypes=(*FLOATS, "i8"), finite=False),
             "pvalues_": floats("n_features", finite=False, none=True),
         },
-        parameters={"score_func": Meeting(_score)},
+        parameters={"score_func": Checked(_score)},
     ),
 )
 COLUMN_PARTS = (*STEPS, "TextColumn", "DateColumns", "Pipeline")

@@ -326,7 +326,7 @@ def _without_gone(cls: type, state: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(table, State):
         return state
     kept = dict(state)
-    for name, values in table.gone.items():
+    for name, values in table.removed.items():
         if values is None:
             kept.pop(name, None)
         elif isinstance(value := kept.get(name), str):

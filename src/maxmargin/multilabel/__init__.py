@@ -12,7 +12,7 @@ sparse model, `*loops` what is compiled.
 # Where the equations and algorithms of the paper are, by their numbers there.
 EQUATIONS = {
     "(5)": "problem.EntryCosts",
-    "(6)": "problem.hamming_costs",
+    "(6)": "problem.hinge_costs",
     "(12)": "problem.LinearM3L.evaluate",
     "(23)": "problem.LinearM3L.couple",
     "(25)": "problem.KernelM3L.certificate",

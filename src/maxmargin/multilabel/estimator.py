@@ -40,7 +40,7 @@ from maxmargin.core.state import (
     indices,
     part,
 )
-from maxmargin.core.threads import aligned_empty, aligned_zeros, count_threads, run_threads, shares
+from maxmargin.core.threads import aligned_empty, aligned_zeros, count_threads, ranges, run_threads
 from maxmargin.device.backend import DEVICES, FOREIGN, KernelDemand, RowsDemand, find
 from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
 from maxmargin.edge.estimator import (
@@ -75,7 +75,7 @@ from maxmargin.multilabel.problem import (
     entry_weights,
     frequent_first,
     given_costs,
-    hamming_costs,
+    hinge_costs,
     label_numbers,
     side_totals,
     side_weights,
@@ -367,7 +367,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             "_kernel": part("Kernel", group="kernel"),
         },
         _check_scores,
-        gone={"solver": {"interior": "newton"}},
+        removed={"solver": {"interior": "newton"}},
     )
 
     def __sklearn_tags__(self):
@@ -541,7 +541,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
             costs = tied_costs(signs, upper, weight, R)
         else:
             margin = label_numbers(self.label_margin, space, "label_margin", default=1.0)
-            costs = hamming_costs(signs, upper, weight, np.tile(margin, (2, 1)))
+            costs = hinge_costs(signs, upper, weight, np.tile(margin, (2, 1)))
         bias = float(self.intercept_scaling) if self.fit_intercept else 0.0
         n_threads = count_threads(self.n_jobs)
         if self._needs_kernel():
@@ -700,7 +700,7 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
                 some[:] = Z[place[columns]]
                 some[empty[columns]] = 0
 
-        run_threads(write, shares(d, n_threads), n_threads)
+        run_threads(write, ranges(d, n_threads), n_threads)
         return {"coef_": coef.T, "intercept_": problem.bias * Z[-1]}
 
     def _scores(self, X: Any) -> np.ndarray:

@@ -40,7 +40,7 @@ class EntryArrays(NamedTuple):
     weight: np.ndarray
     upper: np.ndarray
     margin: np.ndarray
-    tied: bool
+    per_entry_margin: bool
 
 
 class Scoring(NamedTuple):
@@ -66,13 +66,13 @@ class Reach(NamedTuple):
 @helper(hot=True)
 def entry_costs(costs, i, l):
     """Box and margin of one entry."""
-    signs, weight, upper, margin, tied = costs
+    signs, weight, upper, margin, per_entry_margin = costs
     y = signs[i, l]
     if y == 0:
         return upper.dtype.type(0), upper.dtype.type(0)
     side = 1 if y > 0 else 0
     c = upper[side, l] * (weight[i, l] if weight.shape[1] > 1 else weight[i, 0])
-    return c, (margin[i, l] if tied else margin[side, l])
+    return c, (margin[i, l] if per_entry_margin else margin[side, l])
 
 
 @helper(hot=True)
@@ -156,13 +156,13 @@ def rare_last(rows, near, first, last, indices, values):
 @helper(reorder=True, hot=True)
 def lane_costs(costs, i, l, lanes, y):
     """Boxes and margins of as many entries of sample i from l on as there are lanes; y are their signs."""
-    _, weight, upper, margin, tied = costs
+    _, weight, upper, margin, per_entry_margin = costs
     zero = fill(upper.dtype.type(0), y)
     negative, positive = np.uint64(0), np.uint64(1)
     off = where_above(zero, y, load_row(upper, negative, l, lanes), zero)
     w = load_row(weight, i, l, lanes) if weight.shape[1] > 1 else fill(weight[i, 0], y)
     c = multiply(w, where_above(y, zero, load_row(upper, positive, l, lanes), off))
-    if tied:
+    if per_entry_margin:
         m = load_row(margin, i, l, lanes)
     else:
         on = load_row(margin, positive, l, lanes)

@@ -36,9 +36,9 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.linalg import conjugate_gradients
 from maxmargin.core.loop import Certificate, Clock, Evaluated, Patience, Progress
 from maxmargin.core.proximal_newton import (
-    EVERY,
-    Found,
+    ALL,
     NewtonSteps,
+    ProximalPoint,
     half_squares,
     solve_scaled,
     sums,
@@ -83,7 +83,7 @@ class HingeLosses:
 
     def __init__(self, signs: np.ndarray, boxes: np.ndarray, margins: np.ndarray) -> None:
         self.signs, self.boxes, self.margins = signs, boxes, margins
-        self.nothing = np.zeros_like(boxes)
+        self.zero_shares = np.zeros_like(boxes)
 
     def line(self, at: Any, tau: np.ndarray, anchor: np.ndarray, scores: np.ndarray, moves: Any) -> HingeLine:
         return HingeLine(self, at, tau, anchor, scores, moves)
@@ -122,10 +122,10 @@ class HingeLine:
         np.subtract(start, shares, out=shares)
         return -sums(weight, clipped(shares))
 
-    def close(self, moved: np.ndarray | None) -> None:
+    def bracketed(self, moved: np.ndarray | None) -> None:
         """Nothing is left out."""
 
-    def point(self, lengths: np.ndarray | None) -> Found:
+    def point(self, lengths: np.ndarray | None) -> ProximalPoint:
         g, shares = self.g, self.start
         if lengths is not None:
             t = lengths[:, None, None]
@@ -133,7 +133,7 @@ class HingeLine:
         shares = clipped(shares)
         costed = self.boxes * shares
         losses = sums(self.boxes, np.maximum(g, 0.0))
-        return Found(shares, self.signs * costed, losses, sums(costed, g), sums(costed, self.margins))
+        return ProximalPoint(shares, self.signs * costed, losses, sums(costed, g), sums(costed, self.margins))
 
 
 class SquaredLosses(HingeLosses):
@@ -155,13 +155,13 @@ class SquaredLine(HingeLine):
         shares = self.start[of] - lengths[:, None, None] * self.fall[of]
         return -sums(self.weight[of], np.maximum(shares, 0.0))
 
-    def point(self, lengths: np.ndarray | None) -> Found:
+    def point(self, lengths: np.ndarray | None) -> ProximalPoint:
         g = self.g if lengths is None else self.g - lengths[:, None, None] * self.change
         h = np.maximum(g, 0.0)
         costed = 2.0 * self.boxes * h
         losses = sums(self.boxes, h * h)
         values = sums(costed, self.margins) - losses
-        return Found(2.0 * h, self.signs * costed, losses, losses, values)
+        return ProximalPoint(2.0 * h, self.signs * costed, losses, losses, values)
 
 
 def clipped(shares: np.ndarray) -> np.ndarray:
@@ -198,7 +198,7 @@ class LabelRows:
 
     def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
         curvature = newton.losses.curvature(at, newton.tau[at], newton.shares[at])
-        each = zip(curvature[:, 0], newton.rest[at][:, 0], strict=True)
+        each = zip(curvature[:, 0], newton.gradients[at][:, 0], strict=True)
         return np.stack([self._direction(weights, rest) for weights, rest in each])[:, None]
 
     def _direction(self, weights: np.ndarray, rest: np.ndarray) -> np.ndarray:
@@ -240,8 +240,8 @@ class TiedRows:
         return rows.reshape(len(labels), -1)
 
     def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
-        weights = newton.losses.curvature(EVERY, newton.tau, newton.shares)[0]
-        rest = newton.rest[0]
+        weights = newton.losses.curvature(ALL, newton.tau, newton.shares)[0]
+        rest = newton.gradients[0]
         squares = np.stack([self._squares(each) for each in weights])
         solve = self._solved if rest.size <= DIRECT else self._nearly_solved
         return -solve(squares, weights, rest)[None]
@@ -600,13 +600,13 @@ class LabelByLabel:
         m = np.full(len(y), problem.margin[l])
         losses = SquaredLosses(*(np.asarray(part, np.float64)[None, None] for part in (y, c, m)))
         W = np.zeros(self.rows.order) if start is None else start.copy()
-        steps = NewtonSteps(losses, self.rows, W[None, None], losses.nothing, 0.5)
+        steps = NewtonSteps(losses, self.rows, W[None, None], losses.zero_shares, 0.5)
         patience = Patience(PATIENCE)
         for _ in range(self.max_rounds):
             primal, dual = float(steps.primal[0]), float(steps.dual[0])
             if primal - dual <= 0.5 * self.tol * primal or clock.expired():
                 break
-            if not steps.step(EVERY).any() or patience.exhausted(primal - dual):
+            if not steps.step(ALL).any() or patience.exhausted(primal - dual):
                 self.stuck = SCALES
                 break
 

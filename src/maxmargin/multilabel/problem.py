@@ -41,7 +41,7 @@ from maxmargin import priors
 from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.loop import Certificate, squared_norm
 from maxmargin.core.rows import Rows, check_digits, readonly
-from maxmargin.core.threads import aligned_empty, aligned_zeros, run_threads, shares
+from maxmargin.core.threads import aligned_empty, aligned_zeros, ranges, run_threads
 from maxmargin.edge.labels import LabelSpace
 from maxmargin.multilabel import loops
 
@@ -69,14 +69,14 @@ class EntryCosts:
 
     A loss that is a sum over labels, (5). The box of entry (i, l) is weight[i, l] * upper[side, l]
     (one column of weights serves all labels), its margin is margin[side, l], or margin[i, l] when
-    `tied`; side is 0 for y = -1 and 1 for y = +1. Unknown entries (sign 0) have an empty box.
+    `per_entry_margin`; side is 0 for y = -1 and 1 for y = +1. Unknown entries (sign 0) have an empty box.
     """
 
     signs: np.ndarray
     weight: np.ndarray
     upper: np.ndarray
     margin: np.ndarray
-    tied: bool = False
+    per_entry_margin: bool = False
     constant: float = 0.0
 
     def flat(self, dtype: type) -> loops.EntryArrays:
@@ -87,7 +87,7 @@ class EntryCosts:
         """
         inner = self.upper if dtype == np.float64 else self.upper * (1 - 4 * float(np.finfo(dtype).eps))
         weight, upper, margin = (readonly(np.asarray(a, dtype)) for a in (self.weight, inner, self.margin))
-        return loops.EntryArrays(readonly(self.signs), weight, upper, margin, self.tied)
+        return loops.EntryArrays(readonly(self.signs), weight, upper, margin, self.per_entry_margin)
 
     def boxes(self, dtype: type = np.float64) -> np.ndarray:
         """All boxes as one matrix, as the loops see them in working precision."""
@@ -97,12 +97,12 @@ class EntryCosts:
 
     def margins(self) -> np.ndarray:
         """All margins as one matrix."""
-        if self.tied:
+        if self.per_entry_margin:
             return self.margin
         return np.where(self.signs > 0, self.margin[1], self.margin[0])
 
 
-def hamming_costs(
+def hinge_costs(
     signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, margin: np.ndarray | None = None
 ) -> EntryCosts:
     """Costs of the (weighted) Hamming loss (6): margin one unless given per side and label."""
@@ -126,7 +126,7 @@ def tied_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, R: np.n
             "R[l, l] >= sum of |R[l, k]|, for example maxmargin.priors.shrink(R, amount), or loss='hamming'."
         )
     q = s.sum(axis=1, keepdims=True) / Y.shape[1]
-    costs = EntryCosts(signs, weight, upper, s, tied=True)
+    costs = EntryCosts(signs, weight, upper, s, per_entry_margin=True)
     return replace(costs, constant=0.5 * float(np.sum(costs.boxes() * (q - s))))
 
 
@@ -153,7 +153,7 @@ def given_costs(signs: np.ndarray, upper: np.ndarray, weight: np.ndarray, label_
             f"label_cost makes a wrong answer cheaper than a right one (sample {i}, label {l}); a wrong one "
             "must cost at least as much."
         )
-    costs = EntryCosts(signs, weight, upper, margin, tied=True)
+    costs = EntryCosts(signs, weight, upper, margin, per_entry_margin=True)
     return replace(costs, constant=float(np.sum(costs.boxes() * right)))
 
 
@@ -271,7 +271,7 @@ def frequent_first(rows: Rows, n_threads: int = 1) -> tuple[Rows, np.ndarray | N
         indices = readonly(places.astype(np.uint32))
     else:
         used, indices = np.arange(rows.shape[1]), rows.indices
-    parts = shares(len(indices), n_threads)
+    parts = ranges(len(indices), n_threads)
 
     def count(part: tuple[int, int]) -> np.ndarray:
         counts = np.zeros(len(used), np.int64)
@@ -453,7 +453,7 @@ class LinearM3L(M3L):
         def copy(part: tuple[int, int]) -> None:
             loops.rare_last(rows.flat, np.uint32(NEAR), *part, indices, values)
 
-        run_threads(copy, shares(rows.shape[0], n_threads), n_threads)
+        run_threads(copy, ranges(rows.shape[0], n_threads), n_threads)
         return rows.renumbered(indices, rows.shape[1]).with_values(values)
 
     def rows_for(self, dtype: type) -> Rows:
@@ -482,7 +482,7 @@ class LinearM3L(M3L):
         def work(part: tuple[int, int]) -> None:
             loops.accumulate(rows, dtype(self.bias), readonly(alpha), signs, *part, V)
 
-        run_threads(work, shares(loops.SHARES, n_threads), n_threads)
+        run_threads(work, ranges(loops.SHARES, n_threads), n_threads)
         return V
 
     def couple(self, V: np.ndarray) -> np.ndarray:

@@ -60,7 +60,7 @@ from maxmargin.core.loop import (
     Progress,
 )
 from maxmargin.core.rows import LINE, readonly
-from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, run_tasks, shares, transpose
+from maxmargin.core.threads import Task, aligned_empty, aligned_zeros, ranges, run_tasks, transpose
 from maxmargin.multilabel import sweep_loops as loops
 from maxmargin.multilabel.loops import Reach
 from maxmargin.multilabel.problem import WIDE, LinearM3L, Solution, Sums, coupled_reach
@@ -325,7 +325,7 @@ class LabelSweeps(Sweeps):
     def _begin(self, alpha: np.ndarray) -> None:
         self.n_lines = -(-self.L // TOGETHER)
         # Cut between lines: one that is not full costs a sweep as much as one that is.
-        lines = shares(self.n_lines, self.n_threads)
+        lines = ranges(self.n_lines, self.n_threads)
         self.parts = [(TOGETHER * first, min(TOGETHER * last, self.L)) for first, last in lines]
         many = self.n >= BLOCK * N_BLOCKS
         self.block = BLOCK if self.problem.n_features >= WIDE and many else 1

@@ -310,7 +310,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
             "_trace": Several(floats(None, 3, dtypes=DOUBLE, finite=False)),
             "n_features_in_": Whole(size="n_features"),
             "feature_names_in_": Names("n_names", group="names"),
-            "_table": part("NamedColumns", group="table", apart=True),
+            "_table": part("NamedColumns", group="table", own_sizes=True),
             "classes_": LabelNames("n_classes", least=0),
             **dict.fromkeys(
                 ("n_rounds_", "n_mistakes_", "n_first_occurrences_", "n_first_mistakes_"), Whole()
@@ -319,7 +319,7 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
             "threshold_": Number(),
         },
         _check_learner,
-        gone={"solver": {"exact": "auto"}},
+        removed={"solver": {"exact": "auto"}},
     )
 
     @fit_context(prefer_skip_nested_validation=True)

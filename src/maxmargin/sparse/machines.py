@@ -706,7 +706,7 @@ class SparseMultiClassSVC(MovableMachine, ClassMachine):
         "loss": [StrOptions({"weston_watkins", "crammer_singer"})],
     }
 
-    STATE: ClassVar[State] = State(MACHINE, _check_machine, gone=GONE)
+    STATE: ClassVar[State] = State(MACHINE, _check_machine, removed=GONE)
 
     def _loss(self, codes: np.ndarray, costs: np.ndarray) -> Loss:
         k = len(self.classes_)
@@ -779,7 +779,7 @@ class SparseMultiLabelSVC(MovableMachine, LabelMachine):
             "constant_labels_": flags("n_columns", group="constant"),
         },
         _check_machine,
-        gone=GONE,
+        removed=GONE,
     )
     _parameter_constraints = {
         **MovableMachine._parameter_constraints,

@@ -224,7 +224,7 @@ class BasisProblem:
     def gram(self, vectors: Any) -> np.ndarray:
         """K_JJ in float64, symmetric, with an exact diagonal."""
         if isinstance(vectors, Clouds):
-            return self.kernel.between(vectors)
+            return self.kernel.inner_products(vectors)
         precomputed = self.kernel.name == "precomputed"
         K = self.kernel.block(self.X[vectors] if precomputed else vectors, vectors, np.float64)
         K = (K + K.T) / 2

@@ -247,7 +247,7 @@ class LatentSVC(ClassifierMixin, Iterative):
         self.latent_ = solution.chosen
         self.objectives_ = solution.objectives
         if outcome.interrupted:
-            outcome.cure = "a fit with init=latent_ goes on from there"
+            outcome.remedy = "a fit with init=latent_ goes on from there"
         self._store_outcome(outcome, X)
 
     def _named(self, solution: LatentSolution) -> dict[str, np.ndarray]:

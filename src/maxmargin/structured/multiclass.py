@@ -300,7 +300,7 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
             "_kernel": part("Kernel", group="kernel"),
         },
         _check_scores,
-        gone={
+        removed={
             "solver": {"pairwise": "auto"},
             **dict.fromkeys(("averaging", "truncation", "floor", "sampling", "shrinking")),
         },

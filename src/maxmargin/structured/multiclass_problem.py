@@ -590,7 +590,7 @@ class KernelMultiClass(MultiClassProblem):
     def within(self, samples: np.ndarray, room: np.ndarray) -> KernelMultiClass:
         """The problem of some samples, the others as they are; its kernel values are kept in `room`."""
         labels = replace(self.labels, y=self.y[samples], costs=self.costs[samples])
-        return KernelMultiClass(self.K.within(samples, room), labels)
+        return KernelMultiClass(self.K.submatrix(samples, room), labels)
 
     def products(self, samples: np.ndarray) -> np.ndarray:
         return self.K.square(samples).astype(np.float64)

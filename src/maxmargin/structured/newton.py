@@ -36,7 +36,7 @@ from scipy.linalg.lapack import dpotrs
 
 from maxmargin.core.linalg import conjugate_gradients, ridged_cholesky
 from maxmargin.core.loop import Certificate, Clock, Evaluated, Patience, Progress
-from maxmargin.core.proximal_newton import EVERY, NewtonSteps, half_squares, solve_scaled
+from maxmargin.core.proximal_newton import ALL, NewtonSteps, half_squares, solve_scaled
 from maxmargin.core.rows import readonly
 from maxmargin.structured.multiclass_problem import LinearMultiClass, LinearSolution, Setup
 from maxmargin.structured.newton_loops import CRAMMER_SINGER, ProximalTask
@@ -73,7 +73,7 @@ class ProximalNewton(Evaluated):
         self.task = ProximalTask(problem.y, problem.costs, readonly(Delta), problem.loss)
         self.losses, self.geometry = smoothed_losses(self.task), ClassRows(problem)
         self.patience = Patience(PATIENCE, 0.99)
-        anchor, dual = self.losses.nothing, 0.0
+        anchor, dual = self.losses.zero_shares, 0.0
         if setup.blocks is not None:
             given = problem.normalised(setup.blocks, False)
             # Below D = 0, where a fit of its own begins, they tell less than nothing: y or C has changed.
@@ -90,7 +90,7 @@ class ProximalNewton(Evaluated):
     def _move(self, clock: Clock) -> Progress:
         """One Newton step."""
         steps = self.steps
-        steps.step(EVERY)
+        steps.step(ALL)
         bounds = Certificate(float(steps.primal[0]), float(steps.dual[0]))
         progress = Progress(bounds, self.problem.n)
         if bounds.gap <= self.tol:
@@ -110,8 +110,8 @@ class ProximalNewton(Evaluated):
         return linear - float(half_squares(self.geometry.image(self.losses.column_major(steps)))[0])
 
     def _primal(self, W: np.ndarray) -> float:
-        nothing = self.losses.nothing
-        line = self.losses.line(EVERY, np.ones(1), nothing, self.geometry.scores(W), None)
+        nothing = self.losses.zero_shares
+        line = self.losses.line(ALL, np.ones(1), nothing, self.geometry.scores(W), None)
         return float(half_squares(W)[0] + line.point(None).losses[0])
 
 
@@ -141,7 +141,7 @@ class ClassRows:
 
     def directions(self, newton: NewtonSteps, at: Any) -> np.ndarray:
         """Newton's direction, with mean 0 over the classes."""
-        tau, shares, rest = float(newton.tau[0]), newton.shares[0], newton.rest[0]
+        tau, shares, rest = float(newton.tau[0]), newton.shares[0], newton.gradients[0]
         solve = self._solved if rest.size <= self.direct else self._nearly_solved
         direction = solve(newton.losses, tau, shares, -rest)
         return (direction - np.add.reduce(direction) / len(direction))[None]

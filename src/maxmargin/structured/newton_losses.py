@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from maxmargin.core.proximal_newton import Found
+from maxmargin.core.proximal_newton import ProximalPoint
 from maxmargin.core.rows import readonly
 from maxmargin.structured import newton_loops as loops
 from maxmargin.structured.newton_loops import CRAMMER_SINGER, Along, Points, ProximalTask
@@ -31,7 +31,7 @@ class ArrayLosses:
         n = len(task.y)
         self.truth = task.y * n + np.arange(n)
         self.Delta = task.Delta.T.take(task.y, axis=1)
-        self.nothing = self.column_major(np.eye(len(task.Delta))[task.y])
+        self.zero_shares = self.column_major(np.eye(len(task.Delta))[task.y])
 
     @staticmethod
     def column_major(blocks: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ class ArrayLine:
         else:
             self.alpha = self._on_simplex()
 
-    def close(self, moved: np.ndarray | None) -> None:
+    def bracketed(self, moved: np.ndarray | None) -> None:
         """Nothing is left out: arrays of this size are not worth cutting down to the blocks that move."""
 
     def _on_simplex(self) -> np.ndarray:
@@ -125,7 +125,7 @@ class ArrayLine:
         v -= theta
         return np.maximum(v, 0.0, out=v)
 
-    def point(self, lengths: np.ndarray | None) -> Found:
+    def point(self, lengths: np.ndarray | None) -> ProximalPoint:
         """The proximal points at the last length, and what follows from them."""
         if lengths is None:
             self._move(self.margins)
@@ -151,7 +151,7 @@ class ArrayLine:
             np.array([np.vdot(*pair)])
             for pair in ((costs, total), (costed, self.H), (costed, self.losses.Delta))
         )
-        return Found(alpha[None], steps[None], losses, means, values, mass > 0.0)
+        return ProximalPoint(alpha[None], steps[None], losses, means, values, mass > 0.0)
 
 
 class LoopLosses:
@@ -159,7 +159,7 @@ class LoopLosses:
 
     def __init__(self, task: ProximalTask) -> None:
         self.task, self.support = task, np.empty(len(task.Delta), np.int64)
-        self.nothing = self.column_major(np.eye(len(task.Delta))[task.y])
+        self.zero_shares = self.column_major(np.eye(len(task.Delta))[task.y])
 
     @staticmethod
     def column_major(blocks: np.ndarray) -> np.ndarray:
@@ -203,20 +203,20 @@ class LoopLine:
         )
         self.touched |= self.points.masses > 0.0
 
-    def close(self, moved: np.ndarray | None) -> None:
+    def bracketed(self, moved: np.ndarray | None) -> None:
         """Leave out blocks at rest wherever slopes were computed, but for those that `moved` before.
 
         Slopes enclose the length: a block without mass on wrong classes at both ends has none in between.
         """
         self.samples = readonly(np.flatnonzero(self.touched | (moved if moved is not None else True)))
 
-    def point(self, lengths: np.ndarray | None) -> Found:
+    def point(self, lengths: np.ndarray | None) -> ProximalPoint:
         """The proximal points at the last length, and what follows from them."""
         if lengths is None:
             self._move(0.0)
         blocks, masses, steps = self.points
         losses, means, values = self.totals[:3, None].copy()
-        return Found(blocks.T[None], steps.T[None], losses, means, values, masses > 0.0)
+        return ProximalPoint(blocks.T[None], steps.T[None], losses, means, values, masses > 0.0)
 
 
 def smoothed_losses(task: ProximalTask) -> ArrayLosses | LoopLosses:

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from maxmargin.core.linalg import ridged_cholesky
-from maxmargin.core.listed_qp import Equations, Point, reach
+from maxmargin.core.listed_qp import Equations, Point, max_step
 from maxmargin.core.loop import Clock
 
 # Products in the matrix of one iteration (some tenths of a second) up to which cutting planes pay at once,
@@ -58,7 +58,7 @@ class Listed:
         """Sum over the answers of every block."""
         return np.add.reduceat(values, self.begins, axis=0)
 
-    def spread(self, values: np.ndarray) -> np.ndarray:
+    def repeat(self, values: np.ndarray) -> np.ndarray:
         """One value of every block, for each of its answers."""
         return np.repeat(values, np.diff(self.begins, append=len(self.Psi)), axis=0)
 
@@ -99,22 +99,22 @@ def solve_listed(
     w, alpha : ndarrays
         The same at the end.
     """
-    costs = listed.spread(listed.costs)
+    costs = listed.repeat(listed.costs)
     first = listed.dual(costs * alpha)
     goal = precision * (listed.primal(w) - first)
-    count = listed.spread(listed.sums(np.ones(len(alpha))))
+    count = listed.repeat(listed.sums(np.ones(len(alpha))))
     a = costs * ((1.0 - BLEND) * alpha + BLEND / count)
     margins, hinges = listed.hinges(w)
-    s = listed.spread(hinges + BLEND * listed.losses.max()) - margins
+    s = listed.repeat(hinges + BLEND * listed.losses.max()) - margins
     for _ in range(most):
         dual = listed.dual(a)
         if (dual > first and listed.primal(w) - dual <= goal) or clock.expired() or not s.min() > 0:
             break
         step = ListedEquations(listed, w, a, s).mehrotra()[0]
-        length = min(1.0, SHORT_OF_BOUNDARY * float(min(reach(a, step.alpha), reach(s, step.slack))))
+        length = min(1.0, SHORT_OF_BOUNDARY * float(min(max_step(a, step.alpha), max_step(s, step.slack))))
         w, s, a = w + length * step.theta, s + length * step.slack, a + length * step.alpha
     a = np.maximum(a, 0.0)
-    return w, a / listed.spread(listed.sums(a))
+    return w, a / listed.repeat(listed.sums(a))
 
 
 class ListedEquations(Equations):
@@ -125,7 +125,7 @@ class ListedEquations(Equations):
         excess = listed.sums(a) - listed.costs
         super().__init__(Point(s, a, none, none, w - a @ listed.Psi, excess))
         means = listed.sums(self.d[:, None] * listed.Psi) / self.total[:, None]
-        Z = listed.Psi - listed.spread(means)
+        Z = listed.Psi - listed.repeat(means)
         Z *= np.sqrt(self.d)[:, None]
         H = Z.T @ Z
         H[np.diag_indices_from(H)] += 1.0
@@ -134,8 +134,8 @@ class ListedEquations(Equations):
     def sums(self, values: np.ndarray) -> np.ndarray:
         return self.listed.sums(values)
 
-    def spread(self, values: np.ndarray) -> np.ndarray:
-        return self.listed.spread(values)
+    def repeat(self, values: np.ndarray) -> np.ndarray:
+        return self.listed.repeat(values)
 
     def image(self, weights: np.ndarray) -> np.ndarray:
         return -(weights @ self.listed.Psi)

@@ -207,7 +207,7 @@ class Sets:
         self.spent += inner.spent
         moves = self.problem.costs[chosen][:, None] * (inner.alpha - self.alpha[chosen])
         others = np.delete(np.arange(self.problem.n), chosen)
-        self.scores[others] -= self.problem.K.spread(moves.astype(self.dtype), chosen, others).T
+        self.scores[others] -= self.problem.K.combine_nonzeros(moves.astype(self.dtype), chosen, others).T
         self.scores[chosen], self.alpha[chosen] = inner.scores, inner.alpha
         self._measure()
 
@@ -279,7 +279,7 @@ class Sets:
 
     def _carry(self, samples: np.ndarray, moves: np.ndarray) -> None:
         """Take moves of some samples to the scores and gaps of all."""
-        self.scores -= self.problem.K.spread(moves.astype(self.dtype), samples).T
+        self.scores -= self.problem.K.combine_nonzeros(moves.astype(self.dtype), samples).T
         self._measure()
 
 

@@ -48,7 +48,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.blas import dtrsv
 
 from maxmargin.core.linalg import ridged_cholesky
-from maxmargin.core.listed_qp import Equations, Point, Step, reach
+from maxmargin.core.listed_qp import Equations, Point, Step, max_step
 from maxmargin.core.loop import Certificate, Clock, Evaluated, Progress
 from maxmargin.core.rows import readonly
 from maxmargin.submodular import inference_loops as loops
@@ -185,7 +185,7 @@ class SetEquations(Equations):
     def sums(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(values.sum(axis=1))
 
-    def spread(self, values: np.ndarray) -> np.ndarray:
+    def repeat(self, values: np.ndarray) -> np.ndarray:
         return values[:, None]
 
     def image(self, weights: np.ndarray) -> np.ndarray:
@@ -342,7 +342,7 @@ class Iterated(SetEquations):
         """H vector."""
         problem, rise = self.planes.problem, self.rise(vector)
         mean = self.sums(self.d * rise) / self.total
-        out = vector + self.image(self.d * (rise - self.spread(mean)))
+        out = vector + self.image(self.d * (rise - self.repeat(mean)))
         pairs = problem.split(out)[1]
         pairs += self.bound * problem.split(vector)[1]
         return out
@@ -560,14 +560,14 @@ class InteriorPoint(Evaluated):
     def _go(self, point: Point, step: Step) -> float:
         """Go along the step; answers how far.
 
-        Samples that reach a limit before the others raise their bounds xi. If this costs more than all
+        Samples that max_step a limit before the others raise their bounds xi. If this costs more than all
         products alpha s, as with large costs, the step ends at the first limit instead.
         """
         slack, alpha, t, r, residual, _ = point
-        stopped = np.minimum(BACK * np.minimum(reach(slack, step.slack), reach(alpha, step.alpha)), 1.0)
+        stopped = np.minimum(BACK * np.minimum(max_step(slack, step.slack), max_step(alpha, step.alpha)), 1.0)
         products = float(np.sum(alpha * slack, where=self.planes.known))
         held = HELD if 0.5 * float(residual @ residual) <= FAR * products else HELD / 5
-        most = BACK * float(reach(t, step.t))
+        most = BACK * float(max_step(t, step.t))
         length = min(float(np.quantile(stopped, held)), most)
         lacking = (1 - BACK) * slack - (slack + length * step.slack)
         raised = np.maximum(lacking, 0.0).max(axis=1)
