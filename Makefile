@@ -8,7 +8,7 @@ NUMBA_CACHE_DIR := $(shell $(PYTHON) tools/loops_folder.py)
 endif
 export NUMBA_CACHE_DIR
 
-.PHONY: run test test-portable test-browser test-slow test-gpu test-oldest test-oldest-numba dist fuzz boundscheck lint bench speed-table docs links clean
+.PHONY: run test test-plain test-portable test-browser test-slow test-gpu test-oldest test-oldest-numba dist fuzz boundscheck lint bench speed-table docs links clean
 
 # The pip of $(PYTHON) serves an environment that has none yet: its own would take four seconds to install.
 PIP = $$(test -x $(BIN)/pip && echo $(BIN)/python -m pip || echo $(PYTHON) -m pip --python $(BIN)/python)
@@ -51,9 +51,12 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 2 -m "not slow and not browser"
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n 2 -m "nojit and not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not browser"
 	$(MAKE) test-oldest-numba
+
+# The tests of loops with all of them as plain Python; `make test` runs their entries both ways.
+test-plain: $(VENV)/.dev
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n 2 -m "nojit and not slow"
 
 # The same as on other processors: kernels of OpenBLAS and levels of x86-64, as far as this machine has them.
 test-portable: $(VENV)/.dev
@@ -70,7 +73,8 @@ test-gpu: $(VENV)/.dev
 	$(INSTALL) -e ".[gpu]"
 	$(BIN)/python -m pytest -q tests/device
 
-# The oldest numba that pyproject.toml allows, with NumPy and SciPy of its time: the loops alone, and default fits.
+# The oldest numba that pyproject.toml allows, with NumPy and SciPy of its time: how loops are compiled, and the
+# default fits of every family, which `warmup` runs.
 OLDEST_NUMBA := .venv-oldest-numba
 $(OLDEST_NUMBA)/.done: tools/oldest.txt pyproject.toml
 	$(PYTHON) -m venv $(OLDEST_NUMBA)
@@ -81,7 +85,7 @@ $(OLDEST_NUMBA)/.done: tools/oldest.txt pyproject.toml
 test-oldest-numba: export NUMBA_CACHE_DIR := $(NUMBA_CACHE_DIR)/oldest-numba
 test-oldest-numba: $(OLDEST_NUMBA)/.done
 	$(OLDEST_NUMBA)/bin/maxmargin warmup --jobs 2
-	$(OLDEST_NUMBA)/bin/python -m pytest -q -n 2 -m "not slow" tests/core
+	$(OLDEST_NUMBA)/bin/python -m pytest -q -n 2 -m "not slow" tests/core/test_jit.py tests/core/test_lanes.py
 
 # The oldest dependencies that pyproject.toml allows, in an environment of their own; loops run as plain Python.
 OLDEST := .venv-oldest

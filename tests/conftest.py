@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from maxmargin.core import jit
+
 # Time limits per example would make the suite fail on a busy machine.
 settings.register_profile("maxmargin", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("maxmargin")
@@ -32,6 +34,22 @@ def pytest_collection_modifyitems(items):
         function = getattr(item, "function", None)
         if function is not None and "set_callbacks" in inspect.getsource(function):
             item.add_marker(pytest.mark.skip(reason="scikit-learn before 1.9 has no callbacks"))
+
+
+def pytest_generate_tests(metafunc):
+    """Tests of loops run twice: on machine code, and with their entries as plain Python."""
+    if jit.ON and metafunc.definition.get_closest_marker("nojit"):
+        metafunc.parametrize("loops_run_as", ["machine code", "plain Python"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def loops_run_as(request):
+    """Run the entries that the test calls as plain Python if the parameter says so."""
+    if getattr(request, "param", "machine code") == "machine code":
+        yield
+    else:
+        with jit.interpreted():
+            yield
 
 
 def pytest_runtest_setup(item):

@@ -1,4 +1,4 @@
-"""scikit-learn's checks on every kernel, solver and loss, on wrappers, and what else has rules of its own."""
+"""scikit-learn's checks: all on the defaults, those that depend on the data on other configurations."""
 
 import traceback
 from unittest import SkipTest
@@ -8,21 +8,26 @@ import pytest
 import scipy.sparse as sp
 import sklearn
 from sklearn.base import clone
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import LinearSVC
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import estimator_checks_generator, parametrize_with_checks
 from sklearn.utils.validation import has_fit_parameter
 
 from maxmargin import (
     Calibrated,
+    ChainSVC,
     LabelRanker,
     LabelSets,
+    LatentSVC,
     MultiClassSVC,
     MultiLabelSVC,
     SparseMultiClassSVC,
     SparseMultiLabelSVC,
+    SubmodularSVC,
     TreeLabels,
 )
-from maxmargin.baselines import ThresholdTuner
+from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest, ThresholdTuner
 from maxmargin.core.kernels import NAMES
 from maxmargin.multilabel.estimator import LINEAR_ONLY
 from maxmargin.multilabel.estimator import SOLVERS as MULTILABEL
@@ -36,6 +41,7 @@ GROWS = "features may appear at any time, so no number of them is wrong"
 A_PROMISE = (
     "weights say by which share new samples are drawn; to repeat a sample promises nothing more of them"
 )
+UNWEIGHTED = "OneVsRestClassifier takes no sample_weight, and a warning says so"
 A_SET = "the answer to a sample is a set, a 0/1 row, where the check asks for one value"
 
 
@@ -52,6 +58,9 @@ def expected_failures(estimator):
         for rows in ("dense", "sparse"):
             reasons[f"check_sample_weight_equivalence_on_{rows}_data"] = A_PROMISE
     inner = getattr(estimator, "estimator", estimator)
+    if isinstance(inner, OneVsRestClassifier):
+        for rows in ("dense", "sparse"):
+            reasons[f"check_sample_weight_equivalence_on_{rows}_data"] = UNWEIGHTED
     kernel = getattr(inner, "kernel", None)
     if kernel == "precomputed":
         reasons["check_positive_only_tag_during_fit"] = NOT_A_KERNEL
@@ -65,30 +74,66 @@ def expected_failures(estimator):
     return reasons
 
 
-# The solver that each estimator takes by default, on inputs with rules of their own.
-ORDINARY = [
-    *[MultiClassSVC(kernel=kernel) for kernel in ("precomputed", "chi2")],
-    MultiClassSVC(kernel="rbf", loss="weston_watkins"),
-    *[MultiLabelSVC(kernel=kernel) for kernel in ("precomputed", "chi2")],
-    *[SparseMultiClassSVC(kernel=kernel) for kernel in ("precomputed", "chi2")],
-    *[SparseMultiLabelSVC(kernel=kernel) for kernel in ("precomputed", "chi2")],
-    MultiClassSVC(fit_intercept=False),
-    MultiLabelSVC(fit_intercept=False),
-    LabelRanker(n_features="grow"),
-]
 # Checks compare seven digits of wrappers too, and set no random state inside of them.
 EXACT = {"tol": 1e-12, "random_state": 0}
-WRAPPED = [LabelSets(MultiLabelSVC(**EXACT))] + [
-    wrap(MultiLabelSVC(kernel=kernel, **EXACT))
-    for kernel in ("precomputed", "chi2")
-    for wrap in (
-        lambda inner: Calibrated(inner, cv=2),
-        lambda inner: Calibrated(inner, cv=2, ensemble=True),
-        LabelSets,
-        lambda inner: LabelSets(inner, calibration=2),
-        lambda inner: ThresholdTuner(inner, cv=2),
-    )
+# All checks run on these.
+DEFAULTS = [
+    MultiLabelSVC(),
+    MultiClassSVC(),
+    ChainSVC(),
+    LatentSVC(),
+    LabelRanker(),
+    SparseMultiClassSVC(),
+    SparseMultiLabelSVC(),
+    SubmodularSVC(),
+    SparseOneVsRest(),
+    ImportVectorMachine(),
+    Calibrated(MultiLabelSVC(**EXACT), cv=2),
+    LabelSets(MultiLabelSVC(**EXACT)),
+    ThresholdTuner(OneVsRestClassifier(LinearSVC()), cv=2),
 ]
+# These share the code that reads their input with a default: only checks that depend on the data run on them.
+OTHERS = [
+    *[MultiClassSVC(solver=solver) for solver in MULTICLASS if solver != "auto"],
+    MultiClassSVC(loss="weston_watkins"),
+    MultiClassSVC(fit_intercept=False),
+    *[MultiClassSVC(kernel=kernel, gamma=0.1) for kernel in ("rbf", "chi2", "precomputed")],
+    MultiClassSVC(kernel="rbf", loss="weston_watkins"),
+    MultiLabelSVC(solver="dca"),
+    MultiLabelSVC(fit_intercept=False),
+    *[MultiLabelSVC(kernel=kernel) for kernel in ("rbf", "chi2", "precomputed")],
+    MultiLabelSVC(kernel="rbf", solver="smo"),
+    *[LatentSVC(solver=solver) for solver in ("bcfw", "bcpl")],
+    LabelRanker(average=True, max_iter=2, tol=1.0),
+    LabelRanker("fixed"),
+    LabelRanker(weighting="idf"),
+    LabelRanker(regulariser="entropy"),
+    LabelRanker(n_features="grow"),
+    *[SparseMultiClassSVC(kernel=kernel) for kernel in ("precomputed", "chi2")],
+    *[SparseMultiLabelSVC(kernel=kernel) for kernel in ("precomputed", "chi2")],
+    SubmodularSVC(solver="bcfw", random_state=0, tol=1e-2),
+    ThresholdTuner(MultiLabelSVC(**EXACT), cv=2),
+    *[
+        wrap(MultiLabelSVC(kernel=kernel, **EXACT))
+        for kernel in ("precomputed", "chi2")
+        for wrap in (
+            lambda inner: Calibrated(inner, cv=2),
+            lambda inner: Calibrated(inner, cv=2, ensemble=True),
+            LabelSets,
+            lambda inner: LabelSets(inner, calibration=2),
+            lambda inner: ThresholdTuner(inner, cv=2),
+        )
+    ],
+]
+DATA_DEPENDENT = {
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+    "check_class_weight_classifiers",
+    "check_classifiers_train",
+    "check_methods_subset_invariance",
+    "check_fit2d_1sample",
+}
+# Every kernel with every solver: minutes.
 EVERY = [
     *[
         MultiClassSVC(kernel=kernel, solver=solver)
@@ -107,14 +152,24 @@ EVERY = [
 ]
 
 
-@parametrize_with_checks(ORDINARY, expected_failed_checks=expected_failures)
-def test_ordinary_configurations(estimator, check):
+def data_dependent(estimators):
+    """Parametrize a test with the checks of `DATA_DEPENDENT` alone."""
+    mark = parametrize_with_checks(estimators, expected_failed_checks=expected_failures)
+    names, cases = mark.args
+    # A case that is expected to fail is a `pytest.param`.
+    chosen = [case for case in cases if getattr(case, "values", case)[1].func.__name__ in DATA_DEPENDENT]
+    return pytest.mark.parametrize(names, chosen, **mark.kwargs)
+
+
+@parametrize_with_checks(DEFAULTS, expected_failed_checks=expected_failures)
+@pytest.mark.filterwarnings("ignore")
+def test_defaults(estimator, check):
     run_check(estimator, check)
 
 
-@parametrize_with_checks(WRAPPED, expected_failed_checks=expected_failures)
+@data_dependent(OTHERS)
 @pytest.mark.filterwarnings("ignore")
-def test_wrappers(estimator, check):
+def test_other_configurations(estimator, check):
     run_check(estimator, check)
 
 
@@ -122,14 +177,13 @@ with sklearn.config_context(enable_metadata_routing=True):
     REQUESTING = MultiLabelSVC(**EXACT).set_fit_request(sample_weight=True)
 
 
-@parametrize_with_checks(
+@data_dependent(
     [
         Calibrated(REQUESTING, cv=2),
         LabelSets(REQUESTING),
         LabelSets(REQUESTING, calibration=2),
         ThresholdTuner(REQUESTING, cv=2),
-    ],
-    expected_failed_checks=expected_failures,
+    ]
 )
 @pytest.mark.filterwarnings("ignore")
 def test_wrappers_with_metadata_routing(estimator, check):

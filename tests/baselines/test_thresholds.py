@@ -15,7 +15,6 @@ from sklearn.model_selection import KFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import baselines
 from maxmargin.baselines import ThresholdTuner, tune_thresholds
@@ -25,23 +24,6 @@ from maxmargin.edge.labels import LabelSpace
 X, Y = make_multilabel_classification(80, n_classes=4, random_state=1)
 # Counts have equal distances, which neighbour searches order as they like.
 X = X + np.random.default_rng(0).random(X.shape)
-
-
-def unweighted(estimator):
-    """Checks that repeat samples by weights, where the estimator inside takes none."""
-    checks = (f"check_sample_weight_equivalence_on_{rows}_data" for rows in ("dense", "sparse"))
-    reason = "OneVsRestClassifier takes no sample_weight, and a warning says so"
-    return dict.fromkeys(checks, reason) if isinstance(estimator, ThresholdTuner) else {}
-
-
-@parametrize_with_checks(
-    [
-        ThresholdTuner(OneVsRestClassifier(LinearSVC()), cv=2),
-    ],
-    expected_failed_checks=unweighted,
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("name", ["LabelPowerset", "MLkNN", "RAkEL"])

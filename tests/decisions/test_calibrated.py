@@ -18,7 +18,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import maxmargin
 from maxmargin import Calibrated, MultiClassSVC, MultiLabelSVC
@@ -507,13 +506,6 @@ def test_in_a_search_and_cloned():
     search.fit(X, Y)
     model = clone(search.best_estimator_).fit(X, Y)
     np.testing.assert_allclose(model.predict_proba(X), search.predict_proba(X))
-
-
-@parametrize_with_checks([Calibrated(MultiLabelSVC(random_state=0), cv=2)])
-def test_checks_of_scikit_learn(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        check(estimator)
 
 
 CASES = {

@@ -17,16 +17,9 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import MultiLabelSVC, priors
 from maxmargin.metrics import scorer
-from tests.checks import run_check
-
-
-@parametrize_with_checks([MultiLabelSVC(), MultiLabelSVC(solver="dca")])
-def test_scikit_learn_checks(estimator, check):
-    run_check(estimator, check)
 
 
 @pytest.fixture(scope="module")

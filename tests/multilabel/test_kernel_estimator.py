@@ -18,12 +18,11 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import MultiLabelSVC, priors
 from maxmargin.metrics import scorer
 from maxmargin.model_selection import regularization_path
-from tests.checks import apart, run_check
+from tests.checks import apart
 
 R = np.array([[1, 0.6, -0.2], [0.6, 1, 0.1], [-0.2, 0.1, 1]])
 
@@ -33,13 +32,6 @@ def data(n=60, seed=0, dtype=np.float64):
     X = rng.rand(n, 4).astype(dtype)
     score = np.column_stack([np.sin(5 * X[:, 0]) + X[:, 1], X[:, 2] - X[:, 0], X.sum(axis=1) - 2])
     return X, (score > np.median(score, axis=0)).astype(int)
-
-
-@parametrize_with_checks([MultiLabelSVC(kernel="rbf"), MultiLabelSVC(kernel="rbf", solver="smo")])
-def test_scikit_learn_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        run_check(estimator, check)
 
 
 @pytest.mark.parametrize("solver", ["auto", "smo"])

@@ -13,7 +13,6 @@ from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import SparseMultiLabelSVC
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
@@ -21,11 +20,6 @@ from maxmargin.core.kernels import Kernel
 from maxmargin.sparse.greedy import GrowingBasis, after_newton
 from maxmargin.sparse.loss_loops import MultiLogit
 from maxmargin.sparse.problem import BasisProblem, push
-
-
-@parametrize_with_checks([SparseOneVsRest(), ImportVectorMachine()])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 def test_one_vs_rest_is_one_single_label_machine_per_class(wine):

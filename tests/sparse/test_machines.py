@@ -22,7 +22,6 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import SparseMultiClassSVC, SparseMultiLabelSVC, priors
 from maxmargin.baselines import ImportVectorMachine, SparseOneVsRest
@@ -35,11 +34,6 @@ from maxmargin.sparse.problem import BasisProblem
 from tests.sparse.test_problem import CHOLESKY
 
 MACHINES = (SparseMultiClassSVC, SparseMultiLabelSVC)
-
-
-@parametrize_with_checks([SparseMultiClassSVC(), SparseMultiLabelSVC()])
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

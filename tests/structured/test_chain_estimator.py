@@ -1,6 +1,5 @@
 """ChainSVC: the scikit-learn surface, input kinds, limit cases."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -12,21 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import ChainSVC, LatentSVC, metrics
 from maxmargin.model_selection import regularization_path
 from maxmargin.structured.chain import SOLVERS
-from tests.checks import run_check
-
-
-@parametrize_with_checks([ChainSVC()])
-def test_sklearn_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        run_check(estimator, check)
 
 
 def words(n=30, seed=0, K=3, f=5, longest=6, noise=1.0):
@@ -73,21 +62,6 @@ def test_solvers_agree(solver):
         assert record["dual"] <= exact.primal_objective_ + 1e-9
         assert record["primal"] >= exact.dual_objective_ - 1e-9
         assert record["gap"] >= 0
-
-
-UNSAFE = {"C": 0.05, "solver": "bcpl", "safeguard": False, "temperature": 0.1, "tol": 1e-3}
-
-
-def test_unsafeguarded_partial_linearisation_brackets_the_optimum():
-    """Some orders end in a cycle above tol; the bounds are true there as well."""
-    exact = ChainSVC(C=0.05, tol=1e-8, max_iter=20_000, random_state=0).fit(X, Y)
-    for seed in range(3):
-        model = ChainSVC(**UNSAFE, max_iter=200, random_state=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(X, Y)
-        assert model.dual_objective_ <= exact.primal_objective_ * (1 + 1e-9)
-        assert exact.dual_objective_ <= model.primal_objective_ * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("n_classes", "scaling"), [(2, 1.0), (3, 1.0), (3, 2.5)])
@@ -144,12 +118,6 @@ def test_every_kind_of_input_gives_the_same_model(kind):
     assert model.score(rows, labels, **more) == reference.score(X, Y)
     if kind in ("pandas", "polars"):
         assert list(model.feature_names_in_) == list("pqrst")
-
-
-def test_float32_stays_close():
-    reference = ChainSVC(C=0.5, tol=1e-6, max_iter=5000).fit(X, Y)
-    single = ChainSVC(C=0.5, tol=1e-6, max_iter=5000).fit([x.astype(np.float32) for x in X], Y)
-    assert single.primal_objective_ == pytest.approx(reference.primal_objective_, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -268,26 +236,6 @@ def test_warm_start_goes_on():
     assert model.primal_objective_ == pytest.approx(cold.primal_objective_, rel=1e-3)
 
 
-def test_warm_start_on_other_data_says_so_and_starts_anew():
-    cold = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, random_state=0).fit(X, Y)
-    for rows, labels in ((X[:-1], Y[:-1]), ([x[:, ::-1] for x in X], Y)):
-        model = ChainSVC(C=0.3, tol=1e-4, max_iter=5000, warm_start=True, random_state=0)
-        model.fit(rows, labels)
-        with pytest.warns(UserWarning, match="starting anew"):
-            model.fit(X, Y)
-        np.testing.assert_array_equal(model.coef_, cold.coef_)
-    with pytest.warns(UserWarning, match="starting anew"):
-        model.set_params(solver="bcpl", tol=0.1).fit(X, Y)
-    assert model.duality_gap_ <= 0.1
-
-
-def test_the_dual_is_kept_for_warm_starts_alone():
-    assert not hasattr(fitted(), "_warm")
-    model = fitted(warm_start=True)
-    assert hasattr(model, "_warm")
-    assert not hasattr(model.set_params(warm_start=False).fit(X, Y), "_warm")
-
-
 def test_a_warm_start_leaves_the_dual_of_the_last_fit_alone():
     model = fitted(warm_start=True, tol=1e-2)
     before = [part.copy() for part in model._warm[0][-1]]
@@ -348,34 +296,6 @@ def test_very_long_sequence():
     marginals = model.predict_marginals([rows], temperature=0.01)[0]
     np.testing.assert_allclose(marginals.sum(1), 1.0, atol=1e-9)
     assert len(model.predict_kbest([rows], k=3)[0]) == 3
-
-
-def test_threads_change_nothing():
-    one, two = fitted(), fitted(n_jobs=2)
-    np.testing.assert_array_equal(one.coef_, two.coef_)
-    assert one.predict(X) == two.predict(X)
-    np.testing.assert_array_equal(*(np.concatenate(m.predict_marginals(X)) for m in (one, two)))
-
-
-def test_clone_pickle_and_model_selection():
-    model = fitted(warm_start=True)
-    again = pickle.loads(pickle.dumps(model))
-    assert again.predict(X) == model.predict(X)
-    assert not hasattr(again, "_warm")
-    assert clone(model).get_params() == model.get_params()
-    assert cross_val_score(ChainSVC(C=0.5), X, Y, cv=3).mean() > 0.6
-    lists = [list(word) for word in Y]
-    assert cross_val_score(ChainSVC(C=0.5), X, lists, cv=KFold(3)).mean() > 0.6
-    assert len(cross_val_predict(ChainSVC(C=0.5), X, Y, cv=KFold(3))) == len(Y)
-    search = GridSearchCV(ChainSVC(), {"C": [1e-6, 0.5]}, cv=2).fit(X, Y)
-    assert search.best_params_["C"] == 0.5
-
-
-def test_one_label_only():
-    with pytest.warns(UserWarning, match="one class only, 'a'"):
-        model = ChainSVC().fit(X, ["a" * len(x) for x in X])
-    assert model.predict(X) == ["a" * len(x) for x in X]
-    assert model.duality_gap_ == 0
 
 
 def test_labels_unknown_to_fit_count_as_wrong():

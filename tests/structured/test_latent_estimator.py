@@ -1,7 +1,5 @@
 """LatentSVC: the scikit-learn surface, input kinds, limit cases."""
 
-import pickle
-import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -10,27 +8,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import LatentSVC, MultiClassSVC
 from maxmargin.structured.latent import SOLVERS
-from tests.checks import run_check
-
-# "oeg" is "bcpl" with another length of the step.
-CHECKED = [LatentSVC(solver=solver) for solver in SOLVERS if solver != "oeg"]
-
-
-@parametrize_with_checks(CHECKED)
-def test_sklearn_checks(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        run_check(estimator, check)
 
 
 def bags(n=60, seed=0, K=3, d=6, most=5):
@@ -200,19 +182,6 @@ def test_stopping_early_leaves_a_model():
         LatentSVC(C=1000, solver="bcfw", tol=1e-12, max_iter=10**6, time_limit=0.1).fit(X, Y)
 
 
-def test_clone_pickle_pipeline_and_model_selection():
-    model = LatentSVC(C=0.1, random_state=0).fit(X, Y)
-    again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.predict(X), model.predict(X))
-    assert clone(model).get_params() == model.get_params()
-    assert cross_val_score(LatentSVC(C=0.1, random_state=0), X, Y, cv=3).mean() > 0.8
-    search = GridSearchCV(LatentSVC(random_state=0), {"C": [1e-6, 0.1]}, cv=2).fit(X, Y)
-    assert search.best_score_ > 0.8
-    rows = np.array([x[0] for x in X])
-    pipe = make_pipeline(StandardScaler(), LatentSVC(C=0.1)).fit(rows, Y)
-    assert pipe.predict(rows).shape == Y.shape
-
-
 class Watcher:
     """A callback that keeps the number of every epoch and the accuracy reached after it."""
 
@@ -245,22 +214,6 @@ def test_callbacks_see_every_epoch_of_every_start(capsys):
     assert model.score(X, Y) in watcher.scores
     LatentSVC(C=0.01).set_callbacks(ProgressBar()).fit(X, Y)
     assert "LatentSVC" in capsys.readouterr().out
-
-
-def test_a_callback_can_stop_the_fit():
-    watcher = Watcher(stop_after=2)
-    model = LatentSVC(C=1, tol=1e-9, n_init=3, random_state=0).set_callbacks(watcher)
-    with pytest.warns(ConvergenceWarning, match="callback"):
-        model.fit(X, Y)
-    assert watcher.epochs == [1, 2] and model.n_iter_ == 2
-    assert model.predict(X).shape == Y.shape
-
-
-def test_one_class_only():
-    with pytest.warns(UserWarning, match="one class only, 'a'"):
-        model = LatentSVC().fit(X, ["a"] * len(X))
-    assert set(model.predict(X)) == {"a"}
-    assert model.duality_gap_ == 0
 
 
 @pytest.mark.parametrize(

@@ -1,39 +1,20 @@
 """`MultiClassSVC`: scikit-learn's contract, equal objectives, weights, edges."""
 
-import pickle
 import warnings
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_blobs
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import MultiClassSVC
 from maxmargin.model_selection import regularization_path
 from maxmargin.structured.multiclass import SOLVERS
-from tests.checks import run_check
-
-
-@parametrize_with_checks(
-    [
-        *[MultiClassSVC(solver=solver) for solver in SOLVERS],
-        MultiClassSVC(kernel="rbf", gamma=0.1),
-        MultiClassSVC(loss="weston_watkins"),
-    ]
-)
-def test_scikit_learn_checks(estimator, check):
-    run_check(estimator, check)
 
 
 def iris():
@@ -251,16 +232,6 @@ def test_warm_start_and_path():
     assert path[0].primal_objective_ < path[1].primal_objective_
 
 
-def test_warm_start_after_other_data_starts_anew_and_says_so():
-    X, y = iris()
-    model = MultiClassSVC(warm_start=True, random_state=0).fit(X, y)
-    with pytest.warns(UserWarning, match=r"warm_start: .*\(150, 3\), now it is \(100, 3\); starting anew"):
-        model.fit(X[::3].repeat(2, axis=0), y[::3].repeat(2))
-    cold = MultiClassSVC(random_state=0).fit(X[::3].repeat(2, axis=0), y[::3].repeat(2))
-    np.testing.assert_array_equal(model.coef_, cold.coef_)
-    assert not hasattr(model.set_params(warm_start=False).fit(X, y), "_warm")
-
-
 def test_not_converged_says_the_gap_and_the_knob():
     X, y = load_digits(return_X_y=True)
     with pytest.warns(ConvergenceWarning, match="relative duality gap of .* increase max_iter"):
@@ -333,23 +304,6 @@ def test_zero_rows_and_huge_values(solver):
         MultiClassSVC(solver=solver).fit(np.full((3, 2), np.nan), [0, 1, 2])
 
 
-def test_frames_names_pickle_pipeline_and_search():
-    X, y = iris()
-    names = np.array(["a", "b", "c"])[y]
-    frame = pd.DataFrame(X, columns=list("pqrs"))
-    model = MultiClassSVC(random_state=0).fit(frame, pd.Series(names))
-    assert list(model.feature_names_in_) == list("pqrs")
-    other = MultiClassSVC(random_state=0).fit(pl.DataFrame(X, schema=list("pqrs")), pl.Series(names))
-    np.testing.assert_array_equal(model.predict(frame), other.predict(pl.DataFrame(X, schema=list("pqrs"))))
-    copy = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(copy.decision_function(frame), model.decision_function(frame))
-    assert clone(model).get_params() == model.get_params()
-    pipeline = make_pipeline(StandardScaler(), MultiClassSVC())
-    assert cross_val_score(pipeline, X, names, cv=3).mean() > 0.9
-    search = GridSearchCV(pipeline, {"multiclasssvc__C": [0.1, 1.0]}, cv=3).fit(X, names)
-    assert search.best_score_ > 0.9
-
-
 @settings(max_examples=30)
 @given(
     st.integers(2, 20),
@@ -373,28 +327,6 @@ def test_any_shape_is_certified(n, d, c, sparse, dtype, seed):
     objective = crammer_singer(model, X.astype(float), y, weight)
     assert model.primal_objective_ == pytest.approx(objective, rel=1e-5, abs=1e-9)
     assert set(model.predict(X)) <= set(y)
-
-
-def test_threads_change_nothing():
-    X, y = iris()
-    one = MultiClassSVC(random_state=0, n_jobs=1).fit(X, y)
-    two = MultiClassSVC(random_state=0, n_jobs=2).fit(X, y)
-    np.testing.assert_array_equal(one.coef_, two.coef_)
-    assert one.primal_objective_ == pytest.approx(two.primal_objective_, rel=1e-12)
-
-
-@pytest.mark.parametrize("loss", ["crammer_singer", "weston_watkins"])
-def test_lopsided_weights_need_an_intercept(loss):
-    """Scikit-learn's check of class weights asks for one class nearly everywhere.
-
-    Planes through the origin of centred data cannot give that, even at the certified optimum.
-    """
-    X, y = make_blobs(centers=2, random_state=0, cluster_std=20)
-    options = {"loss": loss, "class_weight": {0: 1000, 1: 0.0001}, "max_iter": 5000, "random_state": 0}
-    with_intercept = MultiClassSVC(**options).fit(X, y)
-    without = MultiClassSVC(fit_intercept=False, tol=1e-6, **options).fit(X, y)
-    assert without.duality_gap_ <= 1e-6
-    assert np.mean(with_intercept.predict(X) == 0) > 0.87 > np.mean(without.predict(X) == 0)
 
 
 def test_a_fit_with_another_kernel_leaves_nothing_of_the_last_one():
@@ -431,12 +363,6 @@ def test_more_features_than_samples_of_any_scale(solver, scale):
     assert model.duality_gap_ <= 1e-3
     assert model.dual_objective_ <= reference.primal_objective_ * (1 + 1e-9)
     assert model.primal_objective_ == pytest.approx(reference.primal_objective_, rel=1e-3)
-
-
-def test_exact_block_steps_go_on_in_double_precision_where_single_is_too_coarse():
-    X = np.random.RandomState(0).randn(20, 700)
-    y = np.random.RandomState(1).randint(0, 3, 20)
-    assert MultiClassSVC(solver="exact", precision="single", random_state=0).fit(X, y).duality_gap_ <= 1e-3
 
 
 def test_a_warm_start_that_other_labels_made_worthless_is_left():

@@ -16,22 +16,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from maxmargin import SubmodularSVC
 from maxmargin.metrics import example_f1, scorer
 from maxmargin.submodular.estimator import SOLVERS
 from maxmargin.submodular.problem import fixed_points
-from tests.checks import run_check
 from tests.naive import submodular as naive
 
 X, Y = make_multilabel_classification(60, n_features=8, n_classes=4, random_state=0)
 X = X / np.linalg.norm(X, axis=1, keepdims=True)
-
-
-@parametrize_with_checks([SubmodularSVC(), SubmodularSVC(solver="bcfw", random_state=0, tol=1e-2)])
-def test_scikit_learn_checks(estimator, check):
-    run_check(estimator, check)
 
 
 def test_clone_pickle_pipeline_and_search():
