@@ -27,8 +27,8 @@ from experiments._results import chosen, show, spread_of, write
 from experiments.probabilities import SETS, parts, scaled
 from maxmargin import MultiLabelSVC
 from maxmargin.decisions import curves
-from maxmargin.edge.held_out import HeldOut, held_out_scores
 from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.wrappers import HeldOut, held_out_scores
 from maxmargin.metrics import label_log_loss
 from maxmargin.model_selection import IterativeStratifiedKFold
 
@@ -78,7 +78,7 @@ def rows_of(name: str) -> Iterator[dict[str, Any]]:
     orders = [order for cut in cuts for order in (cut, cut[::-1])]
     found = {}
     for way, (expected, precision) in WAYS.items():
-        with mock.patch.multiple(curves, EXPECTED_SPREAD=expected, ITS_PRECISION=precision):
+        with mock.patch.multiple(curves, PRIOR_VARIANCE=expected, PRIOR_PRECISION=precision):
             found[way] = np.array([half_loss(held, Y, *order) for order in orders])
     found["constant"] = np.array([half_loss(held, Y, *order, constant=True) for order in orders])
     losses = {way: float(values.mean()) for way, values in found.items()}

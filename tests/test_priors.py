@@ -121,7 +121,7 @@ def test_from_tree_is_the_covariance_of_what_is_handed_down():
     # Two parents: both hand down.
     two = priors.from_tree([("p", "x"), ("q", "x"), ("q", "y")], ["x", "y"])
     np.testing.assert_allclose(two[0, 1], 1 / np.sqrt(3 * 2))
-    with pytest.raises(ValueError, match="round in a circle"):
+    with pytest.raises(ValueError, match="contain a cycle"):
         priors.from_tree([(0, 1), (1, 2), (2, 0)])
     with pytest.raises(ValueError, match="strength"):
         priors.from_tree([(0, 1)], strength=0.0)

@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris
 from sklearn.model_selection import GridSearchCV
 
 from maxmargin import MultiClassSVC
-from maxmargin.edge.callbacks import Unwatched
+from maxmargin.edge.estimator import WithoutCallbacks
 from maxmargin.progress import ProgressBar, _Notebook
 
 X, y = load_iris(return_X_y=True)
@@ -81,7 +81,7 @@ def test_in_a_living_notebook():
 
 
 def test_estimators_do_without_callbacks():
-    class Older(Unwatched):
+    class Older(WithoutCallbacks):
         """As with scikit-learn before 1.9."""
 
     context = Older()._init_callback_context(max_subtasks=3)

@@ -187,7 +187,7 @@ def ancestors(edges: Any, nodes: Any) -> dict[Any, set[Any]]:
 
     def climb(node: Any, path: tuple[Any, ...]) -> set[Any]:
         if node in path:
-            raise ValueError(f"edges go round in a circle at {node!r}; a child cannot be its own ancestor.")
+            raise ValueError(f"edges contain a cycle through {node!r}; a child cannot be its own ancestor.")
         if node not in found:
             above = set(parents.get(node, ()))
             for parent in parents.get(node, ()):

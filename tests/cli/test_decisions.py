@@ -187,7 +187,7 @@ def test_a_tree_of_labels(run):
             "one of --recall, --set-precision and --tree",
         ),
         ("red,green\n", ["-m", "submodular", "--prior", "tree:tree.csv"], "It is one of -m multilabel"),
-        ("red,green\ngreen,red\n", ["--tree", "tree.csv"], "round in a circle"),
+        ("red,green\ngreen,red\n", ["--tree", "tree.csv"], "contain a cycle"),
     ],
 )
 def test_what_is_wrong_with_a_tree_is_said(run, text, words, cure):

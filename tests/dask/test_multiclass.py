@@ -68,7 +68,7 @@ def test_two_classes_share_a_column_and_one_class_is_constant(client, data):
     model = MultiClassSVC(**TIGHT).fit(da.from_array(X, (30, 5)), y == "a", client=client)
     assert model.coef_.shape == (1, 5)
     assert model.primal_objective_ == pytest.approx(best.primal_objective_, rel=1e-6)
-    with pytest.warns(UserWarning, match="one class only"):
+    with pytest.warns(UserWarning, match="a single class"):
         model = MultiClassSVC().fit(da.from_array(X, (30, 5)), np.full(70, "a"), client=client)
     assert set(model.predict(X)) == {"a"}
 

@@ -23,17 +23,17 @@ import maxmargin
 from maxmargin import Calibrated, MultiClassSVC, MultiLabelSVC
 from maxmargin.datasets import load
 from maxmargin.decisions.curves import (
-    EXPECTED_SPREAD,
-    ITS_PRECISION,
+    PRIOR_PRECISION,
+    PRIOR_VARIANCE,
     Sigmoids,
     Temperature,
+    between_variance,
     fit_isotonic,
     fit_sigmoids,
     fit_temperature,
-    spread_of,
 )
-from maxmargin.edge.held_out import fit_remembering, held_out_scores
 from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.wrappers import fit_remembering, held_out_scores
 from maxmargin.persistence import ModelFileError
 
 RNG = np.random.default_rng(0)
@@ -99,7 +99,7 @@ def test_slopes_are_drawn_in_proportion():
         curvature = expit(a * z + b) * expit(-a * z - b)
         hessian = np.array([[curvature @ z**2, curvature @ z], [curvature @ z, curvature.sum()]])
         logs.append(np.log(a)), variances.append(np.linalg.inv(hessian)[0, 0] / a**2)
-    mean, spread = spread_of(np.array(logs), np.array(variances), EXPECTED_SPREAD, ITS_PRECISION)
+    mean, spread = between_variance(np.array(logs), np.array(variances), PRIOR_VARIANCE, PRIOR_PRECISION)
     for l in range(L):
         on_l, f = on[:, l], lambda tb, l=l: np.exp(tb[0]) * centred[:, l] / unit + tb[1]
         target = np.where(on_l, (on_l.sum() + 1) / (on_l.sum() + 2), 1 / ((~on_l).sum() + 2))
@@ -133,11 +133,13 @@ def test_true_differences_between_slopes_stay():
 def test_spread_is_what_estimates_differ_by_beyond_their_variance():
     true = RNG.normal(3.0, 0.5, size=4000)
     variances = RNG.uniform(0.1, 1.0, size=4000)
-    mean, spread = spread_of(true + RNG.normal(size=4000) * np.sqrt(variances), variances)
+    mean, spread = between_variance(true + RNG.normal(size=4000) * np.sqrt(variances), variances)
     assert mean == pytest.approx(3.0, abs=0.05) and spread == pytest.approx(0.25, abs=0.05)
-    assert spread_of(np.array([1.0, 1.0, 1.0]), np.ones(3))[1] == 0
+    assert between_variance(np.array([1.0, 1.0, 1.0]), np.ones(3))[1] == 0
     # What is expected fades as more is known: (2 * 10 - 2) of the estimates, 2 of the expectation.
-    assert spread_of(np.array([1.0, 3.0, 5.0]), np.full(3, 0.5), 0.2, 10.0)[1] == pytest.approx(16 / 14)
+    assert between_variance(np.array([1.0, 3.0, 5.0]), np.full(3, 0.5), 0.2, 10.0)[1] == pytest.approx(
+        16 / 14
+    )
 
 
 def test_the_temperature_is_the_best_one():
@@ -295,7 +297,7 @@ def test_a_label_with_one_positive_has_the_slope_of_the_others():
 
 @pytest.mark.parametrize("method", [*METHODS, "temperature"])
 def test_one_class_only(method):
-    with pytest.warns(UserWarning, match="one class only"):
+    with pytest.warns(UserWarning, match="a single class"):
         model = Calibrated(MultiClassSVC(), method=method).fit(X, np.full(N, "ant"))
     np.testing.assert_array_equal(model.predict_proba(X), np.ones((N, 1)))
     assert set(model.predict(X)) == {"ant"}
@@ -370,7 +372,7 @@ def test_folds_that_have_not_met_a_class(method):
     )
     assert P.shape == (N, 4) and is_probability(P) and P[:, 3].max() < 0.5
     np.testing.assert_allclose(P.sum(axis=1), 1)
-    with pytest.warns(UserWarning, match="one class only"):
+    with pytest.warns(UserWarning, match="a single class"):
         model = Calibrated(MultiClassSVC(), method=method, ensemble=True).fit(X, np.full(N, "ant"))
     np.testing.assert_array_equal(model.predict_proba(X), np.ones((N, 1)))
 
@@ -423,7 +425,7 @@ def test_chains_have_a_temperature():
     assert log_loss(truth, np.vstack(P)) < log_loss(truth, np.vstack(plain))
     default = Calibrated(maxmargin.ChainSVC(random_state=0), cv=3).fit(words, y)
     assert default.curves_.value == model.curves_.value
-    with pytest.raises(ValueError, match="leave it at 'auto'"):
+    with pytest.raises(ValueError, match="leave method at 'auto'"):
         Calibrated(maxmargin.ChainSVC(), method="sigmoid").fit(words, y)
     with pytest.raises(ValueError, match="use ensemble=False"):
         Calibrated(maxmargin.ChainSVC(), method="temperature", ensemble=True).fit(words, y)
@@ -555,7 +557,7 @@ def test_a_file_whose_folds_do_not_fit_is_refused(tmp_path):
         (folds[:1], "n_folds"),
         ([folds[0], MultiLabelSVC().fit(X[:, :2], Y)], "another width"),
         ([folds[0], MultiLabelSVC()], "not fitted"),
-        ([folds[0], MultiLabelSVC().fit(X, [{"pq"[i % 2]} for i in range(N)])], "labels of its own"),
+        ([folds[0], MultiLabelSVC().fit(X, [{"pq"[i % 2]} for i in range(N)])], "labels that the others"),
     ):
         model.estimators_ = wrong
         with pytest.raises(ModelFileError, match=said):

@@ -139,7 +139,7 @@ def test_a_label_that_the_fit_never_saw_is_not_forgotten():
 def test_every_label_by_itself():
     Z = np.column_stack([Y, np.zeros(N, int)])
     Z[:3, -1] = 1
-    with pytest.warns(UserWarning, match="Label 5 has too few positive samples"):
+    with pytest.warns(UserWarning, match="Label 5 has too few positive calibration samples"):
         sets = LabelSets(MultiLabelSVC(), per_label=True, recall=0.8, random_state=0).fit(X, Z)
     assert sets.predict(X)[:, -1].all() and np.isneginf(sets.thresholds_[-1])
     assert len(set(sets.thresholds_.tolist())) == L + 1
@@ -154,18 +154,20 @@ def test_unknown_entries_do_not_count():
 
 
 def test_too_few_samples_are_said():
-    with pytest.warns(UserWarning, match=r"recall=0.99 cannot be promised from 50 samples, 99 are needed"):
+    with pytest.warns(
+        UserWarning, match="recall=0.99 cannot be guaranteed with 50 calibration samples; it needs 99"
+    ):
         sets = LabelSets(MultiLabelSVC(), recall=0.99, random_state=0).fit(X, Y)
     assert sets.predict(X).all()
-    with pytest.warns(UserWarning, match="every set is empty"):
+    with pytest.warns(UserWarning, match="Every set is empty"):
         sets = LabelSets(MultiLabelSVC(), recall=None, precision=0.99, random_state=0).fit(X, Y)
     assert not sets.predict(X).any()
 
 
 def test_what_does_not_go_together_is_said():
-    with pytest.raises(ValueError, match="Give one of recall and precision"):
+    with pytest.raises(ValueError, match="Pass one of recall and precision"):
         LabelSets(MultiLabelSVC(), precision=0.9).fit(X, Y)
-    with pytest.raises(ValueError, match="precision is overall only"):
+    with pytest.raises(ValueError, match="per_label=True needs recall"):
         LabelSets(MultiLabelSVC(), recall=None, precision=0.9, per_label=True).fit(X, Y)
     with pytest.raises(ValueError, match="'recall' parameter of LabelSets"):
         LabelSets(MultiLabelSVC(), recall=1.0).fit(X, Y)

@@ -38,7 +38,7 @@ def test_scores_are_not_changed_and_bad_trees_are_said():
     assert scores.tolist() == [[-1.0, 2.0]]
     with pytest.raises(ValueError, match="2 has two parents"):
         consistent_labels(np.zeros((1, 3)), [(0, 2), (1, 2)])
-    with pytest.raises(ValueError, match="round in a circle"):
+    with pytest.raises(ValueError, match="contain a cycle"):
         consistent_labels(np.zeros((1, 2)), [(0, 1), (1, 0)])
     with pytest.raises(ValueError, match="not among the labels"):
         consistent_labels(np.zeros((1, 2)), [("a", "b")])
@@ -86,7 +86,7 @@ def test_a_tree_is_saved_cloned_and_checked(tmp_path):
     again = maxmargin.load(tmp_path / "m.mm")
     assert again.predict(X) == model.predict(X) == clone(again).fit(X, SETS).predict(X)
     model.parents_ = np.array([1, 0, -1])
-    with pytest.raises(ModelFileError, match="round in a circle"):
+    with pytest.raises(ModelFileError, match="contain a cycle"):
         maxmargin.save(model, tmp_path / "m.mm")
 
 

@@ -237,7 +237,7 @@ ATTACKS = {
     "a frame for a word": (
         "framed",
         lambda f: f.state["_space"]["state"].update(dtype=f.state["_space"]["state"]["container"]),
-        "a frame that answers",
+        "a frame for predictions",
     ),
     "no mean": ("pipeline", in_step(0, mean_=None), "mean_"),
     "file names": ("text", in_step(0, input="filename"), "input"),
@@ -252,7 +252,11 @@ ATTACKS = {
         "numbered",
     ),
     "thresholds": ("tuner", resized("", "thresholds_", 2), "thresholds_"),
-    "two classes of three": ("promised", inside("_labels", kind="binary"), "it has two classes, but 3 names"),
+    "two classes of three": (
+        "promised",
+        inside("_labels", kind="binary"),
+        "it has binary labels, but 3 classes",
+    ),
     "folds": ("tuner", put(cv={"$": "type", "value": "list"}), "cv"),
 }
 

@@ -319,7 +319,7 @@ def test_bad_labels_and_features_are_named(data):
         MultiLabelSVC().fit(X, Y * 2)
     with pytest.raises(ValueError, match="mixes -1, 0 and 1"):
         MultiLabelSVC().fit(X, np.where(np.arange(5) == 1, -1, Y))
-    with pytest.raises(ValueError, match="sparse and holds values other than 0 and 1"):
+    with pytest.raises(ValueError, match="sparse and has values other than 0 and 1"):
         MultiLabelSVC().fit(X, sp.csr_array(Y * 3))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         MultiLabelSVC().fit(X, Y[:50])

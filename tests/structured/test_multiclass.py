@@ -254,7 +254,7 @@ def test_divergence_is_said():
         ({"loss": "weston_watkins", "solver": "bcfw"}, "solver='auto', 'newton' and 'exact' only"),
         ({"temperature": 0.1}, "temperature=0.1 is read by solver 'bcpl', 'oeg', 'pl', 'eg' only"),
         ({"solver": "oeg", "safeguard": False}, "safeguard=False is read by solver 'bcpl' only"),
-        ({"solver": "pairwise"}, "solver='pairwise' is no more; use solver='auto' instead"),
+        ({"solver": "pairwise"}, "solver='pairwise' was removed; use solver='auto' instead"),
         ({"solver": "oeg", "temperature": 0}, "positive temperature"),
         ({"C": -1}, "'C' parameter of MultiClassSVC"),
         ({"solver": "simplex"}, "'solver' parameter of MultiClassSVC"),
@@ -280,7 +280,7 @@ def test_zero_temperature_is_frank_wolfe():
 
 def test_one_class_and_empty_class():
     X, y = iris()
-    with pytest.warns(UserWarning, match="one class only"):
+    with pytest.warns(UserWarning, match="a single class"):
         model = MultiClassSVC().fit(X[:10], y[:10])
     assert (model.predict(X) == 0).all()
     with pytest.warns(UserWarning, match="Class 2 has no weight"):

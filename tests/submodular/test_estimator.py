@@ -217,7 +217,7 @@ def test_classes_and_two_classes():
 def test_constant_labels_are_named_and_predicted():
     fixed = Y.copy()
     fixed[:, 1], fixed[:, 2] = 1, 0
-    with pytest.warns(UserWarning, match=r"Label 'b', 'c' is constant in y; its constant is predicted"):
+    with pytest.warns(UserWarning, match=r"Label 'b', 'c' is constant in y; the model will always"):
         model = SubmodularSVC(C=1e-4, tol=1e-2).fit(X, pd.DataFrame(fixed, columns=list("abcd")))
     assert model.constant_labels_.tolist() == [False, True, True, False]
     answer, margins = model.predict(X).to_numpy(), model.decision_function(X)

@@ -467,7 +467,7 @@ def thresholds(stored: Stored, known: Samples) -> Any:
     from sklearn.base import clone
     from sklearn.model_selection import cross_val_predict
 
-    from maxmargin.baselines.thresholds import tune_thresholds
+    from maxmargin.baselines import tune_thresholds
 
     model = bare(stored.model)
     if stored.family.task != "multilabel" or hasattr(last_step(model), "interaction_"):

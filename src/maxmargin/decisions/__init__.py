@@ -1,7 +1,7 @@
-"""From scores to decisions: probabilities that can be believed, and sets of labels with a promise.
+"""From scores to decisions: calibrated probabilities, and sets of labels with a guarantee.
 
-`maxmargin.Calibrated`, `maxmargin.LabelSets` and `maxmargin.TreeLabels` live here; `consistent_labels`
-finds sets of labels that agree with a tree.
+`maxmargin.Calibrated`, `maxmargin.LabelSets` and `maxmargin.TreeLabels` are defined here.
+`consistent_labels` finds sets of labels that agree with a tree.
 """
 
 from maxmargin.decisions.tree import consistent_labels

@@ -14,36 +14,32 @@ from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from maxmargin._names import ESTIMATORS
 from maxmargin.core.kernels import chunks
 from maxmargin.core.sparse_format import check_format
-from maxmargin.core.state import (
-    INPUT,
-    MOST,
-    Array,
-    Field,
-    LabelNames,
-    Several,
-    Sizes,
-    State,
-    Whole,
-    flags,
-    part,
+from maxmargin.core.state import MOST, Array, LabelNames, Several, Sizes, State, Whole, flags, part
+from maxmargin.decisions.curves import (
+    Temperature,
+    fit_isotonic,
+    fit_sigmoids,
+    fit_temperature,
+    minimise_temperature,
 )
-from maxmargin.decisions.curves import Temperature, coolest, fit_isotonic, fit_sigmoids, fit_temperature
 from maxmargin.edge.estimator import fit_context
-from maxmargin.edge.held_out import (
+from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
+from maxmargin.edge.wrappers import (
+    INNER,
+    WIDTH,
+    Wrapper,
     aligned,
     arguments_of,
     as_logits,
+    copy_input_tags,
     fit_remembering,
     held_out_scores,
     quiet,
     score_columns,
     take,
 )
-from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
-from maxmargin.edge.wrapping import Wrapper, pass_on_input, read_input, tell_width
 from maxmargin.model_selection import IterativeStratifiedKFold
 
 METHODS: dict[str, Callable[..., Any]] = {
@@ -51,17 +47,14 @@ METHODS: dict[str, Callable[..., Any]] = {
     "isotonic": fit_isotonic,
     "temperature": fit_temperature,
 }
-# What a model file can hold behind a wrapper; the width is there if the estimator tells it.
-INNER = (*(name for name in ESTIMATORS if name != "StreamRanker"), "Pipeline")
-# The score of a class that the model of a fold has not met: no curve makes anything of it.
-UNMET = -1e30
-WIDTH: dict[str, Field] = {**INPUT, "n_features_in_": Whole(size="n_features", group="width")}
-# The columns of a kernel matrix that a model takes: the samples that it is fitted on.
+# The score of a class that was absent from a fold: every curve gives it its lowest probability.
+ABSENT = -1e30
+# The columns of a kernel matrix that a model takes: the samples that it was fitted on.
 TAKEN = Array((None,), ("i8",), 0, MOST, group="kernel")
 
 
-def check_wrapped(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: labels and width are those of the estimator inside, and there is one curve for each score."""
+def _check_calibrated(state: Mapping[str, Any], sizes: Sizes) -> None:
+    """Check a stored `Calibrated`: labels and widths agree, and there is one curve per score."""
     if "estimator_" not in state:
         return
     check_width(state)
@@ -70,7 +63,7 @@ def check_wrapped(state: Mapping[str, Any], sizes: Sizes) -> None:
     for inner, taken in zip(models, state.get("_fitted_on", [None] * len(models)), strict=True):
         check_width({**state, "estimator_": inner}, taken)
         if not set(inner.classes_.tolist()) <= set(state["classes_"].tolist()):
-            raise ValueError("the model of a fold has labels of its own")
+            raise ValueError("the model of a fold has labels that the others do not have")
     if "_labels" in state:
         check_answers(state["_labels"], state["classes_"])
         if "n_curves" in sizes:
@@ -78,13 +71,13 @@ def check_wrapped(state: Mapping[str, Any], sizes: Sizes) -> None:
     elif not isinstance(state["curves_"], Temperature) or not hasattr(
         state["estimator_"], "predict_marginals"
     ):
-        raise ValueError("only sequences have no labels of their own, and they have a temperature")
+        raise ValueError("only models of sequences lack _labels, and they have a temperature")
 
 
 def check_width(state: Mapping[str, Any], taken: np.ndarray | None = None) -> None:
-    """A rule: the estimator inside is fitted, on rows as wide as those that it is given.
+    """Check that the inner estimator is fitted on rows as wide as those of the wrapper.
 
-    They are those that the wrapper takes, or of a kernel matrix the columns `taken`.
+    With a kernel matrix its rows are the columns `taken`.
     """
     inner = state["estimator_"]
     if not hasattr(inner, "classes_"):
@@ -100,50 +93,52 @@ def check_width(state: Mapping[str, Any], taken: np.ndarray | None = None) -> No
 class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
     """Probabilities for an estimator with scores, for all of its labels at once.
 
-    Every sample is scored by a model that has not seen it; one pass over the folds serves all labels
-    (`cv` fits, each started from the solution on all samples where the estimator can), and from these
-    scores come the curves that turn a score into a probability. The estimator itself is fitted on all
-    samples; with ``ensemble=True`` the models of the folds answer instead of it.
+    Cross-validation scores every sample by a model that was not fitted on it. One pass over the folds
+    serves all labels: `cv` fits, each started from the solution on all samples if the estimator supports
+    that. Curves that map a score to a probability are fitted to these scores. The estimator itself is
+    fitted on all samples; with ``ensemble=True`` the models of the folds predict in its place.
 
     Parameters
     ----------
     estimator : classifier with `decision_function` (or `predict_proba`), or `ChainSVC`
-        It may stand at the end of a Pipeline.
+        It may be the last step of a Pipeline.
     method : {"auto", "sigmoid", "isotonic", "temperature"}, default="auto"
-        "sigmoid": one for each label, its slope shrunk towards that of all labels as far as the label
-        has few positives. "isotonic": a nondecreasing curve for each label; it needs hundreds of
-        positives. "temperature": softmax(scores / T), for one class per sample, where it changes no
-        answer, and the only one for sequences; where the estimator has `predict_proba` alone, the scores
-        are the logarithms of its probabilities. "auto" is "temperature" for three classes or more and for
-        sequences, and "sigmoid" otherwise. For one class per sample curves are normalised to sum one.
+        - "sigmoid": one sigmoid per label. The slope of a label with few positives is shrunk towards
+          the common slope of all labels.
+        - "isotonic": one nondecreasing curve per label. It needs hundreds of positives.
+        - "temperature": softmax(scores / T), for one class per sample, where it changes no prediction,
+          and for sequences. If the estimator has only `predict_proba`, the scores are the logarithms of
+          its probabilities.
+        - "auto": "temperature" for three classes or more and for sequences, otherwise "sigmoid".
+
+        For one class per sample the probabilities are normalised to sum to one.
     cv : int, cross-validation generator or iterable, default=5
-        A number of folds keeps the share of every label in each.
+        An int is a number of stratified folds: each has the same share of every label.
     ensemble : bool, default=False
-        Whether probabilities are means over the models of the folds: better ones, as a rule, from a model
-        that is `cv` times as large and as slow to ask. The curves are those of all held-out scores, which
-        is more than the fold by fold ones of scikit-learn's `CalibratedClassifierCV`. Not for sequences.
+        If True, probabilities are means over the models of the folds. They are usually better, but the
+        model is `cv` times as large and as slow. The curves are fitted to all held-out scores together;
+        scikit-learn's `CalibratedClassifierCV` fits them fold by fold. Not available for sequences.
 
     Attributes
     ----------
     estimator_ : the estimator, fitted on all samples
-    estimators_ : list of the models of the folds, if they answer
+    estimators_ : list of the models of the folds, if ``ensemble=True``
     curves_ : the fitted curves
     classes_ : array of shape (n_labels,)
     n_features_in_, feature_names_in_ : those of the estimator, if it has them
 
     Notes
     -----
-    `predict` answers the labels with a probability above one half, or the most probable class; the
-    answers of the estimator are those of `estimator_.predict`. A label that is constant in y has the
-    probability (n_on + 1) / (n + 2) everywhere. A label with one positive sample, which no model can
-    see and score, has the slope of the others. Unknown entries of y (NaN) are left out, if the
-    estimator takes them. Probabilities are between 0 and 1 and never NaN. Held-out scores take
-    n_samples x n_labels numbers.
+    `predict` returns the labels with a probability above one half, or the most probable class. The
+    predictions of the estimator itself are those of `estimator_.predict`.
 
-    With `ensemble` the mean of a label is that of the folds that have met it.
+    A label that is constant in y has the probability (n_on + 1) / (n + 2) everywhere. A label with a
+    single positive sample cannot be both fitted and scored, so it gets the slope of the other labels.
+    Unknown entries of y (NaN) are left out, if the estimator takes them. Probabilities are between 0 and
+    1 and never NaN. With `ensemble`, the mean of a label is over the folds that contain it.
 
-    Where a fold starts from the solution on all samples it has seen a trace of the samples it scores,
-    no larger than `tol` of the estimator lets it be.
+    Held-out scores take n_samples x n_labels numbers. A fold that starts from the solution on all samples
+    depends on the samples that it scores, to within `tol` of the estimator.
 
     Examples
     --------
@@ -181,7 +176,7 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
             "_met": flags("n_folds", "n_curves", group="ensemble"),
             "_fitted_on": Several(TAKEN, size="n_folds", group="kernel"),
         },
-        check_wrapped,
+        _check_calibrated,
         {"estimator": part(*INNER), "cv": Whole(2, 10**6, none=True)},
     )
 
@@ -197,28 +192,26 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like, sparse matrix or frame, or what the estimator takes else
-            Sequences and bags come as a list of matrices. With kernel="precomputed", the square matrix
-            of kernel values; `predict` takes those of new samples with all samples of `fit`.
+        X : array-like, sparse matrix or frame, or any other input of the estimator
+            Sequences and bags are a list of matrices. With kernel="precomputed", the square matrix of
+            kernel values; `predict` takes those of new samples with all samples of `fit`.
         y : labels of any kind that the estimator takes
         sample_weight : array-like of shape (n_samples,), default=None
-            Passed to the estimator (in a Pipeline to its last step), and counted in the curves. For an
-            estimator that takes no weights they count in the curves alone, with a warning.
+            Passed to the estimator (in a Pipeline to its last step), and counted in the curves. If the
+            estimator takes no weights, they count in the curves only, and a warning is raised.
         **fit_params
-            Passed to the `fit` of the estimator; values with one entry for each sample are cut to the
-            samples of a fold. With scikit-learn's metadata routing the estimator and the splitter get, of
-            these and of the weights, what they request.
+            Passed to the `fit` of the estimator; values with one entry per sample are cut to the
+            samples of a fold. With scikit-learn's metadata routing, the estimator and the splitter get
+            what they request.
         """
         for name in ("_labels", "estimators_", "_met", "_fitted_on"):
             self.__dict__.pop(name, None)
-        X, y = read_input(self, X, reset=True), check_format(y, "y")
+        X, y = self._read_input(X, reset=True), check_format(y, "y")
         X, y, sample_weight = indexable(X, y, sample_weight)
         given, of_split = self._routed({"sample_weight": sample_weight, **fit_params})
-        if hasattr(self.estimator, "predict_marginals"):
-            self._fit_sequences(X, y, sample_weight, given, of_split)
-        else:
-            self._fit_labels(X, y, sample_weight, given, of_split)
-        tell_width(self, self.estimator_)
+        fit = self._fit_sequences if hasattr(self.estimator, "predict_marginals") else self._fit_labels
+        fit(X, y, sample_weight, given, of_split)
+        self._copy_width(self.estimator_)
         return self
 
     def _fit_labels(
@@ -228,12 +221,12 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
         self.classes_ = self._labels.classes
         method = self.method
         if method == "auto":
-            # Scores of several classes mean something only beside each other.
+            # The scores of several classes are comparable only with one another.
             method = "temperature" if self._labels.kind == "multiclass" else "sigmoid"
         if method == "temperature" and not self._labels.single_label:
             raise ValueError(
-                "method='temperature' shares probability one among the classes of a sample, but y has "
-                "several labels per sample; use method='sigmoid'."
+                "method='temperature' needs one class per sample, but y has several labels per sample; use "
+                "method='sigmoid'."
             )
         weight = np.ones(len(signs)) if sample_weight is None else np.asarray(sample_weight, float)
         weight = np.broadcast_to(weight if weight.ndim == 2 else weight[:, None], signs.shape)
@@ -247,8 +240,8 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
             if held_out.columns:
                 self._fitted_on = held_out.columns
         on = signs > 0
-        met = weight * (signs != 0)
-        rate = ((met * on).sum(axis=0) + 1) / (met.sum(axis=0) + 2)
+        counted = weight * (signs != 0)
+        rate = ((counted * on).sum(axis=0) + 1) / (counted.sum(axis=0) + 2)
         found = held_out.scores
         if method == "temperature":
             found = as_logits(self.estimator_, found)
@@ -258,16 +251,16 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
     def _fit_sequences(
         self, X: Any, y: Any, sample_weight: Any, given: dict[str, Any], of_split: dict[str, Any]
     ) -> None:
-        """The temperature of the marginals, from held-out sequences."""
+        """Fit the temperature of the marginals to held-out sequences."""
         if self.method not in ("auto", "temperature"):
             raise ValueError(
-                f"method={self.method!r} needs one score per label, and sequences are scored as a whole; "
-                "leave it at 'auto'."
+                f"method={self.method!r} needs one score per label, but a sequence has one score as a whole; "
+                "leave method at 'auto'."
             )
         if self.ensemble:
             raise ValueError(
-                "ensemble=True takes the mean of the probabilities of labels, and sequences are answered as "
-                "a whole; use ensemble=False."
+                "ensemble=True averages the probabilities of labels, but a sequence is predicted as a whole; "
+                "use ensemble=False."
             )
         if not isinstance(X, (list, tuple)) and np.ndim(X) != 3:
             raise ValueError("X must be a list of matrices, one for each sequence.")
@@ -287,17 +280,18 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
         def loss(temperature: float) -> float:
             return sum(_marginal_loss(*fold, temperature) for fold in folds)
 
-        self.curves_ = coolest(loss, float(np.abs(self.estimator_.coef_).sum(axis=1).mean()))
+        unit = float(np.abs(self.estimator_.coef_).sum(axis=1).mean())
+        self.curves_ = minimise_temperature(loss, unit)
 
     def predict_proba(self, X: Any, top: int | None = None) -> Any:
-        """Probability of every label, or of every class.
+        """Return the probability of every label, or of every class.
 
         Parameters
         ----------
         X : as for `fit`
         top : int, default=None
-            Keep so many labels of every sample, the most probable ones, in a sparse matrix. Rows are
-            then scored a few at a time, so that memory does not grow with n_samples x n_labels.
+            Keep the `top` most probable labels of every sample, in a sparse matrix. Rows are then scored
+            in chunks, so that memory does not grow with n_samples x n_labels.
 
         Returns
         -------
@@ -307,7 +301,7 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
         check_is_fitted(self)
         if not hasattr(self, "_labels"):
             if top is not None:
-                raise ValueError("top is for one set of labels per sample, not for sequences.")
+                raise ValueError("top must be None for sequences; it selects labels of single samples.")
             return self.estimator_.predict_marginals(X, temperature=self.curves_.value)
         if top is None:
             return self._probabilities(X)
@@ -318,42 +312,42 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
             )
         X = check_format(X, "X")
         n = X.shape[0] if hasattr(X, "shape") else len(X)
-        pieces = [
-            largest(self._probabilities(_safe_indexing(X, np.arange(n)[rows])), top)
+        parts = [
+            _largest(self._probabilities(_safe_indexing(X, np.arange(n)[rows])), top)
             for rows in chunks(n, 8 * len(self.classes_))
         ]
-        return sp.vstack(pieces, format="csr")
+        return sp.vstack(parts, format="csr")
 
     def _probabilities(self, X: Any) -> np.ndarray:
-        X = read_input(self, X)
+        X = self._read_input(X)
         if hasattr(self, "estimators_"):
             found = self._mean_of_folds(X)
         else:
-            scores = self._scores(self.estimator_, score_columns(self.estimator_, X, self._labels))
+            scores = self._curve_scores(self.estimator_, score_columns(self.estimator_, X, self._labels))
             found = np.asarray(self.curves_.probabilities(scores))
         if self._labels.kind == "binary":
             return np.hstack([1 - found, found])
         return found / found.sum(axis=1, keepdims=True) if self._labels.kind == "multiclass" else found
 
     def _mean_of_folds(self, X: Any) -> np.ndarray:
-        """Probabilities by the curves of all folds from the scores of each, weighed by `fold_shares`."""
-        found, elsewhere = np.zeros(1), never_met(self._met)
+        """Average the probabilities of the folds, with the weights of `fold_shares`."""
+        found, absent = np.zeros(1), absent_scores(self._met)
         taken = getattr(self, "_fitted_on", [None] * len(self.estimators_))
         folds = zip(self.estimators_, self._met, fold_shares(self._met), taken, strict=True)
         for model, met, share, fitted in folds:
-            scores = self._scores(model, aligned(model, X, self._labels, fitted))
-            found = found + share * self.curves_.probabilities(np.where(met, scores, elsewhere))
+            scores = self._curve_scores(model, aligned(model, X, self._labels, fitted))
+            found = found + share * self.curves_.probabilities(np.where(met, scores, absent))
         return found
 
-    def _scores(self, model: Any, scores: Any) -> np.ndarray:
-        """Scores of a model as the curves take them."""
+    def _curve_scores(self, model: Any, scores: Any) -> np.ndarray:
+        """Return the scores in the form that the curves were fitted to."""
         scores = np.asarray(scores, np.float64)
         return as_logits(model, scores) if isinstance(self.curves_, Temperature) else scores
 
     def predict(self, X: Any) -> Any:
-        """Labels more probable than not, or the most probable class, in the kind that `fit` was given.
+        """Return the labels with a probability above one half, or the most probable class.
 
-        For sequences, the answers of the estimator.
+        They come in the kind passed to `fit`. For sequences, return the predictions of the estimator.
         """
         check_is_fitted(self)
         if not hasattr(self, "_labels"):
@@ -366,13 +360,13 @@ class Calibrated(Wrapper, LabelClassifier, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = get_tags(self.estimator).classifier_tags.multi_label
-        return pass_on_input(tags, self.estimator)
+        return copy_input_tags(tags, self.estimator)
 
 
 def splits(
     cv: Any, X: Any, y: Any, signs: np.ndarray, of_split: Mapping[str, Any]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Training and held-out rows; a number of folds keeps the share of every label in each."""
+    """Yield training and held-out rows; an int `cv` gives folds stratified by label."""
     if not isinstance(cv, Integral):
         return check_cv(cv).split(X, y, **of_split)
     sides = np.hstack([signs, -signs]) if signs.shape[1] == 1 else signs
@@ -382,18 +376,18 @@ def splits(
 
 
 def fold_shares(met: np.ndarray) -> np.ndarray:
-    """What each fold counts in the mean of each label: those that have met it, or all where none has."""
+    """Return the weight of each fold in the mean of each label: equal over the folds that contain it."""
     counted = met | ~met.any(axis=0)
     return counted / counted.sum(axis=0)
 
 
-def never_met(met: np.ndarray) -> np.ndarray:
-    """Scores in place of those of labels that a fold has not met; the curve of one that none has is flat."""
-    return np.where(met.any(axis=0), UNMET, 0.0)
+def absent_scores(met: np.ndarray) -> np.ndarray:
+    """Return the scores of labels that are absent from a fold; 0 if absent from all (a flat curve)."""
+    return np.where(met.any(axis=0), ABSENT, 0.0)
 
 
-def largest(values: np.ndarray, top: int) -> sp.csr_array:
-    """The largest entries of every row, in the order of the columns."""
+def _largest(values: np.ndarray, top: int) -> sp.csr_array:
+    """Return the largest entries of every row, in column order."""
     n, width = values.shape
     columns = np.sort(np.argpartition(-values, top - 1, axis=1)[:, :top], axis=1)
     data = np.take_along_axis(values, columns, axis=1).ravel()
@@ -401,7 +395,7 @@ def largest(values: np.ndarray, top: int) -> sp.csr_array:
 
 
 def _codes(classes: np.ndarray, y: Any) -> list[np.ndarray]:
-    """Number of every position's label; -1 for one that the fold has not met."""
+    """Return the class number of every position, -1 for a class that is absent from the fold."""
     number = {name: k for k, name in enumerate(classes.tolist())}
     return [
         np.array([number.get(name.item() if isinstance(name, np.generic) else name, -1) for name in labels])
@@ -412,7 +406,7 @@ def _codes(classes: np.ndarray, y: Any) -> list[np.ndarray]:
 def _marginal_loss(
     model: Any, X: Any, codes: list[np.ndarray], weights: np.ndarray, temperature: float
 ) -> float:
-    """Minus the logarithms of the marginals of the true labels, summed; unmet labels are left out."""
+    """Return the log loss of the marginals, summed over positions with a known class."""
     total = 0.0
     marginals = model.predict_marginals(X, temperature=temperature)
     for marginal, code, weight in zip(marginals, codes, weights, strict=True):

@@ -1,17 +1,19 @@
-"""`LabelSets`: sets of labels that hold a promise about recall or precision.
+"""`LabelSets`: sets of labels with a guaranteed recall or precision.
 
-Conformal risk control: the loss of a sample at threshold t is the share of its true labels that score
-below t (recall), or the largest share of wrong labels among those above any threshold from t on
-(precision; the largest one makes the loss monotone). With n samples that the model has not seen, the
-threshold is the one that gives the most labels (precision) or the fewest (recall) among those with
+Conformal risk control. The loss of a sample at threshold t is the share of its true labels with a score
+below t (recall), or the largest share of wrong labels above any threshold from t on (precision; the
+maximum makes the loss monotone). Let `share` be the requested recall or precision. With n calibration
+samples, the threshold is the one with the fewest labels (recall) or the most labels (precision) that
+satisfies
 
-    (sum of the n losses + 1) / (n + 1) <= 1 - what was asked ,
+    (sum of the n losses + 1) / (n + 1) <= 1 - share .
 
-and the expected loss of a new sample, exchangeable with the n, is at most 1 - what was asked. For one
-label by itself this is a quantile of the scores of its positive samples. Weights of samples, relative to the
-largest, multiply the losses, and n is their sum: new samples are then drawn in proportion to weights none
-of which is above the largest. A loss is at most one, so that the largest weight for the new sample is the
-worst case.
+The expected loss of a new sample, exchangeable with the n, is then at most 1 - share. For a single label
+the threshold is a quantile of the scores of its positive samples.
+
+Sample weights, divided by the largest, multiply the losses, and n is their sum. The guarantee is then
+about new samples drawn in proportion to such weights. The term + 1 is the worst case of the new sample:
+the largest weight and a loss of one.
 
 Angelopoulos, Bates, Fisch, Lei, Schuster, "Conformal risk control", ICLR 2024.
 """
@@ -29,73 +31,83 @@ from sklearn.utils import check_random_state, indexable
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from maxmargin._names import WRAPPERS
 from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import LabelNames, Sizes, State, Whole, floats, part
-from maxmargin.decisions.calibrated import INNER, TAKEN, WIDTH, check_width
+from maxmargin.decisions.calibrated import TAKEN, check_width
 from maxmargin.edge.estimator import fit_context, warn
-from maxmargin.edge.held_out import aligned, arguments_of, held_out_scores, method_of, take
-from maxmargin.edge.labels import SHOWN, LabelSpace, check_answers, with_known
-from maxmargin.edge.wrapping import Wrapper, cut_rows, pass_on_input, read_input, takes_kernel, tell_width
+from maxmargin.edge.labels import LabelSpace, check_answers, quoted, with_known
+from maxmargin.edge.wrappers import (
+    INNER,
+    WIDTH,
+    Wrapper,
+    aligned,
+    arguments_of,
+    copy_input_tags,
+    cut_rows,
+    held_out_scores,
+    method_of,
+    take,
+    takes_kernel,
+)
 
 SHARE = [Interval(Real, 0, 1, closed="neither"), None]
 
 
 def _check_sets(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: the estimator knows no other labels, and all thresholds are numbers."""
+    """Check stored sets: the estimator has no further labels, and no threshold is NaN."""
     if "estimator_" not in state:
         return
     check_width(state, state.get("_fitted_on"))
     check_answers(state["_labels"], state["classes_"])
     if not set(state["estimator_"].classes_.tolist()) <= set(state["classes_"].tolist()):
-        raise ValueError("its estimator has labels of its own")
+        raise ValueError("its estimator has labels that it does not have")
     if np.isnan(state["thresholds_"]).any():
         raise ValueError("a threshold is NaN")
 
 
 class LabelSets(Wrapper, BaseEstimator):
-    """Sets of labels in which the asked share of the true labels is found, in expectation.
+    """Sets of labels that contain a requested share of the true labels, in expectation.
 
     Parameters
     ----------
     estimator : classifier with `decision_function` or `predict_proba`
         `Calibrated` makes the scores of labels comparable, and the sets smaller.
     recall : float in (0, 1) or None, default=0.9
-        The share of its true labels that a sample is expected to find in its set, at least.
+        The expected share of the true labels of a sample that are in its set is at least this.
     precision : float in (0, 1) or None, default=None
-        Instead: the share of the labels in its set that are expected to be true, at least (an empty set
-        counts as one). Give ``recall=None`` with it.
+        The expected share of the labels of a set that are true is at least this; an empty set counts
+        as one. Pass ``recall=None`` with it.
     per_label : bool, default=False
-        Promise the recall of every label by itself: of the samples that have it, at least this share is
-        expected to be told so. A label with fewer than recall / (1 - recall) positive samples in the
-        calibration is in every set, since nothing less keeps the promise; a warning names it.
+        If True, guarantee the recall of every label separately: of the samples that have the label, at
+        least this share is expected to have it in their set. A label with fewer than
+        recall / (1 - recall) positive calibration samples is in every set, and a warning names it.
     calibration : float in (0, 1), int, or cross-validation generator, default=0.25
-        A share of the samples, drawn at random, from which the thresholds come; the estimator is fitted
-        on the others, and the promise is a theorem. Or a number of folds: every sample is scored by a
-        model of the other folds, and the estimator is fitted on all samples. That makes more of few
-        samples, but the theorem is about models of the folds, not about the one that answers.
+        - A float is the share of the samples, drawn at random, that the thresholds are computed from.
+          The estimator is fitted on the others, and the guarantee is a theorem.
+        - An int is a number of folds. Every sample is scored by a model of the other folds, and the
+          estimator is fitted on all samples. This uses few samples better, but the theorem applies to
+          the models of the folds, not to the estimator that predicts.
     random_state : int, RandomState instance or None, default=0
-        Draws the share, or shuffles the folds; None draws anew in every fit.
+        Seed of the calibration samples, or of the shuffled folds; None draws new ones in every fit.
 
     Attributes
     ----------
     estimator_ : the fitted estimator
     thresholds_ : array of shape (n_labels,)
-        A label is in the set when its score is above; -inf where it always is, inf where it never is.
+        A label is in the set if its score is above; -inf means always, inf means never.
     classes_ : array of shape (n_labels,)
     n_calibration_ : int
-        Number of samples that the thresholds come from.
+        Number of samples that the thresholds are computed from.
 
     Notes
     -----
-    The promise is about the mean over new samples that come from where the training samples came from
-    (exchangeable with them), and over draws of the training samples. It says nothing about a single
-    sample, about the samples with certain features, or about data that has shifted; without `per_label`
-    it says nothing about a single label. Unknown entries of y (NaN) are left out, and so are samples
-    without a known entry. A sample without true labels has found all of them.
+    The guarantee is about the mean over new samples that are exchangeable with the training samples, and
+    over draws of the training samples. It is not about a single sample, a subgroup of samples, or
+    shifted data; without `per_label` it is not about a single label. Unknown entries of y (NaN) are left
+    out, and so are samples without a known entry. A sample without true labels has a recall of one.
 
-    With kernel="precomputed", `predict` takes the kernel values with all samples of `fit`, those that the
-    thresholds come from too.
+    With kernel="precomputed", `predict` takes the kernel values with all samples of `fit`, including the
+    calibration samples.
 
     For one class per sample the sets are 0/1 rows with a column per class: conformal prediction.
 
@@ -134,7 +146,7 @@ class LabelSets(Wrapper, BaseEstimator):
             "_fitted_on": TAKEN,
         },
         _check_sets,
-        {"estimator": part(*INNER, *(name for name in WRAPPERS if name == "Calibrated"))},
+        {"estimator": part(*INNER, "Calibrated")},
     )
 
     def __init__(
@@ -156,7 +168,7 @@ class LabelSets(Wrapper, BaseEstimator):
 
     @fit_context(prefer_skip_nested_validation=False)
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> LabelSets:
-        """Fit the estimator, and find the thresholds on samples that it has not seen.
+        """Fit the estimator, and compute the thresholds from samples that it was not fitted on.
 
         Parameters
         ----------
@@ -164,52 +176,53 @@ class LabelSets(Wrapper, BaseEstimator):
         y : labels of any kind that the estimator takes
         sample_weight : array-like of shape (n_samples,), default=None
             Passed to the estimator (in a Pipeline to its last step), and counted in the thresholds: the
-            promise is then about new samples drawn in proportion to such weights, none above the largest
-            given. For an estimator that takes no weights they count in the thresholds alone, with a
-            warning.
+            guarantee is then about new samples drawn in proportion to such weights, none above the
+            largest of these. If the estimator takes no weights, they count in the thresholds only, and a
+            warning is raised.
         **fit_params
-            Passed to the `fit` of the estimator; values with one entry for each sample are cut to the
-            samples of a fit. With scikit-learn's metadata routing the estimator and the splitter get, of
-            these and of the weights, what they request.
+            Passed to the `fit` of the estimator; values with one entry per sample are cut to the
+            samples of a fit. With scikit-learn's metadata routing, the estimator and the splitter get
+            what they request.
         """
         if (self.recall is None) == (self.precision is None):
             raise ValueError(
-                "Give one of recall and precision, and None for the other. "
+                "Pass one of recall and precision, and None for the other. "
                 f"Got recall={self.recall!r} and precision={self.precision!r} instead."
             )
         if self.per_label and self.recall is None:
-            raise ValueError("per_label=True promises the recall of every label; precision is overall only.")
-        X, y = indexable(read_input(self, X, reset=True), check_format(y, "y"))
+            raise ValueError("per_label=True needs recall; precision is available for all labels together.")
+        X, y = indexable(self._read_input(X, reset=True), check_format(y, "y"))
         self._labels, signs = LabelSpace.read(y)
         self.classes_ = self._labels.classes
         weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         weight = weight / max(weight.max(), np.finfo(float).tiny) * signs.any(axis=1)
         given, of_split = self._routed({"sample_weight": sample_weight, **fit_params})
-        scores, rows = self._unseen(X, y, signs, given, of_split)
+        scores, rows = self._calibration_scores(X, y, signs, given, of_split)
         self.n_calibration_ = int((weight[rows] > 0).sum())
         truth, known = self._truth(signs[rows])
         if self.per_label:
-            self.thresholds_ = self._of_each_label(scores, truth, weight[rows])
+            self.thresholds_ = self._label_thresholds(scores, truth, weight[rows])
         else:
-            self.thresholds_ = np.full(len(self.classes_), self._of_all(scores, truth, known, weight[rows]))
-        tell_width(self, self.estimator_)
+            threshold = self._common_threshold(scores, truth, known, weight[rows])
+            self.thresholds_ = np.full(len(self.classes_), threshold)
+        self._copy_width(self.estimator_)
         return self
 
-    def _unseen(
+    def _calibration_scores(
         self, X: Any, y: Any, signs: np.ndarray, given: dict[str, Any], of_split: dict[str, Any]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores of samples by models that have not seen them, and their rows; fits the estimator."""
+        """Fit the estimator; return the scores of the calibration samples, and their rows."""
         self.__dict__.pop("_fitted_on", None)
         if isinstance(self.calibration, Real) and not isinstance(self.calibration, Integral):
             if len(signs) < 2:
-                raise ValueError("Found 1 sample; calibration needs one apart from those of the fit.")
+                raise ValueError("X has 1 sample; at least 2 are needed, one to fit and one to calibrate.")
             draw = ShuffleSplit(1, test_size=float(self.calibration), random_state=self.random_state)
             train, rest = next(draw.split(np.zeros(len(signs))))
             self.estimator_ = clone(self.estimator).fit(
                 cut_rows(self.estimator, X, train), take(y, train), **arguments_of(given, X, train)
             )
-            unseen = cut_rows(self.estimator, X, rest, train)
-            scores = self._both(aligned(self.estimator_, unseen, self._labels))
+            held_out = cut_rows(self.estimator, X, rest, train)
+            scores = self._all_columns(aligned(self.estimator_, held_out, self._labels))
             if takes_kernel(self.estimator):
                 self._fitted_on = np.asarray(train, np.int64)
             return scores, rest
@@ -219,26 +232,24 @@ class LabelSets(Wrapper, BaseEstimator):
         folds = check_cv(cv).split(X, y, **of_split)
         self.estimator_ = clone(self.estimator).fit(X, y, **given)
         found = held_out_scores(self.estimator, (X, y, given), (self._labels, signs), folds)
-        return self._both(found.scores), np.arange(len(signs))
+        return self._all_columns(found.scores), np.arange(len(signs))
 
-    def _columns(self, X: Any) -> np.ndarray:
-        fitted = getattr(self, "_fitted_on", None)
-        return self._both(aligned(self.estimator_, read_input(self, X), self._labels, fitted))
-
-    def _both(self, scores: np.ndarray) -> np.ndarray:
-        """One column per class, also for two."""
+    def _all_columns(self, scores: np.ndarray) -> np.ndarray:
+        """Return scores with one column per class, also for two classes."""
         if self._labels.kind != "binary":
             return scores
         other = -scores if method_of(self.estimator) == "decision_function" else 1 - scores
         return np.hstack([other, scores])
 
     def _truth(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Entries that are true, and those that are known."""
+        """Return which entries are true, and which are known."""
         if self._labels.kind == "binary":
             signs = np.hstack([-signs, signs])
         return signs > 0, signs != 0
 
-    def _of_all(self, scores: np.ndarray, truth: np.ndarray, known: np.ndarray, weight: np.ndarray) -> float:
+    def _common_threshold(
+        self, scores: np.ndarray, truth: np.ndarray, known: np.ndarray, weight: np.ndarray
+    ) -> float:
         name, share = ("recall", self.recall) if self.recall is not None else ("precision", self.precision)
         assert share is not None
         allowed = allowance(share, weight)
@@ -249,49 +260,48 @@ class LabelSets(Wrapper, BaseEstimator):
         if allowed < 0:
             needed = int(np.ceil(1 / (1 - share) - 1e-9)) - 1
             warn(
-                f"{name}={share:g} cannot be promised from {weight.sum():g} samples, {needed} "
-                f"are needed: every set {'holds all labels' if name == 'recall' else 'is empty'}."
+                f"{name}={share:g} cannot be guaranteed with {weight.sum():g} calibration samples; it needs "
+                f"{needed}. Every set {'contains all labels' if name == 'recall' else 'is empty'}."
             )
         return threshold
 
-    def _of_each_label(self, scores: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    def _label_thresholds(self, scores: np.ndarray, truth: np.ndarray, weight: np.ndarray) -> np.ndarray:
         assert self.recall is not None
         found = np.array(
             [label_threshold(scores[on, l], self.recall, weight[on]) for l, on in enumerate(truth.T)]
         )
-        always = np.flatnonzero(np.isneginf(found))
-        if always.size:
-            shown = ", ".join(repr(name) for name in self.classes_[always][:SHOWN].tolist())
-            more = " and others" if always.size > SHOWN else ""
+        always = np.isneginf(found)
+        if always.any():
             warn(
-                f"Label {shown}{more} has too few positive samples in the calibration for "
+                f"Label {quoted(self.classes_[always])} has too few positive calibration samples for "
                 f"recall={self.recall:g}; it is in every set."
             )
         return found
 
     def predict(self, X: Any) -> Any:
-        """The sets, in the kind of labels given to `fit`; for classes a 0/1 matrix, a column per class."""
+        """Return the sets, in the kind passed to `fit`; for classes a 0/1 matrix, a column per class."""
         on = self._sets(X)
         return on.astype(np.int64) if self._labels.single_label else self._labels.answer(on, like=X)
 
     def _sets(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return (self._columns(X) > self.thresholds_) | np.isneginf(self.thresholds_)
+        fitted = getattr(self, "_fitted_on", None)
+        scores = self._all_columns(aligned(self.estimator_, self._read_input(X), self._labels, fitted))
+        return (scores > self.thresholds_) | np.isneginf(self.thresholds_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The promised share as it came out: of true labels found, or of given labels that are true.
+        """Return the recall or precision of the sets, whichever is guaranteed, as a mean over samples.
 
         Parameters
         ----------
         X : array-like, sparse matrix or frame
-        y : the true labels, in the kind that `fit` was given
+        y : the true labels, in the kind passed to `fit`
             Unknown entries (NaN) are left out, and so are samples without a known entry.
         sample_weight : array-like of shape (n_samples,), default=None
 
         Returns
         -------
         float
-            A mean over samples.
         """
         on = self._sets(X)
         truth, known = self._truth(self._labels.signs(y))
@@ -302,17 +312,16 @@ class LabelSets(Wrapper, BaseEstimator):
         return float(np.average(share[rows], weights=weight))
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        return pass_on_input(tags, self.estimator)
+        return copy_input_tags(super().__sklearn_tags__(), self.estimator)
 
 
 def allowance(share: float, weight: np.ndarray) -> float:
-    """The sum of losses up to which `share` is promised; below zero where nothing is."""
+    """Return the largest sum of losses that guarantees `share`; below zero if nothing does."""
     return float((1 - share) * (weight.sum() + 1) * (1 + 1e-12) - 1)
 
 
 def recall_threshold(scores: np.ndarray, truth: np.ndarray, allowed: float, weight: np.ndarray) -> float:
-    """Highest threshold above which all true labels but `allowed` (a sum over samples) are found."""
+    """Return the highest threshold with a sum of losses (shares of missed labels) of at most `allowed`."""
     if allowed < 0:
         return -np.inf
     rows = np.nonzero(truth)[0]
@@ -327,12 +336,13 @@ def recall_threshold(scores: np.ndarray, truth: np.ndarray, allowed: float, weig
 def precision_threshold(
     scores: np.ndarray, truth: np.ndarray, known: np.ndarray, allowed: float, weight: np.ndarray
 ) -> float:
-    """Lowest threshold above which the losses, each the worst from there on, sum to `allowed` at most."""
+    """Return the lowest threshold with a sum of losses (shares of wrong labels) of at most `allowed`."""
     if allowed < 0:
         return np.inf
     ranked = np.argsort(np.where(known, -scores, np.inf), axis=1, kind="stable")
     wrong = np.cumsum(np.take_along_axis(~truth & known, ranked, axis=1), axis=1)
     size = np.cumsum(np.take_along_axis(known, ranked, axis=1), axis=1)
+    # The loss at the k-th score is the worst share from there upwards; sum its rises from the top.
     worst = np.maximum.accumulate(wrong / np.maximum(size, 1), axis=1)
     rise = np.diff(worst, axis=1, prepend=0.0) * weight[:, None]
     at = rise > 0
@@ -344,6 +354,6 @@ def precision_threshold(
 
 
 def label_threshold(values: np.ndarray, share: float, weight: np.ndarray) -> float:
-    """Threshold above which a new score, exchangeable with these, is with probability `share` at least."""
+    """Return a threshold that a new score, exchangeable with `values`, exceeds with probability `share`."""
     truth = np.ones((len(values), 1), bool)
     return recall_threshold(values[:, None], truth, allowance(share, weight), weight)

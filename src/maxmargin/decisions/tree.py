@@ -1,11 +1,11 @@
 """Sets of labels that agree with a tree: a child implies its parent.
 
-Among the sets S that hold with every label its ancestors, the one with the largest sum of scores is found
-from the leaves up: the gain of a label with the best of what is below it is
+Among the sets S that contain the ancestors of all their labels, find the one with the largest sum of scores.
+From the leaves upwards, compute the gain of a label together with the best labels below it,
 
-    gain(l) = score(l) + sum over children c of max(0, gain(c)) ,
+    gain(l) = score(l) + sum over children c of max(0, gain(c)) .
 
-and a label is in S when its parent is and its gain is positive.
+A label is in S if its parent is in S and its gain is positive.
 """
 
 from __future__ import annotations
@@ -21,31 +21,37 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.state import Array, LabelNames, Sizes, State, part
-from maxmargin.decisions.calibrated import INNER, WIDTH, check_width
+from maxmargin.decisions.calibrated import check_width
 from maxmargin.edge.estimator import fit_context
-from maxmargin.edge.held_out import log_odds, method_of, score_columns
 from maxmargin.edge.labels import LabelClassifier, LabelSpace, check_answers, check_same
-from maxmargin.edge.wrapping import Wrapper, pass_on_input, read_input, tell_width
+from maxmargin.edge.wrappers import (
+    INNER,
+    WIDTH,
+    Wrapper,
+    copy_input_tags,
+    log_odds,
+    method_of,
+    score_columns,
+)
 from maxmargin.priors import ancestors
 
 
 def consistent_labels(scores: Any, edges: Any, labels: Any = None) -> np.ndarray:
-    """The best consistent set of labels of every sample.
+    """Return the consistent set of labels with the largest sum of scores, for every sample.
 
     Parameters
     ----------
     scores : array-like of shape (n_samples, n_labels)
-        Such as those of `decision_function`, or log-odds; positive speaks for a label.
+        The output of `decision_function`, or log-odds; a positive score favours a label.
     edges : sequence of (parent, child)
-        All of them labels; every label has at most one parent.
+        Pairs of labels; every label has at most one parent.
     labels : sequence, default=None
-        Names of the columns, for edges that call labels by name.
+        Names of the columns, if `edges` contains names. By default labels are column numbers.
 
     Returns
     -------
     bool array of shape (n_samples, n_labels)
-        The set of the largest sum of scores among those in which a child implies its parent; no larger
-        one than needed.
+        Among the sets in which a child implies its parent, the smallest with the largest sum of scores.
 
     Examples
     --------
@@ -65,22 +71,22 @@ def consistent_labels(scores: Any, edges: Any, labels: Any = None) -> np.ndarray
 
 
 def parents_of(edges: Any, names: list[Any]) -> np.ndarray:
-    """The column of every label's parent, -1 for one without."""
-    place = {name: k for k, name in enumerate(names)}
+    """Return the column of every label's parent, -1 for a label without a parent."""
+    column = {name: k for k, name in enumerate(names)}
     parents = np.full(len(names), -1)
     for above, below in edges:
         for name in (above, below):
-            if name not in place:
+            if name not in column:
                 raise ValueError(f"an edge names {name!r}, which is not among the labels.")
-        if parents[place[below]] not in (-1, place[above]):
-            raise ValueError(f"{below!r} has two parents; consistent sets are found in trees only.")
-        parents[place[below]] = place[above]
-    ancestors(edges, names)  # says where edges go round in a circle
+        if parents[column[below]] not in (-1, column[above]):
+            raise ValueError(f"{below!r} has two parents; edges must form a tree.")
+        parents[column[below]] = column[above]
+    ancestors(edges, names)  # raises an error for a cycle
     return parents
 
 
 def levels(parents: np.ndarray) -> list[np.ndarray]:
-    """Labels by the number of labels above them, those without any first."""
+    """Return the labels of each depth of the tree, roots first."""
     found = [np.flatnonzero(parents < 0)]
     while found[-1].size:
         found.append(np.flatnonzero(np.isin(parents, found[-1])))
@@ -88,7 +94,7 @@ def levels(parents: np.ndarray) -> list[np.ndarray]:
 
 
 def best_sets(scores: np.ndarray, parents: np.ndarray) -> np.ndarray:
-    """The consistent sets with the largest sums of scores."""
+    """Return the consistent sets with the largest sums of scores."""
     gain = scores.copy()
     below = levels(parents)[1:]
     for level in reversed(below):
@@ -100,42 +106,41 @@ def best_sets(scores: np.ndarray, parents: np.ndarray) -> np.ndarray:
 
 
 def _check_tree(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: labels and width are those of the estimator inside, and parents form a forest."""
+    """Check a stored tree: labels and width agree with the estimator, and there is no cycle."""
     if "estimator_" not in state:
         return
     check_width(state)
     check_same(state["classes_"], state["estimator_"].classes_)
     check_answers(state["_labels"], state["classes_"])
     if sum(map(len, levels(state["parents_"]))) < len(state["classes_"]):
-        raise ValueError("its parents go round in a circle")
+        raise ValueError("its parents contain a cycle")
 
 
 class TreeLabels(Wrapper, LabelClassifier, BaseEstimator):
-    """Answers that agree with a tree of labels: a child implies its parents.
+    """Predictions that agree with a tree of labels: a child implies its parent.
 
-    Of all sets of labels in which every label comes with the labels above it, `predict` answers the one
-    with the largest sum of scores; of probabilities, of their log-odds. A strong child can bring in a
-    doubtful parent, and a parent that speaks against itself strongly enough keeps a doubtful child out.
+    Among all sets of labels that contain the ancestors of their labels, `predict` returns the one with
+    the largest sum of scores, or of log-odds if the estimator has probabilities. A large score of a child
+    can add its parent, and a very negative score of a parent can remove its children.
 
     Parameters
     ----------
     estimator : multi-label classifier with `decision_function` or `predict_proba`
-        With `Calibrated` the set is the most probable one, if labels are taken as independent.
+        With `Calibrated` the set is the most probable one for independent labels.
     edges : sequence of (parent, child)
-        All of them labels of y, by name (by column, where y is a 0/1 matrix); a label has at most one
-        parent.
+        Pairs of labels of y, by name, or by column if y is a 0/1 matrix. A label has at most one parent.
 
     Attributes
     ----------
     estimator_ : the fitted estimator
     parents_ : int array of shape (n_labels,)
-        Column of each label's parent, -1 for one without.
+        Column of each label's parent, -1 for a label without a parent.
     classes_ : array of shape (n_labels,)
 
     See Also
     --------
-    maxmargin.decisions.consistent_labels : The same for scores from anywhere.
-    maxmargin.priors.from_tree : A prior for training from the same edges.
+    maxmargin.decisions.consistent_labels : The same for any matrix of scores.
+    maxmargin.priors.from_tree : A prior for training with the same edges.
 
     Examples
     --------
@@ -154,7 +159,7 @@ class TreeLabels(Wrapper, LabelClassifier, BaseEstimator):
     }
 
     _splitter = None
-    # Weights are the estimator's affair: it alone requests them.
+    # Sample weights are used by the estimator only, so the wrapper itself does not request them.
     __metadata_request__fit: ClassVar[dict[str, str]] = {"sample_weight": UNUSED}
 
     STATE: ClassVar[State] = State(
@@ -184,34 +189,34 @@ class TreeLabels(Wrapper, LabelClassifier, BaseEstimator):
         sample_weight : array-like of shape (n_samples,), default=None
             Passed to the estimator, in a Pipeline to its last step.
         **fit_params
-            Passed to the `fit` of the estimator; with scikit-learn's metadata routing, as it requests.
+            Passed to the `fit` of the estimator; with scikit-learn's metadata routing, those it requests.
         """
         self._labels = LabelSpace.recognise(y)
         if self._labels.single_label:
-            raise ValueError("y has one class per sample, and none implies another; give sets of labels.")
+            raise ValueError("y has one class per sample; TreeLabels needs sets of labels or a 0/1 matrix.")
         self.classes_ = self._labels.classes
         self.parents_ = parents_of(self.edges, self.classes_.tolist())
-        X = read_input(self, X, reset=True)
+        X = self._read_input(X, reset=True)
         given, _ = self._routed({"sample_weight": sample_weight, **fit_params})
         self.estimator_ = clone(self.estimator).fit(X, y, **given)
-        tell_width(self, self.estimator_)
+        self._copy_width(self.estimator_)
         return self
 
     def predict(self, X: Any) -> Any:
-        """The best consistent set of every sample, in the kind of labels given to `fit`."""
+        """Return the best consistent set of every sample, in the kind passed to `fit`."""
         check_is_fitted(self)
-        scores = score_columns(self.estimator_, read_input(self, X), self._labels)
+        scores = score_columns(self.estimator_, self._read_input(X), self._labels)
         if method_of(self.estimator_) == "predict_proba":
             scores = log_odds(scores)
         return self._labels.answer(best_sets(np.asarray(scores, np.float64), self.parents_), like=X)
 
     @available_if(lambda self: hasattr(getattr(self, "estimator_", self.estimator), "predict_proba"))
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the estimator, label by label."""
+        """Return the probabilities of the estimator; they are not changed by the tree."""
         check_is_fitted(self)
-        return self.estimator_.predict_proba(read_input(self, X))
+        return self.estimator_.predict_proba(self._read_input(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
-        return pass_on_input(tags, self.estimator)
+        return copy_input_tags(tags, self.estimator)

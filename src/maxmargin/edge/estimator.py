@@ -1,8 +1,8 @@
-"""What all estimators share: parameters, the input edge, callbacks, and the record of a fit.
+"""The base of all estimators: parameters, input validation, callbacks, and the record of a fit.
 
-An estimator is a dataclass: its fields are its parameters, so the constructor, its signature and
-its types are written once. `Iterative` and `Kernelised` are the parameters that mean the same in
-every estimator; constraints stand beside them.
+An estimator is a dataclass whose fields are its parameters, so that constructor, signature and types are
+written once. `Iterative` and `Kernelised` are the parameters, with their constraints, that have the same
+meaning in every estimator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,21 +44,21 @@ from maxmargin.core.loop import (
 from maxmargin.core.sparse_format import check_format
 from maxmargin.core.state import State
 from maxmargin.core.threads import memory, one_blas_thread
-from maxmargin.edge.callbacks import CallbackSupportMixin
 
-# Larger entries of X are refused: products of their squares overflow. Above the second number float32
-# is too narrow for sums of squares, and X is taken as float64.
+# Larger entries of X are refused: products of their squares overflow. Above the second number sums of
+# squares exceed the range of float32, and X is converted to float64.
 LARGEST, LARGEST_SINGLE = 1e60, 1e9
-# Parameters that may be as small as one likes: numbers next to which something else is negligible.
+# Parameters without a lower limit: they are thresholds, and are not multiplied with other numbers.
 TINY = {"tol", "rel_tol", "floor", "truncation", "time_limit"}
-# Columns of X whose sizes differ by this factor slow training down.
+# Training is slow if the sizes of the columns of X differ by this factor.
 UNEVEN = 100.0
-
-# Bytes of a weight, and of what a fit on sparse rows keeps for every column besides, empty or not.
+# Bytes of a weight, and of the other arrays with one entry per column in a fit on sparse rows.
 PER_WEIGHT, PER_COLUMN = 8, 24
+# Models predict few rows many times: compiled loops pay off for at least this many rows.
+ROWS = 40
 
 POSITIVE = [Interval(Real, 0, None, closed="neither")]
-# Parameters that mean the same in every iterative estimator.
+# Parameters with the same meaning in every iterative estimator.
 COMMON_CONSTRAINTS: dict[str, list[Any]] = {
     "C": POSITIVE,
     "tol": [Interval(Real, 0, None, closed="left")],
@@ -70,18 +70,50 @@ COMMON_CONSTRAINTS: dict[str, list[Any]] = {
 }
 
 
+class _NoCallbacks:
+    """The callback context of a fit before scikit-learn 1.9, which introduced callbacks."""
+
+    def subcontext(self, **kwargs: Any) -> _NoCallbacks:
+        return self
+
+    def call_on_fit_task_begin(self, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def call_on_fit_task_end(self, **kwargs: Any) -> bool:
+        """Do not stop the fit."""
+        return False
+
+
+class WithoutCallbacks:
+    """The part of scikit-learn's callback mixin that estimators use, for versions without it."""
+
+    _callback_fit_ctx: Any = _NoCallbacks()
+
+    def _init_callback_context(self, **kwargs: Any) -> Any:
+        return self._callback_fit_ctx
+
+
+if TYPE_CHECKING:
+    CallbackSupportMixin = WithoutCallbacks
+else:
+    try:
+        from sklearn.callback import CallbackSupportMixin
+    except ModuleNotFoundError:
+        CallbackSupportMixin = WithoutCallbacks
+
+
 class FitInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a fit; `estimator` holds the model that the fit reached."""
+    """Ctrl-C during a fit; `estimator` is fitted with the model reached."""
 
     estimator: Any = None
 
 
 def fit_context(*, prefer_skip_nested_validation: bool) -> Callable[[Callable[..., Any]], Any]:
-    """scikit-learn's context of a fit; an estimator whose fit raises stays as it was before.
+    """Decorate `fit`: scikit-learn's fit context, and a fit that raises leaves the estimator unchanged.
 
-    It is not fitted, or has the model of an earlier fit. Only Ctrl-C may leave the model reached so far.
-    BLAS has one thread during a fit, so that neither their number nor other fits change the answer; a
-    wrapper leaves that to the fits of its estimators, which may be of other packages.
+    Only Ctrl-C may leave the model reached so far. BLAS has one thread during the fit of an estimator, so
+    that the result depends neither on the number of threads nor on other fits. A wrapper does not limit
+    BLAS, because its estimator may be of another package.
     """
     limit = one_blas_thread if prefer_skip_nested_validation else nullcontext
 
@@ -105,25 +137,20 @@ def fit_context(*, prefer_skip_nested_validation: bool) -> Callable[[Callable[..
     return decorate
 
 
-# A small model is asked for the answers to few rows again and again: compiled loops pay from this many.
-ROWS = 40
-
-
 def predicting(n_rows: int, *sizes: int) -> AbstractContextManager[None]:
-    """Run loops as plain Python within the block where a model of these sizes and its rows are small."""
+    """Run loops as plain Python within the block if the model (of these sizes) and X are small."""
     return interpreted(max(n_rows, ROWS), *sizes)
 
 
-# Warnings that the fits of this context leave out: a regular expression.
+# A regular expression for the warnings that fits of the current context leave out.
 _ignored: ContextVar[str | None] = ContextVar("ignored", default=None)
 
 
 @contextmanager
 def ignoring(message: str) -> Iterator[None]:
-    """Leave out the `UserWarning`s of this package that match, in this context alone.
+    """Leave out matching `UserWarning`s of this package, in the current context only.
 
-    The filters of Python's `warnings` belong to the process: threads that change them and restore them
-    leave each other's behind.
+    Python's warning filters belong to the process, so threads that change and restore them conflict.
     """
     token = _ignored.set(message)
     try:
@@ -133,30 +160,28 @@ def ignoring(message: str) -> Iterator[None]:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the user's code that led here, past this package and scikit-learn."""
+    """Warn at the calling line outside of this package and scikit-learn."""
     ignored = _ignored.get()
     if ignored is not None and category is UserWarning and re.match(ignored, message):
         return
     level, frame = 1, sys._getframe(0)
-    while frame.f_back is not None and _is_inside(frame.f_globals.get("__name__", "")):
+    while frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in ("maxmargin", "sklearn"):
+            break
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
 
 
-def _is_inside(module: str) -> bool:
-    return module.partition(".")[0] in ("maxmargin", "sklearn")
-
-
 def check_given(y: Any, what: str) -> None:
-    """Refuse a y that is None."""
+    """Raise an error if y is None."""
     if y is None:
         raise ValueError(f"This estimator requires y to be passed, but the target y is None; pass {what}.")
 
 
 def check_size(X: Any, name: str) -> Any:
-    """Refuse NaN, infinity and entries whose squares overflow; X as float64 where they do in float32.
+    """Refuse NaN, infinity and entries whose squares overflow; return X, in float64 if float32 overflows.
 
-    `name` is the estimator's. One pass over the entries tells that all is well: their sum of squares.
+    `name` is that of the estimator. A single pass, the sum of squares, suffices for valid data.
     """
     values = X.data if sp.issparse(X) else X.ravel()
     if squared_norm(values) <= LARGEST_SINGLE**2:
@@ -168,36 +193,33 @@ def check_size(X: Any, name: str) -> Any:
         i, j = int(rows[0]), int(columns[0])
         raise ValueError(
             f"X[{i}, {j}] is {X[i, j]:.3g}, and entries above {LARGEST:g} overflow when squared; scale the "
-            "features (MaxAbsScaler) or mend the entry."
+            "features (MaxAbsScaler) or correct the entry."
         )
     return X.astype(np.float64) if X.dtype == np.float32 and largest > LARGEST_SINGLE else X
 
 
 def check_number(name: str, value: Any, *, tiny: bool = False) -> None:
-    """Refuse a number whose products leave floating point; `tiny` ones may be as small as they like."""
+    """Refuse a number whose products overflow or (unless `tiny`) underflow."""
     if abs(value) > LARGEST:
-        raise ValueError(f"{name}={value!r} is too large to compute with; take at most {LARGEST:g}.")
+        raise ValueError(f"{name}={value!r} is too large to compute with; use at most {LARGEST:g}.")
     if 0 < abs(value) < 1 / LARGEST and not tiny:
-        raise ValueError(f"{name}={value!r} is too small to compute with; take at least {1 / LARGEST:g}.")
+        raise ValueError(f"{name}={value!r} is too small to compute with; use at least {1 / LARGEST:g}.")
 
 
 def check_columns(n_columns: int, what: str = "X", n_weights: int = 0) -> None:
-    """Refuse sparse rows that are too wide for memory, before the system ends the process.
-
-    `n_weights` is the number of weights of a column, where all of them are kept.
-    """
+    """Refuse sparse rows with more columns than fit into memory; `n_weights` are stored per column."""
     needed, there = (PER_COLUMN + PER_WEIGHT * n_weights) * n_columns, memory()
     if needed > there:
         raise ValueError(
-            f"{what} has {n_columns:,} columns, which take {needed / 2**30:.3g} GiB of memory, and there are "
+            f"{what} has {n_columns:,} columns, which need {needed / 2**30:.3g} GiB of memory, but there are "
             f"{there / 2**30:.3g}; number the features without gaps, or hash them into fewer (FeatureHasher)."
         )
 
 
 def unevenness(X: Any, *, at_once: int = 1 << 18) -> float:
-    """How many times the largest column of X is larger than the smallest that is not zero.
+    """Return the ratio of the largest to the smallest nonzero column of X, by absolute maximum.
 
-    X is read some rows at a time, with about `at_once` entries, as copies of all would take its memory again.
+    Rows are read in chunks of about `at_once` entries, so that the temporaries are small beside X.
     """
     stored = X.nnz if sp.issparse(X) else X.size
     some = max(at_once * X.shape[0] // max(stored, 1), 1)
@@ -210,7 +232,7 @@ def unevenness(X: Any, *, at_once: int = 1 << 18) -> float:
 
 
 def balance(class_weight: Any, classes: np.ndarray, codes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Sample weights multiplied by those of their classes; a class of no weight keeps none."""
+    """Return the sample weights multiplied by those of their classes."""
     totals = np.bincount(codes, weights=weights, minlength=len(classes))
     present = np.flatnonzero(totals > 0)
     factors = np.ones(len(classes))
@@ -224,43 +246,42 @@ def balance(class_weight: Any, classes: np.ndarray, codes: np.ndarray, weights: 
 
 
 def is_foreign(X: Any) -> bool:
-    """Whether X is an array of PyTorch or CuPy, and scikit-learn is told to take it as it is."""
+    """Whether X is an array of PyTorch or CuPy, and array API dispatch is on in scikit-learn."""
     library = type(X).__module__.partition(".")[0]
     return library in ("torch", "cupy") and bool(get_config()["array_api_dispatch"])
 
 
 def to_numpy(X: Any) -> np.ndarray:
-    """An array of PyTorch or CuPy on the host."""
+    """Copy an array of PyTorch or CuPy to the host."""
     return np.asarray(X.detach().cpu()) if hasattr(X, "detach") else np.asarray(X.get())
 
 
 def is_missing(label: Any) -> bool:
-    """None, NaN, or the NA of pandas."""
+    """Whether a label is None, NaN, or the NA of pandas."""
     return label is None or (isinstance(label, float) and label != label) or type(label).__name__ == "NAType"
 
 
 def class_vector(y: np.ndarray, *, warn: bool = False) -> np.ndarray:
-    """A complete vector of classes, checked; with `warn`, a column of them is taken and said."""
+    """Return a vector of classes, checked to be complete; with `warn`, warn about a column."""
     y = column_or_1d(y, warn=warn)
     if y.dtype == object and any(isinstance(label, (set, frozenset, list, tuple)) for label in y[:1]):
         raise ValueError(
-            f"y holds sets or lists of labels (y[0] is {y[0]!r}), and this estimator takes one class per "
-            "sample; MultiLabelSVC and its like take several."
+            f"y holds sets or lists of labels (y[0] is {y[0]!r}), but this estimator takes one class per "
+            "sample; use MultiLabelSVC for several labels per sample."
         )
     if y.dtype == object and any(map(is_missing, y)):
         i = next(i for i, label in enumerate(y) if is_missing(label))
         raise ValueError(
-            f"y[{i}] is {y[i]!r}, and a vector of classes must be complete; give the sample a class, or "
-            "leave it out."
+            f"y[{i}] is {y[i]!r}, but every sample needs a class; give the sample a class, or leave it out."
         )
     if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError("Input y contains NaN or infinity; a vector of classes must be complete.")
+        raise ValueError("Input y contains NaN or infinity; every sample needs a class.")
     check_classification_targets(y)
     return y
 
 
 def summed(X: Any) -> Any:
-    """CSR rows whose entries are sorted, each column once; not a copy when they are."""
+    """Return CSR rows with sorted entries and without duplicates; no copy if X already is so."""
     if X.has_canonical_format:
         return X
     X = X.copy()
@@ -269,16 +290,16 @@ def summed(X: Any) -> Any:
 
 
 def warn_if_single(classes: np.ndarray) -> None:
-    """One class only leaves nothing to learn; it is predicted."""
+    """Warn if there is only one class."""
     if len(classes) == 1:
-        warn(f"y holds one class only, {str(classes[0])!r}; it is predicted always.")
+        warn(f"y contains a single class ({str(classes[0])!r}); the model will always predict it.")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One selectable solver: how it is built, what it is, and which parameters only such solvers read.
+    """One value of `solver`: how it is built, a description, and the parameters that only it reads.
 
-    The constraint of `solver` holds a view of the keys of its table, so a fit takes entries added later.
+    The constraint of `solver` is a view of the keys of its table, so a fit accepts entries added later.
     """
 
     build: Callable[..., Solver]
@@ -288,10 +309,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table by which "auto" chooses: the first one that holds for a problem is taken.
+    """One row of the table for solver="auto": the first row that holds for a problem is chosen.
 
-    `name` is that of the solver in `solver_`, `because` why it is chosen, and `measured` the file with the
-    figures behind the thresholds.
+    `name` is the value of `solver_`, `because` the reason of the choice, and `measured` the file with the
+    measurements behind the thresholds.
     """
 
     name: str
@@ -302,12 +323,12 @@ class Row:
 
 
 def first_that_holds(rows: Sequence[Row], *what: Any) -> Row:
-    """The row that "auto" takes for a problem."""
+    """Return the row that "auto" chooses for a problem."""
     return next(row for row in rows if row.holds(*what))
 
 
 def automatic(rows: Sequence[Row]) -> Callable[..., Solver]:
-    """What builds the solver of the first row that holds for a problem, under the name of the row."""
+    """Return a function that builds the solver of the first row that holds for a problem."""
 
     def build(problem: Any, *args: Any, **options: Any) -> Solver:
         row = first_that_holds(rows, problem)
@@ -320,11 +341,11 @@ def automatic(rows: Sequence[Row]) -> Callable[..., Solver]:
 
 
 def choose(estimator: Any, solvers: Mapping[str, Choice], name: str | None = None) -> Choice:
-    """The chosen solver; a parameter that it does not read must stand at its default."""
+    """Return the chosen solver; raise an error if a parameter that it does not read is not the default."""
     name = estimator.solver if name is None else name
     chosen = solvers[name]
     fields = type(estimator).__dataclass_fields__
-    # A solver from outside may read a parameter that only a subclass has.
+    # A solver registered by a user may read a parameter of a subclass.
     for parameter in sorted({word for entry in solvers.values() for word in entry.reads} & fields.keys()):
         value, default = getattr(estimator, parameter), fields[parameter].default
         if parameter not in chosen.reads and value is not default and value != default:
@@ -337,7 +358,7 @@ def choose(estimator: Any, solvers: Mapping[str, Choice], name: str | None = Non
 
 
 class FitObserver:
-    """Carries one fit to scikit-learn's callbacks and, when verbose, to the terminal."""
+    """Pass the epochs of one fit to scikit-learn's callbacks and, if verbose, print them."""
 
     def __init__(self, estimator: Any, context: Any, attributes: Any, X: Any, y: Any) -> None:
         self.estimator, self.context, self.attributes = estimator, context, attributes
@@ -354,7 +375,7 @@ class FitObserver:
                 f"epoch {record.epoch:4d}  {record.seconds:8.2f} s  primal {record.primal:.6g}  "
                 f"dual {record.dual:.6g}  gap {record.gap:.2e}  active {record.active}  {record.solver}"
             )
-        # Callbacks find the line of `history_` on their context; scikit-learn's `metadata` goes to scorers.
+        # Callbacks read the record from their context; scikit-learn passes its `metadata` to scorers.
         self.task.record = record
         return self.task.call_on_fit_task_end(
             estimator=self.estimator, X=self.X, y=self.y, reconstruction_attributes=self.attributes
@@ -362,7 +383,7 @@ class FitObserver:
 
 
 class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
-    """Base of the iterative estimators: input edge, stopping, callbacks, attributes of a fit."""
+    """Base of the iterative estimators: input validation, stopping, callbacks, attributes of a fit."""
 
     C: float
     tol: float
@@ -370,24 +391,24 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
     time_limit: float | None
     warm_start: bool
     verbose: int
-    # The columns by name (`maxmargin.io.named.NamedColumns`), where the model is one of a table.
+    # The named columns (`maxmargin.io.named.NamedColumns`) of a model that was fitted to a table.
     _table: Any
-    # Set for the time of a fit by those who start others from its dual solution.
+    # Set during a fit whose dual solution starts other fits.
     _keep_dual: bool = False
 
     @classmethod
     @functools.cache
     def _get_param_names(cls):
-        """As scikit-learn, which reads the signature anew for every fit: a tenth of a small one."""
+        """Cache scikit-learn's list of parameters; reading the signature takes a tenth of a small fit."""
         return super()._get_param_names()
 
     def _validate_params(self) -> None:
-        """As scikit-learn; refuses numbers whose products leave floating point, and what is no more."""
+        """Validate parameters; also refuse removed values, and numbers that overflow or underflow."""
         table = getattr(type(self), "STATE", State({}))
         for name in table.removed.keys() & self._parameter_constraints.keys():
             value, instead = getattr(self, name), table.removed[name] or {}
             if isinstance(value, str) and value in instead:
-                raise ValueError(f"{name}={value!r} is no more; use {name}={instead[value]!r} instead.")
+                raise ValueError(f"{name}={value!r} was removed; use {name}={instead[value]!r} instead.")
         super()._validate_params()
         for name, constraints in self._parameter_constraints.items():
             if not any(isinstance(each, Interval) and each.type is Real for each in constraints):
@@ -397,7 +418,6 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
                 check_number(name, value, tiny=name in TINY)
 
     def _stopping(self) -> Stopping:
-        """When to stop."""
         return Stopping(self.tol, self.max_iter, self.time_limit)
 
     def _observer(self, X: Any, y: Any, attributes: Any = None, max_epochs: int | None = None) -> FitObserver:
@@ -407,8 +427,8 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         return FitObserver(self, context, attributes, X, y)
 
     def _read_rows(self, X: Any, *, reset: bool) -> Any:
-        """Validate X as C-contiguous dense or CSR floats without copying what is already so."""
-        # `check_size` looks at all entries anyway; of a kernel's it must be known before their shape is.
+        """Validate X as C-contiguous dense or CSR floats; copy only if necessary."""
+        # `check_size` checks that entries are finite; a kernel matrix is checked before its shape.
         precomputed = getattr(self, "kernel", None) == "precomputed"
         if is_foreign(X):
             X = to_numpy(X)
@@ -416,7 +436,7 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
             X = check_format(X, "X")
             if reset:
                 check_columns(X.shape[1])
-        how = {
+        options = {
             "accept_sparse": False if precomputed else "csr",
             "accept_large_sparse": True,
             "dtype": [np.float64, np.float32],
@@ -426,18 +446,18 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         if reset:
             self.__dict__.pop("_table", None)
         if hasattr(self, "_table"):
-            X = check_array(self._by_name(X), **how, estimator=self)
+            X = check_array(self._by_name(X), **options, estimator=self)
             _check_n_features(self, X, reset=False)
         else:
-            X = validate_data(self, X, reset=reset, **how)
+            X = validate_data(self, X, reset=reset, **options)
         return check_size(summed(X) if sp.issparse(X) else X, type(self).__name__)
 
     def _by_name(self, X: Any) -> Any:
-        """The columns of a frame that a model of a table knows by name; anything else as it is."""
+        """Select the named columns of a frame, if the model was fitted to a table."""
         return self._table.select(X) if hasattr(self, "_table") else X
 
     def _read_classes(self, y: Any, n_samples: int, samples: str = "samples") -> np.ndarray:
-        """Learn `classes_` and return the code of every sample's class; one class only is said."""
+        """Set `classes_`, return the code of every sample's class, and warn about a single class."""
         check_given(y, "one class per sample")
         y = class_vector(np.asarray(y), warn=True)
         if len(y) != n_samples:
@@ -450,41 +470,38 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         return codes
 
     def _read_weights(self, sample_weight: Any, X: Any) -> np.ndarray | None:
-        """Validate sample weights as finite and nonnegative; None stands for all ones."""
+        """Validate sample weights as finite and nonnegative; None means all ones."""
         if sample_weight is None:
             return None
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():
-            raise ValueError("sample_weight is zero everywhere; at least one sample needs a positive weight.")
+            raise ValueError("sample_weight is zero for all samples; at least one needs a positive weight.")
         for value in (weights.max(), weights[weights > 0].min()):
             check_number("sample_weight", float(value))
         return weights
 
     def _recall(self, shape: tuple[int, ...]) -> tuple[Any, float] | None:
-        """Dual solution and C of the last fit, for a warm start on data of the same shape.
-
-        None without `warm_start`, on the first fit, and, with a warning, after other data.
-        """
+        """Return dual solution and C of the last fit for a warm start, or None; warn if shapes differ."""
         if not self.warm_start or not hasattr(self, "_warm"):
             return None
         dual, C, *rest = self._warm
         before = tuple(rest[0]) if rest else np.shape(dual)
         if before != shape:
-            warn(f"warm_start: the last fit had data of shape {before}, now it is {shape}; starting anew.")
+            warn(f"warm_start ignored: the last fit had data of shape {before}, this one has {shape}.")
             return None
         return dual, C
 
     def _remember(self, dual: Any, shape: tuple[int, ...]) -> None:
-        """Keep the dual solution where a warm start may ask for it."""
+        """Store the dual solution if a warm start may need it."""
         if self.warm_start or self._keep_dual:
             self._warm = dual, self.C, shape
         elif hasattr(self, "_warm"):
             del self._warm
 
     def _store_outcome(self, outcome: Outcome, X: Any = None, *, warn_user: bool = True) -> None:
-        """Keep what the run proved, and say so (unless told otherwise) when it stopped short of `tol`.
+        """Store the certificate of a run; warn if it did not reach `tol`, unless `warn_user` is False.
 
-        X, if given, are the rows, whose columns may be the reason.
+        If X is passed, the warning may advise to scale its columns.
         """
         self.primal_objective_ = outcome.certificate.primal
         self.dual_objective_ = outcome.certificate.dual
@@ -495,11 +512,11 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
             outcome.remedy = self._remedy(outcome, X)
             warn(f"{type(self).__name__}: {stop_message(outcome, self.tol)}", ConvergenceWarning)
         self._callback_fit_ctx.call_on_fit_task_end(estimator=self)
-        warm = "with warm_start=True the next fit goes on from there"
+        warm = "with warm_start=True the next fit continues from it"
         self._go_on_with_interrupt(outcome, warm if hasattr(self, "warm_start") else outcome.remedy)
 
     def _remedy(self, outcome: Outcome, X: Any) -> str:
-        """What to change after a run that a limit ended; empty where a higher limit says it all."""
+        """Return what to change after a run that did not converge; empty if only the limit matters."""
         if outcome.reason not in ("max_iter", "time_limit"):
             return outcome.remedy
         factor = 1.0 if X is None else unevenness(X)
@@ -512,16 +529,16 @@ class MaxMarginEstimator(CallbackSupportMixin, BaseEstimator):
         return outcome.remedy
 
     def _go_on_with_interrupt(self, outcome: Outcome, remedy: str) -> None:
-        """Raise the Ctrl-C that ended a run; call it when everything reached is stored.
+        """Raise the Ctrl-C that ended a run, after the model is stored.
 
-        Whoever called the fit stops, too (a search does not take half a fit for a whole one), and the
-        estimator can be used and saved as it is.
+        The caller of the fit stops as well, so a search does not use an unfinished fit. The estimator can
+        be used and saved.
         """
         if outcome.interrupted:
             reached = f"{outcome.n_iter} epochs at a relative duality gap of {outcome.certificate.gap:.3g}"
             then = f"; {remedy}" if remedy else ""
             error = FitInterrupted(
-                f"{type(self).__name__}: stopped after {reached}. This estimator holds the model{then}."
+                f"{type(self).__name__}: stopped after {reached}. The estimator stores this model{then}."
             )
             error.estimator = self
             raise error

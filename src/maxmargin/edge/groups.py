@@ -1,19 +1,18 @@
-"""The input edge for samples that are groups of rows: sequences and bags of candidates.
+"""Input validation for samples that are groups of rows: sequences and bags of candidates.
 
-| given                                             | a sample is                 |
+| X                                                 | a sample is                 |
 |---------------------------------------------------|-----------------------------|
 | list (tuple, object array) of matrices or frames  | one matrix                  |
 | 3-D array                                         | X[i]                        |
-| matrix or frame together with `lengths`           | so many rows, in turn       |
-| matrix or frame alone                             | one row, a group of one     |
+| matrix or frame with `lengths`                    | the next lengths[i] rows    |
+| matrix or frame                                   | one row, a group of one     |
 
-Inside there is one stacked matrix and the offsets of the groups. A stacked matrix is used
-as it is; a list has to be stacked first, which copies it once.
+All of these are converted to one stacked matrix and the offsets of the groups. A stacked matrix is not
+copied; a list is copied once.
 
-Labels come one for each group (bags), or one for each row (sequences). A list of sequences takes
-one label sequence for each: a list, a tuple, an array, or a string whose characters are the
-labels. A stacked matrix takes one vector with a label per row. Predictions come back in the same
-kind.
+Labels are one per group (bags), or one per row (sequences). A list of sequences takes one label sequence
+each: a list, a tuple, an array, or a string whose characters are the labels. A stacked matrix takes one
+vector with a label per row. Predictions have the same kind.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from maxmargin.edge.estimator import warn_if_single
 
 @dataclass(frozen=True)
 class Groups:
-    """Stacked rows of all groups; group i is the rows offsets[i]..offsets[i + 1] - 1.
+    """The stacked rows of all groups; group i is the rows offsets[i]..offsets[i + 1] - 1.
 
     `kind` is "list", "array" (3-D), "stacked" (with lengths) or "rows" (groups of one).
     """
@@ -52,15 +51,15 @@ class Groups:
         return self.offsets.size - 1
 
     def cut(self, stacked: np.ndarray) -> list[np.ndarray]:
-        """Cut an array with one entry per row into one piece per group."""
+        """Split an array with one entry per row into one array per group."""
         return np.split(stacked, self.offsets[1:-1])
 
 
 def read_groups(estimator: Any, X: Any, lengths: Any, *, reset: bool) -> Groups:
-    """Validate X (and lengths) as above, with `estimator` checking the stacked rows.
+    """Validate X (and lengths); `estimator` validates the stacked rows.
 
-    A model of larger groups does not take a bare matrix, which would most likely be one group
-    and not as many as it has rows.
+    A model fitted to larger groups refuses a matrix without `lengths`, which is most likely meant as a
+    single group.
     """
     groups = _read(estimator, X, lengths, reset)
     if reset:
@@ -68,7 +67,7 @@ def read_groups(estimator: Any, X: Any, lengths: Any, *, reset: bool) -> Groups:
     elif groups.kind == "rows" and not estimator._groups_of_one:
         raise ValueError(
             "X is one matrix, but fit was given several rows per sample: pass [X] if it is one sample, "
-            "or say with lengths how many rows belong to each."
+            "or pass lengths, the number of rows of each sample."
         )
     return groups
 
@@ -77,21 +76,21 @@ def _read(estimator: Any, X: Any, lengths: Any, reset: bool) -> Groups:
     if lengths is not None:
         if _is_ragged(X):
             raise ValueError(
-                "lengths belongs to one stacked matrix, but X is a list of matrices; leave it out."
+                "lengths is for one stacked matrix, but X is a list of matrices; leave lengths out."
             )
         rows = estimator._read_rows(X, reset=reset)
         return Groups(rows, _offsets(_check_lengths(lengths, rows.shape[0])), "stacked")
     if isinstance(X, np.ndarray) and X.ndim == 3:
         n, length, _ = X.shape
         if n == 0 or length == 0:
-            raise ValueError(f"X has shape {X.shape}; it must hold at least one sample of at least one row.")
+            raise ValueError(f"X has shape {X.shape}; pass at least one sample of at least one row.")
         rows = estimator._read_rows(X.reshape(n * length, -1), reset=reset)
         return Groups(rows, _offsets(np.full(n, length)), "array")
     if not _is_ragged(X):
         rows = estimator._read_rows(X, reset=reset)
         return Groups(rows, np.arange(rows.shape[0] + 1), "rows")
     if len(X) == 0:
-        raise ValueError("X is an empty list: 0 samples, at least one is needed.")
+        raise ValueError("X is an empty list: 0 samples, but at least one is needed.")
     sizes = _check_sizes(X)
     return Groups(estimator._read_rows(_stack(X), reset=reset), _offsets(sizes), "list")
 
@@ -106,7 +105,7 @@ def _is_ragged(X: Any) -> bool:
 
 
 def _dimensions(item: Any) -> int:
-    """Number of dimensions of an array, sparse matrix, frame or nested list; -1 for a ragged one."""
+    """Return the number of dimensions of a matrix, frame or nested list; -1 for a ragged list."""
     if hasattr(item, "shape"):
         return len(item.shape)
     try:
@@ -116,7 +115,7 @@ def _dimensions(item: Any) -> int:
 
 
 def _check_sizes(X: Any) -> np.ndarray:
-    """Rows of every matrix in X, all of the same width."""
+    """Return the number of rows of every matrix in X; check that all have the same width."""
     sizes = np.empty(len(X), np.int64)
     width = None
     for i, item in enumerate(X):
@@ -124,10 +123,10 @@ def _check_sizes(X: Any) -> np.ndarray:
             raise ValueError(f"X[{i}] is not a matrix of rows and features, but X[0] is.")
         rows, columns = item.shape if hasattr(item, "shape") else np.shape(item)
         if rows == 0:
-            raise ValueError(f"X[{i}] is empty; every sample needs at least one row. Remove it.")
+            raise ValueError(f"X[{i}] is empty, but every sample needs at least one row; remove it.")
         width = columns if width is None else width
         if columns != width:
-            raise ValueError(f"X[{i}] has {columns} features, but X[0] has {width}; all must be equal.")
+            raise ValueError(f"X[{i}] has {columns} features, but X[0] has {width}; they must be equal.")
         sizes[i] = rows
     return sizes
 
@@ -145,14 +144,14 @@ def _stack(X: Any) -> Any:
 def _check_lengths(lengths: Any, n_rows: int) -> np.ndarray:
     sizes = np.asarray(lengths)
     if sizes.ndim != 1 or sizes.size == 0 or sizes.dtype.kind not in "iu":
-        raise ValueError("lengths must be a list of whole numbers, the number of rows of each sample.")
+        raise ValueError("lengths must be a list of whole numbers: the number of rows of each sample.")
     if (sizes > n_rows).any():
         i = int(np.flatnonzero(sizes > n_rows)[0])
-        raise ValueError(f"lengths[{i}] is {sizes[i]}, but X has {n_rows} rows; lengths must sum to them.")
+        raise ValueError(f"lengths[{i}] is {sizes[i]}, but X has {n_rows} rows; lengths must sum to that.")
     sizes = sizes.astype(np.int64)
     if sizes[0] == 0 and sizes[-1] == n_rows and (np.diff(sizes) >= 0).all():
         raise ValueError(
-            "lengths must be the rows of each sample, but these are offsets; pass np.diff of them."
+            "lengths must be the number of rows of each sample, but these are offsets; pass np.diff(lengths)."
         )
     if (sizes < 1).any():
         i = int(np.flatnonzero(sizes < 1)[0])
@@ -167,14 +166,14 @@ def _offsets(sizes: np.ndarray) -> np.ndarray:
 
 
 def _check_pack(state: Mapping[str, Any], sizes: Sizes) -> None:
-    """A rule: labels that are joined to texts are texts."""
+    """Check stored labels: they are strings if predictions are strings."""
     if state["container"] is str and not all(isinstance(name, str) for name in state["classes"].tolist()):
-        raise ValueError("it answers in texts, but its labels are none")
+        raise ValueError("it predicts strings, but its labels are not strings")
 
 
 @dataclass(frozen=True)
 class SequenceLabels:
-    """The labels known to a fitted estimator and the kind of sequence in which they were given."""
+    """The labels of a fitted estimator and the kind of sequence in which they were passed."""
 
     classes: np.ndarray
     container: type
@@ -185,7 +184,7 @@ class SequenceLabels:
 
     @classmethod
     def read(cls, y: Any, groups: Groups) -> tuple[SequenceLabels, np.ndarray]:
-        """Learn the labels of `y` and return them with one code per row."""
+        """Return the labels of `y`, and one code per row."""
         stacked = stack_labels(y, groups)
         check_classification_targets(stacked)
         classes, codes = np.unique(stacked, return_inverse=True)
@@ -193,7 +192,7 @@ class SequenceLabels:
         return cls(classes, container_of(y, groups)), codes.reshape(-1)
 
     def answer(self, codes: np.ndarray, groups: Groups) -> Any:
-        """Give one code per row back as labels: stacked, as a 2-D array, or a list of sequences."""
+        """Convert one code per row to labels: a vector, a 2-D array, or a list of sequences."""
         labels = self.classes[codes]
         if groups.kind in ("rows", "stacked"):
             return labels
@@ -202,26 +201,26 @@ class SequenceLabels:
         return [self.pack(piece) for piece in groups.cut(labels)]
 
     def pack(self, labels: np.ndarray) -> Any:
-        """One label sequence in the kind given to fit."""
+        """Convert one label sequence to the kind passed to fit."""
         if self.container is str:
             return "".join(labels.tolist())
         return labels if self.container is np.ndarray else self.container(labels.tolist())
 
 
 def container_of(y: Any, groups: Groups) -> type:
-    """The kind in which label sequences were given; an array where that is not a Python sequence."""
+    """Return the type of the label sequences: str, list, tuple, otherwise an array."""
     first = y[0] if groups.kind in ("list", "array") else None
     return type(first) if type(first) in (str, list, tuple) else np.ndarray
 
 
 def stack_labels(y: Any, groups: Groups) -> np.ndarray:
-    """One label per row, checked against the lengths of the sequences."""
+    """Return one label per row; check that every sequence has one label per row."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None; pass the labels.")
     if groups.kind in ("rows", "stacked"):
         if isinstance(y, (list, tuple)) and any(isinstance(item, (list, tuple, np.ndarray)) for item in y):
             raise ValueError(
-                "y holds sequences, but X is stacked; join them to one vector with a label for every row."
+                "y holds sequences, but X is stacked; join them to one vector with one label per row."
             )
         stacked = column_or_1d(y, warn=True)
         if len(stacked) != groups.offsets[-1]:
@@ -240,7 +239,7 @@ def stack_labels(y: Any, groups: Groups) -> np.ndarray:
         piece = np.asarray(list(labels) if isinstance(labels, str) else labels)
         if piece.shape != (length,):
             raise ValueError(
-                f"y[{i}] has shape {piece.shape}, but X[{i}] has {length} rows; one label per row is needed."
+                f"y[{i}] has shape {piece.shape}, but X[{i}] has {length} rows; pass one label per row."
             )
         pieces.append(piece)
     texts = {piece.dtype.kind in "US" for piece in pieces}

@@ -15,13 +15,13 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 
-from maxmargin.baselines.thresholds import ThresholdTuner
-from maxmargin.decisions.calibrated import Calibrated, fold_shares, never_met
+from maxmargin.baselines import ThresholdTuner
+from maxmargin.decisions.calibrated import Calibrated, absent_scores, fold_shares
 from maxmargin.decisions.curves import IsotonicCurves, Sigmoids, Temperature
 from maxmargin.decisions.sets import LabelSets
 from maxmargin.decisions.tree import TreeLabels, levels
-from maxmargin.edge.held_out import SUREST, method_of
 from maxmargin.edge.labels import LabelSpace
+from maxmargin.edge.wrappers import SUREST, method_of
 from maxmargin.export.columns import is_table, prepared
 from maxmargin.export.graph import Graph
 from maxmargin.io.named import NamedColumns
@@ -158,7 +158,7 @@ def mean_of_folds(model: Calibrated, graph: Graph, x: str) -> str:
             "Where",
             graph.constant(met),
             placed(fold, model._labels, graph, columns(fold, graph, some_columns(graph, x, fitted))),
-            graph.numbers(never_met(model._met)),
+            graph.numbers(absent_scores(model._met)),
         )
         found = curved(model.curves_, graph, scores, model._labels.kind == "binary")
         parts.append(graph.add("Mul", found, graph.numbers(share)))

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from maxmargin._names import ESTIMATORS, VERSION
-from maxmargin.baselines.thresholds import ThresholdTuner
+from maxmargin.baselines import ThresholdTuner
 from maxmargin.decisions.calibrated import Calibrated
 from maxmargin.decisions.sets import LabelSets
 from maxmargin.decisions.tree import TreeLabels

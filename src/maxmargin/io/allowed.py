@@ -30,7 +30,7 @@ _PARTS = {
     "SquaredState": "maxmargin.ranking.problem",
     "Temperature": "maxmargin.decisions.curves",
 }
-_WRAPPERS = {"ThresholdTuner": "maxmargin.baselines.thresholds"}
+_WRAPPERS = {"ThresholdTuner": "maxmargin.baselines"}
 _STEPS = {"TextColumn": "maxmargin.tables"}
 _SCIKIT_LEARN = {name: module for name, (module, _) in STEPS.items()}
 _TABLES = {

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from maxmargin.core.state import INPUT, Checked, Sizes, State, chosen
 from maxmargin.edge.labels import LabelSpace
-from maxmargin.edge.wrapping import takes_kernel
+from maxmargin.edge.wrappers import takes_kernel
 from maxmargin.io.allowed import ModelFileError
 from maxmargin.io.mixed import KINDS, Cells
 from maxmargin.io.reach import VECTORISERS, flatten

@@ -50,6 +50,7 @@ from maxmargin.edge.estimator import (
     fit_context,
     predicting,
     warn,
+    warn_if_single,
 )
 from maxmargin.edge.estimator import (
     ROWS as FEW_ROWS,
@@ -338,8 +339,8 @@ class LabelRanker(Explained, LabelClassifier, Iterative):
         matrix = self._read_stream(X, reset=True)
         self._start(matrix, GrowingLabels(y, declare=True), bool(self.shuffle))
         check_consistent_length(matrix, y)
-        if self._labels.single_label and len(self._labels.classes) == 1:
-            warn(f"y holds one class only, {str(self._labels.classes[0])!r}; it is predicted always.")
+        if self._labels.single_label:
+            warn_if_single(self._labels.classes)
         rng = check_random_state(self.random_state)
         order = rng.permutation(matrix.shape[0]) if self.shuffle else None
         solver = self._solver(matrix, y, order, remember=self.max_iter > 1, random_state=rng)
