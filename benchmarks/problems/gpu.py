@@ -30,8 +30,7 @@ from benchmarks.race import Panel, Row, Setting, lines, plot, save
 from maxmargin import MultiClassSVC, MultiLabelSVC, SparseMultiClassSVC, SparseMultiLabelSVC, datasets
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Certificate
-from maxmargin.device.backend import installed
-from maxmargin.device.scores import kernel_in_kind
+from maxmargin.device.backend import installed, kernel_in_kind
 
 TOL = 1e-3
 # Seconds after which a competitor is stopped; its row then says the gap it had reached.
@@ -64,14 +63,14 @@ def gradient(X: np.ndarray, Y: np.ndarray, C: float) -> Row:
     """Accelerated projected gradient ascent on the dual of all labels at once; restarts when it falls."""
     import torch
 
-    from maxmargin.device.kernels import block, to_device
+    from maxmargin.device.numerics import kernel_block, to_device
 
     device = torch.device("cuda")
 
     def solve() -> tuple[int, Certificate]:
         kernel = Kernel.of(X, "rbf", offset=1.0)
         rows = to_device(X, device, torch.float32)
-        K = block(kernel, rows, rows)
+        K = kernel_block(kernel, rows, rows)
         S = torch.from_numpy(np.where(Y > 0, 1.0, -1.0).T.copy()).to(device, torch.float32)
         v = torch.ones(len(K), 1, device=device)
         for _ in range(20):

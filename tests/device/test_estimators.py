@@ -9,14 +9,14 @@ from sklearn.base import clone
 
 from maxmargin import MultiClassSVC, MultiLabelSVC, SparseMultiClassSVC, SparseMultiLabelSVC
 from maxmargin.device import backend
-from maxmargin.device.backend import BasisDemand, KernelDemand, RowsDemand, find
+from maxmargin.device.backend import basis_demand, find, kernel_demand, rows_demand
 
 torch = pytest.importorskip("torch")
 CPU = torch.device("cpu")
 GPU = pytest.mark.gpu
 
 
-def data(n=70, d=3, L=4, seed=0):
+def data(n=40, d=3, L=4, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     Y = (X @ rng.normal(size=(d, L)) + rng.normal(size=(n, L)) > 0).astype(int)
@@ -34,9 +34,9 @@ def there(monkeypatch):
     """Let `device="cuda"` mean PyTorch's CPU where there is no GPU."""
     if torch.cuda.is_available():
         return
-    for room in ("multilabel.estimator", "structured.multiclass", "sparse.machines"):
+    for module in ("multilabel.estimator", "structured.multiclass", "sparse.machines"):
         monkeypatch.setattr(
-            f"maxmargin.{room}.find",
+            f"maxmargin.{module}.find",
             lambda wanted, demand, unable="": None if wanted == "cpu" or unable else CPU,
         )
 
@@ -48,8 +48,16 @@ def agree(model, other):
     assert model.duality_gap_ <= model.tol
 
 
-@pytest.mark.parametrize("prior", [None, np.diag([1.0, 0.5, 2.0, 1.0]), correlated(), correlated(rank=4)])
-@pytest.mark.parametrize("kernel", ["rbf", "poly", "chi2", "precomputed"])
+@pytest.mark.parametrize(
+    ("kernel", "prior"),
+    [
+        ("rbf", None),
+        ("poly", np.diag([1.0, 0.5, 2.0, 1.0])),
+        ("chi2", correlated()),
+        ("precomputed", correlated(rank=4)),
+        ("precomputed", None),
+    ],
+)
 def test_multilabel_reaches_the_optimum(there, kernel, prior):
     X, Y = data()
     if kernel == "chi2":
@@ -67,9 +75,8 @@ def test_multilabel_reaches_the_optimum(there, kernel, prior):
 
 def test_certificate_is_that_of_the_stored_model(there):
     X, Y = data()
-    model = MultiLabelSVC(kernel="rbf", gamma=0.4, C=2.0, device="cuda", random_state=0).fit(
-        X.astype("f4"), Y
-    )
+    given = {"gamma": 0.4, "C": 2.0, "random_state": 0}
+    model = MultiLabelSVC(kernel="rbf", device="cuda", **given).fit(X.astype("f4"), Y)
     rows = X.astype("f4").astype(float)
     K = np.exp(-0.4 * ((rows[:, None] - rows) ** 2).sum(2))
     A = np.zeros((len(X), Y.shape[1]))
@@ -101,7 +108,7 @@ def test_tied_loss(there):
     agree(MultiLabelSVC(kernel="rbf", prior=R, loss="tied", device="cuda").fit(X, Y), here)
 
 
-def sparse_data(n=80, d=30, L=4, dtype="f8"):
+def sparse_data(n=40, d=30, L=4, dtype="f8"):
     """Rows of very different length, some without an entry, and more numbers than are fetched ahead."""
     rng = np.random.default_rng(4)
     X = sp.random(n, d, 0.2, "csr", rng=rng, dtype=dtype)
@@ -110,8 +117,7 @@ def sparse_data(n=80, d=30, L=4, dtype="f8"):
     return X.astype(dtype), Y
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize("prior", [None, np.diag([1.0, 0.5, 2.0, 1.0])])
+@pytest.mark.parametrize(("dtype", "prior"), [("f4", None), ("f8", np.diag([1.0, 0.5, 2.0, 1.0]))])
 def test_linear_reaches_the_optimum_on_sparse_rows(there, dtype, prior):
     X, Y = sparse_data(dtype=dtype)
     Y[3, 1] = np.nan
@@ -135,11 +141,11 @@ def test_certificate_of_a_linear_model_is_that_of_what_is_stored(there):
     assert model.dual_objective_ <= primal
 
 
-def test_linear_goes_on_in_float64_and_warm_starts(there):
-    X, Y = sparse_data()
+def test_linear_continues_in_float64_and_warm_starts(there):
+    X, Y = sparse_data(L=2)
     given = {"C": 0.5, "device": "cuda", "random_state": 0, "precision": "single"}
-    model = MultiLabelSVC(tol=1e-9, warm_start=True, **given).fit(X, Y)
-    assert model.duality_gap_ <= 1e-9
+    model = MultiLabelSVC(tol=1e-8, warm_start=True, **given).fit(X, Y)
+    assert model.duality_gap_ <= 1e-8
     assert model.set_params(tol=1e-4).fit(X, Y).duality_gap_ <= 1e-4
 
 
@@ -160,11 +166,11 @@ def test_multiclass_reaches_the_optimum(there):
 
 
 def test_sparse_machines_grow_the_same_basis(there):
-    """The search draws the same candidates and scores them alike, so that the whole path agrees."""
+    """Both devices draw the same candidates and score them alike, so the whole path agrees."""
     X, Y = data(n=90)
     y = np.array(["a", "b", "c"])[(X @ np.random.default_rng(1).normal(size=(3, 3))).argmax(1)]
     weights = np.random.default_rng(2).random(len(X)) * 2
-    given = {"C": 2.0, "max_basis": 12, "rel_tol": 0, "random_state": 0, "fit_intercept": True}
+    given = {"C": 2.0, "max_basis": 6, "rel_tol": 0, "random_state": 0, "fit_intercept": True}
     machines = [
         (SparseMultiClassSVC(**given), X, y),
         (SparseMultiClassSVC(**given, selection="sequential"), sp.csr_array(X.astype("f4")), y),
@@ -202,15 +208,14 @@ def test_sparse_machines_that_stay_on_the_cpu_are_refused(given):
 def test_strips_reach_what_the_whole_matrix_does(there, monkeypatch):
     X, Y = data()
     whole = MultiLabelSVC(kernel="rbf", device="cuda", random_state=0).fit(X, Y)
-    monkeypatch.setattr("maxmargin.device.solver.keeps_whole", lambda device, demand: False)
+    monkeypatch.setattr("maxmargin.device.blocks.SHARE", 0.0)
     strips = MultiLabelSVC(kernel="rbf", device="cuda", random_state=0).fit(X, Y)
     agree(strips, whole)
     assert np.abs(strips.decision_function(X) - whole.decision_function(X)).max() < 0.1
 
 
-def test_a_mean_of_epochs_is_the_answer_where_it_is_better(there, monkeypatch):
-    """What is stored has the smaller gap of the two, and belongs to it."""
-    from maxmargin.device import multilabel as device
+def test_the_mean_of_epochs_is_the_answer_where_its_gap_is_smaller(there, monkeypatch):
+    from maxmargin.device import multilabel
 
     answers = []
 
@@ -220,16 +225,16 @@ def test_a_mean_of_epochs_is_the_answer_where_it_is_better(there, monkeypatch):
         answers.append((solver.answer is not solver.B, certificate.gap, last.gap))
         return certificate
 
-    running = device.DeviceSweeps._running
-    monkeypatch.setattr(device.DeviceSweeps, "_running", watched)
-    rule = device.DeviceRule(block=16, rounds=1)
-    monkeypatch.setattr(device, "DeviceRule", lambda: rule)
+    running = multilabel.DeviceSweeps._running
+    monkeypatch.setattr(multilabel.DeviceSweeps, "_running", watched)
+    monkeypatch.setattr(multilabel, "BLOCK", 16)
+    monkeypatch.setattr(multilabel, "ROUNDS", 1)
     X, Y = data(n=96, L=2)
-    model = MultiLabelSVC(kernel="rbf", C=5, tol=1e-4, random_state=0, device="cuda").fit(X, Y)
+    model = MultiLabelSVC(kernel="rbf", C=5, tol=1e-3, random_state=0, device="cuda").fit(X, Y)
     for mean, gap, last in answers:
         assert gap < last if mean else gap == last
     assert any(mean for mean, _, _ in answers)
-    assert model.duality_gap_ <= 1e-4
+    assert model.duality_gap_ <= 1e-3
 
 
 def test_same_seed_same_answer(there):
@@ -241,10 +246,10 @@ def test_same_seed_same_answer(there):
     np.testing.assert_array_equal(a.coef_, b.coef_)
 
 
-def test_goes_on_in_float64_where_float32_ends(there):
-    X, Y = data(n=30)
-    model = MultiLabelSVC(kernel="rbf", C=0.05, tol=1e-9, device="cuda", max_iter=3000).fit(X, Y)
-    assert model.duality_gap_ <= 1e-9
+def test_continues_in_float64_where_rounding_stops_float32(there):
+    X, Y = data(n=20, L=2)
+    given = {"kernel": "rbf", "C": 0.05, "device": "cuda", "precision": "single"}
+    assert MultiLabelSVC(tol=1e-8, **given).fit(X, Y).duality_gap_ <= 1e-8
 
 
 def test_warm_start_and_time_limit(there):
@@ -258,7 +263,7 @@ def test_warm_start_and_time_limit(there):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu(caplog):
     X, Y = data()
-    with pytest.raises(ValueError, match="device='cuda' cannot be used: PyTorch sees no NVIDIA GPU"):
+    with pytest.raises(ValueError, match="device='cuda' cannot be used: PyTorch finds no NVIDIA GPU"):
         MultiLabelSVC(kernel="rbf", device="cuda").fit(X, Y)
     with caplog.at_level(logging.INFO, "maxmargin.device"):
         assert MultiLabelSVC(kernel="rbf", device="auto").fit(X, Y).duality_gap_ <= 1e-3
@@ -268,7 +273,7 @@ def test_without_a_gpu(caplog):
 def test_without_torch(monkeypatch):
     monkeypatch.setattr(backend, "installed", lambda: False)
     with pytest.raises(ValueError, match="pip install torch"):
-        find("cuda", KernelDemand(10, 2, 3))
+        find("cuda", kernel_demand(10, 2, 3))
 
 
 @pytest.mark.parametrize(
@@ -286,16 +291,16 @@ def test_what_stays_on_the_cpu_is_refused(given):
         MultiLabelSVC(device="cuda", **given).fit(X, Y)
 
 
-def test_memory_is_known_beforehand(monkeypatch):
-    demand = KernelDemand(200_000, 252, 100)
+def test_what_does_not_fit_the_memory_is_refused(monkeypatch):
+    demand = kernel_demand(200_000, 252, 100)
     assert demand.wish > 160e9 > 100e9 > demand.least
     monkeypatch.setattr(backend, "_missing", lambda: "")
     monkeypatch.setattr(backend, "free_bytes", lambda device: 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "made up")
-    assert RowsDemand(59 * 10**6, 781_000, 47_000, 103).least < 12e9
-    assert BasisDemand(10**6, 50, 10, 100).least < 10e9
+    assert rows_demand(59 * 10**6, 781_000, 47_000, 103).least < 12e9
+    assert basis_demand(10**6, 50, 10, 100).least < 10e9
     with pytest.raises(ValueError, match=r"200,000 samples .* need .* GiB on the GPU, of which 1.0 GiB"):
-        find("cuda", KernelDemand(200_000, 252, 1000))
+        find("cuda", kernel_demand(200_000, 252, 1000))
 
 
 @GPU
@@ -304,7 +309,7 @@ def test_prediction_on_the_gpu(monkeypatch):
     X, Y = data(n=300)
     model = MultiLabelSVC(kernel="rbf", random_state=0).fit(X, Y)
     expected = model.decision_function(X)
-    monkeypatch.setattr("maxmargin.device.scores.MANY_VALUES", 0)
+    monkeypatch.setattr("maxmargin.device.backend.MANY_VALUES", 0)
     np.testing.assert_allclose(model.set_params(device="cuda").decision_function(X), expected, atol=1e-9)
 
 

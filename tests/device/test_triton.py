@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 pytest.importorskip("triton")
 
-from maxmargin.device import moves, triton_moves  # noqa: E402
-from maxmargin.device.rows import DeviceRows  # noqa: E402
+from maxmargin.device import blocks, triton_moves  # noqa: E402
+from maxmargin.device.numerics import DeviceRows  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 M, N, L = 32, 96, 5
@@ -77,7 +77,7 @@ def test_sweep(numbers, samples, rounds):
         ROUNDS=rounds, BLOCK=M, num_warps=1,
     )  # fmt: skip
     some = numbers["B"][:, block]
-    expected = moves.sweep(K[block][:, block], E[:, block], some, lo[:, block], hi[:, block], r, rounds)
+    expected = blocks.sweep(K[block][:, block], E[:, block], some, lo[:, block], hi[:, block], r, rounds)
     assert float(expected.abs().max()) > 0.1
     torch.testing.assert_close(moved, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(B[:, block], some, atol=1e-5, rtol=1e-5)
@@ -95,7 +95,7 @@ def test_walk(numbers, samples, rounds):
         L=L, ROUNDS=rounds, BLOCK=M, WIDTH=16, num_warps=1,
     )  # fmt: skip
     some = numbers["B"][:, block]
-    expected = moves.walk(K[block][:, block], E[:, block], some, lo[:, block], hi[:, block], R, rounds)
+    expected = blocks.walk(K[block][:, block], E[:, block], some, lo[:, block], hi[:, block], R, rounds)
     torch.testing.assert_close(moved, expected, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(B[:, block], some, atol=1e-4, rtol=1e-4)
 
@@ -113,10 +113,10 @@ def test_project(numbers, samples, rounds, boxed):
     moved = torch.zeros(L, M, device=DEVICE)
     triton_moves.project[(1,)](
         samples.to(torch.int32), 2, tile_of(K, samples), F, alpha, Delta, costs, y, moved, N, 1.4,
-        L=L, BOXED=boxed, ROUNDS=rounds, BLOCK=M, WIDTH=16, STEPS=moves.ROOT_STEPS, num_warps=1,
+        L=L, BOXED=boxed, ROUNDS=rounds, BLOCK=M, WIDTH=16, STEPS=blocks.ROOT_STEPS, num_warps=1,
     )  # fmt: skip
     some = numbers["alpha"][:, block]
-    expected = moves.project(
+    expected = blocks.project(
         K[block][:, block], F[:, block], some, Delta[:, block], costs[block], y[block], boxed, rounds, 1.4
     )
     torch.testing.assert_close(moved, expected, atol=1e-5, rtol=1e-5)
@@ -124,11 +124,11 @@ def test_project(numbers, samples, rounds, boxed):
 
 
 @pytest.mark.parametrize(("precision", "error"), [("tf32", 2e-2), ("ieee", 1e-5)])
-def test_carry(numbers, samples, precision, error):
+def test_propagate(numbers, samples, precision, error):
     K, E = numbers["K"], numbers["E"].clone()
     moved, block = numbers["B"][:, :M].contiguous(), samples[2 * M :]
     expected = E - moved @ K[block]
-    triton_moves.carry[(2, 1)](
+    triton_moves.propagate[(2, 1)](
         samples.to(torch.int32), 2, K, E, moved, N, L,
         BLOCK=M, ROWS=16, COLUMNS=64, PRECISION=precision, num_warps=4,
     )  # fmt: skip
@@ -139,7 +139,7 @@ def test_simplex_is_the_nearest_point():
     rng = np.random.default_rng(0)
     for size in (1, 2, 7):
         v = torch.tensor(3 * rng.normal(size=size))
-        point = moves.simplex(v)
+        point = blocks.simplex(v)
         assert float(point.sum()) == pytest.approx(1)
         assert float(point.min()) >= 0
         others = torch.tensor(rng.dirichlet(np.ones(size), size=500))
@@ -166,10 +166,10 @@ def test_descend():
 
     def run(descend):
         flags = torch.ones(L, n, dtype=torch.bool, device=DEVICE)
-        entries = moves.Entries(there(B), there(lo), there(hi), there(sign), flags)
+        entries = blocks.Entries(there(B), there(lo), there(hi), there(sign), flags)
         w = there(np.random.default_rng(0).normal(size=(L, d)))
-        bias = moves.Bias(2.0, there(np.linspace(-1, 1, L)), there(np.linspace(0.1, 1, L)))
-        lists = moves.Lists(
+        bias = blocks.Bias(2.0, there(np.linspace(-1, 1, L)), there(np.linspace(0.1, 1, L)))
+        lists = blocks.Lists(
             there(members, torch.int32),
             there(np.cumsum(counts) - counts, torch.int64),
             there(counts, torch.int64),
@@ -178,7 +178,7 @@ def test_descend():
         seen, violations = descend(lists, rows, w, entries, q, r, bias, there(np.full((2, L), 1.5)))
         return seen, violations, w, entries.B, flags, bias.at
 
-    fast, plain = run(triton_moves.descend), run(moves.descend)
+    fast, plain = run(triton_moves.descend), run(blocks.descend)
     assert not fast[4].all()
     for a, b in zip(fast, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
@@ -193,8 +193,8 @@ def test_products_of_sparse_rows(dtype):
     W = torch.tensor(rng.normal(size=(L, 50)), dtype=dtype, device=DEVICE)
     B = torch.tensor(rng.normal(size=(L, X.shape[0])), dtype=dtype, device=DEVICE)
     tolerance = 1e-4 if dtype == torch.float32 else 1e-12
-    np.testing.assert_allclose(rows.scores(W).cpu().numpy(), W.cpu().numpy() @ X.T, atol=tolerance)
-    np.testing.assert_allclose(rows.weighted_sums(B).cpu().numpy(), B.cpu().numpy() @ X, atol=tolerance)
+    np.testing.assert_allclose(rows.rows.times(W).cpu().numpy(), W.cpu().numpy() @ X.T, atol=tolerance)
+    np.testing.assert_allclose(rows.columns.times(B).cpu().numpy(), B.cpu().numpy() @ X, atol=tolerance)
     some = rows.rows
     fast = triton_moves.sum_rows(some.starts, some.columns, some.values, W.T.contiguous())
     np.testing.assert_allclose(fast.cpu().numpy(), X @ W.cpu().numpy().T, atol=tolerance)
@@ -212,7 +212,7 @@ def test_box_is_the_best_place():
         def value(new, at=at, slope=slope):
             return float(((new - at) * slope).sum() - 0.5 * ((new - at) ** 2).sum())
 
-        best = moves.box(at, slope, truth)
+        best = blocks.box(at, slope, truth)
         assert float(best.sum()) == pytest.approx(1)
         assert 0 <= float(best[wrong].min()) <= float(best[wrong].max()) <= 1
         for _ in range(200):

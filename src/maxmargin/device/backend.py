@@ -1,168 +1,93 @@
-"""Which device a fit works on, and whether the problem has room there.
+"""Choice of the device, and prediction on it; importing this module does not import PyTorch.
 
-`device="cuda"` means: on the GPU, or an error that says what is missing. `device="auto"` means: on
-the GPU where there is one and the problem is large enough for it to pay, else on the CPU, with a
-sentence in the log. The log is ``logging.getLogger("maxmargin.device")``.
+`device="cuda"` uses the GPU or raises an error that names what is missing. `device="auto"` uses the GPU if
+one is available and the problem is large enough to gain from it, and otherwise the CPU; the reason goes to
+``logging.getLogger("maxmargin.device")``.
+
+A model trained on a GPU predicts anywhere: on a GPU if there is one, `device` allows it and there are at
+least MANY_VALUES kernel values to compute, and otherwise on the CPU. Arrays of PyTorch and CuPy are answered
+by arrays of the same library on the same device.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from maxmargin.core.kernels import Kernel
 
 if TYPE_CHECKING:
     import torch
 
 DEVICES = ("cpu", "cuda", "auto")
-# Kernels that have no formula on a device.
-FOREIGN = ("callable",)
-# Samples from which "auto" takes a GPU: below, its start costs more than the fit on a CPU.
-MANY_SAMPLES = 3000
-# The same for linear models of sparse rows: stored numbers times labels.
-MANY_STORED = 10**8
-# Numbers per sample that scoring candidates of a basis takes.
+# "auto" uses a GPU from this many samples on; for sparse rows, from this many stored numbers times labels on.
+MANY_SAMPLES, MANY_STORED = 3000, 10**8
+# Prediction uses a GPU from this many kernel values on.
+MANY_VALUES = 10**8
+# Numbers per sample that scoring the candidates of a basis takes.
 CANDIDATES = 400
-# Part of the free memory that a fit may take.
+# Largest share of the free memory that a fit may take.
 SHARE = 0.9
 
 log = logging.getLogger("maxmargin.device")
 
 
-class Demand(Protocol):
-    """What a problem asks of a device: bytes at least, bytes with all that is worth keeping, and a reason not
-    to begin where a CPU is as good."""
+class Demand(NamedTuple):
+    """Memory that a problem needs on a device, in bytes, and its size in words.
 
-    @property
-    def least(self) -> int: ...
-
-    @property
-    def wish(self) -> int: ...
-
-    @property
-    def too_small(self) -> str: ...
-
-    @property
-    def size(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class RowsDemand:
-    """What sparse rows ask for.
-
-    Parameters
-    ----------
-    nnz, n_samples, n_features, n_columns : int
-        Stored numbers and shape of X, and how many scores a sample has.
+    `least` is the minimum, `wish` includes a stored kernel matrix. `too_small` is the reason to stay on the
+    CPU, or "".
     """
 
-    nnz: int
-    n_samples: int
-    n_features: int
-    n_columns: int
-
-    @property
-    def least(self) -> int:
-        """Rows in two precisions with their transpose; a dozen numbers per entry; weights."""
-        entries = self.n_samples * self.n_columns * (6 * 4 + 6 * 8)
-        return self.nnz * 48 + entries + self.n_features * self.n_columns * 28
-
-    @property
-    def wish(self) -> int:
-        return self.least
-
-    @property
-    def too_small(self) -> str:
-        if self.nnz * self.n_columns >= MANY_STORED:
-            return ""
-        work = f"{self.nnz * self.n_columns:,} stored numbers times labels"
-        return f"{work} are fewer than {MANY_STORED:,}, from which a GPU pays"
-
-    @property
-    def size(self) -> str:
-        return f"{self.n_samples:,} samples and {self.n_columns:,} labels"
+    size: str
+    least: int
+    wish: int
+    too_small: str
 
 
-@dataclass(frozen=True)
-class BasisDemand:
-    """What a machine with a shared basis asks for, in float64.
+def kernel_demand(
+    n_samples: int, n_features: int, n_columns: int, itemsize: int = 4, block: int = 128
+) -> Demand:
+    """Memory of block moves with a kernel: `n_columns` scores per sample in numbers of `itemsize` bytes.
 
-    Parameters
-    ----------
-    n_samples, n_features, n_columns, max_basis : int
+    `block` rows of the kernel matrix are needed at a time. X, coefficients, residuals and bounds are stored
+    in the working precision and in float64.
     """
-
-    n_samples: int
-    n_features: int
-    n_columns: int
-    max_basis: int
-
-    @property
-    def least(self) -> int:
-        """Rows, basis functions, a dozen numbers per score, and candidates."""
-        numbers = 2 * self.n_features + 2 * self.max_basis + 12 * self.n_columns + CANDIDATES
-        return 8 * self.n_samples * numbers
-
-    @property
-    def wish(self) -> int:
-        return self.least
-
-    @property
-    def too_small(self) -> str:
-        return _few(self.n_samples)
-
-    @property
-    def size(self) -> str:
-        return f"{self.n_samples:,} samples and {self.max_basis:,} basis vectors"
+    entries = n_samples * n_columns * (6 * itemsize + 6 * 8)
+    state = n_samples * n_features * (itemsize + 8) + entries
+    return Demand(
+        f"{n_samples:,} samples and {n_columns:,} columns of scores",
+        state + 2 * block * n_samples * itemsize,
+        state + n_samples**2 * itemsize,
+        _few_samples(n_samples),
+    )
 
 
-@dataclass(frozen=True)
-class KernelDemand:
-    """What a kernel matrix asks for.
+def rows_demand(nnz: int, n_samples: int, n_features: int, n_columns: int) -> Demand:
+    """Memory of a linear model of sparse rows with `nnz` stored numbers.
 
-    Parameters
-    ----------
-    n_samples, n_features, n_columns : int
-        Shape of X, and how many scores a sample has.
-    itemsize : int
-        Bytes of a number of the working precision.
-    block : int
-        Samples moved at a time: so many rows of the kernel matrix are needed at once.
+    X and its transpose are stored in two precisions, and about a dozen numbers per sample and label.
     """
-
-    n_samples: int
-    n_features: int
-    n_columns: int
-    itemsize: int = 4
-    block: int = 128
-
-    @property
-    def state(self) -> int:
-        """Bytes besides kernel values: X, coefficients, residuals, bounds, and their float64 copies."""
-        rows = self.n_samples * self.n_features * (self.itemsize + 8)
-        return rows + self.n_samples * self.n_columns * (6 * self.itemsize + 6 * 8)
-
-    @property
-    def wish(self) -> int:
-        """Bytes with the kernel matrix kept."""
-        return self.state + self.n_samples**2 * self.itemsize
-
-    @property
-    def least(self) -> int:
-        """Bytes with only some rows of the kernel matrix at a time."""
-        return self.state + 2 * self.block * self.n_samples * self.itemsize
-
-    @property
-    def too_small(self) -> str:
-        return _few(self.n_samples)
-
-    @property
-    def size(self) -> str:
-        return f"{self.n_samples:,} samples and {self.n_columns:,} columns of scores"
+    work = nnz * n_columns
+    reason = f"{work:,} stored numbers times labels are fewer than {MANY_STORED:,}, from which a GPU pays"
+    entries = n_samples * n_columns * (6 * 4 + 6 * 8)
+    n_bytes = nnz * 48 + entries + n_features * n_columns * 28
+    size = f"{n_samples:,} samples and {n_columns:,} labels"
+    return Demand(size, n_bytes, n_bytes, "" if work >= MANY_STORED else reason)
 
 
-def _few(n_samples: int) -> str:
+def basis_demand(n_samples: int, n_features: int, n_columns: int, max_basis: int) -> Demand:
+    """Memory of a machine with a shared basis: X, basis functions, scores and candidates in float64."""
+    n_bytes = 8 * n_samples * (2 * n_features + 2 * max_basis + 12 * n_columns + CANDIDATES)
+    size = f"{n_samples:,} samples and {max_basis:,} basis vectors"
+    return Demand(size, n_bytes, n_bytes, _few_samples(n_samples))
+
+
+def _few_samples(n_samples: int) -> str:
     if n_samples >= MANY_SAMPLES:
         return ""
     return f"{n_samples:,} samples are fewer than {MANY_SAMPLES:,}, from which a GPU pays"
@@ -174,20 +99,18 @@ def installed() -> bool:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory of a device that is free."""
+    """Free memory of a device in bytes."""
     import torch
 
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    import os
-
     return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def find(wanted: str, demand: Demand, unable: str = "") -> torch.device | None:
-    """The device to work on; None is the CPU without PyTorch.
+    """The device to train on; None is the CPU without PyTorch.
 
-    `unable` says why this problem can only be worked on by the CPU, if so.
+    `unable` is the reason why this problem can be solved on the CPU only, or "".
     """
     if wanted == "cpu":
         return None
@@ -207,31 +130,84 @@ def _missing() -> str:
         return "PyTorch is not installed; pip install torch"
     import torch
 
-    return "" if torch.cuda.is_available() else "PyTorch sees no NVIDIA GPU with a working driver"
+    return "" if torch.cuda.is_available() else "PyTorch finds no NVIDIA GPU with a working driver"
 
 
 def _too_large(demand: Demand) -> str:
     import torch
 
     device = torch.device("cuda")
-    free = free_bytes(device)
+    free = free_bytes(device) / 2**30
     log.info(
         "%s: %.1f GiB free, %.1f GiB needed to keep everything, %.1f GiB at least.",
-        torch.cuda.get_device_name(device), free / 2**30, demand.wish / 2**30, demand.least / 2**30,
+        torch.cuda.get_device_name(device), free, demand.wish / 2**30, demand.least / 2**30,
     )  # fmt: skip
-    if demand.least <= SHARE * free:
+    needed = demand.least / 2**30
+    if needed <= SHARE * free:
         return ""
-    needed, left = demand.least / 2**30, free / 2**30
-    return f"{demand.size} need {needed:,.1f} GiB on the GPU, of which {left:,.1f} GiB are free"
+    return f"{demand.size} need {needed:,.1f} GiB on the GPU, of which {free:,.1f} GiB are free"
 
 
-def keeps_whole(device: torch.device, demand: Demand) -> bool:
-    """Whether the kernel matrix has room beside everything else."""
-    return demand.wish <= SHARE * free_bytes(device)
+def check_width(X: Any, n_features: int) -> None:
+    """Refuse rows of another length than those of training."""
+    if X.ndim != 2 or X.shape[1] != n_features:
+        raise ValueError(
+            f"X has shape {tuple(X.shape)}, but the model expects rows of {n_features} features."
+        )
 
 
-def dtype_of(itemsize: int) -> Any:
-    """The PyTorch type of floats of so many bytes."""
+def like(answer: Any, X: Any) -> Any:
+    """An array of numbers in the library of X and on its device; any other answer as it is."""
+    if not isinstance(answer, np.ndarray) or answer.dtype.kind not in "biuf":
+        return answer
+    if hasattr(X, "detach"):
+        import torch
+
+        return torch.from_numpy(np.ascontiguousarray(answer)).to(X.device)
+    import cupy
+
+    return cupy.asarray(answer)
+
+
+def linear_in_kind(X: Any, coef: np.ndarray, intercept: np.ndarray) -> Any:
+    """X @ coef.T + intercept, on the device of X and in its library."""
+    W, b = like(coef, X), like(intercept, X)
+    return X.astype(W.dtype) @ W.T + b if hasattr(X, "astype") else X.to(W.dtype) @ W.T + b
+
+
+def kernel_in_kind(X: Any, kernel: Kernel, basis: Any, coefficients: np.ndarray) -> Any:
+    """k(X, basis) @ coefficients, on the device of X and in its library."""
     import torch
 
-    return torch.float32 if itemsize == 4 else torch.float64
+    from maxmargin.device.numerics import kernel_product
+
+    rows = X if hasattr(X, "detach") else torch.from_dlpack(X)
+    scores = kernel_product(rows, kernel, basis, coefficients)
+    if hasattr(X, "detach"):
+        return scores
+    import cupy
+
+    return cupy.from_dlpack(scores)
+
+
+def kernel_scores(device: str, kernel: Kernel, X: Any, basis: Any, coefficients: np.ndarray) -> np.ndarray:
+    """k(X, basis) @ coefficients, in the wider of the dtypes of X and coefficients.
+
+    On a GPU, kernel values are computed in the precision of X.
+    """
+    if device == "cpu" or kernel.name == "callable" or X.shape[0] * len(coefficients) < MANY_VALUES:
+        return kernel.scores(X, basis, coefficients)
+    if _missing():
+        log.info("no GPU is available: predicting on the CPU.")
+        return kernel.scores(X, basis, coefficients)
+    import torch
+
+    from maxmargin.device.numerics import BATCH_VALUES, kernel_product, to_device
+
+    dtype = torch.float32 if X.dtype == np.float32 else torch.float64
+    size = max(1, BATCH_VALUES // max(X.shape[1], 1))
+    parts = []
+    for start in range(0, X.shape[0], size):
+        rows = to_device(X[start : start + size], torch.device("cuda"), dtype)
+        parts.append(kernel_product(rows, kernel, basis, coefficients).cpu().numpy())
+    return np.concatenate(parts).astype(np.result_type(X.dtype, coefficients.dtype), copy=False)

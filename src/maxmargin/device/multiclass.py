@@ -1,54 +1,61 @@
-"""Kernel multi-class machines on a GPU: blocks of dual variables, walked over one kernel matrix.
+"""Kernel multi-class machines on a GPU: moves of dual blocks over one kernel matrix.
 
-Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. In every epoch samples are
-put in random order and cut into sets. In a set every block alpha_i goes to its best place, over-relaxed,
-given the others (with the loss of Crammer and Singer a projection on the simplex); one product carries the
+Problem, dual and gap are those of `maxmargin.structured.multiclass_problem`. Every epoch puts the samples in
+random order and cuts them into sets. In a set every block alpha_i moves to its optimum given the others,
+over-relaxed; with the loss of Crammer and Singer that is a projection on the simplex. One product adds the
 change to the scores of all samples.
 
-Work is in float32; training stops on the gap of the stored blocks, recomputed in float64 from kernel values
-in float64. When rounding keeps the gap from falling, work goes on in float64.
+Work is in float32; training stops on the gap of the stored blocks, recomputed in float64, and work continues
+in float64 when rounding keeps the gap from falling.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from maxmargin.core.loop import Certificate
-from maxmargin.device import moves
-from maxmargin.device.solver import DeviceSolver
-from maxmargin.device.sweeper import Board, Sweeper
+from maxmargin.device import blocks
+from maxmargin.device.blocks import BlockMoves, DeviceSolver
 from maxmargin.structured.multiclass_loops import WESTON_WATKINS
 from maxmargin.structured.multiclass_problem import KernelMultiClass, KernelSolution, Setup
 
+# Samples of a set, moves of each of its blocks, and the length of a step relative to the optimal one.
+BLOCK, ROUNDS, RELAXATION = 32, 1, 1.4
 
-@dataclass(frozen=True)
-class DeviceRule:
-    """Sizes of the moves; none of it changes the optimum.
 
-    Parameters
-    ----------
-    block, rounds : int
-        Samples of a set, and how often each of its blocks is moved.
-    relaxation : float
-        A step goes so many times as far as the best one.
-    refresh : int
-        Epochs after which scores are computed anew.
-    patience : int
-        Epochs without a tenth less gap after which work goes on in float64.
-    """
+class ClassMoves(BlockMoves):
+    """Moves of the blocks alpha_i, one sample after the other."""
 
-    block: int = 32
-    rounds: int = 1
-    relaxation: float = 1.4
-    refresh: int = 8
-    patience: int = 40
+    def __init__(
+        self, K: Any, scores: torch.Tensor, alpha: torch.Tensor, Delta: torch.Tensor, costs: torch.Tensor,
+        y: torch.Tensor, boxed: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(K, scores, BLOCK)
+        self.alpha, self.Delta, self.costs, self.y, self.boxed = alpha, Delta, costs, y, boxed
+
+    def move(self, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
+        alpha, Delta, f = self.alpha[:, samples], self.Delta[:, samples], self.scores[:, samples]
+        costs, y = self.costs[samples], self.y[samples]
+        moved = blocks.project(tile, f, alpha, Delta, costs, y, self.boxed, ROUNDS, RELAXATION)
+        self.alpha[:, samples] = alpha
+        return moved
+
+    def launch(self, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
+        from maxmargin.device import triton_moves
+
+        c, n = self.scores.shape
+        triton_moves.project[(1,)](
+            order, k, tile, self.scores, self.alpha, self.Delta, self.costs, self.y, self.moved, n,
+            RELAXATION, L=c, BOXED=self.boxed, ROUNDS=ROUNDS, BLOCK=self.block, WIDTH=blocks.padded_width(c),
+            STEPS=blocks.ROOT_STEPS, num_warps=1,
+        )  # fmt: skip
 
 
 class DeviceBlocks(DeviceSolver):
-    """Projections of blocks on a device of PyTorch.
+    """Moves of dual blocks on a device of PyTorch.
 
     Parameters
     ----------
@@ -57,24 +64,13 @@ class DeviceBlocks(DeviceSolver):
     device : torch.device
     itemsize : int
         Bytes of a number of the working precision, 4 or 8.
-    rule : DeviceRule
     """
 
     def __init__(
-        self,
-        problem: KernelMultiClass,
-        setup: Setup,
-        *,
-        device: torch.device,
-        itemsize: int = 4,
-        rule: DeviceRule | None = None,
+        self, problem: KernelMultiClass, setup: Setup, *, device: torch.device, itemsize: int = 4
     ) -> None:
         self.problem = problem
-        self.rule = rule = DeviceRule() if rule is None else rule
-        super().__init__(
-            problem.K, problem.c, rule.block,
-            rng=setup.rng, device=device, refresh=rule.refresh, patience=rule.patience,
-        )  # fmt: skip
+        super().__init__(problem.K, problem.c, BLOCK, setup.rng, device)
         self.boxed = problem.loss == WESTON_WATKINS
         self.y = torch.from_numpy(np.pad(problem.y, (0, self.padding))).to(device)
         self.costs64 = torch.from_numpy(np.pad(problem.costs, (0, self.padding))).to(device)
@@ -85,13 +81,11 @@ class DeviceBlocks(DeviceSolver):
             alpha[:, : problem.n] = torch.from_numpy(np.ascontiguousarray(setup.blocks.T, np.float64))
         self.load(alpha, itemsize)
 
-    def _sweeper(self, stored: torch.Tensor, moved: torch.Tensor) -> Sweeper:
-        dtype, rule = moved.dtype, self.rule
-        self.alpha, self.Delta = stored.to(dtype).contiguous(), self.Delta64.to(dtype)
-        self.costs = self.costs64.to(dtype)
+    def _make_moves(self, stored: torch.Tensor) -> BlockMoves:
+        dtype = stored.dtype
+        self.alpha, self.Delta, self.costs = stored, self.Delta64.to(dtype), self.costs64.to(dtype)
         self.scores = torch.empty_like(self.Delta)
-        others = (self.alpha, self.Delta, self.costs, self.y, self.boxed, rule.rounds, rule.relaxation)
-        return Sweeper(Board(self.K, self.scores, moved, others), _project, _project_program)
+        return ClassMoves(self.K, self.scores, self.alpha, self.Delta, self.costs, self.y, self.boxed)
 
     def _refresh(self) -> None:
         B = self.costs * (self.truth.to(self.costs.dtype) - self.alpha)
@@ -114,7 +108,7 @@ class DeviceBlocks(DeviceSolver):
         return Certificate(half + losses, linear - half)
 
     def _stored(self) -> torch.Tensor:
-        """alpha, exactly balanced."""
+        """alpha, with sums of exactly 1."""
         alpha = self.alpha.double()
         if not self.boxed:
             return alpha / alpha.sum(dim=0)
@@ -129,25 +123,3 @@ class DeviceBlocks(DeviceSolver):
         problem = self.problem
         alpha = self._evaluated()[0][:, : problem.n].T.cpu().numpy()
         return KernelSolution(problem.steps(alpha), alpha)
-
-
-def _project(board: Board, samples: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
-    alpha, Delta, costs, y, boxed, rounds, relaxation = board.others
-    some, scores = alpha[:, samples], board.scores[:, samples]
-    moved = moves.project(
-        tile, scores, some, Delta[:, samples], costs[samples], y[samples], boxed, rounds, relaxation
-    )
-    alpha[:, samples] = some
-    return moved
-
-
-def _project_program(board: Board, order: torch.Tensor, k: int, tile: torch.Tensor) -> None:
-    from maxmargin.device import triton_moves
-
-    alpha, Delta, costs, y, boxed, rounds, relaxation = board.others
-    c, n = board.scores.shape
-    triton_moves.project[(1,)](
-        order, k, tile, board.scores, alpha, Delta, costs, y, board.moved, n, relaxation,
-        L=c, BOXED=boxed, ROUNDS=rounds, BLOCK=board.block, WIDTH=max(16, 1 << (c - 1).bit_length()),
-        STEPS=moves.ROOT_STEPS, num_warps=1,
-    )  # fmt: skip

@@ -1,8 +1,8 @@
-"""Machines with a shared basis on a GPU: the greedy growth of `greedy`, its sums over samples on the device.
+"""Machines with a shared basis on a GPU: the growth of `sparse.greedy`, with sums over samples on the device.
 
-What has a number for every sample lives on the device in float64: rows, basis functions, scores, loss,
-candidates. What has one for every basis function (coefficients, gradient, triangle) is small and stays on the
-host, where the search, the line search and conjugate gradients are those of the CPU.
+Arrays with a number per sample are on the device in float64: rows, basis functions, scores, losses,
+candidates. Arrays with a number per basis function (coefficients, gradient, triangle) are small and stay on
+the host, which runs the same search, line search and conjugate gradients as a fit on the CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.linalg import solve_triangular
 
 from maxmargin.core.linalg import conjugate_gradients, root_of_slope
 from maxmargin.core.loop import Certificate
-from maxmargin.device.kernels import block, chunks, to_device
+from maxmargin.device.numerics import chunks, kernel_block, to_device
 from maxmargin.sparse.greedy import DEPENDENT, Greedy, Newton, preconditioned
 from maxmargin.sparse.loss_loops import SquaredHinges, SquaredMargins
 from maxmargin.sparse.problem import BasisProblem, Scored, candidate_steps
@@ -26,7 +26,10 @@ from maxmargin.sparse.problem import BasisProblem, Scored, candidate_steps
 
 @dataclass(frozen=True)
 class DeviceExpansion:
-    """A loss at one F: value, gradient G in F and weights D of its generalised Hessian, both l x k."""
+    """A loss at scores F: value, gradient G in F, and weights D of its generalised Hessian, both l x k.
+
+    `excess` is part of the interface of `loss_loops.Expansion`; losses on a device have none.
+    """
 
     value: float
     G: torch.Tensor
@@ -207,7 +210,7 @@ class DeviceBasis:
         if kernel.name == "precomputed":
             K = self.X[some] + kernel.offset
         else:
-            K = block(kernel, self.X[some], self.X)
+            K = kernel_block(kernel, self.X[some], self.X)
         K[torch.arange(len(indices), device=self.device), some] = self._sent(self.problem.diagonal[indices])
         return K
 
@@ -297,7 +300,7 @@ class DeviceBasis:
             if self.problem.kernel.name == "precomputed":
                 yield rows, self.X[rows][:, basis] + self.problem.kernel.offset
             else:
-                yield rows, block(self.problem.kernel, self.X[rows], self.X[basis])
+                yield rows, kernel_block(self.problem.kernel, self.X[rows], self.X[basis])
 
 
 class DeviceNewton(Newton):

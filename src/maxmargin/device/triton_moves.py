@@ -1,32 +1,35 @@
-"""The moves of `maxmargin.device.moves` as Triton programs, and the product that carries a change on.
+"""The moves of `maxmargin.device.blocks` as Triton programs, and the product that updates all scores.
 
-Block k are the samples ``order[k * BLOCK:(k + 1) * BLOCK]``; `order` lies on the device, so that a whole
-epoch can be captured as one CUDA graph and replayed in another order. `tile` are the kernel values among
-the samples of the block. Everything is label-major; a row of e, b, lo, hi has `n` numbers.
+Block k holds the samples ``order[k * BLOCK:(k + 1) * BLOCK]``; `order` is on the device, so that an epoch can
+be captured as one CUDA graph and replayed in another order. `tile` holds the kernel values among the samples
+of the block. All arrays are label-major; a row of e, b, lo, hi has `n` numbers.
 
-Coefficients are moved one after the other, and each waits for the last. What it waits for is mostly its
-residual, which lies in some thread's register and is brought to all by a sum over threads. So four are
-fetched at a time, and corrected by what the ones before them did.
+Coefficients move one after the other, and most of the time goes into broadcasting the residual of the next
+one: it is in the register of one thread, and a sum over the threads makes it known to all. So four residuals
+are broadcast at a time, and each is corrected for the moves before it.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 
-from maxmargin.device import moves
-from maxmargin.device.rows import SparseRows
+if TYPE_CHECKING:
+    from maxmargin.device.blocks import Bias, Entries, Lists
+    from maxmargin.device.numerics import SparseRows
 
-# Stored numbers, and columns of the dense factor, that a product of sparse rows takes at a time.
+# Stored numbers, and columns of the dense factor, in one step of a product of sparse rows.
 DEPTH, BREADTH = 16, 128
-# Numbers of a sparse row that are fetched ahead; the rest of a longer one is fetched when needed.
+# Numbers of a sparse row that are prefetched; the rest of a longer row is fetched when it is used.
 AHEAD = 128
 
 
 @triton.jit(do_not_specialize=["k"])
 def gather(order, k, K, tile, n, BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    """tile = the kernel values among the samples of a block."""
+    """Copy the kernel values among the samples of a block to `tile`."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
     i = tl.load(order + k * BLOCK + rows).to(tl.int64)
@@ -36,13 +39,13 @@ def gather(order, k, K, tile, n, BLOCK: tl.constexpr, ROWS: tl.constexpr):
 
 @triton.jit
 def at_place(vector, places, place):
-    """One number of a vector, for all threads."""
+    """Broadcast one number of a vector to all threads."""
     return tl.sum(tl.where(places == place, vector, 0.0))
 
 
 @triton.jit
-def best(at, residual, step, low, high):
-    """How far a coefficient goes."""
+def clipped_step(at, residual, step, low, high):
+    """The step of a coefficient to its optimum within the bounds."""
     return tl.minimum(tl.maximum(at + residual * step, low), high) - at
 
 
@@ -52,11 +55,11 @@ def inverse(curvature):
 
 
 @triton.jit
-def four(H, stride, scale, places, first, residual, compact, WIDTH: tl.constexpr):
-    """Move four coefficients in a row; returns the changes, and what of H they take from the residuals.
+def move_four(H, stride, scale, places, first, residual, compact, WIDTH: tl.constexpr):
+    """Move four coefficients in order; returns the changes d and H d.
 
-    The Hessian is `scale` H; `compact` holds coefficients, their bounds and inverse curvatures, WIDTH numbers
-    each.
+    The Hessian is `scale` H, so the residuals change by -scale H d. `compact` holds coefficients, lower
+    bounds, upper bounds and inverse curvatures, WIDTH numbers each.
     """
     H += first * stride
     row0, row1 = tl.load(H + places), tl.load(H + stride + places)
@@ -64,20 +67,21 @@ def four(H, stride, scale, places, first, residual, compact, WIDTH: tl.constexpr
     h01, h02, h03 = tl.load(H + first + 1), tl.load(H + first + 2), tl.load(H + first + 3)
     h12, h13 = tl.load(H + stride + first + 2), tl.load(H + stride + first + 3)
     h23 = tl.load(H + 2 * stride + first + 3)
+    # Each step corrects the residuals of the coefficients after it.
     at = compact + first
     low, high, step = at + WIDTH, at + 2 * WIDTH, at + 3 * WIDTH
     e0, e1 = at_place(residual, places, first), at_place(residual, places, first + 1)
     e2, e3 = at_place(residual, places, first + 2), at_place(residual, places, first + 3)
-    d0 = best(tl.load(at), e0, tl.load(step), tl.load(low), tl.load(high))
+    d0 = clipped_step(tl.load(at), e0, tl.load(step), tl.load(low), tl.load(high))
     e1 -= scale * h01 * d0
     e2 -= scale * h02 * d0
     e3 -= scale * h03 * d0
-    d1 = best(tl.load(at + 1), e1, tl.load(step + 1), tl.load(low + 1), tl.load(high + 1))
+    d1 = clipped_step(tl.load(at + 1), e1, tl.load(step + 1), tl.load(low + 1), tl.load(high + 1))
     e2 -= scale * h12 * d1
     e3 -= scale * h13 * d1
-    d2 = best(tl.load(at + 2), e2, tl.load(step + 2), tl.load(low + 2), tl.load(high + 2))
+    d2 = clipped_step(tl.load(at + 2), e2, tl.load(step + 2), tl.load(low + 2), tl.load(high + 2))
     e3 -= scale * h23 * d2
-    d3 = best(tl.load(at + 3), e3, tl.load(step + 3), tl.load(low + 3), tl.load(high + 3))
+    d3 = clipped_step(tl.load(at + 3), e3, tl.load(step + 3), tl.load(low + 3), tl.load(high + 3))
     image = d0 * row0 + d1 * row1 + d2 * row2 + d3 * row3
     later = tl.where(places == first + 2, d2, tl.where(places == first + 3, d3, 0.0))
     change = tl.where(places == first, d0, tl.where(places == first + 1, d1, later))
@@ -88,7 +92,7 @@ def four(H, stride, scale, places, first, residual, compact, WIDTH: tl.constexpr
 def sweep(
     order, k, tile, e, b, lo, hi, r, compact, moved, n, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Independent labels; one program and one warp per label."""
+    """Independent labels: one program of one warp per label."""
     label = tl.program_id(0)
     places = tl.arange(0, BLOCK)
     here = label.to(tl.int64) * n + tl.load(order + k * BLOCK + places)
@@ -103,7 +107,7 @@ def sweep(
         tl.store(compact + places, at)
         tl.debug_barrier()
         for first in range(0, BLOCK, 4):
-            change, image = four(tile, BLOCK, weight, places, first, residual, compact, BLOCK)
+            change, image = move_four(tile, BLOCK, weight, places, first, residual, compact, BLOCK)
             at += change
             residual -= weight * image
         tl.debug_barrier()
@@ -116,9 +120,9 @@ def walk(
     order, k, tile, e, b, lo, hi, R, compact, moved, n,
     L: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Tied labels; one program walks the samples. R is padded to WIDTH rows and columns.
+    """Coupled labels: one program for all samples in order. R is padded to WIDTH rows and columns.
 
-    The numbers of the next sample are fetched while this one is worked on.
+    The numbers of the next sample are fetched while the current one is moved.
     """
     labels, places = tl.arange(0, WIDTH), tl.arange(0, BLOCK)
     real = labels < L
@@ -128,9 +132,9 @@ def walk(
     here = labels.to(tl.int64) * n + tl.load(order)
     residual, at = tl.load(e + here, mask=real, other=0.0), tl.load(b + here, mask=real, other=0.0)
     low, high = tl.load(lo + here, mask=real, other=0.0), tl.load(hi + here, mask=real, other=0.0)
-    for turn in range(ROUNDS * BLOCK):
-        i = turn % BLOCK
-        following = labels.to(tl.int64) * n + tl.load(order + (turn + 1) % BLOCK)
+    for visit in range(ROUNDS * BLOCK):
+        i = visit % BLOCK
+        following = labels.to(tl.int64) * n + tl.load(order + (visit + 1) % BLOCK)
         next_residual = tl.load(e + following, mask=real, other=0.0)
         next_at = tl.load(b + following, mask=real, other=0.0)
         next_low = tl.load(lo + following, mask=real, other=0.0)
@@ -145,7 +149,7 @@ def walk(
         tl.debug_barrier()
         total = tl.zeros((WIDTH,), dtype=tile.dtype.element_ty)
         for first in range(0, L, 4):
-            change, image = four(R, WIDTH, own, labels, first, residual, compact, WIDTH)
+            change, image = move_four(R, WIDTH, own, labels, first, residual, compact, WIDTH)
             at += change
             total += image
             residual -= own * image
@@ -158,10 +162,10 @@ def walk(
 
 @triton.jit
 def simplex(v, real, L: tl.constexpr):
-    """The point of the simplex nearest to v."""
+    """The projection of v on the simplex."""
     v = tl.where(real, v, float("-inf"))
     v = v - tl.max(v)
-    # The largest entry alone bounds tau from below, and so does every set of entries.
+    # Every set of entries bounds tau from below: the sum of all, and the largest entry alone.
     tau = tl.maximum((tl.sum(tl.where(real, v, 0.0)) - 1) / L, -1.0)
     rising = 1
     while rising == 1:
@@ -174,23 +178,23 @@ def simplex(v, real, L: tl.constexpr):
 
 @triton.jit
 def box(at, slope, real, right, STEPS: tl.constexpr):
-    """The best block of Weston and Watkins, as in the plain moves."""
+    """The optimal block of Weston and Watkins, as `blocks.box`."""
     wrong = real & (right == 0)
     aim = at + slope - tl.sum(tl.where(right, slope, 0.0))
     low, high = -tl.sum(tl.where(wrong, at, 0.0)), tl.sum(tl.where(wrong, 1 - at, 0.0))
     root = tl.minimum(tl.maximum(low * 0, low), high)
     new = at
-    turn = 0
-    while turn < STEPS:
+    n_steps = 0
+    while n_steps < STEPS:
         new = tl.where(wrong, tl.minimum(tl.maximum(aim - root, 0.0), 1.0), at)
         excess = root - tl.sum(tl.where(wrong, new - at, 0.0))
         low, high = tl.where(excess < 0, root, low), tl.where(excess > 0, root, high)
         free = tl.sum((wrong & (new > 0) & (new < 1)).to(at.dtype))
         straight = root - excess / (1 + free)
         inside = (straight > low) & (straight < high)
-        ahead = tl.where(inside, straight, (low + high) / 2)
-        turn = tl.where((excess == 0) | (ahead == root), STEPS, turn + 1)
-        root = tl.where(excess == 0, root, ahead)
+        following = tl.where(inside, straight, (low + high) / 2)
+        n_steps = tl.where((excess == 0) | (following == root), STEPS, n_steps + 1)
+        root = tl.where(excess == 0, root, following)
     new = tl.where(wrong, tl.minimum(tl.maximum(aim - root, 0.0), 1.0), at)
     return tl.where(right, at - tl.sum(tl.where(wrong, new - at, 0.0)), new)
 
@@ -201,7 +205,7 @@ def project(
     L: tl.constexpr, BOXED: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
     STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Classes; one program walks the samples, and fetches the next while it works on one."""
+    """Classes: one program for all samples in order; the next sample is fetched while one is moved."""
     classes, places = tl.arange(0, WIDTH), tl.arange(0, BLOCK)
     real = classes < L
     images = tl.zeros((BLOCK, WIDTH), dtype=tile.dtype.element_ty)
@@ -211,9 +215,9 @@ def project(
     cost, truth = tl.load(costs + sample), tl.load(y + sample)
     at = tl.load(alpha + here, mask=real, other=0.0)
     score = tl.load(f + here, mask=real, other=0.0) + tl.load(Delta + here, mask=real, other=0.0)
-    for turn in range(ROUNDS * BLOCK):
-        i = turn % BLOCK
-        sample = tl.load(order + (turn + 1) % BLOCK)
+    for visit in range(ROUNDS * BLOCK):
+        i = visit % BLOCK
+        sample = tl.load(order + (visit + 1) % BLOCK)
         following = classes.to(tl.int64) * n + sample
         next_cost, next_truth = tl.load(costs + sample), tl.load(y + sample)
         next_at = tl.load(alpha + following, mask=real, other=0.0)
@@ -234,11 +238,11 @@ def project(
 
 
 @triton.jit(do_not_specialize=["k"])
-def carry(
+def propagate(
     order, k, K, e, moved, n, L,
     BLOCK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """e -= moved K[block]."""
+    """e -= moved K[block], one tile of e per program."""
     cols = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     inside, known, places = cols < n, rows < L, tl.arange(0, BLOCK)
@@ -252,39 +256,39 @@ def carry(
 
 
 def descend(
-    lists: moves.Lists, X: SparseRows, w: torch.Tensor, entries: moves.Entries, q: torch.Tensor,
-    r: torch.Tensor, bias: moves.Bias, reach: torch.Tensor,
+    lists: Lists, X: SparseRows, w: torch.Tensor, entries: Entries, q: torch.Tensor,
+    r: torch.Tensor, bias: Bias, bounds: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """`moves.descend` with one warp per label."""
+    """`blocks.descend` with one warp per label."""
     L, d = w.shape
-    seen, violations = torch.zeros_like(bias.at), torch.zeros_like(reach)
+    seen, violations = torch.zeros_like(bias.at), torch.zeros_like(bounds)
     descend_label[(L,)](
         lists.members, lists.starts, lists.counts, X.starts, X.columns, X.values, w,
         entries.B, entries.lo, entries.hi, entries.T, entries.flags, q, r,
-        bias.feature, bias.at, bias.pull, reach, seen, violations, L, d, entries.B.shape[1],
+        bias.feature, bias.at, bias.pull, bounds, seen, violations, L, d, entries.B.shape[1],
         AHEAD=AHEAD, num_warps=1,
     )  # fmt: skip
     return seen.double(), violations
 
 
 @triton.jit
-def where(members, indptr, turn, count):
-    """The sample at a turn of a list, and where its row begins and ends; sample 0 past the end."""
-    sample = tl.load(members + turn, mask=turn < count, other=0).to(tl.int64)
+def locate(members, indptr, k, count):
+    """Sample k of a list, and the first and last index of its row; sample 0 past the end."""
+    sample = tl.load(members + k, mask=k < count, other=0).to(tl.int64)
     return sample, tl.load(indptr + sample), tl.load(indptr + sample + 1)
 
 
 @triton.jit
-def held_by(indices, data, first, last, lanes):
-    """The numbers of a row that are fetched ahead."""
+def load_row(indices, data, first, last, lanes):
+    """The first AHEAD numbers of a row."""
     known = first + lanes < last
     columns = tl.load(indices + first + lanes, mask=known, other=0)
     return columns, tl.load(data + first + lanes, mask=known, other=0.0)
 
 
 @triton.jit
-def entry(B, lo, hi, T, q, sample):
-    """A coefficient, its bounds, its target and the squared length of its row."""
+def load_entry(B, lo, hi, T, q, sample):
+    """A coefficient, its bounds, its target, and the squared norm of its row."""
     b, low, high = tl.load(B + sample), tl.load(lo + sample), tl.load(hi + sample)
     return b, low, high, tl.load(T + sample), tl.load(q + sample)
 
@@ -292,9 +296,9 @@ def entry(B, lo, hi, T, q, sample):
 @triton.jit
 def descend_label(
     members, starts, counts, indptr, indices, data, w, B, lo, hi, T, flags, q, r,
-    feature, at, pull, reach, seen, violations, L, d, n, AHEAD: tl.constexpr,
+    feature, at, pull, bounds, seen, violations, L, d, n, AHEAD: tl.constexpr,
 ):  # fmt: skip
-    """The list of one label. What the next samples need is fetched while this one is worked on."""
+    """One pass over the list of a label; the data of the next samples are prefetched."""
     label = tl.program_id(0).to(tl.int64)
     lanes = tl.arange(0, AHEAD)
     members += tl.load(starts + label)
@@ -302,32 +306,33 @@ def descend_label(
     w += label * d
     B, lo, hi, T, flags = B + label * n, lo + label * n, hi + label * n, T + label * n, flags + label * n
     weight, bias, follow = tl.load(r + label), tl.load(at + label), tl.load(pull + label)
-    below, above = tl.load(reach + label), tl.load(reach + L + label)
+    below, above = tl.load(bounds + label), tl.load(bounds + L + label)
     gap, lowest, highest = bias * 0, bias * 0, bias * 0
     square = feature * feature * follow
 
-    # Two samples ahead it is known what they hold, three ahead where they lie, four ahead which they are.
-    # Memory answers slowly, and a program waits where it uses what it has not got yet.
-    sample0, first0, last0 = where(members, indptr, 0, count)
-    columns0, values0 = held_by(indices, data, first0, last0, lanes)
-    b0, low0, high0, target0, own0 = entry(B, lo, hi, T, q, sample0)
-    sample1, first1, last1 = where(members, indptr, 1, count)
-    columns1, values1 = held_by(indices, data, first1, last1, lanes)
-    b1, low1, high1, target1, own1 = entry(B, lo, hi, T, q, sample1)
-    sample2, first2, last2 = where(members, indptr, 2, count)
+    # A program stalls when it uses a number that has not arrived from memory yet. So the rows and entries of
+    # the next two samples are prefetched, the row limits of the third, and the number of the fourth.
+    sample0, first0, last0 = locate(members, indptr, 0, count)
+    columns0, values0 = load_row(indices, data, first0, last0, lanes)
+    b0, low0, high0, target0, own0 = load_entry(B, lo, hi, T, q, sample0)
+    sample1, first1, last1 = locate(members, indptr, 1, count)
+    columns1, values1 = load_row(indices, data, first1, last1, lanes)
+    b1, low1, high1, target1, own1 = load_entry(B, lo, hi, T, q, sample1)
+    sample2, first2, last2 = locate(members, indptr, 2, count)
     sample3 = tl.load(members + 3, mask=count > 3, other=0).to(tl.int64)
-    turn = 0
-    while turn < count:
+    k = 0
+    while k < count:
         sample, first, last, columns, values = sample0, first0, last0, columns0, values0
         b, low, high, target, own = b0, low0, high0, target0, own0
         sample0, first0, last0, columns0, values0 = sample1, first1, last1, columns1, values1
         b0, low0, high0, target0, own0 = b1, low1, high1, target1, own1
         sample1, first1, last1 = sample2, first2, last2
-        columns1, values1 = held_by(indices, data, first1, last1, lanes)
-        b1, low1, high1, target1, own1 = entry(B, lo, hi, T, q, sample1)
+        columns1, values1 = load_row(indices, data, first1, last1, lanes)
+        b1, low1, high1, target1, own1 = load_entry(B, lo, hi, T, q, sample1)
         sample2, first2, last2 = sample3, tl.load(indptr + sample3), tl.load(indptr + sample3 + 1)
-        sample3 = tl.load(members + turn + 4, mask=turn + 4 < count, other=0).to(tl.int64)
+        sample3 = tl.load(members + k + 4, mask=k + 4 < count, other=0).to(tl.int64)
 
+        # The score w'x, and the share of this entry in the gap.
         held = tl.load(w + columns, mask=first + lanes < last, other=0.0)
         score = tl.sum(held * values)
         place = first + AHEAD
@@ -341,9 +346,10 @@ def descend_label(
         if ((b == low) & (-e > below)) | ((b == high) & (e > above)):
             tl.store(flags + sample, False)
         else:
+            # The coordinate step within the bounds, then w and the bias.
             lowest = tl.where(b > low, tl.maximum(lowest, -e), lowest)
             highest = tl.where(b < high, tl.maximum(highest, e), highest)
-            change = best(b, e, inverse((own + square) * weight), low, high)
+            change = clipped_step(b, e, inverse((own + square) * weight), low, high)
             if change != 0:
                 tl.store(B + sample, b + change)
                 step = change * weight
@@ -357,7 +363,7 @@ def descend_label(
                     tl.store(w + more, old + step * much, mask=place + lanes < last)
                     place += AHEAD
         tl.debug_barrier()
-        turn += 1
+        k += 1
     tl.store(at + label, bias)
     tl.store(seen + label, gap)
     tl.store(violations + label, lowest)
@@ -367,7 +373,7 @@ def descend_label(
 def sum_rows(
     starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor, dense: torch.Tensor
 ) -> torch.Tensor:
-    """Sparse rows times a dense matrix."""
+    """The product of sparse rows and a dense matrix."""
     n, L = len(starts) - 1, dense.shape[1]
     answer = torch.empty(n, L, dtype=dense.dtype, device=dense.device)
     grid = (n, -(-L // BREADTH))
@@ -377,7 +383,7 @@ def sum_rows(
 
 @triton.jit
 def sum_row(starts, columns, values, dense, answer, L, DEPTH: tl.constexpr, BREADTH: tl.constexpr):
-    """One row of the product."""
+    """One row of the product, BREADTH columns per program."""
     row = tl.program_id(0).to(tl.int64)
     across = tl.program_id(1) * BREADTH + tl.arange(0, BREADTH)
     inside = across < L

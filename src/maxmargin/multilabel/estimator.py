@@ -41,8 +41,17 @@ from maxmargin.core.state import (
     part,
 )
 from maxmargin.core.threads import aligned_empty, aligned_zeros, count_threads, ranges, run_threads
-from maxmargin.device.backend import DEVICES, FOREIGN, KernelDemand, RowsDemand, find
-from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
+from maxmargin.device.backend import (
+    DEVICES,
+    check_width,
+    find,
+    kernel_demand,
+    kernel_in_kind,
+    kernel_scores,
+    like,
+    linear_in_kind,
+    rows_demand,
+)
 from maxmargin.edge.estimator import (
     COMMON_CONSTRAINTS,
     Choice,
@@ -560,28 +569,26 @@ class MultiLabelSVC(Explained, LabelClassifier, Kernelised, Iterative):
         n, L = problem.shape
         unable = "" if self.solver == "auto" else f"solver={self.solver!r} runs on the CPU only"
         if isinstance(problem, KernelM3L):
-            if problem.K.kernel.name in FOREIGN:
+            if problem.K.kernel.name == "callable":
                 unable = "a kernel that is a Python function runs on the CPU only"
-            return find(self.device, KernelDemand(n, self.n_features_in_, L), unable)
+            return find(self.device, kernel_demand(n, self.n_features_in_, L), unable)
         if isinstance(problem, ManyM3L):
             unable = "labels that are solved block by block, for loss or memory_limit, stay on the CPU"
         elif problem.coupled or problem.rows.dense:
             unable = (
                 "of linear models only those of sparse rows, without labels that a prior ties, run on a GPU"
             )
-        return find(self.device, RowsDemand(problem.rows.data.size, n, self.n_features_in_, L), unable)
+        return find(self.device, rows_demand(problem.rows.data.size, n, self.n_features_in_, L), unable)
 
     def _device_solver(
         self, problem: Any, alpha: np.ndarray, stopping: Stopping, rng: np.random.RandomState, device: Any
     ) -> Solver:
         """What trains on a GPU."""
+        from maxmargin.device.multilabel import DeviceLabels, DeviceSweeps
+
         itemsize = np.dtype(self._working_dtype(stopping, problem.costs, pays=True)).itemsize
         if isinstance(problem, KernelM3L):
-            from maxmargin.device.multilabel import DeviceSweeps
-
             return DeviceSweeps(problem, alpha, rng=rng, device=device, itemsize=itemsize)
-        from maxmargin.device.linear import DeviceLabels
-
         tol = stopping.target
         return DeviceLabels(problem, alpha, tol=tol, rng=rng, device=device, itemsize=itemsize)
 

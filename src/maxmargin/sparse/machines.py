@@ -43,8 +43,15 @@ from maxmargin.core.state import (
     indices,
     part,
 )
-from maxmargin.device.backend import DEVICES, FOREIGN, BasisDemand, find
-from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like
+from maxmargin.device.backend import (
+    DEVICES,
+    basis_demand,
+    check_width,
+    find,
+    kernel_in_kind,
+    kernel_scores,
+    like,
+)
 from maxmargin.edge.estimator import (
     COMMON_CONSTRAINTS,
     Choice,
@@ -290,10 +297,10 @@ class BasisMachine(Explained, LabelClassifier, Kernelised, Iterative):
             unable = f"{type(self).__name__} with this loss runs on the CPU only"
         elif getattr(self, "basis", "greedy") == "learned":
             unable = "basis='learned' runs on the CPU only"
-        elif problem.kernel.name in FOREIGN:
+        elif problem.kernel.name == "callable":
             unable = "a kernel that is a Python function runs on the CPU only"
         n, d = problem.X.shape
-        demand = BasisDemand(n, d, problem.loss.n_columns, min(self.max_basis, n))
+        demand = basis_demand(n, d, problem.loss.n_columns, min(self.max_basis, n))
         return find(self.device, demand, unable)
 
     def _grow(

@@ -22,8 +22,16 @@ from maxmargin.core.loop import Solver, run
 from maxmargin.core.rows import Rows
 from maxmargin.core.state import OUTCOME, ROWS, LabelNames, Samples, Sizes, State, floats, indices, part
 from maxmargin.core.threads import count_threads
-from maxmargin.device.backend import DEVICES, FOREIGN, KernelDemand, find
-from maxmargin.device.scores import check_width, kernel_in_kind, kernel_scores, like, linear_in_kind
+from maxmargin.device.backend import (
+    DEVICES,
+    check_width,
+    find,
+    kernel_demand,
+    kernel_in_kind,
+    kernel_scores,
+    like,
+    linear_in_kind,
+)
 from maxmargin.edge.estimator import (
     COMMON_CONSTRAINTS,
     Choice,
@@ -451,9 +459,9 @@ class MultiClassSVC(Explained, ClassifierMixin, Kernelised, Iterative):
             unable = "linear models are trained on the CPU"
         elif self.solver != "auto":
             unable = f"solver={self.solver!r} runs on the CPU only"
-        elif self._kernel.name in FOREIGN:
+        elif self._kernel.name == "callable":
             unable = "a kernel that is a Python function runs on the CPU only"
-        return find(self.device, KernelDemand(problem.n, self.n_features_in_, problem.c), unable)
+        return find(self.device, kernel_demand(problem.n, self.n_features_in_, problem.c), unable)
 
     def _attributes(self, X: Any, solution: LinearSolution | KernelSolution) -> dict[str, Any]:
         """What prediction needs, from the solution of the solver; of two classes, their difference."""
