@@ -10,18 +10,8 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(folder()))
 
 collect_ignore: list[str] = []
 if importlib.util.find_spec("torch") is None:
-    files = (
-        "device/kernels",
-        "device/moves",
-        "device/rows",
-        "device/solver",
-        "device/sweeper",
-        "multilabel/device",
-        "multilabel/device_linear",
-        "sparse/device",
-        "structured/device",
-    )
-    collect_ignore += [f"src/maxmargin/{name}.py" for name in files]
+    names = ("numerics", "blocks", "multilabel", "multiclass", "sparse")
+    collect_ignore += [f"src/maxmargin/device/{name}.py" for name in names]
 if importlib.util.find_spec("triton") is None:
     collect_ignore.append("src/maxmargin/device/triton_moves.py")
 if importlib.util.find_spec("distributed") is None:
