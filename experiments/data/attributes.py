@@ -6,8 +6,7 @@ import zipfile
 
 import numpy as np
 
-from maxmargin.io.atomic import PathLike
-from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.dataset import DataFormatError, Dataset, PathLike
 from maxmargin.io.files import text_lines
 from maxmargin.io.registry import Folder
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.io.atomic import atomic_write
 from maxmargin.io.dataset import DataFormatError
+from maxmargin.io.files import atomic_write
 from maxmargin.io.registry import folder, info
 
 from .attributes import numbered

@@ -1,4 +1,4 @@
-"""Text collections. X is tf-idf as in `maxmargin.io.texts`; the texts themselves are in `per_row["text"]`."""
+"""Text collections. X is tf-idf as in `maxmargin.io.shipped`; `per_row["text"]` has the texts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import tarfile
 
 import numpy as np
 
-from maxmargin.io.atomic import PathLike
-from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.dataset import DataFormatError, Dataset, PathLike
 from maxmargin.io.files import open_bytes, text_lines
 from maxmargin.io.registry import Folder
-from maxmargin.io.texts import vectorised
+from maxmargin.io.shipped import vectorised
 
 
 def tab_texts(folder: Folder) -> Dataset:

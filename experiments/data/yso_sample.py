@@ -15,7 +15,8 @@ from pathlib import Path
 
 from maxmargin.io.files import text_lines
 from maxmargin.io.registry import Folder, folder
-from maxmargin.io.texts import pack_texts
+
+from .pack import pack_texts
 
 LETTERS = 120
 LEAST = 3

@@ -6,17 +6,23 @@
 ((1500, 103), (1500, 14))
 """
 
-from maxmargin.io.arff import read_arff, read_mulan
-from maxmargin.io.arff_header import LabelTree, read_label_xml
+from maxmargin.io.arff import LabelTree, read_arff, read_label_xml, read_mulan
 from maxmargin.io.dataset import DataFormatError, Dataset
-from maxmargin.io.fetch import DownloadError, fetch
 from maxmargin.io.letters import read_letter_data
 from maxmargin.io.mail import read_mail_folders
-from maxmargin.io.registry import DatasetInfo, FileInfo, cache_dir, info, list_datasets, load
-from maxmargin.io.svmlight import read_svmlight
+from maxmargin.io.registry import (
+    DatasetInfo,
+    DownloadError,
+    FileInfo,
+    cache_dir,
+    fetch,
+    info,
+    list_datasets,
+    load,
+)
+from maxmargin.io.svmlight import read_svmlight, read_xc
 from maxmargin.io.table import read_csv, read_parquet
 from maxmargin.io.write import write_arff, write_csv, write_parquet, write_svmlight
-from maxmargin.io.xc import read_xc
 
 __all__ = [
     "DataFormatError",

@@ -9,7 +9,7 @@ was made with ill intent is met by holding everything it says to what its classe
 (`maxmargin.io.checked`) before it is used.
 """
 
-from maxmargin.io.allowed import SKOPS_TRUSTED, ModelFileError
+from maxmargin.io.checked import SKOPS_TRUSTED, ModelFileError
 from maxmargin.io.model_file import describe, load, save
 
 __all__ = ["SKOPS_TRUSTED", "ModelFileError", "describe", "load", "save"]

@@ -27,10 +27,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from maxmargin.core.state import State
-from maxmargin.io.dates import DateColumns
-from maxmargin.io.named import NamedColumns
-from maxmargin.io.reach import PROJECTIONS, flatten
-from maxmargin.io.steps import STEPS
+from maxmargin.io.named import DateColumns, NamedColumns
+from maxmargin.io.steps import PROJECTIONS, STEPS, flatten
 
 __all__ = ["DateColumns", "NamedColumns", "TextColumn", "column_kinds", "prepare"]
 

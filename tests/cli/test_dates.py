@@ -11,7 +11,7 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 import maxmargin
-from maxmargin.io.dates import day_of
+from maxmargin.io.mixed import day_of
 from maxmargin.tables import DateColumns
 
 FIRST = date(2024, 1, 1)

@@ -152,7 +152,7 @@ def test_columns_that_do_not_suit_the_model_are_refused(run, tmp_path, kinds):
     assert run("fit", "t.csv", *NUMBERS, "--scale", "none", "-o", "m.mm")[0] == 0
     loaded = maxmargin.load("m.mm")
     loaded._table = NamedColumns(kinds).fit(None)
-    with pytest.raises(ModelFileError, match=r"kind number and is given others|n_features"):
+    with pytest.raises(ModelFileError, match=r"kind number but gets others|n_features"):
         maxmargin.save(loaded, "again.mm")
 
 
@@ -187,7 +187,7 @@ def test_notes_that_do_not_suit_the_model_are_refused(tmp_path, notes):
     maxmargin.save(model, tmp_path / "m.mm", about)
     assert maxmargin.load(tmp_path / "m.mm").classes_.tolist() == ["a", "b"]
     maxmargin.save(model, tmp_path / "m.mm", about | notes)
-    with pytest.raises(ModelFileError, match="its notes name"):
+    with pytest.raises(ModelFileError, match="its metadata name"):
         maxmargin.load(tmp_path / "m.mm")
 
 

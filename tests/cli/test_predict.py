@@ -192,7 +192,7 @@ def _write(kind, n, path):
 def test_memory_does_not_grow_with_the_rows(run, kind, to, monkeypatch):
     """Four times the rows take no more memory, on Python's side and on Arrow's."""
     pa = pytest.importorskip("pyarrow")
-    monkeypatch.setattr("maxmargin.io.pieces.ROWS", 400)
+    monkeypatch.setattr("maxmargin.io.chunks.ROWS", 400)
     monkeypatch.setattr("maxmargin.io.svmlight.BLOCK", 1 << 16)
     _write(kind, 50, f"train.{kind}")
     target = [] if kind == "svm" else ["--target", "class"]

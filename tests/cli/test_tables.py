@@ -221,8 +221,8 @@ FAULTS = {
         "n,y\n1,a\n2,b\n3x,a\n4,b\n",
         "line 4, column 1: column 'n': '3x' is not a number",
     ),
-    "a word for missing": ("n,y\n1,a\n2,b\nn/a,a\n4,b\n", "give --missing n/a if it means that"),
-    "a decimal comma": ('n,y\n1,a\n2,b\n"1,5",a\n4,b\n', "give --decimal , if it means that"),
+    "a word for missing": ("n,y\n1,a\n2,b\nn/a,a\n4,b\n", "pass --missing n/a if it means that"),
+    "a decimal comma": ('n,y\n1,a\n2,b\n"1,5",a\n4,b\n', "pass --decimal , if it means that"),
     "a missing class": ("t,y\nred hat,a\nblue,\n", "line 3: the class is missing (column 'y')"),
     "too many fields": ("t,y\nred hat,a\nblue,b,c\n", "line 3"),
 }
@@ -237,9 +237,9 @@ def test_a_fault_names_its_place_and_a_cure(run, tmp_path, fault):
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    ("[1, 2]", "an object in braces was expected, not a list"),
+    ("[1, 2]", "expected an object in braces, found a list"),
     ("{oops", "line 2: not a JSON object"),
-    ('{"t": "b", "tags": {"a": 1}}', "is no tag: words, a list or a list in JSON were expected"),
+    ('{"t": "b", "tags": {"a": 1}}', "is not a tag; expected words, a list or a list in JSON"),
     ('{"t": "b", "tags": [["a"]]}', "is not a list of words"),
     ('{"t": ["b"], "tags": ["a"]}', "holds ['b'], a list"),
     ("[" * 100_000, "line 2: not a JSON object"),
@@ -253,9 +253,9 @@ def test_a_fault_in_json_lines_names_its_line(run, tmp_path, line, said):
 def test_a_separator_that_is_nowhere_is_pointed_out(run, tmp_path):
     (tmp_path / "t.csv").write_text("n,tags\n1,a;b\n2,b\n3,a;b\n4,b\n")
     code, _, err = run("fit", "t.csv", "--labels", "tags", "--separator", "/", "-o", "m.mm")
-    assert code == 0 and "the separator '/' occurs nowhere, but ';' does" in err
+    assert code == 0 and "the separator '/' does not occur, but ';' does" in err
     assert (
-        "occurs nowhere" not in run("fit", "t.csv", "--labels", "tags", "--separator", ";", "-o", "m.mm")[2]
+        "does not occur" not in run("fit", "t.csv", "--labels", "tags", "--separator", ";", "-o", "m.mm")[2]
     )
 
 

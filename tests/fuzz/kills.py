@@ -24,7 +24,7 @@ import numpy as np
 import maxmargin
 from maxmargin.cli import main
 from maxmargin.datasets import Dataset, read_svmlight, write_svmlight
-from maxmargin.io.atomic import atomic_write
+from maxmargin.io.files import atomic_write
 
 N = 2000
 

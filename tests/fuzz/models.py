@@ -28,7 +28,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, Robust
 import maxmargin
 from maxmargin import priors
 from maxmargin.baselines import ThresholdTuner
-from maxmargin.io.reach import scaling
+from maxmargin.io.steps import scaling
 from maxmargin.persistence import ModelFileError, describe
 from maxmargin.tables import NamedColumns
 from tests.fuzz.forge import Forged, duplicate

@@ -68,7 +68,7 @@ def _mail(path: Path) -> Any:
 
 def _table(kind: str, **where: Any) -> Callable[[Path], Any]:
     """A reader of tables with words."""
-    return lambda path: read_mixed(Source(path, kind), LabelColumns(**where), kind_of_values, told={})
+    return lambda path: read_mixed(Source(path, kind), LabelColumns(**where), kind_of_values, kinds={})
 
 
 def _tar() -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import maxmargin
-from maxmargin.io.atomic import atomic_write
+from maxmargin.io.files import atomic_write
 from tests.fuzz.kills import kill_at_random
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links, permissions and locks of POSIX")
@@ -73,7 +73,7 @@ def test_pipes_devices_and_loops_are_refused(tmp_path):
 
 KILLED = """
 import sys, time
-from maxmargin.io.atomic import atomic_write
+from maxmargin.io.files import atomic_write
 from tests.fuzz.kills import kill_at_random
 with atomic_write(sys.argv[1]) as out:
     out.write(b"half")

@@ -166,7 +166,7 @@ def test_parquet_equals_csv(tmp_path):
     [
         ({"a": ["x"], "l": [1]}, "'a' is of type"),
         ({"a": [np.inf], "l": [1]}, "infinite"),
-        ({"a": [1.0], "l": [3]}, "something else than 0 and 1"),
+        ({"a": [1.0], "l": [3]}, "other than 0 and 1"),
         ({"a": [], "l": []}, r"no rows|of type"),
     ],
 )

@@ -24,8 +24,7 @@ import maxmargin
 from maxmargin._names import ESTIMATORS
 from maxmargin.baselines import ThresholdTuner
 from maxmargin.core.state import State
-from maxmargin.io import allowed
-from maxmargin.io.checked import declaration
+from maxmargin.io.checked import CLASSES, declaration, find_class
 from maxmargin.io.steps import _pattern
 from maxmargin.persistence import ModelFileError
 from tests.fuzz.forge import Forged
@@ -213,8 +212,8 @@ ATTACKS = {
     "texts of numbers": ("chain", inside("_labels", container={"$": "type", "value": "int"}), "container"),
     "kind": ("multilabel", inside("_space", kind="binary"), "binary|n_columns"),
     "random place": ("random", random_place, "random state"),
-    "undeclared": ("multiclass", put(predict_proba_=1.0), "nothing that a model file holds"),
-    "shadowed": ("multiclass", put(predict="x"), "nothing that a model file holds"),
+    "undeclared": ("multiclass", put(predict_proba_=1.0), "is not declared"),
+    "shadowed": ("multiclass", put(predict="x"), "is not declared"),
     "missing": ("multiclass", lambda f: f.state.pop("intercept_"), "intercept_ is missing"),
     "memory": ("pipeline", put(memory="/tmp/evil"), "memory"),
     "steps": ("pipeline", put(steps=[]), "steps"),
@@ -293,9 +292,9 @@ def test_arrays_that_numpy_does_not_have_are_refused(dtype, shape, tmp_path):
 
 
 def test_every_class_of_a_file_declares_what_it_holds():
-    for prefix, table in allowed._TABLES.items():
+    for prefix, table in CLASSES.items():
         for name in table:
-            found = declaration(allowed.find_class(f"{prefix}.{name}" if prefix else name))
+            found = declaration(find_class(f"{prefix}.{name}" if prefix else name))
             assert isinstance(found, State) and (found.fields or found.parameters), name
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from maxmargin.datasets import DownloadError, FileInfo, fetch, load
-from maxmargin.io import fetch as _fetch
+from maxmargin.io import registry as _registry
 from maxmargin.io.registry import DatasetInfo, registry
 
 BODY = b"1 1:0.5\n2 2:0.25\n" * 50_000  # more than one piece
@@ -92,7 +92,7 @@ def known(server, monkeypatch):
             *((len(BODY), sha256(BODY)) if packed else ()),
         )
         about = DatasetInfo("toy", "multilabel", "here", "none", (file,))
-        monkeypatch.setattr(_fetch, "info", lambda name: about)
+        monkeypatch.setattr(_registry, "info", lambda name: about)
         return file
 
     return register
@@ -220,7 +220,7 @@ def test_load_finds_what_fetch_got(server, monkeypatch, tmp_path):
         FileInfo(f"dna/{name}", len(body), sha256(body), "here", f"{server.address}/{name}")
         for name, body in (("dna.scale", train), ("dna.scale.t", test))
     )
-    monkeypatch.setattr(_fetch, "info", lambda name: DatasetInfo("dna", "multiclass", "", "", files))
+    monkeypatch.setattr(_registry, "info", lambda name: DatasetInfo("dna", "multiclass", "", "", files))
     server.bodies.update({"dna.scale": train, "dna.scale.t": test})
     monkeypatch.delenv("MAXMARGIN_DATA", raising=False)
     monkeypatch.setenv("MAXMARGIN_CACHE", str(tmp_path))

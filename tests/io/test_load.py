@@ -13,8 +13,7 @@ from maxmargin.datasets import Dataset, list_datasets, load, read_mulan
 from maxmargin.io import registry
 from maxmargin.io.files import text_lines
 from maxmargin.io.registry import folder, research_builders, where
-from maxmargin.io.shipped import SHIPPED, pack, unpack
-from maxmargin.io.texts import pack_texts, unpack_texts
+from maxmargin.io.shipped import SHIPPED
 
 # name: samples, columns of X, labels or classes, training rows, test rows
 SHAPES = {
@@ -166,22 +165,6 @@ def test_shipped_equals_the_source_files(name, tmp_path):
         assert from_source.label_names == from_package.label_names
 
 
-def test_packing_is_exact(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.integers(-(10**8), 10**8, (20, 7)) / 10**4
-    data = Dataset(
-        X, rng.integers(0, 2, (20, 3)), tuple("abcdefg"), tuple("xyz"), np.arange(12), np.arange(12, 20)
-    )
-    pack(data, tmp_path / "a.npz.xz")
-    again = unpack(tmp_path / "a.npz.xz")
-    np.testing.assert_array_equal(again.X, X)
-    np.testing.assert_array_equal(again.Y, data.Y)
-    np.testing.assert_array_equal(again.test, data.test)
-    assert (again.feature_names, again.label_names) == (data.feature_names, data.label_names)
-    with pytest.raises(ValueError, match="6 decimals"):
-        pack(Dataset(X + 1e-9, data.Y), tmp_path / "b.npz.xz")
-
-
 @needs_data
 def test_the_sample_of_titles_is_drawn_from_its_source():
     """Every title stands in the source with the subjects that the sample gives it."""
@@ -199,17 +182,6 @@ def test_the_sample_of_titles_is_drawn_from_its_source():
         if found == 300:
             break
     assert found == 300
-
-
-def test_packing_keeps_texts_and_labels(tmp_path):
-    texts, names = ["old roses", "roses in tea", "tea & <b>milk</b>", "old tea"], ("a", "b c")
-    pack_texts(texts, [[0], [0, 1], [1], [1]], names, 3, tmp_path / "t.npz.xz")
-    again = unpack_texts(tmp_path / "t.npz.xz")
-    assert again.per_row["text"].tolist() == texts and again.label_names == names
-    assert again.Y.tolist() == [[1, 0], [1, 1], [0, 1], [0, 1]] and again.test.tolist() == [3]
-    # Words of a single training text are left out, and rows have unit length.
-    assert again.feature_names == ("roses", "tea")
-    np.testing.assert_allclose(again.X.power(2).sum(axis=1), 1)
 
 
 def test_split_sides_are_the_rows_of_the_whole():

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from maxmargin.datasets import DataFormatError, load, read_mail_folders
 from maxmargin.io.mail import HEADERS, _date_of, _words
-from maxmargin.io.shipped import pack_stream, unpack_stream
 
 MAIL = {
     "inbox/10": b"Date: 2 Jan 2001 10:00:00 -0600\nFrom: ann@x.org\nSubject: Re: Budget\n\nplan plan 42\n",
@@ -134,16 +133,6 @@ def test_shipped_stream(monkeypatch, tmp_path):
     assert data.X.shape == (2364, 7046) and data.n_labels == 11
     assert np.bincount(data.X.indices).min() >= 5 and (data.X.data == 1).all()
     assert list(dict.fromkeys(data.Y.tolist())) == sorted(set(data.Y.tolist()))
-
-
-def test_packing_keeps_the_stream_and_drops_the_words(mailbox, tmp_path):
-    data = read_mail_folders(mailbox)
-    pack_stream(data, tmp_path / "s.npz.xz")
-    again = unpack_stream(tmp_path / "s.npz.xz")
-    assert np.diff(again.X.indptr).tolist() == np.diff(data.X.indptr).tolist()
-    np.testing.assert_array_equal((again.X @ again.X.T).toarray(), (data.X @ data.X.T).toarray())
-    assert (again.Y[:, None] == again.Y).tolist() == (data.Y[:, None] == data.Y).tolist()
-    assert not set(again.feature_names) & set(data.feature_names)
 
 
 @pytest.mark.skipif(not os.environ.get("MAXMARGIN_DATA"), reason="set MAXMARGIN_DATA to the data directory")

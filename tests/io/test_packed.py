@@ -49,7 +49,7 @@ def test_a_file_made_to_fill_the_memory_is_refused(name, packer, tmp_path, monke
     path.write_bytes(bomb(packer, name == "mailbox"))
     tracemalloc.start()
     try:
-        with pytest.raises(DataFormatError, match=r"unpack it .* if you trust it"):
+        with pytest.raises(DataFormatError, match=r"if you trust the file, unpack it"):
             READERS[name](path)
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
     finally:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import maxmargin
 from maxmargin import datasets
-from maxmargin.io.proportion import word_array
+from maxmargin.io.dataset import word_array
 
 HEAD = b"@relation r\n@attribute l {0,1}\n"
 # What reading may take above the libraries: megabytes, and seconds of the processor.
@@ -26,7 +26,7 @@ from maxmargin.io.table import LabelColumns
 from maxmargin.tables import kind_of_values
 import pyarrow.parquet, scipy.sparse, sklearn.datasets
 def table(kind, **where):
-    return read_mixed(Source(path, kind), LabelColumns(**where), kind_of_values, told={{}})
+    return read_mixed(Source(path, kind), LabelColumns(**where), kind_of_values, kinds={{}})
 path = sys.argv[1]
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + ({megabytes} << 20),) * 2)
@@ -149,7 +149,7 @@ def test_faults_of_parquet_files_are_format_errors(fault, reader, tmp_path):
         if reader == "numbers":
             datasets.read_parquet(path, target="c")
         else:
-            read_mixed(Source(path, "parquet"), LabelColumns(target="c"), kind_of_values, told={})
+            read_mixed(Source(path, "parquet"), LabelColumns(target="c"), kind_of_values, kinds={})
 
 
 def test_a_number_too_large_for_a_float_is_a_fault(tmp_path):
@@ -160,7 +160,7 @@ def test_a_number_too_large_for_a_float_is_a_fault(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"c": "a", "n": 1}\n{"c": "b", "n": ' + "9" * 400 + "}\n")
     with pytest.raises(datasets.DataFormatError, match=r"line 2: column 'n': .* is not a finite number"):
-        read_mixed(Source(path, "jsonl"), LabelColumns(target="c"), kind_of_values, told={})
+        read_mixed(Source(path, "jsonl"), LabelColumns(target="c"), kind_of_values, kinds={})
 
 
 def test_sparse_columns_of_nominal_values_are_the_dense_ones(tmp_path):
@@ -173,7 +173,7 @@ def test_sparse_columns_of_nominal_values_are_the_dense_ones(tmp_path):
     rows = data.X.toarray()
     assert rows[0].nonzero()[0].tolist() == [7] and rows[1].nonzero()[0].tolist() == [99]
     assert np.isnan(rows[2]).all()
-    from maxmargin.io.pieces import stream_arff
+    from maxmargin.io.chunks import stream_arff
 
     (piece,) = stream_arff(path, data.feature_names)
     np.testing.assert_array_equal(piece.toarray(), rows)

@@ -213,7 +213,7 @@ def test_what_would_need_code_is_refused(tmp_path):
         maxmargin.save(model, tmp_path / "m.mm")
     model.note = "of mine"
     model.prior = None
-    with pytest.raises(ModelFileError, match=r"MultiLabelSVC\.note is nothing that a model file holds"):
+    with pytest.raises(ModelFileError, match=r"MultiLabelSVC\.note is not declared"):
         maxmargin.save(model, tmp_path / "m.mm")
     with pytest.raises(ModelFileError, match=r"Only an estimator"):
         maxmargin.save({"a": 1}, tmp_path / "m.mm")
@@ -305,11 +305,11 @@ def test_dense_weights_that_are_mostly_zero_make_a_small_file(tmp_path):
         ({"shape": [3, 100_000]}, "has only 100 entries"),
         ({"shape": [10**9, 10**9]}, "has only 100 entries"),
         ({"shape": [10**400]}, "has only 100 entries"),
-        ({"shape": [3, 5]}, "not in their places"),
-        ({"shape": [-3, -200]}, "not in their places"),
-        ({"values": "fewer"}, "not in their places"),
-        ({"values": "places"}, "not in their places"),
-        ({"places": "twice"}, "not in their places"),
+        ({"shape": [3, 5]}, "not in its shape, or not in order"),
+        ({"shape": [-3, -200]}, "not in its shape, or not in order"),
+        ({"values": "fewer"}, "not in its shape, or not in order"),
+        ({"values": "places"}, "not in its shape, or not in order"),
+        ({"places": "twice"}, "not in its shape, or not in order"),
     ],
 )
 def test_an_array_by_its_entries_is_checked(change, message):
@@ -328,5 +328,5 @@ def test_arrays_do_not_share_the_places_of_their_entries():
     first, second = decoder.decode([one, dict(one)])
     assert first is second
     for change in ({"shape": [300, 2]}, {"values": "others"}):
-        with pytest.raises(ModelFileError, match="share the places"):
+        with pytest.raises(ModelFileError, match="share the positions"):
             decoder.decode(one | change)

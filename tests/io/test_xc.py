@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from maxmargin.datasets import DataFormatError, read_xc, write_svmlight
 from maxmargin.io import svmlight
-from maxmargin.io.pieces import stream_svmlight
+from maxmargin.io.chunks import stream_svmlight
 
 TEXT = "3 4 5\n0,3 0:0.5 3:1\n 1:4\n4,2 2:-1e-3\n"
 
@@ -73,10 +73,10 @@ def test_samples_without_anything_survive_a_round_trip(tmp_path):
         ("0,3 0:0.5\n", "first line must hold"),
         ("1 4\n0 1:1\n", "first line must hold"),
         ("1 4 999999999\n0 1:1\n", "claims 999,999,999 labels"),
-        ("2 4 5\n0 1:1\n", "tells of 2 samples, but there are 1"),
+        ("2 4 5\n0 1:1\n", "says 2 samples, but there are 1"),
         ("1 4 5\n5 1:1\n", "label 5 is not among"),
         ("1 4 5\n2,2 1:1\n", "a label occurs twice"),
-        ("2 4 5\n0 1:1\n\n2 2:1\n", "tells of 2 samples, but there are 3"),
+        ("2 4 5\n0 1:1\n\n2 2:1\n", "says 2 samples, but there are 3"),
         ("3 4 5\n0 1:1\n\n2 2:x\n", "line 4.*'x' is not a finite number"),
         ("1 4 5\n0 4:1\n", "line 2.*lies beyond n_features=4|lies beyond n_features=4"),
     ],

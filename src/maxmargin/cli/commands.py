@@ -481,7 +481,7 @@ def thresholds(stored: Stored, known: Samples) -> Any:
 
 def write_page(output: Path, html: str) -> None:
     """Write the page in one step and say where it is."""
-    from maxmargin.io.atomic import atomic_write
+    from maxmargin.io.files import atomic_write
 
     with atomic_write(output) as out:
         out.write(html.encode())

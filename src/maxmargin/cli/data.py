@@ -434,7 +434,7 @@ def read_columns(source: Source, reading: ReadOptions, known: Mapping[str, Any])
             source,
             where,
             kind_of_values,
-            told=told,
+            kinds=told,
             complete=kinds is not None,
             drop=drop,
             separator=reading.separator,

@@ -127,7 +127,7 @@ def export_command(model_file: Path, output: Path, outputs: str | None, float32:
     import numpy as np
 
     import maxmargin
-    from maxmargin.io.atomic import atomic_write
+    from maxmargin.io.files import atomic_write
 
     if output.is_dir() or not output.resolve().parent.is_dir():
         raise click.UsageError(f"{output} cannot be written: name a file in a directory that exists.")

@@ -626,7 +626,7 @@ def _of_python(model: Any, path: Path) -> Stored:
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
-    from maxmargin.io.named import by_place
+    from maxmargin.io.named import by_position
     from maxmargin.io.steps import takes_sparse
     from maxmargin.persistence import ModelFileError
 
@@ -638,7 +638,7 @@ def _of_python(model: Any, path: Path) -> Stored:
         )
     try:
         check_is_fitted(inner)
-        names = by_place(model)
+        names = by_position(model)
     except (NotFittedError, ModelFileError) as error:
         raise ModelFileError(f"{path} cannot be used on the command line: {error}.") from error
     if family.task in ("multilabel", "multiclass"):

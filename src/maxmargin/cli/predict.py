@@ -231,29 +231,29 @@ def _streamed(
     progress: Any,
 ) -> Iterator[Dataset]:
     from maxmargin.datasets import Dataset
-    from maxmargin.io import pieces as _stream
-    from maxmargin.io.xc import read_header
+    from maxmargin.io import chunks as _stream
+    from maxmargin.io.svmlight import read_xc_header
 
     if kind == "letters":
         for data in _stream.stream_letters(path, progress=progress):
             yield part(data, reading.split, "test")
         return
     if kind == "jsonl" or stored.has_words or (kind in MIXED and (carried or reading.says_cells)):
-        from maxmargin.io.mixed import read_pieces
+        from maxmargin.io.mixed import read_chunks
 
         if kind not in MIXED:
             raise click.UsageError(
                 f"{path}: the model was fitted on a table with words; give CSV, JSON lines or Parquet."
             )
         kinds = stored.columns or dict.fromkeys(_feature_columns(stored, path, kind, reading), "number")
-        yield from read_pieces(source_of(path, kind, reading, progress), kinds, reading.dtype, carried)
+        yield from read_chunks(source_of(path, kind, reading, progress), kinds, reading.dtype, carried)
         return
     how: dict[str, Any] = {"dtype": reading.dtype, "progress": progress}
     pieces: Iterator[Any]
     if kind == "svmlight":
         pieces = _stream.stream_svmlight(path, stored.n_features, zero_based=reading.zero_based, **how)
     elif kind == "xc":
-        how |= {"header_lines": 1, "n_samples": read_header(path)[0]}
+        how |= {"header_lines": 1, "n_samples": read_xc_header(path)[0]}
         pieces = _stream.stream_svmlight(path, stored.n_features, zero_based=True, **how)
     else:
         names = _feature_columns(stored, path, kind, reading)
@@ -481,7 +481,7 @@ class Writer:
         self.out.writelines(csv_lines(answer.labelled, header=header, delimiter=self.how["delimiter"]))
 
     def _arff(self, answer: Answer) -> None:
-        from maxmargin.io.atomic import atomic_write
+        from maxmargin.io.files import atomic_write
         from maxmargin.io.write import arff_lines, label_xml
 
         xml = self.how["xml"]
@@ -553,7 +553,7 @@ def target(output: Path | None) -> Iterator[Any]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    from maxmargin.io.atomic import atomic_write
+    from maxmargin.io.files import atomic_write
 
     with atomic_write(output, pack=True) as out:
         yield out

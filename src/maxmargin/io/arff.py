@@ -1,10 +1,11 @@
-"""ARFF as Weka, Mulan and MEKA write it, dense and sparse, with the label XML of Mulan.
+"""ARFF as written by Weka, Mulan and MEKA, dense and sparse, with the label XML of Mulan.
 
-A nominal feature of two values becomes one 0/1 column (1 for the word that means yes, otherwise
-for the second value); one of more values becomes one 0/1 column per value. Features are dense if the
-rows of the file are, unless nominal features make them 32 times as wide as a row. In a sparse row an
-attribute that is left out has the value 0 or, if nominal, its first declared value; that is how
-Weka defines it.
+A nominal feature of two values becomes one 0/1 column (1 for a word that means yes, otherwise for the second
+value); one of more values becomes one 0/1 column per value. Features are sparse if the rows of the file are,
+or if nominal features make them more than `PER_WORD` times as wide as a row. An attribute that a sparse row
+leaves out has the value 0 or, if nominal, its first declared value, as Weka defines it.
+
+expat parses the XML as a stream. A document type declaration is refused, so no entity is ever expanded.
 """
 
 from __future__ import annotations
@@ -13,24 +14,28 @@ import math
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.arff_header import Attribute, Header, Lines, Scanner, read_header, read_label_xml, unescape
-from maxmargin.io.atomic import PathLike
-from maxmargin.io.dataset import DataFormatError, Dataset
-from maxmargin.io.files import Progress, text_lines
-from maxmargin.io.proportion import PER_WORD, check_proportion
+from maxmargin.io.dataset import PER_WORD, DataFormatError, Dataset, PathLike, check_proportion
+from maxmargin.io.files import Progress, read_bytes, text_lines
 from maxmargin.io.table import LabelColumns, classes, indicator, number
 
+_BLANK = re.compile(r"[ \t]*")
+_NOT_BLANK = re.compile(r"[^ \t]*")
+_ESCAPED = re.compile(r"\\(.)")
 _MEKA = re.compile(r"-[cC]\s+(-?[0-9]+)")
 _INDEX = re.compile(r"[0-9]{1,9}")
+_NUMERIC = {"numeric", "real", "integer"}
 _TRUE_WORDS = {"yes", "true", "y", "t", "1"}
 _FALSE_WORDS = {"no", "false", "n", "f", "0"}
+
+Lines = Iterator[tuple[int, str]]
 
 
 def read_mulan(
@@ -47,9 +52,9 @@ def read_mulan(
     Parameters
     ----------
     arff, xml : path-like
-        The two files, plain or packed as .xz or .gz. Labels may stand in any column; Y has them in
-        the order of the ARFF file. `extras["label_parents"]` holds, for nested labels, the column
-        of each label's parent or -1.
+        The two files, plain or packed as .xz or .gz. Labels may be any columns; Y has them in
+        the order of the ARFF file. For nested labels, `extras["label_parents"]` holds the column
+        of each label's parent, or -1.
     drop : sequence of str, default=()
         Attributes to leave out, such as identifiers.
     encoding : str, default="utf-8"
@@ -61,13 +66,13 @@ def read_mulan(
     """
     tree = read_label_xml(xml)
     header, lines = _open(arff, drop, encoding, progress)
-    places = _match(tree.names, header)
-    data = _read_rows(header, lines, sorted(places), False, drop, dtype)
-    column = {place: k for k, place in enumerate(sorted(places))}
-    parents = np.full(len(places), -1)
-    for place, parent in zip(places, tree.parents, strict=True):
+    positions = _match(tree.names, header)
+    data = _read_rows(header, lines, sorted(positions), False, drop, dtype)
+    column = {position: k for k, position in enumerate(sorted(positions))}
+    parents = np.full(len(positions), -1)
+    for position, parent in zip(positions, tree.parents, strict=True):
         if parent >= 0:
-            parents[column[place]] = column[places[parent]]
+            parents[column[position]] = column[positions[parent]]
     return replace(data, extras={"label_parents": parents})
 
 
@@ -82,26 +87,26 @@ def read_arff(
     dtype: Any = np.float64,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Read an ARFF file whose label columns are told by exactly one of the first three arguments.
+    """Read an ARFF file; exactly one of `target`, `labels` and `label_prefix` gives its label columns.
 
     Parameters
     ----------
     path : path-like
         The file, plain or packed as .xz or .gz.
     target : str or int, default=None
-        One attribute that holds the class of each sample: its name or position.
+        Name or position of one attribute, the class of each sample.
     labels : list of str, int or "meka", default=None
-        One 0/1 attribute per label: their names, how many of the last attributes (negative: of the
-        first), or "meka" for the `-C` option in the relation's name.
+        One 0/1 attribute per label: their names, the number of last attributes (negative: of first
+        ones), or "meka" for the `-C` option in the relation's name.
     label_prefix : str, default=None
-        One 0/1 attribute per label: those whose name starts so.
+        One 0/1 attribute per label: those whose name has this prefix.
     drop, encoding, dtype, progress
         As in `read_mulan`.
 
     Returns
     -------
     Dataset
-        X and an indicator Y are dense, or CSR when the rows of the file are sparse. X is CSR, too, where
+        X and an indicator Y are dense, or CSR if the rows of the file are sparse. X is also CSR if
         nominal features have so many values that it has more than 32 columns for each of them.
 
     Examples
@@ -132,10 +137,95 @@ def read_arff(
     return _read_rows(header, lines, label_columns, where.target is not None, drop, dtype)
 
 
+@dataclass(frozen=True)
+class Attribute:
+    """A column of the file; `values` are those of a nominal attribute."""
+
+    name: str
+    values: tuple[str, ...] | None
+    kind: str  # "numeric", "nominal", "string" or "date"
+
+
+@dataclass(frozen=True)
+class Header:
+    """The lines before the rows."""
+
+    path: PathLike
+    relation: str
+    attributes: list[Attribute]
+    data_line: int
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the attributes."""
+        return [attribute.name for attribute in self.attributes]
+
+    def error(self, message: str) -> DataFormatError:
+        """Return an error about the header as a whole."""
+        return DataFormatError(message, self.path, self.data_line)
+
+
+def read_header(path: PathLike, lines: Lines) -> Header:
+    """Read the lines up to and including @data."""
+    relation = ""
+    attributes: list[Attribute] = []
+    seen: set[str] = set()
+    for line_number, raw in lines:
+        line = raw.strip()
+        if not line or line.startswith("%"):
+            continue
+        scan = Scanner(line, path, line_number)
+        keyword = scan.bare().lower()
+        if keyword == "@relation":
+            relation = line[len("@relation") :].strip()
+        elif keyword == "@attribute":
+            attribute = _attribute(scan)
+            if attribute.name in seen:
+                raise scan.error(f"attribute {attribute.name!r} occurs twice")
+            seen.add(attribute.name)
+            attributes.append(attribute)
+        elif keyword == "@data":
+            if not attributes:
+                raise scan.error("@data before any @attribute")
+            _check_names(attributes, path, line_number)
+            return Header(path, relation, attributes, line_number)
+        else:
+            raise scan.error("@relation, @attribute or @data expected", 0)
+    raise DataFormatError("the file has no @data line", path)
+
+
+def _check_names(attributes: list[Attribute], path: PathLike, line: int) -> None:
+    """Refuse long names of attributes with many values, each of which makes a column name."""
+    words = entries = 0
+    for attribute in attributes:
+        values = attribute.values or ()
+        letters = sum(map(len, values))
+        words += len(attribute.name) + letters
+        entries += len(attribute.name) * len(values) + letters
+    remedy = "every value makes a column name; shorten the names of nominal attributes"
+    check_proportion(entries, words, "letters", remedy, path, line)
+
+
+def _attribute(scan: Scanner) -> Attribute:
+    name = scan.word("an attribute's name", stop=" \t{")
+    scan.skip()
+    if scan.peek() == "{":
+        return Attribute(name, scan.nominal_values(), "nominal")
+    kind = scan.bare().lower()
+    if kind in _NUMERIC:
+        scan.end()
+        return Attribute(name, None, "numeric")
+    if kind in ("string", "date"):
+        return Attribute(name, None, kind)
+    if kind == "relational":
+        raise scan.error("relational attributes are not supported")
+    raise scan.error(f"{kind!r} is not a type of attribute")
+
+
 def _open(
     path: PathLike, drop: Sequence[str], encoding: str, progress: Progress | None
 ) -> tuple[Header, Lines]:
-    """The header, and the lines after it."""
+    """Return the header and the lines after it."""
     lines = text_lines(path, encoding, progress)
     header = read_header(path, lines)
     absent = [name for name in drop if name not in header.names]
@@ -161,7 +251,7 @@ def _meka_columns(header: Header) -> LabelColumns:
 
 
 def _match(wanted: Sequence[str], header: Header) -> list[int]:
-    """Positions of the labels of the XML; a backslash before a quote may stand in either file."""
+    """Find the labels of the XML; either file may have a backslash before a quote."""
     exact = {name: j for j, name in enumerate(header.names)}
     loose = {unescape(name): j for j, name in enumerate(header.names)}
     found = []
@@ -176,7 +266,7 @@ def _match(wanted: Sequence[str], header: Header) -> list[int]:
 
 
 class Table:
-    """Rows being turned into arrays; the labels stand in `label_columns`."""
+    """Collects rows into arrays of features and labels; `label_columns` are the positions of the labels."""
 
     def __init__(self, header: Header, label_columns: list[int], single: bool, drop: Sequence[str]):
         self.header, self.label_columns, self.single = header, label_columns, single
@@ -188,10 +278,10 @@ class Table:
             else self._feature_encoder(attribute, attribute.name in dropped)
             for j, attribute in enumerate(header.attributes)
         ]
-        self.sparse: bool | None = None
-        self.words: list[str] = []
-        # Words of the rows, and the entries that they stand for beyond their own.
-        self.given = self.made = 0
+        self.sparse: bool | None = None  # until the first row
+        self.classes: list[str] = []
+        # Words of the rows, and the entries that they stand for beyond one each.
+        self.n_words = self.n_entries = 0
         features = sum(encoder.kind in ("feature", "onehot") for encoder in self.encoders)
         self.wide = len(self.feature_names) > PER_WORD * features
 
@@ -216,15 +306,15 @@ class Table:
             return _Encoder("onehot", column, _Codes(values), len(values))
         self.feature_names.append(name)
         if values is not None:
-            return _Encoder("feature", column, _Codes(values, *_yes_is_one(values)))
+            return _Encoder("feature", column, _Codes(values, *_codes_of_words(values)))
         if attribute.kind == "numeric":
             return _Encoder("feature", column, number)
         raise self.header.error(
             f"attribute {name!r} of type {attribute.kind} cannot be a feature; pass drop=[{name!r}]"
         )
 
-    def features_by_pieces(self, lines: Lines, rows: int, dtype: Any) -> Iterator[Any]:
-        """Matrices of the features of up to `rows` rows each."""
+    def feature_batches(self, lines: Lines, rows: int, dtype: Any) -> Iterator[Any]:
+        """Yield matrices of the features, of up to `rows` rows each."""
         for line, text in lines:
             self.add(line, text)
             if self.sparse is not None and self.x.n_rows == rows:
@@ -234,7 +324,7 @@ class Table:
             yield self.x.matrix(dtype)
 
     def add(self, line: int, text: str) -> None:
-        """Take one line of the data section."""
+        """Add one line of the data section."""
         text = text.strip()
         if not text or text.startswith("%"):
             return
@@ -251,8 +341,8 @@ class Table:
             self._sparse_row(scan)
         else:
             self._dense_row(scan)
-        why = "nominal attributes are missing or left out; drop them (drop=, or --drop), or fill them in"
-        check_proportion(self.made, self.given, "values", why, self.header.path, line)
+        remedy = "nominal attributes are missing or left out; drop them (drop=, or --drop), or fill them in"
+        check_proportion(self.n_entries, self.n_words, "values", remedy, self.header.path, line)
 
     def _begin(self, sparse: bool) -> None:
         self.sparse = sparse
@@ -263,7 +353,7 @@ class Table:
         words = _fields(scan)
         if len(words) != len(self.encoders):
             raise scan.error(f"{len(words)} values for {len(self.encoders)} attributes", len(words) - 1)
-        self.given += len(words)
+        self.n_words += len(words)
         for j, word in enumerate(words):
             self._put(j, word, scan, j)
 
@@ -277,25 +367,25 @@ class Table:
                 raise scan.error(f"attribute {j} occurs twice in the row", at)
             given.add(j)
             self._put(j, word, scan, at)
-        self.given += len(given) + 1
+        self.n_words += len(given) + 1
         for matrix, defaults in zip((self.x, self.y), self.defaults, strict=True):
-            self.made += matrix.extend(*defaults.but_for(given))
+            self.n_entries += matrix.extend(*defaults.without(given))
         for j in self.label_columns if self.single else ():
             if j not in given:
-                self._put(j, self._left_out(j), scan, 0)
+                self._put(j, self._default(j), scan, 0)
 
-    def _left_out(self, j: int) -> str:
-        """The value of attribute j where a sparse row leaves it out."""
+    def _default(self, j: int) -> str:
+        """Return the value of attribute j where a sparse row leaves it out."""
         values = self.header.attributes[j].values
         return values[0] if values else "0"
 
     def _sparse_defaults(self) -> tuple[_Defaults, _Defaults]:
-        """Entries of features and of labels where a sparse row leaves out what is not zero then."""
+        """Return the nonzero defaults of features and of labels."""
         features, labels = _Defaults(), _Defaults()
         for j, encoder in enumerate(self.encoders):
             if encoder.kind in ("drop", "class"):
                 continue
-            value = encoder.encode(self._left_out(j))
+            value = encoder.encode(self._default(j))
             if encoder.kind == "onehot":
                 features.add(j, encoder.column + int(value), 1.0)
             elif value != 0:
@@ -303,13 +393,13 @@ class Table:
         return features, labels
 
     def _put(self, j: int, word: str, scan: Scanner, at: int) -> None:
-        """Take the value of attribute j; `at` is its place in the row, for messages."""
+        """Store the value of attribute j; `at` is its position in the row, for messages."""
         encoder = self.encoders[j]
         if encoder.kind == "drop":
             return
         try:
             if encoder.kind == "class":
-                self.words.append(encoder.check(word))
+                self.classes.append(encoder.check(word))
                 return
             value = encoder.encode(word)
         except ValueError as error:
@@ -317,12 +407,12 @@ class Table:
         if encoder.kind == "onehot" and value == value:
             self.x.add(encoder.column + int(value), 1.0)
         elif encoder.kind == "onehot":
-            self.made += self.x.fill(encoder.column, encoder.width, math.nan)
+            self.n_entries += self.x.fill(encoder.column, encoder.width, math.nan)
         elif value != 0:
             (self.y if encoder.kind == "label" else self.x).add(encoder.column, value)
 
     def dataset(self, dtype: Any) -> Dataset:
-        """What was taken."""
+        """Return the collected rows."""
         if self.sparse is None:
             raise DataFormatError("the file has no rows after @data", self.header.path)
         names = tuple(self.header.attributes[j].name for j in self.label_columns)
@@ -330,7 +420,7 @@ class Table:
         extras = {}
         if self.single:
             extras["target"] = names[0]
-            Y, names = classes(self.words)
+            Y, names = classes(self.classes)
         elif not np.isnan(Y.data if self.sparse else Y).any():
             Y = Y.astype(np.int32)
         source = str(Path(self.header.path))
@@ -338,8 +428,80 @@ class Table:
         return Dataset(X, Y, features, names, source=source, extras=extras)
 
 
+class Scanner:
+    """Reads quoted and bare words from one line."""
+
+    def __init__(self, line: str, path: PathLike, line_number: int):
+        self.line, self.path, self.number = line, path, line_number
+        self.at = 0
+
+    def error(self, message: str, at: int | None = None) -> DataFormatError:
+        return DataFormatError(message, self.path, self.number, (self.at if at is None else at) + 1)
+
+    def skip(self) -> None:
+        """Skip blanks."""
+        self.at = _BLANK.match(self.line, self.at).end()  # type: ignore[union-attr]
+
+    def peek(self) -> str:
+        """Return the next character, or an empty string at the end."""
+        return self.line[self.at : self.at + 1]
+
+    def end(self) -> None:
+        """Refuse anything but a comment in the rest of the line."""
+        self.skip()
+        if self.at < len(self.line) and self.peek() != "%":
+            raise self.error(f"unexpected {self.line[self.at : self.at + 40]!r}")
+
+    def bare(self) -> str:
+        """Return the characters up to the next blank."""
+        self.skip()
+        start = self.at
+        self.at = _NOT_BLANK.match(self.line, start).end()  # type: ignore[union-attr]
+        return self.line[start : self.at]
+
+    def word(self, what: str, stop: str) -> str:
+        """Return a quoted word without quotes and escapes, or a bare word up to a character of `stop`."""
+        self.skip()
+        quote, start = self.peek(), self.at
+        if quote and quote in "'\"":
+            self.at += 1
+            while self.at < len(self.line) and self.line[self.at] != quote:
+                self.at += 2 if self.line[self.at] == "\\" else 1
+            if self.at >= len(self.line):
+                raise self.error(f"the quote of {what} is not closed", start)
+            self.at += 1
+            return unescape(self.line[start + 1 : self.at - 1])
+        while self.at < len(self.line) and self.line[self.at] not in stop:
+            self.at += 1
+        if self.at == start:
+            raise self.error(f"{what} expected")
+        return self.line[start : self.at].rstrip()
+
+    def nominal_values(self) -> tuple[str, ...]:
+        """Return the values between braces."""
+        values: list[str] = []
+        self.at += 1
+        while True:
+            values.append(self.word("a nominal value", stop=",}"))
+            self.skip()
+            if self.peek() not in (",", "}"):
+                raise self.error("',' or '}' expected")
+            self.at += 1
+            if self.line[self.at - 1] == "}":
+                break
+        self.end()
+        if len(set(values)) < len(values):
+            raise self.error("a nominal value occurs twice")
+        return tuple(values)
+
+
+def unescape(text: str) -> str:
+    """Remove the backslashes that escape a character."""
+    return _ESCAPED.sub(r"\1", text) if "\\" in text else text
+
+
 def _fields(scan: Scanner) -> list[str]:
-    """The comma separated fields of a dense row; an unquoted % starts a comment."""
+    """Split a dense row at commas; an unquoted % starts a comment."""
     line = scan.line
     if "'" not in line and '"' not in line and "%" not in line:
         return [word.strip() for word in line.split(",")]
@@ -355,7 +517,7 @@ def _fields(scan: Scanner) -> list[str]:
 
 
 def _plain_pairs(line: str) -> list[list[str]] | None:
-    """The pairs of a sparse row without quotes or anything else out of the ordinary."""
+    """Split an ordinary sparse row without quotes; return None for any other row."""
     if "'" in line or '"' in line or not line.endswith("}"):
         return None
     pairs = [pair.split() for pair in line[1:-1].split(",")]
@@ -363,7 +525,7 @@ def _plain_pairs(line: str) -> list[list[str]] | None:
 
 
 def _scanned_pairs(scan: Scanner) -> list[tuple[str, str]]:
-    """The pairs of any sparse row, read character by character."""
+    """Read the pairs of any sparse row character by character."""
     pairs: list[tuple[str, str]] = []
     scan.at = 1
     scan.skip()
@@ -383,7 +545,7 @@ def _scanned_pairs(scan: Scanner) -> list[tuple[str, str]]:
 
 @dataclass
 class _Encoder:
-    """How the words of an attribute become numbers, and the first column that they go to."""
+    """Turns the words of an attribute into numbers in one or more columns."""
 
     kind: str  # "feature", "onehot", "label", "class" or "drop"
     column: int
@@ -396,15 +558,15 @@ class _Encoder:
         return word
 
 
-def _yes_is_one(values: Sequence[str]) -> tuple[int, ...]:
-    """Codes of one or two nominal values: 1 for the one that means yes."""
+def _codes_of_words(values: Sequence[str]) -> tuple[int, ...]:
+    """Return the codes of one or two nominal values: 1 for a word that means yes."""
     words = [value.lower() for value in values]
     reverse = len(words) == 2 and words[0] in _TRUE_WORDS and words[1] in _FALSE_WORDS
     return (1, 0) if reverse else tuple(range(len(values)))
 
 
 class _Codes:
-    """A nominal value's code (its number unless told otherwise), NaN for a missing one."""
+    """Maps nominal values to codes (0, 1, ... by default) and a missing value to NaN."""
 
     def __init__(self, values: Sequence[str], *codes: int):
         numbers = map(float, codes or range(len(values)))
@@ -418,20 +580,20 @@ class _Codes:
 
 
 class _Defaults:
-    """Entries of every sparse row that leaves their attributes out."""
+    """Entries of attributes that a sparse row leaves out."""
 
     def __init__(self) -> None:
-        self.place: dict[int, int] = {}
+        self.position: dict[int, int] = {}
         self.columns, self.values = array("i"), array("d")
 
     def add(self, j: int, column: int, value: float) -> None:
-        self.place[j] = len(self.columns)
+        self.position[j] = len(self.columns)
         self.columns.append(column)
         self.values.append(value)
 
-    def but_for(self, given: set[int]) -> tuple[Any, Any]:
-        """Columns and values, without those of attributes that are given."""
-        taken = [self.place[j] for j in given if j in self.place]
+    def without(self, given: set[int]) -> tuple[Any, Any]:
+        """Return columns and values, except those of the given attributes."""
+        taken = [self.position[j] for j in given if j in self.position]
         if not taken:
             return self.columns, self.values
         kept = np.ones(len(self.columns), bool)
@@ -440,7 +602,7 @@ class _Defaults:
 
 
 class _Matrix:
-    """A matrix filled row by row: all entries of each row, or the nonzero ones with their columns."""
+    """A matrix filled row by row, dense or CSR."""
 
     def __init__(self, width: int, sparse: bool) -> None:
         self.width, self.sparse, self.n_rows = width, sparse, 0
@@ -460,13 +622,13 @@ class _Matrix:
             self.values[self.starts[-1] + column] = value
 
     def extend(self, columns: Any, values: Any) -> int:
-        """Add entries of a sparse row; how many they are."""
+        """Add entries to a sparse row; return their number."""
         self.columns.frombytes(columns.tobytes())
         self.values.frombytes(values.tobytes())
         return len(columns)
 
     def fill(self, column: int, width: int, value: float) -> int:
-        """Give neighbouring columns one value; how many entries that makes."""
+        """Set neighbouring columns to one value; return the number of entries that were added."""
         entries = array("d", [value]) * width
         if self.sparse:
             return self.extend(array("i", range(column, column + width)), entries)
@@ -481,8 +643,82 @@ class _Matrix:
         starts = np.append(self.starts, len(values))
         if len(values) <= np.iinfo(np.int32).max:
             starts = starts.astype(np.int32)
-        matrix = sp.csr_array(
-            (values, np.frombuffer(self.columns, np.intc), starts), shape=(self.n_rows, self.width)
-        )
+        columns = np.frombuffer(self.columns, np.intc)
+        matrix = sp.csr_array((values, columns, starts), shape=(self.n_rows, self.width))
         matrix.sort_indices()
         return matrix
+
+
+@dataclass(frozen=True)
+class LabelTree:
+    """Labels in document order and the position of each one's parent (-1 at the top)."""
+
+    names: tuple[str, ...]
+    parents: tuple[int, ...]
+
+
+def read_label_xml(path: PathLike) -> LabelTree:
+    """Read a Mulan label file: `<labels>` with `<label name="...">` elements, nested or flat."""
+    parser = expat.ParserCreate()
+    labels = _LabelParser(path, parser)
+    parser.StartDoctypeDeclHandler = labels.doctype
+    parser.StartElementHandler = labels.start
+    parser.EndElementHandler = labels.end
+    parser.CharacterDataHandler = labels.text
+    try:
+        parser.Parse(read_bytes(path), True)
+    except expat.ExpatError as error:
+        reason = expat.errors.messages[error.code]
+        raise DataFormatError(f"not XML: {reason}", path, error.lineno, error.offset + 1) from error
+    except DataFormatError:
+        raise
+    except (LookupError, ValueError) as error:  # unknown or unsuitable encoding in the XML declaration
+        raise DataFormatError(f"not XML: {error}", path, 1) from error
+    if not labels.names:
+        raise labels.error("no <label name=...> in the file")
+    return LabelTree(tuple(labels.names), tuple(labels.parents))
+
+
+@dataclass
+class _LabelParser:
+    path: PathLike
+    parser: expat.XMLParserType
+    names: list[str] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    open_labels: list[int] = field(default_factory=list)
+    depth: int = 0
+
+    def error(self, message: str) -> DataFormatError:
+        line, column = self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber
+        return DataFormatError(message, self.path, line, column + 1)
+
+    def doctype(self, *_: object) -> None:
+        raise self.error("a document type declaration is not allowed here")
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        tag = tag.rpartition(":")[2]
+        self.depth += 1
+        expected = "labels" if self.depth == 1 else "label"
+        if tag != expected:
+            raise self.error(f"<{expected}> expected, found <{tag}>")
+        if self.depth == 1:
+            return
+        name = attributes.get("name")
+        if not name:
+            raise self.error("a <label> without a name")
+        if name in self.seen:
+            raise self.error(f"label {name!r} occurs twice")
+        self.seen.add(name)
+        self.parents.append(self.open_labels[-1] if self.open_labels else -1)
+        self.open_labels.append(len(self.names))
+        self.names.append(name)
+
+    def end(self, _: str) -> None:
+        self.depth -= 1
+        if self.depth > 0:
+            self.open_labels.pop()
+
+    def text(self, text: str) -> None:
+        if text.strip():
+            raise self.error(f"unexpected text {text.strip()[:40]!r}")

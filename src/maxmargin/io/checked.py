@@ -1,14 +1,17 @@
-"""Hold a model to what its classes declare, before it is written and after it was read.
+"""What a model file may hold: classes and functions by name, and the declared state of each class.
 
-The tables are `STATE` of each class (`core.state` has their words) and, for scikit-learn's steps,
-`io.steps`. Compiled loops trust the shapes and indices of a fitted model; this is where they are
-looked at, once. A parameter is held to the constraints of its estimator and to `LIMITS`.
+A model is checked before it is written and after it was read, because compiled loops trust the shapes and
+indices of a fitted model. The declarations are `STATE` of each class (`core.state` has their vocabulary)
+and, for the steps of scikit-learn, `io.steps`. Parameters are checked against the constraints of their
+estimator and against `LIMITS`.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, singledispatch
 from typing import Any
 
@@ -16,13 +19,55 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import validate_parameter_constraints
 
+from maxmargin._names import ESTIMATORS, WRAPPERS
 from maxmargin.core import state as declared
 from maxmargin.core.state import LONGEST_NAME, MOST, Field, Sizes, State
-from maxmargin.io import allowed
-from maxmargin.io.allowed import ModelFileError
-from maxmargin.io.steps import STEPS, ColumnParts, Steps, check_kinds, essential
+from maxmargin.io.steps import SCORES, STEPS, ColumnParts, Steps, check_kinds, essential
 
-# Bounds on parameters beyond what is meaningful: on time and memory that a file could ask for.
+# Parts of fitted estimators.
+_PARTS = {
+    "DateColumns": "maxmargin.io.named",
+    "EntropyState": "maxmargin.ranking.entropy",
+    "GrowingLabels": "maxmargin.ranking.labels",
+    "IsotonicCurves": "maxmargin.decisions.curves",
+    "Kernel": "maxmargin.core.kernels",
+    "LabelSpace": "maxmargin.edge.labels",
+    "NamedColumns": "maxmargin.io.named",
+    "SequenceLabels": "maxmargin.edge.groups",
+    "Sigmoids": "maxmargin.decisions.curves",
+    "SquaredState": "maxmargin.ranking.problem",
+    "Temperature": "maxmargin.decisions.curves",
+}
+_BASELINES = {"ThresholdTuner": "maxmargin.baselines"}
+# Modules of the allowed classes, by the prefix of their names in a file.
+CLASSES = {
+    "": ESTIMATORS,
+    "part": _PARTS,
+    "decisions": WRAPPERS,
+    "baselines": _BASELINES,
+    "sklearn": {name: module for name, (module, _) in STEPS.items()},
+    "tables": {"TextColumn": "maxmargin.tables"},
+}
+# Modules of the allowed functions, by the parameter that may hold them.
+FUNCTIONS = {
+    "prior": dict.fromkeys(("from_labels", "identity"), "maxmargin.priors"),
+    "score_func": dict.fromkeys(SCORES, "sklearn.feature_selection"),
+}
+_FUNCTIONS = FUNCTIONS["prior"] | FUNCTIONS["score_func"]
+_TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (set, frozenset, list, tuple, str, int, float, bool, np.ndarray, sp.csr_array, sp.csr_matrix)
+} | {f"numpy.{kind.__name__}": kind for kind in (np.float32, np.float64, np.int32, np.int64)}
+# Types that skops must trust to load models of this package.
+SKOPS_TRUSTED = sorted(
+    [
+        f"{module}.{name}"
+        for table in (ESTIMATORS, WRAPPERS, _PARTS, _BASELINES, FUNCTIONS["prior"])
+        for name, module in table.items()
+    ]
+    + [f"{kind.__module__}.{kind.__qualname__}" for kind in (*_TYPES.values(), np.dtype, sp.csc_array)]
+)
+# Bounds on parameters that limit the time and memory that a file can ask for.
 LIMITS: dict[str, tuple[int, int]] = {
     "degree": (0, 100),
     "max_nodes": (1, 10**9),
@@ -30,9 +75,10 @@ LIMITS: dict[str, tuple[int, int]] = {
     "n_jobs": (-1024, 1024),
     "plane_cache": (1, 10**4),
 }
-# Hashes of tuples can be made to collide, so that a dict of many of them takes quadratic time.
+# Hashes of tuples can be made to collide, so that a dict of many tuples takes quadratic time.
 MOST_TUPLES = 10_000
-# Dual solutions serve warm starts only and can be far larger than the model; callbacks watch a fit.
+# Attributes that files leave out: dual solutions, which serve warm starts only and can be far larger than
+# the model, and callbacks of a fit.
 LEFT_OUT = frozenset(
     {
         "_callback_fit_ctx",
@@ -47,26 +93,77 @@ LEFT_OUT = frozenset(
 )
 
 
+class ModelFileError(ValueError):
+    """A file is not a loadable model, or a model cannot be saved."""
+
+
+def class_name(cls: type) -> str | None:
+    """Return the name of a class in a file, None if it is not allowed."""
+    for prefix, table in CLASSES.items():
+        if cls.__name__ in table and _find(table[cls.__name__], cls.__name__) is cls:
+            return f"{prefix}.{cls.__name__}" if prefix else cls.__name__
+    return None
+
+
+def find_class(name: str) -> Any:
+    """Return the class with a name in a file."""
+    prefix, _, last = name.rpartition(".")
+    return _find(_allowed(CLASSES.get(prefix, {}), last, "class", name), last)
+
+
+def function_name(function: Any) -> str | None:
+    """Return the name of a function in a file, None if it is not allowed."""
+    name = getattr(function, "__name__", "")
+    if name in _FUNCTIONS and _find(_FUNCTIONS[name], name) is function:
+        return name
+    return None
+
+
+def find_function(name: str) -> Any:
+    """Return the function with a name in a file."""
+    return _find(_allowed(_FUNCTIONS, name, "function", name), name)
+
+
+def type_name(kind: type) -> str | None:
+    """Return the name of a plain type in a file, None if it is not allowed."""
+    return next((name for name, known in _TYPES.items() if known is kind), None)
+
+
+def find_type(name: str) -> type:
+    """Return the plain type with a name in a file."""
+    return _allowed(_TYPES, name, "type", name)
+
+
+def _allowed(table: Mapping[str, Any], key: str, kind: str, name: str) -> Any:
+    if key not in table:
+        raise ModelFileError(f"it names the {kind} {name[:80]!r}, which a model file may not hold")
+    return table[key]
+
+
+def _find(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
 def state_of(value: Any) -> dict[str, Any]:
-    """The attributes of an object that belong into a file."""
+    """Return the attributes of an object that a file stores."""
     state = value.__getstate__() if hasattr(value, "get_params") else vars(value)
     return essential(value, {name: item for name, item in state.items() if name not in LEFT_OUT})
 
 
 def check_model(model: Any, where: str) -> None:
-    """Refuse a model that is not as its class declares it, naming the attribute."""
+    """Raise ModelFileError, naming the attribute, if a model does not match the declaration of its class."""
     check_object(model, where, Sizes())
 
 
 def check_object(value: Any, where: str, sizes: Sizes) -> None:
-    """Parameters, declared attributes and rule of one object."""
+    """Check the parameters, the declared attributes and the rule of one object."""
     cls: type = type(value)
     state = state_of(value)
     table = declaration(cls)
     names = parameters_of(cls)
-    strange = sorted(set(state) - set(table.fields) - set(names))
-    if strange:
-        raise ModelFileError(f"{where}.{strange[0][:80]} is nothing that a model file holds")
+    undeclared = sorted(set(state) - set(table.fields) - set(names))
+    if undeclared:
+        raise ModelFileError(f"{where}.{undeclared[0][:80]} is not declared, so a model file cannot hold it")
     _check_parameters(cls, {name: state[name] for name in names if name in state}, where)
     for name, field in table.parameters.items():
         _check_field(field, state.get(name), f"{where}.{name}", Sizes(), state)
@@ -74,20 +171,22 @@ def check_object(value: Any, where: str, sizes: Sizes) -> None:
         _check_attributes(table, state, where, sizes)
     elif not names and not hasattr(value, "get_params"):
         raise ModelFileError(f"{where} is empty")
-    if table.rule is not None:
-        _obey(table.rule, state, where, sizes)
-    if "_table" in state:
-        _obey(lambda own, _: check_kinds(list(own["_table"].kinds.values()), value), state, where, sizes)
+    with _located(where):
+        if table.rule is not None:
+            table.rule(state, sizes)
+        if "_table" in state:
+            check_kinds(list(state["_table"].kinds.values()), value)
 
 
 def _check_attributes(table: State, state: Mapping[str, Any], where: str, sizes: Sizes) -> None:
+    """Check the declared attributes; those of one group must be all present or all absent."""
     groups: dict[str, bool] = {}
     for name, field in table.fields.items():
         there = name in state
         if not there and (not field.group or groups.get(field.group)):
             raise ModelFileError(f"{where}.{name} is missing")
         if there and groups.get(field.group) is False:
-            raise ModelFileError(f"{where}.{name} is there without its like")
+            raise ModelFileError(f"{where}.{name} is present, but other attributes of its group are missing")
         if field.group:
             groups[field.group] = there
         if there:
@@ -95,25 +194,24 @@ def _check_attributes(table: State, state: Mapping[str, Any], where: str, sizes:
 
 
 def _check_field(field: Field, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
-    if value is None and field.none:
-        return
+    if value is not None or not field.none:
+        with _located(where):
+            _check(field, value, where, sizes, state)
+
+
+@contextmanager
+def _located(where: str) -> Iterator[None]:
+    """Turn a ValueError into a ModelFileError that names the attribute."""
     try:
-        _check(field, value, where, sizes, state)
+        yield
     except ModelFileError:
         raise
     except ValueError as error:
         raise ModelFileError(f"{where}: {error}") from error
 
 
-def _obey(rule: declared.Rule, state: Mapping[str, Any], where: str, sizes: Sizes) -> None:
-    try:
-        rule(state, sizes)
-    except ValueError as error:
-        raise ModelFileError(f"{where}: {error}") from error
-
-
 def declaration(cls: type) -> State:
-    """The table of a class that a file may hold."""
+    """Return the declaration of a class that a file may hold."""
     foreign = cls.__module__.startswith("sklearn.") and cls.__name__ in STEPS
     table = STEPS[cls.__name__][1] if foreign else vars(cls).get("STATE")
     if not isinstance(table, State):
@@ -123,14 +221,14 @@ def declaration(cls: type) -> State:
 
 @cache
 def parameters_of(cls: type) -> tuple[str, ...]:
-    """Names of the parameters of an estimator; other objects have none."""
+    """Return the parameter names of an estimator; other objects have none."""
     return tuple(cls._get_param_names()) if hasattr(cls, "_get_param_names") else ()
 
 
 def _check_parameters(cls: Any, values: dict[str, Any], where: str) -> None:
     for name, value in values.items():
         if callable(value) and not isinstance(value, type) and not hasattr(value, "get_params"):
-            if allowed.function_name(value) not in allowed.FUNCTIONS.get(name, ()):
+            if function_name(value) not in FUNCTIONS.get(name, ()):
                 raise ModelFileError(
                     f"{where}.{name} is a function of your own, and a model file holds no code: replace it "
                     "by a name or by its result before saving"
@@ -168,21 +266,22 @@ def _shown(value: Any) -> str:
 
 @singledispatch
 def _check(field: Any, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
-    raise TypeError(f"nobody knows how to check a {type(field).__name__}")
+    """Raise ValueError if a value does not match its declaration; `sizes` collects the named sizes."""
+    raise TypeError(f"a {type(field).__name__} cannot be checked")
 
 
 @_check.register
 def _(field: declared.Array, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if not isinstance(value, np.ndarray) or f"{value.dtype.kind}{value.dtype.itemsize}" not in field.dtypes:
         found = value.dtype.str if isinstance(value, np.ndarray) else type(value).__name__
-        raise ValueError(f"an array of {' or '.join(field.dtypes)} was expected, not {_shown(found)}")
+        raise ValueError(f"expected an array of {' or '.join(field.dtypes)}, found {_shown(found)}")
     if value.ndim != len(field.shape):
         raise ValueError(f"it has {value.ndim} dimensions, not {len(field.shape)}")
     if field.packed and not value.flags.c_contiguous:
-        raise ValueError("its rows do not follow one another")
+        raise ValueError("its rows are not contiguous")
     if field.when and not state.get(field.when):
         if any(value.shape):
-            raise ValueError(f"it has room for numbers although {field.when} is off")
+            raise ValueError(f"it is not empty although {field.when} is off")
         return
     for name, size in zip(field.shape, value.shape, strict=True):
         if isinstance(name, str):
@@ -200,7 +299,7 @@ def _(field: declared.Weights, value: Any, where: str, sizes: Sizes, state: Mapp
         _check(declared.floats(*field.shape), value, where, sizes, state)
         return
     if value.format != "csc" or value.ndim != 2:
-        raise ValueError("sparse weights were expected in the format CSC")
+        raise ValueError("expected sparse weights in the format CSC")
     _check(declared.floats(None), value.data, where, sizes, state)
     for name, size in zip(field.shape, value.shape, strict=True):
         sizes.fix(name, size)
@@ -208,27 +307,27 @@ def _(field: declared.Weights, value: Any, where: str, sizes: Sizes, state: Mapp
 
 @_check.register
 def _(field: declared.Ruled, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
-    """Nothing; the rule of the class comes after all its attributes."""
+    """Do nothing; the rule of the class checks the value after all attributes."""
 
 
 @_check.register
 def _(field: declared.Samples, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     sparse = sp.issparse(value)
     if not sparse and not isinstance(value, np.ndarray):
-        raise ValueError("a matrix was expected")
+        raise ValueError("expected a matrix")
     numbers = value.data if sparse else value
     if value.ndim != 2 or numbers.dtype not in (np.float32, np.float64) or not np.isfinite(numbers).all():
-        raise ValueError("a matrix of finite numbers was expected")
+        raise ValueError("expected a matrix of finite numbers")
 
 
 @_check.register
 def _(field: declared.LabelNames, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "biufUO":
-        raise ValueError("a vector of names was expected")
+        raise ValueError("expected a vector of names")
     if len(value) < field.least:
         raise ValueError("it is empty")
     if value.dtype.kind == "O" and not all(map(_is_name, value.tolist())):
-        raise ValueError("it holds something that is no name")
+        raise ValueError("it holds something that is not a name")
     if len(value) > MOST_TUPLES and any(isinstance(name, tuple) for name in value.tolist()):
         raise ValueError(f"it holds more than {MOST_TUPLES} names that are tuples")
     if value.dtype.kind == "f" and not np.isfinite(value).all():
@@ -247,16 +346,16 @@ def _is_name(value: Any) -> bool:
 @_check.register
 def _(field: declared.Names, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype != object:
-        raise ValueError("a vector of texts was expected")
+        raise ValueError("expected a vector of texts")
     if not all(isinstance(name, str) for name in value.tolist()):
-        raise ValueError("it holds something that is no text")
+        raise ValueError("it holds something that is not a text")
     sizes.fix(field.size, len(value))
 
 
 @_check.register
 def _(field: declared.Whole, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise ValueError(f"a whole number was expected, not {_shown(value)}")
+        raise ValueError(f"expected an integer, found {_shown(value)}")
     if not field.low <= int(value) <= field.high:
         raise ValueError(f"it is {_shown(value)}, not from {field.low} to {field.high}")
     if field.size:
@@ -267,13 +366,13 @@ def _(field: declared.Whole, value: Any, where: str, sizes: Sizes, state: Mappin
 def _(field: declared.Number, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not real or (field.finite and not field.low <= value <= field.high):
-        raise ValueError(f"a number from {field.low:g} to {field.high:g} was expected, not {_shown(value)}")
+        raise ValueError(f"expected a number from {field.low:g} to {field.high:g}, found {_shown(value)}")
 
 
 @_check.register
 def _(field: declared.Flag, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if not isinstance(value, (bool, np.bool_)):
-        raise ValueError(f"True or False was expected, not {_shown(value)}")
+        raise ValueError(f"expected True or False, found {_shown(value)}")
 
 
 @_check.register
@@ -292,14 +391,13 @@ def _(field: declared.Checked, value: Any, where: str, sizes: Sizes, state: Mapp
 @_check.register
 def _(field: declared.Numbered, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if type(value) is not dict:
-        raise ValueError("a dict of names to numbers was expected")
+        raise ValueError("expected a dict of names to numbers")
     if not all(isinstance(key, str) if field.texts else _is_name(key) for key in value):
-        raise ValueError("it holds something that is no name")
+        raise ValueError("it holds something that is not a name")
     numbers = list(value.values())
-    if not all(type(k) is int or isinstance(k, np.integer) for k in numbers) or set(numbers) != set(
-        range(len(value))
-    ):
-        raise ValueError("its names are not numbered from 0 on")
+    whole = all(type(k) is int or isinstance(k, np.integer) for k in numbers)
+    if not whole or set(numbers) != set(range(len(value))):
+        raise ValueError("its names are not numbered 0, 1, 2, ...")
     if field.size:
         sizes.fix(field.size, len(value))
 
@@ -307,7 +405,7 @@ def _(field: declared.Numbered, value: Any, where: str, sizes: Sizes, state: Map
 @_check.register
 def _(field: declared.Several, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if type(value) is not list:
-        raise ValueError("a list was expected")
+        raise ValueError("expected a list")
     for k, item in enumerate(value):
         _check_field(field.item, item, f"{where}[{k}]", sizes, state)
     if field.size:
@@ -317,56 +415,53 @@ def _(field: declared.Several, value: Any, where: str, sizes: Sizes, state: Mapp
 @_check.register
 def _(field: declared.History, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
     if type(value) is not list or not all(type(record) is dict for record in value):
-        raise ValueError("a list of records was expected")
+        raise ValueError("expected a list of records")
     for record in value:
         for word, found in record.items():
             plain = isinstance(found, (int, float, np.integer, np.floating)) or found is None
             plain = plain or (word == "solver" and type(found) is str and len(found) <= LONGEST_NAME)
             if not isinstance(word, str) or not plain:
-                raise ValueError("its records hold something else than numbers and names under words")
+                raise ValueError("its records hold something other than numbers and names of solvers")
 
 
 @_check.register
 def _(field: declared.Part, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
-    if type(value).__name__ not in field.classes or allowed.class_name(type(value)) is None:
-        raise ValueError(f"a {' or '.join(field.classes)} was expected, not a {type(value).__name__[:80]}")
+    if type(value).__name__ not in field.classes or class_name(type(value)) is None:
+        raise ValueError(f"expected a {' or '.join(field.classes)}, found a {type(value).__name__[:80]}")
     check_object(value, where, Sizes() if field.own_sizes else sizes)
 
 
 @_check.register
 def _(field: Steps, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
-    named = type(value) is list and all(type(entry) is tuple and len(entry) == 2 for entry in value)
-    if not named or not value:
-        raise ValueError("a list of named steps was expected")
-    names = [name for name, _ in value]
-    if not all(isinstance(name, str) and name and "__" not in name for name in names):
-        raise ValueError("a name of a step was expected")
-    if len(set(names)) < len(names):
-        raise ValueError("two of its steps have one name")
+    _check_entries(value, ("name", "step"))
     for k, (name, step) in enumerate(value):
         last = k == len(value) - 1
-        if not last and (step is None or step == "passthrough"):
-            continue
-        kinds = field.last if last else field.inner
-        _check(declared.Part(kinds), step, f"{where}[{_shown(name)}]", Sizes(), state)
+        if last or (step is not None and step != "passthrough"):
+            classes = declared.Part(field.last if last else field.inner)
+            _check(classes, step, f"{where}[{_shown(name)}]", Sizes(), state)
 
 
 @_check.register
 def _(field: ColumnParts, value: Any, where: str, sizes: Sizes, state: Mapping[str, Any]) -> None:
-    whole = type(value) is list and all(type(entry) is tuple and len(entry) == 3 for entry in value)
-    if not whole or not value:
-        raise ValueError("a list of parts was expected, each with its name, its step and its columns")
-    names = [name for name, _, _ in value]
-    if not all(isinstance(name, str) and name and "__" not in name for name in names):
-        raise ValueError("a name of a part was expected")
-    if len(set(names)) < len(names) or "remainder" in names:
-        raise ValueError("two of its parts have one name")
+    _check_entries(value, ("name", "step", "columns"))
     for name, step, columns in value:
-        place = f"{where}[{_shown(name)}]"
         own = columns if type(columns) is list else [columns]
-        if not own or not all(type(column) in (str, int) for column in own) or len(set(map(type, own))) > 1:
+        plain = own and all(type(column) in (str, int) for column in own) and len(set(map(type, own))) == 1
+        if name == "remainder" or not plain:
             raise ValueError(
                 f"the columns of its part {_shown(name)} are {_shown(columns)}: a model file holds names or "
-                "places of columns, no slices, masks or functions"
+                "positions of columns, not a remainder, slices, masks or functions"
             )
-        _check(declared.Part(field.kinds), step, place, Sizes(), state)
+        _check(declared.Part(field.kinds), step, f"{where}[{_shown(name)}]", Sizes(), state)
+
+
+def _check_entries(value: Any, names: tuple[str, ...]) -> None:
+    """Check a list of tuples, each of which begins with a name of its own."""
+    whole = type(value) is list and all(type(entry) is tuple and len(entry) == len(names) for entry in value)
+    if not whole or not value:
+        raise ValueError(f"expected a list of ({', '.join(names)})")
+    words = [entry[0] for entry in value]
+    if not all(isinstance(word, str) and word and "__" not in word for word in words):
+        raise ValueError("expected a name for each step")
+    if len(set(words)) < len(words):
+        raise ValueError("two of its steps have the same name")

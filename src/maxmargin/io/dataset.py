@@ -1,14 +1,19 @@
-"""What every reader and `load` return, and what a reader raises."""
+"""The result of every reader, the error that readers raise, and the limit on what a file may expand to."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+PathLike = str | os.PathLike[str]
+# One word of a file may stand for many entries: a nominal value for one column per value, a run for its
+# length. A file may expand to `PER_WORD` entries per word on average; `FREE` entries are always allowed.
+PER_WORD, FREE = 32, 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,20 +23,20 @@ class Dataset:
     Attributes
     ----------
     X : ndarray or csr_array of shape (n_samples, n_features)
-        The features as the source has them: nothing is scaled or centred. Missing values are NaN.
+        The features as in the source, neither scaled nor centred. Missing values are NaN.
     Y : ndarray or csr_array
         Several labels per sample: 0/1 indicator of shape (n_samples, n_labels), float with NaN
-        where an entry is missing. One label per sample: array of classes, shape (n_samples,).
+        for missing entries. One label per sample: array of classes, shape (n_samples,).
     feature_names, label_names : tuple of str
         Names of the columns of X and of the labels (or classes, in sorted order).
     train, test : ndarray of int, or None
-        Rows of the split that the source comes with; None when it has none.
+        Rows of the published split; None if the source has none.
     name, source, licence : str
-        What it is called, where it comes from, what is known of its licence.
+        Name, origin and licence.
     per_row : mapping of str to ndarray
         Further arrays with one entry per sample (texts, words, folds, query ids).
     extras : mapping of str to object
-        Anything else the source tells (attribute signatures of classes, parents of labels).
+        Other contents of the source (attribute signatures of classes, parents of labels).
 
     Examples
     --------
@@ -57,7 +62,7 @@ class Dataset:
 
     @property
     def y(self) -> Any:
-        """The labels under the name scikit-learn gives them; the same object as Y."""
+        """The same object as Y, under scikit-learn's name."""
         return self.Y
 
     @property
@@ -67,16 +72,16 @@ class Dataset:
 
     @property
     def multilabel(self) -> bool:
-        """Whether a sample may carry several labels."""
+        """Whether a sample may have several labels."""
         return self.Y.ndim == 2
 
     def part(self, split: str | None) -> Dataset:
-        """The rows of one side of the split.
+        """Return the rows of one side of the split.
 
         Parameters
         ----------
         split : {"train", "test", "all"} or None
-            None and "all" give everything, with the split kept in `train` and `test`.
+            None and "all" return every row and keep the split in `train` and `test`.
         """
         if split is None or split == "all":
             return self
@@ -88,52 +93,39 @@ class Dataset:
         return self.take(rows)
 
     def take(self, rows: Any) -> Dataset:
-        """A Dataset of the given rows, in that order, without a split."""
-        return replace(
-            self,
-            X=self.X[rows],
-            Y=self.Y[rows],
-            train=None,
-            test=None,
-            per_row={key: values[rows] for key, values in self.per_row.items()},
-        )
+        """Return a Dataset of the given rows, in that order, without a split."""
+        per_row = {key: values[rows] for key, values in self.per_row.items()}
+        return replace(self, X=self.X[rows], Y=self.Y[rows], train=None, test=None, per_row=per_row)
 
     def __repr__(self) -> str:
         n, d = self.X.shape
         kind = "labels" if self.multilabel else "classes"
-        parts = [
-            f"{len(rows)} {side}"
-            for side, rows in (("train", self.train), ("test", self.test))
-            if rows is not None
-        ]
+        sides = {"train": self.train, "test": self.test}
+        parts = [f"{len(rows)} {side}" for side, rows in sides.items() if rows is not None]
         split = f"; {', '.join(parts)}" if parts else ""
         return f"Dataset({self.name!r}: {n} samples x {d} features, {self.n_labels} {kind}{split})"
 
 
 def stack(train: Dataset, test: Dataset) -> Dataset:
-    """Training rows, then test rows; both must have the same columns."""
+    """Join training and test rows; both must have the same columns."""
     if train.feature_names != test.feature_names or (
         train.multilabel and train.label_names != test.label_names
     ):
         raise DataFormatError("its columns differ from those of the training file", test.source)
-    X = _vstack(train.X, test.X)
+    X, Y = (
+        sp.vstack(pair, format="csr") if sp.issparse(pair[0]) else np.concatenate(pair)
+        for pair in ((train.X, test.X), (train.Y, test.Y))
+    )
     n = train.X.shape[0]
-    names = train.label_names
-    if not train.multilabel:
-        names = tuple(str(label) for label in np.unique(np.concatenate([train.Y, test.Y])))
     return replace(
         train,
         X=X,
-        Y=_vstack(train.Y, test.Y),
-        label_names=names,
+        Y=Y,
+        label_names=train.label_names if train.multilabel else tuple(map(str, np.unique(Y))),
         train=np.arange(n),
         test=np.arange(n, X.shape[0]),
         per_row={key: np.concatenate([train.per_row[key], test.per_row[key]]) for key in train.per_row},
     )
-
-
-def _vstack(a: Any, b: Any) -> Any:
-    return sp.vstack([a, b], format="csr") if sp.issparse(a) else np.concatenate([a, b])
 
 
 class DataFormatError(ValueError):
@@ -142,20 +134,20 @@ class DataFormatError(ValueError):
     Parameters
     ----------
     message : str
-        What is wrong and, where there is one, the cure.
+        The fault and, where there is one, the remedy.
     path : path-like, default=None
         The file.
     line : int, default=None
         1-based line of the fault.
     column : int, default=None
-        1-based place in the line: the field in tables (CSV, ARFF rows, letter.data), the
+        1-based position in the line: the field in tables (CSV, ARFF rows, letter.data), the
         character elsewhere.
     """
 
     def __init__(
         self,
         message: str,
-        path: str | os.PathLike[str] | None = None,
+        path: PathLike | None = None,
         line: int | None = None,
         column: int | None = None,
     ):
@@ -170,3 +162,31 @@ class DataFormatError(ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.message, self.path, self.line, self.column)
+
+
+def in_proportion(entries: int, words: int) -> bool:
+    """Whether a file of so many words may expand to so many entries."""
+    return entries <= FREE + PER_WORD * words
+
+
+def check_proportion(
+    entries: int, words: int, unit: str, remedy: str, path: PathLike, line: int | None = None
+) -> None:
+    """Refuse a file that expands to too many entries; `unit` names its words (cells, letters, bytes)."""
+    if not in_proportion(entries, words):
+        message = f"{words:,} {unit} would expand to {entries:,} entries, too many for a file of this size"
+        raise DataFormatError(f"{message}: {remedy}", path, line)
+
+
+def word_array(words: Sequence[str]) -> np.ndarray:
+    """Return words as an array of fixed width, or of objects if a few long words would make it too wide.
+
+    Examples
+    --------
+    >>> from maxmargin.io.dataset import word_array
+    >>> word_array(["red", "blue"]).dtype, word_array(["red"] * 10_000 + ["blue" * 10_000]).dtype
+    (dtype('<U4'), dtype('O'))
+    """
+    width = len(words) * max(map(len, words), default=0)
+    letters = len(words) + sum(map(len, set(words)))
+    return np.array(words, dtype=str if in_proportion(width, letters) else object)

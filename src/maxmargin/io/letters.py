@@ -10,8 +10,7 @@ from array import array
 
 import numpy as np
 
-from maxmargin.io.atomic import PathLike
-from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.dataset import DataFormatError, Dataset, PathLike
 from maxmargin.io.files import Progress, text_lines
 
 _BEFORE_PIXELS = 6

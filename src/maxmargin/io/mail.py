@@ -1,9 +1,8 @@
 """Mail folders: one directory per folder, one message per file, as binary word-presence vectors.
 
-A mailbox is a stream: rows come in the order of the Date headers, and the columns of X in the
-order in which words first occur. Mail is old and broken in every way, so nothing about a single
-message is an error: unknown character sets, wrong transfer encodings, missing or senseless dates
-and headers without a body all survive.
+A mailbox is a stream: rows are sorted by the Date headers, columns of X by the first occurrence of
+their words. Old mail is often broken, so no fault of a single message is an error: unknown character
+sets, wrong transfer encodings, missing or meaningless dates, and headers without a body.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.atomic import PathLike
-from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.dataset import DataFormatError, Dataset, PathLike, word_array
 from maxmargin.io.files import open_bytes
-from maxmargin.io.proportion import word_array
 
 _WORD = re.compile(r"[^\W_]{2,}")
 _OPENING = re.compile(r"<(?:style|script)", re.IGNORECASE)
 _CLOSING = re.compile(r"</(?:style|script)>", re.IGNORECASE)
-# Encodings whose reading takes quadratic time.
+# Encodings that are decoded in quadratic time.
 _SLOW = ("idna", "punycode")
 HEADERS = ("from", "to", "cc", "subject")
 
@@ -42,17 +39,17 @@ def read_mail_folders(path: PathLike, headers: Sequence[str] = HEADERS, min_mess
     Parameters
     ----------
     path : path-like
-        The mailbox. Directories may be nested; a message that lies in no folder is left out.
+        The mailbox. Directories may be nested; messages outside of folders are left out.
     headers : sequence of str, default=("from", "to", "cc", "subject")
-        Headers whose words count, besides those of the text parts of the body.
+        Headers whose words are features, in addition to those of the text parts of the body.
     min_messages : int, default=1
-        Leave out words that occur in fewer messages. More than 1 looks ahead in the stream.
+        Leave out words that occur in fewer messages. A value above 1 uses later messages of the stream.
 
     Returns
     -------
     Dataset
-        X is CSR of ones: word j occurs in message i. Y is the folder of each message. `per_row`
-        has "date" (seconds since 1970, NaN where there is none; such messages come last) and
+        X is CSR with X[i, j] = 1 if message i contains word j. Y is the folder of each message.
+        `per_row` has "date" (seconds since 1970; NaN if missing, these messages come last) and
         "file".
 
     Examples
@@ -80,7 +77,9 @@ def read_mail_folders(path: PathLike, headers: Sequence[str] = HEADERS, min_mess
         raise DataFormatError("no messages in folders; one directory per folder is expected", path)
     column: dict[str, int] = {}
     rows = [[column.setdefault(word, len(column)) for word in words] for *_, words in found]
-    X = _presence(rows, len(column))
+    start = np.cumsum([0] + [len(row) for row in rows]).astype(np.int32)
+    indices = np.array([j for row in rows for j in sorted(row)], dtype=np.int32)
+    X = sp.csr_array((np.ones(len(indices)), indices, start), shape=(len(rows), len(column)))
     names = np.array(list(column), dtype=object)
     if min_messages > 1:
         kept = np.flatnonzero(np.bincount(X.indices, minlength=len(names)) >= min_messages)
@@ -100,18 +99,11 @@ def read_mail_folders(path: PathLike, headers: Sequence[str] = HEADERS, min_mess
     )
 
 
-def _presence(rows: list[list[int]], n_words: int) -> sp.csr_array:
-    """A matrix with a one for each word of each row."""
-    start = np.cumsum([0] + [len(row) for row in rows])
-    indices = np.array([j for row in rows for j in sorted(row)], dtype=np.int32)
-    return sp.csr_array((np.ones(len(indices)), indices, start.astype(np.int32)), shape=(len(rows), n_words))
-
-
 def _messages(path: Path) -> Iterator[tuple[str, str, Message]]:
-    """Folder, file name and message of every file in the mailbox."""
+    """Yield the folder, file name and message of every file in the mailbox."""
     files = list(_files_of_directory(path) if path.is_dir() else _files_of_tar(path))
     parts = [PurePosixPath(name).parts for name, _ in files]
-    # An archive usually has the mailbox itself as its top directory: that one names no folder.
+    # The top directory of an archive is usually the mailbox itself, not a folder.
     skip = 1 if parts and all(len(p) > 2 for p in parts) and len({p[0] for p in parts}) == 1 else 0
     for place, (_, content) in zip(parts, files, strict=True):
         if len(place) - skip > 1:
@@ -140,7 +132,7 @@ def _files_of_tar(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _date_of(message: Message) -> float:
-    """Seconds since 1970, or infinity when the header says nothing usable."""
+    """Return seconds since 1970, or infinity if the header holds no date."""
     try:
         date = parsedate_to_datetime(str(message.get("date", "")))
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
@@ -149,13 +141,13 @@ def _date_of(message: Message) -> float:
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Key under which file 9 comes before file 10."""
+    """Return a sorting key that puts file 9 before file 10."""
     parts = re.findall(r"\d{1,18}|\D+", name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def _words(message: Message, headers: Sequence[str]) -> list[str]:
-    """Distinct words of the chosen headers and of the text parts, lower case, sorted."""
+    """Return the sorted lower-case words of the chosen headers and of the text parts."""
     texts = [_header_text(value) for name in headers for value in message.get_all(name, [])]
     texts += [_part_text(part) for part in message.walk() if part.get_content_maintype() == "text"]
     return sorted({word for text in texts for word in _WORD.findall(text.lower())})
@@ -181,7 +173,7 @@ def _part_text(part: Message) -> str:
 
 
 def _without_tags(text: str) -> str:
-    """The text between tags, without styles and scripts, in one pass."""
+    """Return the text between tags, without styles and scripts, in one pass."""
     pieces, at, last = [], 0, text.rfind(">")
     ends = [(found.start(), found.end()) for found in _CLOSING.finditer(text)][::-1]
     while 0 <= (start := text.find("<", at)) < last:

@@ -1,8 +1,8 @@
-"""Tables of several kinds of columns: CSV, JSON lines and Parquet as rows of named values.
+"""Tables with columns of several kinds: CSV, JSON lines and Parquet as rows of named values.
 
-Features are numbers, categories or texts (`maxmargin.tables` says which is which, and prepares them).
-Labels are a class, 0/1 columns, or one column of tags: "red;sweet", a list, or a list in JSON. An
-empty cell of tags is a sample without any.
+Features are numbers, categories, texts or dates (`maxmargin.tables` chooses the kinds and prepares them).
+Labels are a class, 0/1 columns, or one column of tags: "red;sweet", a list, or a list in JSON. A sample with
+an empty cell of tags has no labels.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -21,11 +22,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.edge.estimator import warn
-from maxmargin.io.atomic import PathLike
-from maxmargin.io.dataset import DataFormatError, Dataset
-from maxmargin.io.dates import day_of
+from maxmargin.io.dataset import DataFormatError, Dataset, PathLike, check_proportion, in_proportion
 from maxmargin.io.files import Progress, text_lines
-from maxmargin.io.proportion import check_proportion, in_proportion
 from maxmargin.io.table import (
     LabelColumns,
     check_names,
@@ -43,14 +41,16 @@ from maxmargin.io.words import no_column
 
 FORMATS = ("csv", "jsonl", "parquet")
 KINDS = ("number", "category", "text", "date")
-# Separators of tags, in the order in which they are looked for.
+# Separators of tags, in the order of preference.
 SEPARATORS = (";", "|", ",")
-# Rows that tell whether a CSV file holds numbers alone; rows of a piece of a large file.
-LOOKED_AT, ROWS = 1000, 4096
-# Words among so many numbers are mistakes, not categories.
+# Rows that decide whether a CSV file holds only numbers; rows of a chunk of a large file.
+INSPECTED, ROWS = 1000, 4096
+# From this share of numbers on, a word in a column counts as a mistake, not as a category.
 MOSTLY = 0.5
-# Characters of a cell that a message shows.
+# Characters of a cell in a message.
 SHOWN = 60
+# 2024-01-31, also with slashes or points, and 31.01.2024; a time of day may follow.
+_DAY = re.compile(r"(?:(\d{4})([-/.])(\d{1,2})\2(\d{1,2})|(\d{1,2})\.(\d{1,2})\.(\d{4}))(?:[T ]\d{1,2}:.*)?")
 _PYTHON_WORD = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 _PYTHON_LIST = re.compile(
     rf"\s*\[\s*(?:{_PYTHON_WORD.pattern})(?:\s*,\s*(?:{_PYTHON_WORD.pattern}))*\s*\]\s*"
@@ -61,11 +61,7 @@ KindOf = Callable[[Sequence[Any], str], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """What the cells of a table mean.
-
-    Numbers in words have the `decimal` mark, a point or a comma. A cell that is one of the `missing` words is
-    empty.
-    """
+    """How to interpret cells: the decimal mark (point or comma) and the words that mean a missing value."""
 
     decimal: str = "."
     missing: Sequence[str] = ()
@@ -74,27 +70,31 @@ class Cells:
     def empty(self) -> set[Any]:
         """Words and numbers that mean a missing value."""
         words = set(self.missing)
-        return words | {number(word) for word in words if _is_plain(word)}
+        return words | {number(word) for word in words if _is_plain_number(word)}
 
     def value(self, cell: Any) -> Any:
-        """The value of a cell, None for one that means a missing value."""
-        return None if self.missing and _cell(cell) in self.empty else cell
+        """Return the value of a cell, None if it means a missing value."""
+        if not self.missing:
+            return cell
+        key = cell.strip() if isinstance(cell, str) else cell
+        comparable = isinstance(key, (str, int, float)) and not isinstance(key, bool)
+        return None if comparable and key in self.empty else cell
 
     def number(self, value: Any) -> float:
-        """The number that a cell holds, NaN for an empty one."""
+        """Return the number in a cell, NaN for an empty one."""
         if value is None:
             return math.nan
         if isinstance(value, str):
             if self.decimal == "." or is_truth(value):
                 return number(value)
-            if "." in value or not _is_plain(value.replace(",", ".")):
+            if "." in value or not _is_plain_number(value.replace(",", ".")):
                 raise ValueError(f"{value!r} is not a number with a decimal comma")
             return number(value.replace(",", "."))
         if not isinstance(value, (int, float)):
             raise ValueError(f"{value!r} is not a number")
         try:
             found = float(value)
-        except OverflowError:  # of a whole number
+        except OverflowError:  # a large integer
             found = math.inf
         if math.isinf(found):
             raise ValueError(f"{value!r} is not a finite number")
@@ -111,9 +111,9 @@ class Cells:
         return True
 
     @property
-    def meaning(self) -> dict[str, Callable[[Any], Any]]:
-        """What a value is to a model, by the kind of its column."""
-        return {"number": self.number, "category": _category, "text": _text, "date": _date}
+    def readers(self) -> dict[str, Callable[[Any], Any]]:
+        """Functions from a cell to the value for a model, by the kind of the column."""
+        return {"number": self.number, "category": _category, "text": _text, "date": _iso_day}
 
 
 @dataclass(frozen=True)
@@ -131,18 +131,18 @@ class Source(Cells):
         return DataFormatError(message, self.path, line, column)
 
     def rows(self) -> Iterator[Row]:
-        """Numbered rows as dictionaries of named values, None for those that mean a missing one."""
+        """Yield numbered rows as dictionaries, with None for missing values."""
         if not self.missing:
             return self.cells()
         return ((line, {name: self.value(cell) for name, cell in row.items()}) for line, row in self.cells())
 
     def cells(self) -> Iterator[Row]:
-        """Numbered rows as the file has them."""
+        """Yield numbered rows as dictionaries of the cells as stored."""
         readers = {"csv": self._csv, "jsonl": self._jsonl, "parquet": self._parquet}
         return readers[self.kind]()
 
     def types(self) -> Any:
-        """The schema of a Parquet file, in which words are words."""
+        """Return the schema of a Parquet file, in which dictionaries of words are words."""
         with open_parquet(self.path):
             import pyarrow.parquet as pq
 
@@ -166,7 +166,7 @@ class Source(Cells):
             except (ValueError, RecursionError) as error:
                 raise self.fault(f"not a JSON object ({error})", line) from error
             if not isinstance(row, dict):
-                raise self.fault(f"an object in braces was expected, not a {type(row).__name__}", line)
+                raise self.fault(f"expected an object in braces, found a {type(row).__name__}", line)
             yield line, row
 
     def _parquet(self) -> Iterator[Row]:
@@ -184,13 +184,10 @@ class Source(Cells):
 
 
 def holds_more_than_numbers(source: Source, where: LabelColumns, drop: Sequence[str]) -> bool:
-    """Whether a table needs this reader: it has words among its features, or a column of tags.
-
-    A file is judged by its first thousand rows.
-    """
+    """Whether a table has words among its features or a column of tags, in its first thousand rows."""
     if source.kind == "jsonl":
         return True
-    rows = list(islice(source.rows(), LOOKED_AT))
+    rows = list(islice(source.rows(), INSPECTED))
     if not rows:
         return False
     names = list(rows[0][1])
@@ -198,43 +195,8 @@ def holds_more_than_numbers(source: Source, where: LabelColumns, drop: Sequence[
     columns = {name: [row[name] for _, row in rows] for name in names}
     if where.labels is not None and len(labels) == 1 and not _is_indicator(columns[next(iter(labels))]):
         return True
-    return not all(
-        source.is_number(value)
-        for name in names
-        if name not in labels and name not in drop
-        for value in columns[name]
-    )
-
-
-def _is_plain(word: str) -> bool:
-    """Whether a word is a number with a decimal point, or empty."""
-    try:
-        number(word)
-    except ValueError:
-        return False
-    return not is_truth(word)
-
-
-def _cell(value: Any) -> Any:
-    """What is compared with words that mean a missing value."""
-    if isinstance(value, str):
-        return value.strip()
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _is_indicator(values: Sequence[Any]) -> bool:
-    """Whether a column holds 0 and 1; one that is empty throughout holds neither."""
-    try:
-        found = [_indicator(value) for value in values]
-    except ValueError:
-        return False
-    return not all(map(math.isnan, found))
-
-
-def _indicator(value: Any) -> float:
-    if isinstance(value, (list, tuple, dict)):
-        raise ValueError(f"{value!r} is not a label entry (0 or 1)")
-    return math.nan if value is None else indicator(str(value))
+    features = [name for name in names if name not in labels and name not in drop]
+    return not all(source.is_number(value) for name in features for value in columns[name])
 
 
 def read_mixed(
@@ -242,7 +204,7 @@ def read_mixed(
     where: LabelColumns,
     kind_of: KindOf,
     *,
-    told: Mapping[str, str],
+    kinds: Mapping[str, str],
     complete: bool = False,
     drop: Sequence[str] = (),
     separator: str | None = None,
@@ -255,97 +217,97 @@ def read_mixed(
     ----------
     source : Source
     where : LabelColumns
-        One named column that is not 0/1 is a column of tags.
+        A single named column that is not 0/1 is a column of tags.
     kind_of : callable
-        Tells the kind of a column by its values and its name.
-    told : mapping of str to str
-        Kinds of columns that are known.
+        Chooses the kind of a column from its values and its name.
+    kinds : mapping of str to str
+        Columns with a given kind.
     complete : bool
-        Whether no other column counts.
+        Whether `kinds` lists all features.
     drop : sequence of str
         Columns to leave out.
     separator : str or None
-        What stands between tags; None looks for ``;``, ``|`` and ``,``.
+        Separator of tags; None chooses among ``;``, ``|`` and ``,``.
     labels : sequence of str or None
-        The tags of a model; others follow them.
+        The tags of a model; other tags get columns after these.
     dtype : dtype
-        Of the features, where all are numbers.
+        Type of the features if all are numbers.
 
     Returns
     -------
     Dataset
-        X is an array of numbers, or of objects where there are words; `extras["columns"]` has the
+        X is an array of numbers, or of objects if there are words; `extras["columns"]` has the
         kind of every feature, `extras["tagged"]` whether the labels are a column of tags.
     """
-    lines, columns = _collected(source)
+    lines, columns = _collect(source)
     names = list(columns)
-    places = where.find(names, source.path)
-    label_names = {names[j] for j in places}
+    positions = where.find(names, source.path)
+    label_names = {names[j] for j in positions}
     check_names(names, drop, source.path)
-    absent = [name for name in told if name not in columns]
+    absent = [name for name in kinds if name not in columns]
     if absent:
         raise source.fault(no_column(absent, names))
-    taken = [name for name in told if name in label_names]
+    taken = [name for name in kinds if name in label_names]
     if taken:
-        raise source.fault(f"column {taken[0]!r} holds the labels and cannot be a feature, too")
-    wanted = list(told) if complete else [n for n in names if n not in label_names and n not in drop]
-    kinds = {}
-    for name in wanted:
-        kinds[name] = told.get(name) or _seen_kind(
-            source, columns[name], name, names.index(name), lines, kind_of
-        )
-    X = _features(source, {name: columns[name] for name in wanted}, kinds, lines, dtype)
-    texts = [name for name, kind in kinds.items() if kind == "text"]
+        raise source.fault(f"column {taken[0]!r} holds the labels and cannot also be a feature")
+    wanted = list(kinds) if complete else [n for n in names if n not in label_names and n not in drop]
+    found_kinds = {
+        name: kinds.get(name) or _find_kind(source, columns[name], name, names.index(name), lines, kind_of)
+        for name in wanted
+    }
+    X = _features(source, {name: columns[name] for name in wanted}, found_kinds, lines, dtype)
+    texts = [name for name, kind in found_kinds.items() if kind == "text"]
     per_row = {"text": X[:, wanted.index(texts[0])]} if texts else {}
-    column = names[places[0]]
-    tagged = where.labels is not None and len(places) == 1
+    column = names[positions[0]]
+    tagged = where.labels is not None and len(positions) == 1
     tagged = tagged and (bool(separator) or not _is_indicator(columns[column]))
     if tagged:
-        y, found = _tagged(source, column, columns[column], lines, separator, labels)
+        y, found = _read_tags(source, column, columns[column], lines, separator, labels)
     else:
-        y, found = _labels(source, where, places, columns, lines)
-    extras = {"columns": kinds, "tagged": tagged, "target": column if where.target is not None else None}
+        y, found = _read_labels(source, where, [names[j] for j in positions], columns, lines)
+    target = column if where.target is not None else None
+    extras = {"columns": found_kinds, "tagged": tagged, "target": target}
     return Dataset(X, y, tuple(wanted), found, source=str(source.path), per_row=per_row, extras=extras)
 
 
-def read_pieces(
+def read_chunks(
     source: Source, kinds: Mapping[str, str], dtype: Any = np.float64, carried: Sequence[str] = ()
 ) -> Iterator[Dataset]:
-    """The features of a table in pieces of up to 4096 rows, for prediction; labels are not looked at.
+    """Yield the features of a table in chunks of up to 4096 rows, for prediction; labels are ignored.
 
-    `extras["carried"]` has the cells of the carried columns as they are in the file, `extras["types"]` the
-    schema of a Parquet file.
+    `extras["carried"]` has the cells of the carried columns as stored, `extras["types"]` the schema of a
+    Parquet file.
     """
     rows = source.cells()
     extras = {"types": source.types()} if carried and source.kind == "parquet" else {}
-    while piece := list(islice(rows, ROWS)):
-        lines = [line for line, _ in piece]
-        there = {name for _, row in piece for name in row}
-        absent = [name for name in (*kinds, *carried) if name not in there]
+    while chunk := list(islice(rows, ROWS)):
+        lines = [line for line, _ in chunk]
+        present = {name for _, row in chunk for name in row}
+        absent = [name for name in (*kinds, *carried) if name not in present]
         if absent:
-            raise source.fault(no_column(absent, sorted(there)), lines[0])
-        columns = {name: [row.get(name) for _, row in piece] for name in kinds}
+            raise source.fault(no_column(absent, sorted(present)), lines[0])
+        columns = {name: [row.get(name) for _, row in chunk] for name in kinds}
         if source.missing:
             columns = {name: list(map(source.value, cells)) for name, cells in columns.items()}
         X = _features(source, columns, kinds, lines, dtype)
-        cells = {name: [row.get(name) for _, row in piece] for name in carried}
+        cells = {name: [row.get(name) for _, row in chunk] for name in carried}
         yield Dataset(X, X, tuple(kinds), extras={**extras, "carried": cells})
 
 
-def _collected(source: Source) -> tuple[list[int], dict[str, list[Any]]]:
-    """Line numbers and columns; a name that a row lacks is missing there."""
+def _collect(source: Source) -> tuple[list[int], dict[str, list[Any]]]:
+    """Return line numbers and columns; names that a row lacks are missing values there."""
     lines: list[int] = []
     columns: dict[str, list[Any]] = {}
-    given = 0
+    n_cells = 0
+    remedy = "most columns are empty in most rows; drop the rare ones, or write the table as SVMlight text"
     for line, row in source.rows():
         for name, value in row.items():
             if name not in columns:
                 columns[name] = [None] * len(lines)
             columns[name].append(value)
         lines.append(line)
-        given += len(row) + 1
-        why = "most columns are empty in most rows; drop the rare ones, or write the table as svmlight text"
-        check_proportion(len(lines) * len(columns), given, "cells", why, source.path, line)
+        n_cells += len(row) + 1
+        check_proportion(len(lines) * len(columns), n_cells, "cells", remedy, source.path, line)
         for values in columns.values():
             if len(values) < len(lines):
                 values.append(None)
@@ -354,28 +316,27 @@ def _collected(source: Source) -> tuple[list[int], dict[str, list[Any]]]:
     return lines, columns
 
 
-def _seen_kind(
-    source: Source, values: list[Any], name: str, place: int, lines: list[int], kind_of: KindOf
+def _find_kind(
+    source: Source, values: list[Any], name: str, position: int, lines: list[int], kind_of: KindOf
 ) -> str:
-    """The kind of a column: numbers also where they are written as words, but for a few that are none.
+    """Choose the kind of a column; refuse numbers with a few words among them.
 
-    Booleans are numbers, but beside other words they are words.
+    Booleans are numbers, except beside other words.
     """
     known = [i for i, value in enumerate(values) if value not in (None, "")]
     words = [i for i in known if not source.is_number(values[i])]
     if not words:
         return "number"
     numbers = len(known) - len(words) - sum(is_truth(values[i]) for i in known)
-    if numbers >= MOSTLY * len(known) and isinstance(values[words[0]], str):
-        word = values[words[0]]
+    word = values[words[0]]
+    if numbers >= MOSTLY * len(known) and isinstance(word, str):
         comma = replace(source, decimal=",").is_number(word)
-        means = "--decimal ," if comma else f"--missing {word.strip()}"
+        hint = "--decimal ," if comma else f"--missing {word.strip()}"
         raise source.fault(
-            f"column {name!r}: {word!r} is not a number, but {numbers} of {len(known)} "
-            f"values are; give {means} if it means that, mend it, or name the column's kind (--categories or "
-            "--text)",
+            f"column {name!r}: {word!r} is not a number, but {numbers} of {len(known)} values are; pass "
+            f"{hint} if it means that, correct it, or give the column's kind (--categories or --text)",
             lines[words[0]],
-            place + 1,
+            position + 1,
         )
     try:
         return kind_of([value if value != "" else None for value in values], name)
@@ -388,17 +349,133 @@ def _features(
 ) -> np.ndarray:
     numbers = all(kind == "number" for kind in kinds.values())
     X = np.empty((len(lines), len(kinds)), dtype if numbers else object)
-    meaning = source.meaning
     for j, (name, kind) in enumerate(kinds.items()):
-        for i, value in enumerate(columns[name]):
-            try:
-                X[i, j] = meaning[kind](value)
-            except ValueError as error:
-                raise source.fault(f"column {name!r}: {error}", lines[i]) from None
+        _fill(X[:, j], source.readers[kind], columns[name], name, source, lines)
     return X
 
 
-def _date(value: Any) -> str | None:
+def _fill(
+    out: np.ndarray,
+    read: Callable[[Any], Any],
+    values: list[Any],
+    name: str,
+    source: Source,
+    lines: list[int],
+) -> None:
+    """Convert the values of a column; an error names the column and the line."""
+    for i, value in enumerate(values):
+        try:
+            out[i] = read(value)
+        except ValueError as error:
+            raise source.fault(f"column {name!r}: {error}", lines[i]) from None
+
+
+def _read_labels(
+    source: Source, where: LabelColumns, names: list[str], columns: Mapping[str, list[Any]], lines: list[int]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return classes or a 0/1 indicator, and the names."""
+    if where.target is not None:
+        words = ["" if value is None else str(value).strip() for value in columns[names[0]]]
+        if "" in words:
+            fault = f"the class is missing (column {names[0]!r}); fill it in or delete the row"
+            raise source.fault(fault, lines[words.index("")])
+        return classes(words)
+    Y = np.empty((len(lines), len(names)))
+    for k, name in enumerate(names):
+        _fill(Y[:, k], _indicator, columns[name], name, source, lines)
+    return label_array(Y), tuple(names)
+
+
+def _read_tags(
+    source: Source,
+    name: str,
+    values: Sequence[Any],
+    lines: list[int],
+    separator: str | None,
+    known: Sequence[str] | None,
+) -> tuple[Any, tuple[str, ...]]:
+    """Return the indicator and names of the tags in a column; sparse if tags are many and rare."""
+    texts = [value for value in values if isinstance(value, str) and not value.lstrip().startswith("[")]
+    used = next((one for one in SEPARATORS if any(one in text for text in texts)), None)
+    if separator and used and not any(separator in text for text in texts):
+        warn(
+            f"Column {name!r}: the separator {separator!r} does not occur, but {used!r} does; every entry "
+            "counts as one tag."
+        )
+    separator = separator or used
+    rows = np.empty(len(lines), dtype=object)
+    _fill(rows, lambda value: tags_of(value, separator), list(values), name, source, lines)
+    found = list(known or ())
+    found += sorted({tag for row in rows for tag in row}.difference(found))
+    if not found:
+        raise source.fault(f"column {name!r} has no tags")
+    position = {tag: k for k, tag in enumerate(found)}
+    ends = np.cumsum([0, *map(len, rows)])
+    columns = np.array([position[tag] for row in rows for tag in row], np.int64)
+    Y = sp.csr_array((np.ones(ends[-1], np.int32), columns, ends), shape=(len(rows), len(found)))
+    Y.sort_indices()
+    return Y.toarray() if in_proportion(Y.shape[0] * Y.shape[1], len(rows) + Y.nnz) else Y, tuple(found)
+
+
+def tags_of(value: Any, separator: str | None = None) -> list[str]:
+    """Return the tags in a cell: a list, a list in JSON or Python notation, or separated words.
+
+    Examples
+    --------
+    >>> tags_of("red; sweet", ";"), tags_of('["red"]'), tags_of("['red']"), tags_of(None)
+    (['red', 'sweet'], ['red'], ['red'], [])
+    """
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = _parse_list(value)
+    if value is None or value == "":
+        return []
+    if isinstance(value, (list, tuple)):
+        if not all(isinstance(tag, (str, int)) for tag in value):
+            raise ValueError(f"{value!r} is not a list of words")
+        words = [str(tag).strip() for tag in value]
+    elif isinstance(value, (str, int)):
+        words = [word.strip() for word in (str(value).split(separator) if separator else [str(value)])]
+    else:
+        raise ValueError(f"{value!r} is not a tag; expected words, a list or a list in JSON")
+    return [word for word in dict.fromkeys(words) if word]
+
+
+def _parse_list(text: str) -> list[Any]:
+    """Parse a list in JSON, or of quoted words in Python notation."""
+    if _PYTHON_LIST.fullmatch(text):
+        return [single or double for single, double in _PYTHON_WORD.findall(text)]
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+        raise ValueError(f'{shown!r} is not a list of tags; write ["red", "sweet"] or red;sweet') from None
+
+
+def day_of(value: Any) -> date | None:
+    """Return the day in a cell, None for an empty cell.
+
+    Examples
+    --------
+    >>> day_of("2024-01-31 10:30"), day_of("31.1.2024"), day_of("")
+    (datetime.date(2024, 1, 31), datetime.date(2024, 1, 31), None)
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or value != value or (isinstance(value, str) and not value.strip()):
+        return None
+    if hasattr(value, "isoformat") and hasattr(value, "toordinal"):
+        return date.fromordinal(value.toordinal())
+    found = _DAY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"{value!r} is not a date; write it as 2024-01-31 or 31.01.2024")
+    year, _, month, day, own_day, own_month, own_year = found.groups()
+    try:
+        return date(int(year or own_year), int(month or own_month), int(day or own_day))
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not a date ({error})") from None
+
+
+def _iso_day(value: Any) -> str | None:
     day = day_of(value)
     return None if day is None else day.isoformat()
 
@@ -416,95 +493,25 @@ def _text(value: Any) -> str:
     return "" if value is None or value != value else str(value)
 
 
-def _labels(
-    source: Source,
-    where: LabelColumns,
-    places: list[int],
-    columns: Mapping[str, list[Any]],
-    lines: list[int],
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    names = [list(columns)[j] for j in places]
-    values = columns[names[0]]
-    if where.target is not None:
-        words = ["" if value is None else str(value).strip() for value in values]
-        if "" in words:
-            fault = f"the class is missing (column {names[0]!r}); fill it in or leave the row out"
-            raise source.fault(fault, lines[words.index("")])
-        return classes(words)
-    Y = np.empty((len(lines), len(names)))
-    for k, name in enumerate(names):
-        for i, value in enumerate(columns[name]):
-            try:
-                Y[i, k] = _indicator(value)
-            except ValueError as error:
-                raise source.fault(f"column {name!r}: {error}", lines[i]) from None
-    return label_array(Y), tuple(names)
+def _indicator(value: Any) -> float:
+    if isinstance(value, (list, tuple, dict)):
+        raise ValueError(f"{value!r} is not a label entry (0 or 1)")
+    return math.nan if value is None else indicator(str(value))
 
 
-def _tagged(
-    source: Source,
-    name: str,
-    values: Sequence[Any],
-    lines: list[int],
-    separator: str | None,
-    known: Sequence[str] | None,
-) -> tuple[Any, tuple[str, ...]]:
-    """Indicator and names of the tags of a column; sparse where the tags are many and each is rare."""
-    texts = [value for value in values if isinstance(value, str) and not value.lstrip().startswith("[")]
-    there = next((one for one in SEPARATORS if any(one in text for text in texts)), None)
-    if separator and there and not any(separator in text for text in texts):
-        warn(
-            f"Column {name!r}: the separator {separator!r} occurs nowhere, but {there!r} does; every entry "
-            "is taken for one tag."
-        )
-    separator = separator or there
-    rows = []
-    for value, line in zip(values, lines, strict=True):
-        try:
-            rows.append(tags_of(value, separator))
-        except ValueError as error:
-            raise source.fault(f"column {name!r}: {error}", line) from None
-    found = list(known or ())
-    found += sorted({tag for row in rows for tag in row}.difference(found))
-    if not found:
-        raise source.fault(f"column {name!r} holds no tag at all")
-    place = {tag: k for k, tag in enumerate(found)}
-    ends = np.cumsum([0, *map(len, rows)])
-    places = np.array([place[tag] for row in rows for tag in row], np.int64)
-    Y = sp.csr_array((np.ones(ends[-1], np.int32), places, ends), shape=(len(rows), len(found)))
-    Y.sort_indices()
-    return Y.toarray() if in_proportion(Y.shape[0] * Y.shape[1], len(rows) + Y.nnz) else Y, tuple(found)
-
-
-def tags_of(value: Any, separator: str | None = None) -> list[str]:
-    """The tags of a cell: a list, a list as JSON or Python writes it, or words with a separator between.
-
-    Examples
-    --------
-    >>> tags_of("red; sweet", ";"), tags_of('["red"]'), tags_of("['red']"), tags_of(None)
-    (['red', 'sweet'], ['red'], ['red'], [])
-    """
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        value = _list_in(value)
-    if value is None or value == "":
-        return []
-    if isinstance(value, (list, tuple)):
-        if not all(isinstance(tag, (str, int)) for tag in value):
-            raise ValueError(f"{value!r} is not a list of words")
-        words = [str(tag).strip() for tag in value]
-    elif isinstance(value, (str, int)):
-        words = [word.strip() for word in (str(value).split(separator) if separator else [str(value)])]
-    else:
-        raise ValueError(f"{value!r} is no tag: words, a list or a list in JSON were expected")
-    return [word for word in dict.fromkeys(words) if word]
-
-
-def _list_in(text: str) -> list[Any]:
-    """The list that a text is, in JSON or as Python writes words in quotes."""
-    if _PYTHON_LIST.fullmatch(text):
-        return [single or double for single, double in _PYTHON_WORD.findall(text)]
+def _is_indicator(values: Sequence[Any]) -> bool:
+    """Whether a column holds 0 and 1, and is not empty."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-        raise ValueError(f'{shown!r} is not a list of tags; write ["red", "sweet"] or red;sweet') from None
+        found = [_indicator(value) for value in values]
+    except ValueError:
+        return False
+    return not all(map(math.isnan, found))
+
+
+def _is_plain_number(word: str) -> bool:
+    """Whether a word is a number with a decimal point, or empty."""
+    try:
+        number(word)
+    except ValueError:
+        return False
+    return not is_truth(word)

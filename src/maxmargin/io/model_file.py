@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from maxmargin._names import VERSION
-from maxmargin.io.allowed import ModelFileError, class_name
-from maxmargin.io.atomic import PathLike, atomic_write
-from maxmargin.io.checked import check_model, parameters_of
+from maxmargin.io.checked import ModelFileError, check_model, class_name, parameters_of
+from maxmargin.io.dataset import PathLike
+from maxmargin.io.files import atomic_write
 from maxmargin.io.named import by_name
 from maxmargin.io.steps import rebuild
 from maxmargin.io.values import DTYPES, Decoder, Encoder

@@ -1,25 +1,32 @@
-"""The known data sets: what they are, where their files are found or come from, and `load`."""
+"""The known data sets: their files, where these are found, `load`, and `fetch` to download them."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import json
 import os
 import sys
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.io.arff import read_mulan
-from maxmargin.io.dataset import Dataset, stack
+from maxmargin.io.dataset import DataFormatError, Dataset, PathLike, stack
+from maxmargin.io.files import Progress, atomic_write, unpacked
 from maxmargin.io.shipped import SHIPPED
+
+# Bytes that are downloaded or hashed at a time.
+_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -29,13 +36,13 @@ class FileInfo:
     Attributes
     ----------
     path : str
-        Its place below the data directory.
+        Its path below the data directory.
     bytes, sha256 : int, str
         Size and hash of that file.
     source : str
-        Where it comes from.
+        Its origin.
     url : str or None
-        Where `fetch` finds it; None when the file was converted from something else.
+        Address for `fetch`; None if the file was converted from something else.
     unpacked_bytes, unpacked_sha256 : int or None, str or None
         Size and hash after unpacking a compressed file.
     """
@@ -51,7 +58,7 @@ class FileInfo:
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set before loading it; `recipe` makes the files that no address offers."""
+    """Description of a data set; `recipe` explains how to make files that cannot be downloaded."""
 
     name: str
     task: str
@@ -69,27 +76,19 @@ class DatasetInfo:
 
 @cache
 def registry() -> dict[str, DatasetInfo]:
-    """All known data sets by name."""
+    """Return all known data sets by name."""
     text = (resources.files(__package__) / "data" / "registry.json").read_text("utf-8")
     return {
-        name: DatasetInfo(
-            name,
-            entry["task"],
-            entry["source"],
-            entry["licence"],
-            tuple(FileInfo(**file) for file in entry["files"]),
-            entry.get("shipped", False),
-            entry.get("recipe"),
-        )
+        name: DatasetInfo(name, **entry | {"files": tuple(FileInfo(**file) for file in entry["files"])})
         for name, entry in json.loads(text).items()
     }
 
 
 def list_datasets(task: str | None = None) -> list[str]:
-    """Names of the data sets that can be had, sorted: here, or to be brought by `fetch`.
+    """Return the sorted names of the data sets that are here or that `fetch` can download.
 
-    `load` knows a few more by name, whose files nobody offers for download; it takes them from the
-    directory that MAXMARGIN_DATA names, and they are listed once they lie there.
+    `load` also reads a few sets that cannot be downloaded. They are listed once their files are in the
+    directory that the environment variable MAXMARGIN_DATA names.
 
     Parameters
     ----------
@@ -103,18 +102,18 @@ def list_datasets(task: str | None = None) -> list[str]:
     >>> "yeast" in list_datasets("multilabel")
     True
     """
-    known = {entry.task for entry in registry().values()}
-    if task is not None and task not in known:
-        raise ValueError(f"task must be one of {sorted(known)}. Got {task!r} instead.")
+    tasks = {entry.task for entry in registry().values()}
+    if task is not None and task not in tasks:
+        raise ValueError(f"task must be one of {sorted(tasks)}. Got {task!r} instead.")
     return sorted(
         name for name, entry in registry().items() if task in (None, entry.task) and where(name) != "not here"
     )
 
 
 def where(name: str) -> str:
-    """Where a data set is: "comes with the package", a directory, "can be fetched" or "not here".
+    """Return "comes with the package", a directory, "can be fetched" or "not here".
 
-    What the package could not read if it were here is not here.
+    A set that this installation cannot read is "not here".
 
     Examples
     --------
@@ -129,17 +128,14 @@ def where(name: str) -> str:
     if not mulan and name not in research_builders():
         return "not here"
     for place in folder(name).places:
-        if all((place.parent / file.path).is_file() or _unpacked(place.parent, file) for file in about.files):
+        paths = [place.parent / file.path for file in about.files]
+        if all(path.is_file() or path.with_name(path.name.removesuffix(".xz")).is_file() for path in paths):
             return str(place)
     return "can be fetched" if about.downloadable else "not here"
 
 
-def _unpacked(root: Path, file: FileInfo) -> bool:
-    return (root / file.path.removesuffix(".xz")).is_file()
-
-
 def info(name: str) -> DatasetInfo:
-    """Task, source, licence and files of a data set.
+    """Return task, source, licence and files of a data set.
 
     Examples
     --------
@@ -155,7 +151,7 @@ def info(name: str) -> DatasetInfo:
 
 
 def cache_dir() -> Path:
-    """Where `fetch` keeps files: $MAXMARGIN_CACHE, or maxmargin below the user's cache directory."""
+    """Return the folder of `fetch`: $MAXMARGIN_CACHE, or maxmargin in the user's cache directory."""
     chosen = os.environ.get("MAXMARGIN_CACHE")
     if chosen:
         return Path(chosen)
@@ -164,13 +160,13 @@ def cache_dir() -> Path:
 
 @dataclass(frozen=True)
 class Folder:
-    """The directories in which a data set's files may lie, in order of preference."""
+    """The directories that may hold a data set's files, in order of preference."""
 
     name: str
     places: tuple[Path, ...]
 
     def find(self, filename: str) -> Path | None:
-        """A file of the data set, packed or not, or None."""
+        """Return the path of a file, packed or not, or None."""
         for place in self.places:
             for candidate in (place / filename, place / f"{filename}.xz", place / f"{filename}.gz"):
                 if candidate.is_file():
@@ -178,25 +174,25 @@ class Folder:
         return None
 
     def file(self, filename: str) -> Path:
-        """A file of the data set, packed or not; without it, an error that names the cure."""
+        """Return the path of a file, packed or not; if it is missing, raise an error with the remedy."""
         found = self.find(filename)
         if found is not None:
             return found
         about = info(self.name)
-        cure = (
+        remedy = (
             f"call maxmargin.datasets.fetch({self.name!r}) to download it, or set"
             if about.downloadable
             else f"it cannot be downloaded; its files come from {about.source} (`maxmargin datasets info "
             f"{self.name}` lists them), set"
         )
         raise FileNotFoundError(
-            f"Data set {self.name!r}: no file {filename} in {' or '.join(map(str, self.places))}: {cure} "
+            f"Data set {self.name!r}: no file {filename} in {' or '.join(map(str, self.places))}: {remedy} "
             f"MAXMARGIN_DATA to the directory that has {self.places[0].name}/{filename}."
         )
 
 
 def folder(name: str) -> Folder:
-    """Where to look for the files of a data set: MAXMARGIN_DATA, then the cache.
+    """Return the folders of a data set, in MAXMARGIN_DATA first and then in the cache.
 
     Members of a collection (COLLECTION/MEMBER) share the folder of the collection.
     """
@@ -208,10 +204,10 @@ def folder(name: str) -> Folder:
 def load(name: str, split: str | None = None) -> Dataset:
     """Load a known data set.
 
-    Small ones come with the package or with scikit-learn. The files of the others are looked for
-    in the directory that the environment variable MAXMARGIN_DATA names (one folder per data set)
-    and then in the cache that `fetch` fills. What is not laid out as Mulan does it (NAME.xml with
-    NAME-train.arff and NAME-test.arff) is read by `experiments.data` of the repository, which is
+    Small sets come with the package or with scikit-learn. The files of the others are taken from
+    the directory that the environment variable MAXMARGIN_DATA names (one folder per data set),
+    or from the cache that `fetch` fills. Sets in another layout than Mulan's (NAME.xml with
+    NAME-train.arff and NAME-test.arff) are read by `experiments.data` of the repository, which is
     not part of the installed package.
 
     Parameters
@@ -219,20 +215,20 @@ def load(name: str, split: str | None = None) -> Dataset:
     name : str
         One of `list_datasets()`.
     split : {"train", "test", "all"}, default=None
-        One side of the split that the source comes with; None and "all" give every sample, with
-        the split in the `train` and `test` attributes.
+        One side of the published split. None and "all" return every sample and keep the split in
+        the attributes `train` and `test`.
 
     Returns
     -------
     Dataset
-        X is CSR where the source is sparse. Y is a dense 0/1 array (n_samples, n_labels), or one
+        X is CSR if the source is sparse. Y is a dense 0/1 array (n_samples, n_labels), or one
         class per sample. Nothing is scaled.
 
     Raises
     ------
     FileNotFoundError
-        When the files are not on this machine; says where they were looked for and the cure. Also
-        when the repository that has the loader of this set is not there.
+        The files are not on this machine, or the repository with the loader of this set is not
+        there; the message names the folders and the remedy.
 
     Examples
     --------
@@ -256,17 +252,18 @@ def _build(name: str) -> Dataset:
     if place.find(f"{name}.xml") is not None:
         return read_mulan_folder(place)
     raise FileNotFoundError(
-        f"Data set {name!r} is read by experiments/data of the maxmargin repository, which the installed "
-        "package leaves out: put a checkout on PYTHONPATH. Only data laid out as Mulan does it "
-        f"({name}.xml, {name}-train.arff, {name}-test.arff) is read without, from "
-        f"{' or '.join(map(str, place.places))} (set MAXMARGIN_DATA to the directory that has {place.name}/)."
+        f"Data set {name!r} is read by experiments/data of the maxmargin repository, which is not part of "
+        "the installed package: put a checkout on PYTHONPATH. Without it, only files in Mulan's layout "
+        f"({name}.xml, {name}-train.arff, {name}-test.arff) are read, from "
+        f"{' or '.join(map(str, place.places))} "
+        f"(set MAXMARGIN_DATA to the directory that has {place.name}/)."
     )
 
 
 def read_mulan_folder(
     folder: Folder, stem: str | None = None, kind: str = "", drop: Sequence[str] = ()
 ) -> Dataset:
-    """The two sides of a Mulan data set: STEM.xml, STEM-trainKIND.arff and STEM-testKIND.arff."""
+    """Read both sides of a Mulan data set: STEM.xml, STEM-trainKIND.arff and STEM-testKIND.arff."""
     stem = stem or folder.name
     xml = folder.file(f"{stem}.xml")
     train, test = (
@@ -277,7 +274,7 @@ def read_mulan_folder(
 
 @cache
 def research_builders() -> Mapping[str, Callable[[Folder], Dataset]]:
-    """What `experiments.data` can build: on the path, or in the checkout that this file lies in."""
+    """Return the loaders of `experiments.data`, on the path or in the checkout of this file."""
     try:
         return importlib.import_module("experiments.data").BUILDERS
     except (ModuleNotFoundError, AttributeError):
@@ -289,3 +286,147 @@ def research_builders() -> Mapping[str, Callable[[Folder], Dataset]]:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.BUILDERS
+
+
+class DownloadError(OSError):
+    """A file could not be downloaded, or is not the expected file."""
+
+
+def fetch(
+    name: str,
+    *,
+    directory: PathLike | None = None,
+    mirror: str | None = None,
+    timeout: float = 30.0,
+    progress: Progress | None = None,
+) -> Path:
+    """Download the files of a data set and check them against the registry; needs pooch.
+
+    A file appears under its name only when it is complete and its sha256 is right. Right files
+    that are already there are kept.
+
+    Parameters
+    ----------
+    name : str
+        One of `list_datasets()`.
+    directory : path-like, default=None
+        Parent of the data set's folder; None means `cache_dir()`, which `load` searches.
+    mirror : str, default=None
+        Address of a directory laid out like MAXMARGIN_DATA to take the files from. None takes each
+        file from its own source; some files have none.
+    timeout : float, default=30
+        Seconds to wait for the server at each step.
+    progress : callable, default=None
+        Called with (bytes received, bytes in all) of each file.
+
+    Returns
+    -------
+    Path
+        The folder of the data set.
+
+    Raises
+    ------
+    DownloadError
+        No network, no such file, wrong size or wrong hash. No half-written file remains.
+    """
+    about = info(name)
+    if mirror is None and not about.downloadable:
+        lacking = [f"{file.path} (from {file.source})" for file in about.files if file.url is None]
+        raise DownloadError(
+            f"{name} cannot be downloaded: there is no address for {'; '.join(lacking)}. Put its files into "
+            f"the directory that MAXMARGIN_DATA names, or pass mirror=."
+        )
+    root = cache_dir() if directory is None else Path(directory)
+    for file in about.files:
+        if mirror is None:
+            assert file.url is not None
+            url, target = file.url, root / file.path.removesuffix(".xz")
+        else:
+            url, target = f"{mirror.rstrip('/')}/{urllib.parse.quote(file.path)}", root / file.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not _is_there(target, file):
+            _download(url, target, file, timeout, progress)
+    return root / name
+
+
+def _download(url: str, target: Path, file: FileInfo, timeout: float, progress: Progress | None) -> None:
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise DownloadError(f"{url}: not an http or https address")
+    with atomic_write(target) as out:
+        download = _Download(url, out, max(file.bytes, file.unpacked_bytes or 0), progress)
+        _receive(url, download, timeout)
+        if not _is_right(out, file):
+            raise DownloadError(
+                f"{url}: the {download.received} received bytes are not {file.path}: their sha256 differs "
+                "from the registry's. The download was cut off or the file has changed."
+            )
+
+
+def _receive(url: str, download: _Download, timeout: float) -> None:
+    try:
+        import pooch
+        import requests.exceptions as faults
+    except ImportError as error:
+        raise ImportError("Downloads need pooch: pip install pooch") from error
+    try:
+        pooch.HTTPDownloader(timeout=timeout, chunk_size=_CHUNK)(url, download, None)
+    except faults.HTTPError as error:
+        answer: Any = error.response
+        raise DownloadError(f"{url}: the server answered {answer.status_code} {answer.reason}") from error
+    except faults.ChunkedEncodingError as error:
+        raise DownloadError(f"{url}: the download was cut off ({error})") from error
+    except faults.RequestException as error:
+        if isinstance(error, faults.Timeout) or "timed out" in str(error):
+            raise DownloadError(f"{url}: no answer within {timeout:g} s") from error
+        raise DownloadError(f"{url}: no connection ({error})") from error
+
+
+@dataclass
+class _Download:
+    """The output file of a download; limits its size and reports progress."""
+
+    url: str
+    out: IO[bytes]
+    limit: int
+    progress: Progress | None
+    received: int = 0
+
+    def write(self, chunk: bytes) -> None:
+        self.received += len(chunk)
+        if self.received > self.limit:
+            raise DownloadError(f"{self.url}: more than the expected {self.limit} bytes")
+        self.out.write(chunk)
+        if self.progress is not None:
+            self.progress(self.received, self.limit)
+
+    def flush(self) -> None:
+        """Do nothing: `atomic_write` flushes the complete file."""
+
+
+def _is_there(target: Path, file: FileInfo) -> bool:
+    if not target.is_file():
+        return False
+    with open(target, "rb") as stored:
+        return _is_right(stored, file)
+
+
+def _is_right(stored: IO[bytes], file: FileInfo) -> bool:
+    """Whether an open file is the registered one, packed in any way."""
+    stored.seek(0)
+    if _sha256(stored) == file.sha256:
+        return True
+    if file.unpacked_sha256 is None:
+        return False
+    stored.seek(0)
+    try:
+        with unpacked(stored, file.path) as plain:
+            return _sha256(plain) == file.unpacked_sha256
+    except DataFormatError:
+        return False
+
+
+def _sha256(stream: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while chunk := stream.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -1,54 +1,28 @@
-"""The small data that comes with the package, in a compact exact form, or with scikit-learn.
+"""The small data sets that come with the package, in a compact exact form, or with scikit-learn.
 
-Tables: NAME.npz.xz holds the decimal numbers of the source as whole numbers: X = digits / scale,
-which is the same float64 that reading the decimal text gives. The four bytes of each whole number
-are stored apart and feature by feature, which packs far better. The stream of messages is stored
-as steps from one word's number to the next.
+Tables: NAME.npz.xz holds the decimal numbers of the source as integers, X = digits / scale, which is the
+same float64 as reading the decimal text. The four bytes of each integer are stored separately and feature
+by feature, which compresses far better. The mail stream is stored as differences of word numbers.
+`experiments/data/pack.py` of the repository writes these files.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.atomic import PathLike, atomic_write
-from maxmargin.io.dataset import Dataset
+from maxmargin.io.dataset import Dataset, PathLike
 from maxmargin.io.files import read_bytes
-from maxmargin.io.texts import unpack_texts
-
-
-def pack(data: Dataset, path: PathLike) -> None:
-    """Write a dense multi-label Dataset, training rows first, with at most 6 decimals.
-
-    This is how the shipped files are made from the files that the registry names.
-    """
-    scale = next((10**k for k in range(7) if (np.rint(data.X * 10**k) / 10**k == data.X).all()), None)
-    if scale is None or np.abs(data.X * scale).max() > np.iinfo(np.int32).max:
-        raise ValueError("X has more than 6 decimals or too many digits.")
-    n, d = data.X.shape
-    digits = np.ascontiguousarray(np.rint(data.X * scale).astype("<i4").T)
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        planes=np.ascontiguousarray(digits.view(np.uint8).reshape(n * d, 4).T),
-        scale=np.int64(scale),
-        shape=np.array([n, d]),
-        labels=np.packbits(np.ascontiguousarray(data.Y.T.astype(bool))),
-        n_train=np.int64(n if data.train is None else len(data.train)),
-        feature_names=np.array(data.feature_names),
-        label_names=np.array(data.label_names),
-    )
-    with atomic_write(path, pack=True) as out:
-        out.write(buffer.getvalue())
 
 
 def unpack(path: PathLike) -> Dataset:
-    """Read what `pack` wrote."""
-    with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as arrays:
+    """Read a table."""
+    with _arrays(path) as arrays:
         n, d = arrays["shape"]
         digits = np.ascontiguousarray(arrays["planes"].T).view("<i4").reshape(d, n).T
         label_names = tuple(arrays["label_names"].tolist())
@@ -64,34 +38,9 @@ def unpack(path: PathLike) -> Dataset:
         )
 
 
-def pack_stream(data: Dataset, path: PathLike, random_state: int = 0) -> None:
-    """Write a mailbox without its words, names and dates.
-
-    Words are renumbered at random and folders by their first message, so that what is left is
-    which words occur together, not which words they are.
-    """
-    order = np.random.RandomState(random_state).permutation(data.X.shape[1])
-    rows = [
-        np.sort(order[data.X.indices[a:b]])
-        for a, b in zip(data.X.indptr[:-1], data.X.indptr[1:], strict=True)
-    ]
-    _, first, codes = np.unique(data.Y, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        steps=np.concatenate([np.diff(row, prepend=0) for row in rows]).astype("<u2"),
-        counts=np.array([len(row) for row in rows], dtype="<u2"),
-        folders=rank[codes].astype(np.uint8),
-        n_words=np.int64(data.X.shape[1]),
-    )
-    with atomic_write(path, pack=True) as out:
-        out.write(buffer.getvalue())
-
-
 def unpack_stream(path: PathLike) -> Dataset:
-    """Read what `pack_stream` wrote."""
-    with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as arrays:
+    """Read a stream of messages."""
+    with _arrays(path) as arrays:
         start = np.concatenate([[0], np.cumsum(arrays["counts"], dtype=np.int64)])
         total = np.concatenate([[0], np.cumsum(arrays["steps"], dtype=np.int64)])
         indices = total[1:] - np.repeat(total[start[:-1]], arrays["counts"])
@@ -104,12 +53,47 @@ def unpack_stream(path: PathLike) -> Dataset:
     return Dataset(X, folders, names, tuple(np.unique(folders).tolist()))
 
 
-def _packed_with(read: Callable[[PathLike], Dataset]) -> Callable[[str], Dataset]:
-    def from_package(name: str) -> Dataset:
+def unpack_texts(path: PathLike) -> Dataset:
+    """Read texts with several labels each."""
+    with _arrays(path) as arrays:
+        texts = arrays["texts"].tobytes().decode().split("\n")
+        names = tuple(arrays["names"].tobytes().decode().split("\n"))
+        Y = np.zeros((len(texts), len(names)), dtype=np.int32)
+        Y[np.repeat(np.arange(len(texts)), arrays["counts"]), arrays["labels"]] = 1
+        return vectorised(texts, Y, names, int(arrays["n_train"]))
+
+
+def vectorised(texts: Sequence[str], Y: Any, label_names: tuple[str, ...], n_train: int) -> Dataset:
+    """Return a Dataset of texts, training texts first: X is tf-idf, `per_row["text"]` the texts.
+
+    `TfidfVectorizer(sublinear_tf=True, min_df=2)` is fitted on the training texts alone.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectoriser = TfidfVectorizer(sublinear_tf=True, min_df=2)
+    train = vectoriser.fit_transform(texts[:n_train])
+    X = sp.csr_array(sp.vstack([train, vectoriser.transform(texts[n_train:])], format="csr"))
+    return Dataset(
+        X,
+        Y,
+        tuple(vectoriser.get_feature_names_out().tolist()),
+        label_names,
+        train=np.arange(n_train),
+        test=np.arange(n_train, len(texts)),
+        per_row={"text": np.array(texts, dtype=object)},
+    )
+
+
+def _arrays(path: PathLike) -> Any:
+    return np.load(io.BytesIO(read_bytes(path)), allow_pickle=False)
+
+
+def _from_package(read: Callable[[PathLike], Dataset]) -> Callable[[str], Dataset]:
+    def load(name: str) -> Dataset:
         with resources.as_file(resources.files(__package__) / "data" / f"{name}.npz.xz") as path:
             return read(path)
 
-    return from_package
+    return load
 
 
 def _from_scikit_learn(name: str) -> Dataset:
@@ -123,8 +107,8 @@ def _from_scikit_learn(name: str) -> Dataset:
 
 
 SHIPPED: dict[str, Callable[[str], Dataset]] = {
-    **dict.fromkeys(("emotions", "flags", "yeast"), _packed_with(unpack)),
+    **dict.fromkeys(("emotions", "flags", "yeast"), _from_package(unpack)),
     **dict.fromkeys(("iris", "wine"), _from_scikit_learn),
-    "mail-stream": _packed_with(unpack_stream),
-    "yso-sample": _packed_with(unpack_texts),
+    "mail-stream": _from_package(unpack_stream),
+    "yso-sample": _from_package(unpack_texts),
 }

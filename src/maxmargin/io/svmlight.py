@@ -1,12 +1,15 @@
 """Multi-label SVMlight text: `label,label index:value index:value # comment`, one sample a line.
 
-A file is read in blocks of whole lines, which scikit-learn parses. When it refuses a block, or
-the block holds anything that it takes and this format does not (labels that are not whole
-numbers, repeated labels, `nan`, digits with underscores), the block is parsed again word by word,
-which finds the line and the character to report. Both give the same arrays.
+scikit-learn parses a file in blocks of whole lines. If it refuses a block, or the block holds anything
+that it accepts and this format does not (labels that are not integers, repeated labels, `nan`, digits with
+underscores), the block is parsed again word by word to find the line and the character of the fault. Both
+parsers return the same arrays.
 
-Memory: the arrays of the result, which grow in place, and a few dozen MiB for a block: well below
-twice the CSR matrix however large the file is.
+Reading needs the memory of the result plus a few dozen MiB for one block: well below twice the CSR matrix.
+
+`read_xc` reads the variant of the extreme classification repository. Its first line holds the numbers of
+samples, features and labels, both counted from 0, so that absent labels and features keep their columns. A
+blank line there is a sample without labels and features; blank lines after the last sample are skipped.
 """
 
 from __future__ import annotations
@@ -22,13 +25,12 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.atomic import PathLike
-from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.dataset import DataFormatError, Dataset, PathLike, check_proportion
 from maxmargin.io.files import Progress, open_bytes
 
 BLOCK = 1 << 20
 _LARGEST = np.iinfo(np.int64).max
-# Whole numbers up to this one are exact as float64, which is how scikit-learn reads labels.
+# scikit-learn reads labels as float64, in which integers up to this one are exact.
 _EXACT = 2**53
 _BLANKS = bytes.maketrans(b"\t\r\v\f", b"    ")
 _COMMENT = re.compile(rb"#[^\n]*")
@@ -38,6 +40,9 @@ _LABEL_WITH_POINT = re.compile(rb"\n *[0-9,+-]*[.eE]")
 _WORD = re.compile(rb"[^ ]+")
 _INTEGER = re.compile(rb"[+-]?[0-9]+")
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_XC_HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*")
+# Bytes that the name of a label takes.
+LABEL_BYTES = 4
 
 
 def read_svmlight(
@@ -60,11 +65,11 @@ def read_svmlight(
     path : path-like
         The file. Comments (`#`) and blank lines are skipped; a `qid:n` goes to `per_row["qid"]`.
     multilabel : bool, default=True
-        Whether Y is a sparse indicator; otherwise every line must have one label and Y is the
-        array of these.
+        Whether Y is a sparse indicator. If False, every line must have one label, and Y is their
+        array.
     labels : sequence of int, default=None
-        All label ids, in the order wanted for the columns of Y; an id outside is an error. None
-        takes those that occur, sorted.
+        All label ids, in the order of the columns of Y; any other id is an error. None
+        takes the ids that occur, sorted.
     n_features : int, default=None
         Number of columns; a larger index is an error. None takes the largest index that occurs.
     zero_based : bool, default=False
@@ -74,24 +79,24 @@ def read_svmlight(
     progress : callable, default=None
         Called with (bytes read, bytes in all) of the stored file after each block.
     header_lines : int, default=0
-        Lines to leave out at the beginning of the file.
+        Number of lines to skip at the beginning of the file.
     n_samples : int, default=None
-        Number of samples, where something tells it: a blank line is then one of them, without labels and
-        features, until there are so many.
+        Number of samples, if known. Blank lines then count as samples without labels and features until
+        this number is reached.
     span : pair of int, default=None
-        Read only the lines that begin at or after the first and before the second byte of a plain file;
-        there may be none.
+        Read only the lines that begin at or after the first byte position and before the second one, of
+        a file that is not packed. The result may be empty.
 
     Returns
     -------
     Dataset
-        X is a csr_array with sorted indices (32-bit where they fit, 64-bit otherwise). Zeros that
-        the file spells out are not stored.
+        X is a csr_array with sorted indices (32-bit where they fit, 64-bit otherwise). Explicit
+        zeros are not stored.
 
     Raises
     ------
     DataFormatError
-        With file, line and character of the first fault.
+        With the file, line and character of the first fault.
 
     Examples
     --------
@@ -127,9 +132,71 @@ def read_svmlight(
     return Dataset(X, Y, features, names, source=str(path), per_row=per_row)
 
 
+def read_xc_header(path: PathLike) -> tuple[int, int, int]:
+    """Return the numbers of samples, features and labels in the first line of a file."""
+    with open_bytes(path) as (plain, stored):
+        line = plain.readline(100)
+        size = stored.seek(0, 2)
+    found = _XC_HEADER.fullmatch(line)
+    if found is None:
+        raise DataFormatError("the first line must hold the numbers of samples, features and labels", path, 1)
+    n_samples, n_features, n_labels = (int(number) for number in found.groups())
+    remedy = f"the first line claims {n_labels:,} labels; correct it, or read the rest as SVMlight text"
+    check_proportion(LABEL_BYTES * n_labels, size, "bytes", remedy, path, 1)
+    return n_samples, n_features, n_labels
+
+
+def read_xc(path: PathLike, *, dtype: Any = np.float64, progress: Progress | None = None) -> Dataset:
+    """Read a file of the extreme classification repository, plain or packed as .xz or .gz.
+
+    Parameters
+    ----------
+    path : path-like
+    dtype : {float64, float32}, default=float64
+        Type of the values.
+    progress : callable, default=None
+        Called with (bytes read, bytes in all) of the stored file after each block.
+
+    Returns
+    -------
+    Dataset
+        X and Y are sparse; the labels are called "0", "1", ...
+
+    Raises
+    ------
+    DataFormatError
+        With the file, line and character of the first fault.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "tiny.txt"
+    >>> _ = path.write_text("2 3 4\\n0,2 0:0.5 2:1\\n 1:4\\n")
+    >>> data = read_xc(path)
+    >>> data.X.shape, data.Y.toarray().tolist()
+    ((2, 3), [[1, 0, 1, 0], [0, 0, 0, 0]])
+    """
+    n_samples, n_features, n_labels = read_xc_header(path)
+    data = read_svmlight(
+        path,
+        labels=range(n_labels),
+        n_features=n_features,
+        zero_based=True,
+        dtype=dtype,
+        progress=progress,
+        header_lines=1,
+        n_samples=n_samples,
+    )
+    if data.X.shape[0] != n_samples:
+        raise DataFormatError(
+            f"the first line says {n_samples} samples, but there are {data.X.shape[0]}", path, 1
+        )
+    return data
+
+
 @dataclass(frozen=True)
 class Rules:
-    """What the samples of a file may hold."""
+    """What the samples of a file may contain."""
 
     path: PathLike
     multilabel: bool
@@ -148,7 +215,7 @@ class Rules:
 
 @dataclass
 class Samples:
-    """The samples of one block: label ids and nonzeros flat, with their counts per sample."""
+    """The samples of one block: flat label ids and nonzeros, with their counts per sample."""
 
     indices: np.ndarray
     values: np.ndarray
@@ -171,11 +238,11 @@ class Rows:
 
     @classmethod
     def of(cls, dtype: Any) -> Rows:
-        """None so far, with values of a type."""
+        """Return an empty collection whose values have the given type."""
         return cls(array("d" if dtype == np.float64 else "f"))
 
     def extend(self, part: Samples) -> None:
-        """Append samples, without the zeros that they spell out."""
+        """Append samples without their explicit zeros."""
         stored = part.values != 0
         sizes = np.asarray(part.sizes, dtype=np.int64)
         if not stored.all():
@@ -192,7 +259,7 @@ class Rows:
         self.qid.extend(part.qid)
 
     def matrix(self, n_features: int | None) -> sp.csr_array:
-        """The CSR matrix, on the memory that was filled while reading."""
+        """Return the CSR matrix, which shares the memory filled while reading."""
         indptr = np.zeros(len(self.sizes) + 1, dtype=np.int64)
         np.cumsum(self.sizes, out=indptr[1:])
         indices = np.frombuffer(self.indices, dtype=self.indices.typecode)
@@ -222,8 +289,8 @@ class Rows:
 
 
 def parsed_blocks(rules: Rules, progress: Progress | None) -> Iterator[Samples]:
-    """The samples of a file, about a MiB of text at a time."""
-    line, room = 1 + rules.header_lines, rules.n_samples or 0
+    """Yield the samples of a file, about a MiB of text at a time."""
+    line, blanks = 1 + rules.header_lines, rules.n_samples or 0
     with open_bytes(rules.path) as (plain, stored):
         total = stored.seek(0, 2)
         stored.seek(0)
@@ -233,48 +300,48 @@ def parsed_blocks(rules: Rules, progress: Progress | None) -> Iterator[Samples]:
             _go_to(rules.span[0], plain, stored, rules.path)
         while block := _lines(plain, rules.span):
             try:
-                part = parse_block(block, rules, room)
+                part = parse_block(block, rules, blanks)
             except (ValueError, OverflowError):
-                part = parse_slowly(block, rules, line + _lines_before(rules), room)
+                part = parse_slowly(block, rules, line + _lines_before(rules), blanks)
             yield part
-            room = max(room - len(part.sizes), 0)
+            blanks = max(blanks - len(part.sizes), 0)
             line += block.count(b"\n")
             if progress is not None:
                 progress(min(stored.tell(), total), total)
 
 
 def _go_to(start: int, plain: IO[bytes], stored: IO[bytes], path: PathLike) -> None:
-    """Go to the first line that begins at or after a byte."""
+    """Move to the first line that begins at or after a byte."""
     if plain is not stored:
-        raise DataFormatError("a packed file cannot be read in part; unpack it", path)
+        raise DataFormatError("a span of a packed file cannot be read; unpack the file first", path)
     if start:
         plain.seek(start - 1)
         plain.readline()
 
 
 def _lines(plain: IO[bytes], span: tuple[int, int] | None) -> bytes:
-    """About a MiB of whole lines, which begin in the span."""
+    """Read about a MiB of whole lines that begin in the span."""
     left = BLOCK if span is None else max(min(BLOCK, span[1] - plain.tell()), 0)
     block = plain.read(left)
     return block if block[-1:] in (b"\n", b"") else block + plain.readline()
 
 
 def _lines_before(rules: Rules) -> int:
-    """How many lines begin before the span."""
+    """Count the lines that begin before the span."""
     if rules.span is None or not rules.span[0]:
         return 0
     with open(rules.path, "rb") as file:
         return file.read(rules.span[0] - 1).count(b"\n") + 1
 
 
-def parse_block(block: bytes, rules: Rules, room: int = 0) -> Samples:
-    """Parse a block at once; any ValueError or OverflowError means: look again, slowly.
+def parse_block(block: bytes, rules: Rules, blanks: int = 0) -> Samples:
+    """Parse a block at once; after any ValueError or OverflowError, `parse_slowly` finds the fault.
 
-    Blank lines are samples while there are fewer than `room`.
+    Blank lines count as samples as long as there are no more than `blanks` samples.
     """
     text, blank = b"\n" + block.translate(_BLANKS), 0
-    if room:
-        # A zero that is spelt out, as scikit-learn skips blank lines; those of comments stay blank.
+    if blanks:
+        # scikit-learn skips blank lines, so they get an explicit zero; lines of comments stay blank.
         text, blank = _BLANK_LINE.subn(b"\n%d:0" % rules.first_index, text)
     if b"#" in text:
         text = _COMMENT.sub(b"", text)
@@ -287,7 +354,7 @@ def parse_block(block: bytes, rules: Rules, room: int = 0) -> Samples:
     if text.translate(None, b"0123456789+-.eE:, \n") or _LABEL_WITH_POINT.search(text):
         raise ValueError
     X, labels, label_sizes = _parse_labelled(text, rules.first_index == 0)
-    if (qid and len(qid) != len(label_sizes)) or (blank and len(label_sizes) > room):
+    if (qid and len(qid) != len(label_sizes)) or (blank and len(label_sizes) > blanks):
         raise ValueError
     largest = X.indices.max(initial=0) + rules.first_index
     if largest > rules.last_index or not (np.abs(X.data) <= rules.largest_value).all():
@@ -301,11 +368,11 @@ def parse_block(block: bytes, rules: Rules, room: int = 0) -> Samples:
 
 
 def _parse_labelled(text: bytes, zero_based: bool) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The matrix, the labels of all samples, sorted within each, and how many each sample has."""
+    """Return the matrix, all labels (sorted within each sample), and the number of labels per sample."""
     from sklearn.datasets import load_svmlight_file
 
     if b"," not in text:
-        # Reading one label a line is faster when announced; a line without any is refused then.
+        # Reading one label per line is faster, but fails at a line without a label.
         try:
             X, labels = load_svmlight_file(io.BytesIO(text), zero_based=zero_based)
             return X, labels, np.ones(len(labels), dtype=np.int64)
@@ -320,14 +387,14 @@ def _parse_labelled(text: bytes, zero_based: bool) -> tuple[Any, np.ndarray, np.
     return X, labels, sizes
 
 
-def parse_slowly(block: bytes, rules: Rules, first_line: int, room: int = 0) -> Samples:
-    """Parse a block word by word and raise DataFormatError at the first fault; `room` as in `parse_block`."""
+def parse_slowly(block: bytes, rules: Rules, first_line: int, blanks: int = 0) -> Samples:
+    """Parse a block word by word; raise DataFormatError at the first fault."""
     indices, values, sizes = array("q"), array("d"), array("q")
     labels, label_sizes, qid = array("q"), array("q"), array("q")
     for number, line in enumerate(block.translate(_BLANKS).splitlines(), first_line):
         text, comment, _ = line.partition(b"#")
         words = [(m.start() + 1, m.group()) for m in _WORD.finditer(text)]
-        if not words and (comment or len(sizes) >= room):
+        if not words and (comment or len(sizes) >= blanks):
             continue
         where = _Line(rules, number)
         ids: list[int] = []
@@ -383,8 +450,8 @@ class _Line:
             raise self.error(column, f"{_show(word)} is not index:value")
         index = self.integer(column, left, "feature index")
         if index < self.rules.first_index:
-            cure = "; pass zero_based=True (--zero-based) if the first feature is 0" if index == 0 else ""
-            raise self.error(column, f"feature index {index} is below {self.rules.first_index}{cure}")
+            hint = "; pass zero_based=True (--zero-based) if the first feature is 0" if index == 0 else ""
+            raise self.error(column, f"feature index {index} is below {self.rules.first_index}{hint}")
         if index > self.rules.last_index:
             limit = (
                 "the 64-bit range" if self.rules.n_features is None else f"n_features={self.rules.n_features}"

@@ -1,4 +1,4 @@
-"""CSV and Parquet tables; which columns of a table are labels, and what a field means (for ARFF too)."""
+"""CSV and Parquet tables of numbers; the label columns of a table and the values of its fields (ARFF too)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.io.atomic import PathLike
-from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.dataset import DataFormatError, Dataset, PathLike, word_array
 from maxmargin.io.files import MOST, RATIO, Progress, text_lines
-from maxmargin.io.proportion import word_array
 from maxmargin.io.words import no_column
 
 _YES = {"1", "1.0", "yes", "true", "y", "t"}
@@ -43,25 +41,25 @@ def read_csv(
     dtype: Any = np.float64,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Read a CSV table whose label columns are told by exactly one of the first three arguments.
+    """Read a CSV table; exactly one of `target`, `labels` and `label_prefix` gives its label columns.
 
     Parameters
     ----------
     path : path-like
-        The file, plain or packed as .xz or .gz. Every feature must be a number, or true or false, which
-        are 1 and 0; an empty field, `?` or `nan` is missing (NaN).
+        The file, plain or packed as .xz or .gz. Every feature must be a number, or true (1) or false (0);
+        an empty field, `?` or `nan` is missing (NaN).
     target : str or int, default=None
-        One column that holds the class of each sample: its name or position (negative: from the
-        end). Classes that are all whole numbers come as int64, others as text.
+        Name or position (negative: from the end) of one column, the class of each sample. Classes that
+        are all integers become int64, others text.
     labels : list of str, or int, default=None
-        One 0/1 column per label: their names, or how many of the last columns (negative: of the
-        first).
+        One 0/1 column per label: their names, or the number of last columns (negative: of first
+        columns).
     label_prefix : str, default=None
-        One 0/1 column per label: those whose name starts so.
+        One 0/1 column per label: those whose name has this prefix.
     header : bool, default=True
-        Whether the first line names the columns; otherwise they are called c0, c1, ...
+        Whether the first line names the columns; otherwise their names are c0, c1, ...
     delimiter : str, default=","
-        One character between fields.
+        The character between fields.
     drop : sequence of str, default=()
         Columns to leave out.
     encoding : str, default="utf-8"
@@ -108,7 +106,6 @@ def read_parquet(
 
 
 def _dataset(table: Any, where: LabelColumns, drop: Sequence[str], dtype: Any, path: PathLike) -> Dataset:
-    """The numbers and labels of a Parquet table."""
     names = [str(name) for name in table.column_names]
     check_names(names, drop, path)
     label_columns = where.find(names, path)
@@ -129,13 +126,13 @@ def _dataset(table: Any, where: LabelColumns, drop: Sequence[str], dtype: Any, p
         return Dataset(X, y, feature_names, class_names, source=str(path), extras=extras)
     Y = np.column_stack([column_numbers(table.column(j), names[j], j, path) for j in label_columns])
     if not np.isin(Y[~np.isnan(Y)], (0, 1)).all():
-        raise DataFormatError("a label column holds something else than 0 and 1", path)
+        raise DataFormatError("a label column holds values other than 0 and 1", path)
     return Dataset(X, label_array(Y), feature_names, tuple(names[j] for j in label_columns), source=str(path))
 
 
 @contextmanager
 def open_parquet(path: PathLike) -> Iterator[Any]:
-    """A Parquet file, read through a small buffer; faults of the file become DataFormatError."""
+    """Open a Parquet file with a small buffer; faults of the file become DataFormatError."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -146,8 +143,8 @@ def open_parquet(path: PathLike) -> Iterator[Any]:
             stored = pq.ParquetFile(pa.PythonFile(file, mode="r"), buffer_size=1 << 16, pre_buffer=False)
             texts = _check_parquet(stored.metadata, os.fstat(file.fileno()).st_size, path)
             try:
-                # A word that many rows repeat is one word in memory, too.
-                words = pq.ParquetFile(
+                # Columns of words stay dictionaries, so that a repeated word takes memory once.
+                opened = pq.ParquetFile(
                     pa.PythonFile(file, mode="r"),
                     buffer_size=1 << 16,
                     pre_buffer=False,
@@ -155,13 +152,13 @@ def open_parquet(path: PathLike) -> Iterator[Any]:
                 )
             except KeyError as error:
                 raise DataFormatError(f"not a readable Parquet file (no column {error})", path) from error
-            yield words
+            yield opened
         except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
             raise DataFormatError(f"not a readable Parquet file ({error})", path) from error
 
 
 def _check_parquet(metadata: Any, stored: int, path: PathLike) -> list[str]:
-    """Refuse runs out of proportion to the file; the columns of words that are kept as dictionaries."""
+    """Refuse values far larger than the file; return the columns of words to keep as dictionaries."""
     size, texts = max(metadata.num_rows, 0) * VALUE, set()
     for i in range(metadata.num_row_groups):
         group = metadata.row_group(i)
@@ -174,17 +171,17 @@ def _check_parquet(metadata: Any, stored: int, path: PathLike) -> list[str]:
 
 
 def check_unpacked(size: int, stored: int, path: PathLike) -> None:
-    """Refuse a Parquet file whose values take far more memory than the file."""
+    """Refuse a Parquet file whose values need far more memory than the file has bytes."""
     if size > max(MOST, RATIO * stored):
         raise DataFormatError(
-            f"{stored:,} bytes hold values of {size:,}, as a file made to fill memory does; write it plain "
-            "(pyarrow: use_dictionary=False, compression='none') and read the result if you trust it",
+            f"{stored:,} bytes expand to values of {size:,} bytes, which may exhaust the memory; if you "
+            "trust them, write the file plain (pyarrow: use_dictionary=False, compression='none')",
             path,
         )
 
 
 def column_values(column: Any, name: str, path: PathLike) -> list[Any]:
-    """The values of a Parquet column; rows of the same word share it."""
+    """Return the values of a Parquet column; rows with the same word share one object."""
     import pyarrow as pa
 
     kind = column.type
@@ -203,6 +200,7 @@ def column_values(column: Any, name: str, path: PathLike) -> list[Any]:
 
 
 def column_numbers(column: Any, name: str, j: int, path: PathLike) -> np.ndarray:
+    """Return the numbers of Parquet column j, NaN where they are missing."""
     import pyarrow as pa
 
     kind = column.type
@@ -216,7 +214,7 @@ def column_numbers(column: Any, name: str, j: int, path: PathLike) -> np.ndarray
 
 
 def check_names(names: list[str], drop: Sequence[str], path: PathLike) -> None:
-    """Refuse two columns of one name, and columns to drop that are not there."""
+    """Refuse repeated column names, and columns to drop that do not exist."""
     seen: set[str] = set()
     for j, name in enumerate(names):
         if name in seen:
@@ -230,7 +228,7 @@ def check_names(names: list[str], drop: Sequence[str], path: PathLike) -> None:
 def open_csv(
     path: PathLike, header: bool, delimiter: str, encoding: str, progress: Progress | None
 ) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Names of the columns (c0, c1, ... without a header), and the numbered rows of fields."""
+    """Return the column names (c0, c1, ... without a header) and an iterator over numbered rows."""
     if len(delimiter) != 1:
         raise ValueError(f"delimiter must be one character. Got {delimiter!r} instead.")
     rows = _numbered_rows(path, delimiter, encoding, progress)
@@ -245,7 +243,7 @@ def open_csv(
 def _numbered_rows(
     path: PathLike, delimiter: str, encoding: str, progress: Progress | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Numbered rows of fields; blank lines are skipped."""
+    """Yield numbered rows of fields without blank lines."""
     lines = (line for _, line in text_lines(path, encoding, progress))
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     start = 1
@@ -256,7 +254,7 @@ def _numbered_rows(
             return
         except csv.Error as error:
             if "unexpected end" in str(error):
-                fault = "an entry that begins in this row has a quote that is never closed"
+                fault = "a field that begins in this row has a quote that is never closed"
                 raise DataFormatError(fault, path, start) from error
             raise DataFormatError(str(error), path, max(reader.line_num, 1)) from error
         if fields:
@@ -270,9 +268,9 @@ def field_values(
     names: list[str],
     columns: list[int],
     path: PathLike,
-    meaning: Callable[[str], float],
+    value: Callable[[str], float],
 ) -> list[float]:
-    """What the chosen fields of a row mean."""
+    """Return the values of the chosen fields of a row."""
     if len(fields) != len(names):
         raise DataFormatError(
             f"{len(fields)} fields, but the first line has {len(names)}", path, line, len(fields)
@@ -280,14 +278,14 @@ def field_values(
     values = []
     try:
         for j in columns:
-            values.append(meaning(fields[j]))
+            values.append(value(fields[j]))
     except ValueError as error:
         raise DataFormatError(f"column {names[j]!r}: {error}", path, line, j + 1) from None
     return values
 
 
 class _Table:
-    """Rows of text being turned into numbers."""
+    """Collects rows of text as numbers."""
 
     def __init__(self, path: PathLike, names: list[str], where: LabelColumns, drop: Sequence[str]):
         self.path, self.names = path, names
@@ -304,7 +302,7 @@ class _Table:
         if self.single:
             word = fields[self.label_columns[0]].strip()
             if not word:
-                fault = "the class is missing; fill it in or leave the row out"
+                fault = "the class is missing; fill it in or delete the row"
                 raise DataFormatError(fault, self.path, line, self.label_columns[0] + 1)
             self.words.append(word)
         else:
@@ -328,18 +326,7 @@ class _Table:
 
 @dataclass(frozen=True)
 class LabelColumns:
-    """Which columns of a table hold the labels; exactly one of the three is given.
-
-    Attributes
-    ----------
-    target : str or int or None
-        One column with the class of each sample: its name or position (from the end if negative).
-    labels : sequence of str, or int, or None
-        One 0/1 column per label: their names, or how many of the last columns (negative: of the
-        first columns).
-    prefix : str or None
-        One 0/1 column per label: those whose name starts so.
-    """
+    """The label columns of a table, given by exactly one of the arguments of `read_csv`."""
 
     target: str | int | None = None
     labels: Sequence[str] | int | None = None
@@ -348,12 +335,12 @@ class LabelColumns:
     def __post_init__(self) -> None:
         given = [self.target is not None, self.labels is not None, self.prefix is not None]
         if sum(given) != 1:
-            raise ValueError("Say where the labels are: give exactly one of target, labels and label_prefix.")
+            raise ValueError("Pass exactly one of target, labels and label_prefix to name the label columns.")
         if isinstance(self.labels, str):
             raise ValueError("labels must be a list of column names or a number of columns, not one string.")
 
     def find(self, names: Sequence[str], path: PathLike, line: int | None = None) -> list[int]:
-        """Positions of the label columns among `names`, in the order of the file."""
+        """Return the positions of the label columns among `names`, in the order of the file."""
         if self.target is not None:
             return [self._target(names, path, line)]
         if self.prefix is not None:
@@ -386,10 +373,10 @@ class LabelColumns:
 
 
 def number(field: str) -> float:
-    """A finite number, or NaN for a missing one; ValueError otherwise.
+    """Return a finite number, or NaN for a missing one; raise ValueError for anything else.
 
-    Stricter than float(): no underscores, no infinities, no digits beyond ASCII. The words true and false, in
-    any case, are 1 and 0, as the booleans of JSON and Parquet are.
+    Unlike float(), it refuses underscores, infinities and digits outside ASCII. The words true and false are
+    1 and 0 in upper or lower case.
     """
     try:
         value = float(field)
@@ -409,12 +396,12 @@ def number(field: str) -> float:
 
 
 def is_truth(value: Any) -> bool:
-    """Whether a cell is a boolean, or one of the words true and false."""
+    """Whether a cell is a boolean or one of the words true and false."""
     return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in _TRUTH)
 
 
 def indicator(field: str) -> float:
-    """0 or 1 for a label entry, NaN for a missing one; ValueError otherwise."""
+    """Return 0 or 1 for a label entry, NaN for a missing one; raise ValueError for anything else."""
     word = field.strip().lower()
     if word in _YES:
         return 1.0
@@ -426,12 +413,12 @@ def indicator(field: str) -> float:
 
 
 def label_array(Y: np.ndarray) -> np.ndarray:
-    """Integers when nothing is missing, float with NaN otherwise."""
+    """Return integers if no entry is missing, otherwise floats with NaN."""
     return Y if np.isnan(Y).any() else Y.astype(np.int32)
 
 
 def classes(words: Sequence[str]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The class of each sample, as int64 where every one is a plain whole number, and the class names."""
+    """Return the class of each sample (int64 if all are plain integers) and the class names."""
     y = word_array(words)
     if all(_WHOLE.fullmatch(word) for word in words):
         y = y.astype(np.int64)

@@ -1,7 +1,7 @@
 """Values of a model as JSON, and back.
 
-None, booleans, texts, whole numbers, finite floats and lists stand for themselves; arrays go to a
-table of tensors. Anything else is an object with the key "$":
+None, booleans, texts, integers, finite floats and lists are stored as they are, arrays in a table of
+tensors. Any other value is an object with the key "$":
 
 | "$"                    | holds                                                          |
 |------------------------|----------------------------------------------------------------|
@@ -9,17 +9,16 @@ table of tensors. Anything else is an object with the key "$":
 | "dict"                 | items: pairs of key and value                                  |
 | "tuple", "set", ...    | items                                                          |
 | "array"                | tensor: name in the table; order: "C" or "F"                   |
-| "sparse"               | shape and order of an array, places and values of what is not zero |
+| "sparse"               | shape and order of an array, positions and values of its nonzeros |
 | "words"                | dtype, shape and items of an array of texts or objects         |
-| "scalar"               | tensor: a numpy scalar, as an array without dimensions         |
+| "scalar"               | tensor: a NumPy scalar, as an array without dimensions         |
 | "csr", "csc"           | data, indices, indptr, shape, and whether it is a matrix       |
-| "dtype", "type", "function", "random_state" | small words                               |
+| "dtype", "type", "function", "random_state" | names                                     |
 | "object"               | class and state of an allowed class                            |
-| "frame"                | in files of earlier versions: the library of a frame, a text   |
+| "frame"                | in files of earlier versions: the library of a frame           |
 
-Reading runs no code of the classes it names and takes memory in proportion to the file (arrays that are
-mostly zero up to 64 times what they take there);
-whether the values make a sound model is for `io.checked` to say.
+Reading runs no code of the named classes and takes memory in proportion to the file (up to 64 times the
+stored size for arrays that are mostly zero). `io.checked` decides whether the values make a sound model.
 """
 
 from __future__ import annotations
@@ -35,13 +34,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from maxmargin.core.state import State
-from maxmargin.io import allowed
-from maxmargin.io.allowed import ModelFileError
-from maxmargin.io.checked import LEFT_OUT, MOST_TUPLES, parameters_of, state_of
+from maxmargin.io import checked
+from maxmargin.io.checked import LEFT_OUT, MOST_TUPLES, ModelFileError, parameters_of, state_of
 from maxmargin.io.steps import DERIVED
 
 DEEPEST = 40
-# The dtypes that numpy and safetensors have in common, by the kind and size numpy gives them.
+# The dtypes that NumPy and safetensors share, by NumPy's kind and size.
 DTYPES = {
     "b1": "BOOL", "i1": "I8", "i2": "I16", "i4": "I32", "i8": "I64", "u1": "U8", "u2": "U16", "u4": "U32",
     "u8": "U64", "f2": "F16", "f4": "F32", "f8": "F64",
@@ -50,30 +48,31 @@ _CONTAINERS: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozens
 _CSR = ("data", "indices", "indptr")
 _COMPRESSED = {"csr": (sp.csr_array, sp.csr_matrix), "csc": (sp.csc_array, sp.csc_matrix)}
 _DTYPE = re.compile(r"[<>|=]?(?:[biuf][1248]|b|\?|O|U\d{1,9})")
-# Texts of fixed width take the room of the widest: so many bytes, and so many for each letter.
-ROOM, ROOM_PER_LETTER = 1 << 20, 64
-# Arrays of so many bytes are stored by what is not zero where that takes at most half of them, and at least
-# one part in so many of them, so that a small file cannot ask for much memory.
+# An array of texts of fixed width may take this many bytes, and this many more per letter that it holds.
+TEXT_BYTES, TEXT_BYTES_PER_LETTER = 1 << 20, 64
+# Arrays of at least `LARGE` bytes are stored by their nonzeros if these take at most half of the bytes, and
+# at least 1 / `SPARSEST` of them, so that a small file cannot ask for much memory.
 LARGE, SPARSEST = 1 << 20, 64
 
 
-def room_is_fair(dtype: np.dtype, items: list[Any]) -> bool:
+def _width_is_fair(dtype: np.dtype, items: list[Any]) -> bool:
     """Whether an array of texts takes no more than a small multiple of the texts themselves."""
-    room = dtype.itemsize * len(items) if dtype.kind == "U" else 0
-    # Older versions of NumPy make sizes negative that they cannot hold.
-    return 0 <= room <= ROOM or 0 <= room <= ROOM + ROOM_PER_LETTER * sum(map(len, items))
+    size = dtype.itemsize * len(items) if dtype.kind == "U" else 0
+    # Older versions of NumPy turn sizes that overflow into negative ones.
+    limit = TEXT_BYTES if size <= TEXT_BYTES else TEXT_BYTES + TEXT_BYTES_PER_LETTER * sum(map(len, items))
+    return 0 <= size <= limit
 
 
 class Encoder:
-    """Turns a model into a JSON value and fills `tensors`."""
+    """Encodes a model as a JSON value and fills `tensors`."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, np.ndarray] = {}
-        # Arrays already stored, kept alive so that their ids stay theirs.
+        # Stored arrays by id; the references keep the ids unique.
         self._stored: dict[int, tuple[dict[str, Any], np.ndarray]] = {}
 
     def encode(self, value: Any, where: str, depth: int = 0) -> Any:
-        """Encode a value; `where` is its place, for messages."""
+        """Encode a value; messages name it as `where`."""
         if depth > DEEPEST:
             raise ModelFileError(f"{where} is nested too deeply to be saved.")
         if value is None or isinstance(value, (bool, str)):
@@ -119,11 +118,11 @@ class Encoder:
         if isinstance(value, np.random.RandomState):
             return {"$": "random_state", "state": self.encode(value.get_state(), where, depth + 1)}
         if isinstance(value, type):
-            name = allowed.type_name(value)
+            name = checked.type_name(value)
             if name is not None:
                 return {"$": "type", "value": name}
         elif callable(value) and not hasattr(value, "get_params"):
-            name = allowed.function_name(value)
+            name = checked.function_name(value)
             if name is None:
                 raise ModelFileError(
                     f"{where} is a function of your own, and a model file holds no code: replace it by a "
@@ -133,7 +132,7 @@ class Encoder:
         return self._object(value, where, depth)
 
     def _object(self, value: Any, where: str, depth: int) -> Any:
-        name = allowed.class_name(type(value))
+        name = checked.class_name(type(value))
         if name is None:
             raise ModelFileError(
                 f"{where} is a {type(value).__module__}.{type(value).__name__}, "
@@ -145,15 +144,13 @@ class Encoder:
 
     def _array(self, array: np.ndarray, where: str, depth: int) -> Any:
         if array.dtype.kind in "UO":
-            if not room_is_fair(array.dtype, array.ravel().tolist()):
-                raise ModelFileError(
-                    f"{where} has room for far longer texts than it holds; store it as objects."
-                )
+            if not _width_is_fair(array.dtype, array.ravel().tolist()):
+                raise ModelFileError(f"{where} is far wider than its texts; store it as objects.")
             items = [self.encode(item, where, depth + 1) for item in array.ravel().tolist()]
             return {"$": "words", "dtype": array.dtype.str, "shape": list(array.shape), "items": items}
         if f"{array.dtype.kind}{array.dtype.itemsize}" not in DTYPES:
             raise ModelFileError(f"{where} is an array of {array.dtype}, which a model file cannot hold.")
-        # Products round differently by layout, so the axis that runs fastest must stay the same one.
+        # Products round differently by memory layout, so the layout must be restored.
         columns_run_fastest = array.ndim == 2 and abs(array.strides[0]) < abs(array.strides[1])
         order = "F" if columns_run_fastest and not array.flags.c_contiguous else "C"
         if id(array) not in self._stored:
@@ -163,34 +160,34 @@ class Encoder:
         return self._stored[id(array)][0]
 
     def _tensor(self, array: np.ndarray) -> str:
-        """Put an array into the table; returns its name there."""
+        """Store an array in the table; return its name."""
         name = f"t{len(self.tensors)}"
         self.tensors[name] = array
         return name
 
     def _sparse(self, array: np.ndarray) -> dict[str, Any] | None:
-        """An array by what is not zero, if that takes much less; None otherwise."""
+        """Store an array by its nonzeros if that takes much less; return None otherwise."""
         if array.nbytes < LARGE or array.dtype.kind != "f":
             return None
         flat = np.ascontiguousarray(array).reshape(-1)
-        # By their bits, so that a negative zero stays one.
-        places = np.flatnonzero(flat.view(f"u{flat.itemsize}"))
-        places = places.astype(np.uint32 if flat.size <= 2**32 else np.uint64)
-        room = places.nbytes + len(places) * flat.itemsize
-        if not flat.nbytes <= SPARSEST * room <= SPARSEST * flat.nbytes // 2:
+        # Compare bits, so that a negative zero counts as a nonzero.
+        positions = np.flatnonzero(flat.view(f"u{flat.itemsize}"))
+        positions = positions.astype(np.uint32 if flat.size <= 2**32 else np.uint64)
+        size = positions.nbytes + len(positions) * flat.itemsize
+        if not flat.nbytes <= SPARSEST * size <= SPARSEST * flat.nbytes // 2:
             return None
-        parts = {"places": self._tensor(places), "values": self._tensor(flat[places])}
+        parts = {"places": self._tensor(positions), "values": self._tensor(flat[positions])}
         return {"$": "sparse", "shape": list(array.shape), **parts}
 
 
 class Decoder:
-    """Turns a JSON value back into a model; trusts nothing in it."""
+    """Decodes a JSON value to a model without trusting it."""
 
     def __init__(self, tensors: dict[str, np.ndarray]) -> None:
         self.tensors = tensors
-        # Objects whose derived attributes are missing until they are checked and rebuilt.
+        # Objects whose derived attributes are rebuilt after the check.
         self.incomplete: list[Any] = []
-        # Arrays by what is not zero, by the name of their places.
+        # Arrays stored by their nonzeros, by the name of their positions.
         self._filled: dict[str, tuple[Any, np.ndarray]] = {}
 
     def decode(self, value: Any, depth: int = 0) -> Any:
@@ -198,7 +195,7 @@ class Decoder:
         if depth > DEEPEST:
             raise ModelFileError("it is nested too deeply")
         if isinstance(value, int) and not -(2**63) <= value < 2**64:
-            raise ModelFileError("it holds a whole number of more than 64 bits")
+            raise ModelFileError("it holds an integer of more than 64 bits")
         if value is None or isinstance(value, (bool, str, int, float)):
             return value
         if isinstance(value, list):
@@ -227,26 +224,32 @@ class Decoder:
         return array.T if value["order"] == "F" else array
 
     def _sparse(self, value: Any, depth: int) -> np.ndarray:
-        """An array by what is not zero; no two share their places, so that all stay in proportion."""
+        """Decode an array stored by its nonzeros.
+
+        No two arrays share positions, so that memory stays in proportion to the file.
+        """
         if value["places"] not in self._filled:
             self._filled[value["places"]] = value, self._fill(value)
         known, array = self._filled[value["places"]]
         if known != value:
-            raise ModelFileError("two arrays share the places of their entries")
+            raise ModelFileError("two arrays share the positions of their entries")
         return array.T if value["order"] == "F" else array
 
     def _fill(self, value: Any) -> np.ndarray:
-        places, values = (self.tensors[value[name]] for name in ("places", "values"))
+        positions, values = (self.tensors[value[name]] for name in ("places", "values"))
         shape = [int(side) for side in _list(value["shape"])]
         size = math.prod(shape)
-        listed = places.dtype.kind == "u" and places.ndim == values.ndim == 1 and len(places) == len(values)
-        sound = listed and values.dtype.kind == "f" and min(shape, default=-1) >= 0
-        if not sound or (len(places) and int(places.max()) >= size) or (places[1:] <= places[:-1]).any():
-            raise ModelFileError("the entries of an array are not in their places")
-        if size * values.itemsize > SPARSEST * (places.nbytes + values.nbytes):
+        vectors = positions.ndim == values.ndim == 1 and len(positions) == len(values)
+        sound = vectors and positions.dtype.kind == "u" and values.dtype.kind == "f"
+        sound = sound and min(shape, default=-1) >= 0
+        if sound and len(positions):
+            sound = int(positions.max()) < size and bool((positions[1:] > positions[:-1]).all())
+        if not sound:
+            raise ModelFileError("the entries of an array are not in its shape, or not in order")
+        if size * values.itemsize > SPARSEST * (positions.nbytes + values.nbytes):
             raise ModelFileError(f"a large array has only {len(values)} entries")
         array = np.zeros(size, values.dtype)
-        array[places] = values
+        array[positions] = values
         return array.reshape(shape)
 
     def _words(self, value: Any, depth: int) -> np.ndarray:
@@ -255,7 +258,7 @@ class Decoder:
         shape = tuple(_list(value["shape"]))
         if dtype.kind == "U" and not all(isinstance(item, str) for item in items):
             raise ModelFileError("an array of texts holds something else")
-        if dtype.kind not in "UO" or not room_is_fair(dtype, items):
+        if dtype.kind not in "UO" or not _width_is_fair(dtype, items):
             raise ModelFileError(f"it holds {len(items)} entries of {dtype.str!r}")
         array = np.empty(len(items), dtype)
         for k, item in enumerate(items):
@@ -272,7 +275,7 @@ class Decoder:
         data, indices, indptr = (self.decode(value[name], depth + 1) for name in _CSR)
         kind = _COMPRESSED[value["$"]][value["matrix"] is True]
         matrix = kind((data, indices, indptr), shape=tuple(_list(value["shape"])))
-        # Of rows that end before they begin, scipy's own check sees no entry to look at.
+        # SciPy's own check misses rows that end before they begin.
         if (matrix.indptr[1:] < matrix.indptr[:-1]).any():
             raise ModelFileError("rows of a sparse matrix end before they begin")
         matrix.check_format(full_check=True)
@@ -285,18 +288,18 @@ class Decoder:
         return np.dtype(name)
 
     def _type(self, value: Any, depth: int) -> type:
-        return allowed.find_type(str(value["value"]))
+        return checked.find_type(str(value["value"]))
 
     def _function(self, value: Any, depth: int) -> Any:
-        return allowed.find_function(str(value["value"]))
+        return checked.find_function(str(value["value"]))
 
     def _random_state(self, value: Any, depth: int) -> np.random.RandomState:
-        """The state of a Mersenne twister, which numpy takes as it comes."""
+        """Decode the state of a Mersenne twister, which NumPy does not check."""
         name, keys, place, has_gauss, gauss = self.decode(value["state"], depth + 1)
         whole = all(type(number) is int for number in (place, has_gauss))
         sound = isinstance(keys, np.ndarray) and keys.dtype == np.uint32 and keys.shape == (624,)
         if name != "MT19937" or not sound or not whole or not (0 <= place <= 624 and has_gauss in (0, 1)):
-            raise ModelFileError("its random state is none")
+            raise ModelFileError("its random state is not that of a Mersenne twister")
         state = np.random.RandomState()
         state.set_state((name, keys, place, has_gauss, float(gauss)))
         return state
@@ -305,14 +308,14 @@ class Decoder:
         return str(value["value"])
 
     def _object(self, value: Any, depth: int) -> Any:
-        cls = allowed.find_class(str(value["class"]))
+        cls = checked.find_class(str(value["class"]))
         state = {
             str(key): self.decode(item, depth + 1)
             for key, item in dict(value["state"]).items()
             if key not in LEFT_OUT and key not in DERIVED.get(cls.__name__, ())
         }
         restored = cls.__new__(cls)
-        restored.__dict__.update(_without_gone(cls, state))
+        restored.__dict__.update(_drop_removed(cls, state))
         for name, default in _defaults(cls).items():
             restored.__dict__.setdefault(name, default)
         if cls.__name__ in DERIVED:
@@ -320,8 +323,8 @@ class Decoder:
         return restored
 
 
-def _without_gone(cls: type, state: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier version wrote, without the parameters and their values that are no more."""
+def _drop_removed(cls: type, state: dict[str, Any]) -> dict[str, Any]:
+    """Drop removed parameters, and replace removed values, of a file of an earlier version."""
     table = getattr(cls, "STATE", None)
     if not isinstance(table, State):
         return state
@@ -336,7 +339,7 @@ def _without_gone(cls: type, state: dict[str, Any]) -> dict[str, Any]:
 
 @functools.cache
 def _defaults(cls: type) -> dict[str, Any]:
-    """Defaults of the parameters, for those that the version that wrote a file did not have."""
+    """Return the defaults of the parameters, for files written before a parameter existed."""
     if not parameters_of(cls):
         return {}
     known = inspect.signature(cls).parameters.values()
@@ -365,12 +368,12 @@ _READERS: dict[str, Callable[[Decoder, Any, int], Any]] = {
 
 
 def _check_keys(keys: list[Any]) -> None:
-    """Refuse many tuples as keys: unlike those of texts, their hashes can be made to collide."""
+    """Refuse many tuples as keys, because their hashes can be made to collide."""
     if len(keys) > MOST_TUPLES and any(isinstance(key, (tuple, frozenset)) for key in keys):
         raise ModelFileError(f"it holds more than {MOST_TUPLES} names that are tuples")
 
 
 def _list(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        raise ModelFileError("a list was expected")
+        raise ModelFileError("expected a list")
     return value

@@ -13,8 +13,8 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.atomic import PathLike, atomic_write
-from maxmargin.io.dataset import Dataset
+from maxmargin.io.dataset import Dataset, PathLike
+from maxmargin.io.files import atomic_write
 
 CLASS = "class"
 # Entries of a dense piece of a table that is written out at once.

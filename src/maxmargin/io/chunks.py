@@ -1,4 +1,4 @@
-"""Features of large files piece by piece, for prediction in bounded memory. Labels are skipped."""
+"""Features of large files in chunks, for prediction in bounded memory; labels are ignored."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from maxmargin.io.arff import Table
-from maxmargin.io.arff_header import read_header
-from maxmargin.io.atomic import PathLike
-from maxmargin.io.dataset import DataFormatError, Dataset
+from maxmargin.io.arff import Table, read_header
+from maxmargin.io.dataset import DataFormatError, Dataset, PathLike
 from maxmargin.io.files import Progress, text_lines
 from maxmargin.io.letters import Letters
 from maxmargin.io.svmlight import Rows, Rules, parsed_blocks
@@ -31,12 +29,12 @@ def stream_svmlight(
     header_lines: int = 0,
     n_samples: int | None = None,
 ) -> Iterator[sp.csr_array]:
-    """CSR matrices of about a MiB of text each.
+    """Yield CSR matrices of about a MiB of text each.
 
     Parameters
     ----------
     path : path-like
-        The file, plain or packed as .xz or .gz; its lines may have labels or none.
+        The file, plain or packed as .xz or .gz, with or without labels.
     n_features : int
         Number of columns; a larger index is an error.
     zero_based, dtype, progress, header_lines, n_samples
@@ -61,19 +59,19 @@ def stream_csv(
     dtype: Any = np.float64,
     progress: Progress | None = None,
 ) -> Iterator[np.ndarray]:
-    """Matrices of up to 4096 rows with the named columns, in that order; other columns are ignored.
+    """Yield matrices of up to 4096 rows with the named columns, in that order.
 
     Parameters
     ----------
     path : path-like
         The file, plain or packed as .xz or .gz.
     columns : sequence of str
-        Names in the first line, or c0, c1, ... for a file without header.
+        Names in the first line, or c0, c1, ... for a file without header; other columns are ignored.
     header, delimiter, encoding, dtype, progress
         As in `read_csv`.
     """
     names, rows = open_csv(path, header, delimiter, encoding, progress)
-    chosen = _places(columns, names, path)
+    chosen = _positions(columns, names, path)
     found: list[list[float]] = []
     for line, fields in rows:
         found.append(field_values(line, fields, names, chosen, path, number))
@@ -92,14 +90,14 @@ def stream_arff(
     dtype: Any = np.float64,
     progress: Progress | None = None,
 ) -> Iterator[Any]:
-    """Matrices of up to 4096 rows, dense or CSR as the file is, with the named columns in that order.
+    """Yield matrices of up to 4096 rows with the named columns, in that order, dense or CSR as the file.
 
     Parameters
     ----------
     path : path-like
         The file, plain or packed as .xz or .gz.
     columns : sequence of str
-        Feature names as `read_arff` gives them; other attributes are ignored.
+        Feature names as returned by `read_arff`; other attributes are ignored.
     encoding, dtype, progress
         As in `read_arff`.
     """
@@ -113,25 +111,25 @@ def stream_arff(
         and not any(f"{attribute.name}={value}" in wanted for value in attribute.values or ())
     ]
     table = Table(header, [], False, ignored)
-    chosen = _places(columns, table.feature_names, path)
-    for X in table.features_by_pieces(lines, ROWS, dtype):
+    chosen = _positions(columns, table.feature_names, path)
+    for X in table.feature_batches(lines, ROWS, dtype):
         yield X if chosen == list(range(X.shape[1])) else X[:, chosen]
 
 
 def stream_parquet(
     path: PathLike, columns: Sequence[str], *, dtype: Any = np.float64, progress: Progress | None = None
 ) -> Iterator[np.ndarray]:
-    """Matrices of up to 4096 rows with the named columns, in that order; other columns are not read.
+    """Yield matrices of up to 4096 rows with the named columns, in that order.
 
     `progress` is called with (rows read, rows in all).
     """
     with open_parquet(path) as file:
         names = [str(name) for name in file.schema_arrow.names]
-        places = _places(columns, names, path)
+        positions = _positions(columns, names, path)
         done, total = 0, file.metadata.num_rows
         for batch in file.iter_batches(ROWS, columns=list(columns), use_threads=False):
             X = np.empty((batch.num_rows, len(columns)), dtype=dtype)
-            for k, (name, j) in enumerate(zip(columns, places, strict=True)):
+            for k, (name, j) in enumerate(zip(columns, positions, strict=True)):
                 X[:, k] = column_numbers(batch.column(name), name, j, path)
             yield X
             done += batch.num_rows
@@ -140,7 +138,7 @@ def stream_parquet(
 
 
 def stream_letters(path: PathLike, *, progress: Progress | None = None) -> Iterator[Dataset]:
-    """Data sets of whole words, with 4096 letters or a few more each."""
+    """Yield data sets of whole words, with about 4096 letters each."""
     letters = Letters(path)
     for line, text in text_lines(path, "utf-8", progress):
         letters.add(line, text)
@@ -151,7 +149,7 @@ def stream_letters(path: PathLike, *, progress: Progress | None = None) -> Itera
         yield letters.dataset()
 
 
-def _places(columns: Iterable[str], names: Sequence[str], path: PathLike) -> list[int]:
+def _positions(columns: Iterable[str], names: Sequence[str], path: PathLike) -> list[int]:
     position = {name: j for j, name in enumerate(names)}
     absent = [name for name in columns if name not in position]
     if absent:
