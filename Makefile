@@ -126,7 +126,7 @@ $(VENV)/.docs: $(VENV)/.dev
 	touch $@
 
 speed-table: $(VENV)/.run
-	$(BIN)/python docs/speed_table.py
+	$(BIN)/python docs/speed.py
 
 docs: $(VENV)/.docs
 	rm -rf docs/generated

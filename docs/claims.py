@@ -1,4 +1,4 @@
-"""What the papers claim, and what became of it here: tables of the results page, from experiments/claims.
+"""The claims of the papers beside our results: the first tables of the results page, from experiments/claims.
 
 One file per paper, ``NN-name.toml``, in the order of the page::
 
@@ -7,18 +7,17 @@ One file per paper, ``NN-name.toml``, in the order of the page::
     [[claim]]
     claim = "Update III makes fewer mistakes than I"
     where = "table 1"
-    experiment = "ranking"                      # the script that looks into it
-    table = "ranking_table1"                    # the result file; as the script is called unless given
+    experiment = "ranking"                      # the script that tests it
+    table = "ranking_table1"                    # the result file, if not named after the script
     paper = "22.0 to 29.5 %"
     ours = [{ row = { user = "beck-s", update = "I" }, show = "I {error_percent} %" }, "in words"]
-    baseline = ["always the folder of the last message: 60 %"]
+    baseline = ["a constant answer"]
     verdict = "holds in part"                   # one of VERDICTS
     why = "One sentence."
 
-`ours` and `baseline` are lists of words and of cells; a cell takes the one row of the result file (of another
-one with ``table = "name"``) that has the values of `row`, and puts its fields into `show`. Words, and `why`,
-may name what `counts` counts over several rows: "in {pl_fewer_passes} of {pl_cases} cases". So a number on
-the page is that of the file.
+`ours` and `baseline` are lists of texts and cells. A cell selects the one row of the result file (or of
+another file, ``table = "name"``) that has the values of `row`, and formats its fields by `show`. Texts and
+`why` contain no results, so that the page follows the files.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ import csv
 import tomllib
 from pathlib import Path
 from typing import Any
-
-from counts import Counts
 
 VERDICTS = ("holds", "holds in part", "does not hold", "not tried")
 COLUMNS = {
@@ -39,18 +36,16 @@ COLUMNS = {
     "verdict": 22,
 }
 INTRODUCTION = """
-*Without learning* is what a constant answer (or, where there is a prior, the prior alone) gets on the same
-test data: a method has shown something where it is better than that. Spreads are standard
-deviations over draws or seeds.
+*Without learning* is the result of a constant answer on the same test data, or of the prior alone where there
+is one. Spreads are standard deviations over draws or seeds.
 """
 
 
 def claim_tables(experiments: Path) -> list[str]:
-    """The lines of the section, empty where there are no claims."""
+    """Return the lines of the section, or none if there are no claims."""
     files = sorted((experiments / "claims").glob("*.toml"))
     if not files:
         return []
-    results, counts = experiments / "results", Counts(experiments / "results")
     title = "What the papers claim, and what holds"
     lines = [title, "-" * len(title), *INTRODUCTION.splitlines(), ""]
     for path in files:
@@ -59,11 +54,12 @@ def claim_tables(experiments: Path) -> list[str]:
         lines += [
             ".. list-table::",
             "   :header-rows: 1",
+            "   :class: claims",
             "   :widths: " + " ".join(map(str, COLUMNS.values())),
         ]
         lines += ["", *_row(list(COLUMNS))]
         for claim in paper["claim"]:
-            lines += _row(_fields(claim, results, counts))
+            lines += _row(_fields(claim, experiments / "results"))
         lines.append("")
     return lines
 
@@ -72,8 +68,8 @@ def _row(fields: list[str]) -> list[str]:
     return [f"   {'  -' if k else '* -'} {field}".rstrip() for k, field in enumerate(fields)]
 
 
-def _fields(claim: dict[str, Any], results: Path, counts: Counts) -> list[str]:
-    """The columns of one claim."""
+def _fields(claim: dict[str, Any], results: Path) -> list[str]:
+    """Return the columns of one claim."""
     if claim["verdict"] not in VERDICTS:
         raise ValueError(f"{claim['claim']!r}: the verdict must be one of {', '.join(VERDICTS)}.")
     table = claim.get("table", claim.get("experiment", ""))
@@ -82,20 +78,18 @@ def _fields(claim: dict[str, Any], results: Path, counts: Counts) -> list[str]:
     return [
         f"{claim['claim']} ({claim['where']})",
         claim.get("paper", ""),
-        _joined(claim.get("ours", []), table, results, counts) + script,
-        _joined(claim.get("baseline", []), table, results, counts),
-        f"**{claim['verdict']}**. {claim['why'].format_map(counts)}",
+        _joined(claim.get("ours", []), table, results) + script,
+        _joined(claim.get("baseline", []), table, results),
+        f"**{claim['verdict']}**. {claim['why']}",
     ]
 
 
-def _joined(parts: list[str | dict[str, Any]], table: str, results: Path, counts: Counts) -> str:
-    return "; ".join(
-        part.format_map(counts) if isinstance(part, str) else _cell(part, table, results) for part in parts
-    )
+def _joined(parts: list[str | dict[str, Any]], table: str, results: Path) -> str:
+    return "; ".join(part if isinstance(part, str) else _cell(part, table, results) for part in parts)
 
 
 def _cell(cell: dict[str, Any], table: str, results: Path) -> str:
-    """Fields of the one row that a cell names."""
+    """Format the fields of the one row that a cell selects."""
     path = results / f"{cell.get('table', table)}.csv"
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
@@ -107,5 +101,5 @@ def _cell(cell: dict[str, Any], table: str, results: Path) -> str:
 
 
 def _shown(key: str, value: str) -> str:
-    """A field as it is; of a spread two digits."""
+    """Return a field as it is, and a spread with two digits."""
     return f"{float(value):.2g}" if key.endswith("spread") and value else value

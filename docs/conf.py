@@ -8,8 +8,9 @@ import latex2mathml.converter
 from docutils import nodes
 
 sys.path.insert(0, str(Path(__file__).parent))
+from gallery import SECTIONS
 from results_table import write_results
-from speed_figure import draw_speed
+from speed import draw_speed
 
 import maxmargin
 
@@ -32,12 +33,14 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
 html_title = "maxmargin"
-# Pages without others below them need no menu of their section.
+# Pages without subpages have no section menu.
 ALONE = (
     "index",
     "getting_started",
     "coming_from",
     "command_line",
+    "comparison",
+    "configuration",
     "glossary",
     "not_for",
     "results",
@@ -49,12 +52,14 @@ autosummary_generate = True
 numpydoc_show_class_members = False
 autodoc_typehints = "none"
 toc_object_entries_show_parents = "hide"
-# Every example runs when the site is built, on data that ships with the package or is generated.
+# Every example runs during the build, on data that ships with the package or is generated.
 sphinx_gallery_conf = {
     "examples_dirs": ["../examples"],
     "gallery_dirs": ["auto_examples"],
     "filename_pattern": r"\.py$",
+    "subsection_order": [f"../examples/{section}" for section in SECTIONS],
     "within_subsection_order": "gallery.Order",
+    "nested_sections": False,
     "reset_modules": ("matplotlib", "gallery.style"),
     "backreferences_dir": "auto_examples/backreferences",
     "doc_module": ("maxmargin",),
@@ -71,7 +76,7 @@ _FITTED = re.compile(r"(?<=\w)_(?=[\s,.:;)]|$)")
 
 
 def plain_words(app, what, name, obj, options, lines):
-    """Keep |x| and names such as coef_ from being read as markup, and references to other sites as links."""
+    """Escape |x| and names such as coef_, and turn references to other sites into plain text."""
     for k, line in enumerate(lines):
         if line.lstrip().startswith((">>>", "...")):
             continue
@@ -81,7 +86,7 @@ def plain_words(app, what, name, obj, options, lines):
 
 
 def write_formula(visitor, node):
-    """Write a formula as MathML, which browsers show without a script from elsewhere."""
+    """Write a formula as MathML, which browsers display without a script."""
     block = isinstance(node, nodes.math_block)
     formula = latex2mathml.converter.convert(node.astext(), display="block" if block else "inline")
     visitor.body.append(f'<div class="formula">{formula}</div>' if block else formula)

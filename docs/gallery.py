@@ -1,34 +1,23 @@
-"""How the gallery is ordered and drawn."""
+"""Order and style of the gallery."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# From a first look to special cases.
-ORDER = (
-    "text_from_strings",
-    "many_labels",
-    "joint_margin",
-    "kernel_for_many_labels",
-    "thresholds_for_f1",
-    "sets_for_f1",
-    "probabilities",
-    "sets_with_a_promise",
-    "what_carried_a_score",
-    "zero_shot_animals",
-    "prior_from_a_graph",
-    "tree_of_labels",
-    "mail_stream",
-    "words",
-    "bags",
-    "small_models",
-    "choosing_c",
-    "reading_the_gap",
-    "large_data",
-    "another_runtime",
-    "command_line",
-    "beside_scikit_learn",
-)
+# Sections, and the examples of each, from introductions to special cases.
+SECTIONS = {
+    "labels": (
+        "text_from_strings", "many_labels", "kernel_for_many_labels", "thresholds_for_f1", "sets_for_f1",
+        "zero_shot_animals", "prior_from_a_graph", "tree_of_labels",
+    ),
+    "models": ("joint_margin", "words", "bags", "mail_stream", "small_models"),
+    "decisions": ("probabilities", "sets_with_a_promise", "what_carried_a_score"),
+    "practice": (
+        "choosing_c", "reading_the_gap", "large_data", "another_runtime", "command_line",
+        "beside_scikit_learn",
+    ),
+}  # fmt: skip
+ORDER = [name for names in SECTIONS.values() for name in names]
 STYLE = {
     "figure.figsize": (7.2, 3.9),
     "figure.dpi": 110,
@@ -42,7 +31,7 @@ STYLE = {
 
 
 class Order:
-    """Key that sorts the files of a gallery; sphinx-gallery makes one for each folder."""
+    """Sort key of sphinx-gallery for the files of a section."""
 
     def __init__(self, src_dir: str) -> None:
         self.src_dir = src_dir
@@ -55,7 +44,7 @@ class Order:
 
 
 def style(gallery_conf: dict, fname: str) -> None:
-    """Set the look of the pictures before an example runs."""
+    """Set the style of the figures before an example runs."""
     import matplotlib as mpl
 
     mpl.rcParams.update(STYLE)

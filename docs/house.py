@@ -1,10 +1,9 @@
-"""Directives that show tables of the code, and roles that show numbers of the experiments.
+"""Directives for tables that are read from the code and from the results.
 
-``.. equations:: multilabel`` lists where each equation of the paper is found;
-``.. solvers:: MultiLabelSVC`` lists what its parameter `solver` may be;
-``.. choice:: structured.multiclass_choice`` lists by which rows of a module "auto" chooses.
-:count:`gap_cases` is a number that `counts` counts, and
-:cell:`submodular_f1_means; example_f1:.3f; data=yeast; features=0.01; method=RML` a field of a result file.
+``.. equations:: multilabel``: where each equation of the paper is in the code.
+``.. solvers:: MultiLabelSVC``: the values of the parameter `solver`.
+``.. choice:: structured.multiclass_choice``: the rules by which "auto" chooses.
+``.. results:: races``: a table of `speed`, one of "races", "defaults" and "demo".
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ from __future__ import annotations
 import importlib
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from counts import Counts, cell
+import speed
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
@@ -25,7 +22,7 @@ from maxmargin._names import ESTIMATORS
 
 
 def locate(model: str, target: str) -> tuple[str, int, str]:
-    """File, line and first sentence of what an equation table points at."""
+    """Return file, line and first sentence of the function that an equation table names."""
     module, *names = target.split(".")
     found = importlib.import_module(f"maxmargin.{model}.{module}")
     for name in names:
@@ -37,7 +34,7 @@ def locate(model: str, target: str) -> tuple[str, int, str]:
 
 
 class Table(Directive, ABC):
-    """A list-table with a header; subclasses say what its rows are."""
+    """A list-table with a header; subclasses provide the rows."""
 
     required_arguments = 1
     header: tuple[str, ...] = ()
@@ -45,11 +42,12 @@ class Table(Directive, ABC):
 
     @abstractmethod
     def rows(self, name: str) -> list[tuple[str, ...]]:
-        """The cells of the table for the given model or estimator."""
+        """Return the cells of the table for the argument of the directive."""
 
     def run(self) -> list[nodes.Node]:
-        lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {self.widths}", ""]
-        for row in [self.header, *self.rows(self.arguments[0])]:
+        rows = self.rows(self.arguments[0])
+        lines = [".. list-table::", "   :header-rows: 1", "   :class: wide", f"   :widths: {self.widths}", ""]
+        for row in [self.header, *rows]:
             lines += [f"   {'*' if k == 0 else ' '} - {cell}" for k, cell in enumerate(row)]
         holder = nodes.container()
         self.state.nested_parse(StringList(lines, source=str(Path(__file__))), self.content_offset, holder)
@@ -57,7 +55,7 @@ class Table(Directive, ABC):
 
 
 class Equations(Table):
-    """Number in the paper, file and function, what the function says of itself."""
+    """Number in the paper, file and function, first sentence of the function."""
 
     header = ("in the paper", "in the code", "what it does")
     widths = "15 35 50"
@@ -73,9 +71,9 @@ class Equations(Table):
 
 
 class Solvers(Table):
-    """The names that the parameter `solver` takes, and what each one is."""
+    """The values of the parameter `solver`, with a description of each."""
 
-    header = ("``solver``", "what it is", "parameters that only some solvers read")
+    header = ("``solver``", "description", "parameters that only some solvers read")
     widths = "15 55 30"
 
     def rows(self, name: str) -> list[tuple[str, ...]]:
@@ -87,9 +85,9 @@ class Solvers(Table):
 
 
 class Rows(Table):
-    """The rows by which "auto" chooses, in their order."""
+    """The rules by which "auto" chooses, in their order."""
 
-    header = ("``solver_``", "taken for", "measured in")
+    header = ("``solver_``", "condition", "measured in")
     widths = "15 60 25"
 
     def rows(self, name: str) -> list[tuple[str, ...]]:
@@ -97,26 +95,39 @@ class Rows(Table):
         return [(f"``{row.name}``", escape(row.because), escape(row.measured)) for row in table]
 
 
+class Results(Table):
+    """A table of `speed`."""
+
+    def rows(self, name: str) -> list[tuple[str, ...]]:
+        if name == "races":
+            self.header = ("problem", "gap", "maxmargin, s", "fastest peer", "peer, s", "ratio", "file")
+            self.widths = "30 8 12 22 10 8 20"
+            return [
+                (
+                    escape(race.problem), f"{race.target:g}", f"{race.ours.seconds:.3g}",
+                    escape(race.peer.who), f"{race.peer.seconds:.3g}", f"{race.ratio:.1f}",
+                    f"``{race.file}.csv``",
+                )
+                for race in speed.races()
+            ]  # fmt: skip
+        if name == "defaults":
+            self.header = ("model", "peer", "better", "equal", "worse", "time ratio", "ratio above 1.5 on")
+            self.widths = "15 14 8 8 8 12 35"
+            return [tuple(escape(cell) or "\\ " for cell in row) for row in speed.default_rows()]
+        self.header = ("task", "measure", "maxmargin", "baseline", "fit", "prediction", "size")
+        self.widths = "20 12 20 20 10 10 8"
+        return [tuple(escape(cell) for cell in row) for row in speed.demo_rows()]
+
+
 def escape(text: str) -> str:
-    """Words as they are: no markup in |x|, coef_ and a*b."""
+    """Escape markup in |x|, coef_ and a*b."""
     for character in "\\|*_`":
         text = text.replace(character, "\\" + character)
     return text
 
 
-def shown(number: Callable[[str], str]) -> Callable[..., tuple[list[nodes.Node], list[nodes.Node]]]:
-    """The role that shows what a function makes of its words."""
-
-    def role(name: str, raw: str, words: str, *more: Any, **options: Any) -> tuple[list, list]:
-        return [nodes.Text(number(" ".join(words.split())))], []
-
-    return role
-
-
 def setup(app):
-    counts = Counts(Path(__file__).parents[1] / "experiments" / "results")
-    app.add_role("count", shown(counts.__getitem__))
-    app.add_role("cell", shown(lambda words: cell(counts.tables, words)))
     app.add_directive("equations", Equations)
     app.add_directive("solvers", Solvers)
     app.add_directive("choice", Rows)
+    app.add_directive("results", Results)

@@ -1,7 +1,7 @@
 """The results page, made from the CSV and PNG files of experiments and benchmarks and from claims.
 
-Whatever lies in a results folder is shown under the script that names it, so a new file needs
-no change here. `claims` holds what each paper claims, beside what the result files say of it.
+Every file in a results folder appears under the script that names it, so a new file needs no change here.
+`claims` makes the first section.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from pathlib import Path
 
 from claims import claim_tables
 
-# Longer tables are folded, and of the points of curves, which pictures show, only some are given.
+# Tables with more than UNFOLDED rows are folded; of more than MOST_ROWS only SOME_ROWS are shown.
 UNFOLDED, MOST_ROWS, SOME_ROWS = 15, 200, 40
 INTRODUCTION = """
-Every table and picture on this page is read from a file in the repository, which a script beside it
-writes: ``maxmargin reproduce NAME`` runs an experiment, ``make bench`` the races. Columns called *paper* hold
-the numbers that a paper reports. Times are comparable within a table, not between machines.
+Every table and picture on this page comes from a file in the repository, written by a script beside it.
+``maxmargin reproduce NAME`` runs an experiment, ``make bench`` the races. Columns called *paper* contain
+the numbers that a paper reports. Compare times within a table only, not between machines.
 """
 
 
 @dataclass
 class Script:
-    """A script, what it says of itself, and the files it wrote."""
+    """A script, its docstring and the files it wrote."""
 
     name: str
     title: str
@@ -64,7 +64,7 @@ def write_results(docs: Path) -> None:
 
 
 def scripts(folder: Path) -> list[Script]:
-    """The scripts of a folder that have results, each with its files: tables before pictures."""
+    """Return the scripts of a folder that have results, each with its files, tables before pictures."""
     files = {path.stem: path for path in [*folder.glob("[!_]*.py"), *folder.glob("problems/[!_]*.py")]}
     texts = {stem: files[stem].read_text("utf-8") for stem in sorted(files)}
     found: dict[str, Script] = {}
@@ -81,13 +81,13 @@ def scripts(folder: Path) -> list[Script]:
 
 
 def protocol(path: str, docstring: str) -> list[str]:
-    """The docstring of a script, whose first line is its subject and the rest how it is run, folded."""
+    """Return the docstring of a script: its first line, and the rest folded."""
     first, _, rest = docstring.partition("\n")
     lines = [f"``{path}``: {marked(first)}", ""]
     paragraphs = [paragraph for paragraph in rest.strip("\n").split("\n\n") if paragraph.strip()]
     if not paragraphs:
         return lines
-    lines += opened("How it is run, and what was chosen how")
+    lines += opened("Method and settings")
     for paragraph in paragraphs:
         if paragraph.startswith("    "):
             lines += ["::", "", *paragraph.splitlines(), ""]
@@ -100,7 +100,7 @@ def protocol(path: str, docstring: str) -> list[str]:
 
 
 def opened(summary: str) -> list[str]:
-    """What follows is folded, down to `CLOSED`."""
+    """Return the lines that open a folded section; `CLOSED` ends it."""
     return [".. raw:: html", "", f"   <details><summary>{summary}</summary>", ""]
 
 
@@ -108,13 +108,13 @@ CLOSED = [".. raw:: html", "", "   </details>", ""]
 
 
 def marked(text: str) -> str:
-    """Text whose words in backticks are code, and that has no other markup."""
+    """Escape text, and set the words in backticks as code."""
     parts = text.replace("``", "`").split("`")
     return "".join(f"``{part}``" if place % 2 else escaped(part) for place, part in enumerate(parts))
 
 
 def _maker(stem: str, texts: dict[str, str]) -> str:
-    """The script that wrote a file: the one it is named after, or one that names it."""
+    """Return the script that wrote a file: the one it is named after, or one that names it."""
     if stem in texts:
         return stem
     named = [name for name, text in texts.items() if f"{stem}." in text or f'"{stem}"' in text]
@@ -123,7 +123,7 @@ def _maker(stem: str, texts: dict[str, str]) -> str:
 
 
 def table(path: Path, name: str) -> list[str]:
-    """A CSV file as a table; a column that never changes goes into the caption."""
+    """Return a CSV file as a table. A constant column moves into the caption."""
     with open(path, newline="", encoding="utf-8") as file:
         text = file.read().splitlines()
     notes = [line.lstrip("# ") for line in text if line.startswith("#")]
@@ -140,7 +140,7 @@ def table(path: Path, name: str) -> list[str]:
     lines = [f"``{name}``" + (f" ({'; '.join(escaped(note) for note in notes)})" if notes else ""), ""]
     folded = len(shown) > UNFOLDED
     lines += opened(f"{len(shown)} rows") if folded else []
-    lines += [".. list-table::", "   :header-rows: 1", ""]
+    lines += [".. list-table::", "   :header-rows: 1", "   :class: wide", ""]
     for row in [[word.replace("_", " ") for word in head], *shown]:
         for place, k in enumerate(kept):
             lines.append(f"   {'* -' if place == 0 else '  -'} {escaped(shortened(row[k]))}".rstrip())
@@ -148,7 +148,7 @@ def table(path: Path, name: str) -> list[str]:
 
 
 def shortened(field: str) -> str:
-    """A number in four digits, anything else as it is."""
+    """Return a number with four digits, anything else as it is."""
     with suppress(ValueError):
         value = float(field)
         return field if value.is_integer() and len(field) < 10 else f"{value:.4g}"
@@ -156,7 +156,7 @@ def shortened(field: str) -> str:
 
 
 def escaped(field: str) -> str:
-    """Text without markup."""
+    """Escape markup in a text."""
     for character in "\\*`|_":
         field = field.replace(character, f"\\{character}")
     return field

@@ -14,32 +14,7 @@ SVC predicts `SAMPLE` hands and its time is scaled to all. It is timed as traine
 on the fewest (of n/32, n/16, ..., n) with which it is as accurate as the sparse machine, or on those
 with which it comes closest. Results go to sparse_letter.csv and sparse_poker.csv.
 
-letter in float32 took 18.5 CPU seconds (profiled, the other core busy): 592 directions of Newton's method
-with 5,793 products with the Hessian. Since then violated margins are lists, from which gradients,
-products and sums for candidates are made (15.9 with the same directions); coefficients on the way are
-judged by an estimate of their excess, within 30 times the slack by its bound (12.0 together, busy
-machine, one run); and what they are short of no longer counts for a candidate. Without the last, looser
-coefficients cost vectors (100 of them: objectives 3 to 5 % higher). With it, looser ones cost none: on
-4,000 letters and 60 vectors, means of 14 random states, the estimate at 0.03, 0.1 and 0.2 of a stage's
-decrease gave objectives of 29,790, 29,701 and 29,722 (standard error 190) with 122, 96 and 78 directions.
-The last two took letter to 6.9 seconds, and failed where C is large (digits, C = 1e4), so that they are
-not taken.
-A stage now ends too with one of its first two steps where that promises to lower the objective by at most 2
-% and keeps nine tenths of it, which is not so where C is large. In turns, the other core busy: letter 8.6
-to 9.4 -> 6.0 CPU seconds (425 -> 234 directions, objective 44,565 -> 44,479). Objectives, means over random
-states with standard errors, before and after: 4,000 letters and 60 vectors 30,097 +- 370, 29,922 +- 440;
-segment, C = 7,000, 60 vectors 884,504 +- 7,200, 886,768 +- 9,400; satimage, C = 1e4, 60 vectors 1.147e7 +-
-.009e7, 1.149e7 +- .011e7; vehicle, C = 3,670, 80 vectors 663,961 +- 3,100, 662,373 +- 2,600; vowel, C =
-100, 80 vectors 682 +- 22, 657 +- 25. Without the 2 % letter took 5.0 to 5.4, but the first stages, which a
-user can cut a model back to, were left up to 4 % above their optimum.
-A Cholesky factor is taken where conjugate gradients would cost more, a product with its overhead: vowel, C
-= 1e4, 80 vectors 39 to 43 CPU seconds with a gap of .4 to 2.7 at the end -> 5.7 and a gap below 1e-6.
-What all classes share passes the preconditioner of conjugate gradients (2,081 -> 1,236 products), blocks are
-computed anew less often (45 -> 27 times, 1,403 products), and losses after the steps of candidates, which
-move a margin by 1e-5 to 1e-3, are summed over margins in reach: in turns, the other core busy, 5.9 to 7.2 ->
-4.4 to 5.4 CPU seconds. Objectives, means over 24 random states: 4,000 letters and 60 vectors 235,103 +- 890,
-235,634 +- 1,030; vowel, C = 100, 80 vectors 1,580 +- 8, 1,584 +- 11. Made no difference: inverses of blocks
-by LAPACK's potri, and blocks bordered in place.
+`benchmarks/tried/sparse.md` lists what was tried.
 """
 
 from __future__ import annotations

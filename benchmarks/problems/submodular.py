@@ -11,10 +11,7 @@ installed, or the race stops. scipy's flow takes integers, so it is given rounde
 counts. "null" only looks at the sign of the unary scores: it is what a batch costs without any cut.
 Results go to submodular_<race>.csv and submodular_growth.png.
 
-Cal500 (351 samples, 174 labels, 7,525 pairs) is not solved in the 30 seconds of `sets`: with columns of
-variance 1 it stands at a gap of 0.3. Nearly all of the sets that a sample remembers have a share, and a visit
-costs 0.2 to 0.3 ms, most of it scores of these sets. More steps a visit, 20, 60 or 120 sets, and inference
-that ends at its first node (bounds within 2e-3 there, and 40 % above the objective on enron) gained little.
+`benchmarks/tried/submodular.md` lists what was tried.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ DIRECTIVE = re.compile(
     r"^( *)\.\. code-block:: (python|console)\n(?: +:class: needs-(\w+)\n)?\n((?:\1   .*\n|\n)+)",
     re.MULTILINE,
 )
-# What fits in the column of the site, beside the menus.
+# Characters that fit in the text column of the site.
 WIDEST = 88
 
 
 def blocks(path):
-    """Kind and text of the blocks of a page, but for those of other libraries that are not installed."""
+    """Return kind and text of the blocks of a page, without those of libraries that are not installed."""
     text = path.read_text("utf-8") + "\n"
     if path.suffix == ".md":
         return [(kind, textwrap.dedent(body)) for kind, body in FENCED.findall(text)]
@@ -63,17 +63,17 @@ def test_code_fits_in_its_column(path):
 
 
 def print_what_is_promised(lines, *values):
-    """Print, and compare with a comment on the line that says what comes out: a list, a tuple or a truth."""
+    """Print, and compare with the expected output in a comment on the line: a list, a set or a boolean."""
     print(*values)
     line = lines[inspect.currentframe().f_back.f_lineno - 1]
     promised = line.rpartition("  # ")[2].strip()
     if not re.fullmatch(r"[\[({].*[\])}]|True|False", promised) or promised == line.strip():
         return
-    said = " ".join(map(str, values))
-    assert said == promised or ast.literal_eval(promised) == values[0], f"{line} prints {said}"
+    printed = " ".join(map(str, values))
+    assert printed == promised or ast.literal_eval(promised) == values[0], f"{line} prints {printed}"
 
 
-# A page with files of its own is run by test_transcript.py.
+# test_transcript.py runs the page that has files of its own.
 RUN = [path for path in PAGES if blocks(path) and path.stem != "from_files"]
 
 
@@ -95,9 +95,9 @@ def test_code_blocks_run(path, tmp_path, monkeypatch, capsys):
                 assert words[0] in ("make", "pip", "git", "cd", "eval"), f"nothing runs {line!r}"
 
 
-def test_the_speed_table_is_what_the_races_measured():
-    made = subprocess.run([sys.executable, str(ROOT / "docs" / "speed_table.py"), "--check"], check=False)
-    assert made.returncode == 0, "run `python docs/speed_table.py`"
+def test_the_figures_of_the_readme_are_those_of_the_races():
+    made = subprocess.run([sys.executable, str(ROOT / "docs" / "speed.py"), "--check"], check=False)
+    assert made.returncode == 0, "run `python docs/speed.py`"
 
 
 def test_the_results_page_takes_new_files_by_itself(tmp_path):
@@ -131,7 +131,12 @@ def test_the_reference_lists_every_public_name():
     import maxmargin
     from maxmargin._names import ROOMS
 
-    listed = set(re.findall(r"^   ([\w.]+)$", (ROOT / "docs" / "api.rst").read_text(), re.MULTILINE))
+    pages = [
+        path.read_text("utf-8") for path in (ROOT / "docs" / "api").glob("*.rst") if path.stem != "index"
+    ]
+    names = re.findall(r"^   ([\w.]+)$", "\n".join(pages), re.MULTILINE)
+    listed = set(names)
+    assert len(names) == len(listed), "a name is listed twice"
     public = set(maxmargin.__all__) - {"__version__", *ROOMS}
     for room in ("baselines", "metrics"):
         public |= {f"{room}.{name}" for name in getattr(maxmargin, room).__all__}
@@ -142,7 +147,7 @@ def test_the_reference_lists_every_public_name():
 
 
 def test_every_method_on_an_api_page_says_what_it_does():
-    """The pages show the docstrings of all methods; one with several parameters explains them."""
+    """Every public method has a docstring, which describes its parameters if there are several."""
     import maxmargin
     from maxmargin._names import ESTIMATORS
 
@@ -163,12 +168,22 @@ def test_every_method_on_an_api_page_says_what_it_does():
 def test_the_gallery_knows_its_examples_and_they_need_no_other_data():
     sys.path.insert(0, str(ROOT / "docs"))
     try:
-        from gallery import ORDER
+        from gallery import SECTIONS
     finally:
         sys.path.pop(0)
-    examples = {path.stem: path.read_text("utf-8") for path in (ROOT / "examples").glob("*.py")}
-    assert set(ORDER) == set(examples) and len(ORDER) >= 12
+    paths = list((ROOT / "examples").glob("*/*.py"))
+    assert {(section, name) for section, names in SECTIONS.items() for name in names} == {
+        (path.parent.name, path.stem) for path in paths
+    }
+    examples = {path.stem: path.read_text("utf-8") for path in paths}
     shipped = {"yeast", "emotions", "flags", "mail-stream", "iris", "wine", "yso-sample"}
     for name, text in examples.items():
         assert "plt.show()" in text, f"{name} draws nothing"
         assert set(re.findall(r'\bload\("([\w-]+)"', text)) <= shipped, f"{name} loads what does not ship"
+
+
+def test_the_configuration_page_lists_the_environment_variables():
+    text = (ROOT / "docs" / "configuration.rst").read_text("utf-8")
+    files = [*(ROOT / "src").rglob("*.py"), ROOT / "experiments" / "_results.py"]
+    found = {name for path in files for name in re.findall(r'"(MAXMARGIN_[A-Z]+)"', path.read_text("utf-8"))}
+    assert found and all(f"``{name}``" in text for name in found)

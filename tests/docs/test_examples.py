@@ -8,7 +8,7 @@ import matplotlib
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*/*.py"))
 
 
 @pytest.mark.slow

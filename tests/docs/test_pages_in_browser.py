@@ -21,7 +21,7 @@ PAGES = [
     "models/multilabel.html",
     "howto/scaling_and_c.html",
     "auto_examples/index.html",
-    "auto_examples/command_line.html",
+    "auto_examples/practice/command_line.html",
     "generated/maxmargin.MultiLabelSVC.html",
 ]
 # Pictures that are not there, and blocks of code whose lines are cut off at the edge of their column.
