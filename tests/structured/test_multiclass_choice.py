@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris
 from maxmargin import MultiClassSVC
 from maxmargin.core.loop import Stopping, Switch, run
 from maxmargin.edge.estimator import automatic, first_that_holds
-from maxmargin.structured.exact import ExactBlocks, FullEpochs, Shortfall
+from maxmargin.structured.exact import ExactBlocks, FullEpochs, LossesOfMultiples
 from maxmargin.structured.multiclass_choice import ROWS, block_steps, few_samples
 from maxmargin.structured.multiclass_problem import Setup
 from tests.structured.test_newton import LOSSES, ROUNDING, data, objectives, problem_of
@@ -141,7 +141,7 @@ def test_the_best_multiple_of_weights_is_that_of_a_grid(loss):
     Xb = np.hstack([X, np.ones((60, 1))])
     y = (Xb @ W).argmax(axis=1)
     W /= 1e3
-    s, primal = Shortfall(problem_of(X, y, costs, Delta, loss), W).best()
+    s, primal = LossesOfMultiples(problem_of(X, y, costs, Delta, loss), W).best()
     blocks = np.eye(4)[y]
     grid = np.geomspace(1, 1e4, 2000)
     values = [objectives(Xb, y, costs, Delta, loss, t * W.T, blocks)[0] for t in (s, *grid)]

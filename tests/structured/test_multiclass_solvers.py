@@ -14,7 +14,6 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
-from maxmargin.structured import multiclass_loops as loops
 from maxmargin.structured.blocks import PATIENCE, STEPS, BlockSteps, is_safe, step_rule
 from maxmargin.structured.exact import ExactBlocks, RecentMean
 from maxmargin.structured.multiclass import SOLVERS
@@ -401,7 +400,7 @@ def test_schedules_end_at_the_same_optimum(sampling, shrinking):
     assert outcome.certificate.primal == pytest.approx(reference.primal, rel=1e-6)
 
 
-def test_blocks_left_out_are_woken_by_the_certificate():
+def test_certificates_reactivate_blocks():
     X, y, costs, _ = small_data(n=40, seed=7)
     solver = solver_for("exact", linear(X, labels_of(y, costs)), tol=1e-2)
     certified = 0
@@ -412,8 +411,8 @@ def test_blocks_left_out_are_woken_by_the_certificate():
         if progress.exact:
             certified += 1
             gaps = solver.iterate.evaluate().gaps
-            awake = gaps > 0.01 * gaps.mean()
-            assert awake[5:].any() and (solver.due[awake] <= solver.passes).all()
+            active = gaps > 0.01 * gaps.mean()
+            assert active[5:].any() and (solver.due[active] <= solver.passes).all()
     assert certified
 
 
@@ -615,7 +614,7 @@ def test_snapshots_are_the_mean_of_the_iterates():
         seen.append(apart.weights.copy())
     assert recent.count[0] == 32
     np.testing.assert_allclose(recent.mean(np.float64), np.mean(seen, axis=0), atol=1e-12)
-    recent.fade()
+    recent.decay()
     recent.exact_sweep(order, gaps, idle)
     assert recent.count[0] == 48
     recent.exact_sweep(order[:20], gaps, idle)
@@ -648,31 +647,37 @@ def test_an_unfinished_run_keeps_the_better_primal_point():
         assert outcome.certificate.primal <= min(primals)
 
 
-def test_survey_is_the_certificate_in_working_precision():
+def test_estimate_is_the_certificate_in_working_precision():
     X, y, costs, rng = zero_rich(n=1200, d=80)
     iterate = iterate_at(linear(X, labels_of(y, costs)), dtype=np.float32)
-    assert iterate.survey(iterate.weights) is None
+    assert iterate.estimate(iterate.weights) is None
     for _ in range(3):
         iterate.exact_sweep(rng.permutation(1200), np.empty(1200), np.zeros(1200, bool))
-    primal, gaps = iterate.survey(iterate.weights)
+    primal, gaps = iterate.estimate(iterate.weights)
     evaluation = iterate.evaluate(iterate.weights.astype(np.float64))
     assert primal == pytest.approx(evaluation.certificate.primal, rel=1e-5)
     np.testing.assert_allclose(gaps, evaluation.gaps, atol=1e-4)
 
 
-@pytest.mark.nojit
-@pytest.mark.parametrize("longest", [0, 3])
-def test_schedule_follows_the_naive_twin(longest):
-    rng = np.random.default_rng(longest)
-    n = 40
-    streak, due = rng.integers(0, 4, n), rng.integers(0, 9, n)
-    gaps, idle = rng.random(n), rng.random(n) < 0.5
-    present = np.arange(0, n, 2)
-    room = np.empty(n, np.int64)
-    size = loops.due_blocks(present, due, 5, room)
-    visited = room[:size].copy()
-    np.testing.assert_array_equal(visited, present[due[present] <= 5])
-    expected = naive.postponed(visited, gaps, idle, 6, 0.3, longest, streak, due)
-    loops.postpone(visited, gaps, idle, 6, 0.3, longest, streak, due)
-    np.testing.assert_array_equal(streak, expected[0])
-    np.testing.assert_array_equal(due, expected[1])
+@pytest.mark.parametrize("shrinking", [False, True])
+def test_schedule_follows_the_naive_twin(shrinking):
+    X, y, costs, rng = small_data(n=40, seed=12)
+    solver = solver_for("exact", linear(X, labels_of(y, costs)), shrinking=shrinking)
+    solver.streak, solver.due = rng.integers(0, 8, 40), rng.integers(0, 9, 40)
+    solver.gaps, solver.idle, solver.passes = rng.random(40), rng.random(40) < 0.5, 5
+    visited = solver._due()
+    np.testing.assert_array_equal(visited, np.flatnonzero(solver.due <= 5))
+    found = 24.0
+    expected = naive.postponed(
+        visited,
+        solver.gaps,
+        solver.idle,
+        6,
+        0.5 * found / 40,
+        6 if shrinking else 0,
+        solver.streak,
+        solver.due,
+    )
+    solver._reschedule(visited, found)
+    np.testing.assert_array_equal(solver.streak, expected[0])
+    np.testing.assert_array_equal(solver.due, expected[1])

@@ -106,12 +106,14 @@ def falls_slowly(epochs: int, factor: float) -> Callable[[Progress], bool]:
 
 def block_steps(late: tuple[int, float], problem: LinearMultiClass, setup: Setup) -> Solver:
     """Block steps, and Newton steps from there on once their gap falls too slowly."""
-    # Newton steps on the active set of blocks are for where those on W are expensive.
-    first = FullEpochs(problem, setup, first_look=late[0], newton=not cheap(problem))
+    first = FullEpochs(problem, setup, first_multiple=late[0])
 
     def second() -> Solver:
-        # These blocks are near, so that the first anchor may hold less.
-        return ProximalNewton(problem, replace(setup, blocks=first.solution().blocks), first=1.0)
+        solution = first.solution()
+        # The blocks are near the optimum, so the first tau may be smaller.
+        newton = ProximalNewton(problem, replace(setup, blocks=solution.blocks), first=1.0)
+        newton.offer(solution.weights)
+        return newton
 
     return Switch(first, second, falls_slowly(*late), ("exact", "newton"))
 

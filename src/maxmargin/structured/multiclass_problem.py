@@ -231,8 +231,8 @@ class Iterate(ABC):
         """One step of `rule` on the blocks in `order`; returns the increase of the dual."""
 
     @abstractmethod
-    def margins(self, samples: np.ndarray | None = None) -> np.ndarray:
-        """H_i(k) up to a constant per sample, of all or some samples, in float64."""
+    def margins(self) -> np.ndarray:
+        """H_i(k) up to a constant per sample, in float64."""
 
     @abstractmethod
     def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
@@ -402,20 +402,12 @@ class LinearIterate(Iterate):
         arrays, whole = self.problem.arrays(self.dtype), self.problem.everything
         return loops.block_sweep(readonly(order), whole, arrays, rule, moves, self.weights, self.alpha, gaps)
 
-    def margins(self, samples: np.ndarray | None = None) -> np.ndarray:
+    def margins(self) -> np.ndarray:
         problem = self.problem
-        X, y = problem.rows.matrix, problem.y
-        if samples is not None:
-            X, y = X[samples], y[samples]
         W = self.weights[:, : problem.c].astype(np.float64)
-        return np.asarray(X @ W[:-1] + problem.bias * W[-1]) + problem.labels.Delta[y]
-
-    def move(self, samples: np.ndarray, blocks: np.ndarray) -> None:
-        problem = self.problem
-        costed = problem.costs[samples, None] * (blocks - self.alpha[samples])
-        self.alpha[samples] = blocks
-        self.weights[:-1, : problem.c] -= problem.rows.matrix[samples].T @ costed
-        self.weights[-1, : problem.c] -= problem.bias * costed.sum(axis=0)
+        return (
+            np.asarray(problem.rows.matrix @ W[:-1] + problem.bias * W[-1]) + problem.labels.Delta[problem.y]
+        )
 
     def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
         problem = self.problem
@@ -432,7 +424,7 @@ class LinearIterate(Iterate):
     def evaluate(self, mean: np.ndarray | None = None, image: np.ndarray | None = None) -> Evaluation:
         return self.problem.evaluate(self.alpha, self.entropic, mean, image)
 
-    def survey(self, W: np.ndarray) -> tuple[float, np.ndarray] | None:
+    def estimate(self, W: np.ndarray) -> tuple[float, np.ndarray] | None:
         """P at a W of the working precision, and the block gaps there; None if that is not cheap."""
         if self.nonzeros is None or not self.nonzeros.complete:
             return None
@@ -617,11 +609,8 @@ class KernelIterate(Iterate):
             for part, rows in self._parts(order)
         )
 
-    def margins(self, samples: np.ndarray | None = None) -> np.ndarray:
-        scores, y = self.scores, self.problem.y
-        if samples is not None:
-            scores, y = scores[:, samples], y[samples]
-        return scores.T + self.problem.labels.Delta[y]
+    def margins(self) -> np.ndarray:
+        return self.scores.T + self.problem.labels.Delta[self.problem.y]
 
     def image(self, direction: np.ndarray) -> tuple[np.ndarray, float]:
         costed = self.problem.costs[:, None] * direction

@@ -87,6 +87,12 @@ class ProximalNewton(Evaluated):
         if dual > self.steps.dual[0]:
             self.steps.best_shares, self.steps.dual[0] = anchor, dual
 
+    def offer(self, weights: np.ndarray) -> None:
+        """Keep weights (D, c) of another solver as the best ones if their primal objective is lower."""
+        W = np.ascontiguousarray(weights.T)[None]
+        if (primal := self._primal(W)) < self.steps.primal[0]:
+            self.steps.best_W, self.steps.primal[0] = W, primal
+
     def _move(self, clock: Clock) -> Progress:
         """One Newton step."""
         steps = self.steps
