@@ -42,9 +42,9 @@ from experiments._races import CpuClock, mean_and_spread, thin
 from experiments._results import RESULTS, SMALL, command_line, load, one_of, write
 from maxmargin import MultiClassSVC
 from maxmargin.edge.estimator import Choice
-from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import ExactBlocks
 from maxmargin.structured.multiclass import SOLVERS as NAMED
+from maxmargin.structured.paper_steps import BlockSteps
 
 DATA = ("letter", "satimage", "reuters-r52", "20newsgroups", "mnist")
 SIZES = (1000, 4000, 16000, 10**9)

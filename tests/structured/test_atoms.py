@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from maxmargin.structured.oracle_loops import Atoms
+from maxmargin.structured.atoms import Atoms
 
 
 @pytest.mark.nojit

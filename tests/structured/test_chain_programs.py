@@ -17,7 +17,7 @@ from maxmargin.structured.chain_loops import (
     unary_scores,
     viterbi,
 )
-from maxmargin.structured.chain_marginal_loops import (
+from maxmargin.structured.chain_paper_loops import (
     WIDEST,
     EdgeMarginals,
     MarginalWork,

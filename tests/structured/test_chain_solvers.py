@@ -252,7 +252,7 @@ def test_synchronised_weights_are_those_that_the_steps_kept(name):
 def test_atoms_survive_growth():
     """Far more labelings than the first capacity holds: the state stays a distribution and w its image."""
     problem, _ = random_problem(11, n=3, K=4, longest=6, C=50.0)
-    solver = solver_of("pairwise", problem, 1e-10, capacity=4)
+    solver = solver_of("pairwise", problem, 1e-10, start=problem.true_atoms(4))
     run(solver, Stopping(1e-10, 400))
     atoms = solver.solution().dual
     assert atoms.capacity.max() > 4

@@ -14,11 +14,11 @@ from maxmargin.core.kernel_matrix import KernelMatrix
 from maxmargin.core.kernels import Kernel
 from maxmargin.core.loop import Clock, Stopping, run
 from maxmargin.core.rows import Rows, readonly
-from maxmargin.structured.blocks import PATIENCE, STEPS, BlockSteps, is_safe, step_rule
 from maxmargin.structured.exact import ExactBlocks, RecentMean
 from maxmargin.structured.multiclass import SOLVERS
 from maxmargin.structured.multiclass_loops import StepRule
 from maxmargin.structured.multiclass_problem import PIECE, KernelMultiClass, Labels, LinearMultiClass, Setup
+from maxmargin.structured.paper_steps import PATIENCE, STEPS, BlockSteps, is_safe, step_rule
 from tests.naive import multiclass as naive
 
 KAT = json.loads((Path(__file__).parents[1] / "fixtures" / "kat_multiclass.json").read_text())

@@ -6,9 +6,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from maxmargin import ChainSVC, LatentSVC
 from maxmargin.core.loop import Clock
-from maxmargin.structured import oracle_loops, planes
+from maxmargin.structured import atoms, planes
+from maxmargin.structured.atoms import AtomBlocks
 from maxmargin.structured.latent_rounds import PairBlocks
-from maxmargin.structured.oracle_loops import AtomBlocks, lay_out
+from maxmargin.structured.oracle_loops import expand_atoms
 from maxmargin.structured.planes import Listed, affordable, solve_listed
 from tests.naive import chain as naive
 from tests.naive.latent import pair_features
@@ -69,7 +70,7 @@ def test_steps_and_cutting_planes_reach_one_optimum(monkeypatch, weights):
     X, y = overlapping_words()
     given = {"C": 1.0, "tol": 1e-5, "max_iter": 5000, "random_state": 0}
     by_planes = ChainSVC(**given).fit(X, y, weights)
-    monkeypatch.setattr(oracle_loops, "affordable", lambda answers, weights, late: False)
+    monkeypatch.setattr(atoms, "affordable", lambda answers, weights, late: False)
     by_steps = ChainSVC(**given).fit(X, y, weights)
     assert by_planes.primal_objective_ == pytest.approx(by_steps.primal_objective_, rel=1e-5)
     np.testing.assert_allclose(by_planes.coef_, by_steps.coef_, atol=1e-2)
@@ -110,7 +111,7 @@ def test_a_late_clock_ends_the_iterations():
 def laid_out(blocks, order):
     vector = np.zeros(blocks.problem.size)
     rows = np.empty((blocks.atoms.filled[order].sum(), vector.size))
-    lay_out(blocks.blocks, blocks.atoms, order, blocks.problem.shaped(vector), vector, rows)
+    expand_atoms(blocks.blocks, blocks.atoms, order, blocks.problem.shaped(vector), vector, rows)
     assert not vector.any()
     return rows
 
@@ -165,7 +166,7 @@ def test_every_row_of_the_choice_is_taken(monkeypatch, solver, settings, name):
     blocks.sweep(np.random.RandomState(0), Clock())
     assert blocks.name == name
     place = ["bcfw", "planes", "late planes", "pairwise"].index(solver)
-    assert oracle_loops.first_that_holds(oracle_loops.ROWS, blocks) is oracle_loops.ROWS[place]
+    assert atoms.first_that_holds(atoms.ROWS, blocks) is atoms.ROWS[place]
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ from maxmargin.edge.estimator import (
 from maxmargin.edge.explain import Pick, explain_rows, place_of
 from maxmargin.edge.groups import Groups, SequenceLabels, read_groups, stack_labels
 from maxmargin.edge.labels import check_same
+from maxmargin.structured.atoms import on_atoms
+from maxmargin.structured.block_solver import Solution, chunks
 from maxmargin.structured.chain_loops import (
     Chain,
     ChainWeights,
@@ -42,16 +44,15 @@ from maxmargin.structured.chain_loops import (
     node_marginals,
     unary_scores,
 )
+from maxmargin.structured.chain_paper import exponentiated_gradient, frank_wolfe, partial_linearisation
 from maxmargin.structured.chain_problem import ChainProblem
-from maxmargin.structured.chain_solvers import exponentiated_gradient, frank_wolfe, partial_linearisation
-from maxmargin.structured.oracle_loops import BlockSolver, Solution, pieces
 
 # Of a score, where it came from and its answer, for every position, label and labeling.
 KBEST_BYTES = 32
 
 SOLVERS: dict[str, Choice] = {
     "pairwise": Choice(
-        BlockSolver.on_atoms,
+        on_atoms,
         "Viterbi finds the best labeling of a sequence, weight moves between the labelings found so far",
     ),
     "bcfw": Choice(frank_wolfe, "Frank-Wolfe towards the best labeling, block by block"),
@@ -447,7 +448,7 @@ class ChainSVC(ClassifierMixin, Iterative):
         """Call `part` with the bounds of runs of sequences."""
         n_threads = count_threads(self.n_jobs)
         with predicting(*groups.X.shape, self.classes_.size):
-            run_threads(part, pieces(groups.offsets, n_threads), n_threads)
+            run_threads(part, chunks(groups.offsets, n_threads), n_threads)
 
     def _decode(self, groups: Groups) -> np.ndarray:
         """Code of every row's label in the best labeling of its sequence."""

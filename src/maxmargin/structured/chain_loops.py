@@ -9,7 +9,7 @@ of ``B`` (3 x K) bias, first and last.
 The loops over labels are contiguous; four nonzeros of a row, or four labels before a
 transition, are taken at once, which spares three of four passes over the row written.
 
-The second half declares what oracle_loops.py asks of a kind of block, for lists of labelings;
+The second half declares the generic functions of oracle_loops.py, for lists of labelings;
 the feature difference of a labeling touches only where it leaves the truth.
 """
 
@@ -22,7 +22,16 @@ import numpy as np
 
 from maxmargin.core.jit import compiled, helper
 from maxmargin.core.rows import RowArrays
-from maxmargin.structured.oracle_loops import NEGLIGIBLE, add, add_shared, dot, fill_gram, look, loss, margin
+from maxmargin.structured.oracle_loops import (
+    NEGLIGIBLE,
+    add,
+    add_shared,
+    dot,
+    fill_gram,
+    loss,
+    margin,
+    max_oracle,
+)
 
 
 class Chain(NamedTuple):
@@ -320,8 +329,8 @@ def node_marginals(rows, offsets, first, last, weights, rate, un, messages, out)
         read_nodes(messages, length, out[start : start + length])
 
 
-@look.of(Chain)
-def look_along(chain, w, i, work):
+@max_oracle.of(Chain)
+def viterbi_oracle(chain, w, i, work):
     """Loss-augmented scores and the best labeling by Viterbi."""
     start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
     unary_scores(chain.rows, start, length, w.U, w.B, work.un)

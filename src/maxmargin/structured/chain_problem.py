@@ -26,8 +26,9 @@ import numpy as np
 
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
+from maxmargin.structured.atoms import CAPACITY, Atoms
+from maxmargin.structured.block_solver import chunks
 from maxmargin.structured.chain_loops import Chain, ChainWeights, ChainWork, decode
-from maxmargin.structured.oracle_loops import Atoms, pieces
 
 
 def weights_of_vector(vector: np.ndarray, n_labels: int) -> ChainWeights:
@@ -114,7 +115,7 @@ class ChainProblem:
             un, forward = np.empty((2, self.longest, self.n_labels))
             decode(self.blocks, *bounds, weights, un, forward, labels, out)
 
-        run_threads(part, pieces(self.offsets, self.n_threads), self.n_threads)
+        run_threads(part, chunks(self.offsets, self.n_threads), self.n_threads)
         return out
 
     def primal(self, vector: np.ndarray) -> float:
@@ -125,7 +126,7 @@ class ChainProblem:
         """D, eq. (12), from w and E Delta of every sequence."""
         return float(self.costs @ expected_loss - 0.5 * (vector @ vector))
 
-    def true_atoms(self, capacity: int) -> Atoms:
+    def true_atoms(self, capacity: int = CAPACITY) -> Atoms:
         """Every block holds the true labeling alone: w = 0."""
         atoms = Atoms.empty(self.lengths, np.full(self.lengths.size, capacity))
         atoms.filled[:] = 1

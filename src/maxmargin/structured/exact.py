@@ -262,7 +262,7 @@ class LossesOfMultiples:
         self.costs, self.Delta, self.changes = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
     def _part(self, W: np.ndarray, part: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Costs, Delta and score differences of the samples with a loss; the others have none at a larger s."""
+        """Costs, Delta and score differences of samples with a loss; the others have none at a larger s."""
         problem, y = self.problem, self.problem.y[part]
         rows = problem.rows.matrix[part].astype(np.float64)
         changes = rows @ W[:-1] + problem.bias * W[-1]

@@ -30,6 +30,7 @@ from maxmargin.edge.estimator import (
 )
 from maxmargin.edge.explain import Explanation, Pick, explain_rows, place_of
 from maxmargin.edge.groups import read_groups
+from maxmargin.structured.block_solver import chunks
 from maxmargin.structured.latent_loops import bag_scores
 from maxmargin.structured.latent_rounds import (
     LatentProblem,
@@ -39,7 +40,6 @@ from maxmargin.structured.latent_rounds import (
     pairwise,
     partial_linearisation,
 )
-from maxmargin.structured.oracle_loops import pieces
 
 # How well the model of mean candidates, which only chooses where to start, is solved.
 ROUGHLY = Stopping(tol=1e-2, max_iter=100)
@@ -393,7 +393,7 @@ class LatentSVC(ClassifierMixin, Iterative):
 
         n_threads = count_threads(self.n_jobs)
         with predicting(*groups.X.shape, self.classes_.size):
-            run_threads(part, pieces(offsets, n_threads), n_threads)
+            run_threads(part, chunks(offsets, n_threads), n_threads)
         return scores, candidates
 
     def __sklearn_tags__(self) -> Any:

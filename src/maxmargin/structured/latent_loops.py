@@ -1,4 +1,4 @@
-"""Bags of candidate rows as blocks: what oracle_loops.py asks of a kind, and evaluation.
+"""Bags of candidate rows as blocks: the generic functions of oracle_loops.py, and evaluation.
 
 Bag i is the rows offsets[i]..offsets[i + 1] - 1; an answer is a pair of a candidate h and a
 class k, with features x_h in slot k. W is feature-major (features + 1) x K, its last row
@@ -35,9 +35,9 @@ from maxmargin.structured.oracle_loops import (
     away_from_truth,
     dot,
     fill_gram,
-    look,
     loss,
     margin,
+    max_oracle,
     mix,
     move,
     scatter,
@@ -107,8 +107,8 @@ def margins(bags, W, i, H):
     return best_h, best_k
 
 
-@look.of(Bags)
-def look_into(bags, W, i, work):
+@max_oracle.of(Bags)
+def best_pair(bags, W, i, work):
     best_h, best_k = margins(bags, W, i, work.H)
     work.answer[0], work.answer[1] = best_h, best_k
     return work.H[best_h, best_k]

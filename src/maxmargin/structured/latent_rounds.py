@@ -51,16 +51,10 @@ import scipy.sparse as sp
 from maxmargin.core.loop import UNKNOWN, Certificate, Clock, Evaluated, Progress
 from maxmargin.core.rows import Rows, readonly
 from maxmargin.core.threads import run_threads
+from maxmargin.structured.atoms import CAPACITY, AtomBlocks, Atoms
+from maxmargin.structured.block_solver import EVALUATE_EVERY, SYNCHRONISE_EVERY, Blocks, chunks
 from maxmargin.structured.latent_loops import Bags, BagScores, BagWork, bag_values, pair_products
-from maxmargin.structured.oracle_loops import (
-    AtomBlocks,
-    Atoms,
-    Blocks,
-    SoftRule,
-    bcpl_epoch,
-    pieces,
-    weights_of_state,
-)
+from maxmargin.structured.oracle_loops import SoftRule, bcpl_epoch, weights_of_state
 
 
 @dataclass(frozen=True)
@@ -155,7 +149,7 @@ class LatentProblem:
         def part(bounds: tuple[int, int]) -> None:
             bag_values(bags, *bounds, W, np.empty((self.largest, self.n_classes)), found, best)
 
-        run_threads(part, pieces(self.offsets, self.n_threads), self.n_threads)
+        run_threads(part, chunks(self.offsets, self.n_threads), self.n_threads)
         hinge, at_chosen, at_best = found
         half = 0.5 * float(vector @ vector)
         return BagValues(
@@ -181,7 +175,6 @@ class PairBlocks(AtomBlocks):
         self,
         problem: LatentProblem,
         chosen: np.ndarray,
-        capacity: int = 8,
         repeats: int = 30,
         first_steps: int = 60,
         late_steps: int = 400,
@@ -189,7 +182,6 @@ class PairBlocks(AtomBlocks):
     ) -> None:
         work = BagScores.empty(problem.largest, problem.n_classes)
         scored = problem.rows.shape[0] * problem.n_classes
-        self.capacity = capacity
         atoms = self._at(problem, chosen)
         waits = {"first_steps": first_steps, "late_steps": late_steps}
         given = {"repeats": repeats, "scored": scored, **waits, **options}
@@ -198,7 +190,7 @@ class PairBlocks(AtomBlocks):
     def _at(self, problem: LatentProblem, chosen: np.ndarray) -> Atoms:
         """All weight on (h*_i, y_i): W = 0."""
         n = problem.y.size
-        atoms = Atoms.empty(np.full(n, 2), np.full(n, self.capacity))
+        atoms = Atoms.empty(np.full(n, 2), np.full(n, CAPACITY))
         atoms.filled[:] = 1
         atoms.alpha[atoms.atom_at[:-1]] = 1.0
         atoms.answers[atoms.answer_at[:-1]] = chosen
@@ -356,10 +348,6 @@ class LatentRounds(Evaluated):
         Share of J that counts as nothing left to gain.
     round_precision : float
         See above.
-    evaluate_every : int
-        Epochs between evaluations, unless the collected block gaps ask for one earlier.
-    synchronise_every : int
-        Epochs after which the weights of alpha are computed anew.
     """
 
     def __init__(
@@ -370,12 +358,9 @@ class LatentRounds(Evaluated):
         tol: float,
         *,
         round_precision: float = 0.5,
-        evaluate_every: int = 5,
-        synchronise_every: int = 50,
     ) -> None:
         self.problem, self.blocks, self.rng, self.tol = problem, blocks, rng, tol
         self.round_precision = round_precision
-        self.evaluate_every, self.synchronise_every = evaluate_every, synchronise_every
         self.accepted = np.zeros(problem.size)
         self.objective = problem.values(self.accepted, blocks.blocks.chosen).objective
         self.objectives: list[float] = []
@@ -390,12 +375,12 @@ class LatentRounds(Evaluated):
         """One sweep; end the round when its weights are good enough."""
         seen = self.blocks.sweep(self.rng, clock)
         self.epochs += 1
-        if self.epochs % self.synchronise_every == 0:
+        if self.epochs % SYNCHRONISE_EVERY == 0:
             self.blocks.synchronise()
         dual = self.blocks.objective()
         allowed = self.round_precision * (self.objective - dual)
         idle = not self.objectives and self._stationary(dual)
-        due = self.blocks.settled or self.epochs % self.evaluate_every == 0
+        due = self.blocks.solved or self.epochs % EVALUATE_EVERY == 0
         if due or self.blocks.gaps.sum() <= allowed or idle:
             values = self.problem.values(self.blocks.mean.value, self.blocks.blocks.chosen)
             if values.majoriser - dual <= allowed and values.objective < self.objective:

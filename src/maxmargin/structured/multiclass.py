@@ -47,8 +47,6 @@ from maxmargin.edge.estimator import (
     warn,
 )
 from maxmargin.edge.explain import Explained, Terms, kernel_terms, linear_terms
-from maxmargin.structured.batch import BatchSteps
-from maxmargin.structured.blocks import BlockSteps
 from maxmargin.structured.exact import FullEpochs
 from maxmargin.structured.multiclass_choice import ROWS as ROWS_OF_AUTO
 from maxmargin.structured.multiclass_choice import single_is_enough
@@ -61,6 +59,7 @@ from maxmargin.structured.multiclass_problem import (
     Setup,
 )
 from maxmargin.structured.newton import ProximalNewton
+from maxmargin.structured.paper_steps import BatchSteps, BlockSteps
 from maxmargin.structured.working_sets import WorkingSets
 
 

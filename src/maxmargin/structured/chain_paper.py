@@ -1,8 +1,8 @@
 """The methods of the paper on chains, whose state is a set of marginals: BCFW, BCPL and OEG.
 
 Problem, dual and gap as in chain_problem.py; epochs, evaluations and certificates in
-`oracle_loops.BlockSolver`. The default, pairwise steps on cached labelings, is
-`BlockSolver.on_atoms`.
+`block_solver.BlockSolver`. The default, pairwise steps on cached labelings, is
+`atoms.on_atoms`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from maxmargin.structured.chain_marginal_loops import (
+from maxmargin.structured.block_solver import Blocks, BlockSolver
+from maxmargin.structured.chain_paper_loops import (
     EdgeMarginals,
     Marginals,
     MarginalWork,
@@ -22,7 +23,7 @@ from maxmargin.structured.chain_marginal_loops import (
     read_all_marginals,
 )
 from maxmargin.structured.chain_problem import ChainProblem
-from maxmargin.structured.oracle_loops import Blocks, BlockSolver, SoftRule, bcpl_epoch, weights_of_state
+from maxmargin.structured.oracle_loops import SoftRule, bcpl_epoch, weights_of_state
 
 
 class MarginalBlocks(Blocks):
@@ -122,7 +123,7 @@ class PartialLinearisation(MarginalBlocks):
         Steps end at 1 - epsilon.
     floor : float
         Share of the uniform chain that is blended in after each step, which keeps every marginal alive and
-        products of factors clear of underflow (`chain_marginal_loops.WIDEST`).
+        products of factors clear of underflow (`chain_paper_loops.WIDEST`).
     softness, share : float
         See above.
     """

@@ -31,7 +31,7 @@ from maxmargin.structured.chain_loops import Chain, Messages, forward_backward, 
 from maxmargin.structured.oracle_loops import (
     aim_at_best,
     away_from_truth,
-    look,
+    max_oracle,
     mix,
     move,
     scatter,
@@ -109,7 +109,7 @@ class MarginalWork(NamedTuple):
 
 
 @helper(reorder=True)
-def lay_out(rows, start, length, work):
+def compute_features(rows, start, length, work):
     """Features of the direction (d, dR) into V and VB."""
     d, VB, counts = work.d, work.VB, work.counts
     K = d.shape[1]
@@ -126,7 +126,7 @@ def lay_out(rows, start, length, work):
 
 @helper(reorder=True)
 def squared_norm(work):
-    """|E_s Phi - E_mu Phi|^2 of features laid out."""
+    """|E_s Phi - E_mu Phi|^2 of the features in `work`."""
     VB, dR = work.VB, work.dR
     total = scattered_norm(work.V, work.columns, work.counts[1])
     for a in range(VB.shape[1]):
@@ -169,7 +169,7 @@ def slope_along(un, R, d, dR, length):
 def scatter_chain(chain, i, work):
     """Rows of the sequence times d, bias, first and last; the transitions are dR itself."""
     start = chain.offsets[i]
-    lay_out(chain.rows, start, chain.offsets[i + 1] - start, work)
+    compute_features(chain.rows, start, chain.offsets[i + 1] - start, work)
     return squared_norm(work)
 
 
@@ -547,7 +547,7 @@ def bcfw_epoch(chain, w, state, order, gaps, work):
     for index in range(order.size):
         i = order[index]
         start, cost = chain.offsets[i], chain.costs[i]
-        look(chain, w, i, work)
+        max_oracle(chain, w, i, work)
         slope = toward_best(chain, w, state, i, work)
         gaps[i] = max(cost * slope, 0.0)
         gamma = line_search(slope, cost * scatter(chain, i, work), 1.0)
@@ -564,14 +564,14 @@ def oeg_epoch(chain, w, state, potentials, rates, order, gaps, work):
     for index in range(order.size):
         i = order[index]
         start, length = chain.offsets[i], chain.offsets[i + 1] - chain.offsets[i]
-        look(chain, w, i, work)
+        max_oracle(chain, w, i, work)
         gaps[i] = max(chain.costs[i] * toward_best(chain, w, state, i, work), 0.0)
         theta = potentials.theta_un[start : start + length]
         for t in range(length):
             add_scaled(theta[t], work.un[t], rates[i])
         add_scaled(potentials.theta_pr[i].reshape(K * K), flat_R, rates[i])
         read_marginals(chain, state, potentials, i, work)
-        lay_out(chain.rows, start, length, work)
+        compute_features(chain.rows, start, length, work)
         move(chain, w, chain.costs[i], work)
 
 
